@@ -1,0 +1,27 @@
+// The version of dat, for the preprocessor and as a constant.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <compare>
+
+// The only macros of the library (besides the opt-in <dat/try.hpp>): a program that supports several versions of dat
+// has to choose before it compiles.
+#define DAT_VERSION_MAJOR 0
+#define DAT_VERSION_MINOR 1
+#define DAT_VERSION_PATCH 0
+
+namespace dat::inline v0 {
+
+/// A semantic version: versions of the same `major_part` (below 1: of the same `minor_part`) are source compatible.
+struct version_number {
+  int major_part;
+  int minor_part;
+  int patch_part;
+
+  friend constexpr auto operator<=>(const version_number&, const version_number&) = default;
+};
+
+/// The version of these headers.
+inline constexpr version_number version{DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_VERSION_PATCH};
+
+} // namespace dat::inline v0

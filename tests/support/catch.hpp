@@ -1,0 +1,52 @@
+// Catch2, version 2 or 3, under one set of names; the tests include this and nothing of Catch2 itself.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#if __has_include(<catch2/catch_test_macros.hpp>)
+#define DAT_TESTS_CATCH2 3
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_message.hpp>
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/catch_tostring.hpp>
+#include <catch2/catch_version_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#else
+#define DAT_TESTS_CATCH2 2
+
+// Each assertion then costs about a third less to compile; an exception thrown inside an assertion still fails the
+// test case, only without naming the assertion.
+#define CATCH_CONFIG_FAST_COMPILE
+#include <catch2/catch.hpp>
+
+#endif
+
+// SKIP("reason") ends a test case that the device at hand cannot run. It counts neither as passed nor as failed, and
+// the conformance ledger takes nothing in it as shown. Catch2 has it from 3.3 on; before, the warning with this prefix
+// in the XML report says the same, and the macro has to stand in the body of the test case itself.
+#ifndef SKIP
+#define SKIP(reason)                                                                                                   \
+  do {                                                                                                                 \
+    WARN("skipped: " << (reason));                                                                                     \
+    return;                                                                                                            \
+  } while (false)
+#endif
+
+namespace support {
+
+// Matchers on text, for CHECK_THAT.
+#if DAT_TESTS_CATCH2 == 3
+inline auto contains_text(const std::string& part) { return Catch::Matchers::ContainsSubstring(part); }
+#else
+inline auto contains_text(const std::string& part) { return Catch::Matchers::Contains(part); }
+#endif
+inline auto starts_with_text(const std::string& part) { return Catch::Matchers::StartsWith(part); }
+inline auto ends_with_text(const std::string& part) { return Catch::Matchers::EndsWith(part); }
+inline auto matches_text(const std::string& regex) { return Catch::Matchers::Matches(regex); }
+
+} // namespace support
