@@ -1,0 +1,24 @@
+// <dat/version.hpp>: the version cannot be mistaken for something else.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/version.hpp>
+
+//! case: the version of the headers cannot be assigned to
+//! error(gcc): assignment of member 'dat::v0::version_number::minor_part' in read-only object|assignment of member
+//! error(clang): cannot assign to variable 'version' with const-qualified type
+#ifdef DAT_EXPECT_FAIL
+void assign() { dat::version.minor_part = 7; }
+#else
+void assign() {
+  auto copy = dat::version;
+  copy.minor_part = 7;
+}
+#endif
+
+//! case: a version is not a number
+//! error(gcc): no match for 'operator<'
+//! error(clang): invalid operands to binary expression
+#ifdef DAT_EXPECT_FAIL
+static_assert(dat::version < 7);
+#else
+static_assert(dat::version < dat::version_number{7, 0, 0});
+#endif
