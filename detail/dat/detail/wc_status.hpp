@@ -1,0 +1,97 @@
+// From ibv_wc_status to DAT's completion status (uDAPL 2.0 §6.8.3, completed for every enumerator of rdma-core).
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/status.hpp>
+
+#include <infiniband/verbs.h>
+
+namespace dat::inline v0::detail {
+
+[[nodiscard]] constexpr dto_status request_status(ibv_wc_status status, dto_operation operation) noexcept {
+  switch (status) {
+  case IBV_WC_SUCCESS:
+    return dto_status::success;
+  case IBV_WC_WR_FLUSH_ERR:
+    return dto_status::flushed;
+  case IBV_WC_LOC_LEN_ERR:
+    return dto_status::local_length;
+  case IBV_WC_LOC_QP_OP_ERR:
+  case IBV_WC_MW_BIND_ERR:
+    return dto_status::local_ep; // a bind error on anything but a bind makes no sense
+  case IBV_WC_LOC_PROT_ERR:
+  case IBV_WC_LOC_ACCESS_ERR:
+    return dto_status::local_protection;
+  case IBV_WC_BAD_RESP_ERR:
+    return dto_status::bad_response;
+  case IBV_WC_REM_ACCESS_ERR:
+    // A plain send names no remote memory, so DAT has no "remote access" for it.
+    return operation == dto_operation::send || operation == dto_operation::send_immediate ||
+                   operation == dto_operation::send_ud
+               ? dto_status::remote_responder
+               : dto_status::remote_access;
+  case IBV_WC_REM_INV_REQ_ERR:
+  case IBV_WC_REM_OP_ERR:
+  case IBV_WC_REM_ABORT_ERR:
+    return dto_status::remote_responder;
+  case IBV_WC_RNR_RETRY_EXC_ERR:
+    return dto_status::receiver_not_ready;
+  default:
+    return dto_status::transport; // never "flushed": that would hide a first cause
+  }
+}
+
+[[nodiscard]] constexpr dto_status receive_status(ibv_wc_status status) noexcept {
+  switch (status) {
+  case IBV_WC_SUCCESS:
+    return dto_status::success;
+  case IBV_WC_WR_FLUSH_ERR:
+    return dto_status::flushed;
+  case IBV_WC_LOC_LEN_ERR:
+  // rxe reports a message longer than the buffer so: QP_OP on a plain receive queue, INV_REQ on a shared one. It gives
+  // QP_OP also for a buffer whose registration was freed after the post, and INV_REQ for a failed remote invalidation.
+  case IBV_WC_LOC_QP_OP_ERR:
+  case IBV_WC_REM_INV_REQ_ERR:
+    return dto_status::local_length;
+  case IBV_WC_LOC_PROT_ERR:
+  case IBV_WC_LOC_ACCESS_ERR:
+  case IBV_WC_REM_ACCESS_ERR:
+    return dto_status::local_protection; // rxe: RDMA write with immediate into a bad region
+  case IBV_WC_REM_OP_ERR:
+  case IBV_WC_REM_ABORT_ERR:
+  case IBV_WC_MW_BIND_ERR:
+    return dto_status::local_ep;
+  default:
+    return dto_status::transport;
+  }
+}
+
+[[nodiscard]] constexpr dto_status bind_status(ibv_wc_status status, dto_operation operation) noexcept {
+  switch (status) {
+  case IBV_WC_SUCCESS:
+    return dto_status::success;
+  case IBV_WC_WR_FLUSH_ERR:
+    return dto_status::flushed;
+  case IBV_WC_LOC_LEN_ERR:
+  case IBV_WC_LOC_PROT_ERR:
+  case IBV_WC_LOC_ACCESS_ERR:
+  case IBV_WC_REM_ACCESS_ERR:
+  case IBV_WC_MW_BIND_ERR:
+    return dto_status::rmr_operation_failed;
+  case IBV_WC_LOC_QP_OP_ERR:
+    // An unbind is a local invalidation, whose refusal rxe reports so.
+    return operation == dto_operation::unbind ? dto_status::rmr_operation_failed : dto_status::local_ep;
+  default:
+    return dto_status::local_ep;
+  }
+}
+
+// Total: every value gives a status that DAT allows for the operation. Unreachable from the success path: callers test
+// for IBV_WC_SUCCESS first.
+[[nodiscard]] constexpr dto_status to_dto_status(ibv_wc_status status, dto_operation operation) noexcept {
+  if (is_receive(operation)) return receive_status(status);
+  if (operation == dto_operation::bind || operation == dto_operation::unbind) return bind_status(status, operation);
+  return request_status(status, operation);
+}
+
+} // namespace dat::inline v0::detail

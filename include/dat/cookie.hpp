@@ -1,0 +1,68 @@
+// dat::cookie: the consumer's 64 bits that come back with a completion.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+
+namespace dat::inline v0 {
+
+/// 64 bits that dat returns unchanged with the completion of the operation they were posted with (DAT_DTO_COOKIE,
+/// uDAPL 2.0 §5.4). Holds an integer, an enumerator or a pointer; need not be unique; dat never looks inside.
+/// Trivially copyable; nothing here allocates or blocks.
+class cookie {
+public:
+  constexpr cookie() noexcept = default;
+
+  /// Any integer of up to 64 bits; a negative one comes back by as<its type>().
+  template <std::integral I>
+  requires(!std::same_as<std::remove_cv_t<I>, bool> &&
+           sizeof(I) <= sizeof(std::uint64_t)) constexpr cookie(I number) noexcept
+      : value_{static_cast<std::uint64_t>(number)} {}
+
+  template <class E>
+  requires std::is_enum_v<E>
+  constexpr explicit cookie(E enumerator) noexcept : cookie{static_cast<std::underlying_type_t<E>>(enumerator)} {}
+
+  /// The pointer only: what it points to stays the consumer's, and must live as long as the consumer will look at it.
+  template <class T>
+  requires(!std::is_function_v<T>) cookie(T* pointer)
+  noexcept
+      : value_{reinterpret_cast<std::uintptr_t>(const_cast<const void*>(static_cast<const volatile void*>(pointer)))} {}
+
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
+
+  /// The value as the integer, enumerator or pointer type it was made from.
+  template <class T>
+  requires(std::integral<T> || std::is_enum_v<T>) [[nodiscard]] constexpr T as() const noexcept {
+    return static_cast<T>(value_);
+  }
+  template <class P>
+  requires std::is_pointer_v<P>
+  [[nodiscard]] P as() const noexcept { return reinterpret_cast<P>(static_cast<std::uintptr_t>(value_)); }
+  /// The same as as<T*>().
+  template <class T>
+  [[nodiscard]] T* pointer() const noexcept {
+    return as<T*>();
+  }
+
+  [[nodiscard]] friend constexpr bool operator==(cookie, cookie) noexcept = default;
+  [[nodiscard]] friend constexpr std::strong_ordering operator<=>(cookie, cookie) noexcept = default;
+
+private:
+  std::uint64_t value_ = 0;
+};
+
+static_assert(sizeof(cookie) == 8 && std::is_trivially_copyable_v<cookie>);
+static_assert(sizeof(std::uintptr_t) <= sizeof(std::uint64_t));
+
+} // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::cookie> {
+  [[nodiscard]] std::size_t operator()(dat::cookie c) const noexcept { return std::hash<std::uint64_t>{}(c.value()); }
+};

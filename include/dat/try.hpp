@@ -1,0 +1,34 @@
+// DAT_TRY and DAT_TRYV: opt-in macros that unwrap an expected or return its error. Not part of dat.hpp.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/expected.hpp>
+
+/// DAT_TRY(declaration, expression): evaluates an expected, returns its error from the enclosing function, or
+/// initialises (or assigns) `declaration` with its value:
+///
+///     DAT_TRY(auto pz, ia.create_pz());
+///     DAT_TRY(segment.length, parse_length(text));
+///
+/// The enclosing function returns any dat::expected<U>. Commas in the expression are fine; a declaration with commas is
+/// not. An expected that is a named variable must be moved: DAT_TRY(auto x, std::move(maybe_x)). The macro is two
+/// statements: put it into braces after an `if`. No statement expression, so it is standard C++.
+#define DAT_TRY(declaration, ...) DAT_DETAIL_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
+
+/// DAT_TRYV(expression): the same for expected<void>, or to drop the value. One statement.
+#define DAT_TRYV(...) DAT_DETAIL_TRYV_1(__COUNTER__, __VA_ARGS__)
+
+#define DAT_DETAIL_TRY_1(unique, declaration, ...) DAT_DETAIL_TRY_2(dat_try_result_##unique, declaration, __VA_ARGS__)
+#define DAT_DETAIL_TRY_2(name, declaration, ...)                                                                       \
+  auto&& name = (__VA_ARGS__);                                                                                         \
+  if (!name.has_value()) [[unlikely]]                                                                                  \
+    return static_cast<decltype(name)&&>(name).as_failure();                                                           \
+  declaration = static_cast<decltype(name)&&>(name).assume_value()
+
+#define DAT_DETAIL_TRYV_1(unique, ...) DAT_DETAIL_TRYV_2(dat_try_result_##unique, __VA_ARGS__)
+#define DAT_DETAIL_TRYV_2(name, ...)                                                                                   \
+  do {                                                                                                                 \
+    auto&& name = (__VA_ARGS__);                                                                                       \
+    if (!name.has_value()) [[unlikely]]                                                                                \
+      return static_cast<decltype(name)&&>(name).as_failure();                                                         \
+  } while (false)
