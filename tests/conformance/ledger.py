@@ -1,0 +1,515 @@
+#!/usr/bin/env python3
+"""Conformance ledger: rule catalogue + results of a test run -> docs/conformance/STATUS.md.
+
+docs/conformance/README.md defines the input files, the dispositions and what makes a run fail.
+"""
+# SPDX-License-Identifier: BSL-1.0
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "conformance"
+
+RULE_ID = re.compile(r"[A-Z][A-Z0-9]*-\d{3}")
+LOOKS_LIKE_RULE = re.compile(r"[A-Z][A-Z0-9]*-\d+[a-z]?")
+TAG = re.compile(r"\[([^\[\]]+)\]")
+SOURCES = {".cpp", ".hpp", ".cc", ".hh", ".c", ".h", ".py", ".json", ".toml"}
+
+# First word of a result file's name -> what a passing test in it proves.
+TIERS = {"device": "rxe", "unit": "fake", "types": "type", "compile_fail": "type"}
+# Strongest proof first; a rule has the disposition of its strongest passing test.
+LEVELS = ("rxe", "type", "fake")
+DISPOSITIONS = {
+    "rxe": "shown on rxe",
+    "type": "by type",
+    "fake": "fake only",
+    "deviates": "deviates",
+    "untestable": "not testable",
+    "open": "open",
+}
+
+FAMILIES = {
+    "MODEL": "terms and layers", "REQ": "requirements", "SAFE": "conventions and safety", "IA": "interface adapter",
+    "CTX": "consumer context", "EVENT": "event model", "CNO": "consumer notification object",
+    "EVD": "event dispatcher", "COMP": "completions", "ADDR": "addresses and qualifiers",
+    "PSP": "public service point", "CSP": "common service point", "RSP": "reserved service point",
+    "CR": "connection request", "CONN": "connecting", "DISC": "disconnect and reset", "SRQ": "shared receive queue",
+    "EPS": "endpoint states", "EP": "endpoint", "EPATTR": "endpoint attributes", "DTO": "data transfer operations",
+    "PZ": "protection zone", "LMR": "local memory region", "RMR": "remote memory region", "SYNC": "memory sync",
+    "IBX": "IB extensions", "EXT05": "extension proposal of 2005", "DOCA": "DOCA RDMA jobs", "ERR": "errors",
+    "REG": "registry", "VER": "versions", "CONF": "dat.conf", "NAME": "name service", "HA": "high availability",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    id: str
+    part: str  # file name of the part that holds it
+    section: str
+    cells: dict[str, str]  # column title -> text; the first column, the id, is left out
+
+    @property
+    def family(self) -> str:
+        return self.id.rsplit("-", 1)[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test case, merged over all runs of its tier."""
+
+    name: str
+    level: str
+    tags: frozenset[str]
+    outcome: str  # "passed", "failed" or "skipped"
+
+
+@dataclass(frozen=True)
+class Deviation:
+    rule: str
+    at: str
+    reason: str
+    fact: str
+    test: str
+
+
+@dataclass
+class Ledger:
+    rules: dict[str, Rule] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)  # file name -> title
+    deviations: dict[str, Deviation] = field(default_factory=dict)
+    untestable: dict[str, str] = field(default_factory=dict)  # rule -> reason
+    tests: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # rule -> [(level, test name)]
+    problems: list[str] = field(default_factory=list)
+
+    def disposition(self, rule: str) -> str:
+        if rule in self.deviations:
+            return "deviates"
+        if rule in self.untestable:
+            return "untestable"
+        return best_level(level for level, _ in self.tests.get(rule, [])) or "open"
+
+    def count(self, rules: Iterable[str]) -> dict[str, int]:
+        counts = dict.fromkeys(DISPOSITIONS, 0)
+        for rule in rules:
+            counts[self.disposition(rule)] += 1
+        return counts
+
+
+def best_level(levels: Iterable[str]) -> str | None:
+    return min(levels, key=LEVELS.index, default=None)
+
+
+# --- catalogue ---------------------------------------------------------------------------------------------------
+
+
+def split_row(line: str) -> list[str]:
+    body = line.strip().removeprefix("|")
+    body = re.sub(r"(?<!\\)\|$", "", body)
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", body)]
+
+
+def parse_part(name: str, text: str, ledger: Ledger) -> None:
+    """Collects the rows of every table whose first column is titled `id`, outside the section "Traps"."""
+    section, in_traps = "", False
+    header: list[str] | None = None
+    previous = ""
+    ledger.parts[name] = next((line[2:] for line in text.splitlines() if line.startswith("# ")), name)
+    for number, line in enumerate(text.splitlines(), 1):
+        heading = re.match(r"(#+) (.*)", line)
+        if heading:
+            if len(heading[1]) <= 2:
+                in_traps = heading[2].strip() == "Traps"
+            section, header = heading[2].strip(), None
+        elif not line.startswith("|"):
+            header = None
+        elif re.fullmatch(r"\|[-:| ]+\|\s*", line):
+            header = split_row(previous)
+        elif header is None:
+            first = split_row(line)[0]
+            if RULE_ID.fullmatch(first):
+                ledger.problems.append(f"{name}:{number}: {first} stands in no table (header line missing or broken)")
+        elif header[0] == "id" and not in_traps:
+            add_rule(name, number, section, header, split_row(line), ledger)
+        previous = line
+
+
+def add_rule(name: str, number: int, section: str, header: list[str], cells: list[str], ledger: Ledger) -> None:
+    where, rule = f"{name}:{number}", cells[0]
+    if not RULE_ID.fullmatch(rule):
+        ledger.problems.append(f"{where}: '{rule}' is not a rule id (FAMILY-nnn)")
+    elif len(cells) != len(header):
+        ledger.problems.append(f"{where}: {rule} has {len(cells)} cells, its table {len(header)} columns")
+    elif rule in ledger.rules:
+        ledger.problems.append(f"{where}: {rule} is already defined in {ledger.rules[rule].part}")
+    else:
+        ledger.rules[rule] = Rule(rule, name, section, dict(zip(header[1:], cells[1:], strict=True)))
+
+
+def load_catalogue(docs: Path) -> Ledger:
+    ledger = Ledger()
+    for path in sorted((docs / "rules").glob("*.md")):
+        parse_part(path.name, path.read_text(encoding="utf-8"), ledger)
+    if not ledger.rules:
+        ledger.problems.append(f"{docs / 'rules'}: no rule found")
+    for entry in toml_entries(docs / "deviations.toml", "deviation", {"rule", "at", "reason", "fact", "test"}, ledger):
+        ledger.deviations[entry["rule"]] = Deviation(**entry)
+    for entry in toml_entries(docs / "dispositions.toml", "not_testable", {"rule", "reason"}, ledger):
+        ledger.untestable[entry["rule"]] = entry["reason"]
+        if entry["rule"] in ledger.deviations:
+            ledger.problems.append(f"dispositions.toml: {entry['rule']} is listed in deviations.toml, too")
+    return ledger
+
+
+def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iterator[dict[str, str]]:
+    if not path.exists():
+        return
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get(table, [])
+    except tomllib.TOMLDecodeError as error:
+        ledger.problems.append(f"{path.name}: {error}")
+        return
+    seen: set[str] = set()
+    for entry in entries:
+        rule = str(entry.get("rule", "(no rule)"))
+        if set(entry) != keys or not all(isinstance(value, str) for value in entry.values()):
+            ledger.problems.append(f"{path.name}: {rule}: an entry has exactly the strings {', '.join(sorted(keys))}")
+        elif not all(entry[key].strip() for key in keys - {"test"}):
+            ledger.problems.append(f"{path.name}: {rule}: only 'test' may be empty")
+        elif rule not in ledger.rules:
+            ledger.problems.append(f"{path.name}: {rule} is no rule of the catalogue")
+        elif rule in seen:
+            ledger.problems.append(f"{path.name}: {rule} is listed twice")
+        else:
+            seen.add(rule)
+            yield entry
+
+
+# --- results of a test run -----------------------------------------------------------------------------------------
+
+
+def read_catch2(root: ElementTree.Element) -> Iterator[tuple[str, set[str], str]]:
+    """TestCase elements: children of Catch/Group in Catch2 v2, of Catch2TestRun in v3."""
+    for case in root.iter("TestCase"):
+        tags = set(TAG.findall(case.get("tags", "")))
+        result = case.find("OverallResult")
+        warnings = (element.text or "" for element in case.iter("Warning"))
+        if result is None or result.get("success") != "true" or tags & {"!mayfail", "!shouldfail"}:
+            outcome = "failed"
+        elif result.get("skips", "0") != "0" or any(re.match(r"\s*skip", text, re.IGNORECASE) for text in warnings):
+            outcome = "skipped"
+        else:
+            outcome = "passed"
+        yield case.get("name", ""), tags, outcome
+
+
+def read_junit(root: ElementTree.Element) -> Iterator[tuple[str, set[str], str]]:
+    for case in root.iter("testcase"):
+        name = case.get("name", "")
+        failed = case.find("failure") is not None or case.find("error") is not None
+        outcome = "failed" if failed else "skipped" if case.find("skipped") is not None else "passed"
+        yield TAG.sub("", name).strip(), set(TAG.findall(name)), outcome
+
+
+def read_json(text: str) -> Iterator[tuple[str, set[str], str]]:
+    for case in json.loads(text):
+        yield str(case["name"]), {str(tag) for tag in case["tags"]}, "passed" if case["passed"] is True else "failed"
+
+
+def read_results(directory: Path, ledger: Ledger) -> list[Case]:
+    """All cases of DIR/*.xml and DIR/*.json. A case that failed in one run failed; else one pass is enough."""
+    merged: dict[tuple[str, str], tuple[set[str], str]] = {}
+    files = sorted(path for path in directory.glob("*") if path.suffix in {".xml", ".json"})
+    if not files:
+        ledger.problems.append(f"{directory}: no result files")
+    for path in files:
+        tier = path.stem.split("-", 1)[0]
+        if tier not in TIERS:
+            ledger.problems.append(f"{path.name}: the name does not begin with a tier ({', '.join(TIERS)})")
+            continue
+        try:
+            cases = list(read_file(path))
+        except (ElementTree.ParseError, ValueError, KeyError, TypeError) as error:
+            ledger.problems.append(f"{path.name}: not a complete result file: {error!r}")
+            continue
+        if not cases:
+            ledger.problems.append(f"{path.name}: holds no test case")
+        for raw_name, tags, outcome in cases:
+            name = " ".join(raw_name.split())
+            level = "type" if "type" in tags else TIERS[tier]
+            known_tags, known = merged.get((level, name), (set(), "skipped"))
+            worst_first = ("failed", "passed", "skipped")
+            merged[level, name] = (known_tags | tags, min(known, outcome, key=worst_first.index))
+    return [Case(name, level, frozenset(tags), outcome) for (level, name), (tags, outcome) in sorted(merged.items())]
+
+
+def read_file(path: Path) -> Iterator[tuple[str, set[str], str]]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return read_json(text)
+    root = ElementTree.fromstring(text)
+    return read_junit(root) if root.tag in {"testsuites", "testsuite"} else read_catch2(root)
+
+
+def apply_results(cases: list[Case], ledger: Ledger) -> None:
+    for case in cases:
+        for tag in sorted(case.tags):
+            if tag in ledger.rules:
+                if case.outcome == "passed":
+                    ledger.tests.setdefault(tag, []).append((case.level, case.name))
+                elif case.outcome == "failed":
+                    ledger.problems.append(f"{tag}: test '{case.name}' ({case.level}) failed")
+            elif LOOKS_LIKE_RULE.fullmatch(tag):
+                ledger.problems.append(f"test '{case.name}': tag [{tag}] names no rule")
+    for rule in sorted(ledger.untestable.keys() & ledger.tests.keys()):
+        name = ledger.tests[rule][0][1]
+        ledger.problems.append(f"{rule}: dispositions.toml calls it not testable, but '{name}' shows it")
+    outcomes: dict[str, set[str]] = {}
+    for case in cases:
+        outcomes.setdefault(case.name, set()).add(case.outcome)
+    for deviation in ledger.deviations.values():
+        reached = outcomes.get(deviation.test, set())
+        if deviation.test and ("failed" in reached or "passed" not in reached):
+            state = "failed" if "failed" in reached else "did not run"
+            ledger.problems.append(f"deviations.toml: {deviation.rule}: test '{deviation.test}' {state}")
+
+
+# --- what was recorded before ----------------------------------------------------------------------------------------
+
+
+def read_shown(docs: Path) -> dict[str, list[tuple[str, str]]]:
+    """shown.txt: rule TAB level TAB test name, '#' begins a comment line."""
+    shown: dict[str, list[tuple[str, str]]] = {}
+    path = docs / "shown.txt"
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        if line and not line.startswith("#"):
+            rule, level, name = line.split("\t")
+            shown.setdefault(rule, []).append((level, name))
+    return shown
+
+
+def check_recorded(shown: dict[str, list[tuple[str, str]]], ledger: Ledger) -> None:
+    for rule, tests in sorted(shown.items()):
+        recorded = best_level(level for level, _ in tests)
+        assert recorded is not None
+        names = ", ".join(f"'{name}'" for level, name in tests if level == recorded)
+        now = ledger.disposition(rule)
+        if rule not in ledger.rules:
+            ledger.problems.append(f"shown.txt: {rule} is no rule of the catalogue")
+        elif now in {"deviates", "untestable"}:
+            ledger.problems.append(f"{rule}: recorded as {DISPOSITIONS[recorded]}, now listed as {DISPOSITIONS[now]}")
+        elif now == "open" or LEVELS.index(now) > LEVELS.index(recorded):
+            ledger.problems.append(f"{rule}: recorded as {DISPOSITIONS[recorded]}, but {names} did not run or failed")
+
+
+def render_shown(ledger: Ledger) -> str:
+    lines = ["# Written by tests/conformance/ledger.py --update: rule, proof, test. SPDX-License-Identifier: BSL-1.0"]
+    for rule in ledger.rules:
+        if ledger.disposition(rule) in LEVELS:
+            lines += [f"{rule}\t{level}\t{name}" for level, name in sort_tests(ledger.tests[rule])]
+    return "\n".join(lines) + "\n"
+
+
+# --- STATUS.md -------------------------------------------------------------------------------------------------------
+
+
+def sort_tests(tests: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted(set(tests), key=lambda test: (LEVELS.index(test[0]), test[1]))
+
+
+def escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").strip()
+
+
+def count_row(label: str, ledger: Ledger, rules: list[str]) -> str:
+    counts = ledger.count(rules)
+    done = len(rules) - counts["open"]
+    return f"| {label} | {len(rules)} | {' | '.join(str(n) for n in counts.values())} | {percent(done, len(rules))} |"
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def group(rules: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for rule in rules:
+        groups.setdefault(key(rule), []).append(rule)
+    return groups
+
+
+def render_status(ledger: Ledger) -> str:
+    rules = ledger.rules
+    counts = ledger.count(rules)
+    columns = "rules | " + " | ".join(DISPOSITIONS.values()) + " | disposed of |\n|---" + "|--:" * 8 + "|"
+    out = [
+        "<!-- Generated by tests/conformance/ledger.py --update; do not edit. SPDX-License-Identifier: BSL-1.0 -->",
+        "# Conformance status",
+        "",
+        "What each rule of the [catalogue](README.md) rests on, taken from the results of a complete test run. "
+        "The terms are defined in [README.md](README.md#dispositions).",
+        "",
+        "## Totals",
+        "",
+        "| disposition | rules | share |\n|---|--:|--:|",
+        *(f"| {title} | {counts[key]} | {percent(counts[key], len(rules))} |" for key, title in DISPOSITIONS.items()),
+        f"| **all** | **{len(rules)}** | |",
+        "",
+        "## By object",
+        "",
+        f"| object | {columns}",
+        *(
+            count_row(f"[{family}](#{family.lower()}) {FAMILIES.get(family, '')}".rstrip(), ledger, members)
+            for family, members in group(rules, lambda r: rules[r].family).items()
+        ),
+        "",
+        "## By part",
+        "",
+        f"| part | {columns}",
+        *(
+            count_row(f"[{part}](rules/{part})", ledger, members)
+            for part, members in group(rules, lambda r: rules[r].part).items()
+        ),
+        "",
+        f"## Deviations ({len(ledger.deviations)})",
+        "",
+        "| rule | at fault | reason | measured fact | test |\n|---|---|---|---|---|",
+        *(
+            f"| {d.rule} | {escape(d.at)} | {escape(d.reason)} | {escape(d.fact)} | {escape(d.test) or '(none yet)'} |"
+            for d in sorted(ledger.deviations.values(), key=lambda d: list(rules).index(d.rule))
+        ),
+        "",
+        f"## Not testable ({len(ledger.untestable)})",
+        "",
+        "| rule | reason |\n|---|---|",
+        *(f"| {rule} | {escape(ledger.untestable[rule])} |" for rule in rules if rule in ledger.untestable),
+        "",
+        "## Rules",
+    ]
+    for family, members in group(rules, lambda r: rules[r].family).items():
+        out += ["", f"### {family}", "", f"{FAMILIES.get(family, family)}, [{rules[members[0]].part}]"
+                f"(rules/{rules[members[0]].part}), {len(members)} rules."]
+        out += render_family(ledger, members)
+    return "\n".join(out) + "\n"
+
+
+def render_family(ledger: Ledger, members: list[str]) -> Iterator[str]:
+    disposed = [rule for rule in members if ledger.disposition(rule) != "open"]
+    if disposed:
+        yield "\n| rule | disposition | tests |\n|---|---|---|"
+    for rule in disposed:
+        tests = sort_tests(ledger.tests.get(rule, []))
+        shown = "<br>".join(f"{level}: {escape(name)}" for level, name in tests)
+        yield f"| {rule} | {DISPOSITIONS[ledger.disposition(rule)]} | {shown} |"
+    still_open = [rule for rule in members if ledger.disposition(rule) == "open"]
+    if still_open:
+        yield f"\nOpen ({len(still_open)}): {' '.join(still_open)}"
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def summary(ledger: Ledger) -> str:
+    counts, total = ledger.count(ledger.rules), len(ledger.rules)
+    lines = [f"{total} rules: " + ", ".join(f"{counts[key]} {title}" for key, title in DISPOSITIONS.items())]
+    done, deviating = percent(total - counts["open"], total), percent(counts["deviates"], total)
+    lines.append(f"disposed of: {done}, deviations: {deviating}")
+    without = [d.rule for d in ledger.deviations.values() if not d.test]
+    if without:
+        lines.append(f"deviations without a test ({len(without)}): {' '.join(without)}")
+    return "\n".join(lines)
+
+
+def clauses_of(docs: Path, lines_cell: str) -> str:
+    """The clauses that hold the first line of every range in a `spec lines` cell, by clauses.md."""
+    path, found = docs / "clauses.md", dict[str, None]()
+    table = re.findall(r"^\| (\d+)-(\d+) \| ([^|]+) \|", path.read_text("utf-8"), re.MULTILINE) if path.exists() else []
+    for number in re.findall(r"(?<![\w:.-])(?<!IBX )U?(\d{3,5})", lines_cell):
+        found |= {clause: None for first, last, clause in table if int(first) <= int(number) <= int(last)}
+    return ", ".join(found)
+
+
+def describe(docs: Path, ledger: Ledger, rule_id: str) -> str:
+    rule = ledger.rules[rule_id]
+    out = [f"{rule.id}  ({rule.part}: {rule.section})"]
+    for title, text in rule.cells.items():
+        clauses = clauses_of(docs, text) if title == "spec lines" else ""
+        out.append(f"  {title}: {text}" + (f"  (clause {clauses})" if clauses else ""))
+    out.append(f"  disposition: {DISPOSITIONS[ledger.disposition(rule_id)]}")
+    if deviation := ledger.deviations.get(rule_id):
+        out += [f"  at fault: {deviation.at}", f"  reason: {deviation.reason}", f"  measured: {deviation.fact}"]
+    if reason := ledger.untestable.get(rule_id):
+        out.append(f"  reason: {reason}")
+    return "\n".join(out + [f"  {level}: {name}" for level, name in sort_tests(ledger.tests.get(rule_id, []))])
+
+
+def unknown_tags(paths: Iterable[Path], ledger: Ledger) -> Iterator[str]:
+    for path in paths:
+        files = sorted(p for p in path.rglob("*") if p.suffix in SOURCES and p.is_file()) if path.is_dir() else [path]
+        for source in files:
+            for number, line in enumerate(source.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+                for tag in TAG.findall(line):
+                    if LOOKS_LIKE_RULE.fullmatch(tag) and tag not in ledger.rules:
+                        yield f"{source}:{number}: tag [{tag}] names no rule"
+
+
+def stale(docs: Path, name: str, text: str) -> list[str]:
+    path = docs / name
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return []
+    return [f"{path}: differs from what these results give; run ledger.py --results DIR --update and commit it"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ledger.py", description="Conformance ledger of dat.")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder with rules/ and the .toml files")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="result files of a complete test run")
+    parser.add_argument("--update", action="store_true", help="write STATUS.md and shown.txt from the results")
+    parser.add_argument("--check", action="store_true", help="fail if STATUS.md or shown.txt would change")
+    parser.add_argument("--summary", action="store_true", help="print the counts (also the default)")
+    parser.add_argument("--rule", metavar="ID", help="print one rule and where it is shown")
+    parser.add_argument("--tags", nargs="+", type=Path, metavar="PATH", help="list unknown rule tags in sources")
+    options = parser.parse_args(arguments)
+    if (options.update or options.check) and not options.results:
+        parser.error("--update and --check need --results DIR")
+
+    docs: Path = options.docs
+    ledger = load_catalogue(docs)
+    recorded = read_shown(docs)
+    if options.tags:
+        ledger.problems += unknown_tags(options.tags, ledger)
+    if options.results:
+        apply_results(read_results(options.results, ledger), ledger)
+        check_recorded(recorded, ledger)
+    else:
+        ledger.tests = {rule: tests for rule, tests in recorded.items() if rule in ledger.rules}
+    if options.rule and options.rule not in ledger.rules:
+        ledger.problems.append(f"{options.rule} is no rule of the catalogue")
+    elif options.rule:
+        print(describe(docs, ledger, options.rule))
+
+    files = {"STATUS.md": render_status(ledger), "shown.txt": render_shown(ledger)}
+    if options.check:
+        ledger.problems += [line for name, text in files.items() for line in stale(docs, name, text)]
+    if options.update and not ledger.problems:
+        for name, text in files.items():
+            (docs / name).write_text(text, encoding="utf-8")
+    if options.summary or not (options.rule or options.tags):
+        print(summary(ledger))
+    for problem in ledger.problems:
+        print(f"conformance: {problem}", file=sys.stderr)
+    if ledger.problems and options.update:
+        print("conformance: nothing written", file=sys.stderr)
+    return 1 if ledger.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
