@@ -139,6 +139,7 @@ class compiler:
             capture_output=True,
             text=True,
             cwd=name.parent,
+            env=os.environ | {"LC_ALL": "C"},  # plain quotes in the messages
         )
         return done.returncode, done.stderr
 
