@@ -1,0 +1,106 @@
+#!/bin/sh
+# Network of the dat-lab machine: Soft-RoCE devices rx1..rxN on veth pairs v1-v2, v3-v4, ... (an odd last one on a dummy link).
+# SPDX-License-Identifier: BSL-1.0
+#
+# Uses from the set-up file: links, mtu, netem (arguments of tc's netem or empty). All links live in one network namespace, since rdma_rxe
+# of Linux 6.1 works in the first one only. Rules send what goes to the partner's address out by the pair, so that packets
+# really cross the link. `net.sh restore` re-creates what a link that went down has lost.
+. /run/dat-lab/setup
+
+addresses() { # number: lines for ip -batch
+  echo "addr replace 10.78.$1.1/32 dev v$1"
+  echo "addr replace fd00:78:$1::1/128 dev v$1 nodad"
+}
+mac() { printf 02:00:00:00:00:%02x $1; }
+wire4() { # own number, partner's
+  echo "route replace 10.78.$2.1/32 dev v$1 src 10.78.$1.1 table $((100 + $1))"
+  echo "neigh replace 10.78.$2.1 lladdr $(mac $2) dev v$1 nud permanent"
+}
+wire6() {
+  echo "route replace fd00:78:$2::1/128 dev v$1 src fd00:78:$1::1 table $((100 + $1))"
+  echo "neigh replace fd00:78:$2::1 lladdr $(mac $2) dev v$1 nud permanent"
+}
+rules() { # either family: own number, partner's, own address, partner's
+  echo "rule add pref $((10 + $1)) iif v$1 lookup local"
+  echo "rule add pref $((30 + $1)) from $3 to $3 lookup local"
+  echo "rule add pref $((50 + $1)) to $4 lookup $((100 + $1))"
+}
+each_pair() { # function
+  i=1
+  while [ $i -lt "$links" ]; do
+    "$1" $i $((i + 1))
+    "$1" $((i + 1)) $i
+    i=$((i + 2))
+  done
+}
+each() {
+  i=1
+  while [ $i -le "$links" ]; do
+    "$1" $i
+    i=$((i + 1))
+  done
+}
+rules4() { rules "$1" "$2" "10.78.$1.1" "10.78.$2.1"; }
+rules6() { rules "$1" "$2" "fd00:78:$1::1" "fd00:78:$2::1"; }
+create() {
+  if [ $(($1 % 2)) = 0 ]; then return; fi
+  if [ "$1" -lt "$links" ]; then
+    echo "link add v$1 address $(mac $1) type veth peer name v$(($1 + 1)) address $(mac $(($1 + 1)))"
+  else
+    echo "link add v$1 address $(mac $1) type dummy"
+  fi
+}
+up() { echo "link set v$1 mtu $mtu up"; }
+netem_on() { echo "qdisc replace dev v$1 root netem limit 100000 $netem"; }
+rxe() { echo "link add rx$1 type rxe netdev v$1"; }
+names() { echo "10.78.$1.1 rx$1"; }
+
+if [ "$1" = restore ]; then
+  each up | ip -force -batch -
+  each addresses | ip -force -batch -
+  each_pair wire4 | ip -batch - && each_pair wire6 | ip -6 -batch -
+  exit
+fi
+
+for c in all default; do
+  echo 0 >/proc/sys/net/ipv4/conf/$c/rp_filter
+  echo 1 >/proc/sys/net/ipv4/conf/$c/accept_local
+  echo 0 >/proc/sys/net/ipv6/conf/$c/accept_dad
+  echo 0 >/proc/sys/net/ipv6/conf/$c/dad_transmits
+  echo 0 >/proc/sys/net/ipv6/conf/$c/accept_ra
+  echo 1 >/proc/sys/net/ipv6/conf/$c/keep_addr_on_down
+done
+{
+  each create
+  each up
+  each addresses
+} | ip -batch - || exit 1
+if [ "$links" -gt 1 ]; then
+  { each_pair wire4; each_pair rules4; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -batch - || exit 1
+  { each_pair wire6; each_pair rules6; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -6 -batch - || exit 1
+fi
+if [ -n "$netem" ]; then
+  modprobe sch_netem
+  each netem_on | tc -batch - || exit 1
+fi
+each rxe | rdma -b - || exit 1
+each names >>/etc/hosts
+echo "127.0.0.1 dat-lab" >>/etc/hosts
+
+# Ready when each port is active and has its link-local, IPv4 and IPv6 GID.
+i=1
+n=0
+while [ $i -le "$links" ]; do
+  port=/sys/class/infiniband/rx$i/ports/1
+  read -r state <$port/state
+  read -r gid <$port/gids/2
+  case "$state/$gid" in
+  *ACTIVE*/*[1-9a-f]*) i=$((i + 1)) ;;
+  *)
+    n=$((n + 1))
+    [ $n -lt 500 ] || { echo "rx$i is not ready: $state, third GID $gid"; exit 1; }
+    /run/dat-lab/bin/usleep 10000
+    ;;
+  esac
+done
+exit 0
