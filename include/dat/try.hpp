@@ -18,14 +18,17 @@
 /// DAT_TRYV(expression): the same for expected<void>, or to drop the value. One statement.
 #define DAT_TRYV(...) DAT_DETAIL_TRYV_1(__COUNTER__, __VA_ARGS__)
 
-#define DAT_DETAIL_TRY_1(unique, declaration, ...) DAT_DETAIL_TRY_2(dat_try_result_##unique, declaration, __VA_ARGS__)
+// __COUNTER__ becomes a number only on its way into a second macro.
+#define DAT_DETAIL_TRY_NAME(unique) dat_try_result_##unique
+#define DAT_DETAIL_TRY_1(unique, declaration, ...)                                                                     \
+  DAT_DETAIL_TRY_2(DAT_DETAIL_TRY_NAME(unique), declaration, __VA_ARGS__)
 #define DAT_DETAIL_TRY_2(name, declaration, ...)                                                                       \
   auto&& name = (__VA_ARGS__);                                                                                         \
   if (!name.has_value()) [[unlikely]]                                                                                  \
     return static_cast<decltype(name)&&>(name).as_failure();                                                           \
   declaration = static_cast<decltype(name)&&>(name).assume_value()
 
-#define DAT_DETAIL_TRYV_1(unique, ...) DAT_DETAIL_TRYV_2(dat_try_result_##unique, __VA_ARGS__)
+#define DAT_DETAIL_TRYV_1(unique, ...) DAT_DETAIL_TRYV_2(DAT_DETAIL_TRY_NAME(unique), __VA_ARGS__)
 #define DAT_DETAIL_TRYV_2(name, ...)                                                                                   \
   do {                                                                                                                 \
     auto&& name = (__VA_ARGS__);                                                                                       \
