@@ -201,13 +201,18 @@ def read_catch2(root: ElementTree.Element) -> Iterator[tuple[str, set[str], str]
     for case in root.iter("TestCase"):
         tags = set(TAG.findall(case.get("tags", "")))
         result = case.find("OverallResult")
-        warnings = (element.text or "" for element in case.iter("Warning"))
-        if result is None or result.get("success") != "true" or tags & {"!mayfail", "!shouldfail"}:
+        skipped = any(re.match(r"\s*skip", element.text or "", re.IGNORECASE) for element in case.iter("Warning"))
+        faults = any(
+            element.tag in {"Failure", "Exception", "FatalErrorCondition"}
+            or (element.tag == "Expression" and element.get("success") == "false")
+            for element in case.iter()
+        )
+        if result is None or faults or tags & {"!mayfail", "!shouldfail"}:
             outcome = "failed"
-        elif result.get("skips", "0") != "0" or any(re.match(r"\s*skip", text, re.IGNORECASE) for text in warnings):
-            outcome = "skipped"
+        elif skipped or result.get("skips", "0") != "0":
+            outcome = "skipped"  # first: version 2 with -w NoAssertions calls a skipped case failed
         else:
-            outcome = "passed"
+            outcome = "passed" if result.get("success") == "true" else "failed"
         yield case.get("name", ""), tags, outcome
 
 
@@ -285,14 +290,16 @@ def apply_results(cases: list[Case], ledger: Ledger) -> None:
 # --- what was recorded before ----------------------------------------------------------------------------------------
 
 
-def read_shown(docs: Path) -> dict[str, list[tuple[str, str]]]:
+def read_shown(docs: Path, ledger: Ledger) -> dict[str, list[tuple[str, str]]]:
     """shown.txt: rule TAB level TAB test name, '#' begins a comment line."""
     shown: dict[str, list[tuple[str, str]]] = {}
     path = docs / "shown.txt"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        if line and not line.startswith("#"):
-            rule, level, name = line.split("\t")
-            shown.setdefault(rule, []).append((level, name))
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
+        fields = line.split("\t")
+        if len(fields) == 3 and fields[1] in LEVELS:
+            shown.setdefault(fields[0], []).append((fields[1], fields[2]))
+        elif line and not line.startswith("#"):
+            ledger.problems.append(f"shown.txt:{number}: not rule, proof ({', '.join(LEVELS)}) and test, by tabs")
     return shown
 
 
@@ -483,7 +490,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     docs: Path = options.docs
     ledger = load_catalogue(docs)
-    recorded = read_shown(docs)
+    recorded = read_shown(docs, ledger)
     if options.tags:
         ledger.problems += unknown_tags(options.tags, ledger)
     if options.results:

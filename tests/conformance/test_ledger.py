@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""Tests of ledger.py: tables, result formats, what makes a run fail, and the catalogue itself."""
+# SPDX-License-Identifier: BSL-1.0
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+import ledger
+
+PART = """# Part one
+## A
+| id | rule | spec lines | mapping | test |
+|---|---|---|---|---|
+| EVD-001 | first \\| with a bar | 10-12 | m | t |
+| EVD-002 | second | 13 | m | t |
+
+| id | status | Recv |
+| --- | --- | --- |
+| COMP-001 | OK | SUCCESS |
+
+| F | fact |
+|---|---|
+| F1 | not a rule |
+
+## Traps
+| id | lines | problem |
+|---|---|---|
+| T-01 | 3 | not a rule |
+"""
+
+# What Catch2 2.13.9 writes with -r xml -w NoAssertions.
+CATCH2_V2 = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch name="t">
+  <Group name="t">
+    <TestCase name="first works" tags="[EVD-001][evd]" filename="t.cpp" line="3">
+      <OverallResult success="true"/>
+    </TestCase>
+    <TestCase name="second is skipped" tags="[EVD-002]" filename="t.cpp" line="5">
+      <Warning>
+        skipped: no device
+      </Warning>
+      <OverallResult success="false"/>
+    </TestCase>
+    <OverallResults successes="1" failures="0" expectedFailures="0"/>
+  </Group>
+</Catch>
+"""
+
+# What Catch2 3 writes.
+CATCH2_V3 = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch2TestRun name="t" rng-seed="1" xml-format-version="3" catch2-version="3.4.0">
+  <TestCase name="first works" tags="[EVD-001][evd]" filename="t.cpp" line="3">
+    <OverallResult success="true" skips="0"/>
+  </TestCase>
+  <TestCase name="second is skipped" tags="[EVD-002]" filename="t.cpp" line="5">
+    <Skip filename="t.cpp" line="6">no device</Skip>
+    <OverallResult success="true" skips="1"/>
+  </TestCase>
+  <OverallResults successes="1" failures="0" expectedFailures="0" skips="1"/>
+</Catch2TestRun>
+"""
+
+FAILURE = (
+    '<Section name="a"><Expression success="false" type="CHECK"><Original>1 == 2</Original></Expression>'
+    '<OverallResults successes="0" failures="1" expectedFailures="0"/></Section>'
+)
+
+
+def catch2(name: str, tags: str, body: str = "", success: str = "true") -> str:
+    case = f'<TestCase name="{name}" tags="{tags}">{body}<OverallResult success="{success}"/></TestCase>'
+    return f'<Catch name="t"><Group name="t">{case}</Group></Catch>'
+
+
+def deviation(rule: str, test: str = "") -> str:
+    return f'[[deviation]]\nrule = "{rule}"\nat = "rxe"\nreason = "why"\nfact = "seen"\ntest = "{test}"\n'
+
+
+def not_testable(rule: str) -> str:
+    return f'[[not_testable]]\nrule = "{rule}"\nreason = "why"\n'
+
+
+class LedgerTest(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.docs, self.results = Path(scratch.name) / "docs", Path(scratch.name) / "results"
+        self.results.mkdir()
+        self.write(self.docs / "rules" / "1-part.md", PART)
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text, encoding="utf-8")
+
+    def part(self, text: str) -> None:
+        self.write(self.docs / "rules" / "1-part.md", text)
+
+    def result(self, name: str, text: str) -> None:
+        self.write(self.results / name, text)
+
+    def run_ledger(self, *arguments: str, results: bool = True) -> tuple[int, str, list[str]]:
+        out, err = io.StringIO(), io.StringIO()
+        command = ["--docs", str(self.docs), *(["--results", str(self.results)] if results else []), *arguments]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = ledger.main(command)
+        return code, out.getvalue(), err.getvalue().splitlines()
+
+    def expect_problem(self, pattern: str, *arguments: str, results: bool = True) -> None:
+        code, _, problems = self.run_ledger(*arguments, results=results)
+        self.assertEqual(code, 1)
+        self.assertEqual(len([line for line in problems if re.search(pattern, line)]), 1, problems)
+
+    def expect_counts(self, expected: str, *arguments: str, results: bool = True) -> None:
+        code, out, problems = self.run_ledger(*arguments, results=results)
+        self.assertEqual((code, problems), (0, []))
+        self.assertEqual(out.splitlines()[0], f"3 rules: {expected}")
+
+    def status(self) -> str:
+        return (self.docs / "STATUS.md").read_text(encoding="utf-8")
+
+
+class Tables(LedgerTest):
+    def test_rows_of_id_tables_are_rules_and_facts_and_traps_are_not(self) -> None:
+        rules = ledger.load_catalogue(self.docs).rules
+        self.assertEqual(list(rules), ["EVD-001", "EVD-002", "COMP-001"])
+        self.assertEqual(rules["EVD-001"].cells["rule"], "first | with a bar")
+        self.assertEqual((rules["COMP-001"].family, rules["COMP-001"].section), ("COMP", "A"))
+
+    def test_a_rule_given_twice_is_a_problem(self) -> None:
+        self.part(PART.replace("EVD-002", "EVD-001"))
+        self.expect_problem(r"1-part.md:6: EVD-001 is already defined in 1-part.md", results=False)
+
+    def test_a_rule_given_in_two_parts_is_a_problem(self) -> None:
+        self.write(self.docs / "rules" / "2-part.md", PART)
+        code, _, problems = self.run_ledger(results=False)
+        self.assertEqual((code, len(problems)), (1, 3))
+
+    def test_a_row_with_a_missing_or_an_extra_cell_is_a_problem(self) -> None:
+        self.part(PART.replace("| EVD-002 | second |", "| EVD-002 |"))
+        self.expect_problem(r"1-part.md:6: EVD-002 has 4 cells, its table 5 columns", results=False)
+        self.part(PART.replace("second", "sec | ond"))
+        self.expect_problem(r"EVD-002 has 6 cells", results=False)
+
+    def test_a_malformed_id_is_a_problem(self) -> None:
+        self.part(PART.replace("EVD-002", "EVD-2"))
+        self.expect_problem(r"'EVD-2' is not a rule id", results=False)
+
+    def test_a_rule_outside_a_table_is_a_problem(self) -> None:
+        self.part(PART.replace("|---|---|---|---|---|\n", "", 1))
+        code, _, problems = self.run_ledger(results=False)
+        self.assertEqual(code, 1)
+        self.assertEqual(len([line for line in problems if "stands in no table" in line]), 2)
+
+    def test_no_rules_at_all_is_a_problem(self) -> None:
+        self.part("# Empty\n")
+        self.expect_problem("no rule found", results=False)
+
+    def test_the_catalogue_has_1908_rules_and_its_lists_are_sound(self) -> None:
+        catalogue = ledger.load_catalogue(ledger.DOCS)
+        self.assertEqual(catalogue.problems, [])
+        self.assertEqual(len(catalogue.rules), 1908)
+        self.assertLessEqual({rule.family for rule in catalogue.rules.values()}, set(ledger.FAMILIES))
+        self.assertLessEqual(len(catalogue.deviations), 1908 * 5 // 100)
+
+    def test_the_catalogue_cites_lines_that_have_a_clause(self) -> None:
+        self.assertEqual(ledger.clauses_of(ledger.DOCS, "3631-3763, 2033"), "6.3.4.10, 6.1.3.5")
+        self.assertEqual(ledger.clauses_of(ledger.DOCS, "U7401, IB365, ib:270, IBX 663"), "6.6.23")
+
+
+class Results(LedgerTest):
+    def test_catch2_version_2(self) -> None:
+        self.result("device-gcc.xml", CATCH2_V2)
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 2 open")
+
+    def test_catch2_version_3(self) -> None:
+        self.result("unit-gcc.xml", CATCH2_V3)
+        self.expect_counts("0 shown on rxe, 0 by type, 1 fake only, 0 deviates, 0 not testable, 2 open")
+
+    def test_compile_time_proofs_as_json_junit_and_by_the_tag_type(self) -> None:
+        cases = [{"name": "does not compile", "tags": ["EVD-001", "x"], "passed": True}]
+        self.result("compile_fail.json", json.dumps(cases))
+        junit = '<testsuites><testsuite><testcase name="holds [EVD-002]"/></testsuite></testsuites>'
+        self.result("types-clang.xml", junit)
+        self.result("unit.xml", catch2("static", "[COMP-001][type]"))
+        self.expect_counts("0 shown on rxe, 3 by type, 0 fake only, 0 deviates, 0 not testable, 0 open")
+
+    def test_the_strongest_tier_counts(self) -> None:
+        for tier, disposition in (("unit", "fake only"), ("types", "by type"), ("device", "shown on rxe")):
+            self.result(f"{tier}.xml", catch2(f"by {tier}", "[EVD-001]"))
+            _, out, _ = self.run_ledger("--rule", "EVD-001")
+            self.assertIn(f"disposition: {disposition}\n", out)
+
+    def test_one_pass_beside_skips_is_a_pass(self) -> None:
+        self.result("device-a.xml", CATCH2_V2)
+        self.result("device-b.xml", catch2("second is skipped", "[EVD-002]"))
+        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 1 open")
+
+    def test_the_tags_of_all_runs_count(self) -> None:
+        self.result("device-a.xml", catch2("case", "[EVD-001]"))
+        self.result("device-b.xml", catch2("case", "[EVD-002]"))
+        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 1 open")
+
+    def test_a_failed_test_with_a_rule_is_a_problem(self) -> None:
+        for body, success in ((FAILURE, "false"), ("", "false"), ("<Exception>x</Exception>", "true")):
+            self.result("unit.xml", catch2("bad", "[EVD-001]", body, success))
+            self.expect_problem(r"EVD-001: test 'bad' \(fake\) failed")
+
+    def test_a_failure_in_one_flavour_outweighs_a_pass_in_another(self) -> None:
+        self.result("unit-gcc.xml", catch2("case", "[EVD-001]"))
+        self.result("unit-tsan.xml", catch2("case", "[EVD-001]", FAILURE, "false"))
+        self.expect_problem("EVD-001: test 'case' .* failed")
+
+    def test_a_skip_does_not_hide_a_failure(self) -> None:
+        self.result("unit.xml", catch2("case", "[EVD-001]", FAILURE + "<Warning>skipped: x</Warning>", "false"))
+        self.expect_problem("EVD-001: test 'case' .* failed")
+
+    def test_a_case_that_may_fail_shows_nothing(self) -> None:
+        self.result("unit.xml", catch2("case", "[EVD-001][!mayfail]"))
+        self.expect_problem("EVD-001: test 'case' .* failed")
+
+    def test_failed_json_and_junit_cases_are_problems(self) -> None:
+        self.result("types.json", json.dumps([{"name": "j", "tags": ["EVD-001"], "passed": False}]))
+        self.expect_problem("EVD-001: test 'j' .* failed")
+        (self.results / "types.json").unlink()
+        self.result("types.xml", '<testsuite><testcase name="u [EVD-001]"><failure/></testcase></testsuite>')
+        self.expect_problem("EVD-001: test 'u' .* failed")
+
+    def test_an_unknown_tag_is_a_problem_and_other_tags_are_not(self) -> None:
+        self.result("unit.xml", catch2("case", "[EVD-999][evd][slow]"))
+        self.expect_problem(r"test 'case': tag \[EVD-999\] names no rule")
+
+    def test_traps_are_no_tags(self) -> None:
+        self.result("unit.xml", catch2("case", "[T-01]"))
+        self.expect_problem(r"tag \[T-01\] names no rule")
+
+    def test_incomplete_empty_missing_and_misnamed_files_are_problems(self) -> None:
+        self.expect_problem("no result files")
+        self.result("unit.xml", CATCH2_V2[:300])
+        self.expect_problem("unit.xml: not a complete result file")
+        self.result("unit.xml", '<Catch name="t"/>')
+        self.expect_problem("unit.xml: holds no test case")
+        self.result("unit.xml", catch2("case", "[EVD-001]"))
+        self.result("devices.xml", catch2("case", "[EVD-001]"))
+        self.expect_problem("devices.xml: the name does not begin with a tier")
+        (self.results / "devices.xml").unlink()
+        self.result("types.json", '[{"name": "no tags"}]')
+        self.expect_problem("types.json: not a complete result file")
+
+
+class Lists(LedgerTest):
+    def test_a_deviation_outranks_its_tests_and_names_one(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("EVD-001", "first works"))
+        self.result("device.xml", CATCH2_V2)
+        self.expect_counts("0 shown on rxe, 0 by type, 0 fake only, 1 deviates, 0 not testable, 2 open")
+
+    def test_a_deviation_without_a_test_is_allowed_and_printed(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("EVD-002"))
+        self.result("device.xml", CATCH2_V2)
+        code, out, _ = self.run_ledger()
+        self.assertEqual(code, 0)
+        self.assertIn("deviations without a test (1): EVD-002", out)
+
+    def test_a_deviation_whose_test_did_not_run_was_skipped_or_failed_is_a_problem(self) -> None:
+        self.result("device.xml", CATCH2_V2)
+        self.result("unit.xml", catch2("bad", "[evd]", FAILURE, "false"))
+        for test, state in (("gone", "did not run"), ("second is skipped", "did not run"), ("bad", "failed")):
+            self.write(self.docs / "deviations.toml", deviation("EVD-002", test))
+            self.expect_problem(f"EVD-002: test '{test}' {state}")
+
+    def test_entries_must_name_rules_once_and_be_complete(self) -> None:
+        for name, entry, table in (
+            ("deviations.toml", deviation, "deviation"),
+            ("dispositions.toml", not_testable, "not_testable"),
+        ):
+            path = self.docs / name
+            for text, pattern in (
+                (entry("EVD-999"), "EVD-999 is no rule of the catalogue"),
+                (entry("EVD-001") * 2, "EVD-001 is listed twice"),
+                (f'[[{table}]]\nrule = "EVD-001"\n', "EVD-001: an entry has exactly the strings"),
+                (entry("EVD-001").replace('"why"', '" "'), "EVD-001: only 'test' may be empty"),
+                ("[[", name),
+            ):
+                self.write(path, text)
+                self.expect_problem(pattern, results=False)
+            path.unlink()
+
+    def test_a_rule_cannot_be_in_both_lists(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("EVD-001"))
+        self.write(self.docs / "dispositions.toml", not_testable("EVD-001"))
+        self.expect_problem("EVD-001 is listed in deviations.toml, too", results=False)
+
+    def test_a_rule_called_not_testable_must_not_be_shown(self) -> None:
+        self.write(self.docs / "dispositions.toml", not_testable("EVD-002"))
+        self.result("device.xml", CATCH2_V2)
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, 1 not testable, 1 open")
+        self.write(self.docs / "dispositions.toml", not_testable("EVD-001"))
+        self.expect_problem("EVD-001: .*not testable, but 'first works' shows it")
+
+
+class Recorded(LedgerTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.result("device.xml", catch2("first works", "[EVD-001]"))
+        self.result("unit.xml", catch2("also on the fake", "[EVD-001][COMP-001]"))
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+
+    def test_update_then_check_agree(self) -> None:
+        self.assertEqual(self.run_ledger("--check")[0], 0)
+        self.assertIn("| EVD-001 | shown on rxe | rxe: first works<br>fake: also on the fake |", self.status())
+        self.assertIn("Open (1): EVD-002", self.status())
+
+    def test_status_does_not_depend_on_the_number_of_runs(self) -> None:
+        self.result("device-asan.xml", catch2("first works", "[EVD-001]"))
+        self.assertEqual(self.run_ledger("--check")[0], 0)
+
+    def test_check_notices_new_proofs_and_edited_files(self) -> None:
+        self.result("unit-b.xml", catch2("new", "[EVD-002]"))
+        code, _, problems = self.run_ledger("--check")
+        self.assertEqual((code, len(problems)), (1, 2))
+        (self.results / "unit-b.xml").unlink()
+        self.write(self.docs / "STATUS.md", self.status().replace("Open (1)", "Open (0)"))
+        self.expect_problem("STATUS.md: differs", "--check")
+
+    def test_a_shown_rule_whose_test_did_not_run_is_a_problem_and_nothing_is_written(self) -> None:
+        self.result("device.xml", catch2("another", "[evd]"))
+        before = self.status()
+        self.expect_problem("EVD-001: recorded as shown on rxe, but 'first works' did not run or failed", "--update")
+        self.assertEqual(self.status(), before)
+
+    def test_a_shown_rule_whose_test_was_skipped_is_a_problem(self) -> None:
+        self.result("device.xml", catch2("first works", "[EVD-001]", "<Warning>skipped: no device</Warning>"))
+        self.expect_problem("EVD-001: recorded as shown on rxe")
+
+    def test_a_shown_rule_may_move_to_another_test_and_to_a_stronger_tier(self) -> None:
+        self.result("device.xml", catch2("renamed", "[EVD-001][COMP-001]"))
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertIn("COMP-001\trxe\trenamed", (self.docs / "shown.txt").read_text(encoding="utf-8"))
+
+    def test_a_shown_rule_becomes_a_deviation_only_when_its_record_is_deleted(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("EVD-001"))
+        self.expect_problem("EVD-001: recorded as shown on rxe, now listed as deviates", "--update")
+        shown = self.docs / "shown.txt"
+        kept = [line for line in shown.read_text(encoding="utf-8").splitlines() if not line.startswith("EVD-001")]
+        self.write(shown, "\n".join(kept) + "\n")
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertIn("| EVD-001 | rxe | why | seen | (none yet) |", self.status())
+
+    def test_a_record_of_a_rule_that_does_not_exist_is_a_problem(self) -> None:
+        self.write(self.docs / "shown.txt", "EVD-999\trxe\tx\n")
+        self.expect_problem("shown.txt: EVD-999 is no rule")
+
+    def test_a_broken_record_is_a_problem(self) -> None:
+        self.write(self.docs / "shown.txt", "EVD-001 rxe x\nEVD-001\tnowhere\tx\n")
+        code, _, problems = self.run_ledger()
+        self.assertEqual((code, len(problems)), (1, 2))
+
+    def test_without_results_the_counts_come_from_the_record(self) -> None:
+        counts = "1 shown on rxe, 0 by type, 1 fake only, 0 deviates, 0 not testable, 1 open"
+        self.expect_counts(counts, results=False)
+
+    def test_a_rule_is_printed_with_its_tests(self) -> None:
+        code, out, _ = self.run_ledger("--rule", "EVD-001", results=False)
+        self.assertEqual(code, 0)
+        for part in ("rule: first | with a bar", "spec lines: 10-12", "shown on rxe", "  rxe: first works"):
+            self.assertIn(part, out)
+        self.expect_problem("EVD-777 is no rule of the catalogue", "--rule", "EVD-777", results=False)
+
+    def test_tags_are_found_in_sources_without_a_run(self) -> None:
+        source = self.docs / "src" / "a.cpp"
+        self.write(source, 'TEST_CASE("x", "[evd][EVD-001]") {}\n')
+        self.assertEqual(self.run_ledger("--tags", str(source.parent), results=False)[0], 0)
+        self.write(source, '\nTEST_CASE("x", "[EVD-043][evd]") {}\n')
+        self.expect_problem(r"a.cpp:2: tag \[EVD-043\] names no rule", "--tags", str(source), results=False)
+
+
+if __name__ == "__main__":
+    unittest.main()
