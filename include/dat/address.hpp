@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <netinet/in.h>
 #include <string>
 #include <string_view>
