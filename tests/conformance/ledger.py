@@ -84,7 +84,6 @@ class Deviation:
 @dataclass
 class Ledger:
     rules: dict[str, Rule] = field(default_factory=dict)
-    parts: dict[str, str] = field(default_factory=dict)  # file name -> title
     deviations: dict[str, Deviation] = field(default_factory=dict)
     untestable: dict[str, str] = field(default_factory=dict)  # rule -> reason
     tests: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # rule -> [(level, test name)]
@@ -122,7 +121,6 @@ def parse_part(name: str, text: str, ledger: Ledger) -> None:
     section, in_traps = "", False
     header: list[str] | None = None
     previous = ""
-    ledger.parts[name] = next((line[2:] for line in text.splitlines() if line.startswith("# ")), name)
     for number, line in enumerate(text.splitlines(), 1):
         heading = re.match(r"(#+) (.*)", line)
         if heading:
