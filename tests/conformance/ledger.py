@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "conformance"
 RULE_ID = re.compile(r"[A-Z][A-Z0-9]*-\d{3}")
 LOOKS_LIKE_RULE = re.compile(r"[A-Z][A-Z0-9]*-\d+[a-z]?")
 TAG = re.compile(r"\[([^\[\]]+)\]")
-SOURCES = {".cpp", ".hpp", ".cc", ".hh", ".c", ".h", ".py", ".json", ".toml"}
+SOURCES = {".cpp", ".hpp", ".cc", ".hh", ".c", ".h"}
 
 # First word of a result file's name -> what a passing test in it proves.
 TIERS = {"device": "rxe", "unit": "fake", "types": "type", "compile_fail": "type"}
