@@ -1,0 +1,556 @@
+#!/usr/bin/env python3
+# The commands of ./dev: building in its flavours, all tiers of tests, lint, bench, lab and demo.
+# SPDX-License-Identifier: BSL-1.0
+"""Called by ./dev, which has installed what is needed. All that is built or written goes below build/:
+build/FLAVOUR (Meson), build/results (what the conformance ledger reads), build/logs (full output of every step)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import catch_xml  # noqa: E402
+import lint  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+RESULTS = BUILD / "results"
+LOGS = BUILD / "logs"
+LAB = ROOT / "tests/lab/dat-lab"
+JOBS = os.cpu_count() or 1
+COMPILERS = {"gcc": "g++", "clang": "clang++"}
+
+# What each build directory is for decides how it is built. Sanitizers need no -Werror: their instrumentation makes g++
+# see doubts that are not there.
+SANITIZED = ["--buildtype=debug", "-Doptimization=1", "-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
+FLAVOURS: dict[str, tuple[str, list[str]]] = {
+    "gcc": ("g++", ["--buildtype=debug", "-Doptimization=1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
+    "clang": ("clang++", ["--buildtype=plain", "--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
+    "asan": ("g++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-fno-sanitize-recover=all"]),
+    "tsan": ("g++", SANITIZED + ["-Db_sanitize=thread"]),
+    "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
+}
+TEST_PROGRAMS = ["tests/unit/unit", "tests/device/device"]
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=0:second_deadlock_stack=1",
+}
+# Examples that need no arguments: the tests run them on a device.
+EXAMPLES = ["hello"]
+
+
+def say(text: str) -> None:
+    """A line for the person who waits."""
+    print(text, flush=True)
+
+
+class step:
+    """Announces a step, and says at its end how long it took."""
+
+    def __init__(self, what: str, estimate: str):
+        self.what, self.estimate = what, estimate
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+        say(f"==> {self.what} ({self.estimate})")
+
+    def __exit__(self, *_: object) -> None:
+        say(f"    {time.monotonic() - self.start:.0f} s")
+
+
+def tail(log: pathlib.Path, lines: int = 60) -> str:
+    """The end of a log, for a message."""
+    text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"    | {line}" for line in text[-lines:])
+
+
+def run(command: Sequence[str | pathlib.Path], log: str, limit: float, show: bool = False, **env: str) -> int:
+    """Run a command from the root with its output in build/logs (and shown); 124 when it took longer than `limit` s."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    words = [str(word) for word in command]
+    with open(LOGS / log, "wb") as out:
+        out.write(f"$ {shlex.join(words)}\n".encode())
+        out.flush()
+        try:
+            process = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env=os.environ | env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if show else out,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as e:
+            out.write(f"{e}\n".encode())
+            return 127
+        try:
+            if show:
+                assert process.stdout
+                for line in process.stdout:
+                    out.write(line)
+                    sys.stdout.buffer.write(b"    " + line)
+                    sys.stdout.flush()
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            out.write(f"\ntook longer than {limit:.0f} s\n".encode())
+            return 124
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+
+# ---- building -------------------------------------------------------------------------------------------------------
+
+
+def configure(flavour: str) -> bool:
+    """Set the build directory up, anew when its options are no longer those of FLAVOURS."""
+    cxx, options = FLAVOURS[flavour]
+    directory = BUILD / flavour
+    command = ["meson", "setup", str(directory), str(ROOT), *options]
+    if "-Dtests=disabled" not in options:
+        command.append("-Dtests=enabled")
+    stamp = directory / "dev-options.json"
+    wanted = json.dumps([cxx, command], indent=1)
+    if (directory / "build.ninja").exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return True
+    if directory.exists():
+        shutil.rmtree(directory)
+    if run(command, f"configure-{flavour}.log", 120, CXX=cxx):
+        say(f"{tail(LOGS / f'configure-{flavour}.log')}\n    {flavour}: meson setup failed")
+        return False
+    stamp.write_text(wanted, encoding="utf-8")
+    return True
+
+
+def build(flavour: str, *targets: str) -> bool:
+    """Bring a flavour up to date: everything, or some targets."""
+    if not configure(flavour):
+        return False
+    # Let ccache keep precompiled headers, too.
+    env = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
+    code = run(["ninja", "-C", BUILD / flavour, f"-j{JOBS}", *targets], f"build-{flavour}.log", 1800, **env)
+    if code:
+        say(f"{tail(LOGS / f'build-{flavour}.log')}\n    {flavour}: the build failed")
+    return code == 0
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One ./dev at a time works in build/."""
+    BUILD.mkdir(exist_ok=True)
+    with open(BUILD / ".lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("dev: another ./dev works in build/; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# ---- the tiers of ./dev test ----------------------------------------------------------------------------------------
+
+
+class tally:
+    """What passed and what failed, by part of the run."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, int, int]] = []
+
+    def add(self, name: str, passed: int, failed: int, skipped: int = 0) -> None:
+        """A part of the run has ended. One in which nothing ran has failed."""
+        if passed + failed + skipped == 0:
+            say(f"    {name}: nothing ran")
+            failed = 1
+        self.rows.append((name, passed, failed, skipped))
+
+    def check(self, name: str, good: bool, why: str = "") -> None:
+        """A part that is a single yes or no."""
+        if not good and why:
+            say(f"    {name}: {why}")
+        self.add(name, int(good), int(not good))
+
+    def counted(self, name: str, command: Sequence[str | pathlib.Path], limit: float, **env: str) -> None:
+        """A program that ends with `N passed, N failed`."""
+        log = re.sub(r"\W+", "-", name) + ".log"
+        code = run(command, log, limit, **env)
+        lines = (LOGS / log).read_text(encoding="utf-8", errors="replace").splitlines()
+        found = next((m for line in reversed(lines) if (m := re.fullmatch(r"(\d+) passed, (\d+) failed", line.strip()))), None)
+        passed, failed = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+        if code and not failed:
+            failed = 1
+        if failed:
+            say(tail(LOGS / log))
+        self.add(name, passed, failed)
+
+    def unittests(self, name: str, script: pathlib.Path, limit: float, *arguments: str, **env: str) -> None:
+        """A Python script of unittest's."""
+        log = re.sub(r"\W+", "-", name) + ".log"
+        code = run([sys.executable, script, *arguments], log, limit, **env)
+        text = (LOGS / log).read_text(encoding="utf-8", errors="replace")
+        ran = re.search(r"^Ran (\d+) tests? in ", text, re.M)
+        bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", text))
+        skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", text))
+        total = int(ran.group(1)) if ran else 0
+        failed = max(bad, 1) if code else bad
+        if failed:
+            say(tail(LOGS / log))
+        self.add(name, max(0, total - bad - skipped), failed, skipped)
+
+    def catch2(self, name: str, xml: pathlib.Path, code: int, log: pathlib.Path) -> None:
+        """The report of a Catch2 program that ended with `code`."""
+        report = catch_xml.read(xml)
+        for text in report.failures:
+            say(text)
+        failed = len(report.failures)
+        if code and not failed or not report.complete:
+            say(f"{tail(log)}\n    {name}: ended with exit code {code}" + ("" if report.complete else ", its report is cut off"))
+            failed += 1
+        self.add(name, report.passed, failed, len(report.skipped))
+
+    def finish(self) -> int:
+        """The table and the last line."""
+        say("")
+        width = max((len(name) for name, *_ in self.rows), default=0)
+        for name, passed, failed, skipped in self.rows:
+            rest = f", {skipped} skipped" if skipped else ""
+            say(f"{name:<{width}}  {passed} passed, {failed} failed{rest}")
+        passed = sum(row[1] for row in self.rows)
+        failed = sum(row[2] for row in self.rows)
+        say(f"{passed} passed, {failed} failed")
+        return 0 if passed and not failed else 1
+
+
+def without_randomization() -> list[str]:
+    """ThreadSanitizer's fixed shadow does not fit every layout that a kernel with many random bits makes."""
+    with contextlib.suppress(OSError):
+        if subprocess.run(["setarch", "-R", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return ["setarch", "-R"]
+    return []
+
+
+def run_unit(flavour: str, sums: tally) -> None:
+    """The unit tests of a flavour that is built."""
+    name, xml = f"unit, {flavour}", RESULTS / f"unit-{flavour}.xml"
+    program = BUILD / flavour / "tests/unit/unit"
+    prefix = without_randomization() if flavour == "tsan" else []
+    code = run([*prefix, program, "-r", "xml", "-o", xml], f"unit-{flavour}.log", 300, **SANITIZER_ENV)
+    sums.catch2(name, xml, code, LOGS / f"unit-{flavour}.log")
+
+
+def tier_lint(sums: tally) -> None:
+    """Formatting, syntax of the scripts, licences; rules of the headers."""
+    with step("Lint: formatting, scripts, header rules", "about 5 s"):
+        for name, findings in lint.quick(ROOT):
+            for finding in findings[:20]:
+                say(f"    {finding}")
+            sums.check(f"lint: {name}", not findings)
+        sums.counted("header rules", [sys.executable, ROOT / "tests/headers/check.py"], 60)
+        sums.unittests("tests of the header rules", ROOT / "tests/headers/test_check.py", 60)
+        sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", 60)
+
+
+def tier_gcc(sums: tally) -> None:
+    """Everything with g++: warnings, headers alone and without exceptions, unit tests."""
+    with step("g++: building all, unit tests", "2 to 4 min the first time"):
+        good = build("gcc")
+        sums.check("build, gcc", good)
+        if good:
+            run_unit("gcc", sums)
+            sums.check("headers, gcc", run([BUILD / "gcc/tests/headers/headers"], "headers-gcc.log", 60) == 0)
+
+
+def tier_clang(sums: tally) -> None:
+    """The same with clang++."""
+    with step("clang++: building all, unit tests", "2 to 4 min the first time"):
+        good = build("clang")
+        sums.check("build, clang", good)
+        if good:
+            run_unit("clang", sums)
+            sums.check("headers, clang", run([BUILD / "clang/tests/headers/headers"], "headers-clang.log", 60) == 0)
+
+
+def tier_sanitizers(sums: tally) -> None:
+    """Unit tests with AddressSanitizer + UndefinedBehaviorSanitizer, and with ThreadSanitizer."""
+    for flavour, what in (("asan", "ASan + UBSan"), ("tsan", "TSan")):
+        with step(f"{what}: building the test programs, unit tests", "1 to 3 min the first time"):
+            good = build(flavour, *TEST_PROGRAMS)
+            sums.check(f"build, {flavour}", good)
+            if good:
+                run_unit(flavour, sums)
+
+
+def tier_device(sums: tally) -> None:
+    """One boot of the lab runs the device programs of three flavours, and the examples."""
+    flavours = ["gcc", "asan", "tsan"]
+    with step("Device tests in the lab: plain, ASan + UBSan, TSan; examples", "2 to 5 min, one boot"):
+        if not all([build("gcc"), build("asan", *TEST_PROGRAMS), build("tsan", *TEST_PROGRAMS)]):
+            sums.check("device", False, "not built")
+            return
+        out = RESULTS / "lab"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        lines = []
+        for name in [f"device-{flavour}" for flavour in flavours] + [f"example-{example}" for example in EXAMPLES]:
+            kind, which = name.split("-", 1)
+            if kind == "device":
+                command = [str(BUILD / which / "tests/device/device"), "-r", "xml", "-o", str(out / f"{name}.xml")]
+            else:
+                command = [str(BUILD / "gcc/examples" / which)]
+            log, code = shlex.quote(str(out / f"{name}.log")), shlex.quote(str(out / f"{name}.rc"))
+            lines.append(f"echo {name}; {shlex.join(command)} >{log} 2>&1; rc=$?; echo $rc >{code}; exit $rc\n")
+        script = out / "script"
+        script.write_text("".join(lines), encoding="utf-8")
+        lab = [LAB, "--memory", "2048", "--timeout", "900", "--each", "300", "--out", out, "--script", script]
+        whole = run(lab, "device.log", 960, show=True, **SANITIZER_ENV)
+
+        def code_of(name: str) -> int:
+            with contextlib.suppress(OSError, ValueError):
+                return int((out / f"{name}.rc").read_text(encoding="utf-8"))
+            return 124 if whole == 0 else whole
+
+        for flavour in flavours:
+            name = f"device-{flavour}"
+            code = code_of(name)
+            xml = RESULTS / f"{name}.xml"
+            if (out / f"{name}.xml").exists():
+                shutil.copyfile(out / f"{name}.xml", xml)
+            sums.catch2(f"device, {flavour}", xml, code, out / f"{name}.log")
+        for example in EXAMPLES:
+            code = code_of(f"example-{example}")
+            if code:
+                say(tail(out / f"example-{example}.log"))
+            sums.check(f"example {example}", code == 0, f"exit code {code}")
+
+
+def tier_compile_fail(sums: tally) -> None:
+    """Programs that must not compile, with both compilers."""
+    here = ROOT / "tests/compile_fail"
+    with step("Programs that must not compile", "about 30 s"):
+        compilers = [word for cxx in COMPILERS.values() for word in ("--cxx", cxx)]
+        results = ["--results", RESULTS / "compile_fail.json"]
+        sums.counted("compile_fail", [sys.executable, here / "run.py", "--prelude", here / "prelude.hpp", *results, *compilers], 600)
+        for name, cxx in COMPILERS.items():
+            sums.unittests(f"tests of compile_fail, {name}", here / "test_run.py", 60, CXX=cxx)
+
+
+def tier_consume(sums: tally) -> None:
+    """The library as its users take it."""
+    with step("Consuming the library: installed, as a subproject, copied", "about 20 s"):
+        sums.counted("consume", [sys.executable, ROOT / "tests/consume/run.py"], 600)
+
+
+def tier_lab(sums: tally) -> None:
+    """The lab's own tests."""
+    with step("The lab's own tests", "1 to 2 min"):
+        sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", 600)
+
+
+def tier_conformance(sums: tally) -> None:
+    """The ledger's tests; whether the recorded status is what these results show."""
+    here = ROOT / "tests/conformance"
+    with step("Conformance ledger", "about 5 s"):
+        sums.unittests("tests of the ledger", here / "test_ledger.py", 120)
+        code = run([sys.executable, here / "ledger.py", "--results", RESULTS, "--check"], "ledger.log", 120)
+        if code:
+            say(tail(LOGS / "ledger.log"))
+        sums.check("conformance status", code == 0, "./dev conformance writes it anew")
+
+
+def tier_gauge(sums: tally) -> None:
+    """Instructions per operation against the budgets."""
+    with step("Cost gauge: instructions per operation", "about 1 min"):
+        gauge = ROOT / "bench/overhead/gauge.py"
+        good = gauge.exists() and build("release")
+        if good:
+            good = run([sys.executable, gauge, "--check", "--build", BUILD / "release"], "gauge.log", 600) == 0
+            say(tail(LOGS / "gauge.log"))
+        sums.check("cost gauge", good, "" if gauge.exists() else "bench/overhead/gauge.py is not there")
+
+
+def tier_readme(sums: tally) -> None:
+    """The program in the README is the one that is compiled and run."""
+    code = run([sys.executable, ROOT / "tests/support/check_readme.py"], "readme.log", 60)
+    if code:
+        say(tail(LOGS / "readme.log"))
+    sums.check("README", code == 0)
+
+
+TIERS: dict[str, Callable[[tally], None]] = {
+    "lint": tier_lint,
+    "readme": tier_readme,
+    "gcc": tier_gcc,
+    "sanitizers": tier_sanitizers,
+    "device": tier_device,
+    "clang": tier_clang,
+    "compile_fail": tier_compile_fail,
+    "consume": tier_consume,
+    "lab": tier_lab,
+    "gauge": tier_gauge,
+    "conformance": tier_conformance,  # last: it reads the results of the others
+}
+
+
+# ---- the commands ---------------------------------------------------------------------------------------------------
+
+
+def command_test(arguments: list[str]) -> int:
+    """./dev test"""
+    parser = argparse.ArgumentParser(
+        prog="./dev test",
+        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 15 minutes on two cores.",
+        epilog="The last line is `N passed, N failed`. Full output of every step: build/logs; results: build/results.",
+    )
+    parser.add_argument("--only", metavar="TIER[,TIER]", default="", help="only these tiers")
+    options = parser.parse_args(arguments)
+    chosen = [name for name in options.only.split(",") if name]
+    if unknown := [name for name in chosen if name not in TIERS]:
+        parser.error(f"no tier {', '.join(unknown)}; there are {', '.join(TIERS)}")
+    sums = tally()
+    with alone():
+        if not chosen:
+            # The results of an earlier run must not stand in for what did not run this time.
+            shutil.rmtree(RESULTS, ignore_errors=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        for name, tier in TIERS.items():
+            if not chosen or name in chosen:
+                try:
+                    tier(sums)
+                except Exception as e:  # a fault in one tier must not hide what the others say
+                    sums.check(name, False, f"{type(e).__name__}: {e}")
+        say(f"\nAfter {(time.monotonic() - start) / 60:.1f} minutes:")
+    return sums.finish()
+
+
+def command_build(arguments: list[str]) -> int:
+    """./dev build"""
+    parser = argparse.ArgumentParser(prog="./dev build", description="Build flavours into build/FLAVOUR.")
+    parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", help=", ".join(FLAVOURS) + "; gcc when none is given")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.flavours if name not in FLAVOURS]:
+        parser.error(f"no flavour {', '.join(unknown)}; there are {', '.join(FLAVOURS)}")
+    good = True
+    with alone():
+        for flavour in options.flavours or ["gcc"]:
+            with step(f"Building build/{flavour}", "2 to 4 min the first time"):
+                good &= build(flavour, *(TEST_PROGRAMS if flavour in ("asan", "tsan") else []))
+    return 0 if good else 1
+
+
+def command_lab(arguments: list[str]) -> int:
+    """./dev lab"""
+    os.execv(LAB, [str(LAB), *arguments])
+
+
+def command_demo(arguments: list[str]) -> int:
+    """./dev demo"""
+    demo = next((p for name in ("demo.py", "demo.sh") if (p := ROOT / "examples/datcp" / name).exists()), None)
+    if not demo:
+        say("dev: the demo is not there: examples/datcp has neither demo.py nor demo.sh")
+        return 1
+    with alone(), step("Building datcp", "about 30 s the first time"):
+        if not build("release", "examples/datcp/datcp"):
+            return 1
+    env = os.environ | {"DATCP": str(BUILD / "release/examples/datcp/datcp"), "DAT_LAB": str(LAB)}
+    interpreter = sys.executable if demo.suffix == ".py" else "/bin/sh"
+    os.execve(interpreter, [interpreter, str(demo), *arguments], env)
+
+
+def command_bench(arguments: list[str]) -> int:
+    """./dev bench"""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description="Compile time, instructions per operation, latency and rate beside hand-written verbs."
+    )
+    parser.parse_args(arguments)
+    worst = 0
+    with alone():
+        with step("Building with optimisation", "about 1 min the first time"):
+            if not build("release"):
+                return 1
+        for what, estimate, script, options in (
+            ("Compile time", "about 30 s", "bench/compile_time.py", ["--cxx", "g++", "--cxx", "clang++"]),
+            ("Instructions and ns per operation", "about 1 min", "bench/overhead/gauge.py", ["--build", str(BUILD / "release")]),
+            ("Latency and rate", "2 to 5 min", "bench/pingpong/run.py", ["--build", str(BUILD / "release")]),
+        ):
+            with step(what, estimate):
+                if not (ROOT / script).exists():
+                    say(f"    {script} is not there")
+                    worst = 1
+                    continue
+                log = script.replace("/", "-") + ".log"
+                worst |= run([sys.executable, ROOT / script, *options], log, 1200, show=True) != 0
+    return worst
+
+
+def command_lint(arguments: list[str]) -> int:
+    """./dev lint"""
+    parser = argparse.ArgumentParser(prog="./dev lint", description="Formatting, clang-tidy, header rules, scripts.")
+    parser.add_argument("--fix", action="store_true", help="format the C++ sources in place")
+    options = parser.parse_args(arguments)
+    if options.fix:
+        lint.format_in_place(ROOT)
+    sums = tally()
+    with alone():
+        tier_lint(sums)
+        with step("clang-tidy", "about 1 min"):
+            good = configure("clang")
+            findings = lint.tidy(ROOT, BUILD / "clang", JOBS) if good else ["meson setup failed"]
+            for finding in findings:
+                say(f"    {finding}")
+            sums.check("clang-tidy", not findings)
+    return sums.finish()
+
+
+def command_conformance(arguments: list[str]) -> int:
+    """./dev conformance"""
+    ledger = ROOT / "tests/conformance/ledger.py"
+    if not arguments:
+        if not any(RESULTS.glob("*.xml")):
+            say("dev: there are no results yet; ./dev test makes them")
+            return 1
+        arguments = ["--results", str(RESULTS), "--update", "--summary"]
+    return subprocess.run([sys.executable, ledger, *arguments], check=False).returncode
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "test": command_test,
+    "build": command_build,
+    "lab": command_lab,
+    "demo": command_demo,
+    "bench": command_bench,
+    "lint": command_lint,
+    "conformance": command_conformance,
+}
+
+
+def main() -> int:
+    """Run one command."""
+    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+        print(f"usage: ./dev {{{','.join(COMMANDS)}}} ...", file=sys.stderr)
+        return 2
+    try:
+        return COMMANDS[sys.argv[1]](sys.argv[2:])
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

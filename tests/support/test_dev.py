@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# Tests of what ./dev counts by: the reports, the README check, the lint; each must see what is wrong.
+# SPDX-License-Identifier: BSL-1.0
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+import catch_xml  # noqa: E402
+import check_readme  # noqa: E402
+import dev  # noqa: E402
+import lint  # noqa: E402
+
+VERSION_2 = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch name="unit"><Group name="unit">
+<TestCase name="good" tags="[A-001]"><OverallResult success="true"/></TestCase>
+<TestCase name="not here"><Warning>skipped: no atomics</Warning><OverallResult success="true"/></TestCase>
+<TestCase name="bad" filename="a.cpp" line="3">
+  <Expression success="false" type="CHECK" filename="a.cpp" line="4"><Original>a == b</Original><Expanded>1 == 2</Expanded></Expression>
+  <OverallResult success="false"/></TestCase>
+</Group></Catch>
+"""
+VERSION_3 = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch2TestRun name="unit">
+<TestCase name="good"><OverallResult success="true" skips="0"/></TestCase>
+<TestCase name="not here"><Skip filename="a" line="1">no atomics</Skip><OverallResult success="true" skips="1"/></TestCase>
+</Catch2TestRun>
+"""
+
+
+class temporary(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+class reports(temporary):
+    def test_version_2(self):
+        report = catch_xml.read(self.file("r.xml", VERSION_2))
+        self.assertEqual((report.passed, report.skipped, len(report.failures), report.complete), (1, ["not here"], 1, True))
+        self.assertIn("a.cpp:4: CHECK(a == b) with 1 == 2", report.failures[0])
+
+    def test_version_3(self):
+        report = catch_xml.read(self.file("r.xml", VERSION_3))
+        self.assertEqual((report.passed, report.skipped, report.failures, report.complete), (1, ["not here"], [], True))
+
+    def test_a_report_that_is_cut_off(self):
+        report = catch_xml.read(self.file("r.xml", VERSION_2[: VERSION_2.index("<Expression")]))
+        self.assertEqual((report.passed, report.complete), (1, False))
+        self.assertIn("bad", report.failures[0])
+
+    def test_no_report(self):
+        self.assertFalse(catch_xml.read(self.folder / "none.xml").complete)
+        self.assertFalse(catch_xml.read(self.file("empty.xml", "")).complete)
+
+
+class counting(temporary):
+    def setUp(self):
+        super().setUp()
+        self.logs, dev.LOGS = dev.LOGS, self.folder / "logs"
+        self.sums = dev.tally()
+
+    def tearDown(self):
+        dev.LOGS = self.logs
+
+    def quietly(self, what, *arguments, **more):
+        with contextlib.redirect_stdout(io.StringIO()):
+            what(*arguments, **more)
+        return self.sums.rows[-1][1:]
+
+    def finish(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = self.sums.finish()
+        return code, out.getvalue().splitlines()[-1]
+
+    def test_the_last_line_is_the_sum(self):
+        self.sums.add("a", 3, 0, 1)
+        self.sums.add("b", 2, 0)
+        self.assertEqual(self.finish(), (0, "5 passed, 0 failed"))
+        self.sums.add("c", 2, 1)
+        self.assertEqual(self.finish(), (1, "7 passed, 1 failed"))
+
+    def test_a_run_of_nothing_fails(self):
+        self.assertEqual(self.finish(), (1, "0 passed, 0 failed"))
+
+    def test_a_part_of_nothing_fails(self):
+        self.assertEqual(self.quietly(self.sums.add, "a", 0, 0), (0, 1, 0))
+
+    def test_programs_that_count(self):
+        def script(text):
+            return self.quietly(self.sums.counted, "a", ["sh", "-c", text], 10)
+
+        self.assertEqual(script("echo 3 passed, 0 failed"), (3, 0, 0))
+        self.assertEqual(script("echo 3 passed, 2 failed; exit 1"), (3, 2, 0))
+        self.assertEqual(script("echo 3 passed, 0 failed; exit 1"), (3, 1, 0))
+        self.assertEqual(script("echo nothing"), (0, 1, 0))
+        self.assertEqual(self.quietly(self.sums.counted, "a", ["/no/such/program"], 10), (0, 1, 0))
+
+    def test_a_program_that_takes_too_long(self):
+        self.assertEqual(self.quietly(self.sums.counted, "a", ["sleep", "60"], 0.2), (0, 1, 0))
+
+    def test_unittest_scripts(self):
+        def script(text):
+            head = "import unittest\nclass t(unittest.TestCase):\n"
+            path = self.file("t.py", head + text + "\nunittest.main()\n")
+            return self.quietly(self.sums.unittests, "a", path, 30)
+
+        good, bad = "  def test_a(self): pass\n", "  def test_b(self): self.fail()\n"
+        skip = "  @unittest.skip('x')\n  def test_c(self): pass\n"
+        self.assertEqual(script(good + skip), (1, 0, 1))
+        self.assertEqual(script(good + bad), (1, 1, 0))
+        self.assertEqual(script("  pass\n"), (0, 1, 0))
+        self.assertEqual(script("  syntax error\n"), (0, 1, 0))
+
+    def test_catch2_programs(self):
+        good, bad = self.file("g.xml", VERSION_3), self.file("b.xml", VERSION_2)
+        cut = self.file("c.xml", VERSION_3[: VERSION_3.index("</Catch2TestRun>")])
+        log = self.file("log", "")
+        self.assertEqual(self.quietly(self.sums.catch2, "a", good, 0, log), (1, 0, 1))
+        self.assertEqual(self.quietly(self.sums.catch2, "a", bad, 1, log), (1, 1, 1))
+        self.assertEqual(self.quietly(self.sums.catch2, "a", good, 66, log), (1, 1, 1))  # a sanitizer speaks at the end
+        self.assertEqual(self.quietly(self.sums.catch2, "a", cut, 0, log), (1, 1, 1))
+        self.assertEqual(self.quietly(self.sums.catch2, "a", self.folder / "none", 0, log), (0, 1, 0))
+
+
+class readme(unittest.TestCase):
+    PROGRAM = "int main() {\n  // says nothing\n\n  return 0;\n}\n"
+
+    def problem(self, shown, real, most=30):
+        return check_readme.problem(f"# x\n```sh\nls\n```\n```cpp\n{shown}```\n", f"#include <a>\n{real}", most)
+
+    def marked(self, text):
+        return f"//! [readme]\n{text}//! [readme]\nint more;\n"
+
+    def test_equal_programs_pass(self):
+        self.assertEqual(self.problem(self.PROGRAM, self.marked(self.PROGRAM)), "")
+        indented = "  //! [readme]\n  f();\n    g();\n  //! [readme]\n"
+        self.assertEqual(self.problem("f();\n  g();\n", indented), "")
+
+    def test_other_programs_fail(self):
+        self.assertIn("differ", self.problem(self.PROGRAM, self.marked(self.PROGRAM.replace("0", "1"))))
+        self.assertIn("not exactly two", self.problem(self.PROGRAM, self.PROGRAM))
+        self.assertIn("no ```cpp", check_readme.problem("# x\n", self.marked(self.PROGRAM), 30))
+        self.assertIn("empty", self.problem("", self.marked("")))
+
+    def test_long_programs_fail(self):
+        self.assertEqual(self.problem(self.PROGRAM, self.marked(self.PROGRAM), 3), "")
+        self.assertIn("3 code lines", self.problem(self.PROGRAM, self.marked(self.PROGRAM), 2))
+
+
+class linting(temporary):
+    def findings(self, name, text):
+        self.file(".clang-format", (ROOT / ".clang-format").read_text(encoding="utf-8"))
+        path = self.file(name, text)
+        return [bool(check(path)) for check in (lint.misformatted, lint.bad_script, lint.unlicensed)]
+
+    LICENCE = "// SPDX-License-Identifier: BSL-1.0\n"
+
+    @unittest.skipUnless(lint.shutil.which(lint.formatter()), "clang-format is not installed")
+    def test_formatting(self):
+        self.assertFalse(self.findings("a.cpp", self.LICENCE + "namespace a::inline v0 {\n\nint* x;\n\n} // namespace a::inline v0\n")[0])
+        self.assertTrue(self.findings("a.cpp", self.LICENCE + "int *x;\n")[0])
+
+    def test_scripts(self):
+        self.assertFalse(lint.bad_script(self.file("a.py", "print(1)\n")))
+        self.assertTrue(lint.bad_script(self.file("a.py", "print(1\n")))
+        self.assertFalse(lint.bad_script(self.file("b", "#!/bin/sh\nif true; then :; fi\n")))
+        self.assertTrue(lint.bad_script(self.file("b", "#!/bin/sh\nif true; then :\n")))
+        self.assertTrue(lint.bad_script(self.file("c", "#!/usr/bin/env python3\nprint(1\n")))
+        self.assertFalse(lint.bad_script(self.file("d", "no script ( at all\n")))
+
+    def test_licences(self):
+        self.assertFalse(lint.unlicensed(self.file("a.hpp", self.LICENCE)))
+        self.assertTrue(lint.unlicensed(self.file("a.hpp", "// x\n")))
+        self.assertFalse(lint.unlicensed(self.file("a.md", "# x\n")))
+
+
+class bootstrap(temporary):
+    def test_help_needs_nothing(self):
+        done = subprocess.run([ROOT / "dev", "--help"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0)
+        for command in dev.COMMANDS:
+            self.assertRegex(done.stdout, rf"(?m)^  {command}\b")
+
+    def test_an_unknown_command_is_refused(self):
+        self.assertEqual(subprocess.run([ROOT / "dev", "tset"], capture_output=True, check=False).returncode, 2)
+
+    def test_what_is_missing_is_named_and_not_installed_when_it_may_not_be(self):
+        # A dpkg-query that knows of two packages only.
+        (self.folder / "bin").mkdir()
+        query = self.file("bin/dpkg-query", "#!/bin/sh\necho installed python3; echo installed meson; echo not-installed g++\n")
+        query.chmod(0o755)
+        env = os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "DAT_DEV_INSTALL": "no"}
+        done = subprocess.run([ROOT / "dev", "build"], capture_output=True, text=True, env=env, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        line = done.stderr.splitlines()[-1]
+        self.assertIn("apt-get install", line)
+        self.assertIn(" ninja-build ", line)
+        self.assertRegex(line, r" g\+\+( |$)")
+        self.assertNotIn(" python3 ", line)
+        self.assertNotIn(" meson ", line)
+
+
+if __name__ == "__main__":
+    unittest.main()
