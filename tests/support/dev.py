@@ -32,14 +32,14 @@ LAB = ROOT / "tests/lab/dat-lab"
 JOBS = os.cpu_count() or 1
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
-# What each build directory is for decides how it is built. Sanitizers need no -Werror: their instrumentation makes g++
-# see doubts that are not there.
+# What each build directory is for decides how it is built. The sanitizers are clang's: instrumented code compiles three
+# times as fast as with g++. Without -Werror there: instrumentation makes compilers see doubts that are not in the code.
 SANITIZED = ["--buildtype=debug", "-Doptimization=1", "-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "gcc": ("g++", ["--buildtype=debug", "-Doptimization=1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
     "clang": ("clang++", ["--buildtype=plain", "--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
-    "asan": ("g++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-fno-sanitize-recover=all"]),
-    "tsan": ("g++", SANITIZED + ["-Db_sanitize=thread"]),
+    "asan": ("clang++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-fno-sanitize-recover=all"]),
+    "tsan": ("clang++", SANITIZED + ["-Db_sanitize=thread"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
 }
 TEST_PROGRAMS = ["tests/unit/unit", "tests/device/device"]
@@ -314,8 +314,11 @@ def tier_device(sums: tally) -> None:
                 command = [str(BUILD / which / "tests/device/device"), "-r", "xml", "-o", str(out / f"{name}.xml")]
             else:
                 command = [str(BUILD / "gcc/examples" / which)]
+            # A file each, so that the lab's lines of progress are short.
             log, code = shlex.quote(str(out / f"{name}.log")), shlex.quote(str(out / f"{name}.rc"))
-            lines.append(f"echo {name}; {shlex.join(command)} >{log} 2>&1; rc=$?; echo $rc >{code}; exit $rc\n")
+            script = out / f"{name}.sh"
+            script.write_text(f"{shlex.join(command)} >{log} 2>&1\nrc=$?\necho $rc >{code}\nexit $rc\n", encoding="utf-8")
+            lines.append(f"sh {script.relative_to(ROOT)}\n")
         script = out / "script"
         script.write_text("".join(lines), encoding="utf-8")
         lab = [LAB, "--memory", "2048", "--timeout", "900", "--each", "300", "--out", out, "--script", script]
