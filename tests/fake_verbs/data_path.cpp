@@ -1,0 +1,349 @@
+// Posting, and what a posted request does: moves bytes, completes, waits or fails.
+// SPDX-License-Identifier: BSL-1.0
+#include "state.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace fake::impl {
+
+namespace {
+
+std::uint64_t total(const std::vector<ibv_sge>& sges) {
+  std::uint64_t n = 0;
+  for (const auto& s : sges) n += s.length;
+  return n;
+}
+
+ibv_wc_opcode wc_opcode(ibv_wr_opcode o) {
+  switch (o) {
+  case IBV_WR_RDMA_WRITE:
+  case IBV_WR_RDMA_WRITE_WITH_IMM:
+    return IBV_WC_RDMA_WRITE;
+  case IBV_WR_RDMA_READ:
+    return IBV_WC_RDMA_READ;
+  case IBV_WR_ATOMIC_CMP_AND_SWP:
+    return IBV_WC_COMP_SWAP;
+  case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    return IBV_WC_FETCH_ADD;
+  case IBV_WR_LOCAL_INV:
+    return IBV_WC_LOCAL_INV;
+  default:
+    return IBV_WC_SEND;
+  }
+}
+
+bool takes_receive(ibv_wr_opcode o) {
+  return o == IBV_WR_SEND || o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_SEND_WITH_INV || o == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+bool is_atomic(ibv_wr_opcode o) { return o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+bool has_imm(ibv_wr_opcode o) { return o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM; }
+bool is_iba() { return the_world().cfg.wc_statuses == statuses::iba; }
+
+/// False if a segment is not readable through this queue pair's domain.
+bool gather(qp_obj& q, const send_wqe& s, std::vector<std::byte>& out) {
+  if (s.is_inline) {
+    out = s.inlined;
+    return true;
+  }
+  for (const auto& g : s.sges) {
+    if (g.length == 0) continue;
+    const auto* m = local_region(q, g, false);
+    if (!m) return false;
+    const auto* p = pointer_into(*m, g.addr);
+    out.insert(out.end(), p, p + g.length);
+  }
+  return true;
+}
+
+/// Puts n bytes into the segments; false if one of those it needs is not writable. The caller checked the length.
+bool scatter(qp_obj& q, const std::vector<ibv_sge>& sges, const std::byte* data, std::uint64_t n) {
+  for (const auto& g : sges) {
+    const auto part = std::min<std::uint64_t>(n, g.length);
+    if (part == 0) continue;
+    const auto* m = local_region(q, {g.addr, std::uint32_t(part), g.lkey}, true);
+    if (!m) return false;
+    std::memmove(pointer_into(*m, g.addr), data, part);
+    data += part;
+    n -= part;
+  }
+  return true;
+}
+
+void complete_send(qp_obj& q, const send_wqe& s, std::uint32_t bytes) {
+  if (!q.sig_all && !(s.wr.send_flags & IBV_SEND_SIGNALED)) return;
+  ibv_wc wc{};
+  wc.wr_id = s.wr.wr_id;
+  wc.opcode = wc_opcode(s.wr.opcode);
+  wc.byte_len = bytes;
+  wc.qp_num = q.qp_num;
+  if (has_imm(s.wr.opcode)) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = s.wr.imm_data;
+  }
+  push_wc(*q.scq, wc, false);
+}
+
+void fail_receive(qp_obj& q, std::uint64_t wr_id, ibv_wc_status status) {
+  ibv_wc wc{};
+  wc.wr_id = wr_id;
+  wc.status = status;
+  wc.qp_num = q.qp_num;
+  push_wc(*q.rcq, wc, true);
+  to_error(q);
+}
+
+bool link_works(const qp_obj& q, const qp_obj& peer) {
+  const auto up = [](const qp_obj& x) {
+    const auto* p = port_of(*x.ctx->dev, x.attr.port_num);
+    return p && p->state == IBV_PORT_ACTIVE && !x.ctx->dev->removed;
+  };
+  return up(q) && up(peer);
+}
+
+/// The other end, if it answers.
+qp_obj* answering_peer(qp_obj& q) {
+  auto* p = find_qp(q.attr.dest_qp_num);
+  if (!p || p->attr.dest_qp_num != q.qp_num) return nullptr;
+  const auto s = p->true_state();
+  if (s != IBV_QPS_RTR && s != IBV_QPS_RTS && s != IBV_QPS_SQD) return nullptr;
+  if (q.attr.ah_attr.is_global && !has_gid(*p->ctx->dev, q.attr.ah_attr.grh.dgid)) return nullptr;
+  return link_works(q, *p) ? p : nullptr;
+}
+
+std::optional<recv_wqe> take_receive(qp_obj& p) {
+  auto& rq = p.shared ? p.shared->rq : p.rq;
+  if (rq.empty()) return std::nullopt;
+  std::optional<recv_wqe> r{std::move(rq.front())};
+  rq.pop_front();
+  if (p.shared) check_limit(*p.shared);
+  return r;
+}
+
+/// Refusal by the responder: its queue pair goes to ERR without a completion of its own.
+void refuse(qp_obj& q, qp_obj& peer, const send_wqe& s, ibv_wc_status status) {
+  to_error(peer);
+  fail_send(q, s, status);
+}
+
+void receive_wc(qp_obj& p, const qp_obj& from, const recv_wqe& r, const send_wqe& s, std::uint64_t bytes) {
+  ibv_wc wc{};
+  wc.wr_id = r.wr_id;
+  wc.opcode = s.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc.byte_len = std::uint32_t(bytes);
+  wc.qp_num = p.qp_num;
+  wc.src_qp = from.qp_num;
+  wc.wc_flags = IBV_WC_GRH;
+  if (has_imm(s.wr.opcode)) {
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+    wc.imm_data = s.wr.imm_data;
+  }
+  push_wc(*p.rcq, wc, (s.wr.send_flags & IBV_SEND_SOLICITED) != 0);
+}
+
+bool do_send(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& data) {
+  const auto r = take_receive(p);
+  const bool fits = total(r->sges) >= data.size();
+  if (!fits || !scatter(p, r->sges, data.data(), data.size())) {
+    fail_receive(p, r->wr_id, is_iba() ? (fits ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR) : IBV_WC_LOC_QP_OP_ERR);
+    fail_send(q, s, is_iba() && !fits ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
+    return true;
+  }
+  if (s.wr.opcode == IBV_WR_SEND_WITH_INV)
+    fail_receive(p, r->wr_id, IBV_WC_REM_INV_REQ_ERR); // only windows can be invalidated; the sender does not learn it
+  else
+    receive_wc(p, q, *r, s, data.size());
+  complete_send(q, s, std::uint32_t(data.size()));
+  return true;
+}
+
+bool do_write(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& data) {
+  if (!(p.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
+  if (!data.empty()) {
+    const auto& to = s.wr.wr.rdma;
+    const auto* m = remote_region(p, to.rkey, to.remote_addr, data.size(), IBV_ACCESS_REMOTE_WRITE);
+    if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
+    std::memmove(pointer_into(*m, to.remote_addr), data.data(), data.size());
+  }
+  if (s.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+    const auto r = take_receive(p);
+    receive_wc(p, q, *r, s, data.size());
+  }
+  complete_send(q, s, std::uint32_t(data.size()));
+  return true;
+}
+
+bool do_read(qp_obj& q, qp_obj& p, send_wqe& s) {
+  if (s.is_inline) return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
+  if (!(p.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || p.attr.max_dest_rd_atomic == 0)
+    return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
+  const auto n = total(s.sges);
+  if (n) {
+    const auto& from = s.wr.wr.rdma;
+    const auto* m = remote_region(p, from.rkey, from.remote_addr, n, IBV_ACCESS_REMOTE_READ);
+    if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
+    if (!scatter(q, s.sges, pointer_into(*m, from.remote_addr), n)) return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
+  }
+  complete_send(q, s, std::uint32_t(n));
+  return true;
+}
+
+bool do_atomic(qp_obj& q, qp_obj& p, send_wqe& s) {
+  const auto& a = s.wr.wr.atomic;
+  if (!(p.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || p.attr.max_dest_rd_atomic == 0)
+    return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
+  const auto* m = remote_region(p, a.rkey, a.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
+  if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
+  std::uint64_t old = 0;
+  auto* target = pointer_into(*m, a.remote_addr);
+  std::memcpy(&old, target, 8);
+  if (!scatter(q, s.sges, reinterpret_cast<const std::byte*>(&old), 8))
+    return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
+  const bool add = s.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  const auto now = add ? old + a.compare_add : old == a.compare_add ? a.swap : old;
+  std::memcpy(target, &now, 8);
+  complete_send(q, s, 8);
+  return true;
+}
+
+int check_send(const qp_obj& q, const ibv_send_wr& wr) {
+  if (wr.num_sge < 0 || std::uint32_t(wr.num_sge) > q.asked.max_send_sge) return EINVAL;
+  std::uint32_t length = 0; // 32 bits and wrapping, as in the provider
+  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
+  if ((wr.send_flags & IBV_SEND_INLINE) && length > q.asked.max_inline_data) return EINVAL;
+  if (is_atomic(wr.opcode) && length < 8) return EINVAL;
+  if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_TSO || wr.opcode > IBV_WR_TSO) return EOPNOTSUPP;
+  return 0;
+}
+
+send_wqe make_wqe(const ibv_send_wr& wr, bool held) {
+  send_wqe s;
+  s.wr = wr;
+  s.wr.next = nullptr;
+  s.wr.sg_list = nullptr;
+  s.held = held;
+  s.sges = copy_sges(wr.sg_list, wr.num_sge);
+  s.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  if (s.is_inline && wr.opcode != IBV_WR_RDMA_READ)
+    for (const auto& g : s.sges) {
+      const auto* p = reinterpret_cast<const std::byte*>(g.addr);
+      s.inlined.insert(s.inlined.end(), p, p + g.length);
+    }
+  return s;
+}
+
+} // namespace
+
+std::vector<ibv_sge> copy_sges(const ibv_sge* list, int n) {
+  return n > 0 ? std::vector<ibv_sge>(list, list + n) : std::vector<ibv_sge>{};
+}
+
+void fail_send(qp_obj& q, const send_wqe& s, ibv_wc_status status) {
+  ibv_wc wc{};
+  wc.wr_id = s.wr.wr_id;
+  wc.status = status;
+  wc.qp_num = q.qp_num;
+  push_wc(*q.scq, wc, true);
+  to_error(q);
+}
+
+bool execute(qp_obj& q, send_wqe& s) {
+  const auto op = s.wr.opcode;
+  const auto wait = [&](send_wqe::wait w) {
+    s.waits = w;
+    return false;
+  };
+  if (op == IBV_WR_LOCAL_INV) return fail_send(q, s, IBV_WC_LOC_QP_OP_ERR), true; // no windows here yet
+  const bool reads = op == IBV_WR_RDMA_READ || is_atomic(op);
+  if (reads && q.attr.max_rd_atomic == 0) return wait(send_wqe::wait::forever);
+  if (is_atomic(op) && (s.wr.wr.atomic.remote_addr & 7)) return wait(send_wqe::wait::forever);
+  std::vector<std::byte> data;
+  if (!reads && !gather(q, s, data))
+    return fail_send(q, s, is_iba() ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR), true;
+  auto* p = answering_peer(q);
+  if (!p) return q.attr.retry_cnt == 7 ? wait(send_wqe::wait::peer) : (fail_send(q, s, IBV_WC_RETRY_EXC_ERR), true);
+  if (takes_receive(op) && (p->shared ? p->shared->rq : p->rq).empty())
+    return q.attr.rnr_retry != 0 ? wait(send_wqe::wait::receive) : (fail_send(q, s, IBV_WC_RNR_RETRY_EXC_ERR), true);
+  if (op == IBV_WR_RDMA_READ) return do_read(q, *p, s);
+  if (is_atomic(op)) return do_atomic(q, *p, s);
+  if (op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM) return do_write(q, *p, s, data);
+  return do_send(q, *p, s, data);
+}
+
+void run() {
+  auto& w = the_world();
+  while (!w.work.empty()) {
+    auto& q = *w.work.back();
+    w.work.pop_back();
+    while (q.alive && q.true_state() == IBV_QPS_RTS && !q.sq.empty() && !q.sq.front().held && !q.sq.front().parked) {
+      // Out of the queue first: a failure flushes what is left in it.
+      auto s = std::move(q.sq.front());
+      q.sq.pop_front();
+      if (execute(q, s)) continue;
+      q.sq.push_front(std::move(s));
+      break;
+    }
+  }
+}
+
+int op_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  entry e{call::ibv_post_send};
+  auto& q = e.use<qp_obj>(qp);
+  if (e.fault()) {
+    *bad = wr;
+    return e.code(e.fault());
+  }
+  const auto state = q.true_state();
+  const bool ready = state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+  int error = 0;
+  for (; wr; wr = wr->next) {
+    error = check_send(q, *wr);
+    if (!error && q.sq.size() >= q.sq_depth) error = ENOMEM;
+    if (error) {
+      *bad = wr;
+      break;
+    }
+    if (state == IBV_QPS_ERR) {
+      flush_wc(q, false, wr->wr_id);
+    } else if (ready || e.w.cfg.rejected_sends_stay) {
+      q.sq.push_back(make_wqe(*wr, q.held || e.w.cfg.hold_sends));
+      q.sq.back().parked = !ready;
+    } else {
+      *bad = wr;
+      break;
+    }
+  }
+  // The provider fills its ring first and asks the kernel after: bad_wr is not set when the state is to blame.
+  if (!ready && state != IBV_QPS_ERR) return e.code(EINVAL);
+  for (auto& s : q.sq) s.parked = false;
+  kick(q);
+  run();
+  return e.code(error);
+}
+
+int op_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  entry e{call::ibv_post_recv};
+  auto& q = e.use<qp_obj>(qp);
+  if (e.fault()) {
+    *bad = wr;
+    return e.code(e.fault());
+  }
+  int error = 0;
+  for (; wr && !error; wr = wr->next) {
+    if (q.true_state() == IBV_QPS_RESET || q.shared || wr->num_sge < 0 ||
+        std::uint32_t(wr->num_sge) > q.asked.max_recv_sge)
+      error = EINVAL;
+    else if (q.rq.size() >= q.rq_depth)
+      error = ENOMEM;
+    else if (q.true_state() == IBV_QPS_ERR && e.w.cfg.flush_late_receives)
+      flush_wc(q, true, wr->wr_id);
+    else
+      q.rq.push_back({wr->wr_id, copy_sges(wr->sg_list, wr->num_sge)});
+    if (error) *bad = wr;
+  }
+  kick_peer(q);
+  run();
+  return e.code(error);
+}
+
+} // namespace fake::impl

@@ -1,0 +1,137 @@
+// Protection domains and memory regions.
+// SPDX-License-Identifier: BSL-1.0
+#include "state.hpp"
+
+#include <cerrno>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace fake::impl {
+
+namespace {
+
+/// 0, or what the kernel says to such a registration.
+int registration_error(const device_state& d, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  constexpr unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+  if (d.removed) return EIO;
+  if (access & IBV_ACCESS_ZERO_BASED) return EOPNOTSUPP;
+  if (access & ~(known | unsigned(IBV_ACCESS_OPTIONAL_RANGE))) return EINVAL;
+  if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+    return EINVAL;
+  if (length == 0) return EINVAL;
+  if (length > d.attr.max_mr_size) return EINVAL;
+  if (!addr) return EFAULT;
+  const auto page = std::uint64_t(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uint64_t>(addr);
+  if (start + length < start) return EINVAL;
+  if ((start ^ iova) & (page - 1)) return EINVAL;
+  const auto first = start & ~(page - 1);
+  // msync reports a hole in the range without touching the pages.
+  if (::msync(reinterpret_cast<void*>(first), start + length - first, MS_ASYNC) != 0) return EFAULT;
+  return 0;
+}
+
+ibv_mr* register_region(call c, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  entry e{c};
+  auto& p = e.use<pd_obj>(pd);
+  if (e.fault()) return e.null(e.fault());
+  if (const int error = registration_error(*p.ctx->dev, addr, length, iova, access)) return e.null(error);
+  std::size_t on_device = 0;
+  for (const auto& [key, m] : e.w.keys) on_device += m->domain->ctx->dev == p.ctx->dev;
+  if (on_device >= std::size_t(p.ctx->dev->attr.max_mr)) return e.null(ENOMEM);
+  auto& m = adopt(std::make_unique<mr_obj>());
+  m.context = p.context;
+  m.pd = pd;
+  m.addr = addr;
+  m.length = length;
+  m.handle = m.serial;
+  m.lkey = m.rkey = (e.w.next_key++ << 8) | 0x5a;
+  m.domain = &p;
+  m.iova = iova;
+  m.access = access;
+  ++p.users;
+  e.w.keys[m.lkey] = &m;
+  e.made(m);
+  return m.as_c();
+}
+
+mr_obj* region(std::uint32_t key, std::uint64_t addr, std::uint64_t length) {
+  auto& w = the_world();
+  const auto it = w.keys.find(key);
+  if (it == w.keys.end()) return nullptr;
+  auto& m = *it->second;
+  if (addr < m.iova || length > m.length || addr - m.iova > m.length - length) return nullptr;
+  return &m;
+}
+
+} // namespace
+
+mr_obj* local_region(qp_obj& q, const ibv_sge& s, bool write) {
+  auto* m = region(s.lkey, s.addr, s.length);
+  if (!m || m->domain != q.domain || (write && !(m->access & IBV_ACCESS_LOCAL_WRITE))) return nullptr;
+  return m;
+}
+
+mr_obj* remote_region(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
+                      unsigned access) {
+  auto* m = region(rkey, addr, length);
+  return m && m->domain == responder.domain && (m->access & access) == access ? m : nullptr;
+}
+
+std::byte* pointer_into(const mr_obj& m, std::uint64_t addr) {
+  return static_cast<std::byte*>(m.addr) + (addr - m.iova);
+}
+
+} // namespace fake::impl
+
+using namespace fake;
+using namespace fake::impl;
+
+extern "C" {
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  entry e{call::ibv_alloc_pd};
+  auto& ctx = e.use<context_obj>(context);
+  if (e.fault()) return e.null(e.fault());
+  if (ctx.dev->removed) return e.null(EIO);
+  auto& p = adopt(std::make_unique<pd_obj>());
+  p.context = context;
+  p.ctx = &ctx;
+  e.made(p);
+  return p.as_c();
+}
+
+int ibv_dealloc_pd(ibv_pd* pd) {
+  entry e{call::ibv_dealloc_pd};
+  auto& p = e.use<pd_obj>(pd);
+  if (e.fault()) return e.code(e.fault());
+  if (p.users) return e.code(EBUSY);
+  p.alive = false;
+  return e.code(0);
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, std::size_t length, int access) {
+  return register_region(call::ibv_reg_mr, pd, addr, length, reinterpret_cast<std::uintptr_t>(addr), unsigned(access));
+}
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, int access) {
+  return register_region(call::ibv_reg_mr_iova, pd, addr, length, iova, unsigned(access));
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  return register_region(call::ibv_reg_mr_iova2, pd, addr, length, iova, access);
+}
+
+int ibv_dereg_mr(ibv_mr* mr) {
+  entry e{call::ibv_dereg_mr};
+  auto& m = e.use<mr_obj>(mr);
+  if (e.fault()) return e.code(e.fault());
+  e.w.keys.erase(m.lkey);
+  --m.domain->users;
+  m.alive = false;
+  return e.code(0);
+}
+
+} // extern "C"
