@@ -308,10 +308,13 @@ private:
 static_assert(sizeof(error) <= 48);
 static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>);
 
-/// The category of dat's std::error_code: one object per process, also across shared objects.
-/// A code's value is type and subtype of the DAT_RETURN word without the class bits, so it is positive.
-/// A code equals a return_type when its type does, and a std::errc where one means the same
-/// (timeout_expired and std::errc::timed_out, ...).
+/// The category of dat's std::error_code: one object for a program and the shared objects it is linked with. Objects
+/// loaded by dlopen share it if the program exports its symbols (-rdynamic); if not, only comparing two codes with each
+/// other is affected, which std::error_code does by address. Comparing with a return_type or std::errc always works.
+///
+/// A code's value is type and subtype of the DAT_RETURN word without the class bits, so it is positive. A code equals a
+/// return_type when its type does, and a std::errc where one means the same (timeout_expired and
+/// std::errc::timed_out, ...).
 [[nodiscard, gnu::visibility("default")]] const std::error_category& category() noexcept;
 
 [[nodiscard]] std::error_code make_error_code(const error&) noexcept;

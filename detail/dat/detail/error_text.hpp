@@ -35,112 +35,114 @@ namespace detail {
   return text.append(": ").append(describe(subtype).meaning);
 }
 
-class [[gnu::visibility("default")]] error_category_impl final
-    : public std::error_category{public : [[nodiscard]] const char * name() const noexcept override{return "dat";
-} // namespace detail
+class __attribute__((visibility("default"))) error_category_impl final : public std::error_category {
+public:
+  [[nodiscard]] const char* name() const noexcept override { return "dat"; }
 
-[[nodiscard]] std::string message(int value) const override {
-  const auto word = static_cast<std::uint32_t>(value);
-  return meaning_text(type_of(word), subtype_of(word));
-}
-
-[[nodiscard]] std::error_condition default_error_condition(int value) const noexcept override {
-  switch (type_of(static_cast<std::uint32_t>(value))) {
-  case return_type::abort:
-    return std::errc::operation_canceled;
-  case return_type::conn_qual_in_use:
-  case return_type::port_in_use:
-    return std::errc::address_in_use;
-  case return_type::conn_qual_unavailable:
-    return std::errc::address_not_available;
-  case return_type::insufficient_resources:
-    return insufficient(value);
-  case return_type::invalid_handle:
-    return std::errc::bad_file_descriptor;
-  case return_type::invalid_parameter:
-    return std::errc::invalid_argument;
-  case return_type::invalid_state:
-    return state(value);
-  case return_type::length_error:
-    return std::errc::message_size;
-  case return_type::model_not_supported:
-  case return_type::not_implemented:
-    return std::errc::not_supported;
-  case return_type::provider_not_found:
-    return std::errc::no_such_device;
-  case return_type::privileges_violation:
-    return std::errc::permission_denied;
-  case return_type::protection_violation:
-    return std::errc::operation_not_permitted;
-  case return_type::queue_empty:
-    return std::errc::resource_unavailable_try_again;
-  case return_type::queue_full:
-    return std::errc::no_buffer_space;
-  case return_type::timeout_expired:
-    return std::errc::timed_out;
-  case return_type::provider_already_registered:
-    return std::errc::file_exists;
-  case return_type::provider_in_use:
-    return std::errc::device_or_resource_busy;
-  case return_type::invalid_address:
-    return address(value);
-  case return_type::interrupted_call:
-    return std::errc::interrupted;
-  case return_type::comm_not_supported:
-    return std::errc::protocol_not_supported;
-  case return_type::success:
-  case return_type::internal_error:
-  case return_type::extension_base:
-    break;
+  [[nodiscard]] std::string message(int value) const override {
+    const auto word = static_cast<std::uint32_t>(value);
+    return meaning_text(type_of(word), subtype_of(word));
   }
-  return {value, *this};
-}
 
-// A condition of this category without a subtype stands for every subtype of its type.
-[[nodiscard]] bool equivalent(int value, const std::error_condition& condition) const noexcept override {
-  if (condition.category() != *this) return default_error_condition(value) == condition;
-  const auto have = static_cast<std::uint32_t>(value);
-  const auto want = static_cast<std::uint32_t>(condition.value());
-  return type_of(have) == type_of(want) &&
-         (subtype_of(want) == return_subtype::none || subtype_of(have) == subtype_of(want));
-}
+  [[nodiscard]] std::error_condition default_error_condition(int value) const noexcept override {
+    switch (type_of(static_cast<std::uint32_t>(value))) {
+    case return_type::abort:
+      return std::errc::operation_canceled;
+    case return_type::conn_qual_in_use:
+    case return_type::port_in_use:
+      return std::errc::address_in_use;
+    case return_type::conn_qual_unavailable:
+      return std::errc::address_not_available;
+    case return_type::insufficient_resources:
+      return insufficient(value);
+    case return_type::invalid_handle:
+      return std::errc::bad_file_descriptor;
+    case return_type::invalid_parameter:
+      return std::errc::invalid_argument;
+    case return_type::invalid_state:
+      return state(value);
+    case return_type::length_error:
+      return std::errc::message_size;
+    case return_type::model_not_supported:
+    case return_type::not_implemented:
+      return std::errc::not_supported;
+    case return_type::provider_not_found:
+      return std::errc::no_such_device;
+    case return_type::privileges_violation:
+      return std::errc::permission_denied;
+    case return_type::protection_violation:
+      return std::errc::operation_not_permitted;
+    case return_type::queue_empty:
+      return std::errc::resource_unavailable_try_again;
+    case return_type::queue_full:
+      return std::errc::no_buffer_space;
+    case return_type::timeout_expired:
+      return std::errc::timed_out;
+    case return_type::provider_already_registered:
+      return std::errc::file_exists;
+    case return_type::provider_in_use:
+      return std::errc::device_or_resource_busy;
+    case return_type::invalid_address:
+      return address(value);
+    case return_type::interrupted_call:
+      return std::errc::interrupted;
+    case return_type::comm_not_supported:
+      return std::errc::protocol_not_supported;
+    case return_type::success:
+    case return_type::internal_error:
+    case return_type::extension_base:
+      break;
+    }
+    return {value, *this};
+  }
+
+  // A condition of this category without a subtype stands for every subtype of its type.
+  [[nodiscard]] bool equivalent(int value, const std::error_condition& condition) const noexcept override {
+    // By name, not by address: see category().
+    if (std::string_view(condition.category().name()) != name()) return default_error_condition(value) == condition;
+    const auto have = static_cast<std::uint32_t>(value);
+    const auto want = static_cast<std::uint32_t>(condition.value());
+    return type_of(have) == type_of(want) &&
+           (subtype_of(want) == return_subtype::none || subtype_of(have) == subtype_of(want));
+  }
 
 private:
-static std::error_condition insufficient(int value) noexcept {
-  const auto subtype = subtype_of(static_cast<std::uint32_t>(value));
-  const bool memory = subtype == return_subtype::resource_memory || subtype == return_subtype::resource_memory_region;
-  return memory ? std::errc::not_enough_memory : std::errc::no_buffer_space;
-}
-
-static std::error_condition state(int value) noexcept {
-  switch (subtype_of(static_cast<std::uint32_t>(value))) {
-  case return_subtype::ep_connected:
-    return std::errc::already_connected;
-  case return_subtype::ep_actconnpending:
-    return std::errc::connection_already_in_progress;
-  case return_subtype::ep_unconnected:
-  case return_subtype::ep_disconnected:
-    return std::errc::not_connected;
-  default:
-    return std::errc::device_or_resource_busy;
+  static std::error_condition insufficient(int value) noexcept {
+    const auto subtype = subtype_of(static_cast<std::uint32_t>(value));
+    const bool memory = subtype == return_subtype::resource_memory || subtype == return_subtype::resource_memory_region;
+    return memory ? std::errc::not_enough_memory : std::errc::no_buffer_space;
   }
-}
 
-static std::error_condition address(int value) noexcept {
-  switch (subtype_of(static_cast<std::uint32_t>(value))) {
-  case return_subtype::address_unreachable:
-    return std::errc::host_unreachable;
-  case return_subtype::address_unsupported:
-    return std::errc::address_family_not_supported;
-  default:
-    return std::errc::invalid_argument;
+  static std::error_condition state(int value) noexcept {
+    switch (subtype_of(static_cast<std::uint32_t>(value))) {
+    case return_subtype::ep_connected:
+      return std::errc::already_connected;
+    case return_subtype::ep_actconnpending:
+      return std::errc::connection_already_in_progress;
+    case return_subtype::ep_unconnected:
+    case return_subtype::ep_disconnected:
+      return std::errc::not_connected;
+    default:
+      return std::errc::device_or_resource_busy;
+    }
   }
-}
-}; // namespace dat::inline v0
+
+  static std::error_condition address(int value) noexcept {
+    switch (subtype_of(static_cast<std::uint32_t>(value))) {
+    case return_subtype::address_unreachable:
+      return std::errc::host_unreachable;
+    case return_subtype::address_unsupported:
+      return std::errc::address_family_not_supported;
+    default:
+      return std::errc::invalid_argument;
+    }
+  }
+};
 
 } // namespace detail
 
-// The static object is one per process: default visibility makes its symbol unique across shared objects.
+// Default visibility lets the dynamic linker merge the copies of all shared objects into one. It cannot where a program
+// that does not export its symbols (-rdynamic) loads a plugin, or where clang compiled two plugins loaded RTLD_LOCAL.
 inline const std::error_category& category() noexcept {
   static const detail::error_category_impl instance;
   return instance;

@@ -8,7 +8,7 @@
 
 namespace dat::inline v0::detail {
 
-[[nodiscard]] constexpr dto_status request_status(ibv_wc_status status, dto_operation operation) noexcept {
+[[nodiscard]] constexpr dto_status request_status(int status, dto_operation operation) noexcept {
   switch (status) {
   case IBV_WC_SUCCESS:
     return dto_status::success;
@@ -41,7 +41,7 @@ namespace dat::inline v0::detail {
   }
 }
 
-[[nodiscard]] constexpr dto_status receive_status(ibv_wc_status status) noexcept {
+[[nodiscard]] constexpr dto_status receive_status(int status) noexcept {
   switch (status) {
   case IBV_WC_SUCCESS:
     return dto_status::success;
@@ -66,7 +66,7 @@ namespace dat::inline v0::detail {
   }
 }
 
-[[nodiscard]] constexpr dto_status bind_status(ibv_wc_status status, dto_operation operation) noexcept {
+[[nodiscard]] constexpr dto_status bind_status(int status, dto_operation operation) noexcept {
   switch (status) {
   case IBV_WC_SUCCESS:
     return dto_status::success;
@@ -86,9 +86,10 @@ namespace dat::inline v0::detail {
   }
 }
 
+// Takes ibv_wc::status as a number, since a device may report what this version's enumeration does not hold.
 // Total: every value gives a status that DAT allows for the operation. Unreachable from the success path: callers test
 // for IBV_WC_SUCCESS first.
-[[nodiscard]] constexpr dto_status to_dto_status(ibv_wc_status status, dto_operation operation) noexcept {
+[[nodiscard]] constexpr dto_status to_dto_status(int status, dto_operation operation) noexcept {
   if (is_receive(operation)) return receive_status(status);
   if (operation == dto_operation::bind || operation == dto_operation::unbind) return bind_status(status, operation);
   return request_status(status, operation);

@@ -1,0 +1,72 @@
+// One error category and one exception type in a process whose shared objects each include dat.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/expected.hpp>
+
+#include <support/catch.hpp>
+
+#include <dlfcn.h>
+#include <memory>
+#include <system_error>
+
+namespace {
+
+struct closer {
+  void operator()(void* object) const { ::dlclose(object); }
+};
+using shared_object = std::unique_ptr<void, closer>;
+
+shared_object load(const char* path) {
+  shared_object object(::dlopen(path, RTLD_NOW | RTLD_LOCAL));
+  if (!object) FAIL(::dlerror());
+  return object;
+}
+
+template <class Function>
+Function* find(const shared_object& object, const char* name) {
+  void* const symbol = ::dlsym(object.get(), name);
+  if (symbol == nullptr) FAIL(::dlerror());
+  return reinterpret_cast<Function*>(symbol);
+}
+
+using category_function = const std::error_category*() noexcept;
+using code_function = void(std::error_code&) noexcept;
+using throwing_function = void();
+
+} // namespace
+
+#if defined(DAT_TESTS_EXPORTED)
+TEST_CASE("A program that exports its symbols and its plugins have one error category", "[ERR-010]") {
+  const auto one = load(DAT_TESTS_OBJECT_ONE);
+  const auto two = load(DAT_TESTS_OBJECT_TWO);
+  auto* const first = find<category_function>(one, "the_category");
+  auto* const second = find<category_function>(two, "the_category");
+  REQUIRE(first != second); // two objects, indeed
+  CHECK(first() == &dat::category());
+  CHECK(second() == &dat::category());
+  std::error_code code;
+  find<code_function>(one, "make_code")(code);
+  CHECK(code == dat::error(dat::return_type::timeout_expired).code());
+  CHECK(code != dat::error(dat::return_type::queue_full).code());
+}
+#endif
+
+TEST_CASE("A code made in a plugin equals its return type and std::errc in the program") {
+  const auto one = load(DAT_TESTS_OBJECT_ONE);
+  std::error_code code;
+  find<code_function>(one, "make_code")(code);
+  CHECK(code == dat::return_type::timeout_expired);
+  CHECK(code == std::errc::timed_out);
+  CHECK(code != dat::return_type::queue_full);
+  CHECK(code != std::errc::address_in_use);
+}
+
+TEST_CASE("A failure thrown in one shared object is caught in another") {
+  const auto one = load(DAT_TESTS_OBJECT_ONE);
+  dat::return_type caught = dat::return_type::success;
+  try {
+    find<throwing_function>(one, "throw_failure")();
+  } catch (const dat::failure& thrown) {
+    caught = thrown.error().type();
+  }
+  CHECK(caught == dat::return_type::queue_full);
+}
