@@ -42,7 +42,6 @@ FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "tsan": ("clang++", SANITIZED + ["-Db_sanitize=thread"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
 }
-TEST_PROGRAMS = ["tests/unit/unit", "tests/device/device"]
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -133,6 +132,8 @@ def configure(flavour: str) -> bool:
         return True
     if directory.exists():
         shutil.rmtree(directory)
+    if shutil.which("ccache"):
+        cxx = f"ccache {cxx}"
     if run(command, f"configure-{flavour}.log", 120, CXX=cxx):
         say(f"{tail(LOGS / f'configure-{flavour}.log')}\n    {flavour}: meson setup failed")
         return False
@@ -246,13 +247,28 @@ def without_randomization() -> list[str]:
     return []
 
 
-def run_unit(flavour: str, sums: tally) -> None:
-    """The unit tests of a flavour that is built."""
-    name, xml = f"unit, {flavour}", RESULTS / f"unit-{flavour}.xml"
-    program = BUILD / flavour / "tests/unit/unit"
+def run_programs(flavour: str, sums: tally) -> None:
+    """Every test of a built flavour that is a program of ours: those of the suite `plain` count as one, all others are
+    Catch2 programs, and their reports are results. (The tests that are scripts have tiers of their own.)"""
+    directory = BUILD / flavour
+    listed = subprocess.run(["meson", "introspect", "--tests", directory], capture_output=True, text=True, check=True).stdout
     prefix = without_randomization() if flavour == "tsan" else []
-    code = run([*prefix, program, "-r", "xml", "-o", xml], f"unit-{flavour}.log", 300, **SANITIZER_ENV)
-    sums.catch2(name, xml, code, LOGS / f"unit-{flavour}.log")
+    for test in json.loads(listed):
+        program = pathlib.Path(test["cmd"][0])
+        if directory not in program.parents:
+            continue
+        name = test["name"]
+        title = name if name == "unit" else f"unit, {name}"
+        log = f"{name}-{flavour}.log"
+        if any(suite.endswith(":plain") for suite in test["suite"]):
+            code = run([*prefix, *test["cmd"]], log, test["timeout"], **SANITIZER_ENV)
+            if code:
+                say(tail(LOGS / log))
+            sums.check(f"{name}, {flavour}", code == 0)
+            continue
+        xml = RESULTS / (f"unit-{flavour}.xml" if name == "unit" else f"unit-{name}-{flavour}.xml")
+        code = run([*prefix, *test["cmd"], "-r", "xml", "-o", xml], log, 300, **SANITIZER_ENV)
+        sums.catch2(f"{title}, {flavour}", xml, code, LOGS / log)
 
 
 def tier_lint(sums: tally) -> None:
@@ -268,13 +284,12 @@ def tier_lint(sums: tally) -> None:
 
 
 def tier_gcc(sums: tally) -> None:
-    """Everything with g++: warnings, headers alone and without exceptions, unit tests."""
+    """Everything with g++: no warning, headers alone and without exceptions, unit tests."""
     with step("g++: building all, unit tests", "2 to 4 min the first time"):
         good = build("gcc")
         sums.check("build, gcc", good)
         if good:
-            run_unit("gcc", sums)
-            sums.check("headers, gcc", run([BUILD / "gcc/tests/headers/headers"], "headers-gcc.log", 60) == 0)
+            run_programs("gcc", sums)
 
 
 def tier_clang(sums: tally) -> None:
@@ -283,25 +298,24 @@ def tier_clang(sums: tally) -> None:
         good = build("clang")
         sums.check("build, clang", good)
         if good:
-            run_unit("clang", sums)
-            sums.check("headers, clang", run([BUILD / "clang/tests/headers/headers"], "headers-clang.log", 60) == 0)
+            run_programs("clang", sums)
 
 
 def tier_sanitizers(sums: tally) -> None:
     """Unit tests with AddressSanitizer + UndefinedBehaviorSanitizer, and with ThreadSanitizer."""
     for flavour, what in (("asan", "ASan + UBSan"), ("tsan", "TSan")):
         with step(f"{what}: building the test programs, unit tests", "1 to 3 min the first time"):
-            good = build(flavour, *TEST_PROGRAMS)
+            good = build(flavour)
             sums.check(f"build, {flavour}", good)
             if good:
-                run_unit(flavour, sums)
+                run_programs(flavour, sums)
 
 
 def tier_device(sums: tally) -> None:
     """One boot of the lab runs the device programs of three flavours, and the examples."""
     flavours = ["gcc", "asan", "tsan"]
     with step("Device tests in the lab: plain, ASan + UBSan, TSan; examples", "2 to 5 min, one boot"):
-        if not all([build("gcc"), build("asan", *TEST_PROGRAMS), build("tsan", *TEST_PROGRAMS)]):
+        if not all([build(flavour) for flavour in flavours]):
             sums.check("device", False, "not built")
             return
         out = RESULTS / "lab"
@@ -363,7 +377,7 @@ def tier_consume(sums: tally) -> None:
 def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
-        sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", 600)
+        sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", 600, "--quick")
 
 
 def tier_conformance(sums: tally) -> None:
@@ -454,7 +468,7 @@ def command_build(arguments: list[str]) -> int:
     with alone():
         for flavour in options.flavours or ["gcc"]:
             with step(f"Building build/{flavour}", "2 to 4 min the first time"):
-                good &= build(flavour, *(TEST_PROGRAMS if flavour in ("asan", "tsan") else []))
+                good &= build(flavour)
     return 0 if good else 1
 
 

@@ -13,7 +13,7 @@ CPP = {".hpp", ".cpp", ".h", ".c"}
 NO_LICENCE_LINE = {"LICENSE", ".gitignore", ".clang-format", ".clang-tidy"}
 NO_LICENCE_SUFFIX = {".md", ".txt", ".json", ".svg", ".xml", ".toml"}
 # One translation unit for the headers as such and the programs that use them. 
-TIDY = re.compile(r"(^|/)(tests/headers/main\.cpp|examples/.*\.cpp|tests/unit/version\.cpp)$")
+TIDY = re.compile(r"(^|/)(tests/headers/main\.cpp|examples/.*\.cpp|tests/unit/version_test\.cpp)$")
 
 
 def sources(root: pathlib.Path) -> list[pathlib.Path]:
