@@ -39,9 +39,12 @@ void post_reject(id_obj& to, int status, std::vector<std::byte> data) {
   post_event({&to, nullptr, RDMA_CM_EVENT_REJECTED, status, {}, std::move(data), [&to] { to.wire = ib::dead; }});
 }
 
-void end_disconnect(id_obj& id) {
-  id.wire = ib::timewait;
+void leave_timewait(id_obj& id) {
   if (the_world().cfg.timewait_exit) post_event({&id, nullptr, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, {}, {}, {}});
+}
+void enter_timewait(id_obj& id) {
+  id.wire = ib::timewait;
+  leave_timewait(id);
 }
 
 /// A connection of the same remote queue pair that this side still believes in.
@@ -160,10 +163,10 @@ void send_dreq(id_obj& from) {
 
 void send_drep(id_obj& from) {
   auto* p = from.peer;
-  end_disconnect(from);
-  if (!p || !p->alive || (p->wire != ib::dreq_sent && p->wire != ib::dreq_rcvd)) return;
-  if (p->wire == ib::dreq_rcvd) return; // both asked: each has had its event
-  post_event({p, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [p] { end_disconnect(*p); }});
+  enter_timewait(from);
+  if (!p || !p->alive || p->wire != ib::dreq_sent) return; // dreq_rcvd: both asked, each has had its event
+  post_event({p, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [p] { p->wire = ib::timewait; }});
+  leave_timewait(*p);
 }
 
 void destroy_on_wire(id_obj& id) {
