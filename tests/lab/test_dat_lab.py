@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """test_dat_lab.py [--quick] [--results FILE] [unittest arguments]
 
---quick leaves out the slower half; --results writes JUnit XML. DAT_LAB names another dat-lab program to test."""
+--quick leaves out the slower half; --results writes JUnit XML. DAT_LAB_PROGRAM names another dat-lab to test."""
 
 import json
 import os
@@ -188,6 +188,7 @@ segv: kill -SEGV $$
 after: ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c sleep
 link-down: ip link set v1 down && ! TRIES=2 sh {cls.dir}/rping4 >/dev/null && ip link set v1 up && sh $DAT_LAB_NET restore && sh {cls.dir}/rping4 && sh {cls.dir}/rping6
 nested: {DAT_LAB} -- sh -c 'echo $DAT_LAB; exit 5'
+native-limit: {DAT_LAB} --native --timeout 1 -- sleep 1000
 false
 """)
         cls.r = run("--machine", "--timeout", "100", "--out", cls.out, "--share", cls.shared, "--script", script, cwd=cls.dir)
@@ -270,12 +271,16 @@ false
         self.assertIn("native", self.output["nested"])
         self.assertIn(b"using the host's RDMA devices rx1 rx2", self.r.err)
 
+    def test_the_time_limit_holds_on_native_devices(self):
+        self.assertEqual(self.codes["native-limit"], 124)
+        self.assertIn(b"time limit of 1 s reached", self.r.err)
+
     def test_the_exit_code_is_the_first_failure(self):
         self.assertEqual(self.r.rc, 139)
         self.assertEqual(self.codes["false"], 1)
 
     def test_results_hold_name_code_and_seconds_in_order(self):
-        self.assertEqual(len(self.results), 14)
+        self.assertEqual(len(self.results), 15)
         self.assertEqual([x["name"] for x in self.results][:3], ["rping4", "rping6", "gids"])
         self.assertTrue(all(set(x) == {"name", "rc", "seconds"} for x in self.results))
         self.assertIn("FAIL rc 139", self.output["segv"][-1])
