@@ -1,0 +1,62 @@
+// What a batch asks of an endpoint, summed up while it is filled: posting then compares once, not once per request.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+
+#include <dat/detail/ep_core.hpp>
+#include <dat/detail/work_request.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dat::inline v0::detail {
+
+class batch_limits {
+public:
+  template <std::size_t N>
+  void note(const send_request<N>& r) noexcept {
+    largest_ = std::max(largest_, r.data.bytes());
+    if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = std::max(largest_inline_, r.data.bytes());
+    most_segments_ = std::max(most_segments_, r.data.count());
+    reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
+    too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
+    if (r.data.count() != 0) {
+      zone_ = zone_ == 0 || zone_ == r.data.zone() ? r.data.zone() : mixed_zones;
+    }
+  }
+
+  [[nodiscard]] bool within(const ep_core& ep) const noexcept {
+    return (zone_ == 0 || zone_ == reinterpret_cast<std::uintptr_t>(ep.pz())) && !too_long_ &&
+           largest_ <= ep.max_message() && largest_inline_ <= ep.max_inline() &&
+           most_segments_ <= ep.attributes().max_request_iov && (!reads_ || ep.read_depth() != 0);
+  }
+
+  /// Why not. The batch as a whole is refused; nothing was posted.
+  [[nodiscard, gnu::cold]] error refusal(const ep_core& ep) const noexcept {
+    const auto as = [&](return_type type, const char* hint) {
+      return error(type).at("ep.post(batch)", object_kind::ep, ep.number()).hint(hint);
+    };
+    if (zone_ != 0 && zone_ != reinterpret_cast<std::uintptr_t>(ep.pz()))
+      return as(return_type::protection_violation,
+                "every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
+    if (too_long_) return as(return_type::length_error, "a request has more local bytes than its remote segment");
+    if (most_segments_ > ep.attributes().max_request_iov)
+      return as(return_type::invalid_parameter, "a request has more segments than the endpoint's max_request_iov");
+    if (reads_ && ep.read_depth() == 0)
+      return as(return_type::invalid_parameter, "this connection allows no RDMA reads: give max_rdma_read_out here and "
+                                                "max_rdma_read_in at the peer");
+    return as(return_type::length_error, "a request has more bytes than the endpoint's max_message_size or, inlined, "
+                                         "than its max_inline");
+  }
+
+private:
+  std::uint64_t largest_ = 0;
+  std::uint64_t largest_inline_ = 0;
+  std::uintptr_t zone_ = 0;
+  std::uint32_t most_segments_ = 0;
+  bool reads_ = false;
+  bool too_long_ = false;
+};
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,145 @@
+// The owner of an rdma_cm_id: a listener, a connection, or a request that waits for an answer.
+//
+// An id keeps one reference to its owner. rdma_destroy_id returns only when every event that was read for the id has
+// been acknowledged, so the reactor, between reading and acknowledging, may take a reference of its own: no table of
+// live ids is needed, and an event of a dead id cannot reach a new object.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+
+#include <dat/detail/ia_core.hpp>
+
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace dat::inline v0::detail {
+
+/// What the library keeps of an rdma_cm_event once the event is acknowledged.
+struct cm_event {
+  rdma_cm_event_type type{};
+  int status = 0;
+  rdma_cm_id* id = nullptr; // only for comparison after the acknowledgement
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t private_size = 0;
+  std::array<std::byte, 256> private_data{};
+
+  explicit cm_event(const rdma_cm_event& e) noexcept : type(e.event), status(e.status), id(e.id) {
+    switch (type) { // other events have no connection parameters
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_ESTABLISHED: {
+      const rdma_conn_param& p = e.param.conn;
+      responder_resources = p.responder_resources;
+      initiator_depth = p.initiator_depth;
+      if (p.private_data && p.private_data_len > 0) {
+        private_size = p.private_data_len;
+        std::memcpy(private_data.data(), p.private_data, private_size);
+      }
+      break;
+    }
+    default:
+      break;
+    }
+  }
+  [[nodiscard]] std::span<const std::byte> data() const noexcept { return {private_data.data(), private_size}; }
+};
+
+class connection_base : public ia_child {
+public:
+  using ia_child::ia_child;
+
+  /// Called on the reactor with no lock held, the event acknowledged.
+  virtual void on_event(const cm_event&) noexcept = 0;
+  /// Called between reading a CONNECT_REQUEST and acknowledging it. Takes over the new id.
+  virtual void on_request(rdma_cm_id* child, const rdma_cm_event&) noexcept { rdma_destroy_id(child); }
+
+  /// Nobody will answer this request any more: refuse it, so that the peer need not wait.
+  virtual void abandon() noexcept {}
+
+  [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] const ia_address& remote_address() const noexcept { return remote_; }
+  [[nodiscard]] const ia_address& local_address() const noexcept { return local_; }
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return {private_.data(), private_size_}; }
+
+  /// Ends the id. Waits until no event of it is being read, which takes no lock and is short.
+  void destroy_id() noexcept {
+    if (rdma_cm_id* old = id_.exchange(nullptr, std::memory_order_acq_rel)) {
+      rdma_destroy_id(old);
+      release(); // the id's reference
+    }
+  }
+
+protected:
+  /// Makes a new id on the ia's channel. Returns 0 or errno.
+  [[nodiscard]] int create_id() noexcept {
+    rdma_cm_id* fresh = nullptr;
+    if (rdma_create_id(ia().channel(), &fresh, static_cast<connection_base*>(this), RDMA_PS_TCP) != 0) return errno;
+    adopt_id(fresh);
+    return 0;
+  }
+  void adopt_id(rdma_cm_id* fresh) noexcept {
+    fresh->context = static_cast<connection_base*>(this);
+    add_ref();
+    id_.store(fresh, std::memory_order_release);
+  }
+  void keep_private_data(std::span<const std::byte> data) noexcept {
+    private_size_ = static_cast<std::uint8_t>(std::min(data.size(), private_.size()));
+    if (private_size_ != 0) std::memcpy(private_.data(), data.data(), private_size_);
+  }
+  void keep_addresses() noexcept {
+    rdma_cm_id* i = id();
+    if (!i) return;
+    if (auto a = ia_address::from(rdma_get_peer_addr(i), sizeof(sockaddr_storage))) remote_ = a.assume_value();
+    if (auto a = ia_address::from(rdma_get_local_addr(i), sizeof(sockaddr_storage))) local_ = a.assume_value();
+  }
+
+  ia_address remote_{};
+  ia_address local_{};
+
+private:
+  std::atomic<rdma_cm_id*> id_{nullptr};
+  std::array<std::byte, 196> private_{};
+  std::uint8_t private_size_ = 0;
+};
+
+/// Owner of the duty to answer a connection request: moved from the ring to the event to the consumer, and where it
+/// ends unanswered the request is refused. The id alone would keep the request's object alive for ever.
+class request_ref {
+public:
+  request_ref() noexcept = default;
+  explicit request_ref(ref<connection_base> c) noexcept : connection_(std::move(c)) {}
+  request_ref(request_ref&&) noexcept = default;
+  request_ref& operator=(request_ref&& o) noexcept {
+    if (this != &o) {
+      drop();
+      connection_ = std::move(o.connection_);
+    }
+    return *this;
+  }
+  ~request_ref() { drop(); }
+
+  [[nodiscard]] connection_base* get() const noexcept { return connection_.get(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(connection_); }
+  /// The duty is fulfilled.
+  void done() noexcept { connection_ = {}; }
+
+private:
+  void drop() noexcept {
+    if (connection_) std::exchange(connection_, {})->abandon();
+  }
+  ref<connection_base> connection_;
+};
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,108 @@
+// One connection attempt: its rdma_cm_id, its timer, and what the peer said.
+//
+// An id serves one attempt only. Keeping it in an object of its own means that a late event of an old attempt can never
+// reach an endpoint that has been reset since.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/connection_base.hpp>
+#include <dat/detail/event_queue.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+namespace dat::inline v0::detail {
+
+class ep_core;
+
+/// Private data that fits an rdma_cm connect request over IP; the one limit for all three messages.
+inline constexpr std::size_t max_private_data = 56;
+
+/// First bytes of a reject that a consumer made: nothing else tells it from the kernel's own. The fourth byte is the
+/// length of the data that follows.
+inline constexpr std::array<std::byte, 3> reject_mark{std::byte{'D'}, std::byte{'A'}, std::byte{'T'}};
+
+class ep_connection final : public connection_base {
+public:
+  enum class phase : std::uint8_t {
+    resolving,   ///< active: address
+    routing,     ///< active: route
+    requested,   ///< active: the request is out
+    waiting,     ///< passive: the consumer has not answered
+    completing,  ///< passive: accepted
+    established, ///< both
+    over         ///< nothing more to come for an endpoint; the id may linger until the peer has answered
+  };
+
+  explicit ep_connection(ref<ia_core> ia, phase p) noexcept
+      : connection_base(std::move(ia), child_kind::connection), phase_(p) {
+    timer_.fired = &on_timer;
+    timer_.self = this;
+  }
+
+  void on_event(const cm_event&) noexcept override;
+  void abandon() noexcept override;
+
+  /// Passive: takes over the id of a request. Called before the event is acknowledged.
+  void adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept;
+  /// Answers a request with no. `data` is at most max_private_data bytes.
+  [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
+
+  [[nodiscard]] std::uint16_t service() const noexcept { return port_; }
+
+private:
+  friend class ep_core;
+
+  struct owned_timer : timer {
+    ep_connection* self = nullptr;
+  };
+  static void on_timer(timer& t) noexcept;
+
+  void teardown() noexcept override {
+    cancel_timer();
+    destroy_id();
+  }
+
+  // The endpoint is not kept alive by its connection; whoever wants it asks whether it is still there.
+  void attach(ep_core* ep) noexcept {
+    const std::lock_guard lock(link_);
+    ep_ = ep;
+  }
+  void detach() noexcept { attach(nullptr); }
+  [[nodiscard]] ref<ep_core> endpoint() noexcept;
+
+  void arm_timer() noexcept {
+    if (deadline_.never()) return;
+    add_ref();
+    ia().reactor.arm(timer_, deadline_.at);
+  }
+  void cancel_timer() noexcept {
+    if (ia().reactor.cancel(timer_)) release();
+  }
+  /// Milliseconds for rdma_resolve_*: what is left, at least 1, at most 10 s. A failed lookup is reported only then.
+  [[nodiscard]] int resolve_ms() const noexcept;
+
+  // With the endpoint locked.
+  void active_event(ep_core& ep, const cm_event& e) noexcept;
+  void connected_event(ep_core& ep, const cm_event& e) noexcept;
+  void rejected(ep_core& ep, const cm_event& e) noexcept;
+  void lingering_event(const cm_event& e) noexcept;
+
+  std::mutex link_; // guards ep_
+  ep_core* ep_ = nullptr;
+  std::atomic<phase> phase_;
+  std::uint16_t port_ = 0;      // the service's
+  std::uint8_t peer_reads_ = 0; // passive: reads that the peer serves
+  std::uint8_t peer_wants_ = 0; // passive: reads that the peer wants to run
+  std::uint8_t out_size_ = 0;
+  std::array<std::byte, max_private_data> out_{}; // active: private data, needed after the route is known
+  deadline deadline_;
+  owned_timer timer_;
+};
+
+} // namespace dat::inline v0::detail

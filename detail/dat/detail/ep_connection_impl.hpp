@@ -1,0 +1,206 @@
+// Definitions of ep_connection: what each message of the connection manager means.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/ep_connection.hpp>
+#include <dat/detail/ep_core.hpp>
+
+#include <algorithm>
+#include <climits>
+
+namespace dat::inline v0::detail {
+
+// Reasons of RDMA_CM_EVENT_REJECTED (IBA table 107) that librdmacm names nowhere.
+inline constexpr int rej_consumer_defined = 28;
+
+inline ref<ep_core> ep_connection::endpoint() noexcept {
+  const std::lock_guard lock(link_);
+  if (ep_ && ep_->try_add_ref()) return {ep_, adopt};
+  return {};
+}
+
+inline int ep_connection::resolve_ms() const noexcept {
+  using std::chrono::milliseconds;
+  if (deadline_.never()) return 10'000;
+  const auto left = std::chrono::ceil<milliseconds>(deadline_.at - clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 1, 10'000));
+}
+
+inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept {
+  adopt_id(child);
+  keep_addresses();
+  keep_private_data(request.data());
+  peer_wants_ = request.responder_resources;
+  peer_reads_ = request.initiator_depth;
+  port_ = port;
+}
+
+inline void ep_connection::abandon() noexcept {
+  // Another reason than a consumer's reject, so that the peer is not told that somebody decided against it.
+  if (rdma_cm_id* i = id()) rdma_reject_ece(i, nullptr, 0);
+  end();
+}
+
+inline expected<void> ep_connection::reject(std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "cr.reject";
+  const auto at = [&](error e) { return e.at(call, object_kind::cr, port_); };
+  if (data.size() > max_private_data)
+    return at(error(return_type::invalid_parameter, return_subtype::arg2)).hint("at most 56 bytes of private data");
+  rdma_cm_id* i = id();
+  if (!i) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
+  std::array<std::byte, reject_mark.size() + 1 + max_private_data> message{};
+  auto out = std::copy(reject_mark.begin(), reject_mark.end(), message.begin());
+  *out++ = static_cast<std::byte>(data.size());
+  std::copy(data.begin(), data.end(), out);
+  const auto size = static_cast<std::uint8_t>(reject_mark.size() + 1 + data.size());
+  if (rdma_reject(i, message.data(), size) != 0) {
+    const int err = errno;
+    // EINVAL: the peer has given up meanwhile, and there is nothing left to reject.
+    if (err != EINVAL) return at(map_errno(err, return_subtype::resource_tep).from("rdma_reject", err));
+  }
+  end();
+  return success();
+}
+
+inline void ep_connection::on_event(const cm_event& e) noexcept {
+  const ref<ep_core> ep = endpoint();
+  if (!ep) return lingering_event(e);
+  const std::lock_guard lock(ep->mutex_);
+  if (ep->connection_.get() != this || phase_ == phase::over) return lingering_event(e);
+  switch (phase_.load()) {
+  case phase::resolving:
+  case phase::routing:
+  case phase::requested:
+    return active_event(*ep, e);
+  default:
+    return connected_event(*ep, e);
+  }
+}
+
+inline void ep_connection::active_event(ep_core& ep, const cm_event& e) noexcept {
+  using kind = record::kind;
+  switch (e.type) {
+  case RDMA_CM_EVENT_ADDR_RESOLVED:
+    if (!ia().is_ours(*id())) return ep.end_connection(kind::unreachable, ENETUNREACH);
+    phase_ = phase::routing;
+    if (rdma_resolve_route(id(), resolve_ms()) != 0) ep.end_connection(kind::unreachable, errno);
+    return;
+  case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+    rdma_conn_param param{};
+    param.private_data = out_.data();
+    param.private_data_len = out_size_;
+    param.responder_resources = ep.read_in_;
+    param.initiator_depth = ep.read_out_;
+    param.flow_control = 1;
+    param.retry_count = ep.attributes_.retry_count;
+    param.rnr_retry_count = ep.attributes_.rnr_retry_count;
+    param.qp_num = ep.qp_->qp_num;
+    phase_ = phase::requested;
+    if (rdma_connect(id(), &param) != 0) ep.end_connection(kind::non_peer_rejected, errno);
+    return;
+  }
+  case RDMA_CM_EVENT_CONNECT_RESPONSE: {
+    keep_addresses();
+    // The length is not on the wire. Data beyond what a DAT peer can send is of another rdma_cm program: pass it on.
+    const auto all = e.data();
+    const bool longer = std::any_of(all.begin() + std::min<std::ptrdiff_t>(std::ssize(all), max_private_data),
+                                    all.end(), [](std::byte b) { return b != std::byte{0}; });
+    keep_private_data(longer ? all : all.first(std::min(all.size(), max_private_data)));
+    rts_result r = ep.to_rts(id(), e.initiator_depth);
+    if (r && rdma_establish(id()) != 0) r.err = errno;
+    if (!r) return ep.end_connection(kind::non_peer_rejected, r.err);
+    cancel_timer();
+    phase_ = phase::established;
+    ep.set_state(ep_state::connected);
+    return ep.announce_event(kind::established);
+  }
+  case RDMA_CM_EVENT_REJECTED:
+    return rejected(ep, e);
+  case RDMA_CM_EVENT_ADDR_ERROR:
+  case RDMA_CM_EVENT_ROUTE_ERROR:
+  case RDMA_CM_EVENT_UNREACHABLE:
+    return ep.end_connection(kind::unreachable, std::abs(e.status));
+  case RDMA_CM_EVENT_CONNECT_ERROR:
+  case RDMA_CM_EVENT_DISCONNECTED:
+  case RDMA_CM_EVENT_DEVICE_REMOVAL:
+    return ep.end_connection(kind::non_peer_rejected, std::abs(e.status));
+  default:
+    return;
+  }
+}
+
+inline void ep_connection::rejected(ep_core& ep, const cm_event& e) noexcept {
+  using kind = record::kind;
+  const auto data = e.data();
+  const bool consumer = e.status == rej_consumer_defined;
+  if (consumer && data.size() > reject_mark.size() &&
+      std::equal(reject_mark.begin(), reject_mark.end(), data.begin())) {
+    const auto length = static_cast<std::size_t>(data[reject_mark.size()]);
+    const auto rest = data.subspan(reject_mark.size() + 1);
+    keep_private_data(rest.first(std::min(length, rest.size())));
+    return ep.end_connection(kind::peer_rejected, e.status);
+  }
+  const bool any = std::any_of(data.begin(), data.end(), [](std::byte b) { return b != std::byte{0}; });
+  keep_private_data(any ? data : std::span<const std::byte>{});
+  ep.end_connection(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, e.status);
+}
+
+inline void ep_connection::connected_event(ep_core& ep, const cm_event& e) noexcept {
+  using kind = record::kind;
+  const bool completing = phase_ == phase::completing;
+  switch (e.type) {
+  case RDMA_CM_EVENT_ESTABLISHED:
+    if (!completing) return; // data was faster
+    phase_ = phase::established;
+    ep.set_state(ep_state::connected);
+    return ep.announce_event(kind::established);
+  case RDMA_CM_EVENT_DISCONNECTED:
+    // Ending it sends the answer, which the kernel does not do by itself.
+    return ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, 0);
+  case RDMA_CM_EVENT_REJECTED:
+    return ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, e.status);
+  case RDMA_CM_EVENT_UNREACHABLE:
+    if (completing) ep.end_connection(kind::accept_completion_error, std::abs(e.status));
+    return;
+  case RDMA_CM_EVENT_CONNECT_ERROR:
+  case RDMA_CM_EVENT_DEVICE_REMOVAL:
+    return ep.end_connection(completing ? kind::accept_completion_error : kind::broken, std::abs(e.status));
+  default:
+    return; // ADDR_CHANGE, TIMEWAIT_EXIT
+  }
+}
+
+inline void ep_connection::lingering_event(const cm_event& e) noexcept {
+  switch (e.type) {
+  case RDMA_CM_EVENT_DISCONNECTED:
+  case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+  case RDMA_CM_EVENT_REJECTED:
+  case RDMA_CM_EVENT_UNREACHABLE:
+  case RDMA_CM_EVENT_CONNECT_ERROR:
+  case RDMA_CM_EVENT_DEVICE_REMOVAL:
+    // A request that still waits for its answer keeps its id: answering it will fail, and say so.
+    if (phase_ == phase::over) destroy_id();
+    return;
+  default:
+    return;
+  }
+}
+
+inline void ep_connection::on_timer(timer& t) noexcept {
+  const ref<ep_connection> self(static_cast<owned_timer&>(t).self, adopt); // armed with a reference
+  const ref<ep_core> ep = self->endpoint();
+  if (!ep) return;
+  const std::lock_guard lock(ep->mutex_);
+  if (ep->connection_.get() != self.get()) return;
+  switch (self->phase_.load()) {
+  case phase::resolving:
+  case phase::routing: // nobody has been heard of the host yet
+    return ep->end_connection(record::kind::unreachable, ETIMEDOUT);
+  case phase::requested:
+    return ep->end_connection(record::kind::timed_out, ETIMEDOUT);
+  default:
+    return;
+  }
+}
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,287 @@
+// The endpoint behind dat::ep: its queue pair, its rings, and the path of one post.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/ep_attributes.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/ep_connection.hpp>
+#include <dat/detail/evd_core.hpp>
+#include <dat/detail/ia_core.hpp>
+#include <dat/detail/pz_core.hpp>
+#include <dat/detail/work_request.hpp>
+#include <dat/detail/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+namespace dat::inline v0::detail {
+
+/// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
+inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
+
+/// How far a queue pair came on its way to RTS, and what stopped it.
+struct rts_result {
+  const char* verb = nullptr;
+  int err = 0;
+  bool spoiled = false; ///< past INIT: the way back would lose posted receives
+  explicit operator bool() const noexcept { return err == 0; }
+};
+
+class ep_core final : public ia_child {
+public:
+  struct queues {
+    ref<evd_core> recv;
+    ref<evd_core> request;
+    ref<evd_core> connect;
+  };
+
+  [[nodiscard]] static expected<ref<ep_core>> create(const ref<pz_core>& pz, const queues& evds,
+                                                     const ep_attributes& attributes) noexcept;
+  ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept;
+
+  [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
+  [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return qp_ ? qp_->qp_num : 0; }
+  [[nodiscard]] bool passive() const noexcept { return passive_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
+  [[nodiscard]] const pz_core* pz() const noexcept { return pz_.get(); }
+  [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
+  [[nodiscard]] ep_tag tag() const noexcept { return tag_; }
+  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
+
+  // --- posting ---------------------------------------------------------------------------------------------------
+
+  template <std::size_t N>
+  [[nodiscard]] expected<void> post(const send_request<N>& r) noexcept {
+    ibv_send_wr wr;
+    const std::uint32_t tail = sq_.tail();
+    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
+      if (!flushes_requests()) return wrong_state("ep.post");
+    if (!sq_.has_room(tail, 1)) [[unlikely]]
+      return queue_full("ep.post", 0);
+    if (!acceptable(r)) [[unlikely]]
+      return refuse(r, 0);
+    stage(wr, r, tail);
+    wr.next = nullptr;
+    sq_.set_tail(tail + 1);
+    ibv_send_wr* bad;
+    if (const int err = ibv_post_send(qp_, &wr, &bad)) [[unlikely]]
+      return post_failed(err, tail, 0);
+    return success();
+  }
+
+  /// Several requests, one doorbell.
+  template <std::size_t... N>
+  requires(sizeof...(N) > 1) [[nodiscard]] expected<void> post(const send_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    std::array<ibv_send_wr, n> wr;
+    const std::uint32_t tail = sq_.tail();
+    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
+      if (!flushes_requests()) return wrong_state("ep.post");
+    if (!sq_.has_room(tail, n)) [[unlikely]]
+      return queue_full("ep.post", 0);
+    std::uint32_t checked = 0;
+    error refused;
+    if (!((acceptable(r) ? (++checked, true) : (refused = refuse(r, 0), false)) && ...)) [[unlikely]]
+      return refused.hint("the other operations of the call were not posted either");
+    std::uint32_t i = 0;
+    ((stage(wr[i], r, tail + i), wr[i].next = &wr[i] + 1, ++i), ...);
+    wr[n - 1].next = nullptr;
+    return submit(wr.data(), n, tail);
+  }
+
+  /// The requests of a batch: staged before, but for what only this endpoint knows.
+  [[nodiscard]] expected<void> post_staged(ibv_send_wr* wr, work_entry* entries, std::uint32_t n) noexcept {
+    const std::uint32_t tail = sq_.tail();
+    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
+      if (!flushes_requests()) return wrong_state("ep.post(batch)");
+    if (!sq_.has_room(tail, n)) [[unlikely]]
+      return queue_full("ep.post(batch)", 0);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      sq_.at(tail + i) = entries[i];
+      wr[i].wr_id = wr_id_ | sq_.index(tail + i);
+    }
+    return submit(wr, n, tail);
+  }
+
+  template <std::size_t... N>
+  [[nodiscard]] expected<void> post(const recv_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    std::array<ibv_recv_wr, n> wr;
+    const std::uint32_t tail = rq_.tail();
+    if (state_.load(std::memory_order_acquire) == ep_dead) [[unlikely]]
+      return wrong_state("ep.post(recv)");
+    if (!rq_.has_room(tail, n)) [[unlikely]]
+      return recv_queue_full();
+    error refused;
+    if (!((acceptable(r) || (refused = refuse(r), false)) && ...)) [[unlikely]]
+      return refused;
+    std::uint32_t i = 0;
+    (
+        [&] {
+          rq_.at(tail + i) = {r.cookie, static_cast<std::uint32_t>(r.gather.bytes()), dto_operation::recv,
+                              entry_kind::consumer};
+          wr[i].wr_id = wr_id_ | recv_bit | rq_.index(tail + i);
+          wr[i].sg_list = r.gather.list();
+          wr[i].num_sge = static_cast<int>(r.gather.count());
+          wr[i].next = i + 1 < n ? &wr[i] + 1 : nullptr;
+          ++i;
+        }(),
+        ...);
+    rq_.set_tail(tail + n);
+    ibv_recv_wr* bad = nullptr;
+    if (const int err = ibv_post_recv(qp_, wr.data(), &bad)) [[unlikely]]
+      return recv_post_failed(err, tail, static_cast<std::uint32_t>(bad - wr.data()));
+    // A receive that slips in after the QP went to the error state is not flushed by every device.
+    if (state_.load(std::memory_order_acquire) == ep_state::disconnected) [[unlikely]]
+      flush_queues();
+    return success();
+  }
+
+  /// Whether the endpoint's limits admit the request; the conditions that only run time knows (uDAPL 2.0 §6.6.19).
+  template <std::size_t N>
+  [[nodiscard]] bool acceptable(const send_request<N>& r) const noexcept {
+    if (!r.data.within(pz_.get()) || r.data.bytes() > max_message_) return false;
+    if constexpr (N > 1)
+      if (r.data.count() > attributes_.max_request_iov) return false;
+    if (r.one_sided() && (r.data.bytes() > r.remote.length || (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)))
+      return false;
+    return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
+  }
+  template <std::size_t N>
+  [[nodiscard]] bool acceptable(const recv_request<N>& r) const noexcept {
+    return r.gather.within(pz_.get()) && (N <= 1 || r.gather.count() <= attributes_.max_recv_iov);
+  }
+  /// The error for a request that is not acceptable.
+  template <std::size_t N>
+  [[nodiscard, gnu::cold, gnu::noinline]] error refuse(const send_request<N>& r, std::uint32_t index) const noexcept {
+    return refusal(r.data.count(), r.data.bytes(), r.data.within(pz_.get()), r, index);
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::cold, gnu::noinline]] error refuse(const recv_request<N>& r) const noexcept {
+    if (!r.gather.within(pz_.get())) return wrong_zone("ep.post(recv)");
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), "ep.post(recv)")
+        .hint("more segments than the endpoint's max_recv_iov");
+  }
+
+  // --- completing ------------------------------------------------------------------------------------------------
+
+  [[nodiscard]] work_ring& ring_of(std::uint64_t wr_id) noexcept { return (wr_id & recv_bit) != 0 ? rq_ : sq_; }
+  [[nodiscard]] bool is_marker(std::uint64_t wr_id) noexcept {
+    return (wr_id & recv_bit) == 0 && sq_.peek(index_of(wr_id)).kind == entry_kind::marker;
+  }
+  /// Whether completions may appear on `e`: not before ESTABLISHED does, where both go to the same evd.
+  [[nodiscard]] bool announced_on(const evd_core* e) const noexcept { return announced_ || e != evds_.connect.get(); }
+  /// Called with the evd's lock held as a connection event is appended.
+  void announce() noexcept { announced_ = true; }
+
+  /// A completion has been taken while the endpoint was not (or no longer) simply connected: the first data proves an
+  /// accepted connection established, the marker ends a graceful disconnect.
+  void completed_unconnected(bool recv) noexcept;
+  /// An operation failed: the connection is broken. Idempotent.
+  void broke() noexcept;
+  /// The same, from a place that may not lock the endpoint: done by the reactor.
+  void defer_break() noexcept { defer(deferred_break); }
+  void defer_marker(const ibv_wc& c) noexcept {
+    if (c.status == IBV_WC_SUCCESS) defer(deferred_marker);
+  }
+  /// All requests before the marker are done.
+  void drained() noexcept;
+
+  // --- connecting ------------------------------------------------------------------------------------------------
+
+  [[nodiscard]] expected<void> connect(const ia_address& to, std::uint16_t port, timeout limit,
+                                       std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> accept(ep_connection& request, std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> disconnect(close_flags how) noexcept;
+  [[nodiscard]] expected<void> reset() noexcept;
+  [[nodiscard]] ref<ep_connection> current() noexcept {
+    const std::lock_guard lock(mutex_);
+    return connection_;
+  }
+
+private:
+  friend class ep_connection;
+
+  void teardown() noexcept override;
+
+  template <std::size_t N>
+  void stage(ibv_send_wr& wr, const send_request<N>& r, std::uint32_t position) noexcept {
+    sq_.at(position) = {r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation, entry_kind::consumer};
+    wr.wr_id = wr_id_ | sq_.index(position);
+    r.fill(wr);
+  }
+  [[nodiscard]] expected<void> submit(ibv_send_wr* wr, std::uint32_t n, std::uint32_t tail) noexcept {
+    sq_.set_tail(tail + n);
+    ibv_send_wr* bad = nullptr;
+    if (const int err = ibv_post_send(qp_, wr, &bad)) [[unlikely]]
+      return post_failed(err, tail, static_cast<std::uint32_t>(bad - wr));
+    return success();
+  }
+
+  // Errors, out of line so that the fast path stays small.
+  [[nodiscard]] bool flushes_requests() const noexcept { return state() == ep_state::disconnected; }
+  [[nodiscard, gnu::cold]] error wrong_state(const char* call) const noexcept;
+  [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
+  [[nodiscard, gnu::cold]] error recv_queue_full() const noexcept;
+  [[nodiscard, gnu::cold]] error wrong_zone(const char* call) const noexcept;
+  [[nodiscard, gnu::cold]] error post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept;
+  [[nodiscard, gnu::cold]] error recv_post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept;
+  template <std::size_t N>
+  [[nodiscard]] error refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
+                              std::uint32_t index) const noexcept;
+
+  // The queue pair.
+  [[nodiscard]] expected<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
+  [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
+  [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
+  void flush_queues() noexcept;
+  [[nodiscard]] int remote_access() const noexcept;
+
+  // Deferred work: done by the reactor because its cause appears where the endpoint may not be locked.
+  enum : unsigned { deferred_break = 1, deferred_marker = 2, deferred_tick = 4 };
+  struct work_timer : timer {
+    ep_core* self = nullptr;
+  };
+  void defer(unsigned what) noexcept;
+  void run_deferred() noexcept;
+
+  // Connection life; all with mutex_ held.
+  void set_state(ep_state s) noexcept { state_.store(s, std::memory_order_release); }
+  void announce_event(record::kind what, int reason = 0) noexcept;
+  void end_connection(record::kind what, int reason) noexcept;
+  [[nodiscard]] expected<void> start_graceful() noexcept;
+
+  std::atomic<ep_state> state_{ep_state::unconnected};
+  bool announced_ = false; // guarded by the connect evd's lock
+  std::uint8_t read_depth_ = 0;
+  std::uint32_t max_message_ = 0;
+  std::uint32_t max_inline_ = 0;
+  std::uint64_t wr_id_ = 0; // tag, in the place it has in a wr_id
+  ibv_qp* qp_ = nullptr;
+  ref<pz_core> pz_;
+  work_ring sq_;
+  work_ring rq_;
+
+  ep_tag tag_ = 0;
+  queues evds_;
+  ep_attributes attributes_;
+  std::uint8_t read_out_ = 0; // what the consumer or the device allows
+  std::uint8_t read_in_ = 0;
+  std::atomic<bool> passive_{false};
+  std::mutex mutex_; // state changes, connection_, qp_
+  ref<ep_connection> connection_;
+  std::atomic<unsigned> deferred_{0};
+  work_timer work_;
+};
+
+} // namespace dat::inline v0::detail

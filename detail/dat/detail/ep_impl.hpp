@@ -1,0 +1,498 @@
+// Definitions of ep_core: queue pair, errors, and the endpoint's part in a connection's life.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/ep_core.hpp>
+#include <dat/detail/errno.hpp>
+#include <dat/detail/ib_time.hpp>
+
+#include <algorithm>
+#include <bit>
+
+namespace dat::inline v0::detail {
+
+// --- creation and end ----------------------------------------------------------------------------------------------
+
+inline ep_core::ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept
+    : ia_child(ref(&pz->ia()), child_kind::endpoint), pz_(std::move(pz)), evds_(evds), attributes_(attributes) {
+  pz_->users.fetch_add(1, std::memory_order_relaxed);
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
+    e->users.fetch_add(1, std::memory_order_relaxed);
+  work_.self = this;
+  work_.fired = [](timer& t) noexcept {
+    const ref<ep_core> self(static_cast<work_timer&>(t).self, adopt); // armed with a reference
+    self->run_deferred();
+  };
+}
+
+inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues& evds,
+                                              const ep_attributes& a) noexcept {
+  static constexpr const char* call = "pz.create_ep";
+  const auto fail = [](return_type t, return_subtype s, const char* hint) {
+    return error(t, s).at(call, object_kind::ep).hint(hint);
+  };
+  const auto invalid = [&](const char* hint) {
+    return fail(return_type::invalid_parameter, return_subtype::arg7, hint);
+  };
+  if (pz->dead()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::ep);
+  const std::pair<const ref<evd_core>&, return_subtype> attached[] = {
+      {evds.recv, return_subtype::handle_evd_recv},
+      {evds.request, return_subtype::handle_evd_request},
+      {evds.connect, return_subtype::handle_evd_conn}};
+  for (const auto& [evd, which] : attached)
+    if (!evd || evd->dead() || &evd->ia() != &pz->ia())
+      return fail(return_type::invalid_handle, which, "the evd is closed or belongs to another ia");
+
+  const ibv_device_attr& device = pz->ia().device();
+  const auto most = [](int limit, std::uint32_t cap) { return std::min(static_cast<std::uint32_t>(limit), cap); };
+  const std::uint32_t max_wr = most(device.max_qp_wr, max_ring) - 1; // one slot of the send queue is the library's
+  if (a.max_request_dtos == 0 || a.max_request_dtos > max_wr || a.max_recv_dtos == 0 || a.max_recv_dtos > max_wr)
+    return invalid("max_request_dtos and max_recv_dtos must be at least 1 and below the device's max_qp_wr");
+  const std::uint32_t max_sge = most(device.max_sge, 255);
+  if (a.max_request_iov == 0 || a.max_request_iov > max_sge || a.max_recv_iov == 0 || a.max_recv_iov > max_sge)
+    return invalid("max_request_iov and max_recv_iov must be at least 1 and at most the device's max_sge");
+  if (a.retry_count > 6) return invalid("retry_count must be at most 6: 7 means for ever to some adapters");
+  if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be at most 7, which means for ever");
+  if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360 || a.ack_timeout.count() <= 0)
+    return invalid("min_rnr_timer must be within 0..655.36 ms, ack_timeout positive");
+  if (a.max_message_size > pz->ia().max_message()) return invalid("max_message_size exceeds what the device can");
+  if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
+      a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
+    return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can");
+
+  ref<ep_core> ep(new (std::nothrow) ep_core(pz, evds, a), adopt);
+  if (!ep || !ep->sq_.allocate(a.max_request_dtos, 1) || !ep->rq_.allocate(a.max_recv_dtos, 0))
+    return fail(return_type::insufficient_resources, return_subtype::resource_memory, nullptr);
+  const auto reads = [](int limit) { return static_cast<std::uint8_t>(std::min(limit, 16)); };
+  // Adapters round up to a power of two; rounded down here, none runs more than was asked.
+  ep->read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
+  ep->read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
+  ep->max_message_ = a.max_message_size != 0 ? a.max_message_size : pz->ia().max_message();
+  {
+    const std::lock_guard lock(pz->ia().slots_mutex);
+    ep->tag_ = pz->ia().slots.acquire(ep.get());
+  }
+  if (ep->tag_ == 0) return fail(return_type::insufficient_resources, return_subtype::resource_tep, nullptr);
+  auto qp = ep->make_qp(call, ep->tag_);
+  if (!qp) return qp.assume_error();
+  ep->qp_ = qp.assume_value();
+  ep->wr_id_ = ep->tag_ << tag_shift;
+  return ep;
+}
+
+inline expected<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
+  ibv_qp_init_attr init{};
+  init.qp_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(tag));
+  init.send_cq = evds_.request->cq();
+  init.recv_cq = evds_.recv->cq();
+  init.qp_type = IBV_QPT_RC;
+  init.sq_sig_all = 0;
+  init.cap.max_send_wr = attributes_.max_request_dtos + 1;
+  init.cap.max_recv_wr = attributes_.max_recv_dtos;
+  init.cap.max_send_sge = attributes_.max_request_iov;
+  init.cap.max_recv_sge = attributes_.max_recv_iov;
+  init.cap.max_inline_data = attributes_.max_inline;
+  ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
+  if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
+  max_inline_ = init.cap.max_inline_data;
+  if (const int err = to_init(qp)) {
+    ibv_destroy_qp(qp);
+    return at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
+  }
+  return qp;
+}
+
+inline void ep_core::teardown() noexcept {
+  ref<ep_connection> last;
+  {
+    const std::lock_guard lock(mutex_);
+    // As an abrupt disconnect, but nobody is left to tell.
+    if (connection_) end_connection(record::kind::disconnected, -1);
+    set_state(ep_dead);
+    last = std::move(connection_);
+  }
+  if (ia().reactor.cancel(work_)) release();
+  if (tag_ != 0) {
+    const std::lock_guard lock(ia().slots_mutex);
+    ia().slots.release(tag_);
+  }
+  // A thread that found this endpoint through its slot is inside one of the evds; wait until it has left.
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
+    if (merged_evd* m = merged(e)) m->barrier();
+  if (qp_) {
+    ibv_destroy_qp(qp_);
+    qp_ = nullptr;
+  }
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
+    e->users.fetch_sub(1, std::memory_order_release);
+  pz_->users.fetch_sub(1, std::memory_order_release);
+  evds_ = {}; // an event that still stands in one of them keeps this object: no circle
+}
+
+// --- errors --------------------------------------------------------------------------------------------------------
+
+[[nodiscard]] constexpr return_subtype subtype_of(ep_state s) noexcept {
+  switch (s) {
+  case ep_state::unconnected:
+    return return_subtype::ep_unconnected;
+  case ep_state::active_connection_pending:
+    return return_subtype::ep_actconnpending;
+  case ep_state::connected:
+    return return_subtype::ep_connected;
+  case ep_state::disconnect_pending:
+    return return_subtype::ep_discpending;
+  case ep_state::disconnected:
+    return return_subtype::ep_disconnected;
+  case ep_state::completion_pending:
+    return return_subtype::ep_complpending;
+  }
+  return return_subtype::none;
+}
+
+inline error ep_core::wrong_state(const char* call) const noexcept {
+  const ep_state s = state();
+  if (s == ep_dead) return at(error(return_type::invalid_handle, return_subtype::handle_ep), call);
+  return at(error(return_type::invalid_state, subtype_of(s)), call);
+}
+inline error ep_core::queue_full(const char* call, std::uint32_t index) const noexcept {
+  return at(error(return_type::insufficient_resources, return_subtype::resource_tep), call)
+      .index(index)
+      .hint("the request queue is full: take completions from the request evd first, or create the endpoint with more "
+            "max_request_dtos");
+}
+inline error ep_core::recv_queue_full() const noexcept {
+  return at(error(return_type::insufficient_resources, return_subtype::resource_tep), "ep.post(recv)")
+      .hint("the receive queue is full: take completions from the receive evd first, or create the endpoint with more "
+            "max_recv_dtos");
+}
+inline error ep_core::wrong_zone(const char* call) const noexcept {
+  return at(error(return_type::protection_violation), call)
+      .hint("every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
+}
+inline error ep_core::post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept {
+  sq_.set_tail(tail + taken);
+  return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.post").index(taken);
+}
+inline error ep_core::recv_post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept {
+  rq_.set_tail(tail + taken);
+  return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), "ep.post(recv)")
+      .index(taken);
+}
+
+template <std::size_t N>
+error ep_core::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
+                       std::uint32_t index) const noexcept {
+  static constexpr const char* call = "ep.post";
+  const auto with = [&](error e, const char* hint) { return at(e, call).index(index).hint(hint); };
+  if (!zone_ok) return wrong_zone(call).index(index);
+  if (count > attributes_.max_request_iov)
+    return with({return_type::invalid_parameter, return_subtype::arg2},
+                "more segments than the endpoint's max_request_iov");
+  if (r.one_sided() && bytes > r.remote.length)
+    return with(return_type::length_error, "more local bytes than the remote segment has");
+  if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)
+    return with({return_type::invalid_parameter, return_subtype::arg1},
+                "this connection allows no RDMA reads: give max_rdma_read_out here and max_rdma_read_in at the peer");
+  if ((r.flags & IBV_SEND_INLINE) != 0 && bytes > max_inline_)
+    return with(return_type::length_error, "more bytes than the endpoint's max_inline");
+  return with(return_type::length_error, "more bytes than the endpoint's max_message_size");
+}
+
+// --- queue pair ----------------------------------------------------------------------------------------------------
+
+inline int ep_core::remote_access() const noexcept {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  if (read_in_ != 0) {
+    access |= IBV_ACCESS_REMOTE_READ;
+    if (ia().device().atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  }
+  return access;
+}
+
+inline int ep_core::to_init(ibv_qp* qp) const noexcept {
+  // In INIT from the start, so that receives can be posted before connecting.
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.pkey_index = 0;
+  attr.port_num = ia().where().port;
+  attr.qp_access_flags = static_cast<unsigned>(remote_access());
+  return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/// Moves every request and receive that is posted to its completion. Also legal, and needed on some devices, when the
+/// queue pair is in the error state already: a receive posted since is flushed only by this.
+inline void ep_core::flush_queues() noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+}
+
+inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept {
+  rts_result r;
+  const auto step = [&](ibv_qp_state to, auto adjust) {
+    ibv_qp_attr attr{};
+    attr.qp_state = to;
+    int mask = 0;
+    if (rdma_init_qp_attr(id, &attr, &mask) != 0) {
+      r.verb = "rdma_init_qp_attr";
+      r.err = errno;
+      return false;
+    }
+    adjust(attr);
+    r.verb = "ibv_modify_qp";
+    r.err = ibv_modify_qp(qp_, &attr, mask);
+    return r.err == 0;
+  };
+  read_depth_ = std::bit_floor(std::min(read_out_, peer_read_in));
+  // rdma_cm grants what the connect request offers, not what this endpoint allows; and it knows none of the timers.
+  if (!step(IBV_QPS_INIT, [&](ibv_qp_attr& a) { a.qp_access_flags = static_cast<unsigned>(remote_access()); }))
+    return r;
+  if (!step(IBV_QPS_RTR, [&](ibv_qp_attr& a) {
+        a.min_rnr_timer = rnr_timer_code(attributes_.min_rnr_timer);
+        a.max_dest_rd_atomic = read_in_;
+      }))
+    return r;
+  r.spoiled = true;
+  step(IBV_QPS_RTS, [&](ibv_qp_attr& a) {
+    a.timeout = ack_timeout_code(attributes_.ack_timeout);
+    a.retry_cnt = attributes_.retry_count;
+    a.rnr_retry = attributes_.rnr_retry_count;
+    a.max_rd_atomic = read_depth_;
+  });
+  return r;
+}
+
+// --- connecting ----------------------------------------------------------------------------------------------------
+
+inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port, timeout limit,
+                                       std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "ep.connect";
+  if (limit <= timeout::zero())
+    return at(error(return_type::invalid_parameter, return_subtype::arg4), call).hint("the time-out must be positive");
+  if (data.size() > max_private_data)
+    return at(error(return_type::invalid_parameter, return_subtype::arg5), call)
+        .hint("at most 56 bytes of private data fit a connect request");
+  if (auto ok = to.check(address_role::remote); !ok) return at(ok.assume_error(), call);
+  const ia_address* own = ia().address(to.family());
+  if (!own)
+    return at(error(return_type::invalid_address, return_subtype::address_unreachable), call)
+        .hint("the adapter has no address of the same family as the remote address");
+
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::unconnected) return wrong_state(call);
+  ref<ep_connection> c(new (std::nothrow) ep_connection(ref(&ia()), ep_connection::phase::resolving), adopt);
+  if (!c) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  const auto failed = [&](const char* verb, int err) -> expected<void> {
+    connection_ = {};
+    set_state(ep_state::unconnected);
+    c->detach();
+    c->end();
+    return at(map_errno(err, return_subtype::resource_tep).from(verb, err), call);
+  };
+  c->port_ = port;
+  c->out_size_ = static_cast<std::uint8_t>(data.size());
+  std::copy(data.begin(), data.end(), c->out_.begin());
+  if (const int err = c->create_id()) return failed("rdma_create_id", err);
+  // Binding picks this adapter, whatever the routing table prefers, and the local port.
+  if (rdma_bind_addr(c->id(), const_cast<sockaddr*>(own->with_port(0).native_handle())) != 0)
+    return failed("rdma_bind_addr", errno);
+  c->attach(this);
+  connection_ = c;
+  passive_ = false;
+  set_state(ep_state::active_connection_pending);
+  c->deadline_ = deadline::in(limit);
+  if (rdma_resolve_addr(c->id(), nullptr, const_cast<sockaddr*>(to.with_port(port).native_handle()), c->resolve_ms()) !=
+      0)
+    return failed("rdma_resolve_addr", errno);
+  c->arm_timer();
+  return success();
+}
+
+inline expected<void> ep_core::accept(ep_connection& request, std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "cr.accept";
+  if (data.size() > max_private_data)
+    return at(error(return_type::invalid_parameter, return_subtype::arg4), call)
+        .hint("at most 56 bytes of private data");
+  if (&request.ia() != &ia())
+    return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
+        .hint("the endpoint belongs to another ia than the request");
+
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::unconnected) return wrong_state(call);
+  rdma_cm_id* id = request.id();
+  if (!id) return at(error(return_type::invalid_handle, return_subtype::handle_cr), call);
+  rts_result moved = to_rts(id, request.peer_reads_);
+  // Parameters were checked, so EINVAL from the id means that it is dead: the peer gave up. That is an outcome of the
+  // connection, not a fault of this call (uDAPL 2.0 §6.4.4.2). Other failures before RTR leave everything as it was.
+  const bool dead_id = moved.err == EINVAL && std::string_view(moved.verb) == "rdma_init_qp_attr";
+  if (!moved && !moved.spoiled && !dead_id)
+    return at(map_errno(moved.err, return_subtype::resource_tep).from(moved.verb, moved.err), call);
+  connection_ = ref(&request);
+  request.attach(this);
+  request.phase_ = ep_connection::phase::completing;
+  passive_ = true;
+  set_state(ep_state::completion_pending);
+  if (moved) {
+    rdma_conn_param param{};
+    param.private_data = data.data();
+    param.private_data_len = static_cast<std::uint8_t>(data.size());
+    param.responder_resources = std::min(read_in_, request.peer_wants_);
+    param.initiator_depth = read_depth_;
+    param.flow_control = 1;
+    param.rnr_retry_count = attributes_.rnr_retry_count;
+    param.qp_num = qp_->qp_num;
+    if (rdma_accept(id, &param) != 0) moved.err = errno;
+  }
+  if (!moved) end_connection(record::kind::accept_completion_error, moved.err);
+  return success();
+}
+
+inline expected<void> ep_core::disconnect(close_flags how) noexcept {
+  static constexpr const char* call = "ep.disconnect";
+  const std::lock_guard lock(mutex_);
+  switch (state()) {
+  case ep_state::disconnected:
+    return success();
+  case ep_state::disconnect_pending:
+    if (how == close_flags::graceful) return success();
+    break;
+  case ep_state::connected:
+    if (how == close_flags::graceful && sq_.used() != 0) return start_graceful();
+    break;
+  case ep_state::active_connection_pending:
+  case ep_state::completion_pending:
+    break;
+  default:
+    return wrong_state(call);
+  }
+  end_connection(record::kind::disconnected, 0);
+  return success();
+}
+
+inline expected<void> ep_core::start_graceful() noexcept {
+  // A last request that moves nothing: a queue completes in order, so its completion says that all before it, also the
+  // suppressed ones, are done. A write of length 0 looks at no remote memory.
+  const std::uint32_t tail = sq_.tail();
+  sq_.at(tail) = {{}, 0, dto_operation::rdma_write, entry_kind::marker};
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id_ | sq_.index(tail);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  set_state(ep_state::disconnect_pending);
+  sq_.set_tail(tail + 1);
+  ibv_send_wr* bad;
+  if (const int err = ibv_post_send(qp_, &wr, &bad)) {
+    set_state(ep_state::connected);
+    return post_failed(err, tail, 0).at("ep.disconnect", object_kind::ep, number());
+  }
+  if (merged(evds_.request.get())) defer(deferred_tick);
+  return success();
+}
+
+inline expected<void> ep_core::reset() noexcept {
+  static constexpr const char* call = "ep.reset";
+  ref<ep_connection> old; // released without the lock
+  const std::lock_guard lock(mutex_);
+  if (state() == ep_state::unconnected) return success();
+  if (state() != ep_state::disconnected) return wrong_state(call);
+  // A fresh QP rather than the old one through RESET: its number is new, so neither late packets nor the peer's
+  // connection manager can take the new connection for the old one.
+  ep_tag fresh;
+  {
+    const std::lock_guard slots(ia().slots_mutex);
+    fresh = ia().slots.renew(tag_);
+  }
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
+    if (merged_evd* m = merged(e)) m->forget(tag_);
+  tag_ = fresh;
+  auto qp = make_qp(call, fresh);
+  if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
+  ibv_destroy_qp(qp_);
+  qp_ = qp.assume_value();
+  wr_id_ = tag_ << tag_shift;
+  sq_.clear();
+  rq_.clear();
+  announced_ = false;
+  deferred_.store(0, std::memory_order_relaxed);
+  old = std::move(connection_);
+  set_state(ep_state::unconnected);
+  return success();
+}
+
+// --- events --------------------------------------------------------------------------------------------------------
+
+inline void ep_core::announce_event(record::kind what, int reason) noexcept {
+  static_cast<merged_evd*>(evds_.connect.get())
+      ->push_connection(record(what, ref<counted>(this), ref<connection_base>(connection_.get()), reason), *this);
+}
+
+/// The one way out of every connection state: the state first, then the flush, then the peer, then the event, so that
+/// whoever sees the event sees the state, and no success can follow it.
+inline void ep_core::end_connection(record::kind what, int reason) noexcept {
+  const ep_state was = state();
+  if (was == ep_state::disconnected || was == ep_state::unconnected) return;
+  set_state(ep_state::disconnected);
+  ep_connection& c = *connection_;
+  const auto phase = c.phase_.exchange(ep_connection::phase::over);
+  c.detach();
+  c.cancel_timer();
+  flush_queues();
+  // The answer of the peer to a disconnect is awaited by the connection alone; in the other phases nothing is out that
+  // the end of the id does not undo.
+  if (phase != ep_connection::phase::established || !c.id() || rdma_disconnect(c.id()) != 0) c.destroy_id();
+  if (reason >= 0) announce_event(what, reason);
+}
+
+inline void ep_core::broke() noexcept {
+  const std::lock_guard lock(mutex_);
+  switch (state()) {
+  case ep_state::connected:
+  case ep_state::disconnect_pending:
+    end_connection(record::kind::broken, 0);
+    break;
+  case ep_state::active_connection_pending:
+    end_connection(record::kind::non_peer_rejected, 0);
+    break;
+  case ep_state::completion_pending:
+    end_connection(record::kind::accept_completion_error, 0);
+    break;
+  default:
+    break;
+  }
+}
+
+inline void ep_core::completed_unconnected(bool recv) noexcept {
+  if (state() != ep_state::completion_pending || !recv) return;
+  // The peer has sent, so it has the accept: data may be faster than the last handshake message.
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::completion_pending) return;
+  rdma_notify(connection_->id(), IBV_EVENT_COMM_EST);
+  connection_->phase_ = ep_connection::phase::established;
+  set_state(ep_state::connected);
+  announce_event(record::kind::established);
+}
+
+inline void ep_core::drained() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state() == ep_state::disconnect_pending) end_connection(record::kind::disconnected, 0);
+}
+
+inline void ep_core::defer(unsigned what) noexcept {
+  if (deferred_.fetch_or(what, std::memory_order_acq_rel) != 0) return; // on its way already
+  add_ref();
+  ia().reactor.arm(work_, what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : clock::time_point{});
+}
+
+inline void ep_core::run_deferred() noexcept {
+  const unsigned what = deferred_.exchange(0, std::memory_order_acq_rel);
+  if ((what & deferred_break) != 0) broke();
+  if ((what & deferred_marker) != 0) drained();
+  if (state() != ep_state::disconnect_pending) return;
+  // Nobody need be looking at the completions while a graceful disconnect waits for them: look here, now and then.
+  if (merged_evd* m = merged(evds_.request.get())) {
+    m->drain();
+    defer(deferred_tick);
+  }
+}
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,120 @@
+// Event queues. A lean one (DTO stream only) is a completion queue and nothing else; a merged one adds a ring in which
+// the other streams' events and the drained completions stand in one order.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+#include <dat/streams.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/event_queue.hpp>
+#include <dat/detail/ia_core.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <sys/poll.h>
+
+namespace dat::inline v0::detail {
+
+class ep_core;
+
+class evd_core : public ia_child {
+public:
+  [[nodiscard]] static expected<ref<evd_core>> create(const ref<ia_core>& ia, streams which,
+                                                      std::uint32_t qlen) noexcept;
+
+  evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept
+      : ia_child(std::move(ia), child_kind::events), streams_(which), qlen_(qlen) {}
+
+  [[nodiscard]] streams which() const noexcept { return streams_; }
+  [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_; }
+  [[nodiscard]] ibv_cq* cq() const noexcept { return cq_; }
+  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, 0); }
+  [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
+
+  /// Up to `n` completions, or a negative number. Nothing once the evd is closed.
+  int poll(int n, ibv_wc* wc) noexcept { return cq_ ? ibv_poll_cq(cq_, n, wc) : 0; }
+
+  /// Arms the completion channel, if there is one. Returns 0 or errno.
+  int arm() noexcept { return cq_ ? ibv_req_notify_cq(cq_, 0) : 0; }
+
+  /// Sleeps until a completion or kick arrives, the ia closes, the reactor has work (manual progress), or the deadline
+  /// passes. Returns an error for the last, for signals, and for a closed ia; the caller looks into its queue else.
+  [[nodiscard]] expected<void> sleep(const deadline& until, int kick_fd) noexcept;
+
+  std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
+  std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.2.10)
+
+protected:
+  void teardown() noexcept override;
+  [[nodiscard]] expected<void> create_queue(const char* call) noexcept;
+
+private:
+  void take_channel_events() noexcept;
+
+  streams streams_;
+  std::uint32_t qlen_;
+  ibv_cq* cq_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  unsigned unacked_ = 0;
+};
+
+/// A merged evd. Lock order: endpoint before evd, so nothing here calls into an endpoint with the lock held.
+class merged_evd final : public evd_core {
+public:
+  using evd_core::evd_core;
+
+  /// Room for the ring and the descriptor that wakes a waiter.
+  [[nodiscard]] expected<void> prepare(const char* call) noexcept;
+
+  /// Takes the next event; false when there is none.
+  [[nodiscard]] bool take(record& out) noexcept;
+  /// Takes the first event that `wanted` accepts, leaving the others in order.
+  template <class Predicate>
+  [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
+  /// Arms the completion queue; true when there is something to take already.
+  [[nodiscard]] bool arm_and_look() noexcept;
+
+  /// Appends a connection event of an endpoint, after every completion that is there already; the endpoint's parked
+  /// completions follow it.
+  void push_connection(record&& r, ep_core& whose) noexcept;
+  /// Appends a connection request, unless the queue is full: then false, and the caller refuses the request.
+  [[nodiscard]] bool push_request(record&& r) noexcept;
+
+  /// Moves completions from the queue of the device to the ring.
+  void drain() noexcept {
+    const std::lock_guard lock(mutex_);
+    drain_locked();
+  }
+  /// Waits until no other thread is inside with a pointer to an endpoint it looked up.
+  void barrier() noexcept { const std::lock_guard lock(mutex_); }
+  /// Drops what is queued for an endpoint's old life.
+  void forget(ep_tag tag) noexcept;
+
+  [[nodiscard]] int kick_fd() const noexcept { return kick_.get(); }
+  void clear_kick() noexcept { kick_.clear(); }
+
+protected:
+  void teardown() noexcept override;
+
+private:
+  void drain_locked() noexcept;
+  void wake() noexcept {
+    if (waited.load(std::memory_order_seq_cst)) kick_.raise();
+  }
+
+  std::mutex mutex_;
+  event_queue ring_;
+  event_queue parked_; // completions of endpoints whose ESTABLISHED is not queued yet
+  wake_fd kick_;
+};
+
+/// The merged evd behind `e`, or null when it is lean.
+[[nodiscard]] inline merged_evd* merged(evd_core* e) noexcept {
+  return e && !is_lean(e->which()) ? static_cast<merged_evd*>(e) : nullptr;
+}
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,176 @@
+// Definitions of evd_core and merged_evd.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/ep_core.hpp>
+#include <dat/detail/evd_core.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace dat::inline v0::detail {
+
+inline expected<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept {
+  static constexpr const char* call = "ia.create_evd";
+  if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
+  if (qlen == 0 || qlen > static_cast<std::uint32_t>(ia->device().max_cqe))
+    return error(return_type::invalid_parameter, return_subtype::arg2)
+        .at(call, object_kind::evd)
+        .hint("the queue length must be at least 1 and at most the device's max_cqe");
+  ref<evd_core> evd(is_lean(which) ? new (std::nothrow) evd_core(ia, which, qlen)
+                                   : new (std::nothrow) merged_evd(ia, which, qlen),
+                    adopt);
+  if (!evd)
+    return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::evd);
+  if (merged_evd* m = merged(evd.get()))
+    if (auto r = m->prepare(call); !r) return r.assume_error();
+  if (includes(which, streams::dto))
+    if (auto r = evd->create_queue(call); !r) return r.assume_error();
+  return evd;
+}
+
+inline expected<void> evd_core::create_queue(const char* call) noexcept {
+  const auto failed = [&](const char* verb, int err, return_subtype resource) {
+    return at(map_errno(err, resource).from(verb, err), call);
+  };
+  channel_ = ibv_create_comp_channel(ia().context());
+  if (!channel_) return failed("ibv_create_comp_channel", errno, return_subtype::resource_tevd);
+  if (const int err = make_nonblocking(channel_->fd)) return failed("fcntl", err, return_subtype::resource_tevd);
+  // Some room above what was asked, for completions of requests that the library posts itself.
+  const auto limit = static_cast<std::uint32_t>(ia().device().max_cqe);
+  const std::uint32_t depth = std::min(limit, qlen_ > limit - 16 ? limit : qlen_ + 16);
+  cq_ = ibv_create_cq(ia().context(), static_cast<int>(depth), this, channel_, 0);
+  if (!cq_) return failed("ibv_create_cq", errno, return_subtype::resource_tevd);
+  return success();
+}
+
+inline void evd_core::teardown() noexcept {
+  if (cq_) {
+    if (unacked_ != 0) ibv_ack_cq_events(cq_, unacked_); // or destroying would wait for ever
+    ibv_destroy_cq(cq_);
+    cq_ = nullptr;
+  }
+  if (channel_) ibv_destroy_comp_channel(channel_);
+  channel_ = nullptr;
+}
+
+inline void evd_core::take_channel_events() noexcept {
+  ibv_cq* cq;
+  void* context;
+  while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) ++unacked_;
+  // Acknowledging takes a lock: do it in bulk.
+  if (unacked_ >= 64) ibv_ack_cq_events(cq_, std::exchange(unacked_, 0u));
+}
+
+inline expected<void> evd_core::sleep(const deadline& until, int kick_fd) noexcept {
+  static constexpr const char* call = "evd.wait";
+  std::array<pollfd, 4> fds{};
+  nfds_t n = 0;
+  fds[n++] = {ia().closing.get(), POLLIN, 0};
+  if (kick_fd >= 0) fds[n++] = {kick_fd, POLLIN, 0};
+  if (channel_) fds[n++] = {channel_->fd, POLLIN, 0};
+  if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
+  const int ready = poll_until(fds.data(), n, until);
+  if (ready < 0) return at(map_errno(errno).from("ppoll", errno), call);
+  if (ready == 0) return at(error(return_type::timeout_expired), call);
+  if (ia().closed() || dead()) return at(error(return_type::abort), call);
+  ia().progress(0);
+  take_channel_events();
+  return success();
+}
+
+inline expected<void> merged_evd::prepare(const char* call) noexcept {
+  if (!ring_.reserve(qlen()))
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  if (const int err = kick_.open()) return at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
+  return success();
+}
+
+inline void merged_evd::teardown() noexcept {
+  event_queue ring;
+  event_queue parked;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(ring, ring_);
+    std::swap(parked, parked_);
+    evd_core::teardown();
+  }
+  // Requests that nobody took are refused as the records go.
+}
+
+inline void merged_evd::drain_locked() noexcept {
+  std::array<ibv_wc, 16> wc;
+  bool woken = false;
+  while (ring_.size() + parked_.size() < qlen()) {
+    const auto room = static_cast<int>(std::min<std::uint32_t>(16, qlen() - ring_.size() - parked_.size()));
+    const int n = poll(room, wc.data());
+    for (int i = 0; i < n; ++i) {
+      const ibv_wc& c = wc[static_cast<std::size_t>(i)];
+      ep_core* ep = ia().slots.find(tag_of(c.wr_id));
+      if (!ep) continue; // of an endpoint that is gone or was reset
+      // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
+      if (c.status != IBV_WC_SUCCESS) ep->defer_break();
+      if (ep->is_marker(c.wr_id)) {
+        ep->defer_marker(c);
+        continue;
+      }
+      // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
+      record r(c, ep->ring_of(c.wr_id).peek(index_of(c.wr_id)));
+      if (ep->announced_on(this))
+        woken = ring_.push(std::move(r)) || woken;
+      else
+        (void)parked_.push(std::move(r));
+    }
+    if (n < room) break;
+  }
+  if (woken) wake();
+}
+
+inline bool merged_evd::take(record& out) noexcept {
+  return take_if(out, [](const record&) { return true; });
+}
+
+template <class Predicate>
+bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked();
+  for (std::uint32_t i = 0; i < ring_.size(); ++i)
+    if (wanted(ring_.at(i))) {
+      ring_.extract(i, out);
+      return true;
+    }
+  return false;
+}
+
+inline bool merged_evd::arm_and_look() noexcept {
+  const std::lock_guard lock(mutex_);
+  arm();
+  drain_locked(); // what came between the last look and the arming raises no channel event
+  return !ring_.empty();
+}
+
+inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (dead()) return;
+  drain_locked();
+  (void)ring_.push(std::move(r));
+  whose.announce();
+  for (std::uint32_t i = 0; i < parked_.size(); ++i)
+    if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
+  parked_.erase_if([&](const record& p) { return p.tag == whose.tag(); });
+  wake();
+}
+
+inline bool merged_evd::push_request(record&& r) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (dead() || ring_.size() >= qlen() || !ring_.push(std::move(r))) return false;
+  wake();
+  return true;
+}
+
+inline void merged_evd::forget(ep_tag tag) noexcept {
+  const std::lock_guard lock(mutex_);
+  parked_.erase_if([&](const record& r) { return r.tag == tag; });
+}
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,273 @@
+// The adapter instance behind dat::ia: device context, event channel, reactor, and everything created from it.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/errno.hpp>
+#include <dat/detail/reactor.hpp>
+#include <dat/detail/ref.hpp>
+#include <dat/detail/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <type_traits>
+
+namespace dat::inline v0::detail {
+
+/// Kinds of children in the order in which an abrupt close tears them down: users before what they use.
+enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, zone };
+
+class ia_core;
+
+/// Whatever lives in an ia and must end with it.
+class ia_child : public counted, public list_node {
+public:
+  [[nodiscard]] ia_core& ia() const noexcept { return *ia_; }
+  [[nodiscard]] child_kind kind() const noexcept { return kind_; }
+  [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
+
+  /// Releases the verbs objects. Called once, by close, by the last handle, or by an abrupt close of the ia.
+  void end() noexcept;
+
+protected:
+  ia_child(ref<ia_core> ia, child_kind kind) noexcept;
+  ~ia_child() override;
+  virtual void teardown() noexcept = 0;
+  void last_release() noexcept override {
+    end();
+    delete this;
+  }
+
+private:
+  ref<ia_core> ia_;
+  std::atomic<bool> dead_{false};
+  child_kind kind_;
+};
+
+class ep_core;
+class ep_connection;
+class psp_core;
+
+struct ibv_context_closer {
+  void operator()(ibv_context* c) const noexcept { ibv_close_device(c); }
+};
+struct event_channel_destroyer {
+  void operator()(rdma_event_channel* c) const noexcept { rdma_destroy_event_channel(c); }
+};
+
+class ia_core final : public counted {
+public:
+  /// What `open` found out before it had a context.
+  struct place {
+    std::array<char, 64> device{};
+    std::uint8_t port = 1;
+    std::array<ia_address, 2> address{}; // IPv4, IPv6
+    std::array<bool, 2> has{};
+  };
+
+  [[nodiscard]] static expected<ref<ia_core>> open(const place& where, bool automatic) noexcept;
+
+  [[nodiscard]] ibv_context* context() const noexcept { return context_.get(); }
+  [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
+  [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] const place& where() const noexcept { return where_; }
+  [[nodiscard]] std::string_view name() const noexcept { return where_.device.data(); }
+  [[nodiscard]] bool automatic() const noexcept { return automatic_; }
+  /// The address of this family that this adapter has, or null.
+  [[nodiscard]] const ia_address* address(address_family f) const noexcept {
+    const std::size_t i = f == address_family::ipv4 ? 0 : 1;
+    return where_.has[i] ? &where_.address[i] : nullptr;
+  }
+  /// Whether an id of librdmacm sits on this adapter's device and port.
+  [[nodiscard]] bool is_ours(const rdma_cm_id& id) const noexcept;
+
+  detail::reactor reactor;
+  wake_fd closing; ///< raised by an abrupt close: every waiter watches it
+  slot_table slots;
+  std::mutex slots_mutex;
+
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  /// Children that a handle of the consumer stands for; connections that only linger do not count.
+  [[nodiscard]] bool in_use() noexcept;
+  void add(ia_child& c) noexcept;
+  void remove(ia_child& c) noexcept;
+  /// The ia handle, and every child but connections, keep the ia going. A connection whose endpoint is gone only waits
+  /// for its peer's last word; when nothing else is left, nobody waits for that.
+  void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void let_go() noexcept {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) end_all(child_kind::connection);
+  }
+  /// Ends every child, wakes every waiter, and marks the ia closed.
+  void close_abruptly() noexcept;
+  /// Marks the ia closed; it has no children.
+  void close_gracefully() noexcept { closed_.store(true, std::memory_order_release); }
+
+  /// Runs the reactor once in the caller's thread, unless a service thread does it.
+  void progress(int wait_ms) noexcept {
+    if (!automatic_) reactor.run(wait_ms);
+  }
+
+private:
+  ia_core() noexcept = default;
+  ~ia_core() override;
+  void last_release() noexcept override;
+
+  static void* service(void* self) noexcept;
+  static void on_cm(event_source&) noexcept;
+  static void on_async(event_source&) noexcept;
+  void read_cm_events() noexcept;
+  void end_all(child_kind kind) noexcept;
+  void read_async_events() noexcept;
+
+  struct member_source : event_source {
+    ia_core* self;
+  };
+
+  std::unique_ptr<ibv_context, ibv_context_closer> context_;
+  std::unique_ptr<rdma_event_channel, event_channel_destroyer> channel_;
+  ibv_device_attr device_{};
+  std::uint32_t max_message_ = 0;
+  place where_{};
+  bool automatic_ = true;
+  bool orphaned_ = false; // the last reference went on the service thread, which then deletes this
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint32_t> holders_{0};
+  std::mutex mutex_; // guards children_
+  intrusive_list<ia_child> children_;
+  member_source cm_source_{};
+  member_source async_source_{};
+};
+
+inline ia_child::ia_child(ref<ia_core> ia, child_kind kind) noexcept : ia_(std::move(ia)), kind_(kind) {
+  ia_->add(*this);
+  if (kind_ != child_kind::connection) ia_->hold();
+}
+inline void ia_child::end() noexcept {
+  if (dead_.exchange(true, std::memory_order_acq_rel)) return;
+  teardown();
+  if (kind_ != child_kind::connection) ia_->let_go();
+}
+inline ia_child::~ia_child() { ia_->remove(*this); }
+
+inline void ia_core::add(ia_child& c) noexcept {
+  const std::lock_guard lock(mutex_);
+  children_.push_back(c);
+}
+inline void ia_core::remove(ia_child& c) noexcept {
+  const std::lock_guard lock(mutex_);
+  c.unlink();
+}
+
+inline bool ia_core::in_use() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (ia_child* c = children_.front(); c; c = children_.after(*c))
+    if (!c->dead() && c->kind() != child_kind::connection) return true;
+  return false;
+}
+
+inline void ia_core::close_abruptly() noexcept {
+  closed_.store(true, std::memory_order_release);
+  closing.raise();
+  for (const auto kind : {child_kind::service_point, child_kind::endpoint, child_kind::connection, child_kind::memory,
+                          child_kind::events, child_kind::zone})
+    end_all(kind);
+}
+
+inline void ia_core::end_all(child_kind kind) noexcept {
+  for (;;) {
+    ref<ia_child> victim;
+    {
+      const std::lock_guard lock(mutex_);
+      ia_child* c = children_.front();
+      while (c && c->kind() != kind) c = children_.after(*c);
+      if (!c) return;
+      c->unlink(); // its destructor's unlink is then without effect
+      if (c->try_add_ref()) victim = ref<ia_child>(c, adopt);
+    }
+    if (victim) victim->end();
+  }
+}
+
+inline bool ia_core::is_ours(const rdma_cm_id& id) const noexcept {
+  return id.verbs && id.port_num == where_.port && name() == ibv_get_device_name(id.verbs->device);
+}
+
+inline expected<ref<ia_core>> ia_core::open(const place& where, bool automatic) noexcept {
+  static constexpr const char* call = "ia.open";
+  const auto failed = [](const char* verb, int err, return_subtype resource = return_subtype::resource_device) {
+    return map_errno(err, resource).at(call, object_kind::ia).from(verb, err);
+  };
+  ref<ia_core> core(new (std::nothrow) ia_core, adopt);
+  if (!core) return failed("operator new", ENOMEM, return_subtype::resource_memory);
+  core->where_ = where;
+  core->automatic_ = automatic;
+
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  if (!list) return failed("ibv_get_device_list", errno);
+  ibv_device* found = nullptr;
+  for (int i = 0; i < count; ++i)
+    if (core->name() == ibv_get_device_name(list[i])) found = list[i];
+  if (found) core->context_.reset(ibv_open_device(found));
+  const int open_errno = errno;
+  ibv_free_device_list(list);
+  if (!found)
+    return error(return_type::provider_not_found, return_subtype::name_not_registered).at(call, object_kind::ia);
+  if (!core->context_) return failed("ibv_open_device", open_errno);
+
+  if (const int err = ibv_query_device(core->context(), &core->device_)) return failed("ibv_query_device", err);
+  ibv_port_attr port{};
+  if (const int err = ibv_query_port(core->context(), where.port, &port)) return failed("ibv_query_port", err);
+  core->max_message_ = port.max_msg_sz;
+
+  core->channel_.reset(rdma_create_event_channel());
+  if (!core->channel_) return failed("rdma_create_event_channel", errno);
+  if (const int err = core->slots.reserve(static_cast<std::uint32_t>(core->device_.max_qp)))
+    return failed("mmap", err, return_subtype::resource_memory);
+  if (const int err = core->closing.open()) return failed("eventfd", err);
+  if (const int err = core->reactor.open()) return failed("epoll_create1", err);
+  for (const int fd : {core->channel_->fd, core->context_->async_fd})
+    if (const int err = make_nonblocking(fd)) return failed("fcntl", err);
+  core->cm_source_ = {{&on_cm}, core.get()};
+  core->async_source_ = {{&on_async}, core.get()};
+  if (const int err = core->reactor.watch(core->channel_->fd, core->cm_source_)) return failed("epoll_ctl", err);
+  if (const int err = core->reactor.watch(core->context_->async_fd, core->async_source_))
+    return failed("epoll_ctl", err);
+  if (automatic)
+    if (const int err = core->reactor.start(&service, core.get())) return failed("pthread_create", err);
+  return core;
+}
+
+inline void* ia_core::service(void* self) noexcept {
+  auto* core = static_cast<ia_core*>(self);
+  core->reactor.loop();
+  if (core->orphaned_) delete core;
+  return nullptr;
+}
+
+inline void ia_core::last_release() noexcept {
+  // Deleting joins the service thread. When that thread itself dropped the last reference, it must finish its round
+  // first and delete on its way out.
+  orphaned_ = reactor.on_service_thread();
+  reactor.stop();
+  if (!orphaned_) delete this;
+}
+
+inline ia_core::~ia_core() = default;
+
+inline void ia_core::on_cm(event_source& s) noexcept { static_cast<member_source&>(s).self->read_cm_events(); }
+inline void ia_core::on_async(event_source& s) noexcept { static_cast<member_source&>(s).self->read_async_events(); }
+
+} // namespace dat::inline v0::detail

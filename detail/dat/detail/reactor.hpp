@@ -1,0 +1,169 @@
+// The reactor of an ia: everything that happens without the consumer asking goes through its epoll set.
+//
+// It knows descriptors, timers and a wake-up, nothing of RDMA. With automatic progress one thread runs it; with manual
+// progress the same `run` is called by whatever the consumer calls.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/deadline.hpp>
+#include <dat/detail/fd.hpp>
+#include <dat/detail/ref.hpp>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <mutex>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+namespace dat::inline v0::detail {
+
+/// Something whose descriptor the reactor watches. `ready` is called with no lock held and must not block.
+struct event_source {
+  void (*ready)(event_source&) noexcept;
+};
+
+/// A one-shot timer. `fired` is called on the reactor with no lock held.
+struct timer : list_node {
+  void (*fired)(timer&) noexcept = nullptr;
+  clock::time_point at{};
+};
+
+class reactor {
+public:
+  reactor() noexcept = default;
+  reactor(const reactor&) = delete;
+  reactor& operator=(const reactor&) = delete;
+
+  /// Creates the descriptors. Returns 0 or errno.
+  [[nodiscard]] int open() noexcept {
+    epoll_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_) return errno;
+    timer_fd_ = unique_fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_fd_) return errno;
+    if (const int err = wake_.open()) return err;
+    if (const int err = watch(timer_fd_.get(), timers_ready_)) return err;
+    return watch(wake_.get(), woken_);
+  }
+
+  /// Adds a descriptor. Returns 0 or errno.
+  [[nodiscard]] int watch(int fd, event_source& source) noexcept {
+    epoll_event e{};
+    e.events = EPOLLIN;
+    e.data.ptr = &source;
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : errno;
+  }
+
+  /// Readable when `run` has something to do.
+  [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+
+  /// Handles what is ready, waiting up to `wait_ms` (-1: for ever) for the first of it. Calls from several threads
+  /// take turns; one that finds another at work returns at once.
+  void run(int wait_ms) noexcept {
+    std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn) return;
+    epoll_event events[16];
+    const int n = ::epoll_wait(epoll_.get(), events, 16, wait_ms);
+    for (int i = 0; i < n; ++i) {
+      auto& source = *static_cast<event_source*>(events[i].data.ptr);
+      source.ready(source);
+    }
+  }
+
+  /// Starts the service thread. `body` is called there with `context` and must call `loop`. All signals are blocked in
+  /// it: handlers belong to the consumer's threads. Returns 0 or errno.
+  [[nodiscard]] int start(void* (*body)(void*), void* context) noexcept {
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int err = pthread_create(&thread_, nullptr, body, context);
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    threaded_ = err == 0;
+    return err;
+  }
+  void loop() noexcept {
+    while (!stopping_.load(std::memory_order_acquire)) run(-1);
+  }
+  [[nodiscard]] bool on_service_thread() const noexcept {
+    return threaded_ && pthread_equal(pthread_self(), thread_) != 0;
+  }
+  /// Ends the service thread. Called on the thread itself it only asks: the thread leaves `loop` and nobody joins it.
+  void stop() noexcept {
+    stopping_.store(true, std::memory_order_release);
+    if (!threaded_) return;
+    if (on_service_thread()) {
+      pthread_detach(thread_);
+      return;
+    }
+    wake_.raise();
+    pthread_join(thread_, nullptr);
+    threaded_ = false;
+  }
+
+  /// Arms a timer that is not armed.
+  void arm(timer& t, clock::time_point at) noexcept {
+    const std::lock_guard lock(mutex_);
+    t.at = at;
+    timer* where = timers_.back(); // later timers mostly end later: look from the back
+    while (where && where->at > at) where = timers_.before(*where);
+    timers_.insert_after(where, t);
+    if (!where) set_timer_fd(at);
+  }
+  /// True when the timer was armed and will not fire; false when it is not armed or its `fired` runs or has run.
+  bool cancel(timer& t) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!t.linked()) return false;
+    t.unlink();
+    return true;
+  }
+
+private:
+  struct member_source : event_source {
+    reactor* self;
+    member_source(reactor* r, void (*f)(event_source&) noexcept) noexcept : event_source{f}, self(r) {}
+  };
+
+  static void on_timers(event_source& s) noexcept { static_cast<member_source&>(s).self->fire_due(); }
+  static void on_wake(event_source& s) noexcept { static_cast<member_source&>(s).self->wake_.clear(); }
+
+  void fire_due() noexcept {
+    std::uint64_t expirations;
+    [[maybe_unused]] const auto n = ::read(timer_fd_.get(), &expirations, sizeof expirations);
+    for (;;) {
+      timer* due;
+      {
+        const std::lock_guard lock(mutex_);
+        due = timers_.front();
+        if (!due) return;
+        if (due->at > clock::now()) return set_timer_fd(due->at);
+        due->unlink();
+      }
+      due->fired(*due);
+    }
+  }
+
+  void set_timer_fd(clock::time_point at) noexcept {
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+    itimerspec spec{};
+    spec.it_value.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
+    spec.it_value.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+    if (ns <= 0) spec.it_value.tv_nsec = 1; // zero would disarm it
+    ::timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  }
+
+  unique_fd epoll_;
+  unique_fd timer_fd_;
+  wake_fd wake_;
+  member_source timers_ready_{this, &on_timers};
+  member_source woken_{this, &on_wake};
+  std::mutex turn_;
+  std::mutex mutex_; // guards timers_
+  intrusive_list<timer> timers_;
+  std::atomic<bool> stopping_{false};
+  bool threaded_ = false;
+  pthread_t thread_{};
+};
+
+} // namespace dat::inline v0::detail

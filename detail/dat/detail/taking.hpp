@@ -1,0 +1,250 @@
+// Taking events from an evd, lean or merged: what drain, dequeue, wait and wait_for are made of.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/event.hpp>
+
+#include <dat/detail/completion.hpp>
+#include <dat/detail/core.hpp>
+#include <dat/detail/deadline.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace dat::inline v0::detail {
+
+template <class V, class L>
+inline constexpr bool visits_all_noexcept = false;
+template <class V, class... T>
+inline constexpr bool visits_all_noexcept<V, type_list<T...>> = (std::is_nothrow_invocable_v<V&, T&> && ...);
+
+template <streams S>
+[[nodiscard]] merged_evd& as_merged(evd_core& e) noexcept {
+  static_assert(!is_lean(S));
+  return static_cast<merged_evd&>(e);
+}
+
+template <streams S, class Visitor>
+std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
+  std::size_t taken = 0;
+  if constexpr (is_lean(S)) {
+    std::array<ibv_wc, 16> wc;
+    while (taken < max) {
+      const int want = static_cast<int>(std::min(max - taken, wc.size()));
+      const int n = e.poll(want, wc.data());
+      for (int i = 0; i < n; ++i)
+        if (take_completion(e.ia().slots, wc[static_cast<std::size_t>(i)], visit)) ++taken;
+      if (n < want) break;
+    }
+  } else {
+    e.ia().progress(0);
+    record r;
+    while (taken < max && as_merged<S>(e).take(r))
+      if (take_record<S>(e.ia().slots, r, visit)) ++taken;
+  }
+  return taken;
+}
+
+/// The next event as a variant, if there is one.
+template <streams S>
+[[nodiscard]] std::optional<event<S>> next(evd_core& e) noexcept {
+  std::optional<event<S>> out;
+  const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
+  if constexpr (is_lean(S)) {
+    ibv_wc wc;
+    while (!out && e.poll(1, &wc) > 0) (void)take_completion(e.ia().slots, wc, keep);
+  } else {
+    record r;
+    while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(e.ia().slots, r, keep);
+  }
+  return out;
+}
+
+template <streams S>
+[[nodiscard]] expected<event<S>> dequeue(evd_core& e) noexcept {
+  static constexpr const char* call = "evd.dequeue";
+  if (e.dead()) [[unlikely]]
+    return e.closed(call);
+  if constexpr (!is_lean(S)) e.ia().progress(0);
+  if (auto out = next<S>(e)) return std::move(*out);
+  return e.at(error(return_type::queue_empty), call);
+}
+
+/// The one waiter of an evd.
+class waiter {
+public:
+  explicit waiter(evd_core& e) noexcept : evd_(e), mine_(!e.waited.exchange(true, std::memory_order_seq_cst)) {}
+  waiter(const waiter&) = delete;
+  waiter& operator=(const waiter&) = delete;
+  ~waiter() {
+    if (mine_) evd_.waited.store(false, std::memory_order_release);
+  }
+  explicit operator bool() const noexcept { return mine_; }
+
+private:
+  evd_core& evd_;
+  bool mine_;
+};
+
+/// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
+/// decides to sleep: an event that comes in between wakes it.
+template <streams S, class Look>
+[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, Look look) noexcept {
+  static constexpr const char* call = "evd.wait";
+  if (e.dead()) return e.closed(call);
+  e.ia().progress(0);
+  if (look()) return success();
+  const waiter me(e);
+  if (!me) return e.at(error(return_type::invalid_state, return_subtype::evd_waiter), call);
+  for (;;) {
+    int kick = -1;
+    if constexpr (!is_lean(S)) {
+      as_merged<S>(e).clear_kick();
+      kick = as_merged<S>(e).kick_fd();
+    }
+    if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
+    if (look()) return success();
+    if (auto slept = e.sleep(until, kick); !slept) {
+      // What came at the last moment counts: the time-out is about having nothing.
+      if (slept.assume_error().type() == return_type::timeout_expired && look()) return success();
+      return slept;
+    }
+    if (look()) return success();
+  }
+}
+
+template <streams S>
+[[nodiscard]] expected<event<S>> wait(evd_core& e, timeout limit) noexcept {
+  std::optional<event<S>> out;
+  auto r = wait_until<S>(e, deadline::in(limit), [&] {
+    out = next<S>(e);
+    return out.has_value();
+  });
+  if (!r) return r.assume_error();
+  return std::move(*out);
+}
+
+// --- wait_for ------------------------------------------------------------------------------------------------------
+
+/// Kind of a record by the event type it becomes.
+template <class E>
+inline constexpr record::kind kind_of = record::kind::completion;
+template <>
+inline constexpr record::kind kind_of<cr> = record::kind::request;
+template <>
+inline constexpr record::kind kind_of<established> = record::kind::established;
+template <>
+inline constexpr record::kind kind_of<peer_rejected> = record::kind::peer_rejected;
+template <>
+inline constexpr record::kind kind_of<non_peer_rejected> = record::kind::non_peer_rejected;
+template <>
+inline constexpr record::kind kind_of<accept_completion_error> = record::kind::accept_completion_error;
+template <>
+inline constexpr record::kind kind_of<disconnected> = record::kind::disconnected;
+template <>
+inline constexpr record::kind kind_of<broken> = record::kind::broken;
+template <>
+inline constexpr record::kind kind_of<timed_out> = record::kind::timed_out;
+template <>
+inline constexpr record::kind kind_of<unreachable> = record::kind::unreachable;
+
+/// Whether a completion will become an event of type E.
+template <class E>
+[[nodiscard]] bool becomes(const record& r) noexcept {
+  if (r.wc.status != IBV_WC_SUCCESS) return std::is_same_v<E, dto_failure>;
+  if ((r.wc.wr_id & recv_bit) != 0) {
+    const bool imm = (r.wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+    if (std::is_same_v<E, received>) return !imm;
+    if (std::is_same_v<E, ib::received_write_immediate>) return imm && r.wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    return std::is_same_v<E, ib::received_immediate> && imm && r.wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM;
+  }
+  switch (r.entry.operation) {
+  case dto_operation::rdma_write:
+    return std::is_same_v<E, rdma_write_done>;
+  case dto_operation::rdma_read:
+    return std::is_same_v<E, rdma_read_done>;
+  case dto_operation::rdma_write_immediate:
+    return std::is_same_v<E, ib::rdma_write_immediate_done>;
+  default:
+    return std::is_same_v<E, sent>;
+  }
+}
+
+[[nodiscard]] inline bool ends_waiting(const record& r) noexcept {
+  switch (r.what) {
+  case record::kind::completion:
+    return r.wc.status != IBV_WC_SUCCESS;
+  case record::kind::request:
+  case record::kind::established:
+    return false;
+  default:
+    return true;
+  }
+}
+
+/// The error that stands for an event which came instead of the one waited for.
+template <class E>
+[[nodiscard]] error instead(const E& e) noexcept {
+  static constexpr const char* call = "evd.wait_for";
+  const auto as = [&](return_type type, const char* hint) {
+    return error(type).at(call, object_kind::ep, e.ep().number()).hint(hint);
+  };
+  if constexpr (std::is_same_v<E, dto_failure>)
+    return as(return_type::invalid_state, usual_cause(e.status()).data());
+  else if constexpr (std::is_same_v<E, peer_rejected>)
+    return as(return_type::conn_qual_unavailable, "the peer rejected the connection request");
+  else if constexpr (std::is_same_v<E, non_peer_rejected>)
+    return as(return_type::conn_qual_unavailable,
+              "the connection was refused: nobody listens on that port, the listener's queue is full, or its process "
+              "is gone");
+  else if constexpr (std::is_same_v<E, accept_completion_error>)
+    return as(return_type::abort, "the peer gave up before the connection was complete");
+  else if constexpr (std::is_same_v<E, unreachable>)
+    return error(return_type::invalid_address, return_subtype::address_unreachable)
+        .at(call, object_kind::ep, e.ep().number())
+        .hint("no answer from that address: check that the host is up, the address right, and UDP port 4791 open");
+  else if constexpr (std::is_same_v<E, timed_out>)
+    return as(return_type::timeout_expired, "the peer did not answer the connection request in time");
+  else if constexpr (std::is_same_v<E, disconnected>)
+    return error(return_type::invalid_state, return_subtype::ep_disconnected)
+        .at(call, object_kind::ep, e.ep().number())
+        .hint("the connection was ended");
+  else
+    return error(return_type::invalid_state, return_subtype::ep_disconnected)
+        .at(call, object_kind::ep, e.ep().number())
+        .hint("the connection broke: the completion that failed says why");
+}
+
+template <streams S, class E>
+[[nodiscard]] expected<E> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
+  std::optional<E> out;
+  std::optional<error> other;
+  const auto sort = [&]<class Got>(Got& got) {
+    if constexpr (std::is_same_v<Got, E>)
+      out.emplace(std::move(got));
+    else if constexpr (ends_hope<Got>)
+      other = instead(got);
+  };
+  const auto matters = [&](const record& r) {
+    const bool wanted = r.what == kind_of<E> && (r.what != record::kind::completion || becomes<E>(r));
+    if (!wanted && !ends_waiting(r)) return false;
+    if (!of || r.what == record::kind::request) return true;
+    const ep_core* whose =
+        r.what == record::kind::completion ? e.ia().slots.find(r.tag) : static_cast<const ep_core*>(r.endpoint.get());
+    return whose == of.native();
+  };
+  auto r = wait_until<S>(e, deadline::in(limit), [&] {
+    record taken;
+    while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(e.ia().slots, taken, sort);
+    return out || other;
+  });
+  if (!r) return r.assume_error();
+  if (other) return *other;
+  return std::move(*out);
+}
+
+} // namespace dat::inline v0::detail

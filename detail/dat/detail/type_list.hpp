@@ -1,0 +1,86 @@
+// Which event types belong to which streams.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/streams.hpp>
+
+#include <type_traits>
+#include <variant>
+
+namespace dat::inline v0 {
+class sent;
+class received;
+class rdma_write_done;
+class rdma_read_done;
+class dto_failure;
+namespace ib {
+class received_immediate;
+class received_write_immediate;
+class rdma_write_immediate_done;
+} // namespace ib
+class established;
+class peer_rejected;
+class non_peer_rejected;
+class accept_completion_error;
+class disconnected;
+class broken;
+class timed_out;
+class unreachable;
+class cr;
+} // namespace dat::inline v0
+
+namespace dat::inline v0::detail {
+
+template <class... T>
+struct type_list {};
+
+template <class... L>
+struct concat;
+template <class... T>
+struct concat<type_list<T...>> {
+  using type = type_list<T...>;
+};
+template <class... A, class... B, class... Rest>
+struct concat<type_list<A...>, type_list<B...>, Rest...> : concat<type_list<A..., B...>, Rest...> {};
+
+template <class L>
+struct to_variant;
+template <class... T>
+struct to_variant<type_list<T...>> {
+  using type = std::variant<T...>;
+};
+template <class L>
+using variant_of = typename to_variant<L>::type;
+
+template <class T, class L>
+inline constexpr bool contains = false;
+template <class T, class... U>
+inline constexpr bool contains<T, type_list<U...>> = (std::is_same_v<T, U> || ...);
+
+using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dto_failure, ib::received_immediate,
+                             ib::received_write_immediate, ib::rdma_write_immediate_done>;
+using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
+                                    disconnected, broken, timed_out, unreachable>;
+using request_events = type_list<cr>;
+
+template <streams S, streams Bit, class L>
+using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;
+
+template <streams S>
+using event_list =
+    typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::connection, connection_events>,
+                    if_stream<S, streams::connection_requests, request_events>>::type;
+
+/// Ends a wait for something else: nothing of what was waited for can be expected after it.
+template <class E>
+inline constexpr bool ends_hope =
+    contains<E, type_list<dto_failure, peer_rejected, non_peer_rejected, accept_completion_error, disconnected, broken,
+                          timed_out, unreachable>>;
+
+/// Whether a visitor can be called with every event of a list.
+template <class V, class L>
+inline constexpr bool visits_all = false;
+template <class V, class... T>
+inline constexpr bool visits_all<V, type_list<T...>> = (std::is_invocable_v<V&, T&> && ...);
+
+} // namespace dat::inline v0::detail

@@ -1,0 +1,111 @@
+// A DTO as the library keeps it until it is posted, and how it becomes an ibv_send_wr or ibv_recv_wr.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/cookie.hpp>
+#include <dat/fwd.hpp>
+#include <dat/privileges.hpp>
+#include <dat/status.hpp>
+
+#include <dat/detail/gather.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dat::inline v0::detail {
+
+template <class S>
+inline constexpr bool readable = includes(rights_of<S>, mem_priv::local_read);
+template <class S>
+inline constexpr bool writable = includes(rights_of<S>, mem_priv::local_write);
+template <class R>
+inline constexpr bool remotely_readable = includes(rights_of<R>, mem_priv::remote_read);
+template <class R>
+inline constexpr bool remotely_writable = includes(rights_of<R>, mem_priv::remote_write);
+
+/// Flags of a request; the values are those of verbs, so that posting copies them.
+enum class send_flag : unsigned {
+  fence = IBV_SEND_FENCE,
+  signaled = IBV_SEND_SIGNALED,
+  solicited = IBV_SEND_SOLICITED,
+  inlined = IBV_SEND_INLINE
+};
+
+template <std::size_t N>
+struct send_request {
+  gather<N> data;
+  dat::cookie cookie{};
+  raw_remote remote; // only RDMA sets and reads it
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  unsigned flags = IBV_SEND_SIGNALED;
+  dto_operation operation = dto_operation::send;
+  std::uint32_t imm = 0;
+
+  void start(dto_operation op) noexcept {
+    operation = op;
+    opcode = op == dto_operation::send         ? IBV_WR_SEND
+             : op == dto_operation::rdma_write ? IBV_WR_RDMA_WRITE
+                                               : IBV_WR_RDMA_READ;
+  }
+  template <class S>
+  void start(dto_operation op, const S& segment) noexcept {
+    start(op);
+    data.push(raw_of(segment));
+  }
+  template <class I>
+  void start_list(dto_operation op, const I& list) noexcept {
+    start(op);
+    data = gather_access::of(list);
+  }
+  template <class R>
+  void target(const R& segment) noexcept {
+    remote = segment_access::raw(segment);
+  }
+  void set(send_flag f) noexcept { flags |= static_cast<unsigned>(f); }
+  void suppress() noexcept { flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED); }
+  void immediate(std::uint32_t value) noexcept {
+    imm = value;
+    if (operation == dto_operation::send) {
+      operation = dto_operation::send_immediate;
+      opcode = IBV_WR_SEND_WITH_IMM;
+    } else if (operation == dto_operation::rdma_write) {
+      operation = dto_operation::rdma_write_immediate;
+      opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    }
+  }
+
+  [[nodiscard]] bool one_sided() const noexcept {
+    return operation != dto_operation::send && operation != dto_operation::send_immediate;
+  }
+
+  /// Writes the members that the operation needs; verbs reads no others, and clearing 128 bytes costs as much as the
+  /// rest of a post. wr_id and next are the caller's.
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.sg_list = data.list();
+    wr.num_sge = static_cast<int>(data.count());
+    wr.opcode = opcode;
+    wr.send_flags = flags;
+    if (opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = imm;
+    if (one_sided()) {
+      wr.wr.rdma.remote_addr = remote.address;
+      wr.wr.rdma.rkey = remote.key;
+    }
+  }
+};
+
+template <std::size_t N>
+struct recv_request {
+  detail::gather<N> gather;
+  dat::cookie cookie{};
+};
+
+struct request_access {
+  template <class D>
+  static const auto& of(const D& dto) noexcept {
+    return dto.wr_;
+  }
+};
+
+} // namespace dat::inline v0::detail

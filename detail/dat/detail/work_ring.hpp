@@ -1,0 +1,151 @@
+// What was posted and not yet completed, per queue; and the wr_id that leads from a completion back to it.
+//
+// A wr_id is (generation, endpoint slot, queue, ring index), never a pointer: completions outlive destroyed QPs, and
+// those must be told from the completions of the endpoint that took the slot over.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/cookie.hpp>
+#include <dat/status.hpp>
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace dat::inline v0::detail {
+
+inline constexpr unsigned index_bits = 20;
+inline constexpr unsigned slot_bits = 20;
+inline constexpr std::uint32_t max_ring = 1u << index_bits;
+inline constexpr std::uint32_t max_slots = 1u << slot_bits;
+inline constexpr std::uint64_t recv_bit = std::uint64_t{1} << index_bits;
+
+/// Generation and slot of an endpoint: the upper bits of its wr_ids. Never 0 for a live endpoint.
+using ep_tag = std::uint64_t;
+inline constexpr unsigned tag_shift = index_bits + 1;
+
+[[nodiscard]] constexpr ep_tag tag_of(std::uint64_t wr_id) noexcept { return wr_id >> tag_shift; }
+[[nodiscard]] constexpr std::uint32_t slot_of(ep_tag tag) noexcept {
+  return static_cast<std::uint32_t>(tag) & (max_slots - 1);
+}
+[[nodiscard]] constexpr std::uint32_t index_of(std::uint64_t wr_id) noexcept {
+  return static_cast<std::uint32_t>(wr_id) & (max_ring - 1);
+}
+
+enum class entry_kind : std::uint8_t {
+  consumer, ///< posted by the consumer
+  marker    ///< posted by the library to learn that all before it is done; no event
+};
+
+struct work_entry {
+  dat::cookie cookie;
+  std::uint32_t length;
+  dto_operation operation;
+  entry_kind kind;
+};
+
+/// The entries of one queue in posting order. One thread may post while another retires: head and tail are the only
+/// shared words, and each side writes only its own.
+class work_ring {
+public:
+  /// Room for `capacity` entries of the consumer and `reserved` of the library. False when out of memory.
+  [[nodiscard]] bool allocate(std::uint32_t capacity, std::uint32_t reserved) noexcept {
+    const std::uint32_t n = std::bit_ceil(capacity + reserved);
+    entries_.reset(new (std::nothrow) work_entry[n]);
+    mask_ = n - 1;
+    capacity_ = capacity;
+    clear();
+    return entries_ != nullptr;
+  }
+  /// Forgets everything posted. Nobody may post or retire meanwhile.
+  void clear() noexcept {
+    head_.store(0, std::memory_order_relaxed);
+    tail_.store(0, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t used() const noexcept {
+    return tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire);
+  }
+
+  // Posting side.
+  [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool has_room(std::uint32_t tail, std::uint32_t n) const noexcept {
+    return tail - head_.load(std::memory_order_acquire) + n <= capacity_;
+  }
+  [[nodiscard]] std::uint32_t index(std::uint32_t position) const noexcept { return position & mask_; }
+  work_entry& at(std::uint32_t position) noexcept { return entries_[position & mask_]; }
+  void set_tail(std::uint32_t tail) noexcept { tail_.store(tail, std::memory_order_release); }
+
+  // Retiring side.
+  /// Takes the entry at `index` and, with it, all earlier ones: a queue completes in order, so they are done as well.
+  [[nodiscard]] work_entry retire(std::uint32_t index) noexcept {
+    (void)tail_.load(std::memory_order_acquire); // pairs with set_tail: the entry is visible
+    const work_entry entry = entries_[index];
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
+    return entry;
+  }
+  /// Frees the entry at `index` and all earlier ones, unless a later one was freed before.
+  void retire_through(std::uint32_t index) noexcept {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    const std::uint32_t n = ((index - head) & mask_) + 1;
+    if (n <= tail_.load(std::memory_order_acquire) - head) head_.store(head + n, std::memory_order_release);
+  }
+  [[nodiscard]] const work_entry& peek(std::uint32_t index) const noexcept {
+    (void)tail_.load(std::memory_order_acquire);
+    return entries_[index];
+  }
+
+private:
+  std::unique_ptr<work_entry[]> entries_;
+  std::uint32_t mask_ = 0;
+  std::uint32_t capacity_ = 0;
+  std::atomic<std::uint32_t> head_{0};
+  std::atomic<std::uint32_t> tail_{0};
+};
+
+class ep_core;
+
+/// Which endpoint a completion belongs to: one entry per endpoint slot of an ia, with the tag it has now.
+class slot_table {
+public:
+  slot_table() noexcept = default;
+  slot_table(const slot_table&) = delete;
+  slot_table& operator=(const slot_table&) = delete;
+  ~slot_table();
+
+  /// Reserves address space for `slots` endpoints; pages are used as endpoints come. Returns 0 or errno.
+  [[nodiscard]] int reserve(std::uint32_t slots) noexcept;
+  /// Gives `ep` a slot and a new tag; 0 when all slots are taken. Locked by the caller.
+  [[nodiscard]] ep_tag acquire(ep_core* ep) noexcept;
+  /// A new tag for the same slot: completions that carry the old one are stale from now on.
+  [[nodiscard]] ep_tag renew(ep_tag tag) noexcept;
+  /// Frees the slot. Locked by the caller.
+  void release(ep_tag tag) noexcept;
+  /// The endpoint with this tag, or null when it is gone.
+  [[nodiscard]] ep_core* find(ep_tag tag) const noexcept {
+    const slot& s = slots_[slot_of(tag)];
+    return s.tag.load(std::memory_order_acquire) == tag ? s.ep : nullptr;
+  }
+
+private:
+  struct slot {
+    std::atomic<ep_tag> tag; // 0: free
+    ep_core* ep;
+    std::uint32_t generation;
+    std::uint32_t next_free;
+  };
+
+  slot* slots_ = nullptr;
+  std::uint32_t capacity_ = 0;
+  std::uint32_t used_ = 0; // slots below were used once
+  std::uint32_t free_ = none_;
+  static constexpr std::uint32_t none_ = ~0u;
+};
+
+} // namespace dat::inline v0::detail
+
+#include <dat/detail/slot_table.hpp> // definitions

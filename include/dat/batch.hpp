@@ -1,0 +1,82 @@
+// Batches: requests gathered at run time and posted with one doorbell.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/dto.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/batch_limits.hpp>
+#include <dat/detail/core.hpp>
+#include <dat/detail/handle.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace dat::inline v0 {
+
+/// Up to `N` requests of at most `Iov` segments each. Filling it prepares the work requests, so that posting costs
+/// little more than the doorbell; it can be posted again, and to another endpoint of the same protection zone.
+///
+///     dat::batch<16> b;
+///     for (...) b.push_back(dat::rdma_write{block, window}.cookie(i));
+///     ep.post(b);
+///
+/// Holds everything inside (about 200 bytes a request). Allocates: never. Thread safety: one thread at a time. Not
+/// copyable: the work requests point into it.
+template <std::size_t N, std::size_t Iov = 1>
+class batch {
+public:
+  static constexpr std::size_t capacity = N;
+  static_assert(N > 0 && Iov > 0);
+
+  batch() noexcept = default;
+  batch(const batch&) = delete;
+  batch& operator=(const batch&) = delete;
+  ~batch() = default;
+
+  /// Appends a request. False when the batch is full; it is unchanged then.
+  template <class D>
+  requires detail::is_request<D>
+  [[nodiscard]] bool push_back(const D& operation) noexcept {
+    const auto& r = detail::request_access::of(operation);
+    static_assert(D::max_segments <= Iov, "dat: this request may have more segments than the batch has room for: "
+                                          "dat::batch<N, Iov> with a larger Iov");
+    if (size_ == N) return false;
+    auto& sge = segments_[size_];
+    r.fill(wr_[size_]);
+    for (std::uint32_t i = 0; i < r.data.count(); ++i) sge[i] = r.data.list()[i];
+    wr_[size_].sg_list = sge.data();
+    entries_[size_] = {r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation, detail::entry_kind::consumer};
+    limits_.note(r);
+    ++size_;
+    return true;
+  }
+
+  void clear() noexcept {
+    size_ = 0;
+    limits_ = {};
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] bool full() const noexcept { return size_ == N; }
+
+private:
+  friend class ep_ref;
+  expected<void> post_to(detail::ep_core& ep) noexcept {
+    if (size_ == 0) return success();
+    if (!limits_.within(ep)) [[unlikely]]
+      return limits_.refusal(ep);
+    for (std::uint32_t i = 0; i + 1 < size_; ++i) wr_[i].next = &wr_[i + 1];
+    wr_[size_ - 1].next = nullptr;
+    return ep.post_staged(wr_.data(), entries_.data(), size_);
+  }
+
+  std::uint32_t size_ = 0;
+  detail::batch_limits limits_;
+  std::array<ibv_send_wr, N> wr_;
+  std::array<detail::work_entry, N> entries_;
+  std::array<std::array<ibv_sge, Iov>, N> segments_;
+};
+
+} // namespace dat::inline v0

@@ -1,0 +1,195 @@
+// Data transfer operations: what can be posted to an endpoint.
+//
+// Each type describes one operation as a value: built on the stack, nothing allocated, posted by `ep::post`, and free
+// to be posted again (a prepared DTO). The memory it names must stay registered and untouched until its completion has
+// been taken from the evd; the object itself may go as soon as `post` returns.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/cookie.hpp>
+#include <dat/iov.hpp>
+#include <dat/segment.hpp>
+#include <dat/status.hpp>
+
+#include <dat/detail/work_request.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace dat::inline v0 {
+
+/// What every request (send, RDMA) can be told. Not used by name.
+///
+/// Members return the object itself, so they chain: `dat::send{out}.cookie(7).solicited()`.
+template <class Self, std::size_t N>
+class request {
+public:
+  static constexpr std::size_t max_segments = N;
+
+  /// Returned by the completion event. Any 64-bit value or pointer; need not be unique (uDAPL 2.0 §6.6.19 user_cookie).
+  Self& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, self(); }
+  Self&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(self()); }
+
+  /// No event on success; a failure is reported as always (DAT_COMPLETION_SUPPRESS_FLAG). The queue slot is freed by
+  /// the next completion of this endpoint's requests that is taken from the evd, so every queue needs one unsuppressed
+  /// request now and then.
+  Self& suppress() & noexcept { return wr_.suppress(), self(); }
+  Self&& suppress() && noexcept { return wr_.suppress(), std::move(self()); }
+
+  /// Does not start before all earlier RDMA reads and atomics of this endpoint are done
+  /// (DAT_COMPLETION_BARRIER_FENCE_FLAG).
+  Self& fence() & noexcept { return wr_.set(detail::send_flag::fence), self(); }
+  Self&& fence() && noexcept { return wr_.set(detail::send_flag::fence), std::move(self()); }
+
+protected:
+  request() noexcept = default;
+  detail::send_request<N> wr_;
+
+private:
+  friend struct detail::request_access;
+  Self& self() noexcept { return static_cast<Self&>(*this); }
+};
+
+/// What requests that carry local data outward can be told besides. Not used by name.
+template <class Self, std::size_t N>
+class outward_request : public request<Self, N> {
+public:
+  /// Sends 32 bits along, in the byte order that the consumer chose: they arrive as they are given. The peer's receive
+  /// shows them (IB extensions §2, immediate data). On an RDMA write this consumes one receive of the peer.
+  Self& immediate(std::uint32_t value) & noexcept { return this->wr_.immediate(value), self(); }
+  Self&& immediate(std::uint32_t value) && noexcept { return this->wr_.immediate(value), std::move(self()); }
+
+  /// The adapter copies the data during `post`, so that the memory is free afterwards. Only up to the endpoint's
+  /// `max_inline` bytes: a longer DTO gets `length_error` from `post`.
+  Self& inlined() & noexcept { return this->wr_.set(detail::send_flag::inlined), self(); }
+  Self&& inlined() && noexcept { return this->wr_.set(detail::send_flag::inlined), std::move(self()); }
+
+protected:
+  using request<Self, N>::request;
+  /// Asks that the peer's matching receive be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  Self& solicit() noexcept { return this->wr_.set(detail::send_flag::solicited), self(); }
+
+private:
+  Self& self() noexcept { return static_cast<Self&>(*this); }
+};
+
+/// Sends a message to the peer's next receive (uDAPL 2.0 §6.6.19 dat_ep_post_send). The memory needs `local_read`.
+///
+///     ep.post(dat::send{out});            // one segment or lmr
+///     ep.post(dat::send{iov});            // several
+///     ep.post(dat::send{}.cookie(1));     // an empty message
+template <std::size_t N>
+class send : public outward_request<send<N>, N> {
+public:
+  send() noexcept { this->wr_.start(dto_operation::send); }
+  template <detail::names_memory S>
+  explicit send(S&& from) noexcept {
+    static_assert(detail::readable<S>, "dat: send needs memory registered with dat::local_read");
+    static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the send: pass an lvalue, not a temporary");
+    this->wr_.start(dto_operation::send, from);
+  }
+  template <mem_priv P>
+  explicit send(const iov<N, P>& from) noexcept {
+    static_assert(includes(P, mem_priv::local_read), "dat: send needs memory registered with dat::local_read");
+    this->wr_.start_list(dto_operation::send, from);
+  }
+  /// Asks that the matching receive at the peer be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  send& solicited() & noexcept { return this->solicit(); }
+  send&& solicited() && noexcept { return std::move(this->solicit()); }
+};
+send()->send<0>;
+template <detail::names_memory S>
+send(S&&) -> send<1>;
+template <std::size_t N, mem_priv P>
+send(const iov<N, P>&) -> send<N>;
+
+/// Writes local memory to the peer's memory without its help (uDAPL 2.0 §6.6.23 dat_ep_post_rdma_write). Local memory
+/// needs `local_read`, the remote segment `remote_write`. With `.immediate()` the peer gets one receive completion
+/// after all data is in place.
+template <std::size_t N>
+class rdma_write : public outward_request<rdma_write<N>, N> {
+public:
+  template <detail::names_memory S, detail::names_remote R>
+  rdma_write(S&& from, const R& to) noexcept {
+    static_assert(detail::readable<S>, "dat: rdma_write reads memory registered with dat::local_read");
+    static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the rdma_write: pass an lvalue");
+    static_assert(detail::remotely_writable<R>, "dat: rdma_write needs a remote segment with dat::remote_write");
+    this->wr_.start(dto_operation::rdma_write, from);
+    this->wr_.target(to);
+  }
+  template <mem_priv P, detail::names_remote R>
+  rdma_write(const iov<N, P>& from, const R& to) noexcept {
+    static_assert(includes(P, mem_priv::local_read), "dat: rdma_write reads memory registered with dat::local_read");
+    static_assert(detail::remotely_writable<R>, "dat: rdma_write needs a remote segment with dat::remote_write");
+    this->wr_.start_list(dto_operation::rdma_write, from);
+    this->wr_.target(to);
+  }
+  /// Makes the notification of an RDMA write with immediate data a solicited one. Without `.immediate()` there is
+  /// nothing to notify, and the flag has no effect.
+  rdma_write& solicited() & noexcept { return this->solicit(); }
+  rdma_write&& solicited() && noexcept { return std::move(this->solicit()); }
+};
+template <detail::names_memory S, detail::names_remote R>
+rdma_write(S&&, const R&) -> rdma_write<1>;
+template <std::size_t N, mem_priv P, detail::names_remote R>
+rdma_write(const iov<N, P>&, const R&) -> rdma_write<N>;
+
+/// Reads the peer's memory into local memory (uDAPL 2.0 §6.6.21 dat_ep_post_rdma_read). Local memory needs
+/// `local_write`, the remote segment `remote_read`.
+template <std::size_t N>
+class rdma_read : public request<rdma_read<N>, N> {
+public:
+  template <detail::names_memory S, detail::names_remote R>
+  rdma_read(S&& into, const R& from) noexcept {
+    static_assert(detail::writable<S>, "dat: rdma_read writes memory registered with dat::local_write");
+    static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the rdma_read: pass an lvalue");
+    static_assert(detail::remotely_readable<R>, "dat: rdma_read needs a remote segment with dat::remote_read");
+    this->wr_.start(dto_operation::rdma_read, into);
+    this->wr_.target(from);
+  }
+  template <mem_priv P, detail::names_remote R>
+  rdma_read(const iov<N, P>& into, const R& from) noexcept {
+    static_assert(includes(P, mem_priv::local_write), "dat: rdma_read writes memory registered with dat::local_write");
+    static_assert(detail::remotely_readable<R>, "dat: rdma_read needs a remote segment with dat::remote_read");
+    this->wr_.start_list(dto_operation::rdma_read, into);
+    this->wr_.target(from);
+  }
+};
+template <detail::names_memory S, detail::names_remote R>
+rdma_read(S&&, const R&) -> rdma_read<1>;
+template <std::size_t N, mem_priv P, detail::names_remote R>
+rdma_read(const iov<N, P>&, const R&) -> rdma_read<N>;
+
+/// Gives a buffer to the peer's next send (uDAPL 2.0 §6.6.20 dat_ep_post_recv). The memory needs `local_write`. May be
+/// posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification.
+template <std::size_t N>
+class recv {
+public:
+  recv() noexcept = default;
+  template <detail::names_memory S>
+  explicit recv(S&& into) noexcept {
+    static_assert(detail::writable<S>, "dat: recv needs memory registered with dat::local_write");
+    static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the recv: pass an lvalue, not a temporary");
+    wr_.gather.push(detail::raw_of(into));
+  }
+  template <mem_priv P>
+  explicit recv(const iov<N, P>& into) noexcept {
+    static_assert(includes(P, mem_priv::local_write), "dat: recv needs memory registered with dat::local_write");
+    wr_.gather = detail::gather_access::of(into);
+  }
+  /// Returned by the completion event.
+  recv& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, *this; }
+  recv&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(*this); }
+
+private:
+  friend struct detail::request_access;
+  detail::recv_request<N> wr_;
+};
+recv()->recv<0>;
+template <detail::names_memory S>
+recv(S&&) -> recv<1>;
+template <std::size_t N, mem_priv P>
+recv(const iov<N, P>&) -> recv<N>;
+
+} // namespace dat::inline v0

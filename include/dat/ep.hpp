@@ -1,0 +1,199 @@
+// Endpoints: one end of a connection, where operations are posted.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/dto.hpp>
+#include <dat/ep_attributes.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+#include <dat/fwd.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/core.hpp>
+#include <dat/detail/handle.hpp>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+namespace dat::inline v0 {
+
+template <std::size_t N, std::size_t Iov>
+class batch;
+
+/// Names an endpoint without owning it: what events carry. Copyable, as cheap as a pointer, comparable, hashable.
+///
+/// An ep_ref of a DTO completion is valid until its endpoint is closed; one of a connection event, as long as the
+/// event. Thread safety: posts of one kind (requests; receives) on one endpoint must not overlap; a post and a receive
+/// may, and both may overlap taking completions from an evd.
+class ep_ref {
+public:
+  constexpr ep_ref() noexcept = default;
+
+  /// Posts operations, in order. One doorbell however many there are.
+  ///
+  ///     ep.post(dat::send{out}.cookie(1));
+  ///     ep.post(dat::rdma_write{block, window}.suppress(), dat::rdma_write{tail, rest}.immediate(7));
+  ///     ep.post(dat::recv{a}, dat::recv{b});
+  ///
+  /// Requests (send, RDMA) need a connection; receives may be posted in any state. On a disconnected endpoint both
+  /// complete as flushed. (uDAPL 2.0 §6.6.19-§6.6.24)
+  ///
+  /// Errors, each before anything reaches the device, for all operations of the call together:
+  /// - `invalid_state` with the endpoint's state as subtype: a request without a connection
+  /// - `insufficient_resources`: no room on the queue; take completions first. Nothing is wrong with the endpoint.
+  /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more
+  /// - `length_error`: more than max_message_size, than the remote segment, or than max_inline for `.inlined()`
+  /// - `invalid_parameter`: more segments than the endpoint's limit; a read on a connection that allows none
+  /// - `invalid_handle`: the endpoint is closed
+  /// If the device refuses an operation all the same, `error().index()` says how many before it were taken.
+  /// Allocates: never. Blocks: never.
+  template <class... D>
+  requires(sizeof...(D) > 0) expected<void> post(const D&... operations)
+  const noexcept {
+    constexpr bool receives = (detail::is_recv<D> && ...);
+    constexpr bool requests = (detail::is_request<D> && ...);
+    static_assert(receives || requests, "dat: post either receives or requests (send, rdma_write, rdma_read) in one "
+                                        "call: they go to different queues");
+    if (!core_) [[unlikely]]
+      return detail::empty_handle("ep.post", return_subtype::handle_ep);
+    return core_->post(detail::request_access::of(operations)...);
+  }
+
+  /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.
+  /// Errors: as above. Allocates: never.
+  template <std::size_t N, std::size_t Iov>
+  expected<void> post(batch<N, Iov>& operations) const noexcept {
+    if (!core_) [[unlikely]]
+      return detail::empty_handle("ep.post", return_subtype::handle_ep);
+    return operations.post_to(*core_);
+  }
+
+  /// The state now. Thread safety: safe.
+  [[nodiscard]] ep_state state() const noexcept { return core_ ? core_->state() : ep_state::disconnected; }
+  /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
+  [[nodiscard]] std::uint32_t number() const noexcept { return core_ ? core_->number() : 0; }
+  /// True when the peer asked for the connection and this side accepted.
+  [[nodiscard]] bool passive() const noexcept { return core_ && core_->passive(); }
+  /// False for an ep_ref that names nothing.
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+  [[nodiscard]] const detail::ep_core* native() const noexcept { return core_; }
+
+  friend bool operator==(ep_ref, ep_ref) noexcept = default;
+
+private:
+  template <class>
+  friend class ep;
+  friend class completion;
+  friend class connection_event;
+  friend struct std::hash<ep_ref>;
+  explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}
+  detail::ep_core* core_ = nullptr;
+};
+
+template <class Service>
+class ep;
+
+/// A reliable-connection endpoint. Made by `pz::create_ep<dat::rc>`, connected by `connect` on one side and
+/// `cr::accept` on the other; afterwards `post` moves data. (uDAPL 2.0 §6.6)
+///
+/// Move-only. The destructor ends the connection as `close` does; it does not fail and does not wait for the peer.
+/// Thread safety: see ep_ref for posting. `connect`, `disconnect`, `reset` and queries may be called from any thread;
+/// `close`, moving and destruction must not overlap any other use, nor taking completions from an evd of streams::dto
+/// alone that this endpoint uses.
+template <>
+class ep<rc> {
+public:
+  ep() noexcept = default; ///< names no endpoint; every call answers invalid_handle
+  ep(ep&&) noexcept = default;
+  ep& operator=(ep&&) noexcept = default;
+  ~ep() = default;
+
+  /// Posts operations; see ep_ref::post.
+  template <class... D>
+  requires(sizeof...(D) > 0) expected<void> post(const D&... operations)
+  const noexcept { return ref().post(operations...); }
+  template <std::size_t N, std::size_t Iov>
+  expected<void> post(batch<N, Iov>& operations) const noexcept {
+    return ref().post(operations);
+  }
+
+  /// Asks the service `qualifier` at the adapter address `remote` for a connection (uDAPL 2.0 §6.6.14). Returns at
+  /// once; the connect evd gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `unreachable`,
+  /// `timed_out` within `limit`. `data` (at most 56 bytes) is shown to the peer with the request.
+  ///
+  /// Errors, all leaving the endpoint unconnected with its receives posted: `invalid_state` unless unconnected;
+  /// `invalid_parameter` for a time-out that is not positive or too much data; `invalid_address` for an address that
+  /// nobody can be reached at, or of a family that the adapter has no address of; `insufficient_resources`.
+  /// Allocates: yes. Blocks: no.
+  expected<void> connect(const ia_address& remote, conn_qual qualifier, timeout limit,
+                         std::span<const std::byte> data = {}) noexcept {
+    if (!core_) return detail::empty_handle("ep.connect", return_subtype::handle_ep);
+    return core_->connect(remote, qualifier.port(), limit, data);
+  }
+
+  /// Ends the connection, or an attempt at one (uDAPL 2.0 §6.6.17). `close_flags::abrupt`: at once, outstanding
+  /// operations are flushed. `close_flags::graceful`: no new requests, and the connection ends when all posted ones
+  /// have completed; if their evd is of streams::dto alone, that is when their completions have been taken from it. May
+  /// last for ever when the peer posts no receive; an abrupt disconnect or close ends it.
+  /// Both sides get `disconnected` on the connect evd. On a disconnected endpoint: success, no effect.
+  /// Errors: `invalid_state` on an unconnected endpoint. Allocates: no. Blocks: no.
+  expected<void> disconnect(close_flags how = close_flags::abrupt) noexcept {
+    if (!core_) return detail::empty_handle("ep.disconnect", return_subtype::handle_ep);
+    return core_->disconnect(how);
+  }
+
+  /// Makes a disconnected endpoint ready for another connection (uDAPL 2.0 §6.6.18). Completions that were not taken
+  /// yet may be lost. No effect on an unconnected endpoint. Must not overlap posts.
+  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left.
+  expected<void> reset() noexcept {
+    if (!core_) return detail::empty_handle("ep.reset", return_subtype::handle_ep);
+    return core_->reset();
+  }
+
+  /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.3). What is outstanding never
+  /// completes; its memory is free when this returns. The handle is empty afterwards.
+  /// Errors: `invalid_handle` when it was empty, or its ia was closed. Blocks: no.
+  expected<void> close() noexcept { return core_.close("ep.close", return_subtype::handle_ep); }
+
+  [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
+  [[nodiscard]] std::uint32_t number() const noexcept { return ref().number(); }
+  /// What it was created with.
+  [[nodiscard]] const ep_attributes& attributes() const noexcept { return core_->attributes(); }
+  /// Addresses of the two ends while there is a connection (or an attempt that reached the peer).
+  [[nodiscard]] expected<ia_address> remote_address() const noexcept { return address(true); }
+  [[nodiscard]] expected<ia_address> local_address() const noexcept { return address(false); }
+
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+  operator ep_ref() const noexcept { return ref(); }
+  friend bool operator==(const ep& a, ep_ref b) noexcept { return a.ref() == b; }
+
+  /// The queue pair, for what dat does not cover. Null for an empty or closed endpoint.
+  [[nodiscard]] ibv_qp* native_handle() const noexcept { return core_ ? core_->qp() : nullptr; }
+
+private:
+  friend class pz;
+  friend class cr;
+  explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] ep_ref ref() const noexcept { return ep_ref(core_.get()); }
+  [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
+    if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
+    const auto c = core_->current();
+    if (!c || core_->state() == ep_state::active_connection_pending)
+      return error(return_type::invalid_state, detail::subtype_of(core_->state()))
+          .at("ep.address", object_kind::ep, core_->number());
+    return remote ? c->remote_address() : c->local_address();
+  }
+  detail::handle<detail::ep_core> core_;
+};
+
+} // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::ep_ref> {
+  [[nodiscard]] std::size_t operator()(dat::ep_ref e) const noexcept { return std::hash<const void*>{}(e.core_); }
+};

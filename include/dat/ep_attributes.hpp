@@ -1,0 +1,72 @@
+// Attributes and states of an endpoint.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dat::inline v0 {
+
+/// DAT_EP_STATE (uDAPL 2.0 §6.6.1).
+enum class ep_state : std::uint8_t {
+  unconnected = 0,               ///< may connect, be given to `cr::accept`, and take receives
+  active_connection_pending = 6, ///< `connect` was called, no answer yet
+  connected = 9,                 ///< data flows
+  disconnect_pending = 10,       ///< graceful disconnect: requests finish, no new ones
+  disconnected = 11,             ///< the connection is over; posts complete as flushed; `reset` starts anew
+  completion_pending = 12        ///< accepted; the peer's last handshake message is on its way
+};
+
+[[nodiscard]] constexpr std::string_view to_string(ep_state s) noexcept {
+  switch (s) {
+  case ep_state::unconnected:
+    return "unconnected";
+  case ep_state::active_connection_pending:
+    return "active connection pending";
+  case ep_state::connected:
+    return "connected";
+  case ep_state::disconnect_pending:
+    return "disconnect pending";
+  case ep_state::disconnected:
+    return "disconnected";
+  case ep_state::completion_pending:
+    return "completion pending";
+  }
+  return "unknown ep_state";
+}
+
+/// How to end a connection (uDAPL 2.0 §6.6.17).
+enum class close_flags : std::uint8_t {
+  abrupt = 0,  ///< now: what is outstanding is flushed
+  graceful = 1 ///< after all posted requests have completed
+};
+
+/// What an endpoint is created with. Every member has a working default; set what matters with designated
+/// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. Fixed once the endpoint exists.
+struct ep_attributes {
+  std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time
+  std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time
+  std::uint32_t max_request_iov = 4;   ///< segments of one request
+  std::uint32_t max_recv_iov = 4;      ///< segments of one receive
+  std::uint32_t max_inline = 0;        ///< bytes that `.inlined()` may copy; the device may grant more
+  std::uint32_t max_message_size = 0;  ///< bytes of one send or RDMA operation; 0: what the device can
+
+  /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at
+  /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them.
+  std::optional<std::uint8_t> max_rdma_read_out;
+  std::optional<std::uint8_t> max_rdma_read_in;
+
+  /// Times that a request is sent again before the connection counts as broken, 0..6. Seven is refused: some adapters
+  /// take it for "for ever", and a dead link would then never be noticed.
+  std::uint8_t retry_count = 6;
+  /// Times that a send is tried again when the peer has no receive posted; 7 means for ever.
+  std::uint8_t rnr_retry_count = 7;
+  /// Time to wait for an acknowledgement before sending again. Rounded up to the adapter's scale (4.096 us x 2^n).
+  std::chrono::microseconds ack_timeout{67'000};
+  /// How long the peer waits before it tries again a send that met no receive here, 10 us to 491.52 ms, rounded up.
+  std::chrono::microseconds min_rnr_timer{640};
+};
+
+} // namespace dat::inline v0

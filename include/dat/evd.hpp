@@ -1,0 +1,142 @@
+// Event dispatchers: where events are taken.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/event.hpp>
+#include <dat/expected.hpp>
+#include <dat/fwd.hpp>
+#include <dat/streams.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/completion.hpp>
+#include <dat/detail/core.hpp>
+#include <dat/detail/handle.hpp>
+#include <dat/detail/taking.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace dat::inline v0 {
+
+/// A queue of the events of one or more streams (uDAPL 2.0 §6.3.2). Made by `ia::create_evd<S>`; given to endpoints and
+/// service points, which feed it. The streams are part of the type, so an evd is never given to something whose events
+/// it cannot hold, and its events are a std::variant of just what can come.
+///
+/// An evd of `streams::dto` alone is a completion queue and nothing besides: taking from it is one poll of the device.
+/// Other evds merge their streams into one order: a connection's `established` comes before its first completion, and
+/// its successful completions before `disconnected`.
+///
+/// Move-only. Thread safety: several threads may take from a merged evd at once, one of them waiting; from an evd of
+/// streams::dto alone, one at a time. `close` and destruction must not overlap other uses.
+template <streams S>
+class evd {
+public:
+  static constexpr streams held = S;
+  static constexpr bool lean = is_lean(S);
+
+  evd() noexcept = default; ///< names no evd
+  evd(evd&&) noexcept = default;
+  evd& operator=(evd&&) noexcept = default;
+  ~evd() = default;
+
+  /// Takes up to `max` events that are there and calls `visit` with each, without building the variant; returns how
+  /// many. The fast way: a lean evd takes completions from the device in batches. `visit` must take every event of the
+  /// evd by reference; a generic lambda takes the rest:
+  ///
+  ///     evd.drain(dat::overloaded{[&](const dat::received& r) {...}, [](const auto&) {}});
+  ///
+  /// `visit` may post. 0 for an empty or closed evd. Allocates: never. Blocks: never.
+  template <class Visitor>
+  std::size_t drain(Visitor&& visit,
+                    std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+    static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
+                  "dat: the visitor must be callable with every event that this evd can deliver; "
+                  "add a generic lambda [](const auto&) {} for those that do not matter");
+    if (!core_) return 0;
+    return detail::drain<S>(*core_, visit, max);
+  }
+
+  /// Takes the next event if there is one (uDAPL 2.0 §6.3.2.11).
+  /// Errors: `queue_empty`; `invalid_handle`. Allocates: never. Blocks: never.
+  [[nodiscard]] expected<event<S>> dequeue() noexcept {
+    if (!core_) return detail::empty_handle("evd.dequeue", return_subtype::handle_evd_recv);
+    return detail::dequeue<S>(*core_);
+  }
+
+  /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.2.10).
+  /// Errors: `timeout_expired`; `interrupted_call` when a signal came; `abort` when the ia was closed; `invalid_state`
+  /// (evd_waiter) when another thread waits on this evd; `invalid_handle`. Allocates: never. Blocks: up to `limit`.
+  [[nodiscard]] expected<event<S>> wait(timeout limit = infinite) noexcept {
+    if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
+    return detail::wait<S>(*core_, limit);
+  }
+
+  /// Takes the next event of type `E`, waiting for it up to `limit`, and leaves others in their order. For programs
+  /// that expect one thing at a time, such as set-up. Ends early with an error that names what happened when, instead,
+  /// an operation fails or a connection attempt or connection ends; that event is taken. With `of`, only the events of
+  /// that endpoint count.
+  ///
+  ///     auto request = evd.wait_for<dat::connection_request>(2s);
+  ///     auto up = evd.wait_for<dat::established>(ep, 2s);
+  ///
+  /// Not on an evd of streams::dto alone, which has no place to leave the others.
+  /// Errors: as wait; and `invalid_state` or `conn_qual_unavailable`-like codes of the event that came instead, see
+  /// error().message(). Allocates: never. Blocks: up to `limit`.
+  template <class E>
+  [[nodiscard]] expected<E> wait_for(timeout limit = infinite) noexcept {
+    return wait_for<E>(ep_ref(), limit);
+  }
+  template <class E>
+  [[nodiscard]] expected<E> wait_for(ep_ref of, timeout limit = infinite) noexcept {
+    static_assert(!lean, "dat: wait_for leaves other events in the queue, and an evd of streams::dto alone has none to "
+                         "leave them in; use wait, dequeue or drain");
+    static_assert(detail::contains<E, detail::event_list<S>>, "dat: this evd never delivers that event: its streams do "
+                                                              "not include the event's");
+    if (!core_) return detail::empty_handle("evd.wait_for", return_subtype::handle_evd_recv);
+    return detail::wait_for<S, E>(*core_, of, limit);
+  }
+
+  /// Frees the evd (uDAPL 2.0 §6.3.2.2). Events that were not taken are lost, requests among them refused.
+  /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it; `invalid_handle`.
+  expected<void> close() noexcept {
+    return core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
+  }
+
+  /// The number of events that it was created for.
+  [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
+
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+
+  /// The completion queue; null for an evd without streams::dto.
+  [[nodiscard]] ibv_cq* native_handle() const noexcept { return core_ ? core_->cq() : nullptr; }
+
+private:
+  friend class ia;
+  template <streams>
+  friend class evd_ref;
+  explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}
+  detail::handle<detail::evd_core> core_;
+};
+
+/// Names an evd that has at least the streams `Needed`; what objects that feed an evd are created with. Converts from
+/// every evd that does, and from no other.
+template <streams Needed>
+class evd_ref {
+public:
+  evd_ref() noexcept = default;
+  template <streams S>
+  evd_ref(const evd<S>& e) noexcept : core_(e.core_.shared()) { // NOLINT(google-explicit-constructor)
+    static_assert(includes(S, Needed),
+                  "dat: this evd lacks a stream that the object feeds; create it with that stream: "
+                  "create_evd<dat::dto>, create_evd<dat::connection | ...>");
+  }
+
+private:
+  friend class pz;
+  friend class ia;
+  [[nodiscard]] const detail::ref<detail::evd_core>& shared() const noexcept { return core_; }
+  detail::ref<detail::evd_core> core_;
+};
+
+} // namespace dat::inline v0

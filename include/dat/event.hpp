@@ -1,0 +1,267 @@
+// Events: what an evd delivers, one type for each thing that can happen.
+//
+// A type has only what is valid for it: a success has that operation's results, a failure says what failed and why.
+// `dat::event<S>` is the std::variant of what an evd with the streams `S` can deliver.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/cookie.hpp>
+#include <dat/cr.hpp>
+#include <dat/ep.hpp>
+#include <dat/status.hpp>
+#include <dat/streams.hpp>
+
+#include <dat/detail/connection_text.hpp>
+#include <dat/detail/type_list.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace dat::inline v0 {
+
+// --- completions (streams::dto) ------------------------------------------------------------------------------------
+
+/// What all completions have. Copyable, refers to the endpoint without keeping it alive.
+class completion {
+public:
+  /// The endpoint it happened on. Valid until the endpoint is closed.
+  [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_); }
+  /// What was given to `.cookie()` when the operation was posted.
+  [[nodiscard]] dat::cookie cookie() const noexcept { return cookie_; }
+
+protected:
+  completion(detail::ep_core* ep, dat::cookie c) noexcept : ep_(ep), cookie_(c) {}
+
+private:
+  friend struct detail::event_access;
+  detail::ep_core* ep_;
+  dat::cookie cookie_;
+};
+
+/// A completion that moved `bytes()` bytes.
+class transfer : public completion {
+public:
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+protected:
+  transfer(detail::ep_core* ep, dat::cookie c, std::uint32_t bytes) noexcept : completion(ep, c), bytes_(bytes) {}
+
+private:
+  friend struct detail::event_access;
+  std::uint32_t bytes_;
+};
+
+/// A send is done: its memory is free, and the peer's adapter has the message.
+class sent : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+/// A message has arrived in the receive that `cookie()` names; `bytes()` is its length.
+class received : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+/// An RDMA write is done: its memory is free, and the data is at the peer.
+class rdma_write_done : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+/// An RDMA read is done: the data is in the local memory.
+class rdma_read_done : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+/// An operation failed. The connection is broken then, and a connection event says so (uDAPL 2.0 §6.8.2).
+class dto_failure : public completion {
+public:
+  /// What was posted.
+  [[nodiscard]] dto_operation operation() const noexcept { return operation_; }
+  [[nodiscard]] dto_status status() const noexcept { return status_; }
+  /// The adapter's own code for the cause; its manual explains it. 0 where the adapter has none.
+  [[nodiscard]] std::uint32_t vendor_code() const noexcept { return vendor_; }
+  /// The status as verbs numbers it (ibv_wc_status), for those who know them by heart.
+  [[nodiscard]] int verbs_status() const noexcept { return verbs_; }
+  /// "rdma_write on ep (qp 17): remote_access: ..." with what usually causes it. Allocates.
+  [[nodiscard]] std::string message() const {
+    return detail::failure_text(operation_, status_, ep().number(), verbs_, vendor_);
+  }
+
+private:
+  friend struct detail::event_access;
+  dto_failure(detail::ep_core* ep, dat::cookie c, dto_operation op, dto_status s, std::uint32_t vendor,
+              std::uint8_t verbs) noexcept
+      : completion(ep, c), vendor_(vendor), operation_(op), status_(s), verbs_(verbs) {}
+  std::uint32_t vendor_;
+  dto_operation operation_;
+  dto_status status_;
+  std::uint8_t verbs_;
+};
+
+/// Completions of the InfiniBand extensions.
+namespace ib {
+
+/// A send with immediate data has arrived.
+class received_immediate : public transfer {
+public:
+  /// The 32 bits as the peer gave them; the consumers agree on the byte order.
+  [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
+
+private:
+  friend struct detail::event_access;
+  received_immediate(detail::ep_core* ep, dat::cookie c, std::uint32_t bytes, std::uint32_t imm) noexcept
+      : transfer(ep, c, bytes), immediate_(imm) {}
+  std::uint32_t immediate_;
+};
+
+/// The peer has written here by RDMA, with immediate data: all `bytes()` are in place. The receive named by `cookie()`
+/// was consumed, its buffer not touched.
+class received_write_immediate : public transfer {
+public:
+  [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
+
+private:
+  friend struct detail::event_access;
+  received_write_immediate(detail::ep_core* ep, dat::cookie c, std::uint32_t bytes, std::uint32_t imm) noexcept
+      : transfer(ep, c, bytes), immediate_(imm) {}
+  std::uint32_t immediate_;
+};
+
+/// An RDMA write with immediate data is done.
+class rdma_write_immediate_done : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+} // namespace ib
+
+// --- connection events (streams::connection) -----------------------------------------------------------------------
+
+/// What all connection events have. Copyable; keeps what it refers to.
+class connection_event {
+public:
+  [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_.get()); }
+
+protected:
+  connection_event(detail::ref<detail::ep_core> ep, detail::ref<detail::connection_base> source, int reason) noexcept
+      : ep_(std::move(ep)), source_(std::move(source)), reason_(reason) {}
+  [[nodiscard]] std::span<const std::byte> data() const noexcept {
+    return source_ ? source_->private_data() : std::span<const std::byte>();
+  }
+  [[nodiscard]] int code() const noexcept { return reason_; }
+
+private:
+  friend struct detail::event_access;
+  detail::ref<detail::ep_core> ep_;
+  detail::ref<detail::connection_base> source_;
+  int reason_;
+};
+
+/// The connection is up; requests may be posted (DAT_CONNECTION_EVENT_ESTABLISHED).
+class established : public connection_event {
+public:
+  /// Active side: what the peer gave to `accept`, followed by zeros: the wire does not carry the length, so 56 bytes
+  /// are given, or 196 when a program that is not dat filled more. Passive side: empty.
+  /// Valid as long as this event.
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
+    return ep().passive() ? std::span<const std::byte>() : data();
+  }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// The peer's consumer said no (DAT_CONNECTION_EVENT_PEER_REJECTED).
+class peer_rejected : public connection_event {
+public:
+  /// What the peer gave to `reject`, exactly. Valid as long as this event.
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return data(); }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// Nobody listens, the queue of requests is full, the peer's process is gone, or this side could not complete the
+/// connection (DAT_CONNECTION_EVENT_NON_PEER_REJECTED).
+class non_peer_rejected : public connection_event {
+public:
+  /// The InfiniBand reject reason (8: no listener, 10: stale connection, 28: peer gone, 35: refused by its library), or
+  /// the errno of the local step that failed.
+  [[nodiscard]] int reason() const noexcept { return code(); }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// An accepted connection did not come up (DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR).
+class accept_completion_error : public connection_event {
+public:
+  /// As non_peer_rejected::reason.
+  [[nodiscard]] int reason() const noexcept { return code(); }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// One of the two sides ended the connection (DAT_CONNECTION_EVENT_DISCONNECTED).
+class disconnected : public connection_event {
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// The connection failed (DAT_CONNECTION_EVENT_BROKEN); a dto_failure tells why, where an operation of this side did.
+class broken : public connection_event {
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// The peer's host is there, but nobody answered in time (DAT_CONNECTION_EVENT_TIMED_OUT).
+class timed_out : public connection_event {
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+/// No way to the peer's host, or it does not respond (DAT_CONNECTION_EVENT_UNREACHABLE).
+class unreachable : public connection_event {
+public:
+  /// The errno that the connection manager gave.
+  [[nodiscard]] int reason() const noexcept { return code(); }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
+// --- connection requests (streams::connection_requests) ------------------------------------------------------------
+
+/// A request has arrived at a service point: the event is the request itself. See cr.hpp. An event that nobody takes
+/// out refuses the request when it goes.
+using connection_request = cr;
+
+// --- all together --------------------------------------------------------------------------------------------------
+
+/// What an evd with the streams `S` can deliver.
+template <streams S>
+using event = detail::variant_of<detail::event_list<S>>;
+
+/// Builds one visitor out of several lambdas: `evd.drain(dat::overloaded{[](const dat::received&) {...}, ...})`.
+template <class... F>
+struct overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+overloaded(F...) -> overloaded<F...>;
+
+} // namespace dat::inline v0

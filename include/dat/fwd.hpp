@@ -1,0 +1,38 @@
+// Forward declarations of every handle, for headers that only pass them on.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+namespace dat::inline v0 {
+
+enum class streams : std::uint32_t;
+enum class mem_priv : std::uint32_t;
+enum class ep_state : std::uint8_t;
+
+/// Service of an endpoint: reliable connection (InfiniBand RC).
+struct rc {};
+
+class ia;
+class pz;
+class psp;
+class cr;
+class ep_ref;
+template <class Service>
+class ep;
+template <streams S>
+class evd;
+template <streams S>
+class evd_ref;
+template <class T, mem_priv P>
+class lmr;
+template <class T, mem_priv P>
+class local_segment;
+template <class T, mem_priv P>
+class remote_segment;
+
+namespace detail {
+struct event_access; // makes events, whose constructors are not the consumer's
+}
+
+} // namespace dat::inline v0

@@ -1,0 +1,160 @@
+// Interface adapters: where everything starts.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/evd.hpp>
+#include <dat/expected.hpp>
+#include <dat/psp.hpp>
+#include <dat/pz.hpp>
+#include <dat/streams.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/adapters.hpp>
+#include <dat/detail/core.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dat::inline v0 {
+
+/// Who drives what happens without the consumer asking: connecting, time-outs, rejects, disconnects.
+enum class progress : std::uint8_t {
+  automatic, ///< one service thread per ia, all signals blocked in it, asleep while nothing happens
+  manual     ///< no thread: the work is done inside wait, dequeue, drain of merged evds, and ia::run
+};
+
+struct ia_options {
+  dat::progress progress = progress::automatic;
+};
+
+/// An open adapter: one port of one RDMA device, with its own device context (uDAPL 2.0 §6.2). Everything else is made
+/// from it. Opening the same adapter several times is fine.
+///
+/// Move-only. Destroying the handle leaves what was made from the ia working; the adapter is closed when the last of it
+/// goes. Thread safety: all members may be called from several threads at once, except `close`, moving and destruction.
+class ia {
+public:
+  ia() noexcept = default; ///< names no adapter
+  ia(ia&&) noexcept = default;
+  ia& operator=(ia&&) noexcept = default;
+  ~ia() = default;
+
+  /// Opens the adapter of this host: the first port, in device order, that is up and has an IP address.
+  /// Errors: `provider_not_found` when there is none (the message says how to get one); `insufficient_resources`;
+  /// `privileges_violation` when the device files may not be opened. Allocates: yes. Blocks: briefly, in the kernel.
+  [[nodiscard]] static expected<ia> open(const ia_options& options = {}) noexcept {
+    return make(detail::first_adapter(), options);
+  }
+
+  /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2".
+  /// Errors: `provider_not_found` when no device has that name, or its port has no IP address; else as above.
+  [[nodiscard]] static expected<ia> open(std::string_view name, const ia_options& options = {}) noexcept {
+    return make(detail::adapter_named(name), options);
+  }
+
+  /// Opens the adapter that has this local address.
+  /// Errors: `invalid_address` when the address is not of this host, or not on an RDMA device; else as above.
+  [[nodiscard]] static expected<ia> open(const ia_address& local, const ia_options& options = {}) noexcept {
+    return make(detail::adapter_at(local), options);
+  }
+
+  /// Opens the adapter that the host's routing uses to reach `remote`, a name or numeric address.
+  /// Errors: `invalid_address` when the name cannot be resolved or no RDMA device leads there; else as above.
+  /// Blocks: up to `limit` for neighbour resolution, and as long as the host's resolver takes for names.
+  [[nodiscard]] static expected<ia> open_reaching(const std::string& remote, const ia_options& options = {},
+                                                  timeout limit = std::chrono::seconds(2)) noexcept {
+    return make(detail::adapter_reaching(remote, limit), options);
+  }
+
+  /// Makes a protection zone (uDAPL 2.0 §6.7.1.1). Errors: `insufficient_resources`, `invalid_handle`.
+  [[nodiscard]] expected<pz> create_pz() noexcept {
+    if (!core_) return detail::empty_handle("ia.create_pz", return_subtype::handle_ia);
+    auto core = detail::pz_core::create(core_.shared());
+    if (!core) return core.assume_error();
+    return pz(std::move(core).assume_value());
+  }
+
+  /// Makes an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.2.1):
+  /// `ia.create_evd<dat::dto>(128)`, `ia.create_evd<dat::dto | dat::connection>(64)`. For completions, `qlen` should
+  /// be the sum of what its endpoints can have outstanding.
+  /// Errors: `invalid_parameter` for a length of 0 or beyond the device's; `insufficient_resources`; `invalid_handle`.
+  template <streams S>
+  [[nodiscard]] expected<evd<S>> create_evd(std::uint32_t qlen) noexcept {
+    static_assert(S != streams{}, "dat: an evd needs at least one stream");
+    if (!core_) return detail::empty_handle("ia.create_evd", return_subtype::handle_ia);
+    auto core = detail::evd_core::create(core_.shared(), S, qlen);
+    if (!core) return core.assume_error();
+    return evd<S>(std::move(core).assume_value());
+  }
+
+  /// Listens on a connection qualifier, a port (uDAPL 2.0 §6.4.1.1). A constant is checked when compiling; a value of
+  /// run time goes through `conn_qual::make`. Requests appear on `requests`; as many as it has room for may wait there.
+  /// Errors: `conn_qual_in_use`; `privileges_violation` for a port below 1024 without the right to it;
+  /// `invalid_handle` for an evd that is closed or of another ia; `insufficient_resources`.
+  [[nodiscard]] expected<psp> create_psp(conn_qual qualifier, const evd_ref<connection_requests>& requests) noexcept {
+    if (!core_) return detail::empty_handle("ia.create_psp", return_subtype::handle_ia);
+    auto core = detail::psp_core::create(core_.shared(), qualifier, requests.shared());
+    if (!core) return core.assume_error();
+    return psp(std::move(core).assume_value());
+  }
+
+  /// The device's name.
+  [[nodiscard]] std::string_view name() const noexcept { return core_ ? core_->name() : std::string_view(); }
+  /// The address that peers reach this adapter at; IPv4 if it has one, else IPv6.
+  [[nodiscard]] ia_address address() const noexcept {
+    for (const auto family : {address_family::ipv4, address_family::ipv6})
+      if (auto a = address(family)) return a.assume_value();
+    return {};
+  }
+  /// The adapter's address of one family. Errors: `invalid_address` when it has none.
+  [[nodiscard]] expected<ia_address> address(address_family family) const noexcept {
+    const ia_address* a = core_ ? core_->address(family) : nullptr;
+    if (!a)
+      return error(return_type::invalid_address, return_subtype::address_unsupported)
+          .at("ia.address", object_kind::ia)
+          .hint("the adapter's interface has no address of this family");
+    return *a;
+  }
+
+  /// A descriptor that is readable when `run` has something to do, for the consumer's own poll or epoll set; only with
+  /// progress::manual, else -1. Owned by the ia: do not read or close it.
+  [[nodiscard]] int fd() const noexcept { return core_ && !core_->automatic() ? core_->reactor.fd() : -1; }
+
+  /// With progress::manual: does what is there to be done, waiting up to `limit` for the first of it. No effect with
+  /// progress::automatic.
+  void run(std::chrono::milliseconds limit = {}) noexcept {
+    constexpr auto most = std::numeric_limits<int>::max();
+    if (core_) core_->progress(limit.count() > most ? most : static_cast<int>(limit.count()));
+  }
+
+  /// Closes the adapter (uDAPL 2.0 §6.2.1.2). Graceful: only when nothing made from it is left. Abrupt: everything made
+  /// from it ends, connections included; waiters return `abort`; handles that remain answer `invalid_handle`. Must not
+  /// overlap operations on those objects. The handle is empty afterwards.
+  /// Errors: `invalid_state` (ia_in_use) for a graceful close with objects left: the ia goes on; `invalid_handle`.
+  expected<void> close(close_flags how = close_flags::abrupt) noexcept {
+    if (!core_) return detail::empty_handle("ia.close", return_subtype::handle_ia);
+    return core_.close(how == close_flags::graceful);
+  }
+
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+
+  /// The device context.
+  [[nodiscard]] ibv_context* native_handle() const noexcept { return core_ ? core_.shared()->context() : nullptr; }
+
+private:
+  explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] static expected<ia> make(expected<detail::ia_core::place> where, const ia_options& options) noexcept {
+    if (!where) return where.assume_error();
+    auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
+    if (!core) return core.assume_error();
+    return ia(std::move(core).assume_value());
+  }
+  detail::ia_handle core_;
+};
+
+} // namespace dat::inline v0

@@ -1,0 +1,70 @@
+// Scatter/gather lists: several local segments that one DTO treats as one buffer.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/segment.hpp>
+
+#include <dat/detail/gather.hpp>
+
+#include <concepts>
+#include <cstddef>
+
+namespace dat::inline v0 {
+
+/// A list of at most `N` local segments, used in order (uDAPL 2.0 §6.6.19 local_iov). Every segment must have the
+/// rights `P` at least; the DTO that takes the list asks for the right it needs.
+///
+///     dat::send{dat::iov{header, payload}}                  // two segments, known at compile time
+///     dat::iov<8, dat::mem_priv::local_read> list;          // filled at run time
+///     list.push_back(piece);
+///
+/// Copyable. Allocates: never. Thread safety: a value.
+template <std::size_t N, mem_priv P>
+class iov {
+public:
+  static constexpr std::size_t capacity = N;
+  static constexpr mem_priv rights = P;
+
+  iov() noexcept = default;
+
+  /// From segments, or lmrs as a whole.
+  template <class... S>
+  requires(sizeof...(S) > 0 && sizeof...(S) <= N &&
+           (detail::names_memory<S> && ...)) explicit iov(S&&... segments) noexcept {
+    static_assert((includes(detail::rights_of<S>, P) && ...),
+                  "dat: a segment of this iov lacks a right of the list; register its memory with that right");
+    static_assert((detail::outlives_call<S> && ...),
+                  "dat: the adapter reads or writes this memory after the call; pass an lmr that lives on (an lvalue)");
+    (gather_.push(detail::raw_of(segments)), ...);
+  }
+
+  /// Appends a segment. False when the list is full; it is unchanged then.
+  template <class S>
+  requires detail::names_memory<S>
+  [[nodiscard]] bool push_back(S&& segment) noexcept {
+    static_assert(includes(detail::rights_of<S>, P), "dat: this segment lacks a right of the list");
+    static_assert(detail::outlives_call<S>, "dat: pass an lmr that lives on (an lvalue), not a temporary");
+    if (gather_.count() == N) return false;
+    gather_.push(detail::raw_of(segment));
+    return true;
+  }
+
+  void clear() noexcept { gather_ = {}; }
+  /// Number of segments, without empty ones: those transfer nothing and are left out.
+  [[nodiscard]] std::size_t size() const noexcept { return gather_.count(); }
+  [[nodiscard]] bool empty() const noexcept { return gather_.count() == 0; }
+  /// Total bytes.
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return gather_.bytes(); }
+
+private:
+  template <std::size_t>
+  friend class detail::gather;
+  friend struct detail::gather_access;
+  detail::gather<N> gather_;
+};
+
+template <class... S>
+requires(sizeof...(S) > 0) iov(S&&...)
+->iov<sizeof...(S), detail::common_rights<S...>>;
+
+} // namespace dat::inline v0

@@ -1,0 +1,69 @@
+// Memory privileges: what the local adapter and the remote peer may do with registered memory.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dat::inline v0 {
+
+/// Access rights of a memory region, as bits. The values are those of DAT_MEM_PRIV_FLAGS (uDAPL 2.0 §6.7.2.1);
+/// `remote_atomic` is the first extension bit (IB extensions).
+enum class mem_priv : std::uint32_t {
+  none = 0x00,
+  local_read = 0x01,   ///< source of send, RDMA write
+  remote_read = 0x02,  ///< peers may RDMA read it
+  local_write = 0x10,  ///< sink of recv, RDMA read, atomics
+  remote_write = 0x20, ///< peers may RDMA write it
+  remote_atomic = 0x40 ///< peers may do 64-bit atomics on it
+};
+
+[[nodiscard]] constexpr mem_priv operator|(mem_priv a, mem_priv b) noexcept {
+  return static_cast<mem_priv>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+[[nodiscard]] constexpr mem_priv operator&(mem_priv a, mem_priv b) noexcept {
+  return static_cast<mem_priv>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+
+/// True when every right in `wanted` is in `held`.
+[[nodiscard]] constexpr bool includes(mem_priv held, mem_priv wanted) noexcept { return (held & wanted) == wanted; }
+
+/// A set of rights known at compile time. Written by combining the constants below:
+/// `dat::local_write | dat::remote_write`. Registration takes one, and every segment of the region carries it in its
+/// type, so that a post with a missing right does not compile.
+template <mem_priv P>
+struct privileges {
+  static constexpr mem_priv value = P;
+};
+
+template <mem_priv A, mem_priv B>
+[[nodiscard]] constexpr privileges<(A | B)> operator|(privileges<A>, privileges<B>) noexcept {
+  return {};
+}
+
+inline constexpr privileges<mem_priv::local_read> local_read{};
+inline constexpr privileges<mem_priv::local_write> local_write{};
+inline constexpr privileges<mem_priv::remote_read> remote_read{};
+inline constexpr privileges<mem_priv::remote_write> remote_write{};
+inline constexpr privileges<mem_priv::remote_atomic> remote_atomic{};
+
+/// The rights as text, e.g. "local_read|remote_write"; "none" for none. Allocates.
+[[nodiscard]] inline std::string to_string(mem_priv p) {
+  constexpr struct {
+    mem_priv bit;
+    const char* name;
+  } names[] = {{mem_priv::local_read, "local_read"},
+               {mem_priv::remote_read, "remote_read"},
+               {mem_priv::local_write, "local_write"},
+               {mem_priv::remote_write, "remote_write"},
+               {mem_priv::remote_atomic, "remote_atomic"}};
+  std::string text;
+  for (const auto& n : names)
+    if (includes(p, n.bit)) {
+      if (!text.empty()) text += '|';
+      text += n.name;
+    }
+  return text.empty() ? "none" : text;
+}
+
+} // namespace dat::inline v0

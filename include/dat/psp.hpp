@@ -1,0 +1,44 @@
+// Public service points: listeners that turn arriving requests into events.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/core.hpp>
+#include <dat/detail/handle.hpp>
+
+#include <utility>
+
+namespace dat::inline v0 {
+
+/// Listens on a connection qualifier at all addresses of its ia (uDAPL 2.0 §6.4.1). Made by `ia::create_psp`; every
+/// request becomes one `connection_request` on its evd. When the evd has no room, the peer is refused at once.
+///
+/// Move-only. Thread safety: queries are safe; `close` and destruction must not overlap other uses.
+class psp {
+public:
+  psp() noexcept = default; ///< names no service point
+  psp(psp&&) noexcept = default;
+  psp& operator=(psp&&) noexcept = default;
+  ~psp() = default;
+
+  /// Stops listening (uDAPL 2.0 §6.4.1.3). Requests that were delivered stay answerable; the qualifier is free again
+  /// when this returns. Errors: `invalid_handle`. Blocks: no.
+  expected<void> close() noexcept { return core_.close("psp.close", return_subtype::handle_psp); }
+
+  /// The port it listens on, in host byte order; 0 for an empty handle.
+  [[nodiscard]] std::uint16_t port() const noexcept { return core_ ? core_->port() : std::uint16_t{0}; }
+
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+
+  /// The listening rdma_cm id.
+  [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return core_ ? core_->id() : nullptr; }
+
+private:
+  friend class ia;
+  explicit psp(detail::ref<detail::psp_core> core) noexcept : core_(std::move(core)) {}
+  detail::handle<detail::psp_core> core_;
+};
+
+} // namespace dat::inline v0

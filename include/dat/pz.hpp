@@ -1,0 +1,107 @@
+// Protection zones: which endpoints may use which memory.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/ep.hpp>
+#include <dat/ep_attributes.hpp>
+#include <dat/evd.hpp>
+#include <dat/expected.hpp>
+#include <dat/lmr.hpp>
+#include <dat/privileges.hpp>
+
+#include <dat/detail/core.hpp>
+#include <dat/detail/handle.hpp>
+#include <dat/detail/registration.hpp>
+
+#include <ranges>
+#include <type_traits>
+#include <utility>
+
+namespace dat::inline v0 {
+
+/// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.1). Any two may be the same.
+struct ep_evds {
+  evd_ref<dto> recv;           ///< completions of receives
+  evd_ref<dto> request;        ///< completions of sends and RDMA
+  evd_ref<connection> connect; ///< established, disconnected, ...
+};
+
+/// Ties endpoints to the memory they may use (uDAPL 2.0 §6.7.1). Made by `ia::create_pz`. Everything created from it
+/// keeps it alive.
+///
+/// Move-only. Thread safety: `create_ep` and `register_memory` may be called from several threads at once; `close` and
+/// destruction must not overlap them.
+class pz {
+public:
+  pz() noexcept = default; ///< names no zone
+  pz(pz&&) noexcept = default;
+  pz& operator=(pz&&) noexcept = default;
+  ~pz() = default;
+
+  /// Registers a contiguous range of trivially copyable elements (uDAPL 2.0 §6.7.2.1), for example a std::span, a
+  /// std::vector or a std::array, with rights such as `dat::local_write | dat::remote_read`. Const elements allow
+  /// reading rights only. The range is not owned: it must outlive the region, so a temporary container is refused.
+  ///
+  /// Errors: `invalid_parameter` for an empty range, or memory that the process itself may not use that way;
+  /// `insufficient_resources` when the memory cannot be pinned (often RLIMIT_MEMLOCK) or the device has no region left;
+  /// `invalid_handle`. Allocates: yes. Blocks: while the system pins the pages, some microseconds per page.
+  template <class Range, mem_priv P>
+  [[nodiscard]] auto register_memory(Range&& range, privileges<P>) noexcept {
+    static_assert(detail::registrable<Range>, "dat: register_memory takes a contiguous range of trivially copyable "
+                                              "elements that outlives the call: pass a span or an lvalue container");
+    using element = detail::element_of<Range>;
+    static_assert(!std::is_const_v<element> || !detail::writes(P),
+                  "dat: const memory can be registered for local_read and remote_read only");
+    using result = expected<lmr<element, P>>;
+    if (!core_) return result(detail::empty_handle("pz.register_memory", return_subtype::handle_pz));
+    auto* first = const_cast<std::remove_const_t<element>*>(std::ranges::data(range));
+    auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first),
+                                         std::ranges::size(range) * sizeof(element), detail::verbs_access(P));
+    if (!core) return result(core.assume_error());
+    return result(lmr<element, P>(std::move(core).assume_value()));
+  }
+
+  /// Makes an endpoint of this zone (uDAPL 2.0 §6.6.1 dat_ep_create) whose events all go to one evd, or to the three of
+  /// `ep_evds`. It takes receives at once and is ready to connect.
+  ///
+  ///     pz.create_ep<dat::rc>(evd)
+  ///     pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = events}, {.max_recv_dtos =
+  ///     512})
+  ///
+  /// Errors: `invalid_parameter` for an attribute that the device cannot provide; `invalid_handle` for an evd that is
+  /// closed or of another ia; `insufficient_resources`. Allocates: yes. Blocks: briefly, in the driver.
+  template <class Service>
+  [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds, const ep_attributes& attributes = {}) noexcept {
+    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service there is");
+    if (!core_) return detail::empty_handle("pz.create_ep", return_subtype::handle_pz);
+    auto core = detail::ep_core::create(core_.shared(),
+                                        {evds.recv.shared(), evds.request.shared(), evds.connect.shared()}, attributes);
+    if (!core) return core.assume_error();
+    return ep<Service>(std::move(core).assume_value());
+  }
+  template <class Service, streams S>
+  [[nodiscard]] expected<ep<Service>> create_ep(const evd<S>& all, const ep_attributes& attributes = {}) noexcept {
+    static_assert(includes(S, dto | connection), "dat: an endpoint's only evd needs the streams dat::dto | "
+                                                 "dat::connection; name three evds by dat::ep_evds instead");
+    return create_ep<Service>(ep_evds{all, all, all}, attributes);
+  }
+
+  /// Frees the zone (uDAPL 2.0 §6.7.1.2).
+  /// Errors: `invalid_state` (pz_in_use) while an endpoint or region of it lives: the zone stays usable;
+  /// `invalid_handle`.
+  expected<void> close() noexcept {
+    return core_.close("pz.close", return_subtype::handle_pz, return_subtype::pz_in_use);
+  }
+
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+
+  /// The verbs protection domain.
+  [[nodiscard]] ibv_pd* native_handle() const noexcept { return core_ ? core_->pd() : nullptr; }
+
+private:
+  friend class ia;
+  explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
+  detail::handle<detail::pz_core> core_;
+};
+
+} // namespace dat::inline v0

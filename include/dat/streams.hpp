@@ -1,0 +1,34 @@
+// Event streams: what an evd can deliver.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+namespace dat::inline v0 {
+
+/// The streams that an evd merges, as bits; the values are those of DAT_EVD_FLAGS (uDAPL 2.0 §6.3.2.1). Part of the
+/// evd's type: `dat::evd<dat::dto | dat::connection>` can deliver completions and connection events and nothing else.
+enum class streams : std::uint32_t {
+  connection_requests = 0x010, ///< requests that arrive at service points
+  dto = 0x020,                 ///< completions of data transfer operations
+  connection = 0x040           ///< established, rejected, disconnected ... of endpoints
+};
+
+[[nodiscard]] constexpr streams operator|(streams a, streams b) noexcept {
+  return static_cast<streams>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+[[nodiscard]] constexpr streams operator&(streams a, streams b) noexcept {
+  return static_cast<streams>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+
+/// True when every stream in `wanted` is in `held`.
+[[nodiscard]] constexpr bool includes(streams held, streams wanted) noexcept { return (held & wanted) == wanted; }
+
+/// True for an evd that is nothing but a completion queue: no ring, no lock, polled straight from the device.
+[[nodiscard]] constexpr bool is_lean(streams s) noexcept { return s == streams::dto; }
+
+inline constexpr streams dto = streams::dto;
+inline constexpr streams connection = streams::connection;
+inline constexpr streams connection_requests = streams::connection_requests;
+
+} // namespace dat::inline v0
