@@ -40,8 +40,9 @@ std::string errno_name(int error) {
   case e:                                                                                                              \
     return #e;
     N(EPERM)
-        N(ENOENT) N(EINTR) N(EIO) N(EBADF) N(EAGAIN) N(ENOMEM) N(EACCES) N(EFAULT) N(EBUSY) N(ENODEV) N(EINVAL)
-            N(ENFILE) N(EMFILE) N(ENOSPC) N(EPIPE) N(ERANGE) N(ENOSYS) N(ENODATA) N(EPROTO) N(EOVERFLOW) N(EMSGSIZE)
+    N(ENOENT)
+        N(EINTR) N(EIO) N(EBADF) N(EAGAIN) N(ENOMEM) N(EACCES) N(EFAULT) N(EBUSY) N(ENODEV) N(EINVAL) N(ENFILE)
+            N(EMFILE) N(ENOSPC) N(EPIPE) N(ERANGE) N(ENOSYS) N(ENODATA) N(EPROTO) N(EOVERFLOW) N(EMSGSIZE)
                 N(EPROTONOSUPPORT) N(EOPNOTSUPP) N(EAFNOSUPPORT) N(EADDRINUSE) N(EADDRNOTAVAIL) N(ENETDOWN)
                     N(ENETUNREACH) N(ECONNRESET) N(EISCONN) N(ENOTCONN) N(ETIMEDOUT) N(ECONNREFUSED) N(EHOSTUNREACH)
                         N(ECANCELED)

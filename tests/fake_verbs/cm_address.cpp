@@ -67,11 +67,10 @@ namespace {
 /// 0, or why the port of `a` cannot be taken.
 int port_conflict(const id_obj& self, const sockaddr_storage& a) {
   for (auto* i : all_live<id_obj>()) {
-    if (i == &self || i->ps != self.ps || i->state == cma::idle || i->peer_qpn) continue;
+    if (i == &self || i->ps != self.ps || i->state == cma::idle || i->child) continue;
     if (port_number(i->src) != port_number(a) || (self.reuse_addr && i->reuse_addr)) continue;
     if (i->src.ss_family != a.ss_family && (self.af_only || i->af_only)) continue;
-    if (is_any(a) || is_any(i->src))
-      return i->src.ss_family == a.ss_family && is_any(a) && is_any(i->src) ? EADDRINUSE : EADDRNOTAVAIL;
+    if (is_any(a) || is_any(i->src)) return EADDRNOTAVAIL;
     if (same_address(a, i->src)) return EADDRINUSE;
   }
   return 0;
@@ -188,6 +187,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   destroy_on_wire(id);
   discard_events(id);
   wait_acked(e.lock(), "rdma_destroy_id(" + id.name() + ")", [&] { return id.unacked == 0; });
+  discard_events(id); // what came while it waited
   id.alive = false;
   run();
   return e.minus1(0);

@@ -57,6 +57,11 @@ id_obj* stale_connection(const id_obj& active) {
 }
 
 void send_request(id_obj& id, const rdma_conn_param& p) {
+  const auto o = owner_of(id.dst);
+  if (!o.dev) { // gone since the address was resolved
+    post_event({&id, nullptr, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, {}, {}, [&id] { id.wire = ib::dead; }});
+    return;
+  }
   auto* l = find_listener(id.dst, id.ps);
   if (!l) return post_reject(id, rej_no_listener, padded(nullptr, 0, rej_data));
   if (auto* old = stale_connection(id)) {
@@ -66,7 +71,6 @@ void send_request(id_obj& id, const rdma_conn_param& p) {
   auto& child = new_child(*l);
   child.src = id.dst;
   child.dst = id.src;
-  const auto o = owner_of(id.dst);
   child.dev = o.dev;
   child.dev_port = o.port;
   child.peer = &id;
@@ -129,6 +133,7 @@ id_obj& new_child(id_obj& listener) {
   c.context = listener.context;
   c.ps = listener.ps;
   c.qp_type = listener.qp_type;
+  c.child = true;
   c.state = cma::connect;
   c.wire = ib::req_rcvd;
   return c;

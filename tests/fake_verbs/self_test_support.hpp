@@ -80,6 +80,7 @@ struct end {
   ibv_mr* mr = nullptr;
   rdma_event_channel* events = nullptr;
   rdma_cm_id* id = nullptr;
+  std::string said;
   alignas(8) std::array<char, 4096> buffer{};
 
   explicit end(const char* device = "fk1") {
@@ -142,10 +143,11 @@ struct end {
     }
     return 0;
   }
-  rdma_conn_param param(const std::string& data = {}) const {
+  rdma_conn_param param(const std::string& data = {}) {
+    said = data; // outlives the parameter
     rdma_conn_param p{};
-    p.private_data = data.data();
-    p.private_data_len = std::uint8_t(data.size());
+    p.private_data = said.data();
+    p.private_data_len = std::uint8_t(said.size());
     p.responder_resources = p.initiator_depth = 4;
     p.retry_count = 6;
     p.rnr_retry_count = 7;
@@ -242,6 +244,33 @@ struct pair {
     REQUIRE(client.drive() == 0);
     REQUIRE(rdma_establish(client.id) == 0);
     REQUIRE(next(server.events).event == RDMA_CM_EVENT_ESTABLISHED);
+  }
+  void close() {
+    client.close();
+    rdma_destroy_id(listener);
+    server.close();
+  }
+};
+
+/// Client and listener before rdma_connect.
+struct before {
+  end client{"fk1"}, server{"fk2"};
+  rdma_cm_id* listener = nullptr;
+  before() {
+    listener = listen_on(server, 5000);
+    resolve(client, 5000);
+  }
+  seen request(const std::string& data = "hello") {
+    auto p = client.param(data);
+    REQUIRE(rdma_connect(client.id, &p) == 0);
+    auto r = next(server.events);
+    server.id = r.id;
+    return r;
+  }
+  void accept(const std::string& data = "welcome") {
+    REQUIRE(server.drive() == 0);
+    auto p = server.param(data);
+    REQUIRE(rdma_accept(server.id, &p) == 0);
   }
   void close() {
     client.close();

@@ -1,0 +1,206 @@
+// What a program holds pointers to in the simulated world; used by the sources of the fake only.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "fake_verbs.hpp"
+
+#include <array>
+#include <deque>
+#include <memory>
+
+#include <netinet/in.h>
+
+#include <infiniband/sa.h>
+
+namespace fake::impl {
+
+enum class kind : unsigned { context, pd, mr, comp_channel, cq, srq, qp, event_channel, id, count };
+const char* kind_name(kind k);
+
+/// Base of everything that a program holds a pointer to. Dead objects stay allocated until reset().
+struct object {
+  kind what;
+  unsigned serial = 0;
+  bool alive = true;
+  bool counted = true; ///< false: belongs to librdmacm, or not yet seen by the program
+  explicit object(kind k) : what{k} {}
+  object(const object&) = delete;
+  object& operator=(const object&) = delete;
+  virtual ~object() = default;
+  std::string name() const;
+};
+
+/// A real descriptor that is readable exactly while `set`.
+class signal_fd {
+public:
+  signal_fd();
+  ~signal_fd();
+  signal_fd(const signal_fd&) = delete;
+  signal_fd& operator=(const signal_fd&) = delete;
+  int fd() const { return fd_; }
+  void set(bool readable);
+
+private:
+  int fd_;
+  bool readable_ = false;
+};
+
+struct device_state {
+  device_config cfg;
+  ibv_device dev{};
+  ibv_device_attr attr{};
+  __be64 guid = 0;
+  bool removed = false;
+  struct context_obj* cm_context = nullptr; ///< librdmacm's own
+};
+
+struct context_obj : object {
+  static constexpr kind k = kind::context;
+  verbs_context v{};
+  device_state* dev = nullptr;
+  signal_fd async_fd;
+  std::deque<ibv_async_event> events;
+  std::size_t unacked = 0;
+  context_obj() : object{k} {}
+  ibv_context* as_c() { return &v.context; }
+};
+
+struct pd_obj : ibv_pd, object {
+  static constexpr kind k = kind::pd;
+  context_obj* ctx = nullptr;
+  unsigned users = 0;
+  pd_obj() : ibv_pd{}, object{k} {}
+  ibv_pd* as_c() { return this; }
+};
+
+struct mr_obj : ibv_mr, object {
+  static constexpr kind k = kind::mr;
+  pd_obj* domain = nullptr;
+  std::uint64_t iova = 0;
+  unsigned access = 0;
+  mr_obj() : ibv_mr{}, object{k} {}
+  ibv_mr* as_c() { return this; }
+};
+
+struct channel_obj : ibv_comp_channel, object {
+  static constexpr kind k = kind::comp_channel;
+  signal_fd signal;
+  std::deque<struct cq_obj*> events;
+  context_obj* ctx = nullptr;
+  channel_obj() : ibv_comp_channel{}, object{k} {}
+  ibv_comp_channel* as_c() { return this; }
+};
+
+struct cq_obj : ibv_cq, object {
+  static constexpr kind k = kind::cq;
+  context_obj* ctx = nullptr;
+  channel_obj* chan = nullptr;
+  std::deque<ibv_wc> entries;
+  enum class arm { none, solicited, all } armed = arm::none;
+  unsigned users = 0;
+  std::size_t unacked = 0;       ///< completion events read, not acknowledged
+  std::size_t unacked_async = 0; ///< async events read, not acknowledged
+  cq_obj() : ibv_cq{}, object{k} {}
+  ibv_cq* as_c() { return this; }
+};
+
+struct recv_wqe {
+  std::uint64_t wr_id = 0;
+  std::vector<ibv_sge> sges;
+};
+
+struct srq_obj : ibv_srq, object {
+  static constexpr kind k = kind::srq;
+  context_obj* ctx = nullptr;
+  pd_obj* domain = nullptr;
+  std::deque<recv_wqe> rq;
+  std::uint32_t depth = 0, max_sge = 0, limit = 0;
+  unsigned users = 0;
+  std::size_t unacked_async = 0;
+  srq_obj() : ibv_srq{}, object{k} {}
+  ibv_srq* as_c() { return this; }
+};
+
+struct send_wqe {
+  ibv_send_wr wr{};
+  std::vector<ibv_sge> sges;
+  std::vector<std::byte> inlined;
+  bool is_inline = false;
+  bool held = false;   ///< waits for complete()
+  bool parked = false; ///< refused by post_send, waits for the next doorbell
+  enum class wait { none, receive, peer, forever } waits = wait::none;
+};
+
+struct qp_obj : ibv_qp, object {
+  static constexpr kind k = kind::qp;
+  context_obj* ctx = nullptr;
+  pd_obj* domain = nullptr;
+  cq_obj* scq = nullptr;
+  cq_obj* rcq = nullptr;
+  srq_obj* shared = nullptr;
+  ibv_qp_cap asked{};
+  std::uint32_t sq_depth = 0, rq_depth = 0;
+  bool sig_all = false;
+  bool held = false;
+  ibv_qp_attr attr{}; ///< qp_state in it is the true state
+  std::deque<send_wqe> sq;
+  std::deque<recv_wqe> rq;
+  std::size_t unacked_async = 0;
+  qp_obj() : ibv_qp{}, object{k} {}
+  ibv_qp* as_c() { return this; }
+  ibv_qp_state true_state() const { return attr.qp_state; }
+};
+
+struct id_obj;
+
+/// An event on its way to, or in, an event channel.
+struct cm_record {
+  id_obj* id = nullptr;       ///< the child for CONNECT_REQUEST
+  id_obj* listener = nullptr; ///< CONNECT_REQUEST only
+  rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
+  int status = 0;
+  rdma_conn_param conn{};
+  std::vector<std::byte> data;
+  std::function<void()> arrive; ///< the receiver's change of state
+};
+
+struct evchan_obj : rdma_event_channel, object {
+  static constexpr kind k = kind::event_channel;
+  signal_fd signal;
+  std::deque<cm_record> queue;
+  evchan_obj() : rdma_event_channel{}, object{k} {}
+  rdma_event_channel* as_c() { return this; }
+};
+
+enum class cma { idle, bound, addr_query, addr_resolved, route_query, route_resolved, connect, listen, removed };
+enum class ib { none, req_sent, rep_rcvd, req_rcvd, rep_sent, established, dreq_sent, dreq_rcvd, timewait, dead };
+
+struct id_obj : rdma_cm_id, object {
+  static constexpr kind k = kind::id;
+  evchan_obj* chan = nullptr;
+  cma state = cma::idle;
+  ib wire = ib::none;
+  id_obj* peer = nullptr;
+  device_state* dev = nullptr;
+  std::uint8_t dev_port = 0;
+  sockaddr_storage src{}, dst{}, remote{}; ///< remote: address of the other end of a connection
+  bool reuse_addr = false, af_only = false;
+  bool child = false; ///< made by a request
+  int ack_timeout = -1;
+  std::uint32_t own_qpn = 0, peer_qpn = 0;
+  std::uint8_t responder_resources = 0, initiator_depth = 0, retry = 7, rnr_retry = 7;
+  int backlog = 0;
+  std::size_t unread = 0;  ///< CONNECT_REQUESTs not fetched yet
+  std::size_t unacked = 0; ///< events fetched, not acknowledged
+  std::unique_ptr<ibv_sa_path_rec> path;
+  id_obj() : rdma_cm_id{}, object{k} {}
+  rdma_cm_id* as_c() { return this; }
+};
+
+struct event_obj : rdma_cm_event {
+  std::array<std::byte, 256> bytes{};
+  id_obj* counts_on = nullptr;
+  event_obj() : rdma_cm_event{} {}
+};
+
+} // namespace fake::impl
