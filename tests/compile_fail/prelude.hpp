@@ -1,3 +1,3 @@
 // Parsed once per compiler before all snippets. (No #pragma once: this is compiled as a main file.)
 // SPDX-License-Identifier: BSL-1.0
-#include <dat/version.hpp>
+#include <dat/dat.hpp>

@@ -35,12 +35,13 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 # What each build directory is for decides how it is built; all tests are compiled four times, so it counts that it is
 # quick. Lines suffice for a stack trace. The sanitizers are clang's, unoptimised: a third of the time that g++ takes, and
 # without -Werror, since instrumentation makes compilers see doubts that are not in the code.
-SANITIZED = ["--buildtype=plain", "-Dcpp_args=-gline-tables-only", "-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
+PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
+SANITIZED = PLAIN + ["-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
-    "gcc": ("g++", ["--buildtype=plain", "-Doptimization=1", "-Dcpp_args=-g1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
-    "clang": ("clang++", ["--buildtype=plain", "--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
-    "asan": ("clang++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-gline-tables-only,-fno-sanitize-recover=all"]),
-    "tsan": ("clang++", SANITIZED + ["-Db_sanitize=thread"]),
+    "gcc": ("g++", PLAIN + ["-Doptimization=1", "-Dcpp_args=-g1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
+    "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
+    "asan": ("clang++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-gline-tables-only -fno-sanitize-recover=all"]),
+    "tsan": ("clang++", SANITIZED + ["-Db_sanitize=thread", "-Dcpp_args=-gline-tables-only"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
 }
 SANITIZER_ENV = {
