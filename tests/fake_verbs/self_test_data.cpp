@@ -54,7 +54,7 @@ TEST_CASE("RDMA write, read and write with immediate move bytes by address and r
   const auto r = p.server.one();
   CHECK(r.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
   CHECK(r.byte_len == 8);
-  CHECK(r.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM));
+  CHECK(r.wc_flags == (unsigned(IBV_WC_GRH) | unsigned(IBV_WC_WITH_IMM)));
   CHECK(ntohl(r.imm_data) == 0x7777);
   CHECK(std::string{p.server.buffer.data() + 300} == "fetched");
   p.close();
@@ -156,7 +156,7 @@ TEST_CASE("keys, ranges and rights of a remote region are checked") {
   SECTION("beyond the end") { w.wr.rdma.remote_addr += 4081; }
   SECTION("before the start") { w.wr.rdma.remote_addr -= 1; }
   SECTION("no right to write") {
-    readable = ibv_reg_mr(p.server.pd, p.server.buffer.data(), 64, IBV_ACCESS_REMOTE_READ);
+    readable = ibv_reg_mr(p.server.pd, p.server.buffer.data(), 64, int(IBV_ACCESS_REMOTE_READ));
     w.wr.rdma.rkey = readable->rkey;
   }
   SECTION("the queue pair takes no writes") {
@@ -201,8 +201,8 @@ TEST_CASE("moving to ERR flushes sends and receives in order, and later posts fl
   fake::reset(w);
   pair p;
   fake::hold(p.client.qp);
-  for (const std::uint64_t id : {1, 2}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
-  for (const std::uint64_t id : {11, 12}) REQUIRE(p.client.post_recv(id) == 0);
+  for (const std::uint64_t id : {1u, 2u}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
+  for (const std::uint64_t id : {11u, 12u}) REQUIRE(p.client.post_recv(id) == 0);
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_ERR;
   REQUIRE(ibv_modify_qp(p.client.qp, &a, IBV_QP_STATE) == 0);
@@ -278,7 +278,7 @@ TEST_CASE("held sends complete by hand, in any order and with any status") {
   pair p;
   REQUIRE(p.server.post_recv(20) == 0);
   fake::hold(p.client.qp);
-  for (const std::uint64_t id : {1, 2, 3}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
+  for (const std::uint64_t id : {1u, 2u, 3u}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
   CHECK(p.client.poll().empty());
   CHECK_FALSE(fake::complete(p.client.qp, 4));
   CHECK(fake::complete(p.client.qp, 2));

@@ -100,7 +100,7 @@ TEST_CASE("a registration is refused for what the kernel refuses") {
   CHECK(refused(b, 8, IBV_ACCESS_ON_DEMAND) == EINVAL);
   CHECK(refused(b, 8, IBV_ACCESS_ZERO_BASED) == EOPNOTSUPP);
   CHECK(refused(b, 8, 0) == 0);
-  CHECK(refused(b, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING) == 0);
+  CHECK(refused(b, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | int(IBV_ACCESS_RELAXED_ORDERING)) == 0);
   const auto page = std::size_t(::sysconf(_SC_PAGESIZE));
   auto* hole = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(hole != MAP_FAILED);
