@@ -4,6 +4,7 @@
 
 #include <dat/expected.hpp>
 
+#include <array>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -13,7 +14,6 @@
 #include <string_view>
 #include <sys/socket.h>
 #include <type_traits>
-#include <vector>
 
 namespace dat::inline v0 {
 
@@ -96,12 +96,37 @@ private:
 
 static_assert(sizeof(ia_address) == 28 && std::is_trivially_copyable_v<ia_address>);
 
+/// The addresses of one host, in the order of preference that the host's resolver has. Holds up to 16 by itself; a name
+/// with more keeps its first 16.
+class address_list {
+public:
+  static constexpr std::size_t capacity = 16;
+
+  [[nodiscard]] const ia_address* begin() const noexcept { return addresses_.data(); }
+  [[nodiscard]] const ia_address* end() const noexcept { return addresses_.data() + size_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] const ia_address& front() const noexcept { return addresses_.front(); }
+  [[nodiscard]] const ia_address& operator[](std::size_t i) const noexcept { return addresses_[i]; }
+
+  /// Appends an address. False when there is no room.
+  bool push_back(const ia_address& address) noexcept {
+    if (size_ == capacity) return false;
+    addresses_[size_++] = address;
+    return true;
+  }
+
+private:
+  std::array<ia_address, capacity> addresses_;
+  std::size_t size_ = 0;
+};
+
 /// All addresses of a host, in the order of the host's resolver, unchanged and not cached (uDAPL 2.0 §5.8).
 /// \param host name or address; empty for this host's loopback  \param port host byte order; 0 for none
 /// Blocks for as long as the resolver does (DNS: many seconds); may open sockets and read files; allocates.
 /// Thread-safe. Errors: invalid_address(address_unreachable) if nobody knows the name; timeout_expired if the name
 /// server does not answer; insufficient_resources(resource_memory); else by errno.
-[[nodiscard]] expected<std::vector<ia_address>> resolve(const std::string& host, std::uint16_t port = 0);
+[[nodiscard]] expected<address_list> resolve(const std::string& host, std::uint16_t port = 0);
 
 /// A connection qualifier: which service at an address (DAT_CONN_QUAL, uDAPL 2.0 §4.4.2). With rdma_cm a port number
 /// 1..65535; its InfiniBand service id, 0x01060000 | port, is a synonym. A constant converts implicitly and is checked

@@ -13,7 +13,7 @@
 #include <dat/detail/handle.hpp>
 #include <dat/detail/registration.hpp>
 
-#include <ranges>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -47,18 +47,25 @@ public:
   /// `invalid_handle`. Allocates: yes. Blocks: while the system pins the pages, some microseconds per page.
   template <class Range, mem_priv P>
   [[nodiscard]] auto register_memory(Range&& range, privileges<P>) noexcept {
-    static_assert(detail::registrable<Range>, "dat: register_memory takes a contiguous range of trivially copyable "
-                                              "elements that outlives the call: pass a span or an lvalue container");
-    using element = detail::element_of<Range>;
-    static_assert(!std::is_const_v<element> || !detail::writes(P),
-                  "dat: const memory can be registered for local_read and remote_read only");
-    using result = expected<lmr<element, P>>;
-    if (!core_) return result(detail::empty_handle("pz.register_memory", return_subtype::handle_pz));
-    auto* first = const_cast<std::remove_const_t<element>*>(std::ranges::data(range));
-    auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first),
-                                         std::ranges::size(range) * sizeof(element), detail::verbs_access(P));
-    if (!core) return result(core.assume_error());
-    return result(lmr<element, P>(std::move(core).assume_value()));
+    static_assert(detail::contiguous<Range>, "dat: register_memory takes a contiguous range: a std::span, std::vector, "
+                                             "std::array or a C array");
+    if constexpr (detail::contiguous<Range>) {
+      using element = detail::element_of<Range>;
+      static_assert(detail::elements_live_on<Range>,
+                    "dat: the adapter uses this memory after the call: pass a container "
+                    "that lives on (an lvalue), not a temporary");
+      static_assert(transferable<element>, "dat: only trivially copyable elements can be transferred as bytes");
+      static_assert(!std::is_const_v<element> || !detail::writes(P),
+                    "dat: const memory can be registered for local_read and remote_read only");
+      using result = expected<lmr<element, P>>;
+      if (!core_) return result(detail::empty_handle("pz.register_memory", return_subtype::handle_pz));
+      const std::span all(range);
+      auto* first = const_cast<std::remove_const_t<element>*>(all.data());
+      auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first), all.size_bytes(),
+                                           detail::verbs_access(P));
+      if (!core) return result(core.assume_error());
+      return result(lmr<element, P>(std::move(core).assume_value()));
+    }
   }
 
   /// Makes an endpoint of this zone (uDAPL 2.0 §6.6.1 dat_ep_create) whose events all go to one evd, or to the three of

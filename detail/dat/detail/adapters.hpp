@@ -7,13 +7,11 @@
 #include <dat/expected.hpp>
 #include <dat/timeout.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/deadline.hpp>
 #include <dat/detail/ia_core.hpp>
 
-#include <algorithm>
-#include <charconv>
 #include <ifaddrs.h>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -91,7 +89,7 @@ public:
     if (!id_) return false;
     if (const int err = make_nonblocking(channel_->fd)) return errno = err, failed("fcntl");
     const deadline until = deadline::in(limit);
-    const auto ms = std::clamp<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(limit).count(), 1, 60'000);
+    const auto ms = within<std::int64_t>(1, std::chrono::ceil<std::chrono::milliseconds>(limit).count(), 60'000);
     const ia_address target = remote.with_port(remote.port() != 0 ? remote.port() : std::uint16_t{1});
     if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(target.native_handle()), static_cast<int>(ms)) != 0)
       return failed("rdma_resolve_addr");
@@ -121,7 +119,7 @@ private:
     return false;
   }
 
-  std::unique_ptr<rdma_event_channel, event_channel_destroyer> channel_;
+  owned<rdma_event_channel, &rdma_destroy_event_channel> channel_;
   rdma_cm_id* id_ = nullptr;
   const char* verb_ = nullptr;
   int err_ = 0;
@@ -143,7 +141,7 @@ inline constexpr const char* open_call = "ia.open";
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0)
     return map_errno(errno, return_subtype::resource_memory).at(open_call, object_kind::ia).from("getifaddrs", errno);
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
+  const owned<ifaddrs, &::freeifaddrs> owner(list);
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
     if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
     auto address = ia_address::from(i->ifa_addr, sizeof(sockaddr_storage));
@@ -187,9 +185,11 @@ inline constexpr const char* open_call = "ia.open";
   std::uint8_t port = 1;
   std::string_view device = name;
   if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
-    const char* end = name.data() + name.size();
-    const auto [rest, ec] = std::from_chars(name.data() + slash + 1, end, port);
-    if (ec != std::errc() || rest != end || port == 0)
+    unsigned number = 0;
+    const auto digits = name.substr(slash + 1);
+    for (const char c : digits) number = c >= '0' && c <= '9' && number < 256 ? 10 * number + unsigned(c - '0') : 256;
+    port = static_cast<std::uint8_t>(number);
+    if (digits.empty() || number == 0 || number > 255)
       return error(return_type::invalid_parameter, return_subtype::arg1)
           .at(open_call, object_kind::ia)
           .hint("an adapter's name is a device name, with /PORT for another port than 1: mlx5_0/2");

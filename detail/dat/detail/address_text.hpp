@@ -285,7 +285,7 @@ inline std::strong_ordering operator<=>(const ia_address& a, const ia_address& b
 
 inline bool operator==(const ia_address& a, const ia_address& b) noexcept { return (a <=> b) == 0; }
 
-inline expected<std::vector<ia_address>> resolve(const std::string& host, std::uint16_t port) {
+inline expected<address_list> resolve(const std::string& host, std::uint16_t port) {
   ::addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM; // one entry an address instead of one for every socket type
   wanted.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
@@ -298,9 +298,10 @@ inline expected<std::vector<ia_address>> resolve(const std::string& host, std::u
     ::addrinfo* first;
     ~list() { ::freeaddrinfo(first); }
   } const owner{first};
-  std::vector<ia_address> found;
+  address_list found;
   for (const ::addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
-    if (auto address = ia_address::from(entry->ai_addr, entry->ai_addrlen)) found.push_back(address.assume_value());
+    if (auto address = ia_address::from(entry->ai_addr, entry->ai_addrlen))
+      (void)found.push_back(address.assume_value());
   if (found.empty()) return detail::resolver_error(EAI_NONAME);
   return found;
 }

@@ -4,10 +4,10 @@
 
 #include <dat/error.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/ep_core.hpp>
 #include <dat/detail/work_request.hpp>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace dat::inline v0::detail {
@@ -16,9 +16,9 @@ class batch_limits {
 public:
   template <std::size_t N>
   void note(const send_request<N>& r) noexcept {
-    largest_ = std::max(largest_, r.data.bytes());
-    if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = std::max(largest_inline_, r.data.bytes());
-    most_segments_ = std::max(most_segments_, r.data.count());
+    largest_ = larger(largest_, r.data.bytes());
+    if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = larger(largest_inline_, r.data.bytes());
+    most_segments_ = larger(most_segments_, r.data.count());
     reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
     too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
     if (r.data.count() != 0) {

@@ -8,11 +8,11 @@
 
 #include <dat/address.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/ia_core.hpp>
 
 #include <rdma/rdma_cma.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -95,8 +95,8 @@ protected:
     id_.store(fresh, std::memory_order_release);
   }
   void keep_private_data(std::span<const std::byte> data) noexcept {
-    private_size_ = static_cast<std::uint8_t>(std::min(data.size(), private_.size()));
-    if (private_size_ != 0) std::memcpy(private_.data(), data.data(), private_size_);
+    private_size_ = static_cast<std::uint8_t>(smaller(data.size(), private_.size()));
+    copy_bytes(data.first(private_size_), private_.data());
   }
   void keep_addresses() noexcept {
     rdma_cm_id* i = id();

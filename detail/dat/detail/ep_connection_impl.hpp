@@ -5,9 +5,6 @@
 #include <dat/detail/ep_connection.hpp>
 #include <dat/detail/ep_core.hpp>
 
-#include <algorithm>
-#include <climits>
-
 namespace dat::inline v0::detail {
 
 // Reasons of RDMA_CM_EVENT_REJECTED (IBA table 107) that librdmacm names nowhere.
@@ -23,7 +20,7 @@ inline int ep_connection::resolve_ms() const noexcept {
   using std::chrono::milliseconds;
   if (deadline_.never()) return 10'000;
   const auto left = std::chrono::ceil<milliseconds>(deadline_.at - clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 1, 10'000));
+  return static_cast<int>(within<std::int64_t>(1, left, 10'000));
 }
 
 inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept {
@@ -49,9 +46,9 @@ inline expected<void> ep_connection::reject(std::span<const std::byte> data) noe
   rdma_cm_id* i = id();
   if (!i) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
   std::array<std::byte, reject_mark.size() + 1 + max_private_data> message{};
-  auto out = std::copy(reject_mark.begin(), reject_mark.end(), message.begin());
+  std::byte* out = copy_bytes(reject_mark, message.data());
   *out++ = static_cast<std::byte>(data.size());
-  std::copy(data.begin(), data.end(), out);
+  copy_bytes(data, out);
   const auto size = static_cast<std::uint8_t>(reject_mark.size() + 1 + data.size());
   if (rdma_reject(i, message.data(), size) != 0) {
     const int err = errno;
@@ -103,9 +100,8 @@ inline void ep_connection::active_event(ep_core& ep, const cm_event& e) noexcept
     keep_addresses();
     // The length is not on the wire. Data beyond what a DAT peer can send is of another rdma_cm program: pass it on.
     const auto all = e.data();
-    const bool longer = std::any_of(all.begin() + std::min<std::ptrdiff_t>(std::ssize(all), max_private_data),
-                                    all.end(), [](std::byte b) { return b != std::byte{0}; });
-    keep_private_data(longer ? all : all.first(std::min(all.size(), max_private_data)));
+    const auto usual = all.first(smaller(all.size(), max_private_data));
+    keep_private_data(any_nonzero(all.subspan(usual.size())) ? all : usual);
     rts_result r = ep.to_rts(id(), e.initiator_depth);
     if (r && rdma_establish(id()) != 0) r.err = errno;
     if (!r) return ep.end_connection(kind::non_peer_rejected, r.err);
@@ -134,13 +130,13 @@ inline void ep_connection::rejected(ep_core& ep, const cm_event& e) noexcept {
   const auto data = e.data();
   const bool consumer = e.status == rej_consumer_defined;
   if (consumer && data.size() > reject_mark.size() &&
-      std::equal(reject_mark.begin(), reject_mark.end(), data.begin())) {
+      std::memcmp(reject_mark.data(), data.data(), reject_mark.size()) == 0) {
     const auto length = static_cast<std::size_t>(data[reject_mark.size()]);
     const auto rest = data.subspan(reject_mark.size() + 1);
-    keep_private_data(rest.first(std::min(length, rest.size())));
+    keep_private_data(rest.first(smaller(length, rest.size())));
     return ep.end_connection(kind::peer_rejected, e.status);
   }
-  const bool any = std::any_of(data.begin(), data.end(), [](std::byte b) { return b != std::byte{0}; });
+  const bool any = any_nonzero(data);
   keep_private_data(any ? data : std::span<const std::byte>{});
   ep.end_connection(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, e.status);
 }

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/ep_core.hpp>
 #include <dat/detail/errno.hpp>
 #include <dat/detail/ib_time.hpp>
 
-#include <algorithm>
 #include <bit>
 
 namespace dat::inline v0::detail {
@@ -44,7 +44,7 @@ inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queu
       return fail(return_type::invalid_handle, which, "the evd is closed or belongs to another ia");
 
   const ibv_device_attr& device = pz->ia().device();
-  const auto most = [](int limit, std::uint32_t cap) { return std::min(static_cast<std::uint32_t>(limit), cap); };
+  const auto most = [](int limit, std::uint32_t cap) { return smaller(static_cast<std::uint32_t>(limit), cap); };
   const std::uint32_t max_wr = most(device.max_qp_wr, max_ring) - 1; // one slot of the send queue is the library's
   if (a.max_request_dtos == 0 || a.max_request_dtos > max_wr || a.max_recv_dtos == 0 || a.max_recv_dtos > max_wr)
     return invalid("max_request_dtos and max_recv_dtos must be at least 1 and below the device's max_qp_wr");
@@ -63,7 +63,7 @@ inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queu
   ref<ep_core> ep(new (std::nothrow) ep_core(pz, evds, a), adopt);
   if (!ep || !ep->sq_.allocate(a.max_request_dtos, 1) || !ep->rq_.allocate(a.max_recv_dtos, 0))
     return fail(return_type::insufficient_resources, return_subtype::resource_memory, nullptr);
-  const auto reads = [](int limit) { return static_cast<std::uint8_t>(std::min(limit, 16)); };
+  const auto reads = [](int limit) { return static_cast<std::uint8_t>(smaller(limit, 16)); };
   // Adapters round up to a power of two; rounded down here, none runs more than was asked.
   ep->read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
   ep->read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
@@ -243,7 +243,7 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
     r.err = ibv_modify_qp(qp_, &attr, mask);
     return r.err == 0;
   };
-  read_depth_ = std::bit_floor(std::min(read_out_, peer_read_in));
+  read_depth_ = std::bit_floor(smaller(read_out_, peer_read_in));
   // rdma_cm grants what the connect request offers, not what this endpoint allows; and it knows none of the timers.
   if (!step(IBV_QPS_INIT, [&](ibv_qp_attr& a) { a.qp_access_flags = static_cast<unsigned>(remote_access()); }))
     return r;
@@ -291,7 +291,7 @@ inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port,
   };
   c->port_ = port;
   c->out_size_ = static_cast<std::uint8_t>(data.size());
-  std::copy(data.begin(), data.end(), c->out_.begin());
+  copy_bytes(data, c->out_.data());
   if (const int err = c->create_id()) return failed("rdma_create_id", err);
   // Binding picks this adapter, whatever the routing table prefers, and the local port.
   if (rdma_bind_addr(c->id(), const_cast<sockaddr*>(own->with_port(0).native_handle())) != 0)
@@ -336,7 +336,7 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
     rdma_conn_param param{};
     param.private_data = data.data();
     param.private_data_len = static_cast<std::uint8_t>(data.size());
-    param.responder_resources = std::min(read_in_, request.peer_wants_);
+    param.responder_resources = smaller(read_in_, request.peer_wants_);
     param.initiator_depth = read_depth_;
     param.flow_control = 1;
     param.rnr_retry_count = attributes_.rnr_retry_count;

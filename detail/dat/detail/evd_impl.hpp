@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/ep_core.hpp>
 #include <dat/detail/evd_core.hpp>
 
-#include <algorithm>
 #include <array>
 
 namespace dat::inline v0::detail {
@@ -38,7 +38,7 @@ inline expected<void> evd_core::create_queue(const char* call) noexcept {
   if (const int err = make_nonblocking(channel_->fd)) return failed("fcntl", err, return_subtype::resource_tevd);
   // Some room above what was asked, for completions of requests that the library posts itself.
   const auto limit = static_cast<std::uint32_t>(ia().device().max_cqe);
-  const std::uint32_t depth = std::min(limit, qlen_ > limit - 16 ? limit : qlen_ + 16);
+  const std::uint32_t depth = smaller(limit, qlen_ > limit - 16 ? limit : qlen_ + 16);
   cq_ = ibv_create_cq(ia().context(), static_cast<int>(depth), this, channel_, 0);
   if (!cq_) return failed("ibv_create_cq", errno, return_subtype::resource_tevd);
   return success();
@@ -102,7 +102,7 @@ inline void merged_evd::drain_locked() noexcept {
   std::array<ibv_wc, 16> wc;
   bool woken = false;
   while (ring_.size() + parked_.size() < qlen()) {
-    const auto room = static_cast<int>(std::min<std::uint32_t>(16, qlen() - ring_.size() - parked_.size()));
+    const auto room = static_cast<int>(smaller<std::uint32_t>(16, qlen() - ring_.size() - parked_.size()));
     const int n = poll(room, wc.data());
     for (int i = 0; i < n; ++i) {
       const ibv_wc& c = wc[static_cast<std::size_t>(i)];

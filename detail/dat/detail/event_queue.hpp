@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/connection_base.hpp>
 #include <dat/detail/ref.hpp>
 #include <dat/detail/work_ring.hpp>
@@ -9,7 +10,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -56,7 +56,7 @@ public:
   /// Room for `n` without allocating. False when out of memory.
   [[nodiscard]] bool reserve(std::uint32_t n) noexcept {
     if (n <= capacity_) return true;
-    std::unique_ptr<record[]> bigger(new (std::nothrow) record[n]);
+    owned_array<record> bigger(new (std::nothrow) record[n]);
     if (!bigger) return false;
     for (std::uint32_t i = 0; i < size_; ++i) bigger[i] = std::move(at(i));
     records_ = std::move(bigger);
@@ -103,7 +103,7 @@ public:
   }
 
 private:
-  std::unique_ptr<record[]> records_;
+  owned_array<record> records_;
   std::uint32_t capacity_ = 0;
   std::uint32_t first_ = 0;
   std::uint32_t size_ = 0;

@@ -6,6 +6,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/errno.hpp>
 #include <dat/detail/reactor.hpp>
 #include <dat/detail/ref.hpp>
@@ -17,7 +18,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <string_view>
@@ -58,13 +58,6 @@ private:
 class ep_core;
 class ep_connection;
 class psp_core;
-
-struct ibv_context_closer {
-  void operator()(ibv_context* c) const noexcept { ibv_close_device(c); }
-};
-struct event_channel_destroyer {
-  void operator()(rdma_event_channel* c) const noexcept { rdma_destroy_event_channel(c); }
-};
 
 class ia_core final : public counted {
 public:
@@ -135,8 +128,8 @@ private:
     ia_core* self;
   };
 
-  std::unique_ptr<ibv_context, ibv_context_closer> context_;
-  std::unique_ptr<rdma_event_channel, event_channel_destroyer> channel_;
+  owned<ibv_context, &ibv_close_device> context_;
+  owned<rdma_event_channel, &rdma_destroy_event_channel> channel_;
   ibv_device_attr device_{};
   std::uint32_t max_message_ = 0;
   place where_{};

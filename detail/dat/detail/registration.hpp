@@ -7,17 +7,25 @@
 
 #include <infiniband/verbs.h>
 
-#include <ranges>
+#include <span>
 #include <type_traits>
+#include <utility>
 
 namespace dat::inline v0::detail {
 
+/// The span over a range, if it is contiguous and sized. (Said by std::span rather than by <ranges>, which costs more
+/// to compile than all of verbs.)
 template <class R>
-using element_of = std::remove_reference_t<std::ranges::range_reference_t<R>>;
+concept contiguous = requires(R&& r) {
+  std::span(r);
+};
+template <class R>
+using element_of = typename decltype(std::span(std::declval<R&>()))::element_type;
 
+/// Whether the elements live on when the range object goes: an lvalue's do, and those of views such as std::span.
 template <class R>
-concept registrable = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    std::ranges::borrowed_range<R> && transferable<std::remove_const_t<element_of<R>>>;
+inline constexpr bool elements_live_on =
+    std::is_lvalue_reference_v<R> || std::ranges::enable_borrowed_range<std::remove_cvref_t<R>>;
 
 [[nodiscard]] constexpr bool writes(mem_priv p) noexcept {
   return (p & (mem_priv::local_write | mem_priv::remote_write | mem_priv::remote_atomic)) != mem_priv::none;

@@ -4,11 +4,11 @@
 
 #include <dat/event.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/completion.hpp>
 #include <dat/detail/core.hpp>
 #include <dat/detail/deadline.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -34,7 +34,7 @@ std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
   if constexpr (is_lean(S)) {
     std::array<ibv_wc, 16> wc;
     while (taken < max) {
-      const int want = static_cast<int>(std::min(max - taken, wc.size()));
+      const int want = static_cast<int>(smaller(max - taken, wc.size()));
       const int n = e.poll(want, wc.data());
       for (int i = 0; i < n; ++i)
         if (take_completion(e.ia().slots, wc[static_cast<std::size_t>(i)], visit)) ++taken;

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <memory>
 #include <new>
 
 namespace dat::inline v0::detail {
@@ -57,7 +56,7 @@ public:
     mask_ = n - 1;
     capacity_ = capacity;
     clear();
-    return entries_ != nullptr;
+    return static_cast<bool>(entries_);
   }
   /// Forgets everything posted. Nobody may post or retire meanwhile.
   void clear() noexcept {
@@ -100,7 +99,7 @@ public:
   }
 
 private:
-  std::unique_ptr<work_entry[]> entries_;
+  owned_array<work_entry> entries_;
   std::uint32_t mask_ = 0;
   std::uint32_t capacity_ = 0;
   std::atomic<std::uint32_t> head_{0};
@@ -148,4 +147,5 @@ private:
 
 } // namespace dat::inline v0::detail
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/slot_table.hpp> // definitions
