@@ -1,0 +1,172 @@
+// Two adapters of the fake world, and what a test needs on each of them.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fake_verbs/fake_verbs.hpp>
+
+#include <dat/dat.hpp>
+
+#include <support/catch.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace unit {
+
+using namespace std::chrono_literals;
+
+inline constexpr auto all_streams = dat::dto | dat::connection | dat::connection_requests;
+inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
+using region = dat::lmr<char, all_rights.value>;
+inline constexpr dat::ia_options manual{.progress = dat::progress::manual};
+inline constexpr dat::ia_options automatic{.progress = dat::progress::automatic};
+/// Longer than any wait that a test expects to succeed; none takes that long.
+inline constexpr dat::timeout plenty = 20s;
+
+/// The value, or a failed test that says why there is none.
+template <class T>
+T must(dat::expected<T>&& r) {
+  if (!r) FAIL(r.error().message());
+  return std::move(r).value();
+}
+inline void must(dat::expected<void>&& r) {
+  if (!r) FAIL(r.error().message());
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view s) {
+  return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
+}
+inline std::string text_of(std::span<const std::byte> data) {
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+/// Private data as far as it is not padding.
+inline std::string unpadded(std::span<const std::byte> data) {
+  auto s = text_of(data);
+  s.resize(s.find_last_not_of('\0') + 1);
+  return s;
+}
+
+/// An event in short: "established", "received 7", "flushed 3" (the cookie of a completion, the status of a failure).
+struct describe {
+  std::string operator()(const dat::sent& e) const { return with("sent", e); }
+  std::string operator()(const dat::received& e) const { return with("received", e); }
+  std::string operator()(const dat::rdma_write_done& e) const { return with("written", e); }
+  std::string operator()(const dat::rdma_read_done& e) const { return with("read", e); }
+  std::string operator()(const dat::ib::received_immediate& e) const { return with("received immediate", e); }
+  std::string operator()(const dat::ib::received_write_immediate& e) const { return with("write arrived", e); }
+  std::string operator()(const dat::ib::rdma_write_immediate_done& e) const { return with("written immediate", e); }
+  std::string operator()(const dat::dto_failure& e) const { return with(std::string(to_string(e.status())), e); }
+  std::string operator()(const dat::established&) const { return "established"; }
+  std::string operator()(const dat::peer_rejected&) const { return "peer_rejected"; }
+  std::string operator()(const dat::non_peer_rejected& e) const { return reason("non_peer_rejected", e); }
+  std::string operator()(const dat::accept_completion_error& e) const { return reason("accept_completion_error", e); }
+  std::string operator()(const dat::disconnected&) const { return "disconnected"; }
+  std::string operator()(const dat::broken&) const { return "broken"; }
+  std::string operator()(const dat::timed_out&) const { return "timed_out"; }
+  std::string operator()(const dat::unreachable& e) const { return reason("unreachable", e); }
+  std::string operator()(const dat::cr&) const { return "request"; }
+
+private:
+  static std::string with(const std::string& what, const dat::completion& e) {
+    return what + " " + std::to_string(e.cookie().value());
+  }
+  template <class E>
+  static std::string reason(const char* what, const E& e) {
+    return std::string(what) + " " + std::to_string(e.reason());
+  }
+};
+
+using events = std::vector<std::string>;
+
+/// Everything that is there.
+template <dat::streams S>
+events take(dat::evd<S>& evd) {
+  events all;
+  while (evd.drain([&](const auto& e) { all.push_back(describe{}(e)); }) != 0) {
+  }
+  return all;
+}
+
+/// One adapter with a zone, registered memory, and one evd for everything.
+struct end {
+  explicit end(std::string_view device = "fk1", const dat::ia_options& options = manual)
+      : ia(must(dat::ia::open(device, options))),
+        pz(must(ia.create_pz())),
+        evd(must(ia.create_evd<all_streams>(64))),
+        mem(must(pz.register_memory(memory, all_rights))) {}
+
+  std::array<char, 4096> memory{};
+  dat::ia ia;
+  dat::pz pz;
+  dat::evd<all_streams> evd;
+  region mem;
+  dat::ep<dat::rc> ep;
+
+  dat::local_segment<char, all_rights.value> at(std::size_t first, std::size_t count) {
+    return must(mem.slice(first, count));
+  }
+  void make_ep(const dat::ep_attributes& a = {}) { ep = must(pz.create_ep<dat::rc>(evd, a)); }
+  [[nodiscard]] events take() { return unit::take(evd); }
+};
+
+/// Lets two ias with manual progress do all that there is to be done.
+inline void settle(dat::ia& a, dat::ia& b) {
+  for (int i = 0; i < 12; ++i) {
+    a.run();
+    b.run();
+  }
+}
+inline void settle(end& a, end& b) { settle(a.ia, b.ia); }
+
+/// The request that stands at the head of an evd.
+template <dat::streams S>
+dat::cr request_on(dat::evd<S>& evd) {
+  auto e = must(evd.dequeue());
+  auto* r = std::get_if<dat::cr>(&e);
+  if (!r) FAIL("not a request but: " << std::visit(describe{}, e));
+  return std::move(*r);
+}
+
+inline constexpr std::uint16_t service = 7471;
+
+/// Two connected ends, with manual progress: everything happens in the calling thread.
+struct pair {
+  explicit pair(const dat::ep_attributes& attributes = {}) {
+    a.make_ep(attributes);
+    b.make_ep(attributes);
+    connect();
+  }
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+
+  void connect() {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle();
+    must(request_on(b.evd).accept(b.ep));
+    settle();
+    CHECK(a.take() == events{"established"});
+    CHECK(b.take() == events{"established"});
+    REQUIRE(a.ep.state() == dat::ep_state::connected);
+    REQUIRE(b.ep.state() == dat::ep_state::connected);
+  }
+  void settle() { unit::settle(a, b); }
+};
+
+/// Starts a new world, and checks at the end that nothing of it is left.
+struct clean_world {
+  explicit clean_world(const fake::world& w = {}) { fake::reset(w); }
+  clean_world(const clean_world&) = delete;
+  clean_world& operator=(const clean_world&) = delete;
+  ~clean_world() { CHECK(fake::leaks() == ""); }
+};
+
+} // namespace unit
