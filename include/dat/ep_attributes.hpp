@@ -55,8 +55,8 @@ struct ep_attributes {
 
   /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at
   /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them.
-  std::optional<std::uint8_t> max_rdma_read_out;
-  std::optional<std::uint8_t> max_rdma_read_in;
+  std::optional<std::uint8_t> max_rdma_read_out = std::nullopt;
+  std::optional<std::uint8_t> max_rdma_read_in = std::nullopt;
 
   /// Times that a request is sent again before the connection counts as broken, 0..6. Seven is refused: some adapters
   /// take it for "for ever", and a dead link would then never be noticed.
