@@ -1,0 +1,292 @@
+// Adapters: opening them in every way, closing them in both, and handles that outlive them.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <poll.h>
+
+namespace device {
+namespace {
+
+dat::ia open_first() { return must(dat::ia::open(addresses()[0])); }
+
+} // namespace
+
+TEST_CASE("an adapter opens by address, by its name, and as the host's first", "[ia][IA-072][IA-076]") {
+  const auto by_address = open_first();
+  CHECK(by_address.address() == addresses()[0].with_port(0));
+  CHECK(by_address);
+  REQUIRE_FALSE(by_address.name().empty());
+  const std::string name(by_address.name());
+
+  const auto by_name = must(dat::ia::open(name));
+  CHECK(by_name.name() == name);
+  CHECK(by_name.native_handle() != by_address.native_handle());
+  const auto by_port = must(dat::ia::open(name + "/1"));
+  CHECK(by_port.name() == name);
+
+  const auto first = must(dat::ia::open());
+  CHECK_FALSE(first.name().empty());
+  CHECK_FALSE(first.address().is_any());
+}
+
+TEST_CASE("an adapter opens by its IPv6 address", "[ia]") {
+  const auto ia = open_first();
+  const auto v6 = ia.address(dat::address_family::ipv6);
+  if (!v6) SKIP("the adapter has no IPv6 address");
+  const auto again = must(dat::ia::open(v6.assume_value()));
+  CHECK(again.name() == ia.name());
+  CHECK(must(again.address(dat::address_family::ipv6)) == v6.assume_value());
+}
+
+TEST_CASE("an adapter opens by what it reaches", "[ia]") {
+  if (!in_lab()) SKIP("which adapter leads where is known in the lab only");
+  const auto ia = must(dat::ia::open_reaching(addresses()[1].host_string()));
+  CHECK(ia.name() == open_first().name());
+  CHECK(ia.address() == addresses()[0]);
+
+  // TEST-NET-1 (RFC 5737) leads nowhere.
+  const auto nowhere = error_of(dat::ia::open_reaching("192.0.2.1", {}, 200ms));
+  CHECK(nowhere == dat::error(type::invalid_address, subtype::address_unreachable));
+  CHECK(nowhere.verb() == "rdma_resolve_addr");
+  CHECK(nowhere.sys_errno() != 0);
+}
+
+TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][IA-003][IA-016]") {
+  (void)open_first(); // libraries load once
+  const auto before = resources::now();
+
+  const auto unknown = error_of(dat::ia::open("no-such-adapter"));
+  CHECK(unknown == dat::error(type::provider_not_found, subtype::name_not_registered));
+  CHECK_THAT(unknown.message(), support::starts_with_text("ia.open"));
+  CHECK_THAT(unknown.message(), support::contains_text("no RDMA device of that name"));
+
+  const std::string name(open_first().name());
+  CHECK(error_of(dat::ia::open(name + "/200")).type() == type::provider_not_found);
+  for (const std::string& bad :
+       {std::string(), name + "/0", name + "/x", name + "/1x", name + "/256", std::string("/1")})
+    CHECK(error_of(dat::ia::open(bad)) == dat::error(type::invalid_parameter, subtype::arg1));
+
+  for (const char* text : {"192.0.2.1", "127.0.0.1", "0.0.0.0", "2001:db8::1"}) {
+    INFO(text);
+    const auto e = error_of(dat::ia::open(must(dat::ia_address::parse(text))));
+    CHECK(e == dat::error(type::invalid_address, subtype::address_unreachable));
+    CHECK_THAT(e.message(), support::contains_text("must be one of this host"));
+  }
+  CHECK(error_of(dat::ia::open(must(dat::ia_address::parse("192.0.2.1")))).sys_errno() != 0);
+
+  CHECK(resources::now() == before);
+}
+
+TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA-001][IA-046][EVENT-006][REQ-008]") {
+  side one(open_first(), 64);
+  side two(open_first(), 64);
+  CHECK(one.ia.native_handle() != two.ia.native_handle());
+
+  // What belongs to one cannot be used with the other.
+  CHECK(error_of(one.pz.create_ep<dat::rc>(two.evd)) == dat::error(type::invalid_handle, subtype::handle_evd_recv));
+  CHECK(error_of(one.ia.create_psp(next_port(), two.evd)) == dat::error(type::invalid_handle, subtype::handle_evd_cr));
+
+  // They can be connected to each other, and a third may come and go meanwhile.
+  const auto port = next_port();
+  const auto psp = must(two.ia.create_psp(port, two.evd));
+  auto active = one.make_ep();
+  auto passive = two.make_ep();
+  must(active.connect(two.ia.address(), port, patience));
+  {
+    side three(open_first(), 64);
+    const auto unused = three.make_ep();
+    must(three.ia.close());
+  }
+  must(must(two.evd.wait_for<dat::connection_request>(patience)).accept(passive));
+  (void)next<dat::established>(one.evd);
+  (void)next<dat::established>(two.evd);
+  must(passive.post(dat::recv{}));
+  {
+    side three(open_first(), 64);
+    must(three.ia.close());
+  }
+  must(active.post(dat::send{}));
+  (void)next<dat::sent>(one.evd);
+  (void)next<dat::received>(two.evd);
+}
+
+TEST_CASE("a graceful close wants everything closed first", "[ia][IA-034][IA-037][IA-042][REQ-005]") {
+  auto ia = open_first();
+  const auto refused = [&] {
+    const auto e = error_of(ia.close(dat::close_flags::graceful));
+    CHECK(e == dat::error(type::invalid_state, subtype::ia_in_use));
+    CHECK_THAT(e.message(), support::starts_with_text("ia.close"));
+    CHECK(ia);
+  };
+  auto pz = must(ia.create_pz());
+  refused();
+  auto evd = must(ia.create_evd<all_streams>(16));
+  must(pz.close());
+  refused();
+  pz = must(ia.create_pz()); // the adapter goes on after a refusal
+  auto psp = must(ia.create_psp(next_port(), evd));
+  auto ep = must(pz.create_ep<dat::rc>(evd));
+  std::array<std::byte, 64> bytes{};
+  auto lmr = must(pz.register_memory(bytes, all_rights));
+
+  // Users before what they use.
+  CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+  CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+  must(psp.close());
+  refused();
+  must(ep.close());
+  must(evd.close());
+  CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+  must(lmr.close());
+  must(pz.close());
+  must(ia.close(dat::close_flags::graceful));
+  CHECK_FALSE(ia);
+  CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));
+  CHECK(error_of(ia.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
+}
+
+TEST_CASE("after an abrupt close every handle answers invalid_handle",
+          "[ia][IA-030][IA-031][IA-043][REQ-004][LMR-040][PZ-008][PSP-040][EP-041][EVD-017]") {
+  (void)open_first();
+  const auto before = resources::now();
+  {
+    connected_pair link;
+    buffer memory(link.a.pz, 4096);
+    auto& [ia, pz, evd] = link.a;
+    auto psp = must(ia.create_psp(next_port(), evd));
+    must(link.active.post(dat::recv{memory.slice(0, 1024)}));
+    const auto whole = memory.slice(0, 1024);
+
+    must(ia.close());
+    CHECK_FALSE(ia);
+
+    const auto is_gone = [](const dat::error& e) { return e.type() == type::invalid_handle; };
+    CHECK(is_gone(error_of(link.active.post(dat::send{whole}))));
+    CHECK(is_gone(error_of(link.active.post(dat::recv{whole}))));
+    CHECK(is_gone(error_of(link.active.connect(link.target(), link.port(), 1s))));
+    CHECK(is_gone(error_of(link.active.disconnect())));
+    CHECK(is_gone(error_of(link.active.reset())));
+    CHECK(link.active.native_handle() == nullptr);
+    CHECK(is_gone(error_of(memory.lmr.slice(0, 1))));
+    CHECK(memory.lmr.size_bytes() == 0);
+    CHECK(is_gone(error_of(evd.dequeue())));
+    CHECK(is_gone(error_of(evd.wait(0s))));
+    CHECK(evd.drain([](const auto&) {}) == 0);
+    CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
+    CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
+
+    // Closing what is gone already says so, once; the handle is empty then.
+    CHECK(error_of(link.active.close()) == dat::error(type::invalid_handle, subtype::handle_ep));
+    CHECK(error_of(memory.lmr.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
+    CHECK(error_of(psp.close()) == dat::error(type::invalid_handle, subtype::handle_psp));
+    CHECK(error_of(pz.close()) == dat::error(type::invalid_handle, subtype::handle_pz));
+    CHECK(error_of(evd.close()).type() == type::invalid_handle);
+    CHECK_FALSE(link.active);
+
+    // The peer is told.
+    (void)next<dat::disconnected>(link.b.evd);
+  }
+  CHECK(resources::now() == before);
+}
+
+TEST_CASE("closing an adapter abruptly refuses the requests that wait", "[ia][PSP-012][CR-017][EVENT-105][EVD-012]") {
+  two_sides link;
+  auto first = link.a.make_ep();
+  auto second = link.a.make_ep();
+  must(first.connect(link.target(), link.port(), patience));
+  must(second.connect(link.target(), link.port(), patience));
+  // One is in the consumer's hand, the other still in the evd.
+  const auto held = must(link.b.evd.wait_for<dat::connection_request>(patience));
+  const auto arrived = must(link.b.evd.wait(patience));
+  REQUIRE(std::holds_alternative<dat::connection_request>(arrived));
+  must(link.b.ia.close());
+  (void)next<dat::non_peer_rejected>(link.a.evd);
+  (void)next<dat::non_peer_rejected>(link.a.evd);
+}
+
+TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049][EVD-013]") {
+  (void)open_first();
+  const auto before = resources::now();
+  const auto port = next_port();
+  std::array<std::byte, 64> bytes{};
+  // The adapter's handle goes before all others, or after them.
+  for (const bool adapter_first : {true, false}) {
+    std::array<int, 5> order{0, 1, 2, 3, 4};
+    do {
+      dat::ia ia = open_first();
+      dat::pz pz = must(ia.create_pz());
+      queue evd = must(ia.create_evd<all_streams>(8));
+      region lmr = must(pz.register_memory(bytes, all_rights));
+      endpoint ep = must(pz.create_ep<dat::rc>(evd, {.max_request_dtos = 1, .max_recv_dtos = 1}));
+      dat::psp psp = must(ia.create_psp(port, evd));
+      must(ep.post(dat::recv{lmr}));
+      if (adapter_first) ia = {};
+      for (const int which : order) {
+        if (which == 0) pz = {};
+        if (which == 1) evd = {};
+        if (which == 2) lmr = {};
+        if (which == 3) ep = {};
+        if (which == 4) psp = {};
+      }
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  CHECK(resources::now() == before);
+}
+
+TEST_CASE("opening, connecting and closing again and again leaves nothing behind",
+          "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]") {
+  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
+  const auto flags = GENERATE(dat::close_flags::abrupt, dat::close_flags::graceful);
+  (void)open_first();
+  const auto before = resources::now();
+  for (int i = 0; i < 10; ++i) {
+    connected_pair link({.progress = how, .qlen = 16});
+    if (flags == dat::close_flags::graceful) {
+      must(link.active.close());
+      must(link.passive.close());
+      must(link.psp.close());
+      for (side* s : {&link.a, &link.b}) {
+        must(s->evd.close());
+        must(s->pz.close());
+      }
+    }
+    must(link.a.ia.close(flags));
+    must(link.b.ia.close(flags));
+  }
+  CHECK(resources::now() == before);
+}
+
+TEST_CASE("with manual progress nothing runs unasked and a descriptor tells when to", "[ia]") {
+  auto automatic = open_first();
+  CHECK(automatic.fd() == -1);
+  auto manual = must(dat::ia::open(addresses()[0], {.progress = dat::progress::manual}));
+  CHECK(manual.fd() >= 0);
+
+  side a(std::move(manual), 64);
+  side b(1);
+  const auto psp = must(b.ia.create_psp(next_port(), b.evd));
+  auto ep = a.make_ep();
+  must(ep.connect(b.ia.address(), must(dat::conn_qual::make(psp.port())), patience));
+  // The request cannot leave before its address is resolved, and resolving is work that somebody must ask for.
+  pollfd ready{a.ia.fd(), POLLIN, 0};
+  REQUIRE(::poll(&ready, 1, 30'000) == 1);
+  CHECK(is_empty(b.evd));
+  std::optional<dat::connection_request> request;
+  while (!request) {
+    a.ia.run();
+    CHECK(ep.state() == state::active_connection_pending);
+    if (auto r = b.evd.wait_for<dat::connection_request>(1ms)) request = std::move(r.assume_value());
+  }
+  auto passive = b.make_ep();
+  must(request->accept(passive));
+  REQUIRE(::poll(&ready, 1, 30'000) == 1);
+  CHECK(ep.state() == state::active_connection_pending); // the answer is there, but nobody has read it
+  a.ia.run();
+  CHECK(ep.state() == state::connected);
+  (void)next<dat::established>(a.evd);
+  (void)next<dat::established>(b.evd);
+}
+
+} // namespace device

@@ -1,0 +1,289 @@
+// Definitions of support.hpp.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <ostream>
+#include <poll.h>
+#include <random>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace device {
+
+void fail(const std::string& what, place where) {
+  std::string_view file = where.file;
+  if (const auto slash = file.rfind('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
+  throw failure(std::string(file) + ':' + std::to_string(where.line) + ": " + what);
+}
+
+// --- adapters ------------------------------------------------------------------------------------------------------
+
+bool in_lab() {
+  const char* lab = std::getenv("DAT_LAB");
+  return lab && std::string_view(lab) == "machine";
+}
+
+const std::array<dat::ia_address, 2>& addresses() {
+  static const std::array<dat::ia_address, 2> both = [] {
+    if (const char* given = std::getenv("DAT_TEST_ADDRESSES")) {
+      const std::string text = given;
+      const auto comma = text.find(',');
+      const auto first = must(dat::ia_address::parse(text.substr(0, comma)));
+      if (comma == std::string::npos) return std::array{first, first};
+      return std::array{first, must(dat::ia_address::parse(text.substr(comma + 1)))};
+    }
+    if (in_lab())
+      return std::array{must(dat::ia_address::parse("10.78.1.1")), must(dat::ia_address::parse("10.78.2.1"))};
+    const auto only = must(dat::ia::open()).address();
+    return std::array{only, only};
+  }();
+  return both;
+}
+
+dat::conn_qual next_port() {
+  static std::atomic<unsigned> used{0};
+  // Processes of one run, and what is left of a former one, must not meet.
+  const unsigned base = 20'000 + static_cast<unsigned>(::getpid()) % 100 * 100;
+  return must(dat::conn_qual::make(base + used++ % 10'000));
+}
+
+resources resources::now() {
+  resources r;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++r.descriptors;
+  const std::string mine = " pid " + std::to_string(::getpid()) + " ";
+  if (FILE* list = ::popen("for k in qp cm_id cq mr pd; do rdma resource show $k 2>/dev/null; done", "r")) {
+    std::map<std::string, int> count;
+    char line[1024];
+    std::string text;
+    while (std::fgets(line, sizeof line, list)) {
+      text = line;
+      if (!text.empty() && text.back() == '\n') text.back() = ' ';
+      if (text.find(mine) == std::string::npos) continue;
+      // "link rx1/1 lqpn 17 ..." or "dev rx1 pdn 3 ...": the word that names the number tells the kind.
+      for (const char* kind : {" lqpn ", " cm-idn ", " cqn ", " mrn ", " pdn "})
+        if (text.find(kind) != std::string::npos) {
+          ++count[kind];
+          break;
+        }
+    }
+    ::pclose(list);
+    for (const auto& [kind, n] : count) r.rdma += kind + std::to_string(n);
+  }
+  return r;
+}
+
+std::ostream& operator<<(std::ostream& out, const resources& r) {
+  return out << r.descriptors << " descriptors," << (r.rdma.empty() ? " no RDMA objects" : r.rdma);
+}
+
+// --- sides ---------------------------------------------------------------------------------------------------------
+
+side::side(std::size_t which, dat::progress how, std::uint32_t qlen)
+    : side(must(dat::ia::open(addresses().at(which), {.progress = how})), qlen) {}
+
+side::side(dat::ia opened, std::uint32_t qlen)
+    : ia(std::move(opened)), pz(must(ia.create_pz())), evd(must(ia.create_evd<all_streams>(qlen))) {}
+
+two_sides::two_sides(const pair_options& options)
+    : a(0, options.progress, options.qlen),
+      b(1, options.progress, options.qlen),
+      psp(must(b.ia.create_psp(next_port(), b.evd))),
+      manual_(options.progress == dat::progress::manual) {}
+
+void two_sides::connect(endpoint& active, endpoint& passive, place where) {
+  must(active.connect(target(), port(), patience), where);
+  auto request = at_b<dat::connection_request>({}, where);
+  must(request.accept(passive), where);
+  (void)at_a<dat::established>(active, where);
+  (void)at_b<dat::established>(passive, where);
+}
+
+void two_sides::disconnect(endpoint& active, endpoint& passive, place where) {
+  must(active.disconnect(), where);
+  (void)at_a<dat::disconnected>(active, where);
+  (void)at_b<dat::disconnected>(passive, where);
+}
+
+// --- memory --------------------------------------------------------------------------------------------------------
+
+namespace {
+std::byte expected_byte(std::size_t position, std::uint32_t seed) {
+  std::uint32_t x = static_cast<std::uint32_t>(position) * 2654435761u ^ (seed * 40503u + 0x9e3779b9u);
+  x ^= x >> 15;
+  x *= 2246822519u;
+  return static_cast<std::byte>(x >> 24);
+}
+} // namespace
+
+void fill(std::span<std::byte> bytes, std::uint32_t seed) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = expected_byte(i, seed);
+}
+
+std::size_t first_difference(std::span<const std::byte> bytes, std::uint32_t seed) {
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] != expected_byte(i, seed)) return i;
+  return bytes.size();
+}
+
+std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed) {
+  std::vector<std::byte> v(size);
+  fill(v, seed);
+  return v;
+}
+
+std::uint32_t random_seed() {
+  static const std::uint32_t seed = [] {
+    if (const char* given = std::getenv("DAT_TEST_SEED"))
+      return static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10));
+    return static_cast<std::uint32_t>(std::random_device{}());
+  }();
+  return seed;
+}
+
+// --- another process -----------------------------------------------------------------------------------------------
+
+channel::~channel() {
+  ::close(in_);
+  ::close(out_);
+}
+
+void channel::say(const std::string& line, place where) {
+  const std::string text = line + '\n';
+  if (::write(out_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    fail("the other process does not listen: " + std::string(std::strerror(errno)), where);
+}
+
+std::string channel::hear(place where) {
+  for (;;) {
+    if (const auto end = rest_.find('\n'); end != std::string::npos) {
+      std::string line = rest_.substr(0, end);
+      rest_.erase(0, end + 1);
+      return line;
+    }
+    pollfd p{in_, POLLIN, 0};
+    const int ready = ::poll(&p, 1, static_cast<int>(patience.count() / 1000));
+    if (ready == 0) fail("the other process says nothing", where);
+    char part[512];
+    const ssize_t n = ::read(in_, part, sizeof part);
+    if (n == 0) fail("the other process is gone", where);
+    if (n > 0) rest_.append(part, static_cast<std::size_t>(n));
+  }
+}
+
+bool channel::closed() {
+  pollfd p{in_, POLLIN, 0};
+  char part[512];
+  while (::poll(&p, 1, static_cast<int>(patience.count() / 1000)) > 0)
+    if (::read(in_, part, sizeof part) <= 0) return true;
+  return false;
+}
+
+namespace {
+constexpr const char* role_variable = "DAT_TEST_ROLE";
+constexpr const char* peer_test = "this process is a peer of another";
+
+std::map<std::string, role_function>& roles() {
+  static std::map<std::string, role_function> all;
+  return all;
+}
+} // namespace
+
+role::role(const char* name, role_function f) { roles().emplace(name, f); }
+
+peer_process::peer_process(const std::string& role, const std::vector<std::string>& arguments) {
+  ::signal(SIGPIPE, SIG_IGN); // saying something to a dead process is an error, not the end
+  int to_child[2];
+  int from_child[2];
+  if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) fail("pipe2", place::here());
+  channel_ = std::make_unique<channel>(from_child[0], to_child[1]);
+
+  std::string variable = std::string(role_variable) + '=' + role;
+  for (const auto& a : arguments) variable += '\n' + a;
+  std::vector<char*> environment;
+  for (char** e = environ; *e; ++e)
+    if (std::string_view(*e).find(std::string(role_variable) + '=') != 0) environment.push_back(*e);
+  environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  std::string self = "/proc/self/exe";
+  std::string test = peer_test;
+  char* argv[] = {self.data(), test.data(), nullptr};
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // 3 and 4 in the child: what it hears and what it says. Through high numbers, lest one move overwrites the other's
+  // source.
+  posix_spawn_file_actions_adddup2(&actions, to_child[0], 103);
+  posix_spawn_file_actions_adddup2(&actions, from_child[1], 104);
+  posix_spawn_file_actions_adddup2(&actions, 103, 3);
+  posix_spawn_file_actions_adddup2(&actions, 104, 4);
+  posix_spawn_file_actions_addclose(&actions, 103);
+  posix_spawn_file_actions_addclose(&actions, 104);
+  const int err = ::posix_spawn(&pid_, self.c_str(), &actions, nullptr, argv, environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(to_child[0]);
+  ::close(from_child[1]);
+  if (err != 0) fail("posix_spawn: " + std::string(std::strerror(err)), place::here());
+}
+
+peer_process::~peer_process() {
+  if (status_) return;
+  channel_.reset(); // a peer that waits for a word ends by this
+  ::kill(pid_, SIGKILL);
+  (void)wait();
+}
+
+void peer_process::kill() {
+  ::kill(pid_, SIGKILL);
+  (void)wait();
+}
+
+int peer_process::wait() {
+  if (!status_) {
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  return *status_;
+}
+
+// The other process enters here: it runs this one test case, which is hidden from ordinary runs.
+TEST_CASE("this process is a peer of another", "[.peer]") {
+  const char* variable = std::getenv(role_variable);
+  if (!variable) SKIP("only of use when another test starts it");
+  std::vector<std::string> words;
+  for (std::string_view rest = variable;;) {
+    const auto end = rest.find('\n');
+    words.emplace_back(rest.substr(0, end));
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 1);
+  }
+  const auto found = roles().find(words.front());
+  int code = 1;
+  if (found == roles().end()) {
+    std::fprintf(stderr, "no role named %s\n", words.front().c_str());
+  } else {
+    try {
+      ::signal(SIGPIPE, SIG_IGN);
+      channel talk(3, 4);
+      code = found->second(talk, {words.begin() + 1, words.end()});
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "peer process, %s: %s\n", words.front().c_str(), e.what());
+    }
+  }
+  std::exit(code);
+}
+
+} // namespace device

@@ -1,0 +1,329 @@
+// What the device tests share: adapters, connected pairs, patterned memory, a second process.
+//
+// Assertions of the test framework are not thread-safe, and a helper has no expression of its own to show: so helpers
+// throw device::failure, which names the place that called them and what dat said. It passes through threads
+// (std::async) and ends the test case.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/dat.hpp>
+
+#include <support/catch.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+// Catch2 shows an error as its code and its message.
+template <>
+struct Catch::StringMaker<dat::error> {
+  static std::string convert(const dat::error& e) {
+    return std::string(to_string(e.type())) + '(' + std::string(to_string(e.subtype())) + ") \"" + e.message() + '"';
+  }
+};
+template <>
+struct Catch::StringMaker<dat::ep_state> {
+  static std::string convert(dat::ep_state s) { return std::string(to_string(s)); }
+};
+template <>
+struct Catch::StringMaker<dat::dto_status> {
+  static std::string convert(dat::dto_status s) { return std::string(to_string(s)); }
+};
+template <>
+struct Catch::StringMaker<dat::dto_operation> {
+  static std::string convert(dat::dto_operation o) { return std::string(to_string(o)); }
+};
+template <>
+struct Catch::StringMaker<dat::ia_address> {
+  static std::string convert(const dat::ia_address& a) { return a.to_string(); }
+};
+
+namespace device {
+
+using namespace std::chrono_literals;
+using type = dat::return_type;
+using subtype = dat::return_subtype;
+using state = dat::ep_state;
+using endpoint = dat::ep<dat::rc>;
+
+/// Time limit for what must happen. Long, since it only matters when something is wrong: the lab's processors are
+/// emulated, and sanitizers make them slower still.
+inline constexpr dat::timeout patience = 30s;
+
+class failure : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Where a helper was called.
+struct place {
+  const char* file;
+  int line;
+  static place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept { return {file, line}; }
+};
+[[noreturn]] void fail(const std::string& what, place where);
+
+/// The value, or a failure with the error's message.
+template <class T>
+T must(dat::expected<T> r, place where = place::here()) {
+  if (!r) fail(r.assume_error().message(), where);
+  if constexpr (!std::is_void_v<T>) return std::move(r.assume_value());
+}
+
+/// The error, or a failure because there was none.
+template <class T>
+[[nodiscard]] dat::error error_of(const dat::expected<T>& r, place where = place::here()) {
+  if (r) fail("success where an error was expected", where);
+  return r.assume_error();
+}
+
+// --- adapters ------------------------------------------------------------------------------------------------------
+
+/// Addresses of the two adapters: DAT_TEST_ADDRESSES="a,b" (or one), else the lab's, else the host's first adapter.
+[[nodiscard]] const std::array<dat::ia_address, 2>& addresses();
+/// True in the lab's own machine, where nobody else uses the adapters and the network is known.
+[[nodiscard]] bool in_lab();
+/// A port that no other test of this process uses.
+[[nodiscard]] dat::conn_qual next_port();
+
+/// Descriptors and RDMA objects of this process.
+struct resources {
+  std::size_t descriptors = 0;
+  std::string rdma; ///< what the `rdma` tool lists under this process's id; empty where there is no such tool
+  [[nodiscard]] static resources now();
+  friend bool operator==(const resources&, const resources&) = default;
+};
+std::ostream& operator<<(std::ostream&, const resources&);
+
+// --- one side of a connection --------------------------------------------------------------------------------------
+
+inline constexpr dat::streams all_streams = dat::dto | dat::connection | dat::connection_requests;
+using event = dat::event<all_streams>;
+using queue = dat::evd<all_streams>;
+
+/// What an event is, for messages.
+template <class E>
+[[nodiscard]] std::string describe(const E& e) {
+  if constexpr (std::is_same_v<E, dat::dto_failure>)
+    return e.message() + ", cookie " + std::to_string(e.cookie().value());
+  else if constexpr (std::is_base_of_v<dat::transfer, E>)
+    return "success, cookie " + std::to_string(e.cookie().value()) + ", " + std::to_string(e.bytes()) + " bytes";
+  else if constexpr (std::is_same_v<E, dat::established>)
+    return "established";
+  else if constexpr (std::is_same_v<E, dat::peer_rejected>)
+    return "peer_rejected";
+  else if constexpr (std::is_same_v<E, dat::non_peer_rejected>)
+    return "non_peer_rejected, reason " + std::to_string(e.reason());
+  else if constexpr (std::is_same_v<E, dat::accept_completion_error>)
+    return "accept_completion_error, reason " + std::to_string(e.reason());
+  else if constexpr (std::is_same_v<E, dat::disconnected>)
+    return "disconnected";
+  else if constexpr (std::is_same_v<E, dat::broken>)
+    return "broken";
+  else if constexpr (std::is_same_v<E, dat::timed_out>)
+    return "timed_out";
+  else if constexpr (std::is_same_v<E, dat::unreachable>)
+    return "unreachable, reason " + std::to_string(e.reason());
+  else
+    return "a connection request";
+}
+[[nodiscard]] inline std::string describe(const event& e) {
+  return std::visit([](const auto& one) { return describe(one); }, e);
+}
+
+/// An adapter, a zone, and one evd for everything.
+struct side {
+  dat::ia ia;
+  dat::pz pz;
+  queue evd;
+
+  explicit side(std::size_t which, dat::progress how = dat::progress::automatic, std::uint32_t qlen = 1024);
+  side(dat::ia opened, std::uint32_t qlen);
+
+  [[nodiscard]] endpoint make_ep(const dat::ep_attributes& a = {}) { return must(pz.create_ep<dat::rc>(evd, a)); }
+};
+
+/// Waits at `at` for the next event of type E, of `of` if given, while the other side gets its share of progress.
+/// `slice` is called whenever nothing has come for a moment.
+template <class E, dat::streams S>
+E await(dat::evd<S>& at, dat::ep_ref of, const std::function<void()>& slice, place where) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    auto r = at.template wait_for<E>(of, slice ? dat::timeout(1ms) : patience);
+    if (r) return std::move(r.assume_value());
+    if (r.assume_error().type() != type::timeout_expired || std::chrono::steady_clock::now() > until)
+      fail(r.assume_error().message(), where);
+    if (slice) slice();
+  }
+}
+
+/// The next event of `at`, which must be an E.
+template <class E, dat::streams S>
+E next(dat::evd<S>& at, place where = place::here()) {
+  auto r = at.wait(patience);
+  if (!r) fail(r.assume_error().message(), where);
+  auto* e = std::get_if<E>(&r.assume_value());
+  if (!e) {
+    std::visit([&](const auto& got) { fail("another event came: " + describe(got), where); }, r.assume_value());
+  }
+  return std::move(*e);
+}
+
+/// Whether the evd has nothing now.
+template <dat::streams S>
+[[nodiscard]] bool is_empty(dat::evd<S>& at) {
+  auto r = at.dequeue();
+  return !r && r.assume_error().type() == type::queue_empty;
+}
+
+// --- two of them ---------------------------------------------------------------------------------------------------
+
+struct pair_options {
+  dat::progress progress = dat::progress::automatic;
+  dat::ep_attributes active{};
+  dat::ep_attributes passive{};
+  std::uint32_t qlen = 1024;
+};
+
+/// Two adapters, not connected.
+struct two_sides {
+  side a;
+  side b;
+  dat::psp psp; ///< at b
+
+  explicit two_sides(const pair_options& options = {});
+
+  /// Gives the other side its turn, if progress is manual.
+  template <class E>
+  E at_a(dat::ep_ref of = {}, place where = place::here()) {
+    return await<E>(a.evd, of, manual_ ? [this] { b.ia.run(); } : std::function<void()>(), where);
+  }
+  template <class E>
+  E at_b(dat::ep_ref of = {}, place where = place::here()) {
+    return await<E>(b.evd, of, manual_ ? [this] { a.ia.run(); } : std::function<void()>(), where);
+  }
+  /// Where a connects to.
+  [[nodiscard]] dat::ia_address target() const { return b.ia.address(); }
+  [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(psp.port())); }
+
+  /// Connects; returns when both sides have ESTABLISHED.
+  void connect(endpoint& active, endpoint& passive, place where = place::here());
+  /// Disconnects from a; returns when both sides have DISCONNECTED.
+  void disconnect(endpoint& active, endpoint& passive, place where = place::here());
+
+private:
+  bool manual_;
+};
+
+/// Two adapters with one connection.
+struct connected_pair : two_sides {
+  endpoint active;
+  endpoint passive;
+
+  explicit connected_pair(const pair_options& options = {}, place where = place::here())
+      : two_sides(options), active(a.make_ep(options.active)), passive(b.make_ep(options.passive)) {
+    connect(active, passive, where);
+  }
+};
+
+// --- memory --------------------------------------------------------------------------------------------------------
+
+inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
+using region = dat::lmr<std::byte, decltype(all_rights)::value>;
+using window = dat::remote_segment<std::byte, decltype(all_rights)::value>;
+
+/// Fills with bytes that depend on the seed and the position, with no period that a copying fault could hide in.
+void fill(std::span<std::byte> bytes, std::uint32_t seed);
+/// Index of the first byte that differs from what fill(seed) gave, or the size.
+[[nodiscard]] std::size_t first_difference(std::span<const std::byte> bytes, std::uint32_t seed);
+[[nodiscard]] inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
+  return first_difference(bytes, seed) == bytes.size();
+}
+
+/// Registered memory of its own.
+struct buffer {
+  std::vector<std::byte> bytes;
+  region lmr;
+
+  buffer(dat::pz& pz, std::size_t size) : bytes(size), lmr(must(pz.register_memory(bytes, all_rights))) {}
+  [[nodiscard]] auto slice(std::size_t first, std::size_t count) const { return must(lmr.slice(first, count)); }
+  /// As a peer gets to know it: through the wire form.
+  [[nodiscard]] window remote() const { return must(window::from_wire(lmr.remote().to_wire())); }
+  [[nodiscard]] window remote(std::size_t first, std::size_t count) const { return must(remote().slice(first, count)); }
+  [[nodiscard]] std::span<std::byte> part(std::size_t first, std::size_t count) {
+    return std::span(bytes).subspan(first, count);
+  }
+};
+
+/// The seed of this run's random choices, shown by INFO where it matters; DAT_TEST_SEED repeats a run.
+[[nodiscard]] std::uint32_t random_seed();
+
+/// Bytes of a text, for private data.
+[[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s)); }
+[[nodiscard]] std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed);
+
+// --- another process -----------------------------------------------------------------------------------------------
+
+/// The lines that a process and its parent exchange.
+class channel {
+public:
+  channel(int in, int out) noexcept : in_(in), out_(out) {}
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+  ~channel();
+
+  void say(const std::string& line, place where = place::here());
+  /// The next line; a failure when none comes in time or the other end is gone.
+  [[nodiscard]] std::string hear(place where = place::here());
+  /// Whether the other end has closed, after at most `patience`.
+  [[nodiscard]] bool closed();
+
+private:
+  int in_;
+  int out_;
+  std::string rest_;
+};
+
+/// This program again, in another process, in a role that some file has registered. RDMA objects do not survive a
+/// fork, so it is always a new program.
+class peer_process {
+public:
+  explicit peer_process(const std::string& role, const std::vector<std::string>& arguments = {});
+  peer_process(const peer_process&) = delete;
+  peer_process& operator=(const peer_process&) = delete;
+  ~peer_process();
+
+  [[nodiscard]] channel& talk() noexcept { return *channel_; }
+  void say(const std::string& line, place where = place::here()) { channel_->say(line, where); }
+  [[nodiscard]] std::string hear(place where = place::here()) { return channel_->hear(where); }
+  /// Ends it without a chance to clean up.
+  void kill();
+  /// Its exit code, 128 + n for signal n.
+  int wait();
+
+private:
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  std::unique_ptr<channel> channel_;
+};
+
+/// Registers what a process does in a role; the result is its exit code.
+using role_function = int (*)(channel&, const std::vector<std::string>& arguments);
+struct role {
+  role(const char* name, role_function f);
+};
+
+} // namespace device
