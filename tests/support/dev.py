@@ -73,9 +73,9 @@ class step:
 
 
 def tail(log: pathlib.Path, lines: int = 60) -> str:
-    """What to show of a log: from a sanitizer's first report on, else its end."""
+    """What to show of a log: from the first failed compile or sanitizer's report on, else its end."""
     text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    report = re.compile(r"==\d+==ERROR: |WARNING: ThreadSanitizer|: runtime error: ")
+    report = re.compile(r"^FAILED: |==\d+==ERROR: |WARNING: ThreadSanitizer|: runtime error: ")
     first = next((number for number, line in enumerate(text) if report.search(line)), None)
     shown = text[-lines:] if first is None else text[first : first + lines // 2]
     return "\n".join(f"    | {line[:300]}" for line in shown)
