@@ -60,12 +60,17 @@ public:
   using ia_child::ia_child;
 
   /// Called on the reactor with no lock held, the event acknowledged.
-  virtual void on_event(const cm_event&) noexcept = 0;
+  void on_event(const cm_event& e) noexcept { type().on_event(*this, e); }
   /// Called between reading a CONNECT_REQUEST and acknowledging it. Takes over the new id.
-  virtual void on_request(rdma_cm_id* child, const rdma_cm_event&) noexcept { rdma_destroy_id(child); }
+  void on_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
+    if (type().on_request)
+      type().on_request(*this, child, e);
+    else
+      rdma_destroy_id(child);
+  }
 
   /// Nobody will answer this request any more: refuse it, so that the peer need not wait.
-  virtual void abandon() noexcept {}
+  void abandon() noexcept { type().abandon(*this); }
 
   [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
 
@@ -82,6 +87,8 @@ public:
   }
 
 protected:
+  ~connection_base() = default;
+
   /// Makes a new id on the ia's channel. Returns 0 or errno.
   [[nodiscard]] int create_id() noexcept {
     rdma_cm_id* fresh = nullptr;

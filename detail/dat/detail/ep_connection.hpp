@@ -39,14 +39,10 @@ public:
     over         ///< nothing more to come for an endpoint; the id may linger until the peer has answered
   };
 
-  explicit ep_connection(ref<ia_core> ia, phase p) noexcept
-      : connection_base(std::move(ia), child_kind::connection), phase_(p) {
+  explicit ep_connection(ref<ia_core> ia, phase p) noexcept : connection_base(std::move(ia), table), phase_(p) {
     timer_.fired = &on_timer;
     timer_.self = this;
   }
-
-  void on_event(const cm_event&) noexcept override;
-  void abandon() noexcept override;
 
   /// Passive: takes over the id of a request. Called before the event is acknowledged.
   void adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept;
@@ -57,13 +53,27 @@ public:
 
 private:
   friend class ep_core;
+  friend class ia_child;
+
+  ~ep_connection() = default;
+  static constexpr child_kind kind_of_child = child_kind::connection;
+  static const child_type table;
+  [[nodiscard]] static constexpr child_type make_table() noexcept {
+    child_type t = type_for<ep_connection>();
+    t.on_event = [](connection_base& c, const cm_event& e) noexcept { static_cast<ep_connection&>(c).handle(e); };
+    t.abandon = [](connection_base& c) noexcept { static_cast<ep_connection&>(c).refuse(); };
+    return t;
+  }
+
+  void handle(const cm_event&) noexcept;
+  void refuse() noexcept;
 
   struct owned_timer : timer {
     ep_connection* self = nullptr;
   };
   static void on_timer(timer& t) noexcept;
 
-  void teardown() noexcept override {
+  void teardown() noexcept {
     cancel_timer();
     destroy_id();
   }
@@ -104,5 +114,7 @@ private:
   deadline deadline_;
   owned_timer timer_;
 };
+
+inline constexpr child_type ep_connection::table = make_table();
 
 } // namespace dat::inline v0::detail

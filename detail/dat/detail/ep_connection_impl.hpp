@@ -32,7 +32,7 @@ inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& requ
   port_ = port;
 }
 
-inline void ep_connection::abandon() noexcept {
+inline void ep_connection::refuse() noexcept {
   // Another reason than a consumer's reject, so that the peer is not told that somebody decided against it.
   if (rdma_cm_id* i = id()) rdma_reject_ece(i, nullptr, 0);
   end();
@@ -59,7 +59,7 @@ inline expected<void> ep_connection::reject(std::span<const std::byte> data) noe
   return success();
 }
 
-inline void ep_connection::on_event(const cm_event& e) noexcept {
+inline void ep_connection::handle(const cm_event& e) noexcept {
   const ref<ep_core> ep = endpoint();
   if (!ep) return lingering_event(e);
   const std::lock_guard lock(ep->mutex_);

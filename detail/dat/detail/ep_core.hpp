@@ -211,8 +211,12 @@ public:
 
 private:
   friend class ep_connection;
+  friend class ia_child;
 
-  void teardown() noexcept override;
+  ~ep_core() = default;
+  void teardown() noexcept;
+  static constexpr child_kind kind_of_child = child_kind::endpoint;
+  static const child_type table;
 
   template <std::size_t N>
   void stage(ibv_send_wr& wr, const send_request<N>& r, std::uint32_t position) noexcept {
@@ -283,5 +287,7 @@ private:
   std::atomic<unsigned> deferred_{0};
   work_timer work_;
 };
+
+inline constexpr child_type ep_core::table = type_for<ep_core>();
 
 } // namespace dat::inline v0::detail

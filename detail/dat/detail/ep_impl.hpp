@@ -14,7 +14,7 @@ namespace dat::inline v0::detail {
 // --- creation and end ----------------------------------------------------------------------------------------------
 
 inline ep_core::ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept
-    : ia_child(ref(&pz->ia()), child_kind::endpoint), pz_(std::move(pz)), evds_(evds), attributes_(attributes) {
+    : ia_child(ref(&pz->ia()), table), pz_(std::move(pz)), evds_(evds), attributes_(attributes) {
   pz_->users.fetch_add(1, std::memory_order_relaxed);
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     e->users.fetch_add(1, std::memory_order_relaxed);

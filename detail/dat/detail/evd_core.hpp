@@ -26,8 +26,8 @@ public:
   [[nodiscard]] static expected<ref<evd_core>> create(const ref<ia_core>& ia, streams which,
                                                       std::uint32_t qlen) noexcept;
 
-  evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept
-      : ia_child(std::move(ia), child_kind::events), streams_(which), qlen_(qlen) {}
+  evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, const child_type& type = table) noexcept
+      : ia_child(std::move(ia), type), streams_(which), qlen_(qlen) {}
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
   [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_; }
@@ -49,7 +49,11 @@ public:
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.2.10)
 
 protected:
-  void teardown() noexcept override;
+  friend class ia_child;
+  ~evd_core() = default;
+  void teardown() noexcept;
+  static constexpr child_kind kind_of_child = child_kind::events;
+  static const child_type table;
   [[nodiscard]] expected<void> create_queue(const char* call) noexcept;
 
 private:
@@ -65,7 +69,8 @@ private:
 /// A merged evd. Lock order: endpoint before evd, so nothing here calls into an endpoint with the lock held.
 class merged_evd final : public evd_core {
 public:
-  using evd_core::evd_core;
+  merged_evd(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept
+      : evd_core(std::move(ia), which, qlen, table) {}
 
   /// Room for the ring and the descriptor that wakes a waiter.
   [[nodiscard]] expected<void> prepare(const char* call) noexcept;
@@ -97,10 +102,11 @@ public:
   [[nodiscard]] int kick_fd() const noexcept { return kick_.get(); }
   void clear_kick() noexcept { kick_.clear(); }
 
-protected:
-  void teardown() noexcept override;
-
 private:
+  friend class ia_child;
+  ~merged_evd() = default;
+  void teardown() noexcept;
+  static const child_type table;
   void drain_locked() noexcept;
   void wake() noexcept {
     if (waited.load(std::memory_order_seq_cst)) kick_.raise();
@@ -111,6 +117,9 @@ private:
   event_queue parked_; // completions of endpoints whose ESTABLISHED is not queued yet
   wake_fd kick_;
 };
+
+inline constexpr child_type evd_core::table = type_for<evd_core>();
+inline constexpr child_type merged_evd::table = type_for<merged_evd>();
 
 /// The merged evd behind `e`, or null when it is lean.
 [[nodiscard]] inline merged_evd* merged(evd_core* e) noexcept {

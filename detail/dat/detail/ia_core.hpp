@@ -29,30 +29,47 @@ namespace dat::inline v0::detail {
 enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, zone };
 
 class ia_core;
+class ia_child;
+class connection_base;
+struct cm_event;
+
+/// What differs between the kinds of children: see counted for why this is not a virtual table.
+struct child_type {
+  child_kind kind;
+  void (*teardown)(ia_child&) noexcept;
+  void (*destroy)(ia_child&) noexcept;
+  // Owners of an rdma_cm_id, see connection_base.
+  void (*on_event)(connection_base&, const cm_event&) noexcept = nullptr;
+  void (*on_request)(connection_base&, rdma_cm_id* child, const rdma_cm_event&) noexcept = nullptr;
+  void (*abandon)(connection_base&) noexcept = nullptr;
+};
 
 /// Whatever lives in an ia and must end with it.
 class ia_child : public counted, public list_node {
 public:
   [[nodiscard]] ia_core& ia() const noexcept { return *ia_; }
-  [[nodiscard]] child_kind kind() const noexcept { return kind_; }
+  [[nodiscard]] child_kind kind() const noexcept { return type_.kind; }
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
   /// Releases the verbs objects. Called once, by close, by the last handle, or by an abrupt close of the ia.
   void end() noexcept;
 
 protected:
-  ia_child(ref<ia_core> ia, child_kind kind) noexcept;
-  ~ia_child() override;
-  virtual void teardown() noexcept = 0;
-  void last_release() noexcept override {
-    end();
-    delete this;
+  ia_child(ref<ia_core> ia, const child_type& type) noexcept;
+  ~ia_child();
+  [[nodiscard]] const child_type& type() const noexcept { return type_; }
+
+  /// The table of a class with `static constexpr child_kind kind_of_child` and `teardown()`.
+  template <class T>
+  [[nodiscard]] static constexpr child_type type_for() noexcept {
+    return {T::kind_of_child, [](ia_child& c) noexcept { static_cast<T&>(c).teardown(); },
+            [](ia_child& c) noexcept { delete static_cast<T*>(&c); }};
   }
 
 private:
   ref<ia_core> ia_;
+  const child_type& type_;
   std::atomic<bool> dead_{false};
-  child_kind kind_;
 };
 
 class ep_core;
@@ -113,9 +130,9 @@ public:
   }
 
 private:
-  ia_core() noexcept = default;
-  ~ia_core() override;
-  void last_release() noexcept override;
+  ia_core() noexcept : counted([](counted& c) noexcept { static_cast<ia_core&>(c).last_release(); }) {}
+  ~ia_core() = default;
+  void last_release() noexcept;
 
   static void* service(void* self) noexcept;
   static void on_cm(event_source&) noexcept;
@@ -143,14 +160,21 @@ private:
   member_source async_source_{};
 };
 
-inline ia_child::ia_child(ref<ia_core> ia, child_kind kind) noexcept : ia_(std::move(ia)), kind_(kind) {
+inline ia_child::ia_child(ref<ia_core> ia, const child_type& type) noexcept
+    : counted([](counted& c) noexcept {
+        auto& self = static_cast<ia_child&>(c);
+        self.end();
+        self.type_.destroy(self);
+      }),
+      ia_(std::move(ia)),
+      type_(type) {
   ia_->add(*this);
-  if (kind_ != child_kind::connection) ia_->hold();
+  if (kind() != child_kind::connection) ia_->hold();
 }
 inline void ia_child::end() noexcept {
   if (dead_.exchange(true, std::memory_order_acq_rel)) return;
-  teardown();
-  if (kind_ != child_kind::connection) ia_->let_go();
+  type_.teardown(*this);
+  if (kind() != child_kind::connection) ia_->let_go();
 }
 inline ia_child::~ia_child() { ia_->remove(*this); }
 
@@ -257,8 +281,6 @@ inline void ia_core::last_release() noexcept {
   reactor.stop();
   if (!orphaned_) delete this;
 }
-
-inline ia_core::~ia_core() = default;
 
 inline void ia_core::on_cm(event_source& s) noexcept { static_cast<member_source&>(s).self->read_cm_events(); }
 inline void ia_core::on_async(event_source& s) noexcept { static_cast<member_source&>(s).self->read_async_events(); }

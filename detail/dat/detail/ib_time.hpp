@@ -10,6 +10,9 @@ namespace dat::inline v0::detail {
 
 /// Smallest t with 4.096 us * 2^t >= d, 1..31. Zero would mean "for ever".
 [[nodiscard]] constexpr std::uint8_t ack_timeout_code(std::chrono::microseconds d) noexcept {
+  // Beyond these the answer is plain, and the nanoseconds might not fit 64 bits.
+  if (d > std::chrono::hours(3)) return 31;
+  if (d <= std::chrono::microseconds(0)) return 1;
   std::uint8_t code = 1;
   for (std::int64_t ns = 8192; code < 31 && ns < std::chrono::nanoseconds(d).count(); ns *= 2) ++code;
   return code;

@@ -35,15 +35,28 @@ public:
   }
 
   psp_core(ref<ia_core> ia, std::uint16_t port, ref<evd_core> evd) noexcept
-      : connection_base(std::move(ia), child_kind::service_point), evd_(std::move(evd)), port_(port) {
+      : connection_base(std::move(ia), table), evd_(std::move(evd)), port_(port) {
     evd_->users.fetch_add(1, std::memory_order_relaxed);
   }
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
-  void on_event(const cm_event&) noexcept override {} // DEVICE_REMOVAL: nothing to tell a listener's consumer
+private:
+  friend class ia_child;
 
-  void on_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept override {
+  ~psp_core() = default;
+  static constexpr child_kind kind_of_child = child_kind::service_point;
+  static const child_type table;
+  [[nodiscard]] static constexpr child_type make_table() noexcept {
+    child_type t = type_for<psp_core>();
+    t.on_event = [](connection_base&, const cm_event&) noexcept {}; // DEVICE_REMOVAL: nothing to tell the consumer
+    t.on_request = [](connection_base& c, rdma_cm_id* child, const rdma_cm_event& e) noexcept {
+      static_cast<psp_core&>(c).take_request(child, e);
+    };
+    return t;
+  }
+
+  void take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
     const cm_event request(e);
     ref<ep_connection> c(new (std::nothrow) ep_connection(ref(&ia()), ep_connection::phase::waiting), adopt);
     if (!c) {
@@ -56,7 +69,6 @@ public:
     if (!dead() && ia().is_ours(*child)) (void)merged(evd_.get())->push_request(std::move(r));
   }
 
-private:
   [[nodiscard]] expected<void> listen(const ia_address& own) noexcept {
     const auto failed = [](const char* verb, int err) { return map_errno(err).from(verb, err); };
     if (const int err = create_id()) return failed("rdma_create_id", err);
@@ -67,7 +79,7 @@ private:
     return success();
   }
 
-  void teardown() noexcept override {
+  void teardown() noexcept {
     if (other_family_) other_family_->end();
     destroy_id();
     evd_->users.fetch_sub(1, std::memory_order_release);
@@ -77,5 +89,7 @@ private:
   ref<psp_core> other_family_; // an id listens on one address: this one's twin on the IPv4 address
   std::uint16_t port_;
 };
+
+inline constexpr child_type psp_core::table = make_table();
 
 } // namespace dat::inline v0::detail

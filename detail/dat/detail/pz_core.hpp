@@ -24,20 +24,26 @@ public:
     return pz;
   }
 
-  explicit pz_core(ref<ia_core> ia) noexcept : ia_child(std::move(ia), child_kind::zone) {}
+  explicit pz_core(ref<ia_core> ia) noexcept : ia_child(std::move(ia), table) {}
 
   [[nodiscard]] ibv_pd* pd() const noexcept { return pd_; }
 
   std::atomic<std::uint32_t> users{0}; ///< endpoints and regions
 
 private:
-  void teardown() noexcept override {
+  friend class ia_child;
+  ~pz_core() = default;
+  void teardown() noexcept {
     if (pd_) ibv_dealloc_pd(pd_);
     pd_ = nullptr;
   }
 
+  static constexpr child_kind kind_of_child = child_kind::zone;
+  static const child_type table;
   ibv_pd* pd_ = nullptr;
 };
+
+inline constexpr child_type pz_core::table = type_for<pz_core>();
 
 class lmr_core final : public ia_child {
 public:
@@ -60,7 +66,7 @@ public:
     return lmr;
   }
 
-  explicit lmr_core(ref<pz_core> pz) noexcept : ia_child(ref(&pz->ia()), child_kind::memory), pz_(std::move(pz)) {
+  explicit lmr_core(ref<pz_core> pz) noexcept : ia_child(ref(&pz->ia()), table), pz_(std::move(pz)) {
     pz_->users.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -69,14 +75,20 @@ public:
   [[nodiscard]] std::uint64_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(mr_->addr); }
 
 private:
-  void teardown() noexcept override {
+  friend class ia_child;
+  ~lmr_core() = default;
+  void teardown() noexcept {
     if (mr_) ibv_dereg_mr(mr_);
     mr_ = nullptr;
     pz_->users.fetch_sub(1, std::memory_order_release);
   }
 
   ref<pz_core> pz_; // kept until the region object goes, so that zone pointers in segments stay distinct
+  static constexpr child_kind kind_of_child = child_kind::memory;
+  static const child_type table;
   ibv_mr* mr_ = nullptr;
 };
+
+inline constexpr child_type lmr_core::table = type_for<lmr_core>();
 
 } // namespace dat::inline v0::detail

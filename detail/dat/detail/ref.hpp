@@ -54,8 +54,13 @@ private:
 };
 
 /// Base of every object that handles share. Born with one reference.
+///
+/// What the last release does is a function of the derived class, given when it is made. Not a virtual function: g++
+/// emits the table of an inline class, and all code that it names, into every file that sees the class.
 class counted {
 public:
+  using last_release_function = void (*)(counted&) noexcept;
+
   counted(const counted&) = delete;
   counted& operator=(const counted&) = delete;
 
@@ -68,15 +73,15 @@ public:
     return false;
   }
   void release() noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) last_release();
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) last_release_(*this);
   }
 
 protected:
-  counted() noexcept = default;
-  virtual ~counted() = default;
-  virtual void last_release() noexcept { delete this; }
+  explicit counted(last_release_function f) noexcept : last_release_(f) {}
+  ~counted() = default;
 
 private:
+  last_release_function last_release_;
   std::atomic<std::uint32_t> refs_{1};
 };
 
