@@ -151,6 +151,20 @@ TEST_CASE("the initiator of a disconnect hears of its end only after the peer ha
   p.close();
 }
 
+TEST_CASE("disconnects that cross give each end one event") {
+  fake::reset();
+  pair p;
+  fake::hold_events(RDMA_CM_EVENT_DISCONNECTED);
+  REQUIRE(rdma_disconnect(p.client.id) == 0);
+  REQUIRE(rdma_disconnect(p.server.id) == 0);
+  CHECK(fake::held_events().size() == 2);
+  fake::release_events();
+  for (auto* e : {&p.client, &p.server}) CHECK(next(e->events).event == RDMA_CM_EVENT_DISCONNECTED);
+  for (auto* e : {&p.client, &p.server}) CHECK(rdma_disconnect(e->id) == 0);
+  for (auto* e : {&p.client, &p.server}) CHECK(next(e->events).event == -1);
+  p.close();
+}
+
 TEST_CASE("destroying a connected id disconnects the peer, disconnecting before that does nothing") {
   fake::reset();
   before b;
@@ -209,6 +223,11 @@ TEST_CASE("addresses without an owner do not resolve") {
   auto near = at("10.99.1.200", 1), far = at("192.0.2.1", 1);
   CHECK(rdma_resolve_addr(e.id, nullptr, raw(far), 100) == -1);
   CHECK(errno == ENETUNREACH);
+  rdma_destroy_id(std::exchange(e.id, nullptr));
+  REQUIRE(rdma_create_id(e.events, &e.id, nullptr, RDMA_PS_TCP) == 0);
+  auto mine = at("10.99.1.1");
+  CHECK(rdma_resolve_addr(e.id, raw(mine), raw(far), 100) == -1); // bound to a device, still no route
+  CHECK(errno == ENETUNREACH);
   REQUIRE(rdma_resolve_addr(e.id, nullptr, raw(near), 100) == 0);
   const auto s = next(e.events);
   CHECK(s.event == RDMA_CM_EVENT_ADDR_ERROR);
@@ -238,4 +257,13 @@ TEST_CASE("a full backlog drops requests without a word") {
     e->close();
   }
   CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("a port is free again when its listener goes, connections or not") {
+  fake::reset();
+  pair p;
+  rdma_destroy_id(p.listener);
+  p.listener = listen_on(p.server, 5000);
+  CHECK(fake::listener(5000) == p.listener);
+  p.close();
 }

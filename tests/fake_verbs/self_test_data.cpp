@@ -154,6 +154,11 @@ TEST_CASE("keys, ranges and rights of a remote region are checked") {
   ibv_mr* readable = nullptr;
   SECTION("wrong key") { w.wr.rdma.rkey ^= 0x100; }
   SECTION("beyond the end") { w.wr.rdma.remote_addr += 4081; }
+  SECTION("longer than the region") {
+    readable =
+        ibv_reg_mr(p.server.pd, p.server.buffer.data(), 8, int(IBV_ACCESS_LOCAL_WRITE) | int(IBV_ACCESS_REMOTE_WRITE));
+    w.wr.rdma.rkey = readable->rkey;
+  }
   SECTION("before the start") { w.wr.rdma.remote_addr -= 1; }
   SECTION("no right to write") {
     readable = ibv_reg_mr(p.server.pd, p.server.buffer.data(), 64, int(IBV_ACCESS_REMOTE_READ));
@@ -332,5 +337,50 @@ TEST_CASE("a shared receive queue feeds its queue pairs, tells its limit and nev
   p.server.make_qp();
   CHECK(ibv_destroy_srq(srq) == 0);
   p.close();
+  CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("a refused send is carried out with the next one that is accepted, unless the world is kinder") {
+  const bool stays = GENERATE(true, false);
+  fake::world w;
+  w.rejected_sends_stay = stays;
+  fake::reset(w);
+  before b;
+  CHECK(b.client.post_send(1) == EINVAL);
+  REQUIRE(b.server.post_recv(11) == 0);
+  REQUIRE(b.server.post_recv(12) == 0);
+  b.establish();
+  CHECK(b.client.poll().empty());
+  REQUIRE(b.client.post_send(2) == 0);
+  const auto done = b.client.poll();
+  REQUIRE(done.size() == (stays ? 2 : 1));
+  CHECK(done.front().wr_id == (stays ? 1 : 2));
+  CHECK(done.back().wr_id == 2);
+  b.close();
+}
+
+TEST_CASE("a message takes a buffer of the shared receive queue") {
+  fake::reset();
+  before b;
+  ibv_srq_init_attr i{};
+  i.attr = {3, 1, 1};
+  auto* srq = ibv_create_srq(b.server.pd, &i);
+  REQUIRE(srq);
+  b.server.make_qp(srq);
+  b.establish();
+  REQUIRE(b.client.post_send(1) == 0);
+  CHECK(b.client.poll().empty());
+  auto s = b.server.sge(64, 64);
+  ibv_recv_wr w{5, nullptr, &s, 1}, *bad = nullptr;
+  REQUIRE(ibv_post_srq_recv(srq, &w, &bad) == 0);
+  CHECK(b.client.one().status == IBV_WC_SUCCESS);
+  CHECK(b.server.one().wr_id == 5);
+  ibv_async_event a;
+  REQUIRE(ibv_get_async_event(b.server.ctx, &a) == 0);
+  CHECK(a.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  ibv_ack_async_event(&a);
+  b.server.make_qp();
+  CHECK(ibv_destroy_srq(srq) == 0);
+  b.close();
   CHECK(fake::leaks() == "");
 }

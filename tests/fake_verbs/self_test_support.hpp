@@ -223,35 +223,6 @@ inline void resolve(end& client, std::uint16_t port, const char* address = "10.9
   REQUIRE(next(client.events).event == RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
-/// Everything up to and including ESTABLISHED at the server.
-struct pair {
-  end client{"fk1"}, server{"fk2"};
-  rdma_cm_id* listener = nullptr;
-
-  pair() { connect(); }
-  void connect() {
-    listener = listen_on(server, 5000);
-    resolve(client, 5000);
-    auto p = client.param("hello");
-    REQUIRE(rdma_connect(client.id, &p) == 0);
-    const auto request = next(server.events);
-    REQUIRE(request.event == RDMA_CM_EVENT_CONNECT_REQUEST);
-    server.id = request.id;
-    REQUIRE(server.drive() == 0);
-    auto q = server.param("welcome");
-    REQUIRE(rdma_accept(server.id, &q) == 0);
-    REQUIRE(next(client.events).event == RDMA_CM_EVENT_CONNECT_RESPONSE);
-    REQUIRE(client.drive() == 0);
-    REQUIRE(rdma_establish(client.id) == 0);
-    REQUIRE(next(server.events).event == RDMA_CM_EVENT_ESTABLISHED);
-  }
-  void close() {
-    client.close();
-    rdma_destroy_id(listener);
-    server.close();
-  }
-};
-
 /// Client and listener before rdma_connect.
 struct before {
   end client{"fk1"}, server{"fk2"};
@@ -272,11 +243,25 @@ struct before {
     auto p = server.param(data);
     REQUIRE(rdma_accept(server.id, &p) == 0);
   }
+  /// Everything from here up to and including ESTABLISHED at the server.
+  void establish() {
+    REQUIRE(request().event == RDMA_CM_EVENT_CONNECT_REQUEST);
+    accept();
+    REQUIRE(next(client.events).event == RDMA_CM_EVENT_CONNECT_RESPONSE);
+    REQUIRE(client.drive() == 0);
+    REQUIRE(rdma_establish(client.id) == 0);
+    REQUIRE(next(server.events).event == RDMA_CM_EVENT_ESTABLISHED);
+  }
   void close() {
     client.close();
     rdma_destroy_id(listener);
     server.close();
   }
+};
+
+/// Connected.
+struct pair : before {
+  pair() { establish(); }
 };
 
 } // namespace self_test
