@@ -34,19 +34,17 @@ const char* name(call c) { return rows[std::size_t(c)].name; }
 group group_of(call c) { return rows[std::size_t(c)].of; }
 int typical_errno(call c) { return rows[std::size_t(c)].error; }
 
-// clang-format off: cases in rows
+// Cases in rows.
+// clang-format off
 std::string errno_name(int error) {
   switch (error) {
 #define N(e)                                                                                                           \
   case e:                                                                                                              \
     return #e;
-    N(EPERM)
-    N(ENOENT)
-    N(EINTR)
-        N(EIO) N(EBADF) N(EAGAIN) N(ENOMEM) N(EACCES) N(EFAULT) N(EBUSY) N(ENODEV) N(EINVAL) N(ENFILE) N(EMFILE)
-            N(ENOSPC) N(EPIPE) N(ERANGE) N(ENOSYS) N(ENODATA) N(EPROTO) N(EOVERFLOW) N(EMSGSIZE) N(EPROTONOSUPPORT)
-                N(EOPNOTSUPP) N(EAFNOSUPPORT) N(EADDRINUSE) N(EADDRNOTAVAIL) N(ENETDOWN) N(ENETUNREACH) N(ECONNRESET)
-                    N(EISCONN) N(ENOTCONN) N(ETIMEDOUT) N(ECONNREFUSED) N(EHOSTUNREACH) N(ECANCELED)
+    N(EPERM) N(ENOENT) N(EINTR) N(EIO) N(EBADF) N(EAGAIN) N(ENOMEM) N(EACCES) N(EFAULT) N(EBUSY) N(ENODEV) N(EINVAL)
+    N(ENFILE) N(EMFILE) N(ENOSPC) N(EPIPE) N(ERANGE) N(ENOSYS) N(ENODATA) N(EPROTO) N(EOVERFLOW) N(EMSGSIZE)
+    N(EPROTONOSUPPORT) N(EOPNOTSUPP) N(EAFNOSUPPORT) N(EADDRINUSE) N(EADDRNOTAVAIL) N(ENETDOWN) N(ENETUNREACH)
+    N(ECONNRESET) N(EISCONN) N(ENOTCONN) N(ETIMEDOUT) N(ECONNREFUSED) N(EHOSTUNREACH) N(ECANCELED)
 #undef N
                         default : return "errno " +
                                   std::to_string(error);
