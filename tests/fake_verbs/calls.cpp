@@ -46,8 +46,7 @@ std::string errno_name(int error) {
     N(EPROTONOSUPPORT) N(EOPNOTSUPP) N(EAFNOSUPPORT) N(EADDRINUSE) N(EADDRNOTAVAIL) N(ENETDOWN) N(ENETUNREACH)
     N(ECONNRESET) N(EISCONN) N(ENOTCONN) N(ETIMEDOUT) N(ECONNREFUSED) N(EHOSTUNREACH) N(ECANCELED)
 #undef N
-                        default : return "errno " +
-                                  std::to_string(error);
+  default: return "errno " + std::to_string(error);
   }
 }
 // clang-format on
