@@ -76,8 +76,6 @@ public:
   [[nodiscard]] ep_state state() const noexcept { return core_ ? core_->state() : ep_state::disconnected; }
   /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
   [[nodiscard]] std::uint32_t number() const noexcept { return core_ ? core_->number() : 0; }
-  /// True when the peer asked for the connection and this side accepted.
-  [[nodiscard]] bool passive() const noexcept { return core_ && core_->passive(); }
   /// False for an ep_ref that names nothing.
   explicit operator bool() const noexcept { return core_ != nullptr; }
   [[nodiscard]] const detail::ep_core* native() const noexcept { return core_; }

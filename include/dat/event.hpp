@@ -156,6 +156,7 @@ protected:
   [[nodiscard]] std::span<const std::byte> data() const noexcept {
     return source_ ? source_->private_data() : std::span<const std::byte>();
   }
+  [[nodiscard]] bool passive() const noexcept { return source_ && source_->passive(); }
   [[nodiscard]] int code() const noexcept { return reason_; }
 
 private:
@@ -172,7 +173,7 @@ public:
   /// are given, or 196 when a program that is not dat filled more. Passive side: empty.
   /// Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
-    return ep().passive() ? std::span<const std::byte>() : data();
+    return passive() ? std::span<const std::byte>() : data();
   }
 
 private:

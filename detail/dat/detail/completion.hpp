@@ -27,7 +27,7 @@ template <class Visitor>
 void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Visitor&& visit) {
   using access = event_access;
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    ep.broke();
+    ep.broke(tag_of(wc.wr_id));
     auto e = access::make<dto_failure>(&ep, entry.cookie, entry.operation, to_dto_status(wc.status, entry.operation),
                                        wc.vendor_err, static_cast<std::uint8_t>(wc.status));
     return static_cast<void>(visit(e));
@@ -73,7 +73,7 @@ bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit)
   const work_entry entry = ep->ring_of(wc.wr_id).retire(index_of(wc.wr_id));
   if (ep->state() != ep_state::connected) [[unlikely]] {
     if (entry.kind == entry_kind::marker) {
-      if (wc.status == IBV_WC_SUCCESS) ep->drained();
+      if (wc.status == IBV_WC_SUCCESS) ep->drained(tag_of(wc.wr_id));
       return false;
     }
     if (wc.status == IBV_WC_SUCCESS) ep->completed_unconnected((wc.wr_id & recv_bit) != 0);
@@ -84,12 +84,12 @@ bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit)
 
 /// The merged path: turns a record into its event. False when it yields none.
 template <streams S, class Visitor>
-bool take_record(const slot_table& slots, record& r, Visitor&& visit) {
+bool take_record(record& r, Visitor&& visit) {
   using access = event_access;
   using kind = record::kind;
   if (r.what == kind::completion) {
-    ep_core* ep = slots.find(r.tag);
-    if (!ep) return false;
+    const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
+    if (!ep) return false; // gone, or reset since
     ep->ring_of(r.wc.wr_id).retire_through(index_of(r.wc.wr_id));
     visit_completion(*ep, r.wc, r.entry, visit);
     return true;

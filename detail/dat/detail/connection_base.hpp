@@ -74,6 +74,8 @@ public:
 
   [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
 
+  /// True when the peer asked for the connection.
+  [[nodiscard]] bool passive() const noexcept { return passive_; }
   [[nodiscard]] const ia_address& remote_address() const noexcept { return remote_; }
   [[nodiscard]] const ia_address& local_address() const noexcept { return local_; }
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return {private_.data(), private_size_}; }
@@ -114,6 +116,7 @@ protected:
 
   ia_address remote_{};
   ia_address local_{};
+  bool passive_ = false;
 
 private:
   std::atomic<rdma_cm_id*> id_{nullptr};

@@ -24,6 +24,7 @@ inline int ep_connection::resolve_ms() const noexcept {
 }
 
 inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept {
+  passive_ = true;
   adopt_id(child);
   keep_addresses();
   keep_private_data(request.data());
@@ -160,7 +161,8 @@ inline void ep_connection::connected_event(ep_core& ep, const cm_event& e) noexc
     return;
   case RDMA_CM_EVENT_CONNECT_ERROR:
   case RDMA_CM_EVENT_DEVICE_REMOVAL:
-    return ep.end_connection(completing ? kind::accept_completion_error : kind::broken, std::abs(e.status));
+    ep.end_connection(completing ? kind::accept_completion_error : kind::broken, std::abs(e.status));
+    return destroy_id(); // no answer of the peer can come
   default:
     return; // ADDR_CHANGE, TIMEWAIT_EXIT
   }

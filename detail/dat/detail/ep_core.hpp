@@ -49,7 +49,6 @@ public:
   [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return qp_ ? qp_->qp_num : 0; }
-  [[nodiscard]] bool passive() const noexcept { return passive_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
@@ -180,22 +179,22 @@ public:
     return (wr_id & recv_bit) == 0 && sq_.peek(index_of(wr_id)).kind == entry_kind::marker;
   }
   /// Whether completions may appear on `e`: not before ESTABLISHED does, where both go to the same evd.
-  [[nodiscard]] bool announced_on(const evd_core* e) const noexcept { return announced_ || e != evds_.connect.get(); }
+  [[nodiscard]] bool announced_on(const evd_core* e) const noexcept { return e != evds_.connect.get() || announced_; }
   /// Called with the evd's lock held as a connection event is appended.
-  void announce() noexcept { announced_ = true; }
+  void announce(bool done) noexcept { announced_ = done; }
 
   /// A completion has been taken while the endpoint was not (or no longer) simply connected: the first data proves an
   /// accepted connection established, the marker ends a graceful disconnect.
   void completed_unconnected(bool recv) noexcept;
-  /// An operation failed: the connection is broken. Idempotent.
-  void broke() noexcept;
+  /// An operation of the life `whose` failed: the connection is broken. Idempotent.
+  void broke(ep_tag whose) noexcept;
+  /// All requests of that life before the marker are done.
+  void drained(ep_tag whose) noexcept;
   /// The same, from a place that may not lock the endpoint: done by the reactor.
-  void defer_break() noexcept { defer(deferred_break); }
+  void defer_break(ep_tag whose) noexcept { defer(deferred_break, whose); }
   void defer_marker(const ibv_wc& c) noexcept {
-    if (c.status == IBV_WC_SUCCESS) defer(deferred_marker);
+    if (c.status == IBV_WC_SUCCESS) defer(deferred_marker, tag_of(c.wr_id));
   }
-  /// All requests before the marker are done.
-  void drained() noexcept;
 
   // --- connecting ------------------------------------------------------------------------------------------------
 
@@ -256,7 +255,7 @@ private:
   struct work_timer : timer {
     ep_core* self = nullptr;
   };
-  void defer(unsigned what) noexcept;
+  void defer(unsigned what, ep_tag whose) noexcept;
   void run_deferred() noexcept;
 
   // Connection life; all with mutex_ held.
@@ -281,10 +280,10 @@ private:
   ep_attributes attributes_;
   std::uint8_t read_out_ = 0; // what the consumer or the device allows
   std::uint8_t read_in_ = 0;
-  std::atomic<bool> passive_{false};
   std::mutex mutex_; // state changes, connection_, qp_
   ref<ep_connection> connection_;
   std::atomic<unsigned> deferred_{0};
+  std::atomic<ep_tag> deferred_for_{0};
   work_timer work_;
 };
 

@@ -298,7 +298,6 @@ inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port,
     return failed("rdma_bind_addr", errno);
   c->attach(this);
   connection_ = c;
-  passive_ = false;
   set_state(ep_state::active_connection_pending);
   c->deadline_ = deadline::in(limit);
   if (rdma_resolve_addr(c->id(), nullptr, const_cast<sockaddr*>(to.with_port(port).native_handle()), c->resolve_ms()) !=
@@ -330,7 +329,6 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
   connection_ = ref(&request);
   request.attach(this);
   request.phase_ = ep_connection::phase::completing;
-  passive_ = true;
   set_state(ep_state::completion_pending);
   if (moved) {
     rdma_conn_param param{};
@@ -385,7 +383,7 @@ inline expected<void> ep_core::start_graceful() noexcept {
     set_state(ep_state::connected);
     return post_failed(err, tail, 0).at("ep.disconnect", object_kind::ep, number());
   }
-  if (merged(evds_.request.get())) defer(deferred_tick);
+  if (merged(evds_.request.get())) defer(deferred_tick, tag_);
   return success();
 }
 
@@ -405,15 +403,14 @@ inline expected<void> ep_core::reset() noexcept {
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag_);
   tag_ = fresh;
+  wr_id_ = tag_ << tag_shift;
   auto qp = make_qp(call, fresh);
   if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
   ibv_destroy_qp(qp_);
   qp_ = qp.assume_value();
-  wr_id_ = tag_ << tag_shift;
   sq_.clear();
   rq_.clear();
-  announced_ = false;
-  deferred_.store(0, std::memory_order_relaxed);
+  static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
   old = std::move(connection_);
   set_state(ep_state::unconnected);
   return success();
@@ -443,8 +440,9 @@ inline void ep_core::end_connection(record::kind what, int reason) noexcept {
   if (reason >= 0) announce_event(what, reason);
 }
 
-inline void ep_core::broke() noexcept {
+inline void ep_core::broke(ep_tag whose) noexcept {
   const std::lock_guard lock(mutex_);
+  if (tag_ != whose) return;
   switch (state()) {
   case ep_state::connected:
   case ep_state::disconnect_pending:
@@ -472,12 +470,13 @@ inline void ep_core::completed_unconnected(bool recv) noexcept {
   announce_event(record::kind::established);
 }
 
-inline void ep_core::drained() noexcept {
+inline void ep_core::drained(ep_tag whose) noexcept {
   const std::lock_guard lock(mutex_);
-  if (state() == ep_state::disconnect_pending) end_connection(record::kind::disconnected, 0);
+  if (tag_ == whose && state() == ep_state::disconnect_pending) end_connection(record::kind::disconnected, 0);
 }
 
-inline void ep_core::defer(unsigned what) noexcept {
+inline void ep_core::defer(unsigned what, ep_tag whose) noexcept {
+  deferred_for_.store(whose, std::memory_order_relaxed);
   if (deferred_.fetch_or(what, std::memory_order_acq_rel) != 0) return; // on its way already
   add_ref();
   ia().reactor.arm(work_, what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : clock::time_point{});
@@ -485,13 +484,14 @@ inline void ep_core::defer(unsigned what) noexcept {
 
 inline void ep_core::run_deferred() noexcept {
   const unsigned what = deferred_.exchange(0, std::memory_order_acq_rel);
-  if ((what & deferred_break) != 0) broke();
-  if ((what & deferred_marker) != 0) drained();
+  const ep_tag whose = deferred_for_.load(std::memory_order_relaxed);
+  if ((what & deferred_break) != 0) broke(whose);
+  if ((what & deferred_marker) != 0) drained(whose);
   if (state() != ep_state::disconnect_pending) return;
   // Nobody need be looking at the completions while a graceful disconnect waits for them: look here, now and then.
   if (merged_evd* m = merged(evds_.request.get())) {
     m->drain();
-    defer(deferred_tick);
+    defer(deferred_tick, whose);
   }
 }
 

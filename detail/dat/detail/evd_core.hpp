@@ -54,6 +54,8 @@ protected:
   void teardown() noexcept;
   static constexpr child_kind kind_of_child = child_kind::events;
   static const child_type table;
+  /// An abrupt close of the ia has woken the waiter; what it uses may go only when it has left.
+  void await_waiter() const noexcept;
   [[nodiscard]] expected<void> create_queue(const char* call) noexcept;
 
 private:
@@ -96,8 +98,10 @@ public:
   }
   /// Waits until no other thread is inside with a pointer to an endpoint it looked up.
   void barrier() noexcept { const std::lock_guard lock(mutex_); }
-  /// Drops what is queued for an endpoint's old life.
+  /// Drops the parked completions of an endpoint's old life.
   void forget(ep_tag tag) noexcept;
+  /// A new life: completions wait for its ESTABLISHED again.
+  void expect_announcement(ep_core& whose) noexcept;
 
   [[nodiscard]] int kick_fd() const noexcept { return kick_.get(); }
   void clear_kick() noexcept { kick_.clear(); }

@@ -7,6 +7,7 @@
 #include <dat/detail/evd_core.hpp>
 
 #include <array>
+#include <sched.h>
 
 namespace dat::inline v0::detail {
 
@@ -44,7 +45,12 @@ inline expected<void> evd_core::create_queue(const char* call) noexcept {
   return success();
 }
 
+inline void evd_core::await_waiter() const noexcept {
+  while (ia().closed() && waited.load(std::memory_order_acquire)) ::sched_yield();
+}
+
 inline void evd_core::teardown() noexcept {
+  await_waiter();
   if (cq_) {
     if (unacked_ != 0) ibv_ack_cq_events(cq_, unacked_); // or destroying would wait for ever
     ibv_destroy_cq(cq_);
@@ -89,6 +95,7 @@ inline expected<void> merged_evd::prepare(const char* call) noexcept {
 inline void merged_evd::teardown() noexcept {
   event_queue ring;
   event_queue parked;
+  await_waiter(); // without the lock, which it needs to leave
   {
     const std::lock_guard lock(mutex_);
     std::swap(ring, ring_);
@@ -109,7 +116,7 @@ inline void merged_evd::drain_locked() noexcept {
       ep_core* ep = ia().slots.find(tag_of(c.wr_id));
       if (!ep) continue; // of an endpoint that is gone or was reset
       // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
-      if (c.status != IBV_WC_SUCCESS) ep->defer_break();
+      if (c.status != IBV_WC_SUCCESS) ep->defer_break(tag_of(c.wr_id));
       if (ep->is_marker(c.wr_id)) {
         ep->defer_marker(c);
         continue;
@@ -137,6 +144,8 @@ bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {
       ring_.extract(i, out);
+      // Under the lock, for which an endpoint that ends waits: see barrier().
+      if (out.what == record::kind::completion) out.endpoint = ref<counted>(ia().slots.find(out.tag));
       return true;
     }
   return false;
@@ -154,7 +163,7 @@ inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   if (dead()) return;
   drain_locked();
   (void)ring_.push(std::move(r));
-  whose.announce();
+  whose.announce(true);
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
     if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
   parked_.erase_if([&](const record& p) { return p.tag == whose.tag(); });
@@ -166,6 +175,11 @@ inline bool merged_evd::push_request(record&& r) noexcept {
   if (dead() || ring_.size() >= qlen() || !ring_.push(std::move(r))) return false;
   wake();
   return true;
+}
+
+inline void merged_evd::expect_announcement(ep_core& whose) noexcept {
+  const std::lock_guard lock(mutex_);
+  whose.announce(false);
 }
 
 inline void merged_evd::forget(ep_tag tag) noexcept {

@@ -36,7 +36,8 @@ struct record {
   ep_tag tag = 0;              // completions: whose
   ibv_wc wc{};                 // completions
   work_entry entry{};          // completions
-  ref<counted> endpoint;       // connection events: whose; kept, so that the event can name it after a reset or free
+  ref<counted> endpoint;       // whose. Connection events: kept, so that the event can name it after a reset or free.
+                               // Completions: looked up when taken, empty when the endpoint is gone
   ref<connection_base> source; // connection events: private data
   request_ref request;         // requests
 

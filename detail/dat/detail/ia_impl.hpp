@@ -41,7 +41,7 @@ inline void ia_core::read_async_events() noexcept {
       if (ep_core* found = slots.find(broken); found && found->try_add_ref()) ep = ref<ep_core>(found, adopt);
     }
     ibv_ack_async_event(&e); // destroying the QP waits for this, so no lock of the endpoint is held here
-    if (ep) ep->broke();
+    if (ep) ep->broke(broken);
   }
 }
 

@@ -44,7 +44,7 @@ std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
     e.ia().progress(0);
     record r;
     while (taken < max && as_merged<S>(e).take(r))
-      if (take_record<S>(e.ia().slots, r, visit)) ++taken;
+      if (take_record<S>(r, visit)) ++taken;
   }
   return taken;
 }
@@ -59,7 +59,7 @@ template <streams S>
     while (!out && e.poll(1, &wc) > 0) (void)take_completion(e.ia().slots, wc, keep);
   } else {
     record r;
-    while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(e.ia().slots, r, keep);
+    while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(r, keep);
   }
   return out;
 }
@@ -239,7 +239,7 @@ template <streams S, class E>
   };
   auto r = wait_until<S>(e, deadline::in(limit), [&] {
     record taken;
-    while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(e.ia().slots, taken, sort);
+    while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
     return out || other;
   });
   if (!r) return r.assume_error();

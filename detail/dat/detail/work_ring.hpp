@@ -87,11 +87,16 @@ public:
     head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
     return entry;
   }
-  /// Frees the entry at `index` and all earlier ones, unless a later one was freed before.
-  void retire_through(std::uint32_t index) noexcept {
+  /// Position of the entry at `index`, which is neither freed nor one that is taken out of order: for completions that
+  /// are set aside now and taken later, when the index may stand for another entry.
+  [[nodiscard]] std::uint32_t position(std::uint32_t index) const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    const std::uint32_t n = ((index - head) & mask_) + 1;
-    if (n <= tail_.load(std::memory_order_acquire) - head) head_.store(head + n, std::memory_order_release);
+    return head + ((index - head) & mask_);
+  }
+  /// Frees the entry at `position` and all earlier ones, unless a later one was freed before.
+  void retire_through(std::uint32_t position) noexcept {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    if (static_cast<std::int32_t>(position + 1 - head) > 0) head_.store(position + 1, std::memory_order_release);
   }
   [[nodiscard]] const work_entry& peek(std::uint32_t index) const noexcept {
     (void)tail_.load(std::memory_order_acquire);
