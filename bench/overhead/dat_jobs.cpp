@@ -1,0 +1,141 @@
+// dat's side: the same jobs as a user of the library writes them.
+// SPDX-License-Identifier: BSL-1.0
+#include "jobs.hpp"
+
+#include <utility>
+#include <variant>
+
+namespace overhead {
+namespace {
+
+/// Consumes the cookies of the events of type `E`; any other event is wrong.
+template <class E>
+constexpr auto take() noexcept {
+  return dat::overloaded{[](const E& e) noexcept { consumed += e.cookie().value(); },
+                         [](const auto&) noexcept { wrong(); }};
+}
+
+/// Takes events until one was there.
+template <class E, class Evd>
+inline void take_one(Evd& evd) {
+  while (evd.drain(take<E>(), 1) == 0) {
+  }
+}
+
+/// Posts what `make` makes, one at a time, and takes its completion.
+template <class E, class Make>
+inline void post_and_take(place& p, long n, const Make& make) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(make(i))) wrong();
+    take_one<E>(p.lean.evd);
+  }
+}
+
+[[gnu::noinline]] void counted_send(place& p, long n) {
+  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{p.out[0]}.cookie(i); });
+}
+[[gnu::noinline]] void counted_send_2(place& p, long n) {
+  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{dat::iov{p.out[0], p.out[1]}}.cookie(i); });
+}
+[[gnu::noinline]] void counted_send_4(place& p, long n) {
+  post_and_take<dat::sent>(
+      p, n, [&](long i) { return dat::send{dat::iov{p.out[0], p.out[1], p.out[2], p.out[3]}}.cookie(i); });
+}
+[[gnu::noinline]] void counted_inline(place& p, long n) {
+  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{p.out[0]}.cookie(i).inlined(); });
+}
+[[gnu::noinline]] void counted_write(place& p, long n) {
+  post_and_take<dat::rdma_write_done>(p, n, [&](long i) { return dat::rdma_write{p.out[0], p.there}.cookie(i); });
+}
+[[gnu::noinline]] void counted_write_immediate(place& p, long n) {
+  post_and_take<dat::ib::rdma_write_immediate_done>(p, n, [&](long i) {
+    return dat::rdma_write{p.out[0], p.there}.cookie(i).immediate(static_cast<std::uint32_t>(i));
+  });
+}
+[[gnu::noinline]] void counted_recv(place& p, long n) {
+  post_and_take<dat::received>(p, n, [&](long i) { return dat::recv{p.in}.cookie(i); });
+}
+
+/// Filled, posted and taken.
+[[gnu::noinline]] void counted_batch(place& p, long n) {
+  dat::batch<at_a_time> batch;
+  for (long i = 0; i < n; i += at_a_time) {
+    batch.clear();
+    for (long j = i; j < i + at_a_time; ++j)
+      if (!batch.push_back(dat::send{p.out[0]}.cookie(j))) wrong();
+    if (!p.lean.ep.post(batch)) wrong();
+    if (p.lean.evd.drain(take<dat::sent>()) != at_a_time) wrong();
+  }
+}
+
+[[gnu::noinline]] void counted_four(place& p, long n) {
+  for (long i = 0; i < n; i += 4) {
+    if (!p.lean.ep.post(dat::send{p.out[0]}.cookie(i), dat::send{p.out[0]}.cookie(i + 1),
+                        dat::send{p.out[0]}.cookie(i + 2), dat::send{p.out[0]}.cookie(i + 3)))
+      wrong();
+    if (p.lean.evd.drain(take<dat::sent>()) != 4) wrong();
+  }
+}
+
+template <auto End>
+[[gnu::noinline]] void counted_drain(place& p, long there) {
+  if (static_cast<long>((p.*End).evd.drain(take<dat::sent>())) != there) wrong();
+}
+template <auto End>
+void drain(place& p, long n) {
+  for (long i = 0; i < n; i += at_a_time) {
+    for (long j = i; j < i + at_a_time; ++j)
+      if (!(p.*End).ep.post(dat::send{p.out[0]}.cookie(j))) wrong();
+    counted_drain<End>(p, at_a_time);
+  }
+}
+
+[[gnu::noinline]] void counted_dequeue(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::send{p.out[0]}.cookie(i))) wrong();
+    const auto event = p.lean.evd.dequeue();
+    if (!event) wrong();
+    const auto* sent = std::get_if<dat::sent>(&event.assume_value());
+    if (!sent) wrong();
+    consumed += sent->cookie().value();
+  }
+}
+
+[[gnu::noinline]] void counted_merged(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.merged.ep.post(dat::send{p.out[0]}.cookie(i))) wrong();
+    take_one<dat::sent>(p.merged.evd);
+  }
+}
+
+[[gnu::noinline]] void counted_empty_poll(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (p.lean.evd.drain(take<dat::sent>(), 1) != 0) wrong();
+    consumed += static_cast<std::uint64_t>(i);
+  }
+}
+
+constexpr job jobs[] = {
+    {"send, 1 segment", counted_send},
+    {"send, 2 segments", counted_send_2},
+    {"send, 4 segments", counted_send_4},
+    {"send, inline", counted_inline},
+    {"RDMA write", counted_write},
+    {"RDMA write with immediate", counted_write_immediate},
+    {"recv", counted_recv},
+    {"batch of 16", counted_batch},
+    {"batch of 16, chained", counted_batch},
+    {"post of 4", counted_four},
+    {"post of 4, chained", counted_four},
+    {"drain, 16 there", drain<&place::lean>},
+    {"drain, 16 there, merged evd", drain<&place::merged>},
+    {"send, taken by dequeue", counted_dequeue},
+    {"send, merged evd", counted_merged},
+    {"empty poll", counted_empty_poll},
+};
+
+} // namespace
+
+std::span<const job> dat_jobs() { return jobs; }
+
+} // namespace overhead

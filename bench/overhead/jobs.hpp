@@ -1,0 +1,59 @@
+// The jobs that are measured: each is done with hand-written verbs and with dat, on the same queues.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/dat.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace overhead {
+
+/// Operations that the jobs of several do at a time.
+inline constexpr long at_a_time = 16;
+
+inline constexpr auto rights = dat::local_read | dat::local_write | dat::remote_write;
+using memory = dat::lmr<char, decltype(rights)::value>;
+using local = dat::local_segment<char, decltype(rights)::value>;
+using remote = dat::remote_segment<char, decltype(rights)::value>;
+
+/// A connected endpoint, whose completions go to an evd of streams::dto alone or to one that merges streams.
+template <dat::streams S>
+struct end {
+  dat::evd<S> evd;
+  dat::ep<dat::rc> ep;
+};
+
+/// What the jobs work with.
+struct place {
+  end<dat::dto> lean;
+  end<dat::dto | dat::connection> merged;
+  std::array<local, 4> out; ///< segments of 64 bytes
+  local in;
+  remote there;
+  ibv_sge sge[4]; ///< `out` and `there` as verbs has them
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+};
+
+/// One side of a job: does it `operations` times. Instructions are counted inside functions of this type whose names
+/// begin with counted_; a job of which only a part is to be counted calls that part as such a function.
+using side = void (*)(place& where, long operations);
+
+/// A job by its name: what is compared has the same name on both sides.
+struct job {
+  const char* name;
+  side go;
+};
+
+[[nodiscard]] std::span<const job> raw_jobs();
+[[nodiscard]] std::span<const job> dat_jobs();
+
+/// Fed by all loops with the cookies of what completed; a run of n operations adds 0 + ... + n-1.
+extern std::uint64_t consumed;
+
+/// Ends the program: an operation failed.
+[[noreturn]] void wrong();
+
+} // namespace overhead

@@ -1,0 +1,223 @@
+// Runs the jobs of both sides over the instant device: for callgrind, for the clock, and for the count of allocations.
+// SPDX-License-Identifier: BSL-1.0
+#include "allocations.hpp"
+#include "instant_verbs.hpp"
+#include "jobs.hpp"
+
+#include <fake_verbs.hpp>
+
+#include <valgrind/callgrind.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ifaddrs.h>
+#include <memory>
+#include <netinet/in.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace std::chrono_literals;
+using namespace overhead;
+
+namespace overhead {
+std::uint64_t consumed = 0;
+
+void wrong() {
+  std::fputs("overhead: an operation failed\n", stderr);
+  std::abort();
+}
+} // namespace overhead
+
+// dat asks the system for the host's addresses, to find those on RDMA devices. This host has those of the fake device.
+namespace {
+constexpr const char* device_address = "10.99.1.1";
+sockaddr_in interface_address{};
+ifaddrs interface{};
+} // namespace
+extern "C" {
+int getifaddrs(ifaddrs** list) noexcept {
+  interface_address.sin_family = AF_INET;
+  interface_address.sin_addr.s_addr = htonl((10u << 24) | (99u << 16) | (1u << 8) | 1u);
+  interface.ifa_addr = reinterpret_cast<sockaddr*>(&interface_address);
+  *list = &interface;
+  return 0;
+}
+void freeifaddrs(ifaddrs*) noexcept {}
+}
+
+namespace {
+
+/// Ends the program when a step of the set-up fails.
+template <class T>
+T must(dat::expected<T>&& result) {
+  if (!result) {
+    std::fprintf(stderr, "overhead: %s\n", result.error().message().c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(result.assume_value());
+}
+
+/// Everything that has to exist while the jobs run.
+class set_up {
+public:
+  set_up() : ia_(must(dat::ia::open(device_name))), pz_(must(ia_.create_pz())) {
+    events_ = must(ia_.create_evd<dat::connection | dat::connection_requests>(16));
+    peer_completions_ = must(ia_.create_evd<dat::dto>(64));
+    psp_ = must(ia_.create_psp(7471, events_));
+    region_ = must(pz_.register_memory(memory_, rights));
+
+    const dat::ep_attributes attributes{.max_inline = 64};
+    where.lean.evd = must(ia_.create_evd<dat::dto>(256));
+    where.lean.ep = must(pz_.create_ep<dat::rc>({where.lean.evd, where.lean.evd, events_}, attributes));
+    connect(where.lean.ep, peers_[0], events_);
+    where.merged.evd = must(ia_.create_evd<dat::dto | dat::connection>(256));
+    where.merged.ep = must(pz_.create_ep<dat::rc>(where.merged.evd, attributes));
+    connect(where.merged.ep, peers_[1], where.merged.evd);
+
+    constexpr std::uint32_t block = 64;
+    for (std::size_t i = 0; i < where.out.size(); ++i) {
+      where.out[i] = must(region_.slice(i * block, block));
+      where.sge[i] = {reinterpret_cast<std::uint64_t>(memory_.data()) + i * block, block, region_.native_handle()->lkey};
+    }
+    where.in = must(region_.slice(1024, block));
+    where.there = must(region_.remote(2048, block));
+    where.remote_address = reinterpret_cast<std::uint64_t>(memory_.data()) + 2048;
+    where.rkey = region_.native_handle()->rkey;
+
+    context_ = where.lean.ep.native_handle()->context;
+    instant::take_over(*context_);
+  }
+  ~set_up() { instant::give_back(*context_); }
+  set_up(const set_up&) = delete;
+  set_up& operator=(const set_up&) = delete;
+
+  place where;
+
+private:
+  static constexpr const char* device_name = "fk1";
+
+  template <class Evd>
+  void connect(dat::ep<dat::rc>& ep, dat::ep<dat::rc>& peer, Evd& evd) {
+    peer = must(pz_.create_ep<dat::rc>({peer_completions_, peer_completions_, events_}));
+    must(ep.connect(ia_.address(), 7471, 2s));
+    must(must(events_.wait_for<dat::connection_request>(2s)).accept(peer));
+    must(evd.template wait_for<dat::established>(ep, 2s));
+    must(events_.wait_for<dat::established>(peer, 2s));
+  }
+
+  std::array<char, 4096> memory_{};
+  dat::ia ia_;
+  dat::pz pz_;
+  dat::evd<dat::connection | dat::connection_requests> events_;
+  dat::evd<dat::dto> peer_completions_;
+  dat::psp psp_;
+  memory region_;
+  std::array<dat::ep<dat::rc>, 2> peers_;
+  ibv_context* context_ = nullptr;
+};
+
+/// Calls `f` with each pair of sides.
+template <class F>
+void for_each_job(const F& f) {
+  for (const job& raw : raw_jobs())
+    for (const job& dat : dat_jobs())
+      if (std::string_view(raw.name) == dat.name) f(raw, dat);
+}
+
+/// Runs a side and checks that it did what it should.
+void run(const job& j, place& where, long n) {
+  const std::uint64_t before = consumed;
+  j.go(where, n);
+  const auto count = static_cast<std::uint64_t>(n);
+  if (consumed - before != count * (count - 1) / 2) wrong();
+}
+
+/// For callgrind: leaves a dump for n and one for 2n operations of every job and side.
+void dump(place& where, long n) {
+  for_each_job([&](const job& raw, const job& dat) {
+    for (const job* j : {&raw, &dat}) {
+      run(*j, where, at_a_time); // what is done once, such as binding symbols
+      for (const long times : {1L, 2L}) {
+        CALLGRIND_ZERO_STATS;
+        run(*j, where, times * n);
+        const std::string label = std::string(j->name) + "|" + (j == &raw ? "raw" : "dat") + "|" + std::to_string(times);
+        CALLGRIND_DUMP_STATS_AT(label.c_str());
+      }
+    }
+  });
+}
+
+/// Nanoseconds per operation, the sides in turn; medians.
+void clock(place& where, long rounds, long n) {
+  using timer = std::chrono::steady_clock;
+  for_each_job([&](const job& raw, const job& dat) {
+    std::vector<double> ns[2];
+    for (long round = 0; round < rounds; ++round)
+      for (const int which : {0, 1}) {
+        const auto start = timer::now();
+        run(which == 0 ? raw : dat, where, n);
+        const std::chrono::duration<double, std::nano> took = timer::now() - start;
+        ns[which].push_back(took.count() / static_cast<double>(n));
+      }
+    for (auto& all : ns) std::nth_element(all.begin(), all.begin() + rounds / 2, all.end());
+    std::printf("%s|%.2f|%.2f\n", raw.name, ns[0][static_cast<std::size_t>(rounds / 2)],
+                ns[1][static_cast<std::size_t>(rounds / 2)]);
+  });
+}
+
+/// Allocations of both sides in n operations. First shows that an allocation is noticed.
+void allocate(place& where, long n) {
+  const auto during = [](const auto& f) {
+    const std::uint64_t before = allocations();
+    f();
+    return static_cast<unsigned long>(allocations() - before);
+  };
+  struct alignas(64) wide {
+    char bytes[64];
+  };
+  void* volatile kept; // or the compiler may leave the allocation out
+  const bool seen = during([&] { kept = std::malloc(8), std::free(kept); }) == 1 &&
+                    during([&] { kept = new char, delete static_cast<char*>(kept); }) == 1 &&
+                    during([&] { kept = new wide, delete static_cast<wide*>(kept); }) == 1;
+  if (!seen) {
+    std::fputs("overhead: allocations go unnoticed\n", stderr);
+    std::exit(1);
+  }
+  for_each_job([&](const job& raw, const job& dat) {
+    const unsigned long by_raw = during([&] { run(raw, where, n); });
+    const unsigned long by_dat = during([&] { run(dat, where, n); });
+    std::printf("%s|%lu|%lu\n", raw.name, by_raw, by_dat);
+  });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  if (what == "compiler") {
+#if defined(__clang__)
+    std::printf("clang %d\n", __clang_major__);
+#else
+    std::printf("g++ %d\n", __GNUC__);
+#endif
+    return 0;
+  }
+  const auto number = [&](int i) { return argc > i ? std::max(1L, std::atol(argv[i])) : 1L; };
+  fake::reset({.devices = {{"fk1", {{{device_address}}}}}});
+  auto everything = std::make_unique<set_up>();
+  if (what == "dump" && argc == 3)
+    dump(everything->where, number(2) * at_a_time);
+  else if (what == "clock" && argc == 4)
+    clock(everything->where, number(2), number(3) * at_a_time);
+  else if (what == "allocations" && argc == 3)
+    allocate(everything->where, number(2) * at_a_time);
+  else {
+    std::fputs("usage: overhead compiler | dump N | clock ROUNDS N | allocations N   (N: times 16 operations)\n", stderr);
+    return 2;
+  }
+  return 0;
+}

@@ -1,0 +1,179 @@
+// The raw side: verbs as one writes them by hand when only speed counts. Of a work request just the members that the
+// operation needs are written; nothing is remembered about what was posted but the wr_id.
+// SPDX-License-Identifier: BSL-1.0
+#include "jobs.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+
+namespace overhead {
+namespace {
+
+/// Polls until one completion is there, and checks it.
+inline void poll_one(ibv_cq* cq) {
+  ibv_wc wc;
+  while (ibv_poll_cq(cq, 1, &wc) == 0) {
+  }
+  if (wc.status != IBV_WC_SUCCESS) wrong();
+  consumed += wc.wr_id;
+}
+
+template <int Segments>
+inline void copy(ibv_sge* to, const ibv_sge* from) {
+  for (int i = 0; i < Segments; ++i) to[i] = from[i];
+}
+
+template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
+inline void send_once(ibv_qp* qp, const ibv_sge* from, long i) {
+  ibv_sge sge[Segments];
+  copy<Segments>(sge, from);
+  ibv_send_wr wr;
+  wr.wr_id = static_cast<std::uint64_t>(i);
+  wr.next = nullptr;
+  wr.sg_list = sge;
+  wr.num_sge = Segments;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = Flags;
+  ibv_send_wr* bad;
+  if (ibv_post_send(qp, &wr, &bad) != 0) wrong();
+}
+
+template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
+[[gnu::noinline]] void counted_send(place& p, long n) {
+  ibv_qp* const qp = p.lean.ep.native_handle();
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  for (long i = 0; i < n; ++i) {
+    send_once<Segments, Flags>(qp, p.sge, i);
+    poll_one(cq);
+  }
+}
+
+template <ibv_wr_opcode Opcode>
+[[gnu::noinline]] void counted_write(place& p, long n) {
+  ibv_qp* const qp = p.lean.ep.native_handle();
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  for (long i = 0; i < n; ++i) {
+    ibv_sge sge = p.sge[0];
+    ibv_send_wr wr;
+    wr.wr_id = static_cast<std::uint64_t>(i);
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = Opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (Opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = static_cast<std::uint32_t>(i);
+    wr.wr.rdma.remote_addr = p.remote_address;
+    wr.wr.rdma.rkey = p.rkey;
+    ibv_send_wr* bad;
+    if (ibv_post_send(qp, &wr, &bad) != 0) wrong();
+    poll_one(cq);
+  }
+}
+
+[[gnu::noinline]] void counted_recv(place& p, long n) {
+  ibv_qp* const qp = p.lean.ep.native_handle();
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  for (long i = 0; i < n; ++i) {
+    ibv_sge sge = p.sge[0];
+    ibv_recv_wr wr;
+    wr.wr_id = static_cast<std::uint64_t>(i);
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad;
+    if (ibv_post_recv(qp, &wr, &bad) != 0) wrong();
+    poll_one(cq);
+  }
+}
+
+/// Takes all that is there, 16 at a time.
+inline void poll_all(ibv_cq* cq) {
+  ibv_wc wc[at_a_time];
+  int k;
+  do {
+    k = ibv_poll_cq(cq, at_a_time, wc);
+    for (int i = 0; i < k; ++i) {
+      if (wc[i].status != IBV_WC_SUCCESS) wrong();
+      consumed += wc[i].wr_id;
+    }
+  } while (k == at_a_time);
+}
+
+/// Posted one by one, as most hand-written programs do, and taken together.
+template <long Group>
+[[gnu::noinline]] void counted_one_by_one(place& p, long n) {
+  ibv_qp* const qp = p.lean.ep.native_handle();
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  for (long i = 0; i < n; i += Group) {
+    for (long j = i; j < i + Group; ++j) send_once<1>(qp, p.sge, j);
+    poll_all(cq);
+  }
+}
+
+/// Posted as a chain, with one doorbell.
+template <long Group>
+[[gnu::noinline]] void counted_chain(place& p, long n) {
+  ibv_qp* const qp = p.lean.ep.native_handle();
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  for (long i = 0; i < n; i += Group) {
+    ibv_sge sge[Group];
+    ibv_send_wr wr[Group];
+    for (long j = 0; j < Group; ++j) {
+      sge[j] = p.sge[0];
+      wr[j].wr_id = static_cast<std::uint64_t>(i + j);
+      wr[j].next = &wr[j] + 1;
+      wr[j].sg_list = &sge[j];
+      wr[j].num_sge = 1;
+      wr[j].opcode = IBV_WR_SEND;
+      wr[j].send_flags = IBV_SEND_SIGNALED;
+    }
+    wr[Group - 1].next = nullptr;
+    ibv_send_wr* bad;
+    if (ibv_post_send(qp, wr, &bad) != 0) wrong();
+    poll_all(cq);
+  }
+}
+
+[[gnu::noinline]] void counted_drain(place& p, long) { poll_all(p.lean.evd.native_handle()); }
+
+void drain(place& p, long n) {
+  for (long i = 0; i < n; i += at_a_time) {
+    for (long j = i; j < i + at_a_time; ++j) send_once<1>(p.lean.ep.native_handle(), p.sge, j);
+    counted_drain(p, at_a_time);
+  }
+}
+
+[[gnu::noinline]] void counted_empty_poll(place& p, long n) {
+  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_wc wc;
+  for (long i = 0; i < n; ++i) {
+    if (ibv_poll_cq(cq, 1, &wc) != 0) wrong();
+    consumed += static_cast<std::uint64_t>(i);
+  }
+}
+
+constexpr job jobs[] = {
+    {"send, 1 segment", counted_send<1>},
+    {"send, 2 segments", counted_send<2>},
+    {"send, 4 segments", counted_send<4>},
+    {"send, inline", counted_send<1, IBV_SEND_SIGNALED | IBV_SEND_INLINE>},
+    {"RDMA write", counted_write<IBV_WR_RDMA_WRITE>},
+    {"RDMA write with immediate", counted_write<IBV_WR_RDMA_WRITE_WITH_IMM>},
+    {"recv", counted_recv},
+    {"batch of 16", counted_one_by_one<at_a_time>},
+    {"batch of 16, chained", counted_chain<at_a_time>},
+    {"post of 4", counted_one_by_one<4>},
+    {"post of 4, chained", counted_chain<4>},
+    {"drain, 16 there", drain},
+    {"drain, 16 there, merged evd", drain},
+    {"send, taken by dequeue", counted_send<1>},
+    {"send, merged evd", counted_send<1>},
+    {"empty poll", counted_empty_poll},
+};
+
+} // namespace
+
+std::span<const job> raw_jobs() { return jobs; }
+
+} // namespace overhead
