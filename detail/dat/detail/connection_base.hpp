@@ -102,6 +102,7 @@ protected:
     fresh->context = static_cast<connection_base*>(this);
     add_ref();
     id_.store(fresh, std::memory_order_release);
+    ia().hand_over();
   }
   void keep_private_data(std::span<const std::byte> data) noexcept {
     private_size_ = static_cast<std::uint8_t>(smaller(data.size(), private_.size()));

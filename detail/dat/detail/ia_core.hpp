@@ -124,6 +124,11 @@ public:
   /// Marks the ia closed; it has no children.
   void close_gracefully() noexcept { closed_.store(true, std::memory_order_release); }
 
+  /// What a thread gives to the connection manager comes back to the reactor as an event. The kernel orders the two,
+  /// but no rule of C++ knows that: this pair does.
+  void hand_over() noexcept { handed_over_.fetch_add(1, std::memory_order_release); }
+  void take_over() const noexcept { (void)handed_over_.load(std::memory_order_acquire); }
+
   /// Runs the reactor once in the caller's thread, unless a service thread does it.
   void progress(int wait_ms) noexcept {
     if (!automatic_) reactor.run(wait_ms);
@@ -154,6 +159,7 @@ private:
   bool orphaned_ = false; // the last reference went on the service thread, which then deletes this
   std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> holders_{0};
+  std::atomic<std::uint32_t> handed_over_{0};
   std::mutex mutex_; // guards children_
   intrusive_list<ia_child> children_;
   member_source cm_source_{};

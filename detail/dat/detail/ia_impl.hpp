@@ -11,6 +11,7 @@ namespace dat::inline v0::detail {
 inline void ia_core::read_cm_events() noexcept {
   rdma_cm_event* e = nullptr;
   while (rdma_get_cm_event(channel(), &e) == 0) {
+    take_over();
     const cm_event copy(*e);
     // Until the acknowledgement the id, and with it its owner, cannot go: take a reference now.
     const bool request = e->event == RDMA_CM_EVENT_CONNECT_REQUEST;
