@@ -87,12 +87,14 @@ template <streams S, class Visitor>
 bool take_record(record& r, Visitor&& visit) {
   using access = event_access;
   using kind = record::kind;
-  if (r.what == kind::completion) {
-    const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
-    if (!ep) return false; // gone, or reset since
-    ep->ring_of(r.wc.wr_id).retire_through(index_of(r.wc.wr_id));
-    visit_completion(*ep, r.wc, r.entry, visit);
-    return true;
+  if constexpr (includes(S, streams::dto)) {
+    if (r.what == kind::completion) {
+      const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
+      if (!ep) return false; // gone, or reset since
+      ep->ring_of(r.wc.wr_id).retire_through(index_of(r.wc.wr_id));
+      visit_completion(*ep, r.wc, r.entry, visit);
+      return true;
+    }
   }
   if constexpr (includes(S, streams::connection_requests)) {
     if (r.what == kind::request) {
