@@ -152,7 +152,8 @@ inline constexpr const char* open_call = "ia.open";
     probe p;
     if (!p.bind(a)) {
       if (p.verb() && std::string_view(p.verb()) != "rdma_bind_addr")
-        return map_errno(p.err(), return_subtype::resource_device)
+        return (p.err() == ENODEV || p.err() == ENOENT ? error(return_type::provider_not_found)
+                                                       : map_errno(p.err(), return_subtype::resource_device))
             .at(open_call, object_kind::ia)
             .from(p.verb(), p.err());
       continue;
