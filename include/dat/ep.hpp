@@ -72,8 +72,11 @@ public:
     return operations.post_to(*core_);
   }
 
-  /// The state now. Thread safety: safe.
-  [[nodiscard]] ep_state state() const noexcept { return core_ ? core_->state() : ep_state::disconnected; }
+  /// The state now; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
+  [[nodiscard]] ep_state state() const noexcept {
+    const ep_state s = core_ ? core_->state() : ep_state::disconnected;
+    return s == detail::ep_dead ? ep_state::disconnected : s;
+  }
   /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
   [[nodiscard]] std::uint32_t number() const noexcept { return core_ ? core_->number() : 0; }
   /// False for an ep_ref that names nothing.
@@ -159,8 +162,11 @@ public:
 
   [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
   [[nodiscard]] std::uint32_t number() const noexcept { return ref().number(); }
-  /// What it was created with.
-  [[nodiscard]] const ep_attributes& attributes() const noexcept { return core_->attributes(); }
+  /// What it was created with; the defaults for an empty handle.
+  [[nodiscard]] const ep_attributes& attributes() const noexcept {
+    static constexpr ep_attributes defaults;
+    return core_ ? core_->attributes() : defaults;
+  }
   /// Addresses of the two ends while there is a connection (or an attempt that reached the peer).
   [[nodiscard]] expected<ia_address> remote_address() const noexcept { return address(true); }
   [[nodiscard]] expected<ia_address> local_address() const noexcept { return address(false); }

@@ -129,7 +129,7 @@ public:
   /// progress::automatic.
   void run(std::chrono::milliseconds limit = {}) noexcept {
     constexpr auto most = std::numeric_limits<int>::max();
-    if (core_) core_->progress(limit.count() > most ? most : static_cast<int>(limit.count()));
+    if (core_) core_->progress(limit.count() > most ? most : limit.count() < 0 ? 0 : static_cast<int>(limit.count()));
   }
 
   /// Closes the adapter (uDAPL 2.0 §6.2.1.2). Graceful: only when nothing made from it is left. Abrupt: everything made

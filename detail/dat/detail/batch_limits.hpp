@@ -22,7 +22,9 @@ public:
     reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
     too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
     if (r.data.count() != 0) {
-      zone_ = zone_ == 0 || zone_ == r.data.zone() ? r.data.zone() : mixed_zones;
+      // No zone at all: the whole of a region that is too long for one segment.
+      const std::uintptr_t zone = r.data.zone() != 0 ? r.data.zone() : mixed_zones;
+      zone_ = zone_ == 0 || zone_ == zone ? zone : mixed_zones;
     }
   }
 

@@ -73,7 +73,10 @@ bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit)
   const work_entry entry = ep->ring_of(wc.wr_id).retire(index_of(wc.wr_id));
   if (ep->state() != ep_state::connected) [[unlikely]] {
     if (entry.kind == entry_kind::marker) {
-      if (wc.status == IBV_WC_SUCCESS) ep->drained(tag_of(wc.wr_id));
+      if (wc.status == IBV_WC_SUCCESS)
+        ep->drained(tag_of(wc.wr_id));
+      else
+        ep->broke(tag_of(wc.wr_id)); // all requests before it were fine, or suppressed: nothing else tells
       return false;
     }
     if (wc.status == IBV_WC_SUCCESS) ep->completed_unconnected((wc.wr_id & recv_bit) != 0);
@@ -91,7 +94,6 @@ bool take_record(record& r, Visitor&& visit) {
     if (r.what == kind::completion) {
       const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
       if (!ep) return false; // gone, or reset since
-      ep->ring_of(r.wc.wr_id).retire_through(index_of(r.wc.wr_id));
       visit_completion(*ep, r.wc, r.entry, visit);
       return true;
     }

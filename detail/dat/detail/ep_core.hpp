@@ -48,7 +48,7 @@ public:
 
   [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
-  [[nodiscard]] std::uint32_t number() const noexcept { return qp_ ? qp_->qp_num : 0; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
@@ -139,7 +139,7 @@ public:
     rq_.set_tail(tail + n);
     ibv_recv_wr* bad = nullptr;
     if (const int err = ibv_post_recv(qp_, wr.data(), &bad)) [[unlikely]]
-      return recv_post_failed(err, tail, static_cast<std::uint32_t>(bad - wr.data()));
+      return recv_post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr.data()) : 0);
     // A receive that slips in after the QP went to the error state is not flushed by every device.
     if (state_.load(std::memory_order_acquire) == ep_state::disconnected) [[unlikely]]
       flush_queues();
@@ -192,6 +192,7 @@ public:
   void drained(ep_tag whose) noexcept;
   /// The same, from a place that may not lock the endpoint: done by the reactor.
   void defer_break(ep_tag whose) noexcept { defer(deferred_break, whose); }
+  void defer_arrival(ep_tag whose) noexcept { defer(deferred_arrival, whose); }
   void defer_marker(const ibv_wc& c) noexcept {
     if (c.status == IBV_WC_SUCCESS) defer(deferred_marker, tag_of(c.wr_id));
   }
@@ -227,7 +228,7 @@ private:
     sq_.set_tail(tail + n);
     ibv_send_wr* bad = nullptr;
     if (const int err = ibv_post_send(qp_, wr, &bad)) [[unlikely]]
-      return post_failed(err, tail, static_cast<std::uint32_t>(bad - wr));
+      return post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr) : 0); // not every provider sets it
     return success();
   }
 
@@ -251,7 +252,7 @@ private:
   [[nodiscard]] int remote_access() const noexcept;
 
   // Deferred work: done by the reactor because its cause appears where the endpoint may not be locked.
-  enum : unsigned { deferred_break = 1, deferred_marker = 2, deferred_tick = 4 };
+  enum : unsigned { deferred_break = 1, deferred_marker = 2, deferred_tick = 4, deferred_arrival = 8 };
   struct work_timer : timer {
     ep_core* self = nullptr;
   };
@@ -271,6 +272,7 @@ private:
   std::uint32_t max_inline_ = 0;
   std::uint64_t wr_id_ = 0; // tag, in the place it has in a wr_id
   ibv_qp* qp_ = nullptr;
+  std::atomic<std::uint32_t> number_{0}; // asked for from any thread, also while reset replaces qp_
   ref<pz_core> pz_;
   work_ring sq_;
   work_ring rq_;

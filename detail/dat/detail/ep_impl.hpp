@@ -76,6 +76,7 @@ inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queu
   auto qp = ep->make_qp(call, ep->tag_);
   if (!qp) return qp.assume_error();
   ep->qp_ = qp.assume_value();
+  ep->number_.store(ep->qp_->qp_num, std::memory_order_relaxed);
   ep->wr_id_ = ep->tag_ << tag_shift;
   return ep;
 }
@@ -402,12 +403,15 @@ inline expected<void> ep_core::reset() noexcept {
   }
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag_);
+  deferred_.store(0, std::memory_order_relaxed);
+  if (ia().reactor.cancel(work_)) release();
   tag_ = fresh;
   wr_id_ = tag_ << tag_shift;
   auto qp = make_qp(call, fresh);
   if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
   ibv_destroy_qp(qp_);
   qp_ = qp.assume_value();
+  number_.store(qp_->qp_num, std::memory_order_relaxed);
   sq_.clear();
   rq_.clear();
   static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
@@ -483,10 +487,16 @@ inline void ep_core::defer(unsigned what, ep_tag whose) noexcept {
 }
 
 inline void ep_core::run_deferred() noexcept {
-  const unsigned what = deferred_.exchange(0, std::memory_order_acq_rel);
-  const ep_tag whose = deferred_for_.load(std::memory_order_relaxed);
+  unsigned what;
+  ep_tag whose;
+  {
+    const std::lock_guard lock(mutex_); // a reset clears both in one step
+    what = deferred_.exchange(0, std::memory_order_acq_rel);
+    whose = deferred_for_.load(std::memory_order_relaxed);
+  }
   if ((what & deferred_break) != 0) broke(whose);
   if ((what & deferred_marker) != 0) drained(whose);
+  if ((what & deferred_arrival) != 0) completed_unconnected(true);
   if (state() != ep_state::disconnect_pending) return;
   // Nobody need be looking at the completions while a graceful disconnect waits for them: look here, now and then.
   if (merged_evd* m = merged(evds_.request.get())) {

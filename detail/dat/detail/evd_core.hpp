@@ -94,7 +94,7 @@ public:
   /// Moves completions from the queue of the device to the ring.
   void drain() noexcept {
     const std::lock_guard lock(mutex_);
-    drain_locked();
+    drain_locked(qlen());
   }
   /// Waits until no other thread is inside with a pointer to an endpoint it looked up.
   void barrier() noexcept { const std::lock_guard lock(mutex_); }
@@ -111,7 +111,8 @@ private:
   ~merged_evd() = default;
   void teardown() noexcept;
   static const child_type table;
-  void drain_locked() noexcept;
+  /// Until that many events are queued, or the completion queue is empty.
+  void drain_locked(std::uint32_t limit) noexcept;
   void wake() noexcept {
     if (waited.load(std::memory_order_seq_cst)) kick_.raise();
   }

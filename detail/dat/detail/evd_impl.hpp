@@ -105,11 +105,11 @@ inline void merged_evd::teardown() noexcept {
   // Requests that nobody took are refused as the records go.
 }
 
-inline void merged_evd::drain_locked() noexcept {
+inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
   std::array<ibv_wc, 16> wc;
   bool woken = false;
-  while (ring_.size() + parked_.size() < qlen()) {
-    const auto room = static_cast<int>(smaller<std::uint32_t>(16, qlen() - ring_.size() - parked_.size()));
+  while (ring_.size() + parked_.size() < limit) {
+    const auto room = static_cast<int>(smaller<std::uint32_t>(16, limit - ring_.size() - parked_.size()));
     const int n = poll(room, wc.data());
     for (int i = 0; i < n; ++i) {
       const ibv_wc& c = wc[static_cast<std::size_t>(i)];
@@ -121,8 +121,11 @@ inline void merged_evd::drain_locked() noexcept {
         ep->defer_marker(c);
         continue;
       }
+      if (c.status == IBV_WC_SUCCESS && (c.wr_id & recv_bit) != 0 && ep->state() == ep_state::completion_pending)
+        ep->defer_arrival(tag_of(c.wr_id));
       // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
-      record r(c, ep->ring_of(c.wr_id).peek(index_of(c.wr_id)));
+      const work_ring& ring = ep->ring_of(c.wr_id);
+      record r(c, ring.peek(index_of(c.wr_id)), ring.position(index_of(c.wr_id)));
       if (ep->announced_on(this))
         woken = ring_.push(std::move(r)) || woken;
       else
@@ -140,12 +143,16 @@ inline bool merged_evd::take(record& out) noexcept {
 template <class Predicate>
 bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   const std::lock_guard lock(mutex_);
-  drain_locked();
+  drain_locked(qlen());
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {
       ring_.extract(i, out);
       // Under the lock, for which an endpoint that ends waits: see barrier().
-      if (out.what == record::kind::completion) out.endpoint = ref<counted>(ia().slots.find(out.tag));
+      if (out.what == record::kind::completion) {
+        ep_core* ep = ia().slots.find(out.tag);
+        if (ep) ep->ring_of(out.wc.wr_id).retire_through(out.position);
+        out.endpoint = ref<counted>(ep);
+      }
       return true;
     }
   return false;
@@ -154,14 +161,14 @@ bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
 inline bool merged_evd::arm_and_look() noexcept {
   const std::lock_guard lock(mutex_);
   arm();
-  drain_locked(); // what came between the last look and the arming raises no channel event
+  drain_locked(qlen()); // what came between the last look and the arming raises no channel event
   return !ring_.empty();
 }
 
 inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   const std::lock_guard lock(mutex_);
   if (dead()) return;
-  drain_locked();
+  drain_locked(~0u); // also beyond qlen: successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)
   (void)ring_.push(std::move(r));
   whose.announce(true);
   for (std::uint32_t i = 0; i < parked_.size(); ++i)

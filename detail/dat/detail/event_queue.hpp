@@ -36,14 +36,15 @@ struct record {
   ep_tag tag = 0;              // completions: whose
   ibv_wc wc{};                 // completions
   work_entry entry{};          // completions
+  std::uint32_t position = 0;  // completions: of the entry in its ring
   ref<counted> endpoint;       // whose. Connection events: kept, so that the event can name it after a reset or free.
                                // Completions: looked up when taken, empty when the endpoint is gone
   ref<connection_base> source; // connection events: private data
   request_ref request;         // requests
 
   record() noexcept {}
-  record(const ibv_wc& completion, const work_entry& posted) noexcept
-      : tag(tag_of(completion.wr_id)), wc(completion), entry(posted) {}
+  record(const ibv_wc& completion, const work_entry& posted, std::uint32_t where) noexcept
+      : tag(tag_of(completion.wr_id)), wc(completion), entry(posted), position(where) {}
   explicit record(request_ref r) noexcept : what(kind::request), request(std::move(r)) {}
   record(kind k, ref<counted> whose, ref<connection_base> from, int why) noexcept
       : what(k), reason(why), endpoint(std::move(whose)), source(std::move(from)) {}

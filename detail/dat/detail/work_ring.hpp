@@ -87,8 +87,8 @@ public:
     head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
     return entry;
   }
-  /// Position of the entry at `index`, which is neither freed nor one that is taken out of order: for completions that
-  /// are set aside now and taken later, when the index may stand for another entry.
+  /// Position of the entry at `index`, none of whose successors was freed: for completions that are set aside now and
+  /// taken later, when the index may stand for another entry.
   [[nodiscard]] std::uint32_t position(std::uint32_t index) const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     return head + ((index - head) & mask_);
