@@ -102,7 +102,8 @@ class ep;
 /// `cr::accept` on the other; afterwards `post` moves data. (uDAPL 2.0 §6.6)
 ///
 /// Move-only. The destructor ends the connection as `close` does; it does not fail and does not wait for the peer.
-/// Thread safety: see ep_ref for posting. `connect`, `disconnect`, `reset` and queries may be called from any thread;
+/// Thread safety: see ep_ref for posting. `connect`, `disconnect`, `reset` and queries may be called from any thread,
+/// but a graceful `disconnect` counts as a post of a request, and `reset` must not overlap posts;
 /// `close`, moving and destruction must not overlap any other use, nor taking completions from an evd of streams::dto
 /// alone that this endpoint uses.
 template <>

@@ -46,7 +46,8 @@ public:
   ///
   ///     evd.drain(dat::overloaded{[&](const dat::received& r) {...}, [](const auto&) {}});
   ///
-  /// `visit` may post. 0 for an empty or closed evd. Allocates: never. Blocks: never.
+  /// `visit` may post. If it throws, the other events of its batch are lost. 0 for an empty or closed evd. Allocates:
+  /// never. Blocks: never.
   template <class Visitor>
   std::size_t drain(Visitor&& visit,
                     std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {

@@ -76,6 +76,8 @@ public:
     if (id_) rdma_destroy_id(id_);
   }
 
+  /// False when rdma_cm cannot be asked at all.
+  [[nodiscard]] bool ready() const noexcept { return id_ != nullptr; }
   /// Whether the local address is on an RDMA device. `verb()` and `err()` tell why not.
   [[nodiscard]] bool bind(const ia_address& local) noexcept {
     if (!id_) return false;
@@ -133,6 +135,14 @@ inline constexpr const char* open_call = "ia.open";
       .hint(hint);
 }
 
+/// rdma_cm itself could not be asked: nothing is known of any address.
+[[nodiscard]] inline error probe_failed(const probe& p) noexcept {
+  return (p.err() == ENODEV || p.err() == ENOENT ? error(return_type::provider_not_found)
+                                                 : map_errno(p.err(), return_subtype::resource_device))
+      .at(open_call, object_kind::ia)
+      .from(p.verb(), p.err());
+}
+
 /// Walks the host's addresses, in the order of the interfaces, and fills in those that lie on the wanted device and
 /// port. An empty device takes the first that is found up.
 [[nodiscard]] inline expected<ia_core::place> search(std::string_view device, std::uint8_t port) noexcept {
@@ -151,11 +161,7 @@ inline constexpr const char* open_call = "ia.open";
     if (a.family() == address_family::ipv6 && a.is_link_local()) continue;
     probe p;
     if (!p.bind(a)) {
-      if (p.verb() && std::string_view(p.verb()) != "rdma_bind_addr")
-        return (p.err() == ENODEV || p.err() == ENOENT ? error(return_type::provider_not_found)
-                                                       : map_errno(p.err(), return_subtype::resource_device))
-            .at(open_call, object_kind::ia)
-            .from(p.verb(), p.err());
+      if (!p.ready()) return probe_failed(p);
       continue;
     }
     const bool wanted = any ? p.device() == found.device.data() && p.port() == found.port
@@ -205,6 +211,7 @@ inline constexpr const char* open_call = "ia.open";
 
 [[nodiscard]] inline expected<ia_core::place> adapter_at(const ia_address& local) noexcept {
   probe p;
+  if (!p.ready()) return probe_failed(p);
   if (local.is_any() || !p.bind(local))
     return error(return_type::invalid_address, return_subtype::address_unreachable)
         .at(open_call, object_kind::ia)
@@ -225,6 +232,7 @@ inline constexpr const char* open_call = "ia.open";
       error(return_type::invalid_address, return_subtype::address_unreachable).at("ia.open_reaching", object_kind::ia);
   for (const ia_address& a : addresses.assume_value()) {
     probe p;
+    if (!p.ready()) return probe_failed(p).at("ia.open_reaching", object_kind::ia);
     if (p.reach(a, limit)) {
       auto local = ia_address::from(p.local(), sizeof(sockaddr_storage));
       if (local) return adapter_at(local.assume_value());
