@@ -23,5 +23,6 @@
 #include <dat/segment.hpp>
 #include <dat/status.hpp>
 #include <dat/streams.hpp>
+#include <dat/strerror.hpp>
 #include <dat/timeout.hpp>
 #include <dat/version.hpp>
