@@ -96,6 +96,18 @@ side::side(std::size_t which, dat::progress how, std::uint32_t qlen)
 side::side(dat::ia opened, std::uint32_t qlen)
     : ia(std::move(opened)), pz(must(ia.create_pz())), evd(must(ia.create_evd<all_streams>(qlen))) {}
 
+std::string sequence(const std::vector<event>& events) {
+  std::string text;
+  for (const auto& e : events) {
+    if (!text.empty()) text += ' ';
+    if (const auto* f = std::get_if<dat::dto_failure>(&e))
+      text += to_string(f->status());
+    else
+      text += std::visit([](const auto& one) { return describe(one); }, e);
+  }
+  return text;
+}
+
 two_sides::two_sides(const pair_options& options)
     : a(0, options.progress, options.qlen),
       b(1, options.progress, options.qlen),
@@ -228,6 +240,7 @@ peer_process::peer_process(const std::string& role, const std::vector<std::strin
   posix_spawn_file_actions_adddup2(&actions, from_child[1], 104);
   posix_spawn_file_actions_adddup2(&actions, 103, 3);
   posix_spawn_file_actions_adddup2(&actions, 104, 4);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0); // the report is this process's
   posix_spawn_file_actions_addclose(&actions, 103);
   posix_spawn_file_actions_addclose(&actions, 104);
   const int err = ::posix_spawn(&pid_, self.c_str(), &actions, nullptr, argv, environment.data());

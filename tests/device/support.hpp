@@ -182,6 +182,37 @@ E next(dat::evd<S>& at, place where = place::here()) {
   return std::move(*e);
 }
 
+/// The next `n` events. `slice` is called whenever nothing has come for a moment.
+template <dat::streams S>
+std::vector<dat::event<S>> take(dat::evd<S>& at, std::size_t n, const std::function<void()>& slice,
+                                place where = place::here()) {
+  std::vector<dat::event<S>> all;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (all.size() < n) {
+    auto r = at.wait(slice ? dat::timeout(1ms) : patience);
+    if (r) {
+      all.push_back(std::move(r.assume_value()));
+      continue;
+    }
+    if (r.assume_error().type() != type::timeout_expired || std::chrono::steady_clock::now() > until)
+      fail("event " + std::to_string(all.size()) + ": " + r.assume_error().message(), where);
+    if (slice) slice();
+  }
+  return all;
+}
+template <dat::streams S>
+std::vector<dat::event<S>> take(dat::evd<S>& at, std::size_t n, place where = place::here()) {
+  return take(at, n, {}, where);
+}
+template <class E, class Event>
+[[nodiscard]] std::size_t count_of(const std::vector<Event>& events) {
+  std::size_t n = 0;
+  for (const auto& e : events) n += std::holds_alternative<E>(e) ? 1 : 0;
+  return n;
+}
+/// The events in words, in their order.
+[[nodiscard]] std::string sequence(const std::vector<event>& events);
+
 /// Whether the evd has nothing now.
 template <dat::streams S>
 [[nodiscard]] bool is_empty(dat::evd<S>& at) {
@@ -209,12 +240,14 @@ struct two_sides {
   /// Gives the other side its turn, if progress is manual.
   template <class E>
   E at_a(dat::ep_ref of = {}, place where = place::here()) {
-    return await<E>(a.evd, of, manual_ ? [this] { b.ia.run(); } : std::function<void()>(), where);
+    return await<E>(a.evd, of, turn_of(b), where);
   }
   template <class E>
   E at_b(dat::ep_ref of = {}, place where = place::here()) {
-    return await<E>(b.evd, of, manual_ ? [this] { a.ia.run(); } : std::function<void()>(), where);
+    return await<E>(b.evd, of, turn_of(a), where);
   }
+  std::vector<event> take_a(std::size_t n, place where = place::here()) { return take(a.evd, n, turn_of(b), where); }
+  std::vector<event> take_b(std::size_t n, place where = place::here()) { return take(b.evd, n, turn_of(a), where); }
   /// Where a connects to.
   [[nodiscard]] dat::ia_address target() const { return b.ia.address(); }
   [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(psp.port())); }
@@ -225,6 +258,10 @@ struct two_sides {
   void disconnect(endpoint& active, endpoint& passive, place where = place::here());
 
 private:
+  [[nodiscard]] std::function<void()> turn_of(side& other) {
+    if (!manual_) return {};
+    return [&other] { other.ia.run(); };
+  }
   bool manual_;
 };
 
