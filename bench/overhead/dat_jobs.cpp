@@ -86,7 +86,8 @@ void drain(place& p, long n) {
   for (long i = 0; i < n; i += at_a_time) {
     for (long j = i; j < i + at_a_time; ++j)
       if (!(p.*End).ep.post(dat::send{p.out[0]}.cookie(j))) wrong();
-    counted_drain<End>(p, at_a_time);
+    side volatile counted = counted_drain<End>; // called as it is, not a clone of it
+    counted(p, at_a_time);
   }
 }
 
