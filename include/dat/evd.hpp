@@ -82,8 +82,8 @@ public:
   ///     auto up = evd.wait_for<dat::established>(ep, 2s);
   ///
   /// Not on an evd of streams::dto alone, which has no place to leave the others.
-  /// Errors: as wait; and `invalid_state` or `conn_qual_unavailable`-like codes of the event that came instead, see
-  /// error().message(). Allocates: never. Blocks: up to `limit`.
+  /// Errors: as wait; and `invalid_state` (ep_disconnected), whose message says what came instead.
+  /// Allocates: never. Blocks: up to `limit`.
   template <class E>
   [[nodiscard]] expected<E> wait_for(timeout limit = infinite) noexcept {
     return wait_for<E>(ep_ref(), limit);

@@ -186,37 +186,30 @@ template <class E>
   }
 }
 
-/// The error that stands for an event which came instead of the one waited for.
+/// The error that stands for an event which came instead of the one waited for. Whatever it was, the endpoint is
+/// disconnected after it.
 template <class E>
 [[nodiscard]] error instead(const E& e) noexcept {
-  static constexpr const char* call = "evd.wait_for";
-  const auto as = [&](return_type type, const char* hint) {
-    return error(type).at(call, object_kind::ep, e.ep().number()).hint(hint);
-  };
+  const char* what;
   if constexpr (std::is_same_v<E, dto_failure>)
-    return as(return_type::invalid_state, usual_cause(e.status()).data());
+    what = usual_cause(e.status()).data(); // a literal
   else if constexpr (std::is_same_v<E, peer_rejected>)
-    return as(return_type::conn_qual_unavailable, "the peer rejected the connection request");
+    what = "the peer rejected the connection request";
   else if constexpr (std::is_same_v<E, non_peer_rejected>)
-    return as(return_type::conn_qual_unavailable,
-              "the connection was refused: nobody listens on that port, the listener's queue is full, or its process "
-              "is gone");
+    what = "the connection was refused: nobody listens there, the listener's queue is full, or its process is gone";
   else if constexpr (std::is_same_v<E, accept_completion_error>)
-    return as(return_type::abort, "the peer gave up before the connection was complete");
+    what = "the peer gave up before the connection was complete";
   else if constexpr (std::is_same_v<E, unreachable>)
-    return error(return_type::invalid_address, return_subtype::address_unreachable)
-        .at(call, object_kind::ep, e.ep().number())
-        .hint("no answer from that address: check that the host is up, the address right, and UDP port 4791 open");
+    what = "no answer from that address: is the host up, the address right, UDP port 4791 open?";
   else if constexpr (std::is_same_v<E, timed_out>)
-    return as(return_type::timeout_expired, "the peer did not answer the connection request in time");
+    what = "the peer did not answer the connection request in time";
   else if constexpr (std::is_same_v<E, disconnected>)
-    return error(return_type::invalid_state, return_subtype::ep_disconnected)
-        .at(call, object_kind::ep, e.ep().number())
-        .hint("the connection was ended");
+    what = "the connection was ended";
   else
-    return error(return_type::invalid_state, return_subtype::ep_disconnected)
-        .at(call, object_kind::ep, e.ep().number())
-        .hint("the connection broke: the completion that failed says why");
+    what = "the connection broke: the operation that failed says why";
+  return error(return_type::invalid_state, return_subtype::ep_disconnected)
+      .at("evd.wait_for", object_kind::ep, e.ep().number())
+      .hint(what);
 }
 
 template <streams S, class E>
