@@ -25,7 +25,7 @@ enum class address_role : std::uint8_t { local, remote };
 [[nodiscard]] constexpr std::string_view to_string(address_family) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(address_role) noexcept;
 
-/// The address of an interface adapter: IPv4 or IPv6, with port and scope (DAT_IA_ADDRESS_PTR, uDAPL 2.0 §4.4.1).
+/// The address of an interface adapter: IPv4 or IPv6, with port and scope (DAT_IA_ADDRESS_PTR, uDAPL 2.0 §6.4.1).
 ///
 /// A value of 28 bytes, kept in the sockaddr that the system calls take; trivially copyable. An IPv4 address written as
 /// IPv6 (::ffff:10.0.0.1) becomes IPv4 on the way in, since rdma_cm does not know that form.
@@ -66,7 +66,7 @@ public:
   /// Reserved or unassigned: 0.0.0.0/8, 240.0.0.0/4, IPv6 prefixes outside those handed out. Not: any, broadcast.
   [[nodiscard]] bool is_reserved() const noexcept;
 
-  /// Whether the address may be used so. Errors, all invalid_address (uDAPL 2.0 §4.4.1, §A.5):
+  /// Whether the address may be used so. Errors, all invalid_address (uDAPL 2.0 §6.4.1, §A.5):
   /// address_unsupported for multicast and broadcast; address_malformed for reserved addresses and, in role remote, for
   /// the any-address and for an fe80::/10 address without scope. Reachability is not looked at.
   [[nodiscard]] expected<void> check(address_role) const noexcept;
@@ -128,7 +128,7 @@ private:
 /// server does not answer; insufficient_resources(resource_memory); else by errno.
 [[nodiscard]] expected<address_list> resolve(const std::string& host, std::uint16_t port = 0);
 
-/// A connection qualifier: which service at an address (DAT_CONN_QUAL, uDAPL 2.0 §4.4.2). With rdma_cm a port number
+/// A connection qualifier: which service at an address (DAT_CONN_QUAL, uDAPL 2.0 §6.4.2). With rdma_cm a port number
 /// 1..65535; its InfiniBand service id, 0x01060000 | port, is a synonym. A constant converts implicitly and is checked
 /// by the compiler; a value known at run time goes through make().
 class conn_qual {

@@ -16,7 +16,7 @@
 
 namespace dat::inline v0 {
 
-/// A peer's request for a connection (uDAPL 2.0 §6.4.4). Ends with exactly one of `accept` and `reject`; one that is
+/// A peer's request for a connection (uDAPL 2.0 §6.4.5). Ends with exactly one of `accept` and `reject`; one that is
 /// dropped unanswered is refused (the peer gets `non_peer_rejected`), so nobody waits for nothing.
 ///
 /// Move-only. Stays valid when its service point is closed, and also when the peer has given up meanwhile.
@@ -42,7 +42,7 @@ public:
     return request_ ? request_.get()->local_address() : ia_address();
   }
 
-  /// Accepts the request on an unconnected endpoint of the same ia (uDAPL 2.0 §6.4.4.2). Post receives on it before:
+  /// Accepts the request on an unconnected endpoint of the same ia (uDAPL 2.0 §6.4.5.2). Post receives on it before:
   /// the peer may send at once. `data` (at most 56 bytes) is shown to the peer with `established`. The endpoint's
   /// connect evd then gets one of `established` and `accept_completion_error`; the latter also when the peer has given
   /// up.
@@ -60,7 +60,7 @@ public:
     return r;
   }
 
-  /// Says no (uDAPL 2.0 §6.4.4.3). The peer gets `peer_rejected` with `data` (at most 56 bytes).
+  /// Says no (uDAPL 2.0 §6.4.5.3). The peer gets `peer_rejected` with `data` (at most 56 bytes).
   /// Errors: `invalid_parameter` for too much data, `invalid_handle` for an empty request. On success the request is
   /// empty. Allocates: no. Blocks: no.
   expected<void> reject(std::span<const std::byte> data = {}) noexcept {

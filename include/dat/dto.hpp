@@ -27,7 +27,7 @@ class request {
 public:
   static constexpr std::size_t max_segments = N;
 
-  /// Returned by the completion event. Any 64-bit value or pointer; need not be unique (uDAPL 2.0 §6.6.19 user_cookie).
+  /// Returned by the completion event. Any 64-bit value or pointer; need not be unique (uDAPL 2.0 §6.6.20 user_cookie).
   Self& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, self(); }
   Self&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(self()); }
 
@@ -74,7 +74,7 @@ private:
   Self& self() noexcept { return static_cast<Self&>(*this); }
 };
 
-/// Sends a message to the peer's next receive (uDAPL 2.0 §6.6.19 dat_ep_post_send). The memory needs `local_read`.
+/// Sends a message to the peer's next receive (uDAPL 2.0 §6.6.20 dat_ep_post_send). The memory needs `local_read`.
 ///
 ///     ep.post(dat::send{out});            // one segment or lmr
 ///     ep.post(dat::send{iov});            // several
@@ -104,7 +104,7 @@ send(S&&) -> send<1>;
 template <std::size_t N, mem_priv P>
 send(const iov<N, P>&) -> send<N>;
 
-/// Writes local memory to the peer's memory without its help (uDAPL 2.0 §6.6.23 dat_ep_post_rdma_write). Local memory
+/// Writes local memory to the peer's memory without its help (uDAPL 2.0 §6.6.25 dat_ep_post_rdma_write). Local memory
 /// needs `local_read`, the remote segment `remote_write`. With `.immediate()` the peer gets one receive completion
 /// after all data is in place.
 template <std::size_t N>
@@ -135,7 +135,7 @@ rdma_write(S&&, const R&) -> rdma_write<1>;
 template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_write(const iov<N, P>&, const R&) -> rdma_write<N>;
 
-/// Reads the peer's memory into local memory (uDAPL 2.0 §6.6.21 dat_ep_post_rdma_read). Local memory needs
+/// Reads the peer's memory into local memory (uDAPL 2.0 §6.6.23 dat_ep_post_rdma_read). Local memory needs
 /// `local_write`, the remote segment `remote_read`.
 template <std::size_t N>
 class rdma_read : public request<rdma_read<N>, N> {
@@ -161,7 +161,7 @@ rdma_read(S&&, const R&) -> rdma_read<1>;
 template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_read(const iov<N, P>&, const R&) -> rdma_read<N>;
 
-/// Gives a buffer to the peer's next send (uDAPL 2.0 §6.6.20 dat_ep_post_recv). The memory needs `local_write`. May be
+/// Gives a buffer to the peer's next send (uDAPL 2.0 §6.6.22 dat_ep_post_recv). The memory needs `local_write`. May be
 /// posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification.
 template <std::size_t N>
 class recv {

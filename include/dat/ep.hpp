@@ -40,7 +40,7 @@ public:
   ///     ep.post(dat::recv{a}, dat::recv{b});
   ///
   /// Requests (send, RDMA) need a connection; receives may be posted in any state. On a disconnected endpoint both
-  /// complete as flushed. (uDAPL 2.0 §6.6.19-§6.6.24)
+  /// complete as flushed. (uDAPL 2.0 §6.6.20-§6.6.25)
   ///
   /// Errors, each before anything reaches the device, for all operations of the call together:
   /// - `invalid_state` with the endpoint's state as subtype: a request without a connection
@@ -156,7 +156,7 @@ public:
     return core_->reset();
   }
 
-  /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.3). What is outstanding never
+  /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.8). What is outstanding never
   /// completes; its memory is free when this returns. The handle is empty afterwards.
   /// Errors: `invalid_handle` when it was empty, or its ia was closed. Blocks: no.
   expected<void> close() noexcept { return core_.close("ep.close", return_subtype::handle_ep); }

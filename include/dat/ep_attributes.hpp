@@ -9,7 +9,7 @@
 
 namespace dat::inline v0 {
 
-/// DAT_EP_STATE (uDAPL 2.0 §6.6.1).
+/// DAT_EP_STATE (uDAPL 2.0 §6.6.7).
 enum class ep_state : std::uint8_t {
   unconnected = 0,               ///< may connect, be given to `cr::accept`, and take receives
   active_connection_pending = 6, ///< `connect` was called, no answer yet

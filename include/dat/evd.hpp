@@ -19,7 +19,7 @@
 
 namespace dat::inline v0 {
 
-/// A queue of the events of one or more streams (uDAPL 2.0 §6.3.2). Made by `ia::create_evd<S>`; given to endpoints and
+/// A queue of the events of one or more streams (uDAPL 2.0 §6.3.4). Made by `ia::create_evd<S>`; given to endpoints and
 /// service points, which feed it. The streams are part of the type, so an evd is never given to something whose events
 /// it cannot hold, and its events are a std::variant of just what can come.
 ///
@@ -58,14 +58,14 @@ public:
     return detail::drain<S>(*core_, visit, max);
   }
 
-  /// Takes the next event if there is one (uDAPL 2.0 §6.3.2.11).
+  /// Takes the next event if there is one (uDAPL 2.0 §6.3.4.11).
   /// Errors: `queue_empty`; `invalid_handle`. Allocates: never. Blocks: never.
   [[nodiscard]] expected<event<S>> dequeue() noexcept {
     if (!core_) return detail::empty_handle("evd.dequeue", return_subtype::handle_evd_recv);
     return detail::dequeue<S>(*core_);
   }
 
-  /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.2.10).
+  /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.4.10).
   /// Errors: `timeout_expired`; `interrupted_call` when a signal came; `abort` when the ia was closed; `invalid_state`
   /// (evd_waiter) when another thread waits on this evd; `invalid_handle`. Allocates: never. Blocks: up to `limit`.
   [[nodiscard]] expected<event<S>> wait(timeout limit = infinite) noexcept {
@@ -98,7 +98,7 @@ public:
     return detail::wait_for<S, E>(*core_, of, limit);
   }
 
-  /// Frees the evd (uDAPL 2.0 §6.3.2.2). Events that were not taken are lost, requests among them refused.
+  /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, requests among them refused.
   /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it; `invalid_handle`.
   expected<void> close() noexcept {
     return core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);

@@ -79,7 +79,7 @@ public:
     return pz(std::move(core).assume_value());
   }
 
-  /// Makes an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.2.1):
+  /// Makes an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.4.1):
   /// `ia.create_evd<dat::dto>(128)`, `ia.create_evd<dat::dto | dat::connection>(64)`. For completions, `qlen` should
   /// be the sum of what its endpoints can have outstanding.
   /// Errors: `invalid_parameter` for a length of 0 or beyond the device's; `insufficient_resources`; `invalid_handle`.
@@ -92,7 +92,7 @@ public:
     return evd<S>(std::move(core).assume_value());
   }
 
-  /// Listens on a connection qualifier, a port (uDAPL 2.0 §6.4.1.1). A constant is checked when compiling; a value of
+  /// Listens on a connection qualifier, a port (uDAPL 2.0 §6.4.4.1.1). A constant is checked when compiling; a value of
   /// run time goes through `conn_qual::make`. Requests appear on `requests`; as many as it has room for may wait there.
   /// Errors: `conn_qual_in_use`; `privileges_violation` for a port below 1024 without the right to it;
   /// `invalid_handle` for an evd that is closed or of another ia; `insufficient_resources`.

@@ -11,7 +11,7 @@
 
 namespace dat::inline v0 {
 
-/// A list of at most `N` local segments, used in order (uDAPL 2.0 §6.6.19 local_iov). Every segment must have the
+/// A list of at most `N` local segments, used in order (uDAPL 2.0 §6.6.20 local_iov). Every segment must have the
 /// rights `P` at least; the DTO that takes the list asks for the right it needs.
 ///
 ///     dat::send{dat::iov{header, payload}}                  // two segments, known at compile time

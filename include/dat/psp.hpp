@@ -12,7 +12,7 @@
 
 namespace dat::inline v0 {
 
-/// Listens on a connection qualifier at all addresses of its ia (uDAPL 2.0 §6.4.1). Made by `ia::create_psp`; every
+/// Listens on a connection qualifier at all addresses of its ia (uDAPL 2.0 §6.4.4.1). Made by `ia::create_psp`; every
 /// request becomes one `connection_request` on its evd. When the evd has no room, the peer is refused at once.
 ///
 /// Move-only. Thread safety: queries are safe; `close` and destruction must not overlap other uses.
@@ -23,7 +23,7 @@ public:
   psp& operator=(psp&&) noexcept = default;
   ~psp() = default;
 
-  /// Stops listening (uDAPL 2.0 §6.4.1.3). Requests that were delivered stay answerable; the qualifier is free again
+  /// Stops listening (uDAPL 2.0 §6.4.4.1.3). Requests that were delivered stay answerable; the qualifier is free again
   /// when this returns. Errors: `invalid_handle`. Blocks: no.
   expected<void> close() noexcept { return core_.close("psp.close", return_subtype::handle_psp); }
 

@@ -19,7 +19,7 @@
 
 namespace dat::inline v0 {
 
-/// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.1). Any two may be the same.
+/// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.4). Any two may be the same.
 struct ep_evds {
   evd_ref<dto> recv;           ///< completions of receives
   evd_ref<dto> request;        ///< completions of sends and RDMA
@@ -68,7 +68,7 @@ public:
     }
   }
 
-  /// Makes an endpoint of this zone (uDAPL 2.0 §6.6.1 dat_ep_create) whose events all go to one evd, or to the three of
+  /// Makes an endpoint of this zone (uDAPL 2.0 §6.6.4 dat_ep_create) whose events all go to one evd, or to the three of
   /// `ep_evds`. It takes receives at once and is ready to connect.
   ///
   ///     pz.create_ep<dat::rc>(evd)

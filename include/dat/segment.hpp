@@ -34,7 +34,7 @@ public:
   using element_type = T;
   static constexpr mem_priv rights = P;
 
-  /// An empty segment: transfers nothing, whatever its address (uDAPL 2.0 §A.1, DAT_LMR_TRIPLET).
+  /// An empty segment: transfers nothing, whatever its address (uDAPL 2.0 §A.4, DAT_LMR_TRIPLET).
   constexpr local_segment() noexcept = default;
 
   /// Number of elements.

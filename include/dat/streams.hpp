@@ -6,7 +6,7 @@
 
 namespace dat::inline v0 {
 
-/// The streams that an evd merges, as bits; the values are those of DAT_EVD_FLAGS (uDAPL 2.0 §6.3.2.1). Part of the
+/// The streams that an evd merges, as bits; the values are those of DAT_EVD_FLAGS (uDAPL 2.0 §6.3.4.1). Part of the
 /// evd's type: `dat::evd<dat::dto | dat::connection>` can deliver completions and connection events and nothing else.
 enum class streams : std::uint32_t {
   connection_requests = 0x010, ///< requests that arrive at service points

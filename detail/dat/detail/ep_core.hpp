@@ -146,7 +146,7 @@ public:
     return success();
   }
 
-  /// Whether the endpoint's limits admit the request; the conditions that only run time knows (uDAPL 2.0 §6.6.19).
+  /// Whether the endpoint's limits admit the request; the conditions that only run time knows (uDAPL 2.0 §6.6.20).
   template <std::size_t N>
   [[nodiscard]] bool acceptable(const send_request<N>& r) const noexcept {
     if (!r.data.within(pz_.get()) || r.data.bytes() > max_message_) return false;

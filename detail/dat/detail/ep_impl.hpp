@@ -323,7 +323,7 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
   if (!id) return at(error(return_type::invalid_handle, return_subtype::handle_cr), call);
   rts_result moved = to_rts(id, request.peer_reads_);
   // Parameters were checked, so EINVAL from the id means that it is dead: the peer gave up. That is an outcome of the
-  // connection, not a fault of this call (uDAPL 2.0 §6.4.4.2). Other failures before RTR leave everything as it was.
+  // connection, not a fault of this call (uDAPL 2.0 §6.4.5.2). Other failures before RTR leave everything as it was.
   const bool dead_id = moved.err == EINVAL && std::string_view(moved.verb) == "rdma_init_qp_attr";
   if (!moved && !moved.spoiled && !dead_id)
     return at(map_errno(moved.err, return_subtype::resource_tep).from(moved.verb, moved.err), call);

@@ -46,7 +46,7 @@ public:
   [[nodiscard]] expected<void> sleep(const deadline& until, int kick_fd) noexcept;
 
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
-  std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.2.10)
+  std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
 
 protected:
   friend class ia_child;

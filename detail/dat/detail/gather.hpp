@@ -15,7 +15,7 @@
 
 namespace dat::inline v0::detail {
 
-// An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.1).
+// An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.4).
 static_assert(sizeof(ibv_sge) == 16 && offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
 
 /// What can stand for local memory in a DTO: a local_segment, or an lmr as a whole.
