@@ -1,0 +1,60 @@
+// What a copy did, for the person or program that asked for it: progress bar, summary, JSON.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "observer.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace datcp {
+
+class report final : public observer {
+public:
+  /// `bar`: draw the progress on standard error.
+  explicit report(bool bar) : bar_(bar) {}
+
+  /// The entries that follow belong to this source, as the user wrote it.
+  void source(std::string name) { source_ = std::move(name); }
+
+  void expect(std::uint64_t bytes) override;
+  void moved(const std::string& path, std::uint64_t bytes, bool resumed = false) override;
+  void copied(const entry& what, const checksum& sum) override;
+  void skipped(const entry& what) override;
+  void problem(const std::string& path, const std::string& why) override;
+  /// Something that ended the whole copy: one line.
+  void fatal(const std::string& why);
+  /// Takes the bar off the screen.
+  void clear_bar();
+
+  [[nodiscard]] bool ok() const noexcept { return problems_.empty() && fatal_.empty(); }
+  /// One line; empty when nothing was copied, and that has been said.
+  [[nodiscard]] std::string summary() const;
+  [[nodiscard]] std::string json() const;
+
+private:
+  using clock = std::chrono::steady_clock;
+  struct file {
+    std::string path;
+    std::uint64_t bytes;
+    checksum sum;
+  };
+  [[nodiscard]] std::string full_name(const std::string& path) const;
+  [[nodiscard]] double seconds() const;
+  void draw(const std::string& path);
+
+  bool bar_;
+  bool drawn_ = false;
+  clock::time_point begin_ = clock::now(), last_drawn_{};
+  std::string source_;
+  std::uint64_t expected_ = 0, moved_ = 0, resumed_ = 0, skipped_bytes_ = 0;
+  std::uint64_t directories_ = 0, symlinks_ = 0, skipped_ = 0;
+  std::vector<file> files_;
+  std::vector<std::pair<std::string, std::string>> problems_;
+  std::string fatal_;
+};
+
+} // namespace datcp
