@@ -8,6 +8,8 @@
 #include <dat/cookie.hpp>
 #include <dat/status.hpp>
 
+#include <dat/detail/basics.hpp>
+
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -152,5 +154,4 @@ private:
 
 } // namespace dat::inline v0::detail
 
-#include <dat/detail/basics.hpp>
 #include <dat/detail/slot_table.hpp> // definitions
