@@ -1,0 +1,342 @@
+// Registered memory: what can be registered, what a segment covers, which rights a peer has.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <grp.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace device {
+namespace {
+
+struct sample {
+  std::uint32_t number;
+  std::uint16_t small[2];
+  friend bool operator==(const sample&, const sample&) = default;
+};
+
+/// Bytes of the wire form, changed where the test says.
+template <class Segment>
+Segment forged(typename Segment::wire w) {
+  w[22] = static_cast<std::byte>(Segment::rights);
+  return must(Segment::from_wire(w));
+}
+
+/// What follows a request that the peer's adapter refuses: the failure, then the end of the connection on both sides.
+dat::dto_failure fails_and_breaks(connected_pair& link, std::size_t flushed_at_peer = 0, place where = place::here()) {
+  std::optional<dat::dto_failure> first;
+  int ended = 0;
+  while (!first || ended == 0) {
+    auto e = must(link.a.evd.wait(patience), where);
+    if (auto* f = std::get_if<dat::dto_failure>(&e)) {
+      if (!first) first = *f;
+    } else if (std::holds_alternative<dat::broken>(e)) {
+      ++ended;
+    } else {
+      fail("another event came: " + describe(e), where);
+    }
+  }
+  // The peer sees either its own adapter's refusal or this side's farewell.
+  std::size_t flushed = 0;
+  ended = 0;
+  while (ended == 0 || flushed < flushed_at_peer) {
+    auto e = must(link.b.evd.wait(patience), where);
+    if (std::holds_alternative<dat::dto_failure>(e))
+      ++flushed;
+    else if (std::holds_alternative<dat::broken>(e) || std::holds_alternative<dat::disconnected>(e))
+      ++ended;
+    else
+      fail("another event came at the peer: " + describe(e), where);
+  }
+  if (link.active.state() != state::disconnected || link.passive.state() != state::disconnected)
+    fail("not disconnected", where);
+  return *first;
+}
+
+} // namespace
+
+TEST_CASE("spans, vectors and arrays register as what they are",
+          "[memory][LMR-002][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-041][PZ-001]") {
+  side a(0);
+  std::vector<sample> numbers(100);
+  std::array<std::uint64_t, 8> words{1, 2, 3};
+  const std::string text = "only to be read";
+
+  const auto v = must(a.pz.register_memory(numbers, all_rights));
+  STATIC_REQUIRE(std::is_same_v<decltype(v)::element_type, sample>);
+  CHECK(v.size() == 100);
+  CHECK(v.size_bytes() == 800);
+  CHECK(v.data() == numbers.data());
+  const auto w = must(a.pz.register_memory(words, dat::local_read));
+  CHECK(w.size() == 8);
+  CHECK(w.elements()[2] == 3);
+  auto t = must(a.pz.register_memory(text, dat::local_read | dat::remote_read));
+  STATIC_REQUIRE(std::is_same_v<decltype(t)::element_type, const char>);
+  CHECK(t.size() == text.size());
+  const auto part = must(a.pz.register_memory(std::span(numbers).subspan(10, 20), dat::local_write));
+  CHECK(part.data() == numbers.data() + 10);
+  // Several regions over the same memory have keys of their own.
+  const auto again = must(a.pz.register_memory(numbers, dat::local_read));
+  CHECK(again.native_handle()->lkey != v.native_handle()->lkey);
+  CHECK(again.data() == v.data());
+
+  const auto piece = must(v.slice(99, 1));
+  CHECK(piece.size_bytes() == 8);
+  CHECK(piece.data() == numbers.data() + 99);
+  CHECK(must(v.slice(100, 0)).empty());
+  const auto outside = dat::error(type::invalid_parameter);
+  CHECK(error_of(v.slice(100, 1)) == outside);
+  CHECK(error_of(v.slice(0, 101)) == outside);
+  CHECK(error_of(v.slice(1, SIZE_MAX)) == outside);
+  CHECK(error_of(v.slice(SIZE_MAX, 1)) == outside);
+  CHECK(error_of(piece.slice(0, 2)) == outside);
+  CHECK(error_of(v.remote().slice(100, 1)) == outside);
+  CHECK(error_of(v.remote(0, 101)) == outside);
+
+  must(t.close());
+  CHECK(error_of(t.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
+  CHECK(error_of(t.slice(0, 1)) == dat::error(type::invalid_handle, subtype::handle_lmr));
+  CHECK(t.whole().empty());
+  CHECK(text == "only to be read");
+}
+
+TEST_CASE("memory that the process may not use so cannot be registered",
+          "[memory][LMR-004][LMR-025][LMR-028][REQ-140]") {
+  side a(0);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* map = static_cast<std::byte*>(::mmap(nullptr, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  REQUIRE(::munmap(map + page, page) == 0);
+
+  const std::span hole(map, 3 * page);
+  const auto unmapped = error_of(a.pz.register_memory(hole, dat::local_read));
+  CHECK(unmapped.type() == type::invalid_parameter);
+  CHECK(unmapped.sys_errno() == EFAULT);
+  CHECK(unmapped.verb() == "ibv_reg_mr");
+  CHECK_THAT(unmapped.message(), support::starts_with_text("pz.register_memory"));
+  const std::span read_only(map, page);
+  CHECK(error_of(a.pz.register_memory(read_only, dat::local_write)).type() == type::invalid_parameter);
+  CHECK(error_of(a.pz.register_memory(std::span(map, 0), dat::local_read)) ==
+        dat::error(type::invalid_parameter, subtype::arg3));
+  CHECK(must(a.pz.register_memory(read_only, dat::local_read)).size() == page); // what is allowed works
+  ::munmap(map, page);
+  ::munmap(map + 2 * page, page);
+
+  dat::pz none;
+  CHECK(error_of(none.register_memory(read_only, dat::local_read)) ==
+        dat::error(type::invalid_handle, subtype::handle_pz));
+}
+
+TEST_CASE("a zone cannot be closed while a region or an endpoint uses it", "[memory][PZ-005][PZ-006][PZ-008][PZ-009]") {
+  side a(0);
+  std::array<std::byte, 16> bytes{};
+  const auto in_use = dat::error(type::invalid_state, subtype::pz_in_use);
+  auto pz = must(a.ia.create_pz());
+  {
+    const auto lmr = must(pz.register_memory(bytes, dat::local_read));
+    CHECK(error_of(pz.close()) == in_use);
+  }
+  {
+    const auto ep = must(pz.create_ep<dat::rc>(a.evd)); // usable after the refusal
+    CHECK(error_of(pz.close()) == in_use);
+  }
+  must(pz.close());
+  CHECK(error_of(pz.close()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  CHECK(error_of(pz.create_ep<dat::rc>(a.evd)) == dat::error(type::invalid_handle, subtype::handle_pz));
+}
+
+// --- what a peer may do --------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Registers memory with a pattern and hands out its wire form; says what is in it on demand.
+int window_role(channel& to, const std::vector<std::string>&) {
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  buffer memory(b.pz, 64 * 1024);
+  fill(memory.bytes, 21);
+  to.say(std::to_string(port.port()));
+  auto request = must(b.evd.wait_for<dat::connection_request>(patience));
+  auto ep = b.make_ep();
+  must(ep.post(dat::recv{}));
+  must(request.accept(ep, memory.lmr.remote().to_wire()));
+  must(b.evd.wait_for<dat::established>(patience));
+  must(b.evd.wait_for<dat::received>(patience)); // the peer's writes before this send are in place
+  to.say(has_pattern(memory.bytes, 22) ? "as written" : "not as written");
+  (void)to.closed();
+  return 0;
+}
+const role window_registered("window", &window_role);
+
+} // namespace
+
+TEST_CASE("the wire form lets another process read and write a region",
+          "[memory][LMR-021][MODEL-040][MODEL-046][DTO-150][DTO-135][REQ-085]") {
+  side a(0);
+  peer_process peer("window");
+  const auto port = must(dat::conn_qual::make(std::stoul(peer.hear())));
+  auto ep = a.make_ep();
+  must(ep.connect(addresses()[1], port, patience));
+  const auto up = must(a.evd.wait_for<dat::established>(patience));
+  const auto there = must(window::from_wire(up.private_data()));
+  REQUIRE(there.size() == 64 * 1024);
+
+  buffer memory(a.pz, 64 * 1024);
+  must(ep.post(dat::rdma_read{memory.lmr, there}));
+  CHECK(next<dat::rdma_read_done>(a.evd).bytes() == 64 * 1024);
+  CHECK(has_pattern(memory.bytes, 21));
+  fill(memory.bytes, 22);
+  must(ep.post(dat::rdma_write{memory.slice(0, 40'000), must(there.slice(0, 40'000))}.suppress(),
+               dat::rdma_write{memory.slice(40'000, 25'536), must(there.slice(40'000, 25'536))}, dat::send{}));
+  (void)next<dat::rdma_write_done>(a.evd);
+  (void)next<dat::sent>(a.evd);
+  CHECK(peer.hear() == "as written");
+}
+
+TEST_CASE("a peer's operation beyond its rights fails there and breaks the connection",
+          "[memory][LMR-015][LMR-018][LMR-021][LMR-029][LMR-035][LMR-037][DTO-135][DTO-139][DTO-151][DTO-157][DTO-161]"
+          "[COMP-030][COMP-039][COMP-061][CONN-029][CONN-031][EPS-059][EPS-061][EPS-062][MODEL-044][PZ-013][DTO-137]"
+          "[EP-003][DTO-090][COMP-031][COMP-042]") {
+  connected_pair link;
+  buffer mine(link.a.pz, 4096);
+  std::vector<std::byte> bytes(4096);
+  fill(bytes, 4);
+  using writable = dat::remote_segment<std::byte, dat::mem_priv::remote_write>;
+  using readable = dat::remote_segment<std::byte, dat::mem_priv::remote_read>;
+  const auto read_only = must(link.b.pz.register_memory(bytes, dat::local_read | dat::remote_read));
+  const auto write_only = must(link.b.pz.register_memory(bytes, dat::local_write | dat::remote_write));
+  for (int i = 0; i < 2; ++i) must(link.passive.post(dat::recv{}));
+
+  const auto expect_refused = [&](dat::dto_operation operation) {
+    must(link.active.post(dat::send{}.cookie(99).suppress())); // comes after the failure: flushed
+    const auto f = fails_and_breaks(link, 2);
+    CHECK(f.status() == dat::dto_status::remote_access);
+    CHECK(f.operation() == operation);
+    CHECK(f.cookie() == dat::cookie(7));
+    CHECK_THAT(f.message(), support::contains_text("remote"));
+    CHECK(has_pattern(bytes, 4)); // nothing was written
+  };
+  SECTION("writing to what may be read") {
+    // A segment type of the right kind cannot be had honestly.
+    CHECK(error_of(writable::from_wire(read_only.remote().to_wire())).type() == type::privileges_violation);
+    must(
+        link.active.post(dat::rdma_write{mine.slice(0, 64), forged<writable>(read_only.remote().to_wire())}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_write);
+  }
+  SECTION("reading what may be written") {
+    CHECK(error_of(readable::from_wire(write_only.remote().to_wire())).type() == type::privileges_violation);
+    must(
+        link.active.post(dat::rdma_read{mine.slice(0, 64), forged<readable>(write_only.remote().to_wire())}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_read);
+  }
+  SECTION("beyond the end") {
+    auto wire = write_only.remote().to_wire();
+    wire[7] = std::byte(static_cast<unsigned>(wire[7]) + 1u); // addresses are aligned: no carry
+    must(link.active.post(dat::rdma_write{mine.lmr, must(writable::from_wire(wire))}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_write);
+  }
+  SECTION("before the beginning") {
+    auto wire = read_only.remote().to_wire();
+    auto at = dat::detail::get_be<std::uint64_t>(wire.data()) - 1;
+    dat::detail::put_be(wire.data(), at);
+    must(link.active.post(dat::rdma_read{mine.lmr, must(readable::from_wire(wire))}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_read);
+  }
+  SECTION("a key that was never given") {
+    auto wire = write_only.remote().to_wire();
+    wire[18] ^= std::byte{0x5a};
+    must(link.active.post(dat::rdma_write{mine.slice(0, 64), must(writable::from_wire(wire))}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_write);
+  }
+  SECTION("a region that has been closed") {
+    auto gone = must(link.b.pz.register_memory(bytes, dat::local_write | dat::remote_write));
+    const auto wire = gone.remote().to_wire();
+    must(gone.close());
+    must(link.active.post(dat::rdma_write{mine.slice(0, 64), must(writable::from_wire(wire))}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_write);
+  }
+  SECTION("a region of another zone than the peer's endpoint") {
+    auto other = must(link.b.ia.create_pz());
+    const auto foreign = must(other.register_memory(bytes, dat::local_write | dat::remote_write));
+    must(link.active.post(dat::rdma_write{mine.slice(0, 64), foreign.remote()}.cookie(7)));
+    expect_refused(dat::dto_operation::rdma_write);
+  }
+  // Both endpoints are good for another connection.
+  must(link.active.reset());
+  must(link.passive.reset());
+  link.connect(link.active, link.passive);
+  must(link.active.post(dat::rdma_read{mine.lmr, read_only.remote()}));
+  (void)next<dat::rdma_read_done>(link.a.evd);
+  CHECK(has_pattern(mine.bytes, 4));
+}
+
+TEST_CASE("a region keeps to the memory that was mapped when it was made", "[memory][LMR-030]") {
+  connected_pair link;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto map = [&](void* where) {
+    void* m = ::mmap(where, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+    if (m == MAP_FAILED) fail("mmap", place::here());
+    return std::span(static_cast<std::byte*>(m), page);
+  };
+  const auto bytes = map(nullptr);
+  fill(bytes, 1);
+  const auto first = must(link.a.pz.register_memory(bytes, dat::local_read));
+  (void)map(bytes.data());
+  fill(bytes, 2);
+  const auto second = must(link.a.pz.register_memory(bytes, dat::local_read));
+  buffer in(link.b.pz, 2 * page);
+  must(link.active.post(dat::rdma_write{first, in.remote(0, page)}, dat::rdma_write{second, in.remote(page, page)}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  CHECK(has_pattern(in.part(0, page), 1));
+  CHECK(has_pattern(in.part(page, page), 2));
+  ::munmap(bytes.data(), page);
+}
+
+// --- limits --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// As an ordinary user with little memory to lock: says what registering more than that gives.
+int ordinary_user_role(channel& to, const std::vector<std::string>& args) {
+  const rlimit little{64 * 1024, 64 * 1024};
+  if (::setrlimit(RLIMIT_MEMLOCK, &little) != 0) fail("setrlimit", place::here());
+  if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0))
+    fail("setuid", place::here());
+  auto ia = must(dat::ia::open(must(dat::ia_address::parse(args.at(0)))));
+  auto pz = must(ia.create_pz());
+  std::vector<std::byte> small(4096);
+  std::vector<std::byte> large(1024 * 1024);
+  must(pz.register_memory(small, dat::local_read));
+  const auto e = error_of(pz.register_memory(large, dat::local_read));
+  to.say(std::string(to_string(e.type())) + ' ' + std::string(to_string(e.subtype())) + ' ' +
+         ::strerrorname_np(e.sys_errno()));
+  to.say(e.message());
+  must(pz.register_memory(small, dat::local_read)); // nothing is broken by it
+
+  auto evd = must(ia.create_evd<dat::connection_requests>(4));
+  const auto low = ia.create_psp(700, evd);
+  to.say(low ? "allowed" : std::string(to_string(low.assume_error().type())));
+  return 0;
+}
+const role ordinary_user_registered("ordinary user", &ordinary_user_role);
+
+} // namespace
+
+TEST_CASE("an ordinary user's limits are named in the errors", "[memory][LMR-028]") {
+  peer_process peer("ordinary user", {addresses()[0].to_string()});
+  CHECK(peer.hear() == "insufficient_resources resource_memory_region ENOMEM");
+  const auto message = peer.hear();
+  CHECK_THAT(message, support::contains_text("RLIMIT_MEMLOCK"));
+  CHECK_THAT(message, support::contains_text("ibv_reg_mr"));
+  const auto low_port = peer.hear();
+  if (in_lab()) CHECK(low_port == "privileges_violation"); // elsewhere net.ipv4.ip_unprivileged_port_start may allow it
+  CHECK(peer.wait() == 0);
+}
+
+} // namespace device
