@@ -12,8 +12,9 @@ namespace dat::inline v0::detail {
 inline int slot_table::reserve(std::uint32_t slots) noexcept {
   capacity_ = slots < max_slots ? slots : max_slots;
   // Untouched pages of an anonymous mapping cost nothing and read as zero, which is a free slot. So the table never
-  // grows, and looking an endpoint up is one load from a fixed place.
-  void* p = ::mmap(nullptr, capacity_ * sizeof(slot), PROT_READ | PROT_WRITE,
+  // grows, looking an endpoint up is one load from a fixed place, and there is a place for every wr_id: also for those
+  // of work that the consumer posted to a native queue pair.
+  void* p = ::mmap(nullptr, max_slots * sizeof(slot), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return errno;
   slots_ = static_cast<slot*>(p);
@@ -21,7 +22,7 @@ inline int slot_table::reserve(std::uint32_t slots) noexcept {
 }
 
 inline slot_table::~slot_table() {
-  if (slots_) ::munmap(slots_, capacity_ * sizeof(slot));
+  if (slots_) ::munmap(slots_, max_slots * sizeof(slot));
 }
 
 inline ep_tag slot_table::acquire(ep_core* ep) noexcept {

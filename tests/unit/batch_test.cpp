@@ -1,0 +1,152 @@
+// Batches: requests gathered at run time.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <cstring>
+#include <type_traits>
+
+using namespace unit;
+using dat::return_type;
+
+static_assert(!std::is_copy_constructible_v<dat::batch<4>> && !std::is_copy_assignable_v<dat::batch<4>>);
+
+TEST_CASE("a batch counts, is full at its capacity, and is unchanged when it refuses") {
+  dat::batch<3, 2> b;
+  CHECK(b.empty());
+  CHECK(b.push_back(dat::send{}));
+  CHECK(b.push_back(dat::send{}));
+  CHECK_FALSE(b.full());
+  CHECK(b.push_back(dat::send{}));
+  CHECK(b.full());
+  CHECK_FALSE(b.push_back(dat::send{}));
+  CHECK(b.size() == 3);
+  b.clear();
+  CHECK(b.empty());
+  STATIC_REQUIRE(decltype(b)::capacity == 3);
+}
+
+TEST_CASE("a batch is posted with one call to the device and completes in order", "[DTO-091]") {
+  clean_world world;
+  pair p;
+  std::strcpy(p.a.memory.data(), "abcdefgh");
+  for (std::uint64_t i = 0; i < 2; ++i) must(p.b.ep.post(dat::recv{p.b.at(i * 16, 16)}.cookie(50 + i)));
+  dat::batch<5, 2> b;
+  const auto target = p.b.mem.remote(100, 100).value();
+  CHECK(b.push_back(dat::send{p.a.at(0, 2)}.cookie(1)));
+  CHECK(b.push_back(dat::rdma_write{dat::iov{p.a.at(2, 2), p.a.at(4, 2)}, target}.cookie(2)));
+  CHECK(b.push_back(dat::rdma_read{p.a.at(200, 4), target}.cookie(3)));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 1), target}.suppress()));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(6, 2), target.slice(10, 10).value()}.immediate(9).cookie(4)));
+  const auto calls = fake::count(fake::call::ibv_post_send);
+  must(p.a.ep.post(b));
+  CHECK(fake::count(fake::call::ibv_post_send) == calls + 1);
+  CHECK(p.a.take() == events{"sent 1", "written 2", "read 3", "written immediate 4"});
+  CHECK(p.b.take() == events{"received 50", "write arrived 51"});
+  CHECK(std::string(p.b.memory.data(), 2) == "ab");
+  CHECK(std::string(p.b.memory.data() + 100, 4) == "adef");
+  CHECK(std::string(p.b.memory.data() + 110, 2) == "gh");
+  CHECK(std::string(p.a.memory.data() + 200, 4) == "cdef");
+}
+
+TEST_CASE("a batch can be posted again, and to another endpoint of its zone") {
+  clean_world world;
+  pair p;
+  pair* q = &p;
+  dat::batch<2> b;
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 4), p.b.mem.remote()}.cookie(1)));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 4), p.b.mem.remote()}.cookie(2)));
+  for (int i = 0; i < 100; ++i) {
+    must(q->a.ep.post(b));
+    CHECK(q->a.take() == events{"written 1", "written 2"});
+  }
+  auto second_a = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  auto second_b = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(second_a.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(second_b));
+  p.settle();
+  CHECK(p.a.take() == events{"established"});
+  must(second_a.post(b));
+  CHECK(p.a.take() == events{"written 1", "written 2"});
+}
+
+TEST_CASE("an empty batch is nothing to do") {
+  clean_world world;
+  pair p;
+  dat::batch<2> b;
+  const auto calls = fake::count(fake::call::ibv_post_send);
+  must(p.a.ep.post(b));
+  CHECK(fake::count(fake::call::ibv_post_send) == calls);
+}
+
+TEST_CASE("a batch that an endpoint does not admit is refused as a whole", "[DTO-081][DTO-083][DTO-149][DTO-086]") {
+  clean_world world;
+  pair p({.max_request_dtos = 3, .max_request_iov = 1, .max_message_size = 1000, .max_rdma_read_out = 0});
+  auto other = must(p.a.ia.create_pz());
+  std::array<char, 64> memory{};
+  auto foreign = must(other.register_memory(memory, all_rights));
+  const auto target = p.b.mem.remote();
+  const auto calls = fake::count(fake::call::ibv_post_send);
+  const auto refused = [&](const auto& bad) {
+    dat::batch<4, 2> b;
+    CHECK(b.push_back(dat::rdma_write{p.a.at(0, 4), target}));
+    CHECK(b.push_back(bad));
+    const auto r = p.a.ep.post(b);
+    if (r) return return_type::success;
+    CHECK(r.error().call() == "ep.post(batch)");
+    return r.error().type();
+  };
+  CHECK(refused(dat::rdma_write{foreign, target}) == return_type::protection_violation);
+  CHECK(refused(dat::rdma_write{dat::iov{p.a.at(0, 1), p.a.at(1, 1)}, target}) == return_type::invalid_parameter);
+  CHECK(refused(dat::send{p.a.at(0, 1001)}) == return_type::length_error);
+  CHECK(refused(dat::rdma_write{p.a.at(0, 5), target.slice(0, 4).value()}) == return_type::length_error);
+  CHECK(refused(dat::rdma_read{p.a.at(0, 5), target}) == return_type::invalid_parameter);
+  CHECK(refused(dat::send{p.a.at(0, 900)}.inlined()) == return_type::length_error);
+  dat::batch<4> four;
+  for (int i = 0; i < 4; ++i) CHECK(four.push_back(dat::rdma_write{p.a.at(0, 4), target}));
+  CHECK(p.a.ep.post(four).error().type() == return_type::insufficient_resources);
+  CHECK(fake::count(fake::call::ibv_post_send) == calls);
+  CHECK(refused(dat::rdma_write{p.a.at(0, 4), target}) == return_type::success);
+  CHECK(p.a.take().size() == 2);
+
+  end unconnected("fk1");
+  unconnected.make_ep();
+  dat::batch<1> one;
+  CHECK(one.push_back(dat::send{}));
+  CHECK(unconnected.ep.post(one).error().subtype() == dat::return_subtype::ep_unconnected);
+  CHECK(dat::ep<dat::rc>().post(one).error().type() == return_type::invalid_handle);
+}
+
+TEST_CASE("limits of a batch go with what was in it") {
+  clean_world world;
+  pair p({.max_message_size = 100});
+  dat::batch<2> b;
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 101), p.b.mem.remote()}));
+  CHECK_FALSE(p.a.ep.post(b));
+  b.clear();
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 100), p.b.mem.remote()}));
+  must(p.a.ep.post(b));
+  CHECK(p.a.take().size() == 1);
+}
+
+TEST_CASE("the device refuses in the middle of a batch: index() tells how far it came") {
+  clean_world world;
+  pair p({.max_request_dtos = 8});
+  auto* qp = p.a.ep.native_handle();
+  fake::hold(qp);
+  ibv_send_wr stranger{};
+  stranger.opcode = IBV_WR_RDMA_WRITE;
+  ibv_send_wr* bad = nullptr;
+  while (ibv_post_send(qp, &stranger, &bad) == 0) {
+  }
+  for (int i = 0; i < 3; ++i) REQUIRE(fake::complete(qp));
+  dat::batch<5> b;
+  for (std::uint64_t i = 0; i < 5; ++i) CHECK(b.push_back(dat::rdma_write{p.a.at(0, 4), p.b.mem.remote()}.cookie(i)));
+  const auto r = p.a.ep.post(b);
+  REQUIRE_FALSE(r);
+  CHECK(r.error().index() == 3);
+  fake::hold(qp, false);
+  CHECK(p.a.take() == events{"written 0", "written 1", "written 2"});
+  must(p.a.ep.post(b));
+  CHECK(p.a.take().size() == 5);
+}
