@@ -28,7 +28,9 @@ namespace dat::inline v0 {
 /// its successful completions before `disconnected`.
 ///
 /// Move-only. Thread safety: several threads may take from a merged evd at once, one of them waiting; from an evd of
-/// streams::dto alone, one at a time. `close` and destruction must not overlap other uses.
+/// streams::dto alone, one at a time. Posting, set_unwaitable and clear_unwaitable are safe at any time, and so is
+/// resize of a merged evd; resize of one of streams::dto alone must not overlap taking. `close` and destruction must
+/// not overlap other uses.
 template <streams S>
 class evd {
 public:
@@ -59,7 +61,8 @@ public:
   }
 
   /// Takes the next event if there is one (uDAPL 2.0 §6.3.4.11).
-  /// Errors: `queue_empty`; `invalid_handle`. Allocates: never. Blocks: never.
+  /// Errors: `queue_empty`; `invalid_state` (evd_waiter) while a thread waits on it; `invalid_handle`.
+  /// Allocates: never. Blocks: never.
   [[nodiscard]] expected<event<S>> dequeue() noexcept {
     if (!core_) return detail::empty_handle("evd.dequeue", return_subtype::handle_evd_recv);
     return detail::dequeue<S>(*core_);
@@ -67,10 +70,24 @@ public:
 
   /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.4.10).
   /// Errors: `timeout_expired`; `interrupted_call` when a signal came; `abort` when the ia was closed; `invalid_state`
-  /// (evd_waiter) when another thread waits on this evd; `invalid_handle`. Allocates: never. Blocks: up to `limit`.
+  /// (evd_waiter) when another thread waits on this evd, (evd_unwaitable) after set_unwaitable; `invalid_handle`.
+  /// Allocates: never. Blocks: up to `limit`.
   [[nodiscard]] expected<event<S>> wait(timeout limit = infinite) noexcept {
     if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
     return detail::wait<S>(*core_, limit);
+  }
+
+  /// Takes the next event once at least `threshold` events of any kind are queued, waiting up to `limit` for that
+  /// (uDAPL 2.0 §6.3.4.10). `more` of the result says how many are left. Not on an evd of streams::dto alone, which
+  /// cannot count what the device holds: add `dat::software`.
+  /// Errors: as wait, with `error().index()` events queued; `invalid_parameter` for a threshold of 0 or beyond the
+  /// capacity. Nothing is taken then. Allocates: never. Blocks: up to `limit`.
+  [[nodiscard]] expected<waited<S>> wait(timeout limit, std::size_t threshold) noexcept {
+    static_assert(!lean,
+                  "dat: an evd of streams::dto alone cannot count what the device holds; for a threshold, create "
+                  "it with dat::dto | dat::software");
+    if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
+    return detail::wait_for_count<S>(*core_, limit, threshold);
   }
 
   /// Takes the next event of type `E`, waiting for it up to `limit`, and leaves others in their order. For programs
@@ -98,13 +115,45 @@ public:
     return detail::wait_for<S, E>(*core_, of, limit);
   }
 
+  /// Appends a software event, which carries a number or a pointer of the consumer's (uDAPL 2.0 §6.3.4.12). It counts
+  /// like any other event: it wakes a waiter. May be called from any thread.
+  /// Errors: `queue_full` when as many events besides completions are queued as the evd's capacity; `invalid_handle`.
+  /// Allocates: no. Blocks: no.
+  expected<void> post(cookie posted) noexcept {
+    static_assert(includes(S, streams::software),
+                  "dat: software events need their stream: create_evd<dat::software | ...>");
+    static constexpr const char* call = "evd.post";
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (core_->dead()) return core_->closed(call);
+    if (!detail::as_merged<S>(*core_).push_software(posted))
+      return core_->at(error(return_type::queue_full), call).hint("take events first, or resize the evd");
+    return success();
+  }
+
+  /// Makes waiting fail, also the wait that is under way in another thread: it returns `invalid_state`
+  /// (evd_unwaitable) and takes nothing (uDAPL 2.0 §6.3.4.7). Events still come and can be taken by drain and dequeue.
+  /// `clear_unwaitable` allows waiting again (§6.3.4.8). May be called from any thread. Errors: `invalid_handle`.
+  expected<void> set_unwaitable() noexcept { return set_waitable("evd.set_unwaitable", false); }
+  expected<void> clear_unwaitable() noexcept { return set_waitable("evd.clear_unwaitable", true); }
+  /// Whether waiting is allowed.
+  [[nodiscard]] bool waitable() const noexcept { return core_ && core_->waitable(); }
+
+  /// Gives the evd room for at least `qlen` events, keeping those that are queued (uDAPL 2.0 §6.3.4.9).
+  /// Errors, with nothing changed: `invalid_state` when more are queued than that; `invalid_parameter` for 0 or more
+  /// than the device can; `insufficient_resources`; `model_not_supported` when the device cannot resize;
+  /// `invalid_handle`. Allocates: yes. Blocks: briefly, in the driver.
+  expected<void> resize(std::uint32_t qlen) noexcept {
+    if (!core_) return detail::empty_handle("evd.resize", return_subtype::handle_evd_recv);
+    return core_->resize(qlen);
+  }
+
   /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, requests among them refused.
   /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it; `invalid_handle`.
   expected<void> close() noexcept {
     return core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
   }
 
-  /// The number of events that it was created for.
+  /// The number of events that it was created for, or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
 
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
@@ -117,6 +166,12 @@ private:
   template <streams>
   friend class evd_ref;
   explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}
+  expected<void> set_waitable(const char* call, bool allowed) noexcept {
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (core_->dead()) return core_->closed(call);
+    core_->set_waitable(allowed);
+    return success();
+  }
   detail::handle<detail::evd_core> core_;
 };
 

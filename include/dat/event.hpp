@@ -251,11 +251,32 @@ private:
 /// out refuses the request when it goes.
 using connection_request = cr;
 
+// --- software events (streams::software) ---------------------------------------------------------------------------
+
+/// What `evd::post` put into the queue (DAT_SOFTWARE_EVENT). Copyable.
+class software_event {
+public:
+  /// What was posted: a number or a pointer, which dat neither reads nor owns.
+  [[nodiscard]] dat::cookie cookie() const noexcept { return cookie_; }
+
+private:
+  friend struct detail::event_access;
+  explicit software_event(dat::cookie c) noexcept : cookie_(c) {}
+  dat::cookie cookie_;
+};
+
 // --- all together --------------------------------------------------------------------------------------------------
 
 /// What an evd with the streams `S` can deliver.
 template <streams S>
 using event = detail::variant_of<detail::event_list<S>>;
+
+/// What a wait for several events gives.
+template <streams S>
+struct waited {
+  event<S> first;   ///< the first event of the queue
+  std::size_t more; ///< events that are left there
+};
 
 /// Builds one visitor out of several lambdas: `evd.drain(dat::overloaded{[](const dat::received&) {...}, ...})`.
 template <class... F>

@@ -9,6 +9,7 @@ namespace dat::inline v0 {
 /// The streams that an evd merges, as bits; the values are those of DAT_EVD_FLAGS (uDAPL 2.0 §6.3.4.1). Part of the
 /// evd's type: `dat::evd<dat::dto | dat::connection>` can deliver completions and connection events and nothing else.
 enum class streams : std::uint32_t {
+  software = 0x001,            ///< events that the consumer posts itself
   connection_requests = 0x010, ///< requests that arrive at service points
   dto = 0x020,                 ///< completions of data transfer operations
   connection = 0x040           ///< established, rejected, disconnected ... of endpoints
@@ -27,6 +28,7 @@ enum class streams : std::uint32_t {
 /// True for an evd that is nothing but a completion queue: no ring, no lock, polled straight from the device.
 [[nodiscard]] constexpr bool is_lean(streams s) noexcept { return s == streams::dto; }
 
+inline constexpr streams software = streams::software;
 inline constexpr streams dto = streams::dto;
 inline constexpr streams connection = streams::connection;
 inline constexpr streams connection_requests = streams::connection_requests;

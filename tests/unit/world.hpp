@@ -73,6 +73,9 @@ struct describe {
   std::string operator()(const dat::timed_out&) const { return "timed_out"; }
   std::string operator()(const dat::unreachable& e) const { return reason("unreachable", e); }
   std::string operator()(const dat::cr&) const { return "request"; }
+  std::string operator()(const dat::software_event& e) const {
+    return "software " + std::to_string(e.cookie().value());
+  }
 
 private:
   static std::string with(const std::string& what, const dat::completion& e) {
@@ -114,7 +117,7 @@ struct end {
     return must(mem.slice(first, count));
   }
   void make_ep(const dat::ep_attributes& a = {}) { ep = must(pz.create_ep<dat::rc>(evd, a)); }
-  [[nodiscard]] events take() { return unit::take(evd); }
+  events take() { return unit::take(evd); }
 };
 
 /// Lets two ias with manual progress do all that there is to be done.

@@ -98,6 +98,13 @@ bool take_record(record& r, Visitor&& visit) {
       return true;
     }
   }
+  if constexpr (includes(S, streams::software)) {
+    if (r.what == kind::software) {
+      auto e = access::make<software_event>(r.entry.cookie);
+      visit(e);
+      return true;
+    }
+  }
   if constexpr (includes(S, streams::connection_requests)) {
     if (r.what == kind::request) {
       auto e = access::make<cr>(std::move(r.request));

@@ -167,10 +167,12 @@ inline std::string error::message() const {
   text += detail::meaning_text(type_, subtype_);
   if (verb_ != nullptr) text.append(": ").append(verb_);
   if (sys_errno_ != 0) text.append(verb_ != nullptr ? " gave " : ": ").append(detail::errno_text(sys_errno_));
-  if (index_ != 0)
-    text.append(" after ")
-        .append(std::to_string(index_))
-        .append(index_ == 1 ? " operation was taken" : " operations were taken");
+  if (index_ != 0) {
+    // What is counted depends on the object: operations that an endpoint took, or events that stay in an evd.
+    const bool events = object_ == object_kind::evd;
+    text.append(events ? " with " : " after ").append(std::to_string(index_)).append(events ? " event" : " operation");
+    text.append(index_ == 1 ? " " : "s ").append(events ? "queued" : index_ == 1 ? "was taken" : "were taken");
+  }
   text += '.';
   const std::string remedy = detail::remedy(*this);
   if (!remedy.empty()) text.append(" ").append(remedy);

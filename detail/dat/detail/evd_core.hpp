@@ -30,7 +30,7 @@ public:
       : ia_child(std::move(ia), type), streams_(which), qlen_(qlen) {}
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
-  [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_; }
+  [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_.load(std::memory_order_relaxed); }
   [[nodiscard]] ibv_cq* cq() const noexcept { return cq_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, 0); }
   [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
@@ -43,7 +43,19 @@ public:
 
   /// Sleeps until a completion or kick arrives, the ia closes, the reactor has work (manual progress), or the deadline
   /// passes. Returns an error for the last, for signals, and for a closed ia; the caller looks into its queue else.
-  [[nodiscard]] expected<void> sleep(const deadline& until, int kick_fd) noexcept;
+  [[nodiscard]] expected<void> sleep(const deadline& until) noexcept;
+
+  /// Lets waits fail, and ends the one that is under way; or lets them be again.
+  void set_waitable(bool waitable) noexcept;
+  [[nodiscard]] bool waitable() const noexcept { return waitable_.load(std::memory_order_acquire); }
+  /// Changes each time waiting is forbidden: a waiter that sees it change has to leave, even if it is allowed by then.
+  [[nodiscard]] std::uint32_t forbidden() const noexcept { return forbidden_.load(std::memory_order_seq_cst); }
+  /// The descriptor that wakes the waiter; a lean evd gets it with its first wait. Returns 0 or errno.
+  [[nodiscard]] int open_kick() noexcept { return kick_.get() >= 0 ? 0 : kick_.open(); }
+  void clear_kick() noexcept { kick_.clear(); }
+
+  /// Room for at least `n` events from now on.
+  [[nodiscard]] expected<void> resize(std::uint32_t n) noexcept;
 
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
@@ -57,12 +69,21 @@ protected:
   /// An abrupt close of the ia has woken the waiter; what it uses may go only when it has left.
   void await_waiter() const noexcept;
   [[nodiscard]] expected<void> create_queue(const char* call) noexcept;
+  [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;
+  [[nodiscard]] expected<void> check_length(std::uint32_t n, const char* call) const noexcept;
+  [[nodiscard]] expected<void> resize_queue(std::uint32_t n) noexcept;
+  void wake() noexcept {
+    if (waited.load(std::memory_order_seq_cst)) kick_.raise();
+  }
 
 private:
   void take_channel_events() noexcept;
 
   streams streams_;
-  std::uint32_t qlen_;
+  std::atomic<std::uint32_t> qlen_;
+  std::atomic<bool> waitable_{true};
+  std::atomic<std::uint32_t> forbidden_{0};
+  wake_fd kick_;
   ibv_cq* cq_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   unsigned unacked_ = 0;
@@ -79,17 +100,19 @@ public:
 
   /// Takes the next event; false when there is none.
   [[nodiscard]] bool take(record& out) noexcept;
+  /// Takes the next event if at least `threshold` are there. `count` is how many there are, or are left.
+  [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
   /// Takes the first event that `wanted` accepts, leaving the others in order.
   template <class Predicate>
   [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
-  /// Arms the completion queue; true when there is something to take already.
-  [[nodiscard]] bool arm_and_look() noexcept;
-
   /// Appends a connection event of an endpoint, after every completion that is there already; the endpoint's parked
   /// completions follow it.
   void push_connection(record&& r, ep_core& whose) noexcept;
   /// Appends a connection request, unless the queue is full: then false, and the caller refuses the request.
-  [[nodiscard]] bool push_request(record&& r) noexcept;
+  [[nodiscard]] bool push_request(record&& r) noexcept { return push_if_room(std::move(r)); }
+  /// Appends a software event, unless the queue is full.
+  [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }
+  [[nodiscard]] expected<void> resize_merged(std::uint32_t n) noexcept;
 
   /// Moves completions from the queue of the device to the ring.
   void drain() noexcept {
@@ -103,9 +126,6 @@ public:
   /// A new life: completions wait for its ESTABLISHED again.
   void expect_announcement(ep_core& whose) noexcept;
 
-  [[nodiscard]] int kick_fd() const noexcept { return kick_.get(); }
-  void clear_kick() noexcept { kick_.clear(); }
-
 private:
   friend class ia_child;
   ~merged_evd() = default;
@@ -113,14 +133,16 @@ private:
   static const child_type table;
   /// Until that many events are queued, or the completion queue is empty.
   void drain_locked(std::uint32_t limit) noexcept;
-  void wake() noexcept {
-    if (waited.load(std::memory_order_seq_cst)) kick_.raise();
-  }
+  [[nodiscard]] bool push_if_room(record&& r) noexcept;
+  void extract(std::uint32_t i, record& out) noexcept;
+  /// Completions that are queued. They and all other events are counted apart, each against the length of the evd: a
+  /// flood of one kind never costs an event of another.
+  [[nodiscard]] std::uint32_t completions() const noexcept { return ring_.size() - others_ + parked_.size(); }
 
   std::mutex mutex_;
   event_queue ring_;
-  event_queue parked_; // completions of endpoints whose ESTABLISHED is not queued yet
-  wake_fd kick_;
+  event_queue parked_;       // completions of endpoints whose ESTABLISHED is not queued yet
+  std::uint32_t others_ = 0; // events in ring_ that are not completions
 };
 
 inline constexpr child_type evd_core::table = type_for<evd_core>();

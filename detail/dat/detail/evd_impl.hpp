@@ -14,15 +14,12 @@ namespace dat::inline v0::detail {
 inline expected<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept {
   static constexpr const char* call = "ia.create_evd";
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
-  if (qlen == 0 || qlen > static_cast<std::uint32_t>(ia->device().max_cqe))
-    return error(return_type::invalid_parameter, return_subtype::arg2)
-        .at(call, object_kind::evd)
-        .hint("the queue length must be at least 1 and at most the device's max_cqe");
   ref<evd_core> evd(is_lean(which) ? new (std::nothrow) evd_core(ia, which, qlen)
                                    : new (std::nothrow) merged_evd(ia, which, qlen),
                     adopt);
   if (!evd)
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::evd);
+  if (auto ok = evd->check_length(qlen, call); !ok) return ok.assume_error();
   if (merged_evd* m = merged(evd.get()))
     if (auto r = m->prepare(call); !r) return r.assume_error();
   if (includes(which, streams::dto))
@@ -37,12 +34,63 @@ inline expected<void> evd_core::create_queue(const char* call) noexcept {
   channel_ = ibv_create_comp_channel(ia().context());
   if (!channel_) return failed("ibv_create_comp_channel", errno, return_subtype::resource_tevd);
   if (const int err = make_nonblocking(channel_->fd)) return failed("fcntl", err, return_subtype::resource_tevd);
-  // Some room above what was asked, for completions of requests that the library posts itself.
-  const auto limit = static_cast<std::uint32_t>(ia().device().max_cqe);
-  const std::uint32_t depth = smaller(limit, qlen_ > limit - 16 ? limit : qlen_ + 16);
-  cq_ = ibv_create_cq(ia().context(), static_cast<int>(depth), this, channel_, 0);
+  cq_ = ibv_create_cq(ia().context(), static_cast<int>(queue_depth(qlen())), this, channel_, 0);
   if (!cq_) return failed("ibv_create_cq", errno, return_subtype::resource_tevd);
   return success();
+}
+
+inline std::uint32_t evd_core::queue_depth(std::uint32_t n) const noexcept {
+  // Some room above what was asked, for completions of requests that the library posts itself.
+  const auto limit = static_cast<std::uint32_t>(ia().device().max_cqe);
+  return n + 16 < limit ? n + 16 : limit;
+}
+
+inline expected<void> evd_core::check_length(std::uint32_t n, const char* call) const noexcept {
+  if (n != 0 && n <= static_cast<std::uint32_t>(ia().device().max_cqe)) return success();
+  return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
+      .hint("the queue length must be at least 1 and at most the device's max_cqe");
+}
+
+inline expected<void> evd_core::resize_queue(std::uint32_t n) noexcept {
+  static constexpr const char* call = "evd.resize";
+  if (cq_)
+    if (const int err = ibv_resize_cq(cq_, static_cast<int>(queue_depth(n)))) {
+      // The length is in range, so the device can only mean that more is queued than would fit.
+      if (err == EINVAL)
+        return at(error(return_type::invalid_state, return_subtype::evd_in_use).from("ibv_resize_cq", err), call)
+            .hint("more events are queued than the new length has room for: take them first");
+      return at(map_errno(err, return_subtype::resource_tevd).from("ibv_resize_cq", err), call);
+    }
+  qlen_.store(n, std::memory_order_relaxed);
+  return success();
+}
+
+inline expected<void> evd_core::resize(std::uint32_t n) noexcept {
+  static constexpr const char* call = "evd.resize";
+  if (dead()) return closed(call);
+  if (auto ok = check_length(n, call); !ok) return ok;
+  if (merged_evd* m = merged(this)) return m->resize_merged(n);
+  return resize_queue(n);
+}
+
+inline expected<void> merged_evd::resize_merged(std::uint32_t n) noexcept {
+  static constexpr const char* call = "evd.resize";
+  const std::lock_guard lock(mutex_);
+  drain_locked(qlen());
+  if (n < larger(others_, completions()))
+    return at(error(return_type::invalid_state, return_subtype::evd_in_use), call)
+        .hint("more events are queued than the new length has room for: take them first");
+  if (!ring_.reserve(n)) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  auto r = resize_queue(n);
+  wake(); // a waiter may have been waiting for room to drain into
+  return r;
+}
+
+inline void evd_core::set_waitable(bool waitable) noexcept {
+  waitable_.store(waitable, std::memory_order_release);
+  if (waitable) return;
+  forbidden_.fetch_add(1, std::memory_order_seq_cst);
+  wake();
 }
 
 inline void evd_core::await_waiter() const noexcept {
@@ -68,12 +116,12 @@ inline void evd_core::take_channel_events() noexcept {
   if (unacked_ >= 64) ibv_ack_cq_events(cq_, std::exchange(unacked_, 0u));
 }
 
-inline expected<void> evd_core::sleep(const deadline& until, int kick_fd) noexcept {
+inline expected<void> evd_core::sleep(const deadline& until) noexcept {
   static constexpr const char* call = "evd.wait";
   std::array<pollfd, 4> fds{};
   nfds_t n = 0;
   fds[n++] = {ia().closing.get(), POLLIN, 0};
-  if (kick_fd >= 0) fds[n++] = {kick_fd, POLLIN, 0};
+  fds[n++] = {kick_.get(), POLLIN, 0};
   if (channel_) fds[n++] = {channel_->fd, POLLIN, 0};
   if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
   const int ready = poll_until(fds.data(), n, until);
@@ -88,7 +136,7 @@ inline expected<void> evd_core::sleep(const deadline& until, int kick_fd) noexce
 inline expected<void> merged_evd::prepare(const char* call) noexcept {
   if (!ring_.reserve(qlen()))
     return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
-  if (const int err = kick_.open()) return at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
+  if (const int err = open_kick()) return at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   return success();
 }
 
@@ -100,6 +148,7 @@ inline void merged_evd::teardown() noexcept {
     const std::lock_guard lock(mutex_);
     std::swap(ring, ring_);
     std::swap(parked, parked_);
+    others_ = 0;
     evd_core::teardown();
   }
   // Requests that nobody took are refused as the records go.
@@ -108,8 +157,8 @@ inline void merged_evd::teardown() noexcept {
 inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
   std::array<ibv_wc, 16> wc;
   bool woken = false;
-  while (ring_.size() + parked_.size() < limit) {
-    const auto room = static_cast<int>(smaller<std::uint32_t>(16, limit - ring_.size() - parked_.size()));
+  while (completions() < limit) {
+    const auto room = static_cast<int>(smaller<std::uint32_t>(16, limit - completions()));
     const int n = poll(room, wc.data());
     for (int i = 0; i < n; ++i) {
       const ibv_wc& c = wc[static_cast<std::size_t>(i)];
@@ -137,7 +186,30 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
 }
 
 inline bool merged_evd::take(record& out) noexcept {
-  return take_if(out, [](const record&) { return true; });
+  std::uint32_t count;
+  return take_from(out, 1, count);
+}
+
+inline bool merged_evd::take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked(qlen());
+  count = ring_.size();
+  if (count < threshold || count == 0) return false;
+  extract(0, out);
+  --count;
+  return true;
+}
+
+inline void merged_evd::extract(std::uint32_t i, record& out) noexcept {
+  ring_.extract(i, out);
+  if (out.what != record::kind::completion) {
+    --others_;
+    return;
+  }
+  // Under the lock, for which an endpoint that ends waits: see barrier().
+  ep_core* ep = ia().slots.find(out.tag);
+  if (ep) ep->ring_of(out.wc.wr_id).retire_through(out.position);
+  out.endpoint = ref<counted>(ep);
 }
 
 template <class Predicate>
@@ -146,30 +218,17 @@ bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   drain_locked(qlen());
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {
-      ring_.extract(i, out);
-      // Under the lock, for which an endpoint that ends waits: see barrier().
-      if (out.what == record::kind::completion) {
-        ep_core* ep = ia().slots.find(out.tag);
-        if (ep) ep->ring_of(out.wc.wr_id).retire_through(out.position);
-        out.endpoint = ref<counted>(ep);
-      }
+      extract(i, out);
       return true;
     }
   return false;
-}
-
-inline bool merged_evd::arm_and_look() noexcept {
-  const std::lock_guard lock(mutex_);
-  arm();
-  drain_locked(qlen()); // what came between the last look and the arming raises no channel event
-  return !ring_.empty();
 }
 
 inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   const std::lock_guard lock(mutex_);
   if (dead()) return;
   drain_locked(~0u); // also beyond qlen: successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)
-  (void)ring_.push(std::move(r));
+  if (ring_.push(std::move(r))) ++others_;
   whose.announce(true);
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
     if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
@@ -177,9 +236,12 @@ inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   wake();
 }
 
-inline bool merged_evd::push_request(record&& r) noexcept {
+inline bool merged_evd::push_if_room(record&& r) noexcept {
   const std::lock_guard lock(mutex_);
-  if (dead() || ring_.size() >= qlen() || !ring_.push(std::move(r))) return false;
+  if (dead() || others_ >= qlen()) return false;
+  drain_locked(qlen()); // what came earlier goes first, where that is known
+  if (!ring_.push(std::move(r))) return false;
+  ++others_;
   wake();
   return true;
 }

@@ -20,6 +20,7 @@ namespace dat::inline v0::detail {
 struct record {
   enum class kind : std::uint8_t {
     completion,
+    software,
     request,
     established,
     peer_rejected,
@@ -35,7 +36,7 @@ struct record {
   int reason = 0;              // rdma_cm status of a failed connection
   ep_tag tag = 0;              // completions: whose
   ibv_wc wc{};                 // completions
-  work_entry entry{};          // completions
+  work_entry entry{};          // completions; software events: the cookie
   std::uint32_t position = 0;  // completions: of the entry in its ring
   ref<counted> endpoint;       // whose. Connection events: kept, so that the event can name it after a reset or free.
                                // Completions: looked up when taken, empty when the endpoint is gone
@@ -45,6 +46,7 @@ struct record {
   record() noexcept {}
   record(const ibv_wc& completion, const work_entry& posted, std::uint32_t where) noexcept
       : tag(tag_of(completion.wr_id)), wc(completion), entry(posted), position(where) {}
+  explicit record(dat::cookie posted) noexcept : what(kind::software) { entry.cookie = posted; }
   explicit record(request_ref r) noexcept : what(kind::request), request(std::move(r)) {}
   record(kind k, ref<counted> whose, ref<connection_base> from, int why) noexcept
       : what(k), reason(why), endpoint(std::move(whose)), source(std::move(from)) {}

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <fcntl.h>
@@ -42,27 +43,37 @@ inline int make_nonblocking(int fd) noexcept {
   return 0;
 }
 
-/// An eventfd that is raised until somebody clears it.
+/// An eventfd that is raised until somebody clears it. May be raised while another thread opens it.
 class wake_fd {
 public:
+  wake_fd() noexcept = default;
+  wake_fd(const wake_fd&) = delete;
+  wake_fd& operator=(const wake_fd&) = delete;
+  ~wake_fd() {
+    if (get() >= 0) ::close(get());
+  }
+
   /// Returns 0 or errno.
   [[nodiscard]] int open() noexcept {
-    fd_ = unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    return fd_ ? 0 : errno;
+    const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) return errno;
+    fd_.store(fd, std::memory_order_release);
+    return 0;
   }
-  [[nodiscard]] int get() const noexcept { return fd_.get(); }
+  /// -1 until it is open.
+  [[nodiscard]] int get() const noexcept { return fd_.load(std::memory_order_acquire); }
   void raise() const noexcept {
     const std::uint64_t one = 1;
     // Only EAGAIN is possible (counter at its limit), and then the descriptor is readable already.
-    [[maybe_unused]] const auto n = ::write(fd_.get(), &one, sizeof one);
+    [[maybe_unused]] const auto n = ::write(get(), &one, sizeof one);
   }
   void clear() const noexcept {
     std::uint64_t count;
-    [[maybe_unused]] const auto n = ::read(fd_.get(), &count, sizeof count);
+    [[maybe_unused]] const auto n = ::read(get(), &count, sizeof count);
   }
 
 private:
-  unique_fd fd_;
+  std::atomic<int> fd_{-1};
 };
 
 } // namespace dat::inline v0::detail

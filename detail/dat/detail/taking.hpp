@@ -69,6 +69,8 @@ template <streams S>
   static constexpr const char* call = "evd.dequeue";
   if (e.dead()) [[unlikely]]
     return e.closed(call);
+  if (e.waited.load(std::memory_order_relaxed)) [[unlikely]]
+    return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
   if constexpr (!is_lean(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
   return e.at(error(return_type::queue_empty), call);
@@ -92,27 +94,31 @@ private:
 
 /// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
 /// decides to sleep: an event that comes in between wakes it.
-template <streams S, class Look>
+template <class Look>
 [[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, Look look) noexcept {
   static constexpr const char* call = "evd.wait";
   if (e.dead()) return e.closed(call);
+  const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };
+  if (!e.waitable()) return unwaitable();
+  const std::uint32_t allowed = e.forbidden();
+  const waiter me(e);
+  if (!me) return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
+  if (const int err = e.open_kick())
+    return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   e.ia().progress(0);
   if (look()) return success();
-  const waiter me(e);
-  if (!me) return e.at(error(return_type::invalid_state, return_subtype::evd_waiter), call);
   for (;;) {
-    int kick = -1;
-    if constexpr (!is_lean(S)) {
-      as_merged<S>(e).clear_kick();
-      kick = as_merged<S>(e).kick_fd();
-    }
+    e.clear_kick();
+    if (e.forbidden() != allowed) return unwaitable();
     if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
     if (look()) return success();
-    if (auto slept = e.sleep(until, kick); !slept) {
-      // What came at the last moment counts: the time-out is about having nothing.
-      if (slept.assume_error().type() == return_type::timeout_expired && look()) return success();
+    if (auto slept = e.sleep(until); !slept) {
+      // What came at the last moment counts: a time-out or a signal is about having nothing.
+      const return_type why = slept.assume_error().type();
+      if ((why == return_type::timeout_expired || why == return_type::interrupted_call) && look()) return success();
       return slept;
     }
+    if (e.forbidden() != allowed) return unwaitable();
     if (look()) return success();
   }
 }
@@ -120,12 +126,31 @@ template <streams S, class Look>
 template <streams S>
 [[nodiscard]] expected<event<S>> wait(evd_core& e, timeout limit) noexcept {
   std::optional<event<S>> out;
-  auto r = wait_until<S>(e, deadline::in(limit), [&] {
+  auto r = wait_until(e, deadline::in(limit), [&] {
     out = next<S>(e);
     return out.has_value();
   });
   if (!r) return r.assume_error();
   return std::move(*out);
+}
+
+template <streams S>
+[[nodiscard]] expected<waited<S>> wait_for_count(evd_core& e, timeout limit, std::size_t threshold) noexcept {
+  if (threshold == 0 || threshold > e.qlen())
+    return e.at({return_type::invalid_parameter, return_subtype::arg3}, "evd.wait")
+        .hint("the threshold must be at least 1 and at most the evd's capacity");
+  std::optional<event<S>> out;
+  std::uint32_t count = 0;
+  const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
+  auto r = wait_until(e, deadline::in(limit), [&] {
+    record taken;
+    // An event of an endpoint that is gone is none: what is behind it counts without it.
+    while (!out && as_merged<S>(e).take_from(taken, static_cast<std::uint32_t>(threshold), count))
+      (void)take_record<S>(taken, keep);
+    return out.has_value();
+  });
+  if (!r) return r.assume_error().index(count);
+  return waited<S>{std::move(*out), count};
 }
 
 // --- wait_for ------------------------------------------------------------------------------------------------------
@@ -135,6 +160,8 @@ template <class E>
 inline constexpr record::kind kind_of = record::kind::completion;
 template <>
 inline constexpr record::kind kind_of<cr> = record::kind::request;
+template <>
+inline constexpr record::kind kind_of<software_event> = record::kind::software;
 template <>
 inline constexpr record::kind kind_of<established> = record::kind::established;
 template <>
@@ -178,6 +205,7 @@ template <class E>
   switch (r.what) {
   case record::kind::completion:
     return r.wc.status != IBV_WC_SUCCESS;
+  case record::kind::software:
   case record::kind::request:
   case record::kind::established:
     return false;
@@ -225,12 +253,12 @@ template <streams S, class E>
   const auto matters = [&](const record& r) {
     const bool wanted = r.what == kind_of<E> && (r.what != record::kind::completion || becomes<E>(r));
     if (!wanted && !ends_waiting(r)) return false;
-    if (!of || r.what == record::kind::request) return true;
+    if (!of || r.what == record::kind::request || r.what == record::kind::software) return true;
     const ep_core* whose =
         r.what == record::kind::completion ? e.ia().slots.find(r.tag) : static_cast<const ep_core*>(r.endpoint.get());
     return whose == of.native();
   };
-  auto r = wait_until<S>(e, deadline::in(limit), [&] {
+  auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
     while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
     return out || other;

@@ -27,6 +27,7 @@ class broken;
 class timed_out;
 class unreachable;
 class cr;
+class software_event;
 } // namespace dat::inline v0
 
 namespace dat::inline v0::detail {
@@ -62,6 +63,7 @@ using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dt
 using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
                                     disconnected, broken, timed_out, unreachable>;
 using request_events = type_list<cr>;
+using software_events = type_list<software_event>;
 
 template <streams S, streams Bit, class L>
 using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;
@@ -69,7 +71,8 @@ using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;
 template <streams S>
 using event_list =
     typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::connection, connection_events>,
-                    if_stream<S, streams::connection_requests, request_events>>::type;
+                    if_stream<S, streams::connection_requests, request_events>,
+                    if_stream<S, streams::software, software_events>>::type;
 
 /// Ends a wait for something else: nothing of what was waited for can be expected after it.
 template <class E>

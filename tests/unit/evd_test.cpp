@@ -1,0 +1,338 @@
+// Event dispatchers: software events, thresholds, waitability, resizing. What needs no device.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <pthread.h>
+#include <thread>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+constexpr auto soft = dat::software;
+constexpr auto mixed = dat::dto | dat::software;
+
+/// An adapter of the fake world and one evd.
+template <dat::streams S>
+struct queue {
+  explicit queue(std::uint32_t qlen = 8, const dat::ia_options& options = automatic)
+      : ia(must(dat::ia::open("fk1", options))), evd(must(ia.create_evd<S>(qlen))) {}
+  dat::ia ia;
+  dat::evd<S> evd;
+};
+
+std::uint64_t number(const dat::event<soft>& e) { return std::get<dat::software_event>(e).cookie().value(); }
+
+/// Until another thread waits on the evd, which must be empty: then a dequeue is refused.
+template <dat::streams S>
+void until_waited(dat::evd<S>& evd) {
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) return;
+    std::this_thread::yield();
+  }
+}
+
+} // namespace
+
+TEST_CASE("software events come out in the order in which they were posted", "[EVD-069][EVD-072][EVD-073][EVD-045]") {
+  fake::reset();
+  queue<soft> q;
+  int object = 0;
+  must(q.evd.post(1));
+  must(q.evd.post(&object));
+  must(q.evd.post(~std::uint64_t{0}));
+  CHECK(number(must(q.evd.wait(plenty))) == 1);
+  CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().as<int*>() == &object);
+  CHECK(number(must(q.evd.dequeue())) == ~std::uint64_t{0});
+  CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
+}
+
+TEST_CASE("a software event beyond the capacity is refused and disturbs nothing", "[EVENT-070][EVENT-076][EVD-069]") {
+  fake::reset();
+  queue<soft> q(4);
+  for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
+  CHECK(number(must(q.evd.dequeue())) == 0);
+  must(q.evd.post(5)); // there is room again
+  for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
+}
+
+TEST_CASE("completions and software events fill a merged evd apart from each other", "[EVENT-081]") {
+  fake::reset();
+  constexpr auto streams = mixed | dat::connection | dat::connection_requests;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<streams>(8));
+  auto far_evd = must(ia.create_evd<streams>(8));
+  std::array<char, 64> memory{};
+  auto mem = must(pz.register_memory(memory, all_rights));
+  auto near = must(pz.create_ep<dat::rc>(evd));
+  auto far = must(pz.create_ep<dat::rc>(far_evd));
+  auto psp = must(ia.create_psp(service, far_evd));
+  must(near.connect(ia.address(), service, plenty));
+  auto request = must(far_evd.wait_for<dat::connection_request>(plenty));
+  must(request.accept(far));
+  (void)must(evd.wait_for<dat::established>(plenty));
+  for (std::uint64_t i = 0; i < 8; ++i) must(evd.post(i));
+  for (int i = 0; i < 8; ++i) must(far.post(dat::recv{mem}));
+  for (std::uint64_t i = 0; i < 8; ++i) must(near.post(dat::send{}.cookie(i)));
+  CHECK(evd.post(9).error() == dat::error(return_type::queue_full));
+  std::size_t software = 0;
+  std::size_t sent = 0;
+  while (evd.drain(dat::overloaded{[&](const dat::software_event&) { ++software; }, [&](const dat::sent&) { ++sent; },
+                                   [](const auto&) {}}) != 0) {
+  }
+  CHECK(software == 8);
+  CHECK(sent == 8);
+}
+
+TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108]") {
+  fake::reset();
+  queue<soft> q;
+  std::thread poster([&] {
+    until_waited(q.evd);
+    CHECK(q.evd.post(7).has_value());
+  });
+  CHECK(number(must(q.evd.wait(plenty))) == 7);
+  poster.join();
+}
+
+TEST_CASE("an evd with completions is woken by software events, too", "[EVD-061]") {
+  fake::reset();
+  queue<mixed> q;
+  std::thread poster([&] {
+    until_waited(q.evd);
+    CHECK(q.evd.post(7).has_value());
+  });
+  CHECK(std::holds_alternative<dat::software_event>(must(q.evd.wait(plenty))));
+  poster.join();
+}
+
+TEST_CASE("no wake-up is lost between many posters and one waiter", "[EVENT-066][EVD-003][EVENT-003][EVENT-108]") {
+  fake::reset();
+  constexpr std::uint64_t each = 20'000;
+  queue<soft> q(64);
+  std::vector<std::thread> posters;
+  for (std::uint64_t p = 0; p < 3; ++p)
+    posters.emplace_back([&q, p] {
+      for (std::uint64_t i = 0; i < each;) {
+        if (q.evd.post(p << 32 | i))
+          ++i;
+        else
+          std::this_thread::yield();
+      }
+    });
+  std::array<std::uint64_t, 3> next{};
+  for (std::uint64_t n = 0; n < 3 * each; ++n) {
+    const std::uint64_t got = number(must(q.evd.wait(plenty)));
+    if ((got & 0xffffffff) != next[got >> 32]++) FAIL("out of order, twice, or lost: " << got);
+  }
+  for (auto& t : posters) t.join();
+  CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
+}
+
+TEST_CASE("a threshold is reached by events of any kind, and the first is delivered",
+          "[EVD-045][EVD-054][EVD-056][EVENT-058][EVENT-062]") {
+  fake::reset();
+  queue<soft> q;
+  for (std::uint64_t i = 0; i < 5; ++i) must(q.evd.post(i));
+  auto got = must(q.evd.wait(0us, 2));
+  CHECK(number(got.first) == 0);
+  CHECK(got.more == 4);
+
+  std::thread poster([&] { // four are left: the sixth needs two more
+    CHECK(q.evd.post(5).has_value());
+    CHECK(q.evd.post(6).has_value());
+  });
+  got = must(q.evd.wait(plenty, 6));
+  CHECK(number(got.first) == 1);
+  CHECK(got.more == 5);
+  poster.join();
+}
+
+TEST_CASE("a wait below its threshold takes nothing and says how many there are",
+          "[EVD-051][EVD-052][EVD-055][EVD-057][EVENT-056]") {
+  fake::reset();
+  queue<soft> q;
+  must(q.evd.post(1));
+  must(q.evd.post(2));
+  for (const dat::timeout limit : {dat::timeout(0us), dat::timeout(5ms)}) {
+    auto none = q.evd.wait(limit, 3);
+    REQUIRE_FALSE(none);
+    CHECK(none.error() == dat::error(return_type::timeout_expired));
+    CHECK(none.error().index() == 2);
+    CHECK(none.error().message().find("with 2 events queued") != std::string::npos);
+  }
+  CHECK(number(must(q.evd.dequeue())) == 1);
+  CHECK(number(must(q.evd.dequeue())) == 2);
+}
+
+TEST_CASE("a threshold outside 1..capacity is refused, whatever is queued", "[EVD-047][EVD-048]") {
+  fake::reset();
+  queue<soft> q(4);
+  must(q.evd.post(1));
+  for (const std::size_t bad : {std::size_t{0}, q.evd.capacity() + 1, std::size_t{1} << 40})
+    CHECK(q.evd.wait(plenty, bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  for (std::uint64_t i = 2; i <= 4; ++i) must(q.evd.post(i));
+  CHECK(must(q.evd.wait(plenty, q.evd.capacity())).more == 3);
+}
+
+TEST_CASE("a signal ends a wait that has nothing to give, and one that has takes its event",
+          "[EVENT-055][EVD-057][EVD-058]") {
+  fake::reset();
+  queue<soft> q;
+  struct sigaction handler {};
+  handler.sa_handler = [](int) {};
+  handler.sa_flags = SA_RESTART; // makes no difference
+  REQUIRE(sigaction(SIGUSR1, &handler, nullptr) == 0);
+  must(q.evd.post(1));
+  const pthread_t waiting = pthread_self();
+  std::atomic<bool> done{false};
+  std::thread killer([&] { // the first signal may come before the thread sleeps
+    while (!done) {
+      pthread_kill(waiting, SIGUSR1);
+      std::this_thread::yield();
+    }
+  });
+  const auto interrupted = q.evd.wait(plenty, 2);
+  done = true;
+  killer.join();
+  REQUIRE_FALSE(interrupted);
+  CHECK(interrupted.error() == dat::error(return_type::interrupted_call));
+  CHECK(interrupted.error().index() == 1);
+  CHECK(number(must(q.evd.wait(plenty))) == 1);
+}
+
+TEST_CASE("an unwaitable evd refuses to wait and still gives its events",
+          "[EVD-032][EVD-034][EVENT-063][EVENT-060][EVD-065]") {
+  fake::reset();
+  queue<soft> q;
+  CHECK(q.evd.waitable());
+  must(q.evd.post(1));
+  for (int twice = 0; twice < 2; ++twice) must(q.evd.set_unwaitable());
+  CHECK_FALSE(q.evd.waitable());
+  CHECK(q.evd.wait(plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  CHECK(q.evd.wait(plenty, 1).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  must(q.evd.post(2));
+  CHECK(number(must(q.evd.dequeue())) == 1);
+  for (int twice = 0; twice < 2; ++twice) must(q.evd.clear_unwaitable());
+  CHECK(number(must(q.evd.wait(plenty))) == 2);
+}
+
+TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which takes nothing",
+                       "[EVENT-057][EVD-033][EVD-035]", ((dat::streams S), S), dat::dto, soft, mixed) {
+  fake::reset();
+  queue<S> q;
+  for (const bool at_once : {false, true}) {
+    std::thread other([&] {
+      until_waited(q.evd);
+      CHECK(q.evd.set_unwaitable().has_value());
+      if (at_once) CHECK(q.evd.clear_unwaitable().has_value()); // the waiter has to leave all the same
+    });
+    CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+    other.join();
+    must(q.evd.clear_unwaitable());
+  }
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEST_CASE("while a thread waits, a second wait and a dequeue are refused", "[EVENT-054][EVD-064]") {
+  fake::reset();
+  queue<soft> q;
+  std::thread other([&] {
+    until_waited(q.evd);
+    CHECK(q.evd.wait(plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    CHECK(q.evd.dequeue().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    CHECK(q.evd.post(3).has_value());
+  });
+  CHECK(number(must(q.evd.wait(plenty))) == 3);
+  other.join();
+}
+
+TEST_CASE("an evd can be resized without losing what is queued", "[EVD-036][EVD-037][EVD-039]") {
+  fake::reset();
+  queue<mixed> q(4);
+  for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
+  must(q.evd.resize(100));
+  CHECK(q.evd.capacity() >= 100);
+  for (std::uint64_t i = 4; i < 100; ++i) must(q.evd.post(i));
+  std::uint64_t next = 0;
+  while (q.evd.drain([&](auto& e) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(e)>, dat::software_event>) CHECK(e.cookie().value() == next++);
+  }) != 0) {
+  }
+  CHECK(next == 100);
+  must(q.evd.resize(1));
+  CHECK(q.evd.capacity() >= 1);
+}
+
+TEST_CASE("a resize that would lose events, or is out of range, changes nothing", "[EVD-038][EVD-040][EVD-042]") {
+  fake::reset();
+  queue<mixed> q(8);
+  for (std::uint64_t i = 0; i < 5; ++i) must(q.evd.post(i));
+  CHECK(q.evd.resize(3).error().type() == return_type::invalid_state);
+  for (const std::uint32_t bad : {0u, 1u << 30, ~0u})
+    CHECK(q.evd.resize(bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg2));
+  CHECK(q.evd.capacity() == 8);
+  for (std::uint64_t i = 5; i < 8; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(8).error() == dat::error(return_type::queue_full));
+}
+
+TEST_CASE("a device that cannot resize its queue leaves the evd as it was", "[EVD-041][EVD-042]") {
+  fake::reset();
+  queue<mixed> q(8);
+  must(q.evd.post(1));
+  for (const auto& [err, type] : {std::pair{ENOMEM, return_type::insufficient_resources},
+                                  std::pair{EOPNOTSUPP, return_type::model_not_supported}}) {
+    fake::fail(fake::call::ibv_resize_cq, 1, err);
+    const auto r = q.evd.resize(64);
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == type);
+    CHECK(r.error().verb() == "ibv_resize_cq");
+    CHECK(q.evd.capacity() == 8);
+  }
+  must(q.evd.resize(64));
+  CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().value() == 1);
+}
+
+TEST_CASE("a resize lets go on a wait for a threshold", "[EVD-043]") {
+  fake::reset();
+  queue<soft> q(4);
+  std::thread other([&] {
+    until_waited(q.evd);
+    CHECK(q.evd.resize(16).has_value());
+    for (std::uint64_t i = 0; i < 3; ++i) CHECK(q.evd.post(i).has_value());
+  });
+  CHECK(must(q.evd.wait(plenty, 3)).more == 2);
+  other.join();
+}
+
+TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-017][EVENT-103]") {
+  fake::reset();
+  dat::evd<soft> empty;
+  queue<soft> q;
+  must(q.ia.close(dat::close_flags::abrupt));
+  for (auto* e : {&empty, &q.evd}) {
+    CHECK(e->post(1).error().type() == return_type::invalid_handle);
+    CHECK(e->wait(0us).error().type() == return_type::invalid_handle);
+    CHECK(e->wait(0us, 1).error().type() == return_type::invalid_handle);
+    CHECK(e->dequeue().error().type() == return_type::invalid_handle);
+    CHECK(e->set_unwaitable().error().type() == return_type::invalid_handle);
+    CHECK(e->clear_unwaitable().error().type() == return_type::invalid_handle);
+    CHECK(e->resize(8).error().type() == return_type::invalid_handle);
+    CHECK(e->drain([](auto&) {}) == 0);
+  }
+}
+
+TEST_CASE("wait_for leaves software events in their place", "[EVENT-040]") {
+  fake::reset();
+  queue<soft> q;
+  must(q.evd.post(1));
+  CHECK(must(q.evd.wait_for<dat::software_event>(plenty)).cookie().value() == 1);
+}
