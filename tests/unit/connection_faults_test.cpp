@@ -1,0 +1,660 @@
+// Connections that do not come up, or end by themselves: what the network, the peer and the device can do.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <algorithm>
+#include <poll.h>
+
+using namespace unit;
+using dat::ep_state;
+
+namespace {
+
+const std::string flushed(to_string(dat::dto_status::flushed));
+
+/// An endpoint with one receive posted, and a peer that listens.
+struct attempt {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+
+  attempt() {
+    a.make_ep();
+    b.make_ep();
+    must(a.ep.post(dat::recv{a.at(0, 8)}.cookie(1)));
+  }
+  void settle() { unit::settle(a, b); }
+  void connect(dat::timeout limit = plenty) {
+    must(a.ep.connect(b.ia.address(), service, limit, bytes_of("hi")));
+    settle();
+  }
+  rdma_cm_id* active_id() { return fake::id_of_qp(a.ep.number()); }
+  void deliver(rdma_cm_event_type type, int status = 0, const std::string& data = {}) {
+    fake::deliver({.event = type, .status = status, .private_data = data, .id = active_id()});
+    settle();
+  }
+  /// The attempt has ended with this event and nothing else; the endpoint can be used again.
+  void ended(const std::string& event) {
+    CHECK(a.ep.state() == ep_state::disconnected);
+    auto seen = a.take();
+    std::sort(seen.begin(), seen.end());
+    events expected{event, flushed + " 1"};
+    std::sort(expected.begin(), expected.end());
+    CHECK(seen == expected);
+    settle();
+    CHECK(a.take().empty());
+    CHECK_FALSE(a.ep.connect(b.ia.address(), service, plenty));
+    must(a.ep.reset());
+    CHECK(a.ep.state() == ep_state::unconnected);
+    fake::release_events();
+    b.take();
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle();
+    auto again = must(b.pz.create_ep<dat::rc>(b.evd));
+    must(request_on(b.evd).accept(again));
+    settle();
+    CHECK(a.take() == events{"established"});
+  }
+};
+
+/// The next event of an evd, waiting for it.
+template <dat::streams S>
+std::string next(dat::evd<S>& evd) {
+  auto e = evd.wait(plenty);
+  return e ? std::visit(describe{}, e.value()) : std::string(e.error().message());
+}
+
+} // namespace
+
+TEST_CASE_METHOD(attempt, "a lost response ends in timed_out here and accept_completion_error there",
+                 "[CONN-025][CONN-041][EPS-010][CR-037][CONN-027]") {
+  must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(2)));
+  fake::drop_next(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  connect(3ms);
+  must(request_on(b.evd).accept(b.ep));
+  CHECK(b.ep.state() == ep_state::completion_pending);
+  CHECK(next(a.evd) == "timed_out");
+  CHECK(a.take() == events{flushed + " 1"});
+  CHECK(a.ep.state() == ep_state::disconnected);
+  settle();
+  CHECK(b.ep.state() == ep_state::disconnected);
+  auto seen = b.take();
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == events{"accept_completion_error 4", flushed + " 2"});
+}
+
+TEST_CASE_METHOD(attempt, "a time limit in each phase names what is missing",
+                 "[CONN-024][CONN-025][CONN-026][EPS-011]") {
+  SECTION("the address") {
+    fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
+    connect(2ms);
+    CHECK(next(a.evd) == "unreachable " + std::to_string(ETIMEDOUT));
+  }
+  SECTION("the route") {
+    fake::hold_events(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    connect(2ms);
+    CHECK(next(a.evd) == "unreachable " + std::to_string(ETIMEDOUT));
+  }
+  SECTION("an answer to the request") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    connect(2ms);
+    CHECK(next(a.evd) == "timed_out");
+  }
+  SECTION("the consumer's answer") {
+    connect(2ms);
+    auto request = request_on(b.evd);
+    CHECK(next(a.evd) == "timed_out");
+    settle();
+    CHECK(b.take().empty()); // nobody tells the passive side
+    // The peer has given up: accept works, and its outcome says so.
+    must(request.accept(b.ep));
+    settle();
+    CHECK(b.ep.state() == ep_state::disconnected);
+    CHECK(b.take() == events{"accept_completion_error " + std::to_string(EINVAL)});
+  }
+  CHECK(a.take() == events{flushed + " 1"});
+  fake::release_events();
+  settle();
+  CHECK(a.take().empty());
+  CHECK(a.ep.state() == ep_state::disconnected);
+}
+
+TEST_CASE_METHOD(attempt, "a request whose sender has given up can be rejected all the same", "[CR-063][CR-013]") {
+  connect(2ms);
+  auto request = request_on(b.evd);
+  CHECK(next(a.evd) == "timed_out");
+  settle();
+  CHECK(unpadded(request.private_data()) == "hi");
+  must(request.reject(bytes_of("too late")));
+  CHECK_FALSE(request);
+}
+
+TEST_CASE_METHOD(attempt, "the time limit ends with the connection's coming up", "[CONN-043]") {
+  const auto before = std::chrono::steady_clock::now();
+  must(a.ep.connect(b.ia.address(), service, 20ms));
+  settle();
+  must(request_on(b.evd).accept(b.ep));
+  settle();
+  REQUIRE(a.take() == events{"established"});
+  // Not a wait for something to happen: nothing may happen when the time has passed.
+  while (std::chrono::steady_clock::now() < before + 21ms) settle();
+  CHECK(a.take().empty());
+  CHECK(a.ep.state() == ep_state::connected);
+}
+
+TEST_CASE_METHOD(attempt, "what the connection manager reports ends the attempt once",
+                 "[CONN-016][CONN-024][EVENT-096][EVENT-097][EPS-007][CONN-059]") {
+  SECTION("no such host") {
+    fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
+    connect();
+    fake::deliver({.event = RDMA_CM_EVENT_ADDR_ERROR, .status = -EHOSTUNREACH, .id = fake::ids().back()});
+    settle();
+    ended("unreachable " + std::to_string(EHOSTUNREACH));
+  }
+  SECTION("no route") {
+    fake::hold_events(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    connect();
+    fake::deliver({.event = RDMA_CM_EVENT_ROUTE_ERROR, .status = -ETIMEDOUT, .id = fake::ids().back()});
+    settle();
+    ended("unreachable " + std::to_string(ETIMEDOUT));
+  }
+  SECTION("no answer to the request") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    connect();
+    deliver(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+    ended("unreachable " + std::to_string(ETIMEDOUT));
+  }
+  SECTION("an error on the way") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    connect();
+    deliver(RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL);
+    ended("non_peer_rejected " + std::to_string(EINVAL));
+  }
+  SECTION("the peer ends what has not begun") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    connect();
+    deliver(RDMA_CM_EVENT_DISCONNECTED);
+    ended("non_peer_rejected 0");
+  }
+}
+
+TEST_CASE("events that mean nothing to a connection change nothing", "[EVENT-093][EPS-069]") {
+  clean_world world;
+  pair p;
+  for (const auto type : {RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED})
+    for (const auto* e : {&p.a, &p.b}) {
+      fake::deliver({.event = type, .qp_num = e->ep.number()});
+      p.settle();
+      CHECK(e->ep.state() == ep_state::connected);
+    }
+  CHECK(p.a.take().empty());
+  CHECK(p.b.take().empty());
+  must(p.b.ep.post(dat::recv{}));
+  must(p.a.ep.post(dat::send{}));
+  CHECK(p.a.take() == events{"sent 0"});
+}
+
+TEST_CASE("a reject is the peer consumer's only where the peer's consumer made it",
+          "[CONN-021][CONN-022][CR-064][EPS-008][EPS-009][EVENT-095]") {
+  struct reject {
+    int reason;
+    std::string data;
+    std::string event;
+    std::string shown;
+  };
+  const std::string mark("DAT");
+  const auto marked = [&](const std::string& s) { return mark + static_cast<char>(s.size()) + s; };
+  std::vector<reject> rejects{
+      {28, "", "non_peer_rejected 28", ""},      // the peer's process is gone
+      {28, marked(""), "peer_rejected", ""},     // dat, no data
+      {28, marked("no"), "peer_rejected", "no"}, // dat
+      {28, marked(std::string(3, '\0')), "peer_rejected", std::string(3, '\0')},
+      {28, marked(std::string(56, 'x')), "peer_rejected", std::string(56, 'x')},
+      {28, mark + '\xff' + "short", "peer_rejected", "short" + std::string(148 - 9, '\0')}, // a length that is a lie
+      {28, "go away", "peer_rejected", "go away" + std::string(148 - 7, '\0')},             // a program that is not dat
+      {28, mark, "peer_rejected", std::string()},                                           // padded: length 0
+  };
+  for (int reason = 1; reason < 36; ++reason)
+    if (reason != 28) {
+      rejects.push_back({reason, "", "non_peer_rejected " + std::to_string(reason), ""});
+      rejects.push_back({reason, marked("no"), "non_peer_rejected " + std::to_string(reason), ""});
+    }
+  attempt t;
+  fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+  for (const auto& r : rejects) {
+    INFO("reason " << r.reason << ", data " << r.data);
+    t.connect();
+    t.deliver(RDMA_CM_EVENT_REJECTED, r.reason, r.data);
+    CHECK(t.a.ep.state() == ep_state::disconnected);
+    int rejected = 0;
+    t.a.evd.drain(dat::overloaded{[&](const dat::peer_rejected& e) {
+                                    ++rejected;
+                                    CHECK(r.event == "peer_rejected");
+                                    CHECK(text_of(e.private_data()) == r.shown);
+                                  },
+                                  [&](const dat::non_peer_rejected& e) {
+                                    ++rejected;
+                                    CHECK(r.event == describe{}(e));
+                                  },
+                                  [](const dat::dto_failure&) {}, [](const auto&) { FAIL_CHECK("another event"); }});
+    CHECK(rejected == 1);
+    must(t.a.ep.reset());
+  }
+  fake::release_events();
+}
+
+TEST_CASE("the peer's data of an accepted connection is what it gave, padded",
+          "[CONN-018][EVENT-016][CR-008][CR-035]") {
+  attempt t;
+  SECTION("a dat peer") {
+    t.connect();
+    auto request = request_on(t.b.evd);
+    CHECK(request.private_data().size() == 56);
+    CHECK(unpadded(request.private_data()) == "hi");
+    CHECK(request.remote_address().to_string().starts_with("10.99.1.1:"));
+    CHECK(request.local_address().port() == service);
+    must(request.accept(t.b.ep, bytes_of(std::string(56, 'y'))));
+    t.settle();
+    auto up = must(t.a.evd.wait_for<dat::established>());
+    CHECK(text_of(up.private_data()) == std::string(56, 'y'));
+    auto there = must(t.b.evd.wait_for<dat::established>());
+    CHECK(there.private_data().empty());
+  }
+  SECTION("a program that gives more than dat can") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    t.connect();
+    const std::string data = std::string(100, '\0') + "far behind";
+    t.deliver(RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
+    auto up = must(t.a.evd.wait_for<dat::established>());
+    CHECK(up.private_data().size() == 196);
+    CHECK(unpadded(up.private_data()) == data);
+    fake::release_events();
+  }
+}
+
+TEST_CASE("data of more than 56 bytes is refused in every message, without effect",
+          "[CONN-044][CR-025][CR-057][CR-028]") {
+  attempt t;
+  const std::string big(57, 'z');
+  const auto e = t.a.ep.connect(t.b.ia.address(), service, plenty, bytes_of(big));
+  REQUIRE_FALSE(e);
+  CHECK(e.error().type() == dat::return_type::invalid_parameter);
+  CHECK(t.a.ep.state() == ep_state::unconnected);
+  t.connect();
+  auto request = request_on(t.b.evd);
+  CHECK(request.accept(t.b.ep, bytes_of(big)).error().type() == dat::return_type::invalid_parameter);
+  CHECK(t.b.ep.state() == ep_state::unconnected);
+  CHECK(request.reject(bytes_of(big)).error().type() == dat::return_type::invalid_parameter);
+  REQUIRE(request);
+  must(request.accept(t.b.ep, bytes_of(std::string(56, 'z'))));
+  t.settle();
+  CHECK(t.a.take() == events{"established"});
+}
+
+TEST_CASE("losing the device ends everything on it once", "[EVENT-087][CONN-029]") {
+  clean_world world;
+  pair p;
+  must(p.a.ep.post(dat::recv{}.cookie(3)));
+  fake::remove_device("fk1");
+  p.settle();
+  CHECK(p.a.ep.state() == ep_state::disconnected);
+  auto seen = p.a.take();
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == events{"broken", flushed + " 3"});
+  CHECK(p.b.take() == events{"disconnected"});
+  p.settle();
+  CHECK(p.a.take().empty());
+}
+
+TEST_CASE("losing the device ends attempts and accepted connections", "[EVENT-087]") {
+  attempt t;
+  SECTION("while the request waits") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    t.connect();
+    fake::remove_device("fk1");
+    t.settle();
+    auto seen = t.a.take();
+    std::sort(seen.begin(), seen.end());
+    CHECK(seen == events{flushed + " 1", "non_peer_rejected 0"});
+    fake::release_events();
+  }
+  SECTION("between accept and its completion") {
+    fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    t.settle();
+    fake::remove_device("fk2");
+    t.settle();
+    CHECK(t.b.take() == events{"accept_completion_error 0"});
+    CHECK(t.b.ep.state() == ep_state::disconnected);
+    fake::release_events();
+    t.settle();
+    CHECK(t.b.take().empty());
+  }
+}
+
+TEST_CASE("a queue pair in error breaks its connection once, and the peer hears of it",
+          "[EVENT-085][EVENT-099][EPS-060][EPS-061][EPS-063][CONN-029][CONN-030]") {
+  for (const auto type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
+    clean_world world;
+    pair p;
+    fake::async(type, p.a.ep.native_handle());
+    fake::async(type, p.a.ep.native_handle());
+    p.settle();
+    CHECK(p.a.ep.state() == ep_state::disconnected);
+    CHECK(p.a.take() == events{"broken"});
+    CHECK(p.b.take() == events{"disconnected"});
+  }
+}
+
+TEST_CASE("asynchronous events that break nothing break nothing", "[EVENT-088][EVENT-089][EVENT-090]") {
+  clean_world world;
+  pair p;
+  for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_QP_LAST_WQE_REACHED})
+    fake::async(type, p.a.ep.native_handle());
+  fake::async(IBV_EVENT_CQ_ERR, p.a.evd.native_handle());
+  for (const auto type : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE, IBV_EVENT_CLIENT_REREGISTER})
+    fake::async(type, p.a.ia.native_handle());
+  p.settle();
+  CHECK(p.a.ep.state() == ep_state::connected);
+  CHECK(p.a.take().empty());
+  CHECK(fake::live().unacked_async_events == 0);
+}
+
+TEST_CASE("an error of a queue pair that is being set up ends the attempt", "[CONN-033][EPS-059]") {
+  attempt t;
+  SECTION("active") {
+    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+    t.connect();
+    fake::async(IBV_EVENT_QP_FATAL, t.a.ep.native_handle());
+    t.settle();
+    auto seen = t.a.take();
+    std::sort(seen.begin(), seen.end());
+    CHECK(seen == events{flushed + " 1", "non_peer_rejected 0"});
+  }
+  SECTION("passive") {
+    fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    fake::async(IBV_EVENT_QP_FATAL, t.b.ep.native_handle());
+    t.settle();
+    CHECK(t.b.take() == events{"accept_completion_error 0"});
+    CHECK(t.b.ep.state() == ep_state::disconnected);
+  }
+  SECTION("unconnected") {
+    fake::async(IBV_EVENT_QP_FATAL, t.a.ep.native_handle());
+    t.settle();
+    CHECK(t.a.ep.state() == ep_state::unconnected);
+    CHECK(t.a.take().empty());
+  }
+  fake::release_events();
+}
+
+TEST_CASE("both sides disconnect at the same time: each gets one event", "[DISC-027][DISC-018][CONN-016][EPS-056]") {
+  clean_world world;
+  for (const bool a_first : {false, true}) {
+    pair p;
+    must((a_first ? p.a : p.b).ep.disconnect());
+    must((a_first ? p.b : p.a).ep.disconnect());
+    p.settle();
+    CHECK(p.a.take() == events{"disconnected"});
+    CHECK(p.b.take() == events{"disconnected"});
+    must(p.a.ep.disconnect()); // without effect
+    p.settle();
+    CHECK(p.a.take().empty());
+  }
+}
+
+TEST_CASE("a disconnect and the answers it crosses give one event each, whatever arrives first",
+          "[DISC-022][DISC-023][EPS-017][DISC-021]") {
+  // Held events are let go in every order.
+  std::vector<std::size_t> order{0, 1, 2};
+  do {
+    attempt t;
+    t.connect();
+    auto request = request_on(t.b.evd);
+    fake::hold_events();
+    must(request.accept(t.b.ep)); // CONNECT_RESPONSE for a
+    must(t.a.ep.disconnect());    // ends the attempt: REJECTED for b
+    must(t.b.ep.disconnect());
+    t.settle();
+    for (const auto i : order) {
+      fake::release_event(i);
+      t.settle();
+    }
+    fake::release_events();
+    t.settle();
+    auto seen = t.a.take();
+    std::erase(seen, flushed + " 1");
+    CHECK(seen == events{"disconnected"});
+    CHECK(t.b.take() == events{"disconnected"});
+    CHECK(t.a.ep.state() == ep_state::disconnected);
+    CHECK(t.b.ep.state() == ep_state::disconnected);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-049][EPS-069][DISC-055]") {
+  clean_world world;
+  pair p;
+  fake::hold_events(RDMA_CM_EVENT_DISCONNECTED);
+  must(p.a.ep.disconnect());
+  must(p.b.ep.disconnect());
+  p.settle();
+  CHECK(p.a.take() == events{"disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
+  must(p.a.ep.reset());
+  must(p.b.ep.reset());
+  p.connect();
+  fake::release_events();
+  p.settle();
+  CHECK(p.a.ep.state() == ep_state::connected);
+  CHECK(p.b.ep.state() == ep_state::connected);
+  CHECK(p.a.take().empty());
+  CHECK(p.b.take().empty());
+}
+
+TEST_CASE("data that is faster than the last handshake establishes the connection",
+          "[CR-036][EPS-024][DISC-024][EVENT-035][CONN-020]") {
+  attempt t;
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  SECTION("one evd for everything") {
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    t.settle();
+    CHECK(t.a.take() == events{"established"});
+    CHECK(t.b.ep.state() == ep_state::completion_pending);
+    CHECK(t.b.take().empty());
+    must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+    t.b.take();
+    t.settle();
+    CHECK(t.b.ep.state() == ep_state::connected);
+  }
+  SECTION("completions on an evd of their own") {
+    auto completions = must(t.b.ia.create_evd<dat::dto>(16));
+    t.b.ep = must(t.b.pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = t.b.evd}));
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    t.settle();
+    CHECK(t.b.ep.state() == ep_state::completion_pending);
+    must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+    CHECK(unit::take(completions) == events{"received 5"});
+    CHECK(t.b.ep.state() == ep_state::connected);
+    CHECK(t.b.take() == events{"established"});
+    must(t.b.ep.post(dat::send{}));
+    must(t.b.ep.close());
+    fake::release_events();
+    t.settle();
+    return;
+  }
+  SECTION("completions on another merged evd") {
+    auto completions = must(t.b.ia.create_evd<dat::dto | dat::connection>(16));
+    t.b.ep = must(t.b.pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = t.b.evd}));
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    t.settle();
+    must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+    CHECK(unit::take(completions) == events{"received 5"});
+    t.settle();
+    CHECK(t.b.ep.state() == ep_state::connected);
+    CHECK(t.b.take() == events{"established"});
+    must(t.b.ep.close());
+    fake::release_events();
+    return;
+  }
+  const auto first = t.b.take();
+  CHECK(first == events{"established", "received 5"});
+  CHECK(fake::count(fake::call::rdma_notify) == 1);
+  fake::release_events();
+  t.settle();
+  CHECK(t.b.take().empty());
+  CHECK(t.b.ep.state() == ep_state::connected);
+}
+
+TEST_CASE("a notification that fails does not keep the data from establishing the connection") {
+  attempt t;
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+  t.connect();
+  must(request_on(t.b.evd).accept(t.b.ep));
+  t.settle();
+  fake::fail(fake::call::rdma_notify);
+  must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+  t.settle();
+  events seen = t.b.take();
+  t.settle();
+  for (auto& e : t.b.take()) seen.push_back(std::move(e));
+  CHECK(seen == events{"established", "received 5"});
+  fake::release_events();
+  t.settle();
+  CHECK(t.b.take().empty());
+}
+
+TEST_CASE("a full queue of requests refuses at once, and takes more when there is room",
+          "[PSP-005][PSP-007][PSP-008][EVENT-071]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto requests = must(b.ia.create_evd<dat::connection_requests>(2));
+  auto psp = must(b.ia.create_psp(service, requests));
+  std::vector<dat::ep<dat::rc>> eps;
+  for (int i = 0; i < 4; ++i) eps.push_back(must(a.pz.create_ep<dat::rc>(a.evd)));
+  for (auto& e : eps) must(e.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  CHECK(a.take() == events{"non_peer_rejected 35", "non_peer_rejected 35"});
+  { auto one = request_on(requests); }
+  settle(a, b);
+  CHECK(a.take() == events{"non_peer_rejected 35"}); // dropped unanswered
+  must(eps[3].reset());
+  must(eps[3].connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  CHECK(unit::take(requests) == events{"request", "request"});
+}
+
+TEST_CASE("a freed service point refuses, and the requests it delivered stay answerable",
+          "[PSP-034][PSP-035][PSP-036][PSP-038]") {
+  attempt t;
+  t.connect();
+  auto request = request_on(t.b.evd);
+  must(t.psp.close());
+  CHECK(t.psp.port() == 0);
+  auto other = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
+  must(other.connect(t.b.ia.address(), service, plenty));
+  t.settle();
+  CHECK(t.a.take() == events{"non_peer_rejected 8"});
+  must(request.accept(t.b.ep));
+  t.settle();
+  CHECK(t.a.take() == events{"established"});
+  t.psp = must(t.b.ia.create_psp(service, t.b.evd)); // the port is free again
+}
+
+TEST_CASE("a qualifier is one service point's", "[PSP-001][PSP-019]") {
+  attempt t;
+  const auto r = t.b.ia.create_psp(service, t.b.evd);
+  REQUIRE_FALSE(r);
+  CHECK(r.error().type() == dat::return_type::conn_qual_in_use);
+  CHECK(r.error().verb() == "rdma_bind_addr");
+  CHECK(r.error().object_id() == service);
+  must(t.psp.close());
+  CHECK(t.b.ia.create_psp(service, t.b.evd));
+}
+
+TEST_CASE("objects of another ia, and closed ones, are refused by name", "[PSP-018][CONN-062][EP-008][EVENT-006]") {
+  attempt t;
+  CHECK(t.b.ia.create_psp(1234, t.a.evd).error().subtype() == dat::return_subtype::handle_evd_cr);
+  CHECK(t.b.pz.create_ep<dat::rc>(t.a.evd).error().subtype() == dat::return_subtype::handle_evd_recv);
+  CHECK(t.b.pz.create_ep<dat::rc>({.recv = t.b.evd, .request = t.a.evd, .connect = t.b.evd}).error().subtype() ==
+        dat::return_subtype::handle_evd_request);
+  CHECK(t.b.pz.create_ep<dat::rc>({.recv = t.b.evd, .request = t.b.evd, .connect = t.a.evd}).error().subtype() ==
+        dat::return_subtype::handle_evd_conn);
+  CHECK(t.b.pz.create_ep<dat::rc>(dat::ep_evds{}).error().type() == dat::return_type::invalid_handle);
+  t.connect();
+  auto request = request_on(t.b.evd);
+  auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
+  CHECK(request.accept(foreign).error().type() == dat::return_type::invalid_handle);
+  dat::ep<dat::rc> empty;
+  CHECK(request.accept(empty).error().subtype() == dat::return_subtype::handle_ep);
+  must(request.accept(t.b.ep));
+  CHECK(request.accept(t.b.ep).error().subtype() == dat::return_subtype::handle_cr);
+  CHECK(request.reject().error().subtype() == dat::return_subtype::handle_cr);
+  CHECK(empty.connect(t.b.ia.address(), service, plenty).error().type() == dat::return_type::invalid_handle);
+  CHECK(empty.disconnect().error().type() == dat::return_type::invalid_handle);
+  CHECK(empty.reset().error().type() == dat::return_type::invalid_handle);
+  CHECK(empty.close().error().type() == dat::return_type::invalid_handle);
+}
+
+TEST_CASE("calls in the wrong state name the state",
+          "[EPS-001][CONN-038][DISC-003][DISC-044][DISC-045][DISC-046][EPS-045]") {
+  attempt t;
+  using dat::return_subtype;
+  const auto state = [](const dat::expected<void>& r) {
+    CHECK(r.error().type() == dat::return_type::invalid_state);
+    return r.error().subtype();
+  };
+  const auto connect = [&] { return t.a.ep.connect(t.b.ia.address(), service, plenty); };
+  CHECK(state(t.a.ep.disconnect()) == return_subtype::ep_unconnected);
+  must(t.a.ep.reset());
+  CHECK(fake::posted_receives(t.a.ep.native_handle()) == 1); // untouched
+  t.connect();
+  CHECK(state(connect()) == return_subtype::ep_actconnpending);
+  CHECK(state(t.a.ep.reset()) == return_subtype::ep_actconnpending);
+  CHECK(state(t.a.ep.post(dat::send{})) == return_subtype::ep_actconnpending);
+  CHECK(t.a.ep.remote_address().error().subtype() == return_subtype::ep_actconnpending);
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  auto request = request_on(t.b.evd);
+  must(request.accept(t.b.ep));
+  CHECK(state(t.b.ep.reset()) == return_subtype::ep_complpending);
+  CHECK(state(t.b.ep.post(dat::send{})) == return_subtype::ep_complpending);
+  t.settle();
+  fake::release_events();
+  t.settle();
+  CHECK(state(connect()) == return_subtype::ep_connected);
+  CHECK(state(t.a.ep.reset()) == return_subtype::ep_connected);
+  CHECK(must(t.a.ep.remote_address()).port() == service);
+  CHECK(must(t.b.ep.local_address()).port() == service);
+  must(t.a.ep.disconnect());
+  CHECK(state(connect()) == return_subtype::ep_disconnected);
+}
+
+TEST_CASE("arguments of connect are looked at before anything happens", "[CONN-040][CONN-054][EPS-012][ADDR-006]") {
+  attempt t;
+  const auto ids = fake::live().ids;
+  const auto to = t.b.ia.address();
+  CHECK(t.a.ep.connect(to, service, 0us).error().type() == dat::return_type::invalid_parameter);
+  CHECK(t.a.ep.connect(to, service, -1us).error().type() == dat::return_type::invalid_parameter);
+  for (const char* bad : {"0.0.0.0", "224.0.0.1", "::", "ff02::1"}) {
+    INFO(bad);
+    const auto r = t.a.ep.connect(must(dat::ia_address::parse(bad)), service, plenty);
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == dat::return_type::invalid_address);
+  }
+  CHECK(fake::live().ids == ids);
+  CHECK(t.a.ep.state() == ep_state::unconnected);
+  CHECK(fake::posted_receives(t.a.ep.native_handle()) == 1);
+  must(t.a.ep.connect(must(t.b.ia.address(dat::address_family::ipv6)), service, dat::infinite));
+  t.settle();
+  CHECK(request_on(t.b.evd).remote_address().family() == dat::address_family::ipv6);
+}
