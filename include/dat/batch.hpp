@@ -38,18 +38,15 @@ public:
   /// Appends a request. False when the batch is full; it is unchanged then.
   template <class D>
   requires detail::is_request<D>
-  [[nodiscard]] bool push_back(const D& operation) noexcept {
-    const auto& r = detail::request_access::of(operation);
+  [[nodiscard, gnu::always_inline]] bool push_back(const D& operation) noexcept {
     static_assert(D::max_segments <= Iov, "dat: this request may have more segments than the batch has room for: "
                                           "dat::batch<N, Iov> with a larger Iov");
     if (size_ == N) return false;
-    auto& sge = segments_[size_];
-    r.fill(wr_[size_]);
-    for (std::uint32_t i = 0; i < r.data.count(); ++i) sge[i] = r.data.list()[i];
-    wr_[size_].sg_list = sge.data();
-    entries_[size_] = {r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation, detail::entry_kind::consumer};
-    limits_.note(r);
-    ++size_;
+    const auto& r = detail::request_access::of(operation);
+    if (r.data.count() != 0 && r.data.zone().has_empty()) [[unlikely]]
+      append_tidied(r.copy());
+    else
+      append(r);
     return true;
   }
 
@@ -63,13 +60,32 @@ public:
 
 private:
   friend class ep_ref;
+  template <std::size_t M>
+  [[gnu::always_inline]] void append(const detail::send_request<M>& r) noexcept {
+    ibv_sge* const list = segments_[size_].data();
+    for (std::uint32_t i = 0; i < r.data.count(); ++i) list[i] = r.data[i];
+    r.fill(wr_[size_], list);
+    wr_[size_].next = &wr_[size_] + 1; // post_to ends the chain
+    entries_[size_].cookie = r.cookie;
+    entries_[size_].length = static_cast<std::uint32_t>(r.data.bytes());
+    entries_[size_].operation = r.operation;
+    entries_[size_].kind = detail::entry_kind::consumer;
+    limits_.note(r);
+    ++size_;
+  }
+  template <std::size_t M>
+  [[gnu::cold, gnu::noinline]] void append_tidied(detail::send_request<M> r) noexcept {
+    r.data.tidy();
+    append(r);
+  }
   expected<void> post_to(detail::ep_core& ep) noexcept {
     if (size_ == 0) return success();
     if (!limits_.within(ep)) [[unlikely]]
       return limits_.refusal(ep);
-    for (std::uint32_t i = 0; i + 1 < size_; ++i) wr_[i].next = &wr_[i + 1];
     wr_[size_ - 1].next = nullptr;
-    return ep.post_staged(wr_.data(), entries_.data(), size_);
+    auto posted = ep.post_staged(wr_.data(), entries_.data(), size_);
+    wr_[size_ - 1].next = &wr_[size_ - 1] + 1; // more may be appended
+    return posted;
   }
 
   std::uint32_t size_ = 0;

@@ -176,7 +176,7 @@ public:
   template <mem_priv P>
   explicit recv(const iov<N, P>& into) noexcept {
     static_assert(includes(P, mem_priv::local_write), "dat: recv needs memory registered with dat::local_write");
-    wr_.gather = detail::gather_access::of(into);
+    wr_.gather.assign(detail::gather_access::of(into));
   }
   /// Returned by the completion event.
   recv& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, *this; }

@@ -52,8 +52,7 @@ public:
   /// If the device refuses an operation all the same, `error().index()` says how many before it were taken.
   /// Allocates: never. Blocks: never.
   template <class... D>
-  requires(sizeof...(D) > 0) expected<void> post(const D&... operations)
-  const noexcept {
+  requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     constexpr bool receives = (detail::is_recv<D> && ...);
     constexpr bool requests = (detail::is_request<D> && ...);
     static_assert(receives || requests, "dat: post either receives or requests (send, rdma_write, rdma_read) in one "
@@ -116,8 +115,9 @@ public:
 
   /// Posts operations; see ep_ref::post.
   template <class... D>
-  requires(sizeof...(D) > 0) expected<void> post(const D&... operations)
-  const noexcept { return ref().post(operations...); }
+  requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
+    return ref().post(operations...);
+  }
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
     return ref().post(operations);

@@ -51,8 +51,8 @@ public:
   /// `visit` may post. If it throws, the other events of its batch are lost. 0 for an empty or closed evd. Allocates:
   /// never. Blocks: never.
   template <class Visitor>
-  std::size_t drain(Visitor&& visit,
-                    std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+  [[gnu::always_inline]] std::size_t
+  drain(Visitor&& visit, std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
     static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
                   "dat: the visitor must be callable with every event that this evd can deliver; "
                   "add a generic lambda [](const auto&) {} for those that do not matter");

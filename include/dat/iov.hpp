@@ -45,14 +45,15 @@ public:
     static_assert(includes(detail::rights_of<S>, P), "dat: this segment lacks a right of the list");
     static_assert(detail::outlives_call<S>, "dat: pass an lmr that lives on (an lvalue), not a temporary");
     if (gather_.count() == N) return false;
-    gather_.push(detail::raw_of(segment));
+    const detail::raw_segment raw = detail::raw_of(segment);
+    if (raw.length != 0) gather_.push(raw);
     return true;
   }
 
   void clear() noexcept { gather_ = {}; }
   /// Number of segments, without empty ones: those transfer nothing and are left out.
-  [[nodiscard]] std::size_t size() const noexcept { return gather_.count(); }
-  [[nodiscard]] bool empty() const noexcept { return gather_.count() == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return gather_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return gather_.size() == 0; }
   /// Total bytes.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return gather_.bytes(); }
 

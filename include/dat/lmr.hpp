@@ -46,7 +46,7 @@ public:
           .hint("one segment names less than 4 GiB: slice the region into several");
     return detail::segment_access::make<local_segment<T, P>>(
         detail::raw_segment{core_->address() + first * sizeof(T), static_cast<std::uint32_t>(count * sizeof(T)),
-                            core_->mr()->lkey, core_->pz()});
+                            core_->mr()->lkey, count != 0 ? core_->pz() : nullptr});
   }
 
   /// The whole region as a segment. A region of 4 GiB or more has none: posting it fails with
@@ -56,7 +56,7 @@ public:
     if (core_ && core_->mr()) {
       const bool fits = size_bytes() <= std::numeric_limits<std::uint32_t>::max();
       raw = {core_->address(), fits ? static_cast<std::uint32_t>(size_bytes()) : 1u, core_->mr()->lkey,
-             fits ? core_->pz() : nullptr};
+             fits ? core_->pz() : detail::no_zone()};
     }
     return detail::segment_access::make<local_segment<T, P>>(raw);
   }

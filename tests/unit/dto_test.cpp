@@ -29,7 +29,7 @@ template <class D>
 ibv_send_wr built(const D& d) {
   ibv_send_wr wr;
   std::memset(&wr, 0xff, sizeof wr);
-  dat::detail::request_access::of(d).fill(wr);
+  dat::detail::request_access::of(d).fill(wr, dat::detail::request_access::of(d).data.list());
   return wr;
 }
 template <class D>

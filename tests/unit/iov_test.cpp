@@ -78,7 +78,7 @@ TEST_CASE("the bytes of a list may be more than 32 bits can count", "[DTO-060]")
 }
 
 TEST_CASE("a list knows whether all its segments are of one zone", "[DTO-083]") {
-  const auto& same = gather_access::of(dat::iov{piece(1, 1, 64), piece(2, 1, 64)});
+  const auto same = gather_access::of(dat::iov{piece(1, 1, 64), piece(2, 1, 64)});
   CHECK(same.within(zone(64)));
   CHECK_FALSE(same.within(zone(128)));
   for (const auto& [a, b, c] :

@@ -22,16 +22,15 @@ public:
     reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
     too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
     if (r.data.count() != 0) {
-      // No zone at all: the whole of a region that is too long for one segment.
-      const std::uintptr_t zone = r.data.zone() != 0 ? r.data.zone() : mixed_zones;
-      zone_ = zone_ == 0 || zone_ == zone ? zone : mixed_zones;
+      zone_ = any_ ? zone_ + r.data.zone() : r.data.zone();
+      any_ = true;
     }
   }
 
   [[nodiscard]] bool within(const ep_core& ep) const noexcept {
-    return (zone_ == 0 || zone_ == reinterpret_cast<std::uintptr_t>(ep.pz())) && !too_long_ &&
-           largest_ <= ep.max_message() && largest_inline_ <= ep.max_inline() &&
-           most_segments_ <= ep.attributes().max_request_iov && (!reads_ || ep.read_depth() != 0);
+    return (!any_ || zone_.is(ep.pz())) && !too_long_ && largest_ <= ep.max_message() &&
+           largest_inline_ <= ep.max_inline() && most_segments_ <= ep.attributes().max_request_iov &&
+           (!reads_ || ep.read_depth() != 0);
   }
 
   /// Why not. The batch as a whole is refused; nothing was posted.
@@ -39,7 +38,7 @@ public:
     const auto as = [&](return_type type, const char* hint) {
       return error(type).at("ep.post(batch)", object_kind::ep, ep.number()).hint(hint);
     };
-    if (zone_ != 0 && zone_ != reinterpret_cast<std::uintptr_t>(ep.pz()))
+    if (any_ && !zone_.is(ep.pz()))
       return as(return_type::protection_violation,
                 "every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
     if (too_long_) return as(return_type::length_error, "a request has more local bytes than its remote segment");
@@ -55,8 +54,9 @@ public:
 private:
   std::uint64_t largest_ = 0;
   std::uint64_t largest_inline_ = 0;
-  std::uintptr_t zone_ = 0;
+  common_zone zone_;
   std::uint32_t most_segments_ = 0;
+  bool any_ = false; ///< a request with segments
   bool reads_ = false;
   bool too_long_ = false;
 };

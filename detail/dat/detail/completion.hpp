@@ -24,7 +24,8 @@ struct event_access {
 
 /// Calls `visit` with the event of a completion whose queue entry is known.
 template <class Visitor>
-void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Visitor&& visit) {
+[[gnu::always_inline]] inline void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry,
+                                                    Visitor&& visit) {
   using access = event_access;
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     ep.broke(tag_of(wc.wr_id));
@@ -42,6 +43,10 @@ void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Vi
       return static_cast<void>(visit(e));
     }
     auto e = access::make<ib::received_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
+    return static_cast<void>(visit(e));
+  }
+  if (entry.operation == dto_operation::send) [[likely]] {
+    auto e = access::make<sent>(&ep, entry.cookie, entry.length);
     return static_cast<void>(visit(e));
   }
   switch (entry.operation) {
@@ -66,21 +71,13 @@ void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Vi
 
 /// The lean path: resolves a completion straight from the device. False when it yields no event.
 template <class Visitor>
-bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit) {
+[[gnu::always_inline]] inline bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit) {
   ep_core* ep = slots.find(tag_of(wc.wr_id));
   if (!ep) [[unlikely]]
     return false; // of an endpoint that is gone or was reset
   const work_entry entry = ep->ring_of(wc.wr_id).retire(index_of(wc.wr_id));
-  if (ep->state() != ep_state::connected) [[unlikely]] {
-    if (entry.kind == entry_kind::marker) {
-      if (wc.status == IBV_WC_SUCCESS)
-        ep->drained(tag_of(wc.wr_id));
-      else
-        ep->broke(tag_of(wc.wr_id)); // all requests before it were fine, or suppressed: nothing else tells
-      return false;
-    }
-    if (wc.status == IBV_WC_SUCCESS) ep->completed_unconnected((wc.wr_id & recv_bit) != 0);
-  }
+  if (ep->state() != ep_state::connected) [[unlikely]]
+    if (!ep->completed_unconnected(wc.wr_id, wc.status, entry.kind)) return false;
   visit_completion(*ep, wc, entry, visit);
   return true;
 }

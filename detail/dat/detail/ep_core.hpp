@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <tuple>
+#include <utility>
 
 namespace dat::inline v0::detail {
 
@@ -59,43 +61,13 @@ public:
 
   // --- posting ---------------------------------------------------------------------------------------------------
 
-  template <std::size_t N>
-  [[nodiscard]] expected<void> post(const send_request<N>& r) noexcept {
-    ibv_send_wr wr;
-    const std::uint32_t tail = sq_.tail();
-    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
-      if (!flushes_requests()) return wrong_state("ep.post");
-    if (!sq_.has_room(tail, 1)) [[unlikely]]
-      return queue_full("ep.post", 0);
-    if (!acceptable(r)) [[unlikely]]
-      return refuse(r, 0);
-    stage(wr, r, tail);
-    wr.next = nullptr;
-    sq_.set_tail(tail + 1);
-    ibv_send_wr* bad;
-    if (const int err = ibv_post_send(qp_, &wr, &bad)) [[unlikely]]
-      return post_failed(err, tail, 0);
-    return success();
-  }
-
-  /// Several requests, one doorbell.
+  /// Requests, with one doorbell. Inlined into the caller, where what the request is is known: what remains of it are
+  /// the few stores that verbs needs, and the checks.
   template <std::size_t... N>
-  requires(sizeof...(N) > 1) [[nodiscard]] expected<void> post(const send_request<N>&... r) noexcept {
-    constexpr std::uint32_t n = sizeof...(N);
-    std::array<ibv_send_wr, n> wr;
-    const std::uint32_t tail = sq_.tail();
-    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
-      if (!flushes_requests()) return wrong_state("ep.post");
-    if (!sq_.has_room(tail, n)) [[unlikely]]
-      return queue_full("ep.post", 0);
-    std::uint32_t checked = 0;
-    error refused;
-    if (!((acceptable(r) ? (++checked, true) : (refused = refuse(r, 0), false)) && ...)) [[unlikely]]
-      return refused.hint("the other operations of the call were not posted either");
-    std::uint32_t i = 0;
-    ((stage(wr[i], r, tail + i), wr[i].next = &wr[i] + 1, ++i), ...);
-    wr[n - 1].next = nullptr;
-    return submit(wr.data(), n, tail);
+  [[nodiscard, gnu::always_inline]] expected<void> post(const send_request<N>&... r) noexcept {
+    if (!(simply_acceptable(r) && ...)) [[unlikely]]
+      return post_tidied(r.copy()...); // copies, so that the originals need not be in memory
+    return post_acceptable(r...);
   }
 
   /// The requests of a batch: staged before, but for what only this endpoint knows.
@@ -106,59 +78,28 @@ public:
     if (!sq_.has_room(tail, n)) [[unlikely]]
       return queue_full("ep.post(batch)", 0);
     for (std::uint32_t i = 0; i < n; ++i) {
-      sq_.at(tail + i) = entries[i];
+      sq_.put(tail + i, entries[i].cookie, entries[i].length, entries[i].operation);
       wr[i].wr_id = wr_id_ | sq_.index(tail + i);
     }
     return submit(wr, n, tail);
   }
 
   template <std::size_t... N>
-  [[nodiscard]] expected<void> post(const recv_request<N>&... r) noexcept {
-    constexpr std::uint32_t n = sizeof...(N);
-    std::array<ibv_recv_wr, n> wr;
-    const std::uint32_t tail = rq_.tail();
-    if (state_.load(std::memory_order_acquire) == ep_dead) [[unlikely]]
-      return wrong_state("ep.post(recv)");
-    if (!rq_.has_room(tail, n)) [[unlikely]]
-      return recv_queue_full();
-    error refused;
-    if (!((acceptable(r) || (refused = refuse(r), false)) && ...)) [[unlikely]]
-      return refused;
-    std::uint32_t i = 0;
-    (
-        [&] {
-          rq_.at(tail + i) = {r.cookie, static_cast<std::uint32_t>(r.gather.bytes()), dto_operation::recv,
-                              entry_kind::consumer};
-          wr[i].wr_id = wr_id_ | recv_bit | rq_.index(tail + i);
-          wr[i].sg_list = r.gather.list();
-          wr[i].num_sge = static_cast<int>(r.gather.count());
-          wr[i].next = i + 1 < n ? &wr[i] + 1 : nullptr;
-          ++i;
-        }(),
-        ...);
-    rq_.set_tail(tail + n);
-    ibv_recv_wr* bad = nullptr;
-    if (const int err = ibv_post_recv(qp_, wr.data(), &bad)) [[unlikely]]
-      return recv_post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr.data()) : 0);
-    // A receive that slips in after the QP went to the error state is not flushed by every device.
-    if (state_.load(std::memory_order_acquire) == ep_state::disconnected) [[unlikely]]
-      flush_queues();
-    return success();
+  [[nodiscard, gnu::always_inline]] expected<void> post(const recv_request<N>&... r) noexcept {
+    if (!(simply_acceptable(r) && ...)) [[unlikely]]
+      return post_tidied(r.copy()...);
+    return post_acceptable(r...);
   }
 
-  /// Whether the endpoint's limits admit the request; the conditions that only run time knows (uDAPL 2.0 §6.6.20).
+  /// Whether the endpoint's limits admit a request with a tidy list; the conditions that only run time knows
+  /// (uDAPL 2.0 §6.6.20).
   template <std::size_t N>
   [[nodiscard]] bool acceptable(const send_request<N>& r) const noexcept {
-    if (!r.data.within(pz_.get()) || r.data.bytes() > max_message_) return false;
-    if constexpr (N > 1)
-      if (r.data.count() > attributes_.max_request_iov) return false;
-    if (r.one_sided() && (r.data.bytes() > r.remote.length || (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)))
-      return false;
-    return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
+    return r.data.within(pz_.get()) && within_limits(r);
   }
   template <std::size_t N>
   [[nodiscard]] bool acceptable(const recv_request<N>& r) const noexcept {
-    return r.gather.within(pz_.get()) && (N <= 1 || r.gather.count() <= attributes_.max_recv_iov);
+    return r.gather.within(pz_.get()) && within_limits(r);
   }
   /// The error for a request that is not acceptable.
   template <std::size_t N>
@@ -184,10 +125,13 @@ public:
   void announce(bool done) noexcept { announced_ = done; }
 
   /// A completion has been taken while the endpoint was not (or no longer) simply connected: the first data proves an
-  /// accepted connection established, the marker ends a graceful disconnect.
-  void completed_unconnected(bool recv) noexcept;
+  /// accepted connection established, the marker ends a graceful disconnect. False when it yields no event.
+  [[nodiscard, gnu::cold]] bool completed_unconnected(std::uint64_t wr_id, ibv_wc_status status,
+                                                      entry_kind kind) noexcept;
+  /// The peer's data has arrived.
+  void arrived() noexcept;
   /// An operation of the life `whose` failed: the connection is broken. Idempotent.
-  void broke(ep_tag whose) noexcept;
+  [[gnu::cold]] void broke(ep_tag whose) noexcept;
   /// All requests of that life before the marker are done.
   void drained(ep_tag whose) noexcept;
   /// The same, from a place that may not lock the endpoint: done by the reactor.
@@ -218,17 +162,117 @@ private:
   static constexpr child_kind kind_of_child = child_kind::endpoint;
   static const child_type table;
 
+  // The same for any list; false also for one that is to be tidied first.
   template <std::size_t N>
-  void stage(ibv_send_wr& wr, const send_request<N>& r, std::uint32_t position) noexcept {
-    sq_.at(position) = {r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation, entry_kind::consumer};
-    wr.wr_id = wr_id_ | sq_.index(position);
-    r.fill(wr);
+  [[nodiscard, gnu::always_inline]] bool simply_acceptable(const send_request<N>& r) const noexcept {
+    return r.data.simply_within(pz_.get()) && within_limits(r);
   }
-  [[nodiscard]] expected<void> submit(ibv_send_wr* wr, std::uint32_t n, std::uint32_t tail) noexcept {
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool simply_acceptable(const recv_request<N>& r) const noexcept {
+    return r.gather.simply_within(pz_.get()) && within_limits(r);
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool within_limits(const send_request<N>& r) const noexcept {
+    if (N > 0 && r.data.bytes() > max_message_) return false;
+    if (N > 1 && r.data.count() > attributes_.max_request_iov) return false;
+    if (r.one_sided() && (r.data.bytes() > r.remote.length || (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)))
+      return false;
+    return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool within_limits(const recv_request<N>& r) const noexcept {
+    return N <= 1 || r.gather.count() <= attributes_.max_recv_iov;
+  }
+
+  [[nodiscard, gnu::always_inline]] bool takes_requests() const noexcept {
+    return state_.load(std::memory_order_acquire) == ep_state::connected || flushes_requests();
+  }
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post_acceptable(const send_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    const std::uint32_t tail = sq_.tail();
+    if (!takes_requests()) [[unlikely]]
+      return wrong_state("ep.post");
+    if (!sq_.has_room(tail, n)) [[unlikely]]
+      return queue_full("ep.post", 0);
+    std::array<ibv_send_wr, n> wr;
+    std::tuple<posted_list<N>...> lists;
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (stage(wr[I], std::get<I>(lists), r, tail + static_cast<std::uint32_t>(I)), ...);
+      ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
+    }
+    (std::make_index_sequence<n>());
+    return submit(wr.data(), n, tail);
+  }
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post_acceptable(const recv_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    const std::uint32_t tail = rq_.tail();
+    if (state_.load(std::memory_order_acquire) == ep_dead) [[unlikely]]
+      return wrong_state("ep.post(recv)");
+    if (!rq_.has_room(tail, n)) [[unlikely]]
+      return recv_queue_full();
+    std::array<ibv_recv_wr, n> wr;
+    std::tuple<posted_list<N>...> lists;
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (stage(wr[I], std::get<I>(lists), r, tail + static_cast<std::uint32_t>(I)), ...);
+      ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
+    }
+    (std::make_index_sequence<n>());
+    rq_.set_tail(tail + n);
+    ibv_recv_wr* bad = nullptr;
+    if (const int err = ibv_post_recv(qp_, wr.data(), &bad)) [[unlikely]]
+      return recv_post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr.data()) : 0);
+    // A receive that slips in after the QP went to the error state is not flushed by every device.
+    if (state_.load(std::memory_order_acquire) == ep_state::disconnected) [[unlikely]]
+      flush_queues();
+    return success();
+  }
+
+  /// What is not simply acceptable: made tidy and posted, or refused.
+  template <std::size_t... N>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_tidied(send_request<N>... r) noexcept {
+    (r.data.tidy(), ...);
+    if (!takes_requests()) return wrong_state("ep.post");
+    if (!sq_.has_room(sq_.tail(), sizeof...(N))) return queue_full("ep.post", 0);
+    error refused;
+    if (!((acceptable(r) || (refused = refuse(r, 0), false)) && ...)) {
+      if constexpr (sizeof...(N) > 1) return refused.hint("the other operations of the call were not posted either");
+      return refused;
+    }
+    return post_acceptable(r...);
+  }
+  template <std::size_t... N>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_tidied(recv_request<N>... r) noexcept {
+    (r.gather.tidy(), ...);
+    if (state() == ep_dead) return wrong_state("ep.post(recv)");
+    if (!rq_.has_room(rq_.tail(), sizeof...(N))) return recv_queue_full();
+    error refused;
+    if (!((acceptable(r) || (refused = refuse(r), false)) && ...)) return refused;
+    return post_acceptable(r...);
+  }
+
+  template <std::size_t N>
+  [[gnu::always_inline]] void stage(ibv_send_wr& wr, posted_list<N>& list, const send_request<N>& r,
+                                    std::uint32_t position) noexcept {
+    sq_.put(position, r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation);
+    wr.wr_id = wr_id_ | sq_.index(position);
+    r.fill(wr, list.from(r.data));
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] void stage(ibv_recv_wr& wr, posted_list<N>& list, const recv_request<N>& r,
+                                    std::uint32_t position) noexcept {
+    rq_.put(position, r.cookie, static_cast<std::uint32_t>(r.gather.bytes()), dto_operation::recv);
+    wr.wr_id = wr_id_ | recv_bit | rq_.index(position);
+    wr.sg_list = list.from(r.gather);
+    wr.num_sge = static_cast<int>(r.gather.count());
+  }
+  [[nodiscard, gnu::always_inline]] expected<void> submit(ibv_send_wr* wr, std::uint32_t n,
+                                                          std::uint32_t tail) noexcept {
     sq_.set_tail(tail + n);
     ibv_send_wr* bad = nullptr;
     if (const int err = ibv_post_send(qp_, wr, &bad)) [[unlikely]]
-      return post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr) : 0); // not every provider sets it
+      return post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr) : 0);
     return success();
   }
 

@@ -463,8 +463,20 @@ inline void ep_core::broke(ep_tag whose) noexcept {
   }
 }
 
-inline void ep_core::completed_unconnected(bool recv) noexcept {
-  if (state() != ep_state::completion_pending || !recv) return;
+inline bool ep_core::completed_unconnected(std::uint64_t wr_id, ibv_wc_status status, entry_kind kind) noexcept {
+  if (kind == entry_kind::marker) {
+    if (status == IBV_WC_SUCCESS)
+      drained(tag_of(wr_id));
+    else
+      broke(tag_of(wr_id)); // all requests before it were fine, or suppressed: nothing else tells
+    return false;
+  }
+  if (status == IBV_WC_SUCCESS && (wr_id & recv_bit) != 0) arrived();
+  return true;
+}
+
+inline void ep_core::arrived() noexcept {
+  if (state() != ep_state::completion_pending) return;
   // The peer has sent, so it has the accept: data may be faster than the last handshake message.
   const std::lock_guard lock(mutex_);
   if (state() != ep_state::completion_pending) return;
@@ -496,7 +508,7 @@ inline void ep_core::run_deferred() noexcept {
   }
   if ((what & deferred_break) != 0) broke(whose);
   if ((what & deferred_marker) != 0) drained(whose);
-  if ((what & deferred_arrival) != 0) completed_unconnected(true);
+  if ((what & deferred_arrival) != 0) arrived();
   if (state() != ep_state::disconnect_pending) return;
   // Nobody need be looking at the completions while a graceful disconnect waits for them: look here, now and then.
   if (merged_evd* m = merged(evds_.request.get())) {

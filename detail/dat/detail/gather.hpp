@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace dat::inline v0::detail {
 
@@ -54,39 +55,125 @@ constexpr raw_segment raw_of(const S& s) noexcept {
     return segment_access::raw(s);
 }
 
-/// Marks a list whose segments are of different protection zones, or too long for one segment: no endpoint's zone
-/// equals it, so the one comparison made at post finds it.
+/// In place of a zone: segments of different zones, or one that is too long.
 inline constexpr std::uintptr_t mixed_zones = 1;
 
+/// The protection zone that all segments of a list share; what an endpoint compares with its own, once per list.
+/// Special values, none of which equals an endpoint's zone: nothing in the list, segments of different zones (or one
+/// that is too long), and, as a bit, segments of length 0 among the others.
+class common_zone {
+public:
+  constexpr common_zone() noexcept = default;
+  explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
+
+  [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
+  [[nodiscard]] bool has_empty() const noexcept { return value_ == nothing || (value_ & empty_bit) != 0; }
+  [[nodiscard]] common_zone without_empty() const noexcept { return common_zone(value_ & ~empty_bit); }
+
+  friend common_zone operator+(common_zone a, common_zone b) noexcept { return a.value_ == b.value_ ? a : join(a, b); }
+  friend bool operator==(common_zone, common_zone) noexcept = default;
+  friend bool operator==(common_zone a, std::uintptr_t b) noexcept { return a.value_ == b; }
+
+private:
+  static constexpr std::uintptr_t nothing = 0; // what an empty segment has
+  static constexpr std::uintptr_t empty_bit = 2;
+
+  constexpr explicit common_zone(std::uintptr_t value) noexcept : value_(value) {}
+  [[gnu::cold, gnu::noinline]] static common_zone join(common_zone a, common_zone b) noexcept {
+    const bool empty = a.has_empty() || b.has_empty();
+    const common_zone x = a.without_empty();
+    const common_zone y = b.without_empty();
+    const std::uintptr_t zone = x.value_ == nothing || x == y ? y.value_ : y.value_ == nothing ? x.value_ : mixed_zones;
+    return common_zone(zone | (empty ? empty_bit : 0));
+  }
+
+  std::uintptr_t value_ = nothing;
+};
+
+/// At most N segments. Those of length 0 must not reach the device: zero means 2^31 bytes to some adapters, and the key
+/// may be invalid. Rather than look for them each time, they are marked in the zone, and `tidy` removes them.
 template <std::size_t N>
 class gather {
 public:
   gather() noexcept {}
 
-  void push(const raw_segment& s) noexcept {
-    if (s.length == 0) return; // zero means 2^31 bytes to some adapters, and its key may be invalid
+  /// Copies segment by segment, for the compiler's sake: what is copied as a whole has to be in memory.
+  [[gnu::always_inline]] void assign(const gather& o) noexcept {
+    zone_ = o.zone_;
+    bytes_ = o.bytes_;
+    count_ = o.count_;
+    if constexpr (N <= 8) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        ((I < count_ ? static_cast<void>(sge_[I] = o.sge_[I]) : static_cast<void>(0)), ...);
+      }
+      (std::make_index_sequence<N>());
+    } else {
+      for (std::uint32_t i = 0; i < count_; ++i) sge_[i] = o.sge_[i];
+    }
+  }
+
+  [[gnu::always_inline]] void push(const raw_segment& s) noexcept {
     sge_[count_] = {s.address, s.length, s.key};
-    const auto zone = reinterpret_cast<std::uintptr_t>(s.pz);
-    zone_ = count_ == 0 || zone_ == zone ? zone : mixed_zones;
+    zone_ = count_ == 0 ? common_zone(s.pz) : zone_ + common_zone(s.pz);
     bytes_ += s.length;
     ++count_;
   }
-
-  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::uintptr_t zone() const noexcept { return zone_; }
-  /// True when all segments are of `pz`. An empty list is of every zone.
-  [[nodiscard]] bool within(const pz_core* pz) const noexcept {
-    return zone_ == reinterpret_cast<std::uintptr_t>(pz) || count_ == 0;
+  /// Removes segments of length 0.
+  [[gnu::cold]] void tidy() noexcept {
+    if (!zone_.has_empty()) return;
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < count_; ++i)
+      if (sge_[i].length != 0) sge_[kept++] = sge_[i];
+    count_ = kept;
+    zone_ = zone_.without_empty();
   }
+
+  /// How many, those of length 0 included.
+  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+  /// How many that transfer something.
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    if (!zone_.has_empty()) return count_;
+    gather copy = *this;
+    copy.tidy();
+    return copy.count_;
+  }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] common_zone zone() const noexcept { return zone_; }
+  /// True when all segments are of `pz` and none is empty.
+  [[nodiscard]] bool simply_within(const pz_core* pz) const noexcept { return N == 0 || zone_.is(pz); }
+  /// True when all segments are of `pz`. An empty list is of every zone. For tidy lists.
+  [[nodiscard]] bool within(const pz_core* pz) const noexcept { return zone_.is(pz) || count_ == 0; }
   // Verbs takes a pointer to non-const and does not write through it.
   [[nodiscard]] ibv_sge* list() const noexcept { return const_cast<ibv_sge*>(sge_); }
+  [[nodiscard]] const ibv_sge& operator[](std::size_t i) const noexcept { return sge_[i]; }
 
 private:
   ibv_sge sge_[N == 0 ? 1 : N];
-  std::uintptr_t zone_ = 0;
+  common_zone zone_;
   std::uint64_t bytes_ = 0;
   std::uint32_t count_ = 0;
+};
+
+/// Room for the list of one work request, filled from a gather that stays untouched: as nobody else gets to know the
+/// gather's address, the compiler need not put it into memory at all.
+template <std::size_t N>
+class posted_list {
+public:
+  [[nodiscard, gnu::always_inline]] ibv_sge* from(const gather<N>& g) noexcept {
+    if constexpr (N <= most) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        ((I < g.count() ? static_cast<void>(sge_[I] = g[I]) : static_cast<void>(0)), ...);
+      }
+      (std::make_index_sequence<N>());
+      return sge_;
+    } else {
+      return g.list();
+    }
+  }
+
+private:
+  static constexpr std::size_t most = 8;
+  ibv_sge sge_[N == 0 || N > most ? 1 : N];
 };
 
 struct gather_access {

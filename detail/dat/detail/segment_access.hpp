@@ -8,7 +8,11 @@ namespace dat::inline v0::detail {
 
 class pz_core;
 
-/// A piece of local memory with its key. `pz` is compared, never dereferenced: the region may be gone.
+/// In place of a zone, for what cannot be posted: a region that is too long for one segment.
+inline const pz_core* no_zone() noexcept { return reinterpret_cast<const pz_core*>(std::uintptr_t{1}); }
+
+/// A piece of local memory with its key. `pz` is compared, never dereferenced: the region may be gone. Null for a
+/// segment of length 0, and only for that.
 struct raw_segment {
   std::uint64_t address = 0;
   std::uint32_t length = 0;

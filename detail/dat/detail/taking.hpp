@@ -29,17 +29,24 @@ template <streams S>
 }
 
 template <streams S, class Visitor>
-std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
+[[gnu::always_inline]] inline std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
   std::size_t taken = 0;
   if constexpr (is_lean(S)) {
+    const slot_table& slots = e.ia().slots;
+    if (max == 1) { // usually known when compiling: no loops then
+      ibv_wc one;
+      while (e.poll(1, &one) > 0)
+        if (take_completion(slots, one, visit)) return 1;
+      return 0;
+    }
     std::array<ibv_wc, 16> wc;
-    while (taken < max) {
+    do {
       const int want = static_cast<int>(smaller(max - taken, wc.size()));
       const int n = e.poll(want, wc.data());
       for (int i = 0; i < n; ++i)
-        if (take_completion(e.ia().slots, wc[static_cast<std::size_t>(i)], visit)) ++taken;
+        if (take_completion(slots, wc[static_cast<std::size_t>(i)], visit)) ++taken;
       if (n < want) break;
-    }
+    } while (taken < max);
   } else {
     e.ia().progress(0);
     record r;

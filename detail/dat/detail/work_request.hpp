@@ -43,6 +43,18 @@ struct send_request {
   dto_operation operation = dto_operation::send;
   std::uint32_t imm = 0;
 
+  [[nodiscard, gnu::always_inline]] send_request copy() const noexcept {
+    send_request r;
+    r.data.assign(data);
+    r.cookie = cookie;
+    r.remote = remote;
+    r.opcode = opcode;
+    r.flags = flags;
+    r.operation = operation;
+    r.imm = imm;
+    return r;
+  }
+
   void start(dto_operation op) noexcept {
     operation = op;
     opcode = op == dto_operation::send         ? IBV_WR_SEND
@@ -57,7 +69,7 @@ struct send_request {
   template <class I>
   void start_list(dto_operation op, const I& list) noexcept {
     start(op);
-    data = gather_access::of(list);
+    data.assign(gather_access::of(list));
   }
   template <class R>
   void target(const R& segment) noexcept {
@@ -81,9 +93,9 @@ struct send_request {
   }
 
   /// Writes the members that the operation needs; verbs reads no others, and clearing 128 bytes costs as much as the
-  /// rest of a post. wr_id and next are the caller's.
-  void fill(ibv_send_wr& wr) const noexcept {
-    wr.sg_list = data.list();
+  /// rest of a post. wr_id and next are the caller's; `list` has the segments of `data`.
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr, ibv_sge* list) const noexcept {
+    wr.sg_list = list;
     wr.num_sge = static_cast<int>(data.count());
     wr.opcode = opcode;
     wr.send_flags = flags;
@@ -99,6 +111,13 @@ template <std::size_t N>
 struct recv_request {
   detail::gather<N> gather;
   dat::cookie cookie{};
+
+  [[nodiscard, gnu::always_inline]] recv_request copy() const noexcept {
+    recv_request r;
+    r.gather.assign(gather);
+    r.cookie = cookie;
+    return r;
+  }
 };
 
 struct request_access {

@@ -74,17 +74,27 @@ public:
   // Posting side.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_room(std::uint32_t tail, std::uint32_t n) const noexcept {
-    return tail - head_.load(std::memory_order_acquire) + n <= capacity_;
+    const std::uint32_t free = capacity_ - (tail - head_.load(std::memory_order_acquire));
+    return n == 1 ? static_cast<std::int32_t>(free) > 0 : static_cast<std::int32_t>(free - n) >= 0;
   }
   [[nodiscard]] std::uint32_t index(std::uint32_t position) const noexcept { return position & mask_; }
   work_entry& at(std::uint32_t position) noexcept { return entries_[position & mask_]; }
+  void put(std::uint32_t position, dat::cookie cookie, std::uint32_t length, dto_operation operation) noexcept {
+    work_entry& e = at(position); // member by member: two or three stores, where a copy of the whole takes more
+    e.cookie = cookie;
+    e.length = length;
+    e.operation = operation;
+    e.kind = entry_kind::consumer;
+  }
   void set_tail(std::uint32_t tail) noexcept { tail_.store(tail, std::memory_order_release); }
 
   // Retiring side.
   /// Takes the entry at `index` and, with it, all earlier ones: a queue completes in order, so they are done as well.
   [[nodiscard]] work_entry retire(std::uint32_t index) noexcept {
     (void)tail_.load(std::memory_order_acquire); // pairs with set_tail: the entry is visible
-    const work_entry entry = entries_[index];
+    const work_entry& e = entries_[index];
+    const work_entry entry{e.cookie, e.length, e.operation,
+                           e.kind}; // member by member: what nobody reads costs nothing
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
     return entry;
@@ -138,7 +148,7 @@ public:
   }
 
 private:
-  struct slot {
+  struct alignas(32) slot {  // a power of two: indexing is a shift
     std::atomic<ep_tag> tag; // 0: free
     ep_core* ep;
     std::uint32_t generation;
