@@ -22,7 +22,10 @@ public:
       const ia_address* own = ia->address(family);
       if (!own) continue;
       ref<psp_core> psp(new (std::nothrow) psp_core(ia, qualifier.port(), evd), adopt);
-      if (!psp) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+      if (!psp) {
+        if (first) first->end(); // its id keeps it alive otherwise, and the port taken
+        return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+      }
       psp->other_family_ = std::move(first);
       first = psp;
       if (auto r = psp->listen(*own); !r) {
