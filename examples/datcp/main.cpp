@@ -45,10 +45,12 @@ int copy(int argc, char** argv) {
   std::vector<std::string> names;
   datcp::copy_job job;
   std::uint16_t port = job.port.port();
+  std::uint64_t limit = 0;
   bool json = false, quiet = false;
   app.add_option("files", names, "What to copy, and as the last where to")->required()->expected(2, -1);
   app.add_flag("-r,--recursive", job.recursive, "Copy directories with all that is in them");
   app.add_flag("--resume", job.resume, "Go on with what an earlier copy has left; leave complete files alone");
+  app.add_option("--limit", limit, "Bytes per second at most (500KB, 20MiB, ...)")->transform(CLI::AsSizeValue(false));
   app.add_flag("--json", json, "Summary as JSON on standard output");
   app.add_flag("-q,--quiet", quiet, "No progress, no summary");
   add_common(app, job.ring, port);
@@ -67,7 +69,7 @@ int copy(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
 
-  datcp::report report(!json && !quiet && ::isatty(STDERR_FILENO) == 1);
+  datcp::report report(!json && !quiet && ::isatty(STDERR_FILENO) == 1, limit);
   int code = 0;
   try {
     datcp::run_copy(job, report);

@@ -3,6 +3,7 @@
 #include "report.hpp"
 
 #include "checksum.hpp"
+#include "stop.hpp"
 #include "text.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <sys/ioctl.h>
+#include <thread>
 
 namespace datcp {
 
@@ -30,9 +32,16 @@ void report::expect(std::uint64_t bytes) { expected_ += bytes; }
 
 void report::moved(const std::string& path, std::uint64_t bytes, bool resumed) {
   (resumed ? resumed_ : moved_) += bytes;
+  if (limit_ > 0) keep_limit();
   if (!bar_ || clock::now() - last_drawn_ < 100ms) return;
   last_drawn_ = clock::now();
   draw(path);
+}
+
+void report::keep_limit() const {
+  const std::chrono::duration<double> due(static_cast<double>(moved_) / static_cast<double>(limit_));
+  while (clock::now() - begin_ < due && !stop_requested)
+    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(due - (clock::now() - begin_), 100ms));
 }
 
 void report::copied(const entry& what, const checksum& sum) {

@@ -14,8 +14,8 @@ namespace datcp {
 
 class report final : public observer {
 public:
-  /// `bar`: draw the progress on standard error.
-  explicit report(bool bar) : bar_(bar) {}
+  /// `bar`: draw the progress on standard error. `limit`: bytes per second, 0 for as fast as can be.
+  report(bool bar, std::uint64_t limit) : bar_(bar), limit_(limit) {}
 
   /// The entries that follow belong to this source, as the user wrote it.
   void source(std::string name) { source_ = std::move(name); }
@@ -46,7 +46,12 @@ private:
   [[nodiscard]] double seconds() const;
   void draw(const std::string& path);
 
+  /// Waits until the bytes moved are no more than the limit allows. It suffices to be slow at one end: a receiver that
+  /// waits returns no credits meanwhile.
+  void keep_limit() const;
+
   bool bar_;
+  std::uint64_t limit_;
   bool drawn_ = false;
   clock::time_point begin_ = clock::now(), last_drawn_{};
   std::string source_;

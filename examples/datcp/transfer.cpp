@@ -46,7 +46,8 @@ std::string destination::place(const std::string& path) const {
   for (std::size_t from = 0; from <= path.size();) {
     const auto to = std::min(path.find('/', from), path.size());
     const auto part = std::string_view(path).substr(from, to - from);
-    if (part.empty() || part == ".." || (part == "." && from > 0)) throw protocol_error("a path is not in order");
+    if (part.empty() || part == ".." || (part == "." && from > 0) || part.find('\0') != part.npos)
+      throw protocol_error("a path is not in order");
     from = to + 1;
   }
   const auto slash = std::min(path.find('/'), path.size());
