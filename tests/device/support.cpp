@@ -10,12 +10,14 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <map>
-#include <ostream>
 #include <poll.h>
 #include <random>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 extern char** environ;
@@ -61,10 +63,10 @@ dat::conn_qual next_port() {
 
 resources resources::now() {
   resources r;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++r.descriptors;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++r.count["descriptors"];
   const std::string mine = " pid " + std::to_string(::getpid()) + " ";
   if (FILE* list = ::popen("for k in qp cm_id cq mr pd; do rdma resource show $k 2>/dev/null; done", "r")) {
-    std::map<std::string, int> count;
     char line[1024];
     std::string text;
     while (std::fgets(line, sizeof line, list)) {
@@ -72,20 +74,32 @@ resources resources::now() {
       if (!text.empty() && text.back() == '\n') text.back() = ' ';
       if (text.find(mine) == std::string::npos) continue;
       // "link rx1/1 lqpn 17 ..." or "dev rx1 pdn 3 ...": the word that names the number tells the kind.
-      for (const char* kind : {" lqpn ", " cm-idn ", " cqn ", " mrn ", " pdn "})
-        if (text.find(kind) != std::string::npos) {
-          ++count[kind];
+      for (const char* kind : {"lqpn", "cm-idn", "cqn", "mrn", "pdn"})
+        if (text.find(std::string(" ") + kind + " ") != std::string::npos) {
+          ++r.count[kind];
           break;
         }
     }
     ::pclose(list);
-    for (const auto& [kind, n] : count) r.rdma += kind + std::to_string(n);
   }
   return r;
 }
 
-std::ostream& operator<<(std::ostream& out, const resources& r) {
-  return out << r.descriptors << " descriptors," << (r.rdma.empty() ? " no RDMA objects" : r.rdma);
+bool resources::no_more_than(const resources& before) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  std::string excess;
+  do {
+    excess.clear();
+    for (const auto& [kind, n] : now().count) {
+      const auto had = before.count.find(kind);
+      const std::size_t allowed = had == before.count.end() ? 0 : had->second;
+      if (n > allowed)
+        excess += kind + ": " + std::to_string(n) + " where there were " + std::to_string(allowed) + "; ";
+    }
+    if (excess.empty()) return true;
+  } while (std::chrono::steady_clock::now() < until);
+  WARN(excess);
+  return false;
 }
 
 // --- sides ---------------------------------------------------------------------------------------------------------
@@ -162,6 +176,22 @@ std::uint32_t random_seed() {
     return static_cast<std::uint32_t>(std::random_device{}());
   }();
   return seed;
+}
+
+// --- other threads -------------------------------------------------------------------------------------------------
+
+void until_in_ppoll(pid_t thread, place where) {
+  const std::string file = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  const std::string wanted = std::to_string(SYS_ppoll) + ' ';
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);
+    if (line.starts_with(wanted)) return;
+    if (std::chrono::steady_clock::now() > until) fail("the thread does not wait: " + line, where);
+    std::this_thread::yield();
+  }
 }
 
 // --- another process -----------------------------------------------------------------------------------------------

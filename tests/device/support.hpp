@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -101,12 +104,12 @@ template <class T>
 
 /// Descriptors and RDMA objects of this process.
 struct resources {
-  std::size_t descriptors = 0;
-  std::string rdma; ///< what the `rdma` tool lists under this process's id; empty where there is no such tool
+  std::map<std::string, std::size_t> count; ///< "descriptors", and by kind what the `rdma` tool lists for this process
   [[nodiscard]] static resources now();
-  friend bool operator==(const resources&, const resources&) = default;
+  /// Whether there is no more of anything than at `before`. An adapter's thread may close it a moment after its last
+  /// handle has gone, so this looks again until it is so, for a while.
+  [[nodiscard]] static bool no_more_than(const resources& before);
 };
-std::ostream& operator<<(std::ostream&, const resources&);
 
 // --- one side of a connection --------------------------------------------------------------------------------------
 
@@ -311,6 +314,38 @@ struct buffer {
 /// Bytes of a text, for private data.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s)); }
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed);
+
+/// Returns when the thread is inside ppoll; a failure when that does not happen.
+void until_in_ppoll(pid_t thread, place where);
+
+// --- other threads -------------------------------------------------------------------------------------------------
+
+/// Runs `f` in a thread of its own; `get` waits for its result and hands on what it threw.
+template <class F>
+class background {
+public:
+  explicit background(F f)
+      : result_(std::async(std::launch::async,
+                           [this, f = std::move(f)] {
+                             tid_.set_value(::gettid());
+                             return f();
+                           })),
+        id_(tid_.get_future().get()) {}
+  background(const background&) = delete;
+  background& operator=(const background&) = delete;
+  ~background() = default;
+
+  [[nodiscard]] auto get() { return result_.get(); }
+  [[nodiscard]] bool done() const { return result_.wait_for(0s) == std::future_status::ready; }
+  /// Returns when the thread sleeps in an evd's wait.
+  void until_asleep(place where = place::here()) const { until_in_ppoll(id_, where); }
+  [[nodiscard]] pid_t id() const noexcept { return id_; }
+
+private:
+  std::promise<pid_t> tid_;
+  std::future<std::invoke_result_t<F>> result_;
+  pid_t id_;
+};
 
 // --- another process -----------------------------------------------------------------------------------------------
 

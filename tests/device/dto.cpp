@@ -1,0 +1,812 @@
+// Data transfer: every operation, every size, lists of segments, queues to the brim, and what is refused.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+namespace device {
+namespace {
+
+constexpr std::size_t mebi = 1024 * 1024;
+
+/// A connection whose completions go to evds of their own: pure completion queues.
+struct lean_pair {
+  using completions = dat::evd<dat::dto>;
+  using events = dat::evd<dat::connection | dat::connection_requests>;
+  struct half {
+    dat::ia ia;
+    dat::pz pz;
+    completions requests;
+    completions receives;
+    events others;
+    endpoint ep;
+    explicit half(std::size_t which, const dat::ep_attributes& attributes = {})
+        : ia(must(dat::ia::open(addresses().at(which)))),
+          pz(must(ia.create_pz())),
+          requests(must(ia.create_evd<dat::dto>(256))),
+          receives(must(ia.create_evd<dat::dto>(256))),
+          others(must(ia.create_evd<dat::connection | dat::connection_requests>(16))),
+          ep(must(pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = others}, attributes))) {}
+  };
+  half a{0};
+  half b{1};
+
+  lean_pair() {
+    const auto port = next_port();
+    const auto psp = must(b.ia.create_psp(port, b.others));
+    must(a.ep.connect(b.ia.address(), port, patience));
+    must(must(b.others.wait_for<dat::connection_request>(patience)).accept(b.ep));
+    must(a.others.wait_for<dat::established>(patience));
+    must(b.others.wait_for<dat::established>(patience));
+  }
+  endpoint& from() { return a.ep; }
+  endpoint& to() { return b.ep; }
+  completions& sends() { return a.requests; }
+  completions& receives() { return b.receives; }
+};
+
+struct merged_pair : connected_pair {
+  endpoint& from() { return active; }
+  endpoint& to() { return passive; }
+  queue& sends() { return a.evd; }
+  queue& receives() { return b.evd; }
+};
+
+/// `count` pieces that make up `whole`, cut at random places; pieces may be empty.
+template <std::size_t N, class Segment>
+auto cut(const Segment& whole, std::size_t count, std::mt19937& random) {
+  dat::iov<N, Segment::rights> list;
+  std::vector<std::size_t> cuts{0, whole.size()};
+  for (std::size_t i = 1; i < count; ++i)
+    cuts.push_back(std::uniform_int_distribution<std::size_t>(0, whole.size())(random));
+  std::sort(cuts.begin(), cuts.end());
+  for (std::size_t i = 0; i < count; ++i)
+    if (!list.push_back(must(whole.slice(cuts[i], cuts[i + 1] - cuts[i])))) fail("list full", place::here());
+  return list;
+}
+
+template <class Link>
+void every_operation(Link& link) {
+  INFO("DAT_TEST_SEED=" << random_seed());
+  std::mt19937 random(random_seed());
+  constexpr std::size_t room = mebi + 256;
+  buffer out(link.a.pz, room);
+  buffer in(link.b.pz, room);
+  buffer back(link.a.pz, room);
+  fill(out.bytes, 1);
+  constexpr std::byte canary{0xc5};
+  const std::size_t sizes[] = {0, 1, 1023, 1024, 1025, 65536, mebi};
+  for (const std::size_t size : sizes)
+    for (std::size_t segments = 1; segments <= 4; ++segments) {
+      if (size == mebi && segments % 3 != 1) continue; // large ones are slow, and cut as the others
+      INFO(size << " bytes, " << segments << " segments");
+      // Any alignment, and something before and behind that must not change.
+      const std::size_t source = random() % 64;
+      const std::size_t sink = 8 + random() % 64;
+      const auto expected = std::span<const std::byte>(out.bytes).subspan(source, size);
+      const auto pieces = [&] { return cut<4>(out.slice(source, size), segments, random); };
+      const auto arrived = [&](buffer& where) {
+        CHECK(std::memcmp(where.bytes.data() + sink, expected.data(), size) == 0);
+        CHECK(where.bytes[sink - 1] == canary);
+        CHECK(where.bytes[sink + size] == canary);
+        std::fill(where.bytes.begin(), where.bytes.begin() + std::ptrdiff_t(sink + size + 64), canary);
+      };
+      std::fill(in.bytes.begin(), in.bytes.end(), canary);
+      std::fill(back.bytes.begin(), back.bytes.end(), canary);
+
+      // send; the receive has room to spare
+      must(link.to().post(dat::recv{cut<4>(in.slice(sink, size + 32), segments, random)}.cookie(1)));
+      must(link.from().post(dat::send{pieces()}.cookie(2)));
+      const auto sent = next<dat::sent>(link.sends());
+      CHECK(sent.cookie() == dat::cookie(2));
+      CHECK(sent.bytes() == size);
+      CHECK(sent.ep() == link.from());
+      const auto received = next<dat::received>(link.receives());
+      CHECK(received.cookie() == dat::cookie(1));
+      CHECK(received.bytes() == size);
+      CHECK(received.ep() == link.to());
+      arrived(in);
+
+      // send with immediate data
+      must(link.to().post(dat::recv{cut<4>(in.slice(sink, size), segments, random)}.cookie(3)));
+      must(link.from().post(dat::send{pieces()}.immediate(0x01020304).cookie(4)));
+      CHECK(next<dat::sent>(link.sends()).cookie() == dat::cookie(4));
+      const auto with = next<dat::ib::received_immediate>(link.receives());
+      CHECK(with.immediate() == 0x01020304);
+      CHECK(with.bytes() == size);
+      CHECK(with.cookie() == dat::cookie(3));
+      arrived(in);
+
+      // RDMA write: no receive is used, nothing is seen at the peer
+      must(link.to().post(dat::recv{}.cookie(5)));
+      must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.cookie(6)));
+      const auto written = next<dat::rdma_write_done>(link.sends());
+      CHECK(written.cookie() == dat::cookie(6));
+      CHECK(written.bytes() == size);
+      arrived(in);
+
+      // RDMA write with immediate data: the receive from above is used, and its (empty) buffer is not
+      must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.immediate(0xfffefdfc).cookie(7)));
+      const auto announced = next<dat::ib::received_write_immediate>(link.receives());
+      CHECK(announced.immediate() == 0xfffefdfc);
+      CHECK(announced.bytes() == size);
+      CHECK(announced.cookie() == dat::cookie(5));
+      arrived(in);
+      const auto written_too = next<dat::ib::rdma_write_immediate_done>(link.sends());
+      CHECK(written_too.cookie() == dat::cookie(7));
+      CHECK(written_too.bytes() == size);
+
+      // RDMA read
+      std::copy(expected.begin(), expected.end(), in.bytes.begin());
+      must(link.from().post(
+          dat::rdma_read{cut<4>(back.slice(sink, size), segments, random), in.remote(0, size)}.cookie(8)));
+      const auto read = next<dat::rdma_read_done>(link.sends());
+      CHECK(read.cookie() == dat::cookie(8));
+      CHECK(read.bytes() == size);
+      arrived(back);
+    }
+  CHECK(is_empty(link.sends()));
+  CHECK(is_empty(link.receives()));
+}
+
+/// The link moves a message: nothing before has harmed it.
+void still_works(connected_pair& link, place where = place::here()) {
+  if (link.active.state() != state::connected || link.passive.state() != state::connected) fail("not connected", where);
+  if (!is_empty(link.a.evd) || !is_empty(link.b.evd)) fail("an event where none was due", where);
+  must(link.passive.post(dat::recv{}.cookie(901)), where);
+  must(link.active.post(dat::send{}.cookie(902)), where);
+  if (next<dat::received>(link.b.evd, where).cookie() != dat::cookie(901)) fail("another receive", where);
+  if (next<dat::sent>(link.a.evd, where).cookie() != dat::cookie(902)) fail("another send", where);
+}
+
+struct outcome {
+  dat::dto_failure first;
+  std::vector<event> all;
+};
+/// Takes events until the connection has ended and `completions` operations are done.
+outcome until_broken(queue& evd, std::size_t completions, place where = place::here()) {
+  std::vector<event> all;
+  std::optional<dat::dto_failure> first;
+  std::size_t done = 0;
+  int ended = 0;
+  while (ended == 0 || done < completions) {
+    all.push_back(std::move(take(evd, 1, where).front()));
+    const auto& e = all.back();
+    if (const auto* f = std::get_if<dat::dto_failure>(&e); f && !first) first = *f;
+    if (std::holds_alternative<dat::broken>(e) || std::holds_alternative<dat::disconnected>(e))
+      ++ended;
+    else
+      ++done;
+  }
+  if (!is_empty(evd) || ended != 1 || done != completions || !first) fail(sequence(all), where);
+  return {*first, std::move(all)};
+}
+
+} // namespace
+
+// --- what moves ----------------------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "every operation moves every size in any number of segments, on one evd for everything",
+    "[dto][DTO-001][DTO-002][DTO-010][DTO-015][DTO-048][DTO-049][DTO-055][DTO-094][DTO-095][DTO-109][DTO-110]"
+    "[DTO-114][DTO-128][DTO-129][DTO-131][DTO-148][DTO-149][DTO-150][DTO-152][DTO-156][COMP-001][COMP-051][COMP-068]"
+    "[COMP-069][COMP-071][COMP-073][IBX-005][IBX-014][IBX-017][IBX-018][IBX-019][IBX-022][IBX-025][IBX-026]"
+    "[IBX-028][IBX-029][IBX-030][IBX-032][MODEL-040][MODEL-041][MODEL-046][REQ-085][REQ-098][EVENT-002][EP-007]"
+    "[EP-010]") {
+  merged_pair link;
+  every_operation(link);
+}
+
+TEST_CASE("every operation moves every size in any number of segments, on evds that are completion queues alone",
+          "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][COMP-068][REQ-090]") {
+  lean_pair link;
+  every_operation(link);
+  CHECK(is_empty(link.a.others));
+  CHECK(is_empty(link.b.others));
+  CHECK(is_empty(link.a.receives));
+  CHECK(is_empty(link.b.requests));
+}
+
+TEST_CASE("a receive fills its segments in order, the last one used only in part", "[dto][DTO-003][DTO-013][REQ-094]") {
+  connected_pair link;
+  buffer out(link.a.pz, 50);
+  buffer in(link.b.pz, 192);
+  fill(out.bytes, 1);
+  must(link.passive.post(dat::recv{dat::iov{in.slice(128, 64), in.slice(0, 64), in.slice(64, 64)}}));
+  // The same piece twice: reading may overlap.
+  must(link.active.post(dat::send{dat::iov{out.lmr, out.slice(0, 50)}}));
+  CHECK(next<dat::received>(link.b.evd).bytes() == 100);
+  std::vector<std::byte> message(out.bytes);
+  message.insert(message.end(), out.bytes.begin(), out.bytes.end());
+  CHECK(std::equal(message.begin(), message.begin() + 64, in.bytes.begin() + 128));
+  CHECK(std::equal(message.begin() + 64, message.end(), in.bytes.begin()));
+  CHECK(std::all_of(in.bytes.begin() + 36, in.bytes.begin() + 128, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_CASE("cookies come back as they were, unique or not",
+          "[dto][DTO-036][DTO-037][DTO-046][COMP-010][MODEL-008][REQ-099][REQ-133]") {
+  connected_pair link;
+  int thing = 0;
+  const dat::cookie cookies[] = {0, ~std::uint64_t{0}, &thing, 7, 7, 7, 7, -1};
+  for (const auto c : cookies) {
+    must(link.passive.post(dat::recv{}.cookie(c)));
+    must(link.active.post(dat::send{}.cookie(c)));
+  }
+  for (const auto c : cookies) {
+    CHECK(next<dat::sent>(link.a.evd).cookie() == c);
+    CHECK(next<dat::received>(link.b.evd).cookie() == c);
+  }
+  CHECK(is_empty(link.a.evd));
+  CHECK(is_empty(link.b.evd));
+}
+
+TEST_CASE(
+    "operations complete in the order of their posting, each once",
+    "[dto][DTO-020][DTO-046][DTO-091][DTO-125][COMP-081][REQ-086][REQ-088][REQ-091][MODEL-022][MODEL-041][MODEL-045]"
+    "[MODEL-049][EVENT-003][EVENT-008][EVENT-033][EVD-045][IBX-020][IBX-021][MODEL-024]") {
+  const dat::ep_attributes wide{.max_request_dtos = 128, .max_recv_dtos = 128};
+  connected_pair link({.active = wide, .passive = wide});
+  std::mt19937 random(random_seed());
+  INFO("DAT_TEST_SEED=" << random_seed());
+  buffer mine(link.a.pz, 4096);
+  buffer theirs(link.b.pz, 4096);
+  std::uint64_t receive = 0;
+  for (int round = 0; round < 8; ++round) {
+    // kinds: 0 send, 1 send with immediate, 2 write with immediate (these three use a receive), 3 write, 4 read
+    std::vector<int> kinds;
+    std::uint64_t messages = 0;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const int kind = static_cast<int>(random() % 5);
+      kinds.push_back(kind);
+      const auto piece = mine.slice(random() % 2048, random() % 2048);
+      const auto target = theirs.remote();
+      if (kind <= 2) {
+        ++messages;
+        must(link.passive.post(dat::recv{theirs.slice(0, 4096)}.cookie(receive++)));
+      }
+      if (kind == 0) must(link.active.post(dat::send{piece}.cookie(i)));
+      if (kind == 1) must(link.active.post(dat::send{piece}.immediate(1).cookie(i)));
+      if (kind == 2) must(link.active.post(dat::rdma_write{piece, target}.immediate(2).cookie(i)));
+      if (kind == 3) must(link.active.post(dat::rdma_write{piece, target}.cookie(i)));
+      if (kind == 4) must(link.active.post(dat::rdma_read{piece, target}.cookie(i)));
+    }
+    const auto done = take(link.a.evd, 100);
+    std::uint64_t last_read = 0;
+    std::uint64_t last_other = 0;
+    std::vector<int> seen(100);
+    for (const auto& e : done) {
+      const auto one = std::visit(
+          []<class E>(const E& c) -> std::pair<std::uint64_t, bool> {
+            if constexpr (std::is_base_of_v<dat::transfer, E>)
+              return {c.cookie().value(), std::is_same_v<E, dat::rdma_read_done>};
+            else
+              fail(describe(c), place::here());
+          },
+          e);
+      ++seen[static_cast<std::size_t>(one.first)];
+      CHECK((kinds[static_cast<std::size_t>(one.first)] == 4) == one.second);
+      auto& last = one.second ? last_read : last_other; // reads are in order among themselves, and so are the others
+      CHECK(one.first + 1 > last);
+      last = one.first + 1;
+    }
+    CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+    std::uint64_t expected = receive - messages;
+    std::vector<int> receiving;
+    std::copy_if(kinds.begin(), kinds.end(), std::back_inserter(receiving), [](int k) { return k <= 2; });
+    std::size_t at = 0;
+    for (const auto& e : take(link.b.evd, messages)) {
+      const int kind = std::holds_alternative<dat::received>(e)                       ? 0
+                       : std::holds_alternative<dat::ib::received_immediate>(e)       ? 1
+                       : std::holds_alternative<dat::ib::received_write_immediate>(e) ? 2
+                                                                                      : -1;
+      CHECK(kind == receiving[at]);
+      std::visit(
+          [&]<class E>(const E& c) {
+            if constexpr (std::is_base_of_v<dat::transfer, E>) CHECK(c.cookie() == dat::cookie(expected));
+          },
+          e);
+      ++expected;
+      ++at;
+    }
+  }
+  still_works(link);
+}
+
+TEST_CASE("several operations in one call, in order", "[dto][DTO-091][DTO-002]") {
+  connected_pair link;
+  buffer out(link.a.pz, 300);
+  buffer in(link.b.pz, 300);
+  fill(out.bytes, 9);
+  must(link.passive.post(dat::recv{in.slice(0, 100)}.cookie(1), dat::recv{}.cookie(2),
+                         dat::recv{in.slice(200, 100)}.cookie(3)));
+  must(link.active.post(dat::send{out.slice(0, 100)}.cookie(4),
+                        dat::rdma_write{out.slice(100, 100), in.remote(100, 100)}.immediate(5).cookie(6),
+                        dat::send{dat::iov{out.slice(200, 50), out.slice(250, 50)}}.cookie(7)));
+  CHECK(next<dat::received>(link.b.evd).cookie() == dat::cookie(1));
+  CHECK(next<dat::ib::received_write_immediate>(link.b.evd).cookie() == dat::cookie(2));
+  CHECK(next<dat::received>(link.b.evd).cookie() == dat::cookie(3));
+  CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(4));
+  CHECK(next<dat::ib::rdma_write_immediate_done>(link.a.evd).cookie() == dat::cookie(6));
+  CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(7));
+  CHECK(has_pattern(in.bytes, 9));
+
+  // One that is not acceptable: none of them is posted.
+  const auto refused = error_of(link.active.post(dat::send{}, dat::rdma_write{out.lmr, in.remote(0, 10)}, dat::send{}));
+  CHECK(refused.type() == type::length_error);
+  still_works(link);
+}
+
+TEST_CASE("a batch is posted as a whole, again, and on another endpoint", "[dto]") {
+  connected_pair link({.active = {.max_request_dtos = 20}});
+  constexpr std::size_t piece = 100;
+  buffer out(link.a.pz, 16 * piece);
+  buffer in(link.b.pz, 16 * piece);
+  dat::batch<16, 2> batch;
+  CHECK(batch.empty());
+  must(link.active.post(batch)); // nothing to do
+  for (std::size_t i = 0; i < 15; ++i) {
+    dat::rdma_write write(out.slice(i * piece, piece), in.remote(i * piece, piece));
+    REQUIRE(batch.push_back(write.cookie(i).suppress()));
+  }
+  REQUIRE(batch.push_back(
+      dat::rdma_write{dat::iov{out.slice(1500, 50), out.slice(1550, 50)}, in.remote(1500, 100)}.cookie(15)));
+  CHECK(batch.full());
+  CHECK_FALSE(batch.push_back(dat::send{}));
+
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+    fill(out.bytes, seed);
+    must(link.active.post(batch));
+    // 16 of 20 places are taken; a batch is posted as a whole or not at all.
+    if (seed == 1)
+      CHECK(error_of(link.active.post(batch)) == dat::error(type::insufficient_resources, subtype::resource_tep));
+    CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(15));
+    CHECK(has_pattern(in.bytes, seed));
+  }
+
+  auto second = link.a.make_ep();
+  CHECK(error_of(second.post(batch)) == dat::error(type::invalid_state, subtype::ep_unconnected));
+  auto second_passive = link.b.make_ep();
+  link.connect(second, second_passive);
+  fill(out.bytes, 4);
+  must(second.post(batch));
+  CHECK(next<dat::rdma_write_done>(link.a.evd).ep() == second);
+  CHECK(has_pattern(in.bytes, 4));
+
+  // What the endpoint cannot take is refused before anything is posted.
+  auto narrow = link.a.make_ep({.max_request_iov = 1});
+  auto narrow_passive = link.b.make_ep();
+  link.connect(narrow, narrow_passive);
+  CHECK(error_of(narrow.post(batch)).type() == type::invalid_parameter);
+  side stranger(0);
+  buffer foreign(stranger.pz, 10);
+  batch.clear();
+  REQUIRE(batch.push_back(dat::send{}));
+  REQUIRE(batch.push_back(dat::send{foreign.slice(0, 10)}));
+  CHECK(error_of(link.active.post(batch)).type() == type::protection_violation);
+  batch.clear();
+  REQUIRE(batch.push_back(dat::rdma_write{out.slice(0, 10), in.remote(0, 9)}));
+  CHECK(error_of(link.active.post(batch)).type() == type::length_error);
+  still_works(link);
+
+  // On a disconnected endpoint a batch completes as flushed, suppressed or not.
+  batch.clear();
+  for (int i = 0; i < 4; ++i) REQUIRE(batch.push_back(dat::send{}.cookie(i).suppress()));
+  link.disconnect(link.active, link.passive);
+  must(link.active.post(batch));
+  const auto flushed = take(link.a.evd, 4);
+  INFO(sequence(flushed));
+  for (int i = 0; i < 4; ++i) {
+    const auto* f = std::get_if<dat::dto_failure>(&flushed[static_cast<std::size_t>(i)]);
+    REQUIRE(f);
+    CHECK(f->status() == dat::dto_status::flushed);
+    CHECK(f->cookie() == dat::cookie(i));
+  }
+}
+
+// --- flags ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("suppressed requests give no event and free their places with the next that does",
+          "[dto][COMP-004][COMP-005][DTO-043][DTO-077][DTO-078][EVENT-044][REQ-131]") {
+  connected_pair link({.active = {.max_request_dtos = 4}});
+  const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
+  buffer out(link.a.pz, 64);
+  buffer in(link.b.pz, 64);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 3; ++i)
+      must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote(0, 64)}.cookie(i).suppress()));
+    must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote(0, 64)}.cookie(3)));
+    CHECK(error_of(link.active.post(dat::send{})) == full);
+    CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
+    CHECK(is_empty(link.a.evd));
+  }
+  // Nothing but suppressed ones never frees a place.
+  for (int i = 0; i < 4; ++i) must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote(0, 64)}.suppress()));
+  must(link.passive.post(dat::rdma_read{in.slice(0, 1), out.remote(0, 1)})); // time enough for the writes
+  (void)next<dat::rdma_read_done>(link.b.evd);
+  CHECK(error_of(link.active.post(dat::send{})) == full);
+  link.disconnect(link.active, link.passive);
+  must(link.active.reset());
+  auto fresh = link.b.make_ep();
+  link.connect(link.active, fresh);
+  must(fresh.post(dat::recv{}));
+  must(link.active.post(dat::send{}));
+  (void)next<dat::sent>(link.a.evd);
+}
+
+TEST_CASE("a suppressed request that fails reports itself",
+          "[dto][COMP-006][COMP-007][COMP-008][DTO-043][REQ-132][DTO-163]") {
+  connected_pair link;
+  buffer out(link.a.pz, 64);
+  std::vector<std::byte> in(64);
+  auto gone = must(link.b.pz.register_memory(in, all_rights));
+  const auto bad = gone.remote();
+  buffer good(link.b.pz, 64);
+  must(gone.close());
+  for (int i = 0; i < 2; ++i) must(link.active.post(dat::rdma_write{out.lmr, good.remote()}.cookie(i).suppress()));
+  must(link.active.post(dat::rdma_write{out.lmr, bad}.cookie(2).suppress()));
+  // These may find the connection broken already; either way they come back flushed.
+  for (int i = 3; i < 5; ++i) must(link.active.post(dat::send{}.cookie(i).suppress()));
+  const auto end = until_broken(link.a.evd, 3);
+  INFO(sequence(end.all));
+  CHECK(end.first.cookie() == dat::cookie(2));
+  CHECK(end.first.status() == dat::dto_status::remote_access);
+  std::uint64_t cookie = 2;
+  for (const auto& e : end.all)
+    if (const auto* f = std::get_if<dat::dto_failure>(&e)) {
+      CHECK(f->cookie() == dat::cookie(cookie));
+      if (cookie != 2) CHECK(f->status() == dat::dto_status::flushed);
+      ++cookie;
+    }
+}
+
+TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079][MODEL-002][REQ-092]") {
+  connected_pair link;
+  constexpr std::size_t size = 8192;
+  buffer theirs(link.b.pz, size);
+  buffer mine(link.a.pz, size);
+  buffer in(link.b.pz, size);
+  for (std::uint32_t round = 0; round < 50; ++round) {
+    fill(theirs.bytes, round);
+    must(link.passive.post(dat::recv{in.lmr}));
+    must(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}.suppress(), dat::send{mine.lmr}.fence()));
+    (void)next<dat::received>(link.b.evd);
+    CHECK(has_pattern(in.bytes, round));
+    (void)next<dat::sent>(link.a.evd);
+  }
+}
+
+TEST_CASE("a write is in place when the receive of a later send completes",
+          "[dto][COMP-077][COMP-078][DTO-155][MODEL-048][MODEL-050][COMP-046][DTO-098][MODEL-047]") {
+  connected_pair link;
+  constexpr std::size_t size = 3000;
+  buffer out(link.a.pz, size);
+  buffer in(link.b.pz, size);
+  for (std::uint32_t round = 0; round < 200; ++round) {
+    fill(out.bytes, round);
+    must(link.passive.post(dat::recv{}));
+    must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.suppress(), dat::send{}));
+    (void)next<dat::received>(link.b.evd);
+    CHECK(has_pattern(in.bytes, round));
+    (void)next<dat::sent>(link.a.evd); // the memory is this side's again
+  }
+}
+
+TEST_CASE("inlined data may change as soon as the post returns", "[dto][DTO-092]") {
+  connected_pair link({.active = {.max_inline = 64}});
+  buffer out(link.a.pz, 64 * 1024);
+  buffer in(link.b.pz, 64);
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    must(link.passive.post(dat::recv{in.lmr}));
+    fill(out.part(0, 64), round);
+    must(link.active.post(dat::send{dat::iov{out.slice(0, 10), out.slice(10, 54)}}.inlined()));
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xff});
+    (void)next<dat::received>(link.b.evd);
+    CHECK(has_pattern(in.bytes, round));
+    (void)next<dat::sent>(link.a.evd);
+  }
+  const auto e = error_of(link.active.post(dat::send{out.lmr}.inlined()));
+  CHECK(e.type() == type::length_error);
+  CHECK_THAT(e.message(), support::contains_text("max_inline"));
+  still_works(link);
+}
+
+// --- queues --------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a queue takes exactly what it was made for, and goes on when completions are taken",
+          "[dto][COMP-002][COMP-003][DTO-072][DTO-086][EP-011][IA-078]") {
+  connected_pair link({.active = {.max_request_dtos = 10}, .passive = {.max_recv_dtos = 10}});
+  const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+    CHECK(error_of(link.passive.post(dat::recv{})) == full);
+    for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}.cookie(i)));
+    CHECK(error_of(link.active.post(dat::send{})) == full);
+    CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
+    (void)next<dat::received>(link.b.evd);
+    CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(0));
+    // Room for one, not for two.
+    CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
+    CHECK(error_of(link.passive.post(dat::recv{}, dat::recv{})) == full);
+    must(link.passive.post(dat::recv{}.cookie(10)));
+    CHECK(error_of(link.passive.post(dat::recv{})) == full);
+    must(link.active.post(dat::send{}.cookie(10)));
+    CHECK(error_of(link.active.post(dat::send{})) == full);
+    for (int i = 1; i <= 10; ++i) {
+      CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(i));
+      CHECK(next<dat::received>(link.b.evd).cookie() == dat::cookie(i));
+    }
+  }
+  still_works(link);
+}
+
+TEST_CASE("requests want a connection, receives do not",
+          "[dto][DTO-038][DTO-069][DTO-120][EPS-001][EPS-067][REQ-097][DTO-071]") {
+  two_sides link({.progress = dat::progress::manual});
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  buffer out(link.a.pz, 16);
+  buffer in(link.b.pz, 16);
+  const auto refused = [&](endpoint& ep, subtype why) {
+    const auto expected = dat::error(type::invalid_state, why);
+    CHECK(error_of(ep.post(dat::send{})) == expected);
+    CHECK(error_of(ep.post(dat::send{}.immediate(1), dat::send{})) == expected);
+    CHECK(error_of(ep.post(dat::rdma_write{out.lmr, in.remote()})) == expected);
+    CHECK(error_of(ep.post(dat::rdma_read{out.lmr, in.remote()})) == expected);
+    must(ep.post(dat::recv{}));
+  };
+  refused(active, subtype::ep_unconnected);
+  must(active.connect(link.target(), link.port(), patience));
+  refused(active, subtype::ep_actconnpending);
+  auto request = link.at_b<dat::connection_request>();
+  refused(passive, subtype::ep_unconnected);
+  must(request.accept(passive));
+  refused(passive, subtype::ep_complpending); // this side's progress is manual: it stays so
+  (void)link.at_a<dat::established>();
+  (void)link.at_b<dat::established>();
+
+  // Nothing of what was refused is ever sent: the peer sees the two sends below and no more.
+  must(active.post(dat::send{}.immediate(42)));
+  must(passive.post(dat::send{}.immediate(43)));
+  CHECK(link.at_b<dat::ib::received_immediate>().immediate() == 42);
+  CHECK(link.at_a<dat::ib::received_immediate>().immediate() == 43);
+  (void)link.at_a<dat::sent>();
+  (void)link.at_b<dat::sent>();
+  CHECK(is_empty(link.a.evd));
+  CHECK(is_empty(link.b.evd));
+
+  endpoint none;
+  CHECK(error_of(none.post(dat::send{})) == dat::error(type::invalid_handle, subtype::handle_ep));
+  CHECK(error_of(none.post(dat::recv{})) == dat::error(type::invalid_handle, subtype::handle_ep));
+}
+
+TEST_CASE("on a disconnected endpoint everything posted comes back flushed",
+          "[dto][COMP-037][COMP-056][DISC-029][DISC-048][DTO-070][DTO-121][EPS-065][EPS-066][REQ-136]") {
+  connected_pair link;
+  buffer out(link.a.pz, 16);
+  buffer in(link.b.pz, 16);
+  for (int i = 0; i < 3; ++i) must(link.active.post(dat::recv{out.slice(0, 16)}.cookie(i)));
+  must(link.active.disconnect());
+  must(link.active.post(dat::send{out.lmr}.cookie(10), dat::rdma_write{out.lmr, in.remote()}.cookie(11),
+                        dat::rdma_read{out.lmr, in.remote()}.cookie(12),
+                        dat::send{}.immediate(1).cookie(13).suppress()));
+  must(link.active.post(dat::recv{}.cookie(3)));
+  using op = dat::dto_operation;
+  const op requests[] = {op::send, op::rdma_write, op::rdma_read, op::send_immediate};
+  std::uint64_t receive = 0;
+  std::uint64_t request = 10;
+  int ended = 0;
+  for (const auto& e : take(link.a.evd, 9)) {
+    if (std::holds_alternative<dat::disconnected>(e)) {
+      ++ended;
+      continue;
+    }
+    const auto* f = std::get_if<dat::dto_failure>(&e);
+    INFO(describe(e));
+    REQUIRE(f);
+    CHECK(f->status() == dat::dto_status::flushed);
+    CHECK(f->ep() == link.active);
+    if (f->operation() == op::recv) {
+      CHECK(f->cookie() == dat::cookie(receive++)); // the marker comes after all that were there before
+    } else {
+      REQUIRE(request < 14);
+      CHECK(f->operation() == requests[request - 10]);
+      CHECK(f->cookie() == dat::cookie(request++));
+    }
+  }
+  CHECK(receive == 4);
+  CHECK(request == 14);
+  CHECK(ended == 1);
+  CHECK(is_empty(link.a.evd));
+}
+
+TEST_CASE("receives that were posted before connecting are used in their order", "[dto][DTO-120][DTO-125][REQ-045]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  buffer in(link.b.pz, 400);
+  buffer out(link.a.pz, 100);
+  for (std::size_t i = 0; i < 4; ++i) must(passive.post(dat::recv{in.slice(i * 100, 100)}.cookie(i)));
+  link.connect(active, passive);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    fill(out.bytes, i);
+    must(active.post(dat::send{out.lmr}));
+    (void)next<dat::sent>(link.a.evd);
+    CHECK(next<dat::received>(link.b.evd).cookie() == dat::cookie(i));
+    CHECK(has_pattern(in.part(i * 100, 100), i));
+  }
+}
+
+// --- what is refused at once ---------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "a post that breaks a rule is refused and the link goes on",
+    "[dto][DTO-080][DTO-081][DTO-083][DTO-085][DTO-086][DTO-087][DTO-093][DTO-130][DTO-137][DTO-149][DTO-124][EP-012]"
+    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034]") {
+  connected_pair link({.active = {.max_request_iov = 2, .max_recv_iov = 1, .max_message_size = 4096}});
+  buffer out(link.a.pz, 8192);
+  buffer in(link.b.pz, 8192);
+  std::fill(in.bytes.begin(), in.bytes.end(), std::byte{1});
+  auto& ep = link.active;
+
+  // too long
+  CHECK(error_of(ep.post(dat::send{out.slice(0, 4097)})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 4097), in.remote()})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})).type() == type::length_error);
+  still_works(link);
+  must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+
+  // more than the remote segment has; less is fine and touches no more than it says
+  CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
+  still_works(link);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::byte{2});
+  must(ep.post(dat::rdma_read{out.slice(0, 60), in.remote(5000, 100)}));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 60);
+  CHECK(out.bytes[59] == std::byte{1});
+  CHECK(out.bytes[60] == std::byte{2});
+
+  // too many segments
+  const dat::iov three{out.slice(0, 1), out.slice(1, 1), out.slice(2, 1)};
+  CHECK(error_of(ep.post(dat::send{three})) == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(error_of(ep.post(dat::rdma_write{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(error_of(ep.post(dat::recv{dat::iov{out.slice(0, 1), out.slice(1, 1)}})) ==
+        dat::error(type::invalid_parameter, subtype::arg2));
+  still_works(link);
+
+  // memory of another zone, of this adapter or another
+  auto other_zone = must(link.a.ia.create_pz());
+  buffer foreign(other_zone, 64);
+  side stranger(0);
+  buffer strange(stranger.pz, 64);
+  for (buffer* b : {&foreign, &strange}) {
+    const auto violation = dat::error(type::protection_violation);
+    CHECK(error_of(ep.post(dat::send{b->lmr})) == violation);
+    CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()})) == violation);
+    CHECK(error_of(ep.post(dat::rdma_read{b->lmr, in.remote()})) == violation);
+    CHECK(error_of(ep.post(dat::recv{b->lmr})) == violation);
+    CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 1), b->slice(0, 1)}})) == violation);
+    still_works(link);
+  }
+}
+
+TEST_CASE("endpoint attributes that the device cannot provide are refused", "[dto][EP-013][EP-014][EP-001]") {
+  side a(0);
+  const auto before = resources::now();
+  const auto refused = [&](const dat::ep_attributes& attributes) {
+    CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, attributes)) == dat::error(type::invalid_parameter, subtype::arg7));
+  };
+  refused({.max_request_dtos = 0});
+  refused({.max_recv_dtos = 0});
+  refused({.max_request_dtos = 0xffffffff});
+  refused({.max_recv_iov = 0});
+  refused({.max_request_iov = 255});
+  refused({.max_message_size = 0xffffffff});
+  refused({.max_rdma_read_out = std::uint8_t{255}});
+  refused({.retry_count = 7});
+  refused({.rnr_retry_count = 8});
+  CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, {.max_inline = 1u << 30})).type() != type::success);
+  CHECK(resources::no_more_than(before));
+}
+
+// --- what fails later ----------------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "a message longer than its receive fails on both sides",
+    "[dto][COMP-030][COMP-031][COMP-033][COMP-041][COMP-062][DTO-090][DTO-118][DTO-158][DTO-161][EPS-056][EPS-060]") {
+  connected_pair link;
+  buffer out(link.a.pz, 65);
+  buffer in(link.b.pz, 128);
+  fill(in.bytes, 1);
+  must(link.passive.post(dat::recv{in.slice(0, 64)}.cookie(1), dat::recv{in.slice(64, 64)}.cookie(2)));
+  must(link.active.post(dat::send{out.lmr}.cookie(3)));
+  const auto at_peer = until_broken(link.b.evd, 2);
+  INFO(sequence(at_peer.all));
+  CHECK(at_peer.first.status() == dat::dto_status::local_length);
+  CHECK(at_peer.first.cookie() == dat::cookie(1));
+  const auto here = until_broken(link.a.evd, 1);
+  INFO(sequence(here.all));
+  CHECK(here.first.status() == dat::dto_status::remote_responder);
+  CHECK(here.first.cookie() == dat::cookie(3));
+  CHECK(here.first.ep() == link.active);
+  CHECK(std::all_of(in.bytes.begin() + 64, in.bytes.end(),
+                    [&, i = std::size_t{64}](std::byte b) mutable { return b == pattern(128, 1)[i++]; }));
+}
+
+TEST_CASE("a send that never meets a receive fails when its retries end",
+          "[dto][COMP-043][COMP-064][COMP-029][DTO-099][CONN-068][EVENT-099]") {
+  connected_pair link({.active = {.rnr_retry_count = 1}});
+  must(link.active.post(dat::send{}.cookie(5)));
+  const auto end = until_broken(link.a.evd, 1);
+  INFO(sequence(end.all));
+  CHECK(end.first.status() == dat::dto_status::receiver_not_ready);
+  CHECK(count_of<dat::broken>(end.all) == 1);
+  CHECK(link.active.state() == state::disconnected);
+  (void)next<dat::disconnected>(link.b.evd);
+}
+
+TEST_CASE("memory that is no longer registered cannot be sent", "[dto][LMR-035][COMP-036][CONN-031][DTO-035]") {
+  connected_pair link;
+  std::vector<std::byte> bytes(64);
+  auto lmr = must(link.a.pz.register_memory(bytes, all_rights));
+  const auto stale = must(lmr.slice(0, 64));
+  must(lmr.close());
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{stale}.cookie(6)));
+  const auto end = until_broken(link.a.evd, 1);
+  INFO(sequence(end.all));
+  // rxe has one code for every local fault.
+  const bool as_expected = end.first.status() == dat::dto_status::local_protection ||
+                           (link.a.ia.name().starts_with("rx") && end.first.status() == dat::dto_status::local_ep);
+  CHECK(as_expected);
+  CHECK(count_of<dat::broken>(end.all) == 1);
+}
+
+// --- reads ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("more reads than the connection runs at a time wait for their turn",
+          "[dto][CONN-065][CONN-067][CR-042][DTO-019][DTO-134]") {
+  const std::uint8_t out = GENERATE(std::uint8_t{1}, std::uint8_t{3}, std::uint8_t{16});
+  const std::uint8_t in = GENERATE(std::uint8_t{1}, std::uint8_t{4});
+  connected_pair link({.active = {.max_rdma_read_out = out}, .passive = {.max_rdma_read_in = in}});
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(link.active.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
+  CHECK(attr.max_rd_atomic <= std::min(out, in));
+  CHECK(attr.max_rd_atomic >= 1);
+
+  buffer mine(link.a.pz, 16 * 1024);
+  buffer theirs(link.b.pz, 16 * 1024);
+  fill(theirs.bytes, 3);
+  must(link.passive.post(dat::recv{}));
+  for (std::size_t i = 0; i < 16; ++i)
+    must(link.active.post(dat::rdma_read{mine.slice(i * 1024, 1024), theirs.remote(i * 1024, 1024)}.cookie(i)));
+  must(link.active.post(dat::send{}));
+  for (std::size_t i = 0; i < 16; ++i) CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(i));
+  (void)next<dat::sent>(link.a.evd);
+  (void)next<dat::received>(link.b.evd);
+  CHECK(has_pattern(mine.bytes, 3));
+}
+
+TEST_CASE("where one side allows no reads none can be posted", "[dto][CR-044][EP-012]") {
+  const bool at_peer = GENERATE(false, true);
+  pair_options options;
+  (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};
+  connected_pair link(options);
+  buffer mine(link.a.pz, 16);
+  buffer theirs(link.b.pz, 16);
+  const auto e = error_of(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}));
+  CHECK(e.type() == type::invalid_parameter);
+  CHECK_THAT(e.message(), support::contains_text("max_rdma_read_in"));
+  still_works(link);
+  // Writes are not concerned, nor reads in the other direction.
+  must(link.active.post(dat::rdma_write{mine.lmr, theirs.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  must(link.passive.post(dat::rdma_read{theirs.lmr, mine.remote()}));
+  (void)next<dat::rdma_read_done>(link.b.evd);
+}
+
+} // namespace device
