@@ -17,43 +17,53 @@ constexpr auto take() noexcept {
 
 /// Takes events until one was there.
 template <class E, class Evd>
-inline void take_one(Evd& evd) {
+[[gnu::always_inline]] inline void take_one(Evd& evd) {
   while (evd.drain(take<E>(), 1) == 0) {
   }
 }
 
-/// Posts what `make` makes, one at a time, and takes its completion.
-template <class E, class Make>
-inline void post_and_take(place& p, long n, const Make& make) {
+// Each posts one operation and takes its completion.
+[[gnu::noinline]] void counted_send(place& p, long n) {
   for (long i = 0; i < n; ++i) {
-    if (!p.lean.ep.post(make(i))) wrong();
-    take_one<E>(p.lean.evd);
+    if (!p.lean.ep.post(dat::send{p.out[0]}.cookie(i))) wrong();
+    take_one<dat::sent>(p.lean.evd);
   }
 }
-
-[[gnu::noinline]] void counted_send(place& p, long n) {
-  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{p.out[0]}.cookie(i); });
-}
 [[gnu::noinline]] void counted_send_2(place& p, long n) {
-  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{dat::iov{p.out[0], p.out[1]}}.cookie(i); });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::send{dat::iov{p.out[0], p.out[1]}}.cookie(i))) wrong();
+    take_one<dat::sent>(p.lean.evd);
+  }
 }
 [[gnu::noinline]] void counted_send_4(place& p, long n) {
-  post_and_take<dat::sent>(
-      p, n, [&](long i) { return dat::send{dat::iov{p.out[0], p.out[1], p.out[2], p.out[3]}}.cookie(i); });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::send{dat::iov{p.out[0], p.out[1], p.out[2], p.out[3]}}.cookie(i))) wrong();
+    take_one<dat::sent>(p.lean.evd);
+  }
 }
 [[gnu::noinline]] void counted_inline(place& p, long n) {
-  post_and_take<dat::sent>(p, n, [&](long i) { return dat::send{p.out[0]}.cookie(i).inlined(); });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::send{p.out[0]}.cookie(i).inlined())) wrong();
+    take_one<dat::sent>(p.lean.evd);
+  }
 }
 [[gnu::noinline]] void counted_write(place& p, long n) {
-  post_and_take<dat::rdma_write_done>(p, n, [&](long i) { return dat::rdma_write{p.out[0], p.there}.cookie(i); });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::rdma_write{p.out[0], p.there}.cookie(i))) wrong();
+    take_one<dat::rdma_write_done>(p.lean.evd);
+  }
 }
 [[gnu::noinline]] void counted_write_immediate(place& p, long n) {
-  post_and_take<dat::ib::rdma_write_immediate_done>(p, n, [&](long i) {
-    return dat::rdma_write{p.out[0], p.there}.cookie(i).immediate(static_cast<std::uint32_t>(i));
-  });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::rdma_write{p.out[0], p.there}.cookie(i).immediate(static_cast<std::uint32_t>(i)))) wrong();
+    take_one<dat::ib::rdma_write_immediate_done>(p.lean.evd);
+  }
 }
 [[gnu::noinline]] void counted_recv(place& p, long n) {
-  post_and_take<dat::received>(p, n, [&](long i) { return dat::recv{p.in}.cookie(i); });
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::recv{p.in}.cookie(i))) wrong();
+    take_one<dat::received>(p.lean.evd);
+  }
 }
 
 /// Filled, posted and taken.

@@ -36,7 +36,7 @@ void wrong() {
 namespace {
 constexpr const char* device_address = "10.99.1.1";
 sockaddr_in interface_address{};
-ifaddrs interface{};
+ifaddrs interface {};
 } // namespace
 extern "C" {
 int getifaddrs(ifaddrs** list) noexcept {
@@ -81,7 +81,8 @@ public:
     constexpr std::uint32_t block = 64;
     for (std::size_t i = 0; i < where.out.size(); ++i) {
       where.out[i] = must(region_.slice(i * block, block));
-      where.sge[i] = {reinterpret_cast<std::uint64_t>(memory_.data()) + i * block, block, region_.native_handle()->lkey};
+      where.sge[i] = {reinterpret_cast<std::uint64_t>(memory_.data()) + i * block, block,
+                      region_.native_handle()->lkey};
     }
     where.in = must(region_.slice(1024, block));
     where.there = must(region_.remote(2048, block));
@@ -144,7 +145,8 @@ void dump(place& where, long n) {
       for (const long times : {1L, 2L}) {
         CALLGRIND_ZERO_STATS;
         run(*j, where, times * n);
-        const std::string label = std::string(j->name) + "|" + (j == &raw ? "raw" : "dat") + "|" + std::to_string(times);
+        const std::string label =
+            std::string(j->name) + "|" + (j == &raw ? "raw" : "dat") + "|" + std::to_string(times);
         CALLGRIND_DUMP_STATS_AT(label.c_str());
       }
     }
@@ -216,7 +218,8 @@ int main(int argc, char** argv) {
   else if (what == "allocations" && argc == 3)
     allocate(everything->where, number(2) * at_a_time);
   else {
-    std::fputs("usage: overhead compiler | dump N | clock ROUNDS N | allocations N   (N: times 16 operations)\n", stderr);
+    std::fputs("usage: overhead compiler | dump N | clock ROUNDS N | allocations N   (N: times 16 operations)\n",
+               stderr);
     return 2;
   }
   return 0;

@@ -11,7 +11,7 @@ namespace overhead {
 namespace {
 
 /// Polls until one completion is there, and checks it.
-inline void poll_one(ibv_cq* cq) {
+[[gnu::always_inline]] inline void poll_one(ibv_cq* cq) {
   ibv_wc wc;
   while (ibv_poll_cq(cq, 1, &wc) == 0) {
   }
@@ -20,12 +20,12 @@ inline void poll_one(ibv_cq* cq) {
 }
 
 template <int Segments>
-inline void copy(ibv_sge* to, const ibv_sge* from) {
+[[gnu::always_inline]] inline void copy(ibv_sge* to, const ibv_sge* from) {
   for (int i = 0; i < Segments; ++i) to[i] = from[i];
 }
 
 template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
-inline void send_once(ibv_qp* qp, const ibv_sge* from, long i) {
+[[gnu::always_inline]] inline void send_once(ibv_qp* qp, const ibv_sge* from, long i) {
   ibv_sge sge[Segments];
   copy<Segments>(sge, from);
   ibv_send_wr wr;
@@ -88,7 +88,7 @@ template <ibv_wr_opcode Opcode>
 }
 
 /// Takes all that is there, 16 at a time.
-inline void poll_all(ibv_cq* cq) {
+[[gnu::always_inline]] inline void poll_all(ibv_cq* cq) {
   ibv_wc wc[at_a_time];
   int k;
   do {
