@@ -4,6 +4,7 @@
 
 #include <dat/address.hpp>
 #include <dat/batch.hpp>
+#include <dat/cno.hpp>
 #include <dat/cookie.hpp>
 #include <dat/cr.hpp>
 #include <dat/dto.hpp>
@@ -11,6 +12,7 @@
 #include <dat/ep_attributes.hpp>
 #include <dat/error.hpp>
 #include <dat/evd.hpp>
+#include <dat/evd_id.hpp>
 #include <dat/event.hpp>
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/cno.hpp>
 #include <dat/event.hpp>
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
@@ -138,6 +139,21 @@ public:
   /// Whether waiting is allowed.
   [[nodiscard]] bool waitable() const noexcept { return core_ && core_->waitable(); }
 
+  /// Notifies `notified` of events from now on, and no other cno (uDAPL 2.0 §6.3.4.4). Events that are there already
+  /// notify it at once. `evd.modify_cno({})` detaches. A cno that fires says which evd to look at: `id()`.
+  /// Errors: `invalid_handle` for a cno that is closed or of another ia; `insufficient_resources`.
+  expected<void> modify_cno(const cno& notified) noexcept {
+    if (!core_) return detail::empty_handle("evd.modify_cno", return_subtype::handle_evd_recv);
+    return core_->set_cno(notified.core_.shared());
+  }
+  /// Whether events notify the cno: they do from the start. A disabled evd still queues them, and gives notice of them
+  /// when it is enabled (uDAPL 2.0 §6.3.4.5, §6.3.4.6). May be called from any thread. Errors: `invalid_handle`.
+  expected<void> enable() noexcept { return set_enabled("evd.enable", true); }
+  expected<void> disable() noexcept { return set_enabled("evd.disable", false); }
+  [[nodiscard]] bool enabled() const noexcept { return core_ && core_->enabled(); }
+  /// What a cno calls this evd.
+  [[nodiscard]] evd_id id() const noexcept { return core_ ? evd_id(core_->number()) : evd_id(); }
+
   /// Gives the evd room for at least `qlen` events, keeping those that are queued (uDAPL 2.0 §6.3.4.9).
   /// Errors, with nothing changed: `invalid_state` when more are queued than that; `invalid_parameter` for 0 or more
   /// than the device can; `insufficient_resources`; `model_not_supported` when the device cannot resize;
@@ -166,6 +182,12 @@ private:
   template <streams>
   friend class evd_ref;
   explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}
+  expected<void> set_enabled(const char* call, bool enabled) noexcept {
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (core_->dead()) return core_->closed(call);
+    core_->set_enabled(enabled);
+    return success();
+  }
   expected<void> set_waitable(const char* call, bool allowed) noexcept {
     if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
     if (core_->dead()) return core_->closed(call);

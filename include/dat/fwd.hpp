@@ -14,6 +14,7 @@ enum class ep_state : std::uint8_t;
 struct rc {};
 
 class ia;
+class cno;
 class pz;
 class psp;
 class cr;

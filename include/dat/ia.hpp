@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/address.hpp>
+#include <dat/cno.hpp>
 #include <dat/evd.hpp>
 #include <dat/expected.hpp>
 #include <dat/psp.hpp>
@@ -90,6 +91,15 @@ public:
     auto core = detail::evd_core::create(core_.shared(), S, qlen);
     if (!core) return core.assume_error();
     return evd<S>(std::move(core).assume_value());
+  }
+
+  /// Makes a consumer notification object, with an agent that its first trigger calls or without one (uDAPL 2.0
+  /// §6.3.2.1). Errors: `insufficient_resources`, `invalid_handle`.
+  [[nodiscard]] expected<cno> create_cno(const wait_proxy_agent& agent = {}) noexcept {
+    if (!core_) return detail::empty_handle("ia.create_cno", return_subtype::handle_ia);
+    auto core = detail::cno_core::create(core_.shared(), agent);
+    if (!core) return core.assume_error();
+    return cno(std::move(core).assume_value());
   }
 
   /// Listens on a connection qualifier, a port (uDAPL 2.0 §6.4.4.1.1). A constant is checked when compiling; a value of

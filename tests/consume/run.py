@@ -103,7 +103,7 @@ class consumers:
     def cmake(self) -> None:
         """A CMake project finds the installed dat by find_package, and refuses an interface that it does not have."""
         at = self.folder("cmake", "cmake")
-        find = ["cmake", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={self.prefix}"]
+        find = ["cmake", "-G", "Ninja", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={self.prefix}"]
         run(*find, cwd=at, CXX=self.cxx)
         run("cmake", "--build", "out", cwd=at)
         self.check(at / "out/consumer")

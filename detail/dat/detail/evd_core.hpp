@@ -7,6 +7,7 @@
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
 
+#include <dat/detail/cno_core.hpp>
 #include <dat/detail/event_queue.hpp>
 #include <dat/detail/ia_core.hpp>
 
@@ -27,12 +28,14 @@ public:
                                                       std::uint32_t qlen) noexcept;
 
   evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, const child_type& type = table) noexcept
-      : ia_child(std::move(ia), type), streams_(which), qlen_(qlen) {}
+      : ia_child(std::move(ia), type), streams_(which), qlen_(qlen), number_(this->ia().next_evd_number()) {}
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
   [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_.load(std::memory_order_relaxed); }
   [[nodiscard]] ibv_cq* cq() const noexcept { return cq_; }
-  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, 0); }
+  /// What names the evd in notifications and errors: unique in its ia, and not used again.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, number_); }
   [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
 
   /// Up to `n` completions, or a negative number. Nothing once the evd is closed.
@@ -54,6 +57,16 @@ public:
   [[nodiscard]] int open_kick() noexcept { return kick_.get() >= 0 ? 0 : kick_.open(); }
   void clear_kick() noexcept { kick_.clear(); }
 
+  /// Notifies `cno` from now on, and no other; null: none. Returns what keeps the device's events from being watched.
+  [[nodiscard]] expected<void> set_cno(ref<cno_core> cno) noexcept;
+  /// Whether events notify the cno.
+  void set_enabled(bool enabled) noexcept;
+  [[nodiscard]] bool enabled() const noexcept { return enabled_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool has_cno() noexcept {
+    const std::lock_guard lock(cno_mutex_);
+    return static_cast<bool>(cno_);
+  }
+
   /// Room for at least `n` events from now on.
   [[nodiscard]] expected<void> resize(std::uint32_t n) noexcept;
 
@@ -72,11 +85,25 @@ protected:
   [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;
   [[nodiscard]] expected<void> check_length(std::uint32_t n, const char* call) const noexcept;
   [[nodiscard]] expected<void> resize_queue(std::uint32_t n) noexcept;
+  /// Something is there: wakes the waiter, or else notifies the cno. Called with or without the lock of a merged evd.
   void wake() noexcept {
-    if (waited.load(std::memory_order_seq_cst)) kick_.raise();
+    if (waited.load(std::memory_order_seq_cst))
+      kick_.raise();
+    else
+      notify();
   }
+  void notify() noexcept;
+  /// Ends the connection to cno and reactor.
+  void detach_cno() noexcept;
 
 private:
+  struct channel_source : event_source {
+    evd_core* self;
+  };
+  static void on_channel(event_source& s) noexcept { static_cast<channel_source&>(s).self->channel_ready(); }
+  void channel_ready() noexcept;
+  /// Arms the device and tells the cno of what may be there already.
+  void arm_for_cno() noexcept;
   void take_channel_events() noexcept;
 
   streams streams_;
@@ -87,6 +114,12 @@ private:
   ibv_cq* cq_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   unsigned unacked_ = 0;
+  std::uint32_t number_;
+  std::atomic<bool> enabled_{true};
+  std::mutex cno_mutex_; // guards cno_, watched_; a leaf
+  ref<cno_core> cno_;
+  bool watched_ = false;
+  channel_source channel_source_{{&on_channel}, this};
 };
 
 /// A merged evd. Lock order: endpoint before evd, so nothing here calls into an endpoint with the lock held.
@@ -114,6 +147,8 @@ public:
   [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }
   [[nodiscard]] expected<void> resize_merged(std::uint32_t n) noexcept;
 
+  /// Whether anything is there.
+  [[nodiscard]] bool look() noexcept;
   /// Moves completions from the queue of the device to the ring.
   void drain() noexcept {
     const std::lock_guard lock(mutex_);

@@ -99,6 +99,7 @@ inline void evd_core::await_waiter() const noexcept {
 
 inline void evd_core::teardown() noexcept {
   await_waiter();
+  detach_cno();
   if (cq_) {
     if (unacked_ != 0) ibv_ack_cq_events(cq_, unacked_); // or destroying would wait for ever
     ibv_destroy_cq(cq_);
@@ -106,6 +107,75 @@ inline void evd_core::teardown() noexcept {
   }
   if (channel_) ibv_destroy_comp_channel(channel_);
   channel_ = nullptr;
+}
+
+inline expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
+  static constexpr const char* call = "evd.modify_cno";
+  if (dead()) return closed(call);
+  if (cno && (cno->dead() || &cno->ia() != &ia()))
+    return at({return_type::invalid_handle, return_subtype::handle_cno}, call);
+  ref<cno_core> old;
+  {
+    const std::lock_guard lock(cno_mutex_);
+    if (cno && channel_ && !watched_) {
+      if (const int err = ia().reactor.watch(channel_->fd, channel_source_))
+        return at(map_errno(err, return_subtype::resource_tevd).from("epoll_ctl", err), call);
+      watched_ = true;
+    }
+    if (cno) cno->users.fetch_add(1, std::memory_order_relaxed);
+    old = std::exchange(cno_, cno);
+  }
+  if (old) old->users.fetch_sub(1, std::memory_order_release);
+  if (cno) arm_for_cno();
+  return success();
+}
+
+inline void evd_core::set_enabled(bool enabled) noexcept {
+  enabled_.store(enabled, std::memory_order_release);
+  if (enabled) arm_for_cno();
+}
+
+inline void evd_core::arm_for_cno() noexcept {
+  // Events that came while nobody listened are notified now: a hint too many is harmless, one too few is not.
+  arm();
+  if (merged_evd* m = merged(this)) {
+    if (m->look()) notify();
+  } else {
+    notify();
+  }
+}
+
+inline void evd_core::notify() noexcept {
+  if (!enabled()) return;
+  ref<cno_core> cno;
+  {
+    const std::lock_guard lock(cno_mutex_);
+    cno = cno_;
+  }
+  if (cno) cno->trigger(number_);
+}
+
+inline void evd_core::channel_ready() noexcept {
+  ibv_cq* cq;
+  void* context;
+  while (ibv_get_cq_event(channel_, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
+  if (enabled() && has_cno()) arm(); // before looking: what comes after the look raises another event
+  if (merged_evd* m = merged(this)) {
+    if (!m->look()) return;
+  }
+  wake();
+}
+
+inline void evd_core::detach_cno() noexcept {
+  ref<cno_core> cno;
+  bool watched;
+  {
+    const std::lock_guard lock(cno_mutex_);
+    cno = std::move(cno_);
+    watched = std::exchange(watched_, false);
+  }
+  if (watched) ia().reactor.unwatch(channel_->fd, channel_source_);
+  if (cno && cno->users.fetch_sub(1, std::memory_order_acq_rel) == 1) cno->abandoned();
 }
 
 inline void evd_core::take_channel_events() noexcept {
@@ -144,6 +214,7 @@ inline void merged_evd::teardown() noexcept {
   event_queue ring;
   event_queue parked;
   await_waiter(); // without the lock, which it needs to leave
+  detach_cno();   // likewise, for the reactor
   {
     const std::lock_guard lock(mutex_);
     std::swap(ring, ring_);
@@ -222,6 +293,12 @@ bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
       return true;
     }
   return false;
+}
+
+inline bool merged_evd::look() noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked(qlen());
+  return !ring_.empty();
 }
 
 inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {

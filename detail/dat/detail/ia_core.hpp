@@ -26,7 +26,7 @@
 namespace dat::inline v0::detail {
 
 /// Kinds of children in the order in which an abrupt close tears them down: users before what they use.
-enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, zone };
+enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, notification, zone };
 
 class ia_core;
 class ia_child;
@@ -108,6 +108,11 @@ public:
   slot_table slots;
   std::mutex slots_mutex;
 
+  /// A number for a new evd, never 0.
+  [[nodiscard]] std::uint32_t next_evd_number() noexcept {
+    return evd_numbers_.fetch_add(1, std::memory_order_relaxed);
+  }
+
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   /// Children that a handle of the consumer stands for; connections that only linger do not count.
   [[nodiscard]] bool in_use() noexcept;
@@ -159,6 +164,7 @@ private:
   bool orphaned_ = false; // the last reference went on the service thread, which then deletes this
   std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> holders_{0};
+  std::atomic<std::uint32_t> evd_numbers_{1};
   std::atomic<std::uint32_t> handed_over_{0};
   std::mutex mutex_; // guards children_
   intrusive_list<ia_child> children_;
@@ -204,8 +210,9 @@ inline void ia_core::close_abruptly() noexcept {
   closed_.store(true, std::memory_order_release);
   closing.raise();
   for (const auto kind : {child_kind::service_point, child_kind::endpoint, child_kind::connection, child_kind::memory,
-                          child_kind::events, child_kind::zone})
+                          child_kind::events, child_kind::notification, child_kind::zone})
     end_all(kind);
+  reactor.settle(); // what it holds for a moment goes before this returns
 }
 
 inline void ia_core::end_all(child_kind kind) noexcept {

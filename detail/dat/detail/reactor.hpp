@@ -12,8 +12,10 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <mutex>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -55,6 +57,36 @@ public:
     return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : errno;
   }
 
+  /// Takes a descriptor out again. When this returns, `source` is not in use and will not be used.
+  void unwatch(int fd, event_source& source) noexcept {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    if (runs_here()) { // called by something that the reactor calls
+      for (int i = 0; i < ready_count_; ++i)
+        if (ready_[i].data.ptr == &source) ready_[i].data.ptr = &ignored_;
+      return;
+    }
+    const std::uint32_t round = rounds_.load(std::memory_order_acquire);
+    wake_.raise(); // a round that sleeps ends
+    while (rounds_.load(std::memory_order_acquire) == round) {
+      if (const std::unique_lock turn(turn_, std::try_to_lock); turn) return;
+      ::sched_yield();
+    }
+  }
+
+  /// Returns when all that is due now has been done, and nothing of it is still being done.
+  void settle() noexcept {
+    if (runs_here()) return;
+    for (int i = 0; i < 2; ++i) { // a round that is under way may have looked at the timers already
+      const std::uint32_t round = rounds_.load(std::memory_order_acquire);
+      wake_.raise();
+      if (!threaded_) run(0);
+      while (threaded_ && rounds_.load(std::memory_order_acquire) == round) ::sched_yield();
+    }
+  }
+
+  /// Whether the caller is called by something that the reactor calls.
+  [[nodiscard]] bool runs_here() const noexcept { return runner_.load(std::memory_order_relaxed) == &here(); }
+
   /// Readable when `run` has something to do.
   [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
@@ -63,12 +95,14 @@ public:
   void run(int wait_ms) noexcept {
     std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn) return;
-    epoll_event events[16];
-    const int n = ::epoll_wait(epoll_.get(), events, 16, wait_ms);
-    for (int i = 0; i < n; ++i) {
-      auto& source = *static_cast<event_source*>(events[i].data.ptr);
+    runner_.store(&here(), std::memory_order_relaxed);
+    ready_count_ = ::epoll_wait(epoll_.get(), ready_, 16, wait_ms);
+    for (int i = 0; i < ready_count_; ++i) {
+      auto& source = *static_cast<event_source*>(ready_[i].data.ptr);
       source.ready(source);
     }
+    runner_.store(nullptr, std::memory_order_relaxed);
+    rounds_.fetch_add(1, std::memory_order_release);
   }
 
   /// Starts the service thread. `body` is called there with `context` and must call `loop`. All signals are blocked in
@@ -125,6 +159,11 @@ private:
     member_source(reactor* r, void (*f)(event_source&) noexcept) noexcept : event_source{f}, self(r) {}
   };
 
+  /// An address of the calling thread's own.
+  static const char& here() noexcept {
+    thread_local const char place = 0;
+    return place;
+  }
   static void on_timers(event_source& s) noexcept { static_cast<member_source&>(s).self->fire_due(); }
   static void on_wake(event_source& s) noexcept { static_cast<member_source&>(s).self->wake_.clear(); }
 
@@ -158,7 +197,12 @@ private:
   wake_fd wake_;
   member_source timers_ready_{this, &on_timers};
   member_source woken_{this, &on_wake};
-  std::mutex turn_;
+  event_source ignored_{[](event_source&) noexcept {}};
+  std::mutex turn_; // guards ready_
+  epoll_event ready_[16];
+  int ready_count_ = 0;
+  std::atomic<const char*> runner_{nullptr};
+  std::atomic<std::uint32_t> rounds_{0};
   std::mutex mutex_; // guards timers_
   intrusive_list<timer> timers_;
   std::atomic<bool> stopping_{false};

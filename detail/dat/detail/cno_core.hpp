@@ -1,0 +1,187 @@
+// The notification object behind dat::cno: remembers the latest trigger, wakes waiters, calls the agent.
+//
+// Its state is one eventfd that holds the number of the evd that triggered last: readable until somebody takes it, by
+// read, by wait, or by nobody. So a trigger without a waiter is never lost, and the descriptor works in any event loop.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/evd_id.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/deadline.hpp>
+#include <dat/detail/errno.hpp>
+#include <dat/detail/ia_core.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <sched.h>
+#include <sys/poll.h>
+
+namespace dat::inline v0::detail {
+
+class cno_core final : public ia_child {
+public:
+  [[nodiscard]] static expected<ref<cno_core>> create(const ref<ia_core>& ia, const wait_proxy_agent& agent) noexcept {
+    static constexpr const char* call = "ia.create_cno";
+    if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
+    if (auto ok = check(agent, call); !ok) return ok.assume_error();
+    ref<cno_core> cno(new (std::nothrow) cno_core(ia, agent), adopt);
+    if (!cno)
+      return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::cno);
+    if (const int err = cno->trigger_.open())
+      return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("eventfd", err);
+    return cno;
+  }
+
+  [[nodiscard]] int fd() const noexcept { return trigger_.get(); }
+  [[nodiscard]] evd_id latest() const noexcept { return evd_id(latest_.load(std::memory_order_acquire)); }
+  [[nodiscard]] wait_proxy_agent agent() noexcept {
+    const std::lock_guard lock(mutex_);
+    return agent_;
+  }
+
+  /// An evd has an event that nobody waits for. May be called with an evd's lock held.
+  void trigger(std::uint32_t evd) noexcept {
+    const std::lock_guard lock(mutex_);
+    latest_.store(evd, std::memory_order_release);
+    set(evd);
+    if (agent_.call)
+      schedule_agent();
+    else
+      unseen_ = true;
+  }
+
+  /// The last evd was freed: whoever waits learns that nothing will come.
+  void abandoned() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (agent_.call == nullptr && waiters.load(std::memory_order_acquire) == 0) return;
+    latest_.store(0, std::memory_order_release);
+    set(no_evd);
+    if (agent_.call) schedule_agent();
+  }
+
+  [[nodiscard]] expected<void> modify_agent(const wait_proxy_agent& agent) noexcept {
+    static constexpr const char* call = "cno.modify_agent";
+    if (dead()) return at(return_type::invalid_handle, call);
+    if (auto ok = check(agent, call); !ok) return ok;
+    const std::lock_guard lock(mutex_);
+    agent_ = agent;
+    // A trigger that no agent has seen is shown to this one: it may have come between looking and re-arming.
+    if (agent_.call && unseen_) schedule_agent();
+    return success();
+  }
+
+  [[nodiscard]] expected<evd_id> wait(timeout limit) noexcept {
+    static constexpr const char* call = "cno.wait";
+    if (dead()) return at(return_type::invalid_handle, call);
+    if (limit < timeout::zero())
+      return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint("the time-out is negative");
+    const deadline until = deadline::in(limit);
+    const guard waiting(waiters);
+    for (;;) {
+      ia().progress(0);
+      if (std::uint64_t value = 0; take(value)) return evd_id(value == no_evd ? 0 : static_cast<std::uint32_t>(value));
+      if (ia().closed() || dead()) return evd_id();
+      pollfd fds[3] = {{trigger_.get(), POLLIN, 0}, {ia().closing.get(), POLLIN, 0}, {ia().reactor.fd(), POLLIN, 0}};
+      const int ready = poll_until(fds, ia().automatic() ? 2 : 3, until);
+      const int err = errno;
+      if (ready > 0) continue;
+      if (std::uint64_t value = 0; take(value)) return evd_id(value == no_evd ? 0 : static_cast<std::uint32_t>(value));
+      if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
+      return at(return_type::queue_empty, call).hint("no evd of this cno had an event within the time-out");
+    }
+  }
+
+  std::atomic<std::uint32_t> users{0}; ///< evds that notify it
+  std::atomic<std::uint32_t> waiters{0};
+
+private:
+  friend class ia_child;
+  static constexpr child_kind kind_of_child = child_kind::notification;
+  static const child_type table;
+  static constexpr std::uint64_t no_evd = std::uint64_t{1} << 32; // eventfd cannot hold 0
+
+  struct agent_timer : timer {
+    cno_core* self = nullptr;
+  };
+  class guard {
+  public:
+    explicit guard(std::atomic<std::uint32_t>& n) noexcept : n_(n) { n_.fetch_add(1, std::memory_order_acq_rel); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+    ~guard() { n_.fetch_sub(1, std::memory_order_release); }
+
+  private:
+    std::atomic<std::uint32_t>& n_;
+  };
+
+  cno_core(ref<ia_core> ia, const wait_proxy_agent& agent) noexcept : ia_child(std::move(ia), table), agent_(agent) {
+    timer_.self = this;
+    timer_.fired = [](timer& t) noexcept {
+      const ref<cno_core> self(static_cast<agent_timer&>(t).self, adopt); // armed with a reference
+      self->call_agent();
+    };
+  }
+  ~cno_core() = default;
+
+  [[nodiscard]] static error at(error e, const char* call) noexcept { return e.at(call, object_kind::cno); }
+  [[nodiscard]] static expected<void> check(const wait_proxy_agent& agent, const char* call) noexcept {
+    if (agent.call || !agent.instance) return success();
+    return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint("the agent has data but no function");
+  }
+
+  void set(std::uint64_t value) noexcept {
+    std::uint64_t old;
+    [[maybe_unused]] auto n = ::read(trigger_.get(), &old, sizeof old); // writing adds: take out what is there
+    n = ::write(trigger_.get(), &value, sizeof value);
+  }
+  [[nodiscard]] bool take(std::uint64_t& value) noexcept {
+    if (::read(trigger_.get(), &value, sizeof value) != sizeof value) return false;
+    const std::lock_guard lock(mutex_);
+    unseen_ = false;
+    return true;
+  }
+  // The agent runs on the reactor, where no lock is held.
+  void schedule_agent() noexcept {
+    if (std::exchange(scheduled_, true)) return;
+    add_ref();
+    ia().reactor.arm(timer_, clock::time_point{});
+  }
+  void call_agent() noexcept {
+    wait_proxy_agent agent;
+    {
+      const std::lock_guard lock(mutex_);
+      scheduled_ = false;
+      unseen_ = unseen_ && !agent_.call;
+      agent = std::exchange(agent_, {}); // one call for each arming
+    }
+    if (!agent.call) return;
+    running_.store(true, std::memory_order_release);
+    agent.call(agent.instance, dead() ? evd_id() : latest());
+    running_.store(false, std::memory_order_release);
+  }
+
+  void teardown() noexcept {
+    trigger_.raise(); // whoever polls the descriptor
+    while (waiters.load(std::memory_order_acquire) != 0) ::sched_yield();
+    // The agent's data may go when this returns.
+    while (running_.load(std::memory_order_acquire) && !ia().reactor.runs_here()) ::sched_yield();
+    const std::lock_guard lock(mutex_);
+    // A closing ia shows an armed agent that nothing will come any more.
+    if (ia().closed() && agent_.call) schedule_agent();
+  }
+
+  wake_fd trigger_;
+  std::mutex mutex_; // a leaf, but for the reactor's timers
+  wait_proxy_agent agent_;
+  std::atomic<bool> running_{false};
+  bool scheduled_ = false;
+  bool unseen_ = false;
+  std::atomic<std::uint32_t> latest_{0};
+  agent_timer timer_;
+};
+
+inline constexpr child_type cno_core::table = type_for<cno_core>();
+
+} // namespace dat::inline v0::detail
