@@ -1,0 +1,539 @@
+// Who lives how long: handles in any order, the service thread as the last owner, memory that runs out, and both kinds
+// of progress.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <new>
+#include <poll.h>
+#include <pthread.h>
+#include <thread>
+
+using namespace unit;
+using dat::ep_state;
+
+// The library asks for memory by these and by nothing else. A countdown in a thread makes one of its requests fail.
+namespace {
+thread_local int allocations_left = -1; // -1: no limit
+thread_local bool allocation_failed = false;
+
+bool refuse() {
+  if (allocations_left < 0 || --allocations_left >= 0) return false;
+  allocation_failed = true;
+  return true;
+}
+} // namespace
+
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  if (refuse()) return nullptr;
+  try {
+    return ::operator new(n);
+  } catch (...) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  if (refuse()) return nullptr;
+  try {
+    return ::operator new[](n);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+namespace {
+
+/// Makes the `n`th request for memory fail, once, while it lives.
+struct out_of_memory {
+  explicit out_of_memory(int n) {
+    allocation_failed = false;
+    allocations_left = n;
+  }
+  ~out_of_memory() { allocations_left = -1; }
+  out_of_memory(const out_of_memory&) = delete;
+  out_of_memory& operator=(const out_of_memory&) = delete;
+};
+
+std::string next(end& e) {
+  auto r = e.evd.wait(plenty);
+  return r ? std::visit(describe{}, r.value()) : r.error().message();
+}
+
+/// Two ends with service threads of their own.
+struct automatic_pair {
+  end a{"fk1", automatic};
+  end b{"fk2", automatic};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  automatic_pair() {
+    a.make_ep();
+    b.make_ep();
+    connect();
+  }
+  void connect() {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    must(must(b.evd.wait_for<dat::connection_request>(plenty)).accept(b.ep));
+    must(a.evd.wait_for<dat::established>(plenty));
+    must(b.evd.wait_for<dat::established>(plenty));
+  }
+};
+
+} // namespace
+
+TEST_CASE("memory that runs out in any call is an error of that call, and nothing is left behind",
+          "[PSP-020][CONN-061][EVD-004][LMR-028][PZ-004]") {
+  int failures = 0;
+  for (int n = 0;; ++n) {
+    clean_world world;
+    end b("fk2");
+    auto psp = must(b.ia.create_psp(service, b.evd));
+    b.make_ep();
+    std::array<char, 64> memory{};
+    out_of_memory limit(n);
+    const auto step = [&](auto call) {
+      auto r = call();
+      if (!r) {
+        INFO(r.error().message());
+        CHECK(allocation_failed);
+        CHECK(r.error().type() == dat::return_type::insufficient_resources);
+        ++failures;
+        allocations_left = -1;
+        r = call();
+        REQUIRE(r);
+      }
+      return r;
+    };
+    auto ia = step([] { return dat::ia::open("fk1", manual); });
+    auto pz = step([&] { return ia.value().create_pz(); });
+    auto lean = step([&] { return ia.value().create_evd<dat::dto>(8); });
+    auto evd = step([&] { return ia.value().create_evd<all_streams>(8); });
+    auto mem = step([&] { return pz.value().register_memory(memory, all_rights); });
+    auto listener = step([&] { return ia.value().create_psp(service, evd.value()); });
+    auto ep = step([&] { return pz.value().create_ep<dat::rc>(evd.value()); });
+    must(step([&] { return ep.value().connect(b.ia.address(), service, plenty); }));
+    settle(ia.value(), b.ia);
+    // The request itself needs memory at the peer; a peer without refuses, as a full queue does.
+    auto seen = take(evd.value());
+    if (seen == events{"non_peer_rejected 28"}) {
+      CHECK(allocation_failed);
+      ++failures;
+      allocations_left = -1;
+      must(ep.value().reset());
+      must(ep.value().connect(b.ia.address(), service, plenty));
+      settle(ia.value(), b.ia);
+      seen = take(evd.value());
+    }
+    CHECK(seen.empty());
+    must(request_on(b.evd).accept(b.ep));
+    settle(ia.value(), b.ia);
+    CHECK(take(evd.value()) == events{"established"});
+    must(b.ep.post(dat::recv{}));
+    must(ep.value().post(dat::send{}));
+    CHECK(take(evd.value()) == events{"sent 0"});
+    must(ep.value().disconnect());
+    settle(ia.value(), b.ia);
+    must(ep.value().reset());
+    if (!allocation_failed) break;
+    REQUIRE(n < 100);
+  }
+  CHECK(failures > 9);
+}
+
+TEST_CASE("the data path asks for no memory", "[DTO-074]") {
+  clean_world world;
+  pair p;
+  const auto target = p.b.mem.remote();
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  out_of_memory limit(0);
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), target}, dat::rdma_read{p.a.at(0, 8), target}, dat::send{}));
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  std::size_t n = 0;
+  while (p.a.evd.drain([](const auto&) {}) != 0) ++n;
+  CHECK(p.b.evd.dequeue());
+  must(p.a.ep.disconnect());
+  CHECK_FALSE(allocation_failed);
+  CHECK(n == 1);
+}
+
+TEST_CASE("handles may go in any order, each object lives as long as something needs it", "[IA-045][PZ-007][EP-038]") {
+  const auto order = GENERATE(range(0, 24));
+  clean_world world;
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  b.make_ep();
+  {
+    auto a = std::make_unique<end>("fk1");
+    a->make_ep();
+    must(a->ep.connect(b.ia.address(), service, plenty));
+    settle(*a, b);
+    must(request_on(b.evd).accept(b.ep));
+    settle(*a, b);
+    std::vector<int> which{0, 1, 2, 3};
+    for (int i = 0; i < order; ++i) std::next_permutation(which.begin(), which.end());
+    for (const int w : which) {
+      if (w == 0) a->ia = {};
+      if (w == 1) a->pz = {};
+      if (w == 2) a->evd = {};
+      if (w == 3) {
+        must(a->ep.disconnect());
+        a->ep = {};
+      }
+    }
+  }
+  for (int i = 0; i < 8; ++i) b.ia.run();
+  CHECK(b.take() == events{"established", "disconnected"});
+}
+
+TEST_CASE("closing what is in use says so and changes nothing", "[PZ-005][PZ-006][EVD-015][IA-034]") {
+  clean_world world;
+  pair p;
+  CHECK(p.a.pz.close().error().subtype() == dat::return_subtype::pz_in_use);
+  CHECK(p.a.evd.close().error().type() == dat::return_type::invalid_state);
+  CHECK(p.a.ia.close(dat::close_flags::graceful).error().subtype() == dat::return_subtype::ia_in_use);
+  CHECK(p.b.evd.close().error().type() == dat::return_type::invalid_state);
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+  CHECK(p.a.take() == events{"written 0"});
+  must(p.a.ep.close());
+  CHECK(p.a.pz.close().error().subtype() == dat::return_subtype::pz_in_use); // the region
+  must(p.a.mem.close());
+  must(p.a.pz.close());
+  must(p.a.evd.close());
+  must(p.a.ia.close(dat::close_flags::graceful));
+  CHECK_FALSE(p.a.ia);
+  CHECK(p.a.ia.close().error().type() == dat::return_type::invalid_handle);
+  p.b.ia.run();
+}
+
+TEST_CASE("after an abrupt close every handle answers and nothing works",
+          "[IA-030][IA-031][IA-033][IA-047][EVENT-105]") {
+  clean_world world;
+  pair p;
+  must(p.a.ep.post(dat::recv{p.a.at(0, 8)}.cookie(1)));
+  const auto segment = p.a.at(0, 8);
+  must(p.a.ia.close());
+  using dat::return_type;
+  CHECK(p.a.ep.post(dat::recv{segment}).error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.post(dat::send{segment}).error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.connect(p.b.ia.address(), service, plenty).error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.disconnect().error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.reset().error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.state() == ep_state::disconnected);
+  CHECK(p.a.ep.native_handle() == nullptr);
+  CHECK(p.a.evd.dequeue().error().type() == return_type::invalid_handle);
+  CHECK(p.a.evd.wait(0us).error().type() == return_type::invalid_handle);
+  CHECK(p.a.take().empty());
+  CHECK(p.a.mem.slice(0, 1).error().type() == return_type::invalid_handle);
+  CHECK(p.a.mem.whole().empty());
+  CHECK(p.a.pz.register_memory(p.a.memory, all_rights).error().type() == return_type::invalid_handle);
+  CHECK(p.a.pz.create_ep<dat::rc>(p.b.evd).error().type() == return_type::invalid_handle);
+  CHECK(p.a.ep.close().error().type() == return_type::invalid_handle);
+  CHECK(p.a.mem.close().error().type() == return_type::invalid_handle);
+  CHECK(p.a.pz.close().error().type() == return_type::invalid_handle);
+  CHECK(p.a.evd.close().error().type() == return_type::invalid_handle);
+  p.b.ia.run();
+  CHECK(p.b.take() == events{"disconnected"});
+}
+
+TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-103]") {
+  const auto how = GENERATE(manual, automatic);
+  const auto lean = GENERATE(false, true);
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", how));
+  auto completions = must(ia.create_evd<dat::dto>(8));
+  auto all = must(ia.create_evd<all_streams>(8));
+  std::atomic<bool> waiting = false;
+  dat::return_type result = dat::return_type::success;
+  std::thread waiter([&] {
+    waiting = true;
+    const auto wait = [&](auto& evd) { result = evd.wait(plenty).error().type(); };
+    lean ? wait(completions) : wait(all);
+  });
+  while (!waiting) std::this_thread::yield();
+  // Wherever the waiter has come to by now: before or after it sleeps.
+  must(ia.close());
+  waiter.join();
+  CHECK((result == dat::return_type::abort || result == dat::return_type::invalid_handle));
+}
+
+TEST_CASE("two threads do not wait on one evd", "[EVENT-054]") {
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto evd = must(ia.create_evd<all_streams>(8));
+  std::atomic<int> refused = 0;
+  std::atomic<int> ended = 0;
+  const auto wait = [&] {
+    const auto r = evd.wait(plenty);
+    if (r.error().type() == dat::return_type::invalid_state) {
+      CHECK(r.error().subtype() == dat::return_subtype::evd_waiter);
+      ++refused;
+    } else {
+      ++ended;
+    }
+  };
+  std::thread one(wait);
+  std::thread two(wait);
+  while (refused == 0) std::this_thread::yield(); // whichever came second
+  must(ia.close());
+  one.join();
+  two.join();
+  CHECK(refused == 1);
+  CHECK(ended == 1);
+}
+
+TEST_CASE("a signal interrupts a waiter", "[COMP-082][EVENT-055]") {
+  clean_world world;
+  end e("fk1", automatic);
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) {};
+  sigaction(SIGUSR2, &action, &before);
+  std::atomic<bool> done = false;
+  dat::return_type result = dat::return_type::success;
+  std::thread waiter([&] {
+    result = e.evd.wait(plenty).error().type();
+    done = true;
+  });
+  while (!done) {
+    pthread_kill(waiter.native_handle(), SIGUSR2); // until one arrives while it sleeps
+    std::this_thread::yield();
+  }
+  waiter.join();
+  CHECK(result == dat::return_type::interrupted_call);
+  sigaction(SIGUSR2, &before, nullptr);
+}
+
+TEST_CASE("the service thread may be the last to let go of an ia", "[IA-043]") {
+  clean_world world;
+  for (int round = 0; round < 60; ++round) {
+    automatic_pair p;
+    switch (round % 4) {
+    case 0:
+      must(p.a.ep.disconnect());
+      break;
+    case 1:
+      must(p.b.ep.disconnect());
+      break;
+    case 2:
+      fake::async(IBV_EVENT_QP_FATAL, p.a.ep.native_handle());
+      break;
+    default: // a connection attempt under way
+      must(p.a.ep.disconnect());
+      must(p.a.ep.reset());
+      must(p.a.ep.connect(p.b.ia.address(), service, plenty));
+    }
+    if (round % 8 < 4) {
+      must(p.a.ep.close());
+      p.a.ia = {};
+    }
+    // All handles go here, while messages are on their way.
+  }
+  // The last threads may still be on their way out.
+  while (fake::live().total() != 0) std::this_thread::yield();
+}
+
+TEST_CASE("taking events in one thread and ending endpoints in another", "[COMP-074][EP-037]") {
+  clean_world world;
+  end a("fk1", automatic);
+  end b("fk2", automatic);
+  std::atomic<bool> stop = false;
+  std::thread consumer([&] {
+    while (!stop) {
+      a.evd.drain([](const auto&) {});
+      b.evd.drain([](const auto&) {});
+    }
+  });
+  for (int round = 0; round < 100; ++round) {
+    auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+    for (std::uint64_t i = 0; i < 8; ++i) must(ep.post(dat::recv{}.cookie(i)));
+    must(ep.connect(b.ia.address(), 9999, plenty)); // refused: the receives are flushed
+    if (round % 2 == 0)
+      while (ep.state() != ep_state::disconnected) std::this_thread::yield();
+    must(ep.close());
+  }
+  stop = true;
+  consumer.join();
+}
+
+TEST_CASE("a number may be asked for while the endpoint is reset", "[EPS-084]") {
+  clean_world world;
+  automatic_pair p;
+  const dat::ep_ref name = p.a.ep;
+  std::atomic<bool> stop = false;
+  std::uint64_t sum = 0;
+  std::thread reader([&] {
+    while (!stop) sum += name.number() + static_cast<unsigned>(name.state());
+  });
+  for (int i = 0; i < 20; ++i) {
+    must(p.a.ep.disconnect());
+    must(p.a.evd.wait_for<dat::disconnected>(plenty) ? dat::expected<void>(dat::success()) : dat::success());
+    must(p.b.ep.disconnect());
+    must(p.a.ep.reset());
+    must(p.b.ep.reset());
+    unit::take(p.a.evd);
+    unit::take(p.b.evd);
+    must(p.a.ep.connect(p.b.ia.address(), service, plenty));
+    must(must(p.b.evd.wait_for<dat::connection_request>(plenty)).accept(p.b.ep));
+    must(p.a.evd.wait_for<dat::established>(plenty));
+    must(p.b.evd.wait_for<dat::established>(p.b.ep, plenty));
+  }
+  stop = true;
+  reader.join();
+  CHECK(sum > 0);
+}
+
+TEST_CASE("one thread sends, another receives, a third takes both sides' events", "[DTO-123][EVENT-041][DTO-088]") {
+  clean_world world;
+  automatic_pair p;
+  constexpr std::uint64_t n = 2000;
+  std::atomic<std::uint64_t> sent = 0;
+  std::atomic<std::uint64_t> got = 0;
+  std::thread sender([&] {
+    for (std::uint64_t i = 0; i < n; ++i)
+      while (!p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(i))) std::this_thread::yield();
+  });
+  std::thread receiver([&] {
+    for (std::uint64_t i = 0; i < n; ++i)
+      while (!p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i))) std::this_thread::yield();
+  });
+  while (sent < n || got < n) {
+    p.a.evd.drain(dat::overloaded{[&](const dat::sent& e) { sent += e.cookie().value() == sent; },
+                                  [](const auto&) { FAIL_CHECK("another event"); }});
+    p.b.evd.drain(dat::overloaded{[&](const dat::received& e) { got += e.cookie().value() == got; },
+                                  [](const auto&) { FAIL_CHECK("another event"); }});
+  }
+  sender.join();
+  receiver.join();
+  CHECK(sent == n);
+  CHECK(got == n);
+}
+
+TEST_CASE("a connection comes up by the consumer's own poll set", "[CONN-002]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  REQUIRE(a.ia.fd() >= 0);
+  REQUIRE(b.ia.fd() != a.ia.fd());
+  pollfd fds[2] = {{a.ia.fd(), POLLIN, 0}, {b.ia.fd(), POLLIN, 0}};
+  CHECK(::poll(fds, 2, 0) == 0);
+  must(a.ep.connect(b.ia.address(), service, 10s));
+  bool up_a = false;
+  bool up_b = false;
+  while (!up_a || !up_b) {
+    REQUIRE(::poll(fds, 2, 20'000) > 0);
+    if (fds[0].revents != 0) a.ia.run();
+    if (fds[1].revents != 0) b.ia.run();
+    a.evd.drain(dat::overloaded{[&](const dat::established&) { up_a = true; }, [](const auto&) {}});
+    b.evd.drain(dat::overloaded{[&](dat::cr& r) { must(r.accept(b.ep)); },
+                                [&](const dat::established&) { up_b = true; }, [](const auto&) {}});
+  }
+  CHECK(::poll(fds, 2, 0) == 0);
+  end c("fk1", automatic);
+  CHECK(c.ia.fd() == -1);
+}
+
+TEST_CASE("with manual progress nothing happens but in calls, and run waits as long as it is told") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  a.ia.run(std::chrono::milliseconds(-1)); // not for ever
+  a.ia.run(std::chrono::milliseconds(-1));
+  a.ia.run();
+  b.ia.run(1s); // returns as soon as there is something
+  CHECK(b.take() == events{"request"});
+  a.ia.run(1s);
+  CHECK(a.take() == events{"non_peer_rejected 35"});
+  a.ia.run(1ms);
+}
+
+TEST_CASE("an ia connects to itself, and two of one adapter to each other", "[CONN-070][IA-046]") {
+  clean_world world;
+  end one("fk1");
+  end two("fk1");
+  auto psp = must(one.ia.create_psp(service, one.evd));
+  one.make_ep();
+  auto other = must(one.pz.create_ep<dat::rc>(one.evd));
+  must(one.ep.connect(one.ia.address(), service, plenty));
+  settle(one, two);
+  must(request_on(one.evd).accept(other));
+  settle(one, two);
+  CHECK(one.take() == events{"established", "established"});
+  must(other.post(dat::recv{one.at(0, 8)}.cookie(1)));
+  must(one.ep.post(dat::send{one.at(8, 8)}.cookie(2)));
+  auto seen = one.take();
+  CHECK(seen.size() == 2);
+  two.make_ep();
+  must(two.ep.connect(one.ia.address(), service, plenty));
+  settle(one, two);
+  auto third = must(one.pz.create_ep<dat::rc>(one.evd));
+  must(request_on(one.evd).accept(third));
+  settle(one, two);
+  CHECK(two.take() == events{"established"});
+  must(one.ia.close());
+  settle(two, two);
+  CHECK(two.take() == events{"disconnected"});
+}
+
+TEST_CASE("a visitor may post, accept, reset and end endpoints", "[EVENT-002]") {
+  clean_world world;
+  SECTION("merged") {
+    pair p;
+    for (std::uint64_t i = 0; i < 4; ++i) must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+    for (int i = 0; i < 4; ++i) must(p.a.ep.post(dat::send{}));
+    int count = 0;
+    p.b.evd.drain(dat::overloaded{[&](const dat::received& r) {
+                                    if (++count == 1) must(r.ep().post(dat::recv{p.b.at(0, 8)}));
+                                    if (count == 2) must(p.b.ep.close());
+                                  },
+                                  [](const auto&) { FAIL_CHECK("another event"); }});
+    CHECK(count == 2); // the others went with their endpoint
+    p.settle();
+    p.a.evd.drain(dat::overloaded{[&](const dat::disconnected& d) {
+                                    CHECK(d.ep() == p.a.ep);
+                                    must(p.a.ep.reset());
+                                    must(p.a.ep.close());
+                                    CHECK(d.ep().number() != 0); // the event keeps its endpoint
+                                  },
+                                  [](const auto&) {}});
+    CHECK_FALSE(p.a.ep);
+  }
+  SECTION("lean") {
+    pair p;
+    auto completions = must(p.b.ia.create_evd<dat::dto>(16));
+    auto lean = must(p.b.pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = p.b.evd}));
+    for (std::uint64_t i = 0; i < 4; ++i) must(lean.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+    auto near = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+    must(near.connect(p.b.ia.address(), service, plenty));
+    p.settle();
+    p.b.evd.drain(dat::overloaded{[&](dat::cr& r) { must(r.accept(lean)); }, [](const auto&) {}});
+    p.settle();
+    for (int i = 0; i < 4; ++i) must(near.post(dat::send{}));
+    int count = 0;
+    completions.drain(dat::overloaded{[&](const dat::received&) {
+                                        if (++count == 2) must(lean.close());
+                                      },
+                                      [](const auto&) { FAIL_CHECK("another event"); }});
+    CHECK(count == 2);
+  }
+}
+
+TEST_CASE("with a service thread connections come and go by themselves", "[EPS-015][CONN-003]") {
+  clean_world world;
+  automatic_pair p;
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(4)));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(3)));
+  CHECK(next(p.a) == "sent 3");
+  CHECK(next(p.b) == "received 4");
+  must(p.a.ep.disconnect(dat::close_flags::graceful));
+  CHECK(next(p.a) == "disconnected");
+  CHECK(next(p.b) == "disconnected");
+  must(p.a.ep.reset());
+  must(p.b.ep.reset());
+  p.connect();
+}
