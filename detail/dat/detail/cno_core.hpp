@@ -163,7 +163,7 @@ private:
   }
 
   void teardown() noexcept {
-    trigger_.raise(); // whoever polls the descriptor
+    set(no_evd); // wakes whoever polls the descriptor or waits
     while (waiters.load(std::memory_order_acquire) != 0) ::sched_yield();
     // The agent's data may go when this returns.
     while (running_.load(std::memory_order_acquire) && !ia().reactor.runs_here()) ::sched_yield();
