@@ -1,0 +1,167 @@
+// Notification: cnos over evds of every kind, thresholds, wake-ups that must not be lost.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <atomic>
+#include <sys/epoll.h>
+#include <thread>
+#include <unistd.h>
+
+namespace device {
+namespace {
+
+constexpr auto mixed = dat::dto | dat::software;
+
+/// Two connected endpoints of one adapter: one completes on a lean evd, the other on a merged one.
+struct watched_pair {
+  explicit watched_pair(dat::progress how = dat::progress::automatic)
+      : ia(must(dat::ia::open({.progress = how}))),
+        pz(must(ia.create_pz())),
+        cno(must(ia.create_cno())),
+        lean(must(ia.create_evd<dat::dto>(128))),
+        merged(must(ia.create_evd<mixed>(128))),
+        events(must(ia.create_evd<dat::connection | dat::connection_requests>(16))),
+        psp(must(ia.create_psp(7481, events))),
+        near(must(pz.create_ep<dat::rc>({.recv = lean, .request = lean, .connect = events}))),
+        far(must(pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = events}))) {
+    must(near.connect(ia.address(), 7481, patience));
+    must(must(events.wait_for<dat::connection_request>(patience)).accept(far));
+    (void)must(events.wait_for<dat::established>(near, patience));
+    (void)must(events.wait_for<dat::established>(far, patience));
+  }
+  dat::ia ia;
+  dat::pz pz;
+  dat::cno cno;
+  dat::evd<dat::dto> lean;
+  dat::evd<mixed> merged;
+  dat::evd<dat::connection | dat::connection_requests> events;
+  dat::psp psp;
+  dat::ep<dat::rc> near;
+  dat::ep<dat::rc> far;
+
+  std::size_t drain() {
+    std::size_t n = 0;
+    const auto count = [&](auto&) { ++n; };
+    while (lean.drain(count) + merged.drain(count) != 0) {
+    }
+    return n;
+  }
+};
+
+} // namespace
+
+TEST_CASE("completions of lean and merged evds trigger one cno, and none is missed",
+          "[cno][CNO-011][CNO-001][EVD-011][EVENT-066][EVENT-045][MODEL-007]") {
+  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
+  watched_pair link(how);
+  must(link.lean.modify_cno(link.cno));
+  must(link.merged.modify_cno(link.cno));
+  constexpr std::size_t rounds = 300;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    must(link.far.post(dat::recv{}));
+    must(link.near.post(dat::send{}));
+    for (std::size_t taken = 0; taken < 2; taken += link.drain()) (void)must(link.cno.wait(patience));
+  }
+  CHECK(link.drain() == 0);
+}
+
+TEST_CASE("an edge-triggered epoll set over a cno's descriptor sees every burst",
+          "[cno][CNO-019][CNO-020][MODEL-015]") {
+  watched_pair link;
+  must(link.lean.modify_cno(link.cno));
+  must(link.merged.modify_cno(link.cno));
+  const int set = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event e{};
+  e.events = EPOLLIN | EPOLLET;
+  REQUIRE(::epoll_ctl(set, EPOLL_CTL_ADD, link.cno.fd(), &e) == 0);
+  constexpr std::size_t bursts = 100;
+  constexpr std::size_t burst = 8;
+  std::thread sender([&] {
+    for (std::size_t b = 0; b < bursts; ++b)
+      for (std::size_t i = 0; i < burst;) {
+        if (!link.far.post(dat::recv{})) {
+          std::this_thread::yield();
+          continue;
+        }
+        while (!link.near.post(dat::send{})) std::this_thread::yield();
+        ++i;
+      }
+  });
+  std::size_t taken = 0;
+  while (taken < 2 * bursts * burst) {
+    REQUIRE(::epoll_wait(set, &e, 1, 30'000) == 1);
+    std::uint64_t which;
+    (void)!::read(link.cno.fd(), &which, sizeof which);
+    taken += link.drain();
+  }
+  sender.join();
+  CHECK(taken == 2 * bursts * burst);
+  ::close(set);
+}
+
+TEST_CASE("an agent learns of completions while no thread is inside the library", "[cno][CNO-007][CNO-011][CNO-038]") {
+  watched_pair link;
+  must(link.lean.modify_cno(link.cno));
+  must(link.merged.modify_cno(link.cno));
+  struct state {
+    watched_pair* link;
+    std::atomic<std::size_t> taken{0};
+    static void call(void* self, dat::evd_id) noexcept {
+      auto& s = *static_cast<state*>(self);
+      (void)s.link->cno.modify_agent({&call, self});
+      s.taken += s.link->drain();
+    }
+  } s{&link, {}};
+  must(link.cno.modify_agent({&state::call, &s}));
+  for (std::size_t i = 1; i <= 100; ++i) {
+    must(link.far.post(dat::recv{}));
+    must(link.near.post(dat::send{}));
+    while (s.taken < 2 * i) std::this_thread::yield();
+  }
+  must(link.cno.modify_agent({}));
+  must(link.lean.modify_cno({}));
+  must(link.merged.modify_cno({}));
+  must(link.cno.close());
+  CHECK(s.taken == 200);
+}
+
+TEST_CASE("a wait for a threshold counts completions and software events alike",
+          "[evd][EVD-054][EVD-056][EVENT-067][EVENT-058]") {
+  watched_pair link;
+  for (std::uint64_t i = 0; i < 3; ++i) must(link.far.post(dat::recv{}.cookie(i)));
+  std::thread sender([&] {
+    for (int i = 0; i < 3; ++i) CHECK(link.near.post(dat::send{}).has_value());
+    CHECK(link.merged.post(9).has_value());
+  });
+  const auto got = must(link.merged.wait(patience, 4));
+  sender.join();
+  CHECK(got.more == 3);
+  CHECK(link.merged.wait(1ms, 4).error() == dat::error(dat::return_type::timeout_expired));
+  CHECK(link.merged.wait(1ms, 4).error().index() == 3);
+}
+
+TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order", "[evd][EVD-036][EVD-037][EVD-039]") {
+  watched_pair link;
+  constexpr std::uint64_t messages = 2000;
+  std::atomic<bool> done{false};
+  std::thread resizer([&] {
+    for (std::uint32_t n = 128; !done; n = n == 512 ? 128 : 2 * n) (void)link.merged.resize(n);
+  });
+  std::uint64_t posted = 0;
+  std::uint64_t sent = 0;
+  for (std::uint64_t next = 0; next < messages;) {
+    while (posted < messages && posted < next + 32) must(link.far.post(dat::recv{}.cookie(posted++)));
+    while (sent < posted && link.near.post(dat::send{})) ++sent;
+    (void)link.lean.drain([](auto&) {});
+    (void)link.merged.drain([&](auto& e) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(e)>, dat::received>) {
+        if (e.cookie().value() != next) FAIL("got " << e.cookie().value() << ", not " << next);
+        ++next;
+      }
+    });
+  }
+  done = true;
+  resizer.join();
+  CHECK(link.merged.capacity() >= 128);
+}
+} // namespace device
