@@ -1,0 +1,41 @@
+// What the two ends of the measurement share: the buffers, and the counters that its loops wait on.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace pingpong {
+
+inline constexpr std::size_t largest = 64 * 1024; ///< bytes of a message
+inline constexpr std::size_t receives = 16;       ///< posted at all times
+inline constexpr std::uint32_t depth = 64;        ///< of each queue of an endpoint
+inline constexpr std::size_t window = 32;         ///< operations in flight when the rate is measured
+
+/// One block of memory: what is sent, what the peer writes to, and the receives.
+struct buffers {
+  std::vector<char> memory = std::vector<char>((2 + receives) * largest);
+  static constexpr std::size_t out = 0;
+  static constexpr std::size_t target = largest;
+  static constexpr std::size_t in(std::size_t i) { return (2 + i) * largest; }
+};
+
+/// How completions are awaited.
+enum class waiting { polling, events };
+
+/// Completions so far.
+struct counters {
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  std::size_t written = 0;
+};
+
+[[noreturn]] inline void give_up(const char* what, const char* why) {
+  std::fprintf(stderr, "pingpong: %s: %s\n", what, why);
+  std::exit(1);
+}
+
+} // namespace pingpong
