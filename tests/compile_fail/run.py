@@ -21,7 +21,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-w"]
+FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-Werror=unused-result"]
 
 
 class bad_table(Exception):

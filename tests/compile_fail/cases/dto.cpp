@@ -1,0 +1,240 @@
+// <dat/dto.hpp>, <dat/iov.hpp>, <dat/batch.hpp>: operations on memory that does not have the right, or does not live.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/dat.hpp>
+
+using dat::mem_priv;
+template <mem_priv P>
+using local = dat::local_segment<char, P>;
+template <mem_priv P>
+using remote = dat::remote_segment<char, P>;
+template <mem_priv P>
+using region = dat::lmr<char, P>;
+constexpr auto both = mem_priv::local_read | mem_priv::local_write;
+
+//! case: a send from memory that the adapter may not read
+//! error: dat: send needs memory registered with dat::local_read
+//! tags: [DTO-096][DTO-084]
+#ifdef DAT_EXPECT_FAIL
+auto bad_send(local<mem_priv::local_write> s) { return dat::send{s}; }
+#else
+auto good_send(local<mem_priv::local_read> s) { return dat::send{s}; }
+#endif
+
+//! case: a send of a list without local_read
+//! error: dat: send needs memory registered with dat::local_read
+//! tags: [DTO-096]
+#ifdef DAT_EXPECT_FAIL
+auto bad_list(local<mem_priv::local_write> s) { return dat::send{dat::iov{s, s}}; }
+#else
+auto good_list(local<both> s) { return dat::send{dat::iov{s, s}}; }
+#endif
+
+//! case: a list in which one segment lacks the right
+//! error: dat: send needs memory registered with dat::local_read
+//! tags: [DTO-096]
+#ifdef DAT_EXPECT_FAIL
+auto bad_mixed(local<both> a, local<mem_priv::local_write> b) { return dat::send{dat::iov{a, b}}; }
+#else
+auto good_mixed(local<both> a, local<mem_priv::local_read> b) { return dat::send{dat::iov{a, b}}; }
+#endif
+
+//! case: a receive into memory that the adapter may not write
+//! error: dat: recv needs memory registered with dat::local_write
+//! tags: [DTO-084]
+#ifdef DAT_EXPECT_FAIL
+auto bad_recv(local<mem_priv::local_read> s) { return dat::recv{s}; }
+#else
+auto good_recv(local<mem_priv::local_write> s) { return dat::recv{s}; }
+#endif
+
+//! case: a receive into a list that the adapter may not write
+//! error: dat: recv needs memory registered with dat::local_write
+//! tags: [DTO-084]
+#ifdef DAT_EXPECT_FAIL
+auto bad_recv_list(local<both> a, local<mem_priv::local_read> b) { return dat::recv{dat::iov{a, b}}; }
+#else
+auto good_recv_list(local<both> a, local<mem_priv::local_write> b) { return dat::recv{dat::iov{a, b}}; }
+#endif
+
+//! case: an RDMA write to memory that peers may only read
+//! error: dat: rdma_write needs a remote segment with dat::remote_write
+//! tags: [DTO-151]
+#ifdef DAT_EXPECT_FAIL
+auto bad_write(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_write{s, r}; }
+#else
+auto good_write(local<both> s, remote<mem_priv::remote_write> r) { return dat::rdma_write{s, r}; }
+#endif
+
+//! case: an RDMA write from memory that the adapter may not read
+//! error: dat: rdma_write reads memory registered with dat::local_read
+//! tags: [DTO-151][DTO-084]
+#ifdef DAT_EXPECT_FAIL
+auto bad_source(local<mem_priv::local_write> s, remote<mem_priv::remote_write> r) { return dat::rdma_write{s, r}; }
+#else
+auto good_source(local<mem_priv::local_read> s, remote<mem_priv::remote_write> r) { return dat::rdma_write{s, r}; }
+#endif
+
+//! case: an RDMA write of a list to memory that peers may only read
+//! error: dat: rdma_write needs a remote segment with dat::remote_write
+//! tags: [DTO-151]
+#ifdef DAT_EXPECT_FAIL
+auto bad_list_write(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_write{dat::iov{s, s}, r}; }
+#else
+auto good_list_write(local<both> s, remote<mem_priv::remote_write> r) { return dat::rdma_write{dat::iov{s, s}, r}; }
+#endif
+
+//! case: an RDMA read of memory that peers may only write
+//! error: dat: rdma_read needs a remote segment with dat::remote_read
+//! tags: [DTO-135]
+#ifdef DAT_EXPECT_FAIL
+auto bad_read(local<both> s, remote<mem_priv::remote_write> r) { return dat::rdma_read{s, r}; }
+#else
+auto good_read(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{s, r}; }
+#endif
+
+//! case: an RDMA read into memory that the adapter may not write
+//! error: dat: rdma_read writes memory registered with dat::local_write
+//! tags: [DTO-135][DTO-084]
+#ifdef DAT_EXPECT_FAIL
+auto bad_sink(local<mem_priv::local_read> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{s, r}; }
+#else
+auto good_sink(local<mem_priv::local_write> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{s, r}; }
+#endif
+
+//! case: an RDMA read with its arguments exchanged
+//! error: names_memory
+#ifdef DAT_EXPECT_FAIL
+auto exchanged(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{r, s}; }
+#else
+auto in_order(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{s, r}; }
+#endif
+
+//! case: a send of something that is no registered memory
+//! error: names_memory
+#ifdef DAT_EXPECT_FAIL
+auto unregistered(char (&text)[5]) { return dat::send{text}; }
+#else
+auto registered(region<both>& text) { return dat::send{text}; }
+#endif
+
+//! case: a receive into something that is no registered memory
+//! error: names_memory
+#ifdef DAT_EXPECT_FAIL
+auto unregistered_recv(char (&text)[5]) { return dat::recv{text}; }
+#else
+auto registered_recv(region<both>& text) { return dat::recv{text}; }
+#endif
+
+//! case: a send of a temporary region
+//! error: dat: the lmr must outlive the send
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+auto dying_send(region<both> m) { return dat::send{std::move(m)}; }
+#else
+auto living_send(region<both>& m) { return dat::send{m}; }
+#endif
+
+//! case: a receive into a temporary region
+//! error: dat: the lmr must outlive the recv
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+auto dying_recv(region<both> m) { return dat::recv{std::move(m)}; }
+#else
+auto living_recv(region<both>& m) { return dat::recv{m}; }
+#endif
+
+//! case: an RDMA write from a temporary region
+//! error: dat: the lmr must outlive the rdma_write
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+auto dying_write(region<both> m, remote<mem_priv::remote_write> r) { return dat::rdma_write{std::move(m), r}; }
+#else
+auto living_write(region<both>& m, remote<mem_priv::remote_write> r) { return dat::rdma_write{m, r}; }
+#endif
+
+//! case: an RDMA read into a temporary region
+//! error: dat: the lmr must outlive the rdma_read
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+auto dying_read(region<both> m, remote<mem_priv::remote_read> r) { return dat::rdma_read{std::move(m), r}; }
+#else
+auto living_read(region<both>& m, remote<mem_priv::remote_read> r) { return dat::rdma_read{m, r}; }
+#endif
+
+//! case: a list of a temporary region
+//! error: dat: the adapter reads or writes this memory after the call
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+auto dying_list(region<both> m, local<both> s) { return dat::iov{s, std::move(m)}; }
+#else
+auto living_list(region<both>& m, local<both> s) { return dat::iov{s, m}; }
+#endif
+
+//! case: a temporary region appended to a list
+//! error: dat: pass an lmr that lives on
+//! tags: [DTO-005]
+#ifdef DAT_EXPECT_FAIL
+bool dying_push(dat::iov<2, both>& list, region<both> m) { return list.push_back(std::move(m)); }
+#else
+bool living_push(dat::iov<2, both>& list, region<both>& m) { return list.push_back(m); }
+#endif
+
+//! case: a segment appended to a list whose rights it lacks
+//! error: dat: this segment lacks a right of the list
+//! tags: [DTO-084]
+#ifdef DAT_EXPECT_FAIL
+bool weak_push(dat::iov<2, both>& list, local<mem_priv::local_read> s) { return list.push_back(s); }
+#else
+bool strong_push(dat::iov<2, both>& list, local<both> s) { return list.push_back(s); }
+#endif
+
+//! case: receives and requests in one call
+//! error: dat: post either receives or requests
+#ifdef DAT_EXPECT_FAIL
+auto mixed_post(dat::ep_ref e, local<both> s) { return e.post(dat::recv{s}, dat::send{s}); }
+#else
+auto plain_post(dat::ep_ref e, local<both> s) {
+  return e.post(dat::rdma_write{s, remote<mem_priv::remote_write>()}, dat::send{s});
+}
+#endif
+
+//! case: a memory segment posted instead of an operation
+//! error: dat: post either receives or requests
+#ifdef DAT_EXPECT_FAIL
+auto posted_segment(dat::ep_ref e, local<both> s) { return e.post(s); }
+#else
+auto posted_send(dat::ep_ref e, local<both> s) { return e.post(dat::send{s}); }
+#endif
+
+//! case: a batch with room for fewer segments than the request has
+//! error: dat: this request may have more segments than the batch has room for
+//! tags: [DTO-081]
+#ifdef DAT_EXPECT_FAIL
+bool small_batch(dat::batch<4, 1>& b, local<both> s) { return b.push_back(dat::send{dat::iov{s, s}}); }
+#else
+bool large_batch(dat::batch<4, 2>& b, local<both> s) { return b.push_back(dat::send{dat::iov{s, s}}); }
+#endif
+
+//! case: a receive in a batch
+//! error: is_request
+#ifdef DAT_EXPECT_FAIL
+bool recv_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::recv{s}); }
+#else
+bool send_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::send{s}); }
+#endif
+
+//! case: what a batch answers is thrown away
+//! error: -Werror=unused-result|-Wunused-result
+#ifdef DAT_EXPECT_FAIL
+void full_or_not(dat::batch<4>& b, local<both> s) { b.push_back(dat::send{s}); }
+#else
+void not_full(dat::batch<4>& b, local<both> s) { (void)b.push_back(dat::send{s}); }
+#endif
+
+//! case: a copied batch, whose requests would point into the first
+//! error: deleted
+#ifdef DAT_EXPECT_FAIL
+auto copied(const dat::batch<4>& b) { return dat::batch<4>(b); }
+#else
+auto& referred(const dat::batch<4>& b) { return b; }
+#endif
