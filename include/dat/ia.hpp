@@ -158,7 +158,8 @@ public:
 
 private:
   explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
-  [[nodiscard]] static expected<ia> make(expected<detail::ia_core::place> where, const ia_options& options) noexcept {
+  [[nodiscard]] static expected<ia> make(detail::result<detail::ia_core::place> where,
+                                         const ia_options& options) noexcept {
     if (!where) return where.assume_error();
     auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
     if (!core) return core.assume_error();

@@ -145,7 +145,7 @@ inline constexpr const char* open_call = "ia.open";
 
 /// Walks the host's addresses, in the order of the interfaces, and fills in those that lie on the wanted device and
 /// port. An empty device takes the first that is found up.
-[[nodiscard]] inline expected<ia_core::place> search(std::string_view device, std::uint8_t port) noexcept {
+[[nodiscard]] inline result<ia_core::place> search(std::string_view device, std::uint8_t port) noexcept {
   ia_core::place found;
   bool any = false;
   ifaddrs* list = nullptr;
@@ -186,9 +186,9 @@ inline constexpr const char* open_call = "ia.open";
   return found;
 }
 
-[[nodiscard]] inline expected<ia_core::place> first_adapter() noexcept { return search({}, 0); }
+[[nodiscard]] inline result<ia_core::place> first_adapter() noexcept { return search({}, 0); }
 
-[[nodiscard]] inline expected<ia_core::place> adapter_named(std::string_view name) noexcept {
+[[nodiscard]] inline result<ia_core::place> adapter_named(std::string_view name) noexcept {
   std::uint8_t port = 1;
   std::string_view device = name;
   if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
@@ -209,7 +209,7 @@ inline constexpr const char* open_call = "ia.open";
   return search(device, port);
 }
 
-[[nodiscard]] inline expected<ia_core::place> adapter_at(const ia_address& local) noexcept {
+[[nodiscard]] inline result<ia_core::place> adapter_at(const ia_address& local) noexcept {
   probe p;
   if (!p.ready()) return probe_failed(p);
   if (local.is_any() || !p.bind(local))
@@ -225,7 +225,7 @@ inline constexpr const char* open_call = "ia.open";
   return found;
 }
 
-[[nodiscard]] inline expected<ia_core::place> adapter_reaching(const std::string& remote, timeout limit) noexcept {
+[[nodiscard]] inline result<ia_core::place> adapter_reaching(const std::string& remote, timeout limit) noexcept {
   auto addresses = resolve(remote);
   if (!addresses) return addresses.assume_error().at("ia.open_reaching", object_kind::ia);
   error why =

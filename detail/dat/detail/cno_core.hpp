@@ -22,7 +22,7 @@ namespace dat::inline v0::detail {
 
 class cno_core final : public ia_child {
 public:
-  [[nodiscard]] static expected<ref<cno_core>> create(const ref<ia_core>& ia, const wait_proxy_agent& agent) noexcept {
+  [[nodiscard]] static result<ref<cno_core>> create(const ref<ia_core>& ia, const wait_proxy_agent& agent) noexcept {
     static constexpr const char* call = "ia.create_cno";
     if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
     if (auto ok = check(agent, call); !ok) return ok.assume_error();

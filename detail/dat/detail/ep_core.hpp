@@ -44,8 +44,8 @@ public:
     ref<evd_core> connect;
   };
 
-  [[nodiscard]] static expected<ref<ep_core>> create(const ref<pz_core>& pz, const queues& evds,
-                                                     const ep_attributes& attributes) noexcept;
+  [[nodiscard]] static result<ref<ep_core>> create(const ref<pz_core>& pz, const queues& evds,
+                                                   const ep_attributes& attributes) noexcept;
   ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept;
 
   [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -289,7 +289,7 @@ private:
                               std::uint32_t index) const noexcept;
 
   // The queue pair.
-  [[nodiscard]] expected<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
+  [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
   [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
   [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
   void flush_queues() noexcept;

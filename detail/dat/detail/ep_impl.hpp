@@ -25,8 +25,8 @@ inline ep_core::ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes
   };
 }
 
-inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues& evds,
-                                              const ep_attributes& a) noexcept {
+inline result<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues& evds,
+                                            const ep_attributes& a) noexcept {
   static constexpr const char* call = "pz.create_ep";
   const auto fail = [](return_type t, return_subtype s, const char* hint) {
     return error(t, s).at(call, object_kind::ep).hint(hint);
@@ -81,7 +81,7 @@ inline expected<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queu
   return ep;
 }
 
-inline expected<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
+inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
   ibv_qp_init_attr init{};
   init.qp_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(tag));
   init.send_cq = evds_.request->cq();

@@ -24,8 +24,7 @@ class ep_core;
 
 class evd_core : public ia_child {
 public:
-  [[nodiscard]] static expected<ref<evd_core>> create(const ref<ia_core>& ia, streams which,
-                                                      std::uint32_t qlen) noexcept;
+  [[nodiscard]] static result<ref<evd_core>> create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept;
 
   evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, const child_type& type = table) noexcept
       : ia_child(std::move(ia), type), streams_(which), qlen_(qlen), number_(this->ia().next_evd_number()) {}

@@ -11,7 +11,7 @@
 
 namespace dat::inline v0::detail {
 
-inline expected<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept {
+inline result<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept {
   static constexpr const char* call = "ia.create_evd";
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
   ref<evd_core> evd(is_lean(which) ? new (std::nothrow) evd_core(ia, which, qlen)

@@ -10,6 +10,7 @@
 #include <dat/detail/errno.hpp>
 #include <dat/detail/reactor.hpp>
 #include <dat/detail/ref.hpp>
+#include <dat/detail/result.hpp>
 #include <dat/detail/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -86,7 +87,7 @@ public:
     std::array<bool, 2> has{};
   };
 
-  [[nodiscard]] static expected<ref<ia_core>> open(const place& where, bool automatic) noexcept;
+  [[nodiscard]] static result<ref<ia_core>> open(const place& where, bool automatic) noexcept;
 
   [[nodiscard]] ibv_context* context() const noexcept { return context_.get(); }
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
@@ -234,7 +235,7 @@ inline bool ia_core::is_ours(const rdma_cm_id& id) const noexcept {
   return id.verbs && id.port_num == where_.port && name() == ibv_get_device_name(id.verbs->device);
 }
 
-inline expected<ref<ia_core>> ia_core::open(const place& where, bool automatic) noexcept {
+inline result<ref<ia_core>> ia_core::open(const place& where, bool automatic) noexcept {
   static constexpr const char* call = "ia.open";
   const auto failed = [](const char* verb, int err, return_subtype resource = return_subtype::resource_device) {
     return map_errno(err, resource).at(call, object_kind::ia).from(verb, err);

@@ -10,8 +10,8 @@ namespace dat::inline v0::detail {
 
 class psp_core final : public connection_base {
 public:
-  [[nodiscard]] static expected<ref<psp_core>> create(const ref<ia_core>& ia, conn_qual qualifier,
-                                                      const ref<evd_core>& evd) noexcept {
+  [[nodiscard]] static result<ref<psp_core>> create(const ref<ia_core>& ia, conn_qual qualifier,
+                                                    const ref<evd_core>& evd) noexcept {
     static constexpr const char* call = "ia.create_psp";
     const auto at = [&](error e) { return e.at(call, object_kind::psp, qualifier.port()); };
     if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));

@@ -13,7 +13,7 @@ namespace dat::inline v0::detail {
 
 class pz_core final : public ia_child {
 public:
-  [[nodiscard]] static expected<ref<pz_core>> create(const ref<ia_core>& ia) noexcept {
+  [[nodiscard]] static result<ref<pz_core>> create(const ref<ia_core>& ia) noexcept {
     static constexpr const char* call = "ia.create_pz";
     if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
     constexpr auto resource = return_subtype::resource_protection_domain;
@@ -47,8 +47,8 @@ inline constexpr child_type pz_core::table = type_for<pz_core>();
 
 class lmr_core final : public ia_child {
 public:
-  [[nodiscard]] static expected<ref<lmr_core>> create(const ref<pz_core>& pz, void* address, std::size_t length,
-                                                      int access) noexcept {
+  [[nodiscard]] static result<ref<lmr_core>> create(const ref<pz_core>& pz, void* address, std::size_t length,
+                                                    int access) noexcept {
     static constexpr const char* call = "pz.register_memory";
     if (pz->dead()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::pz);
     if (length == 0)
