@@ -404,6 +404,16 @@ def tier_consume(sums: tally) -> None:
         sums.counted("consume", [sys.executable, ROOT / "tests/consume/run.py"], 600)
 
 
+def tier_datcp(sums: tally) -> None:
+    """The file copier: copies, resuming, and all that can go wrong, in the lab."""
+    with step("datcp: copies both ways, whatever can go wrong, in the lab", "1 to 3 min"):
+        good = build("gcc", "examples/datcp/datcp", "examples/datcp/odd_peer")
+        if not good:
+            sums.check("datcp", False, "not built")
+            return
+        sums.unittests("datcp", ROOT / "tests/datcp/test_datcp.py", 300, DATCP=str(BUILD / "gcc/examples/datcp/datcp"))
+
+
 def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
@@ -446,6 +456,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "gcc": tier_gcc,
     "sanitizers": tier_sanitizers,
     "device": tier_device,
+    "datcp": tier_datcp,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
     "consume": tier_consume,
