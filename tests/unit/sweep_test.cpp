@@ -449,7 +449,7 @@ TEST_CASE("every call fails once while an adapter is looked for", "[IA-043]") {
       {"the first", "fk1", [] { return dat::ia::open(manual); }},
       {"by name", "fk2", [] { return dat::ia::open("fk2", manual); }},
       {"by address", "fk2", [] { return dat::ia::open(must(dat::ia_address::parse("10.99.2.1")), manual); }},
-      {"by what reaches", "fk1", [] { return dat::ia::open_reaching("10.99.2.1", manual); }},
+      {"by what reaches", "fk2", [] { return dat::ia::open_reaching("10.99.2.1", manual); }},
   };
   for (const auto& w : ways) {
     INFO(w.name);
