@@ -684,6 +684,9 @@ TEST_CASE("calling off races with the answer, and the events still make sense",
     for (auto* s : {&link.a, &link.b}) {
       auto first = take(s->evd, 1);
       if (std::holds_alternative<dat::established>(first.front())) {
+        INFO("round " << round << ", called off by " << (by_active ? "active" : "passive") << ", waiting at "
+                      << (s == &link.a ? "active, " : "passive, ") << to_string(active.state()) << ", "
+                      << to_string(passive.state()));
         const auto second = take(s->evd, 1);
         CHECK(std::holds_alternative<dat::disconnected>(second.front()));
       } else {
