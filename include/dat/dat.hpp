@@ -19,6 +19,7 @@
 #include <dat/ia.hpp>
 #include <dat/iov.hpp>
 #include <dat/lmr.hpp>
+#include <dat/port.hpp>
 #include <dat/privileges.hpp>
 #include <dat/psp.hpp>
 #include <dat/pz.hpp>

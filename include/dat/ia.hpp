@@ -52,8 +52,10 @@ public:
     return make(detail::first_adapter(), options);
   }
 
-  /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2".
-  /// Errors: `provider_not_found` when no device has that name, or its port has no IP address; else as above.
+  /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2"; or by the name that
+  /// /etc/dat.conf, or the file that DAT_OVERRIDE names, gives it (see <dat/registry.hpp>).
+  /// Errors: `provider_not_found` when nothing has that name, or the device's port has no IP address;
+  /// `insufficient_resources` (resource_device) for a name of dat.conf whose device is not there; else as above.
   [[nodiscard]] static expected<ia> open(std::string_view name, const ia_options& options = {}) noexcept {
     return make(detail::adapter_named(name), options);
   }

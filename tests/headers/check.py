@@ -18,7 +18,7 @@ FOREIGN = re.compile(
 )
 
 # Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of what they define.
-OPT_IN = {"try.hpp"}
+OPT_IN = {"registry.hpp", "try.hpp"}
 MACRO_HEADERS = {"try.hpp": ("DAT_TRY", "DAT_DETAIL_TRY"), "version.hpp": ("DAT_VERSION_",)}
 
 

@@ -8,6 +8,7 @@
 #include <dat/timeout.hpp>
 
 #include <dat/detail/basics.hpp>
+#include <dat/detail/conf.hpp>
 #include <dat/detail/deadline.hpp>
 #include <dat/detail/ia_core.hpp>
 
@@ -144,8 +145,9 @@ inline constexpr const char* open_call = "ia.open";
 }
 
 /// Walks the host's addresses, in the order of the interfaces, and fills in those that lie on the wanted device and
-/// port. An empty device takes the first that is found up.
-[[nodiscard]] inline result<ia_core::place> search(std::string_view device, std::uint8_t port) noexcept {
+/// port. An empty device takes the first that is found up, on that interface if one is given.
+[[nodiscard]] inline result<ia_core::place> search(std::string_view device, std::uint8_t port,
+                                                   std::string_view interface = {}) noexcept {
   ia_core::place found;
   bool any = false;
   ifaddrs* list = nullptr;
@@ -165,7 +167,8 @@ inline constexpr const char* open_call = "ia.open";
       continue;
     }
     const bool wanted = any ? p.device() == found.device.data() && p.port() == found.port
-                            : device.empty() || (p.device() == device && p.port() == port);
+                            : (device.empty() || (p.device() == device && p.port() == port)) &&
+                                  (interface.empty() || interface == i->ifa_name);
     if (!wanted) continue;
     if (!any) {
       p.device().copy(found.device.data(), found.device.size() - 1);
@@ -188,7 +191,7 @@ inline constexpr const char* open_call = "ia.open";
 
 [[nodiscard]] inline result<ia_core::place> first_adapter() noexcept { return search({}, 0); }
 
-[[nodiscard]] inline result<ia_core::place> adapter_named(std::string_view name) noexcept {
+[[nodiscard]] inline result<ia_core::place> device_named(std::string_view name) noexcept {
   std::uint8_t port = 1;
   std::string_view device = name;
   if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
@@ -223,6 +226,48 @@ inline constexpr const char* open_call = "ia.open";
   found.assume_value().has[f] = true;
   found.assume_value().address[f] = local.with_port(0); // this one, where the interface has several
   return found;
+}
+
+/// What the instance data of an entry of dat.conf stands for.
+[[nodiscard]] inline result<ia_core::place> adapter_of_instance(const conf_field& data) noexcept {
+  const error absent = error(return_type::insufficient_resources, return_subtype::resource_device)
+                           .at(open_call, object_kind::ia)
+                           .hint("dat.conf has that name, but the device, interface or address in the seventh field "
+                                 "of its entry is not here");
+  std::array<char, 256> text;
+  const auto i = conf_instance::of(data.copy(text));
+  if (i.what.empty() || i.port < 0 || data.size() > text.size()) return absent;
+  auto found = search(i.what, static_cast<std::uint8_t>(i.port == 0 ? 1 : i.port));
+  if (!found) {
+    if (found.assume_error().type() != return_type::provider_not_found) return found;
+    found = detail::search({}, 0, i.what); // not std::search, which a string_view brings along
+    if (const auto address = ia_address::parse(i.what); !found && address) found = adapter_at(address.assume_value());
+    if (!found || (i.port != 0 && found.assume_value().port != i.port)) return absent;
+  }
+  return found;
+}
+
+/// A device's name, or one that dat.conf gives.
+[[nodiscard]] inline result<ia_core::place> adapter_named(std::string_view name) noexcept {
+  auto found = device_named(name);
+  if (found || (found.assume_error().type() != return_type::provider_not_found &&
+                found.assume_error().type() != return_type::invalid_parameter))
+    return found;
+  const conf_text overrides(conf_override());
+  const conf_text system(::access(conf_file, F_OK) == 0 ? conf_file : conf_file_2);
+  const conf_texts texts{system.view(), overrides.view()};
+  auto why = return_subtype::name_not_registered;
+  // An entry that does not ask for thread safety is served, too: dat is thread safe.
+  for (const bool safe : {true, false}) {
+    version_match match{2, 0, safe};
+    const conf_item entry = texts.find(name, match);
+    if (match.found) return adapter_of_instance(entry.instance);
+    why = match.why;
+  }
+  if (why == return_subtype::name_not_registered) return found;
+  return error(return_type::provider_not_found, why)
+      .at(open_call, object_kind::ia)
+      .hint("dat.conf has that name, but not for version u2.0 of the interface");
 }
 
 [[nodiscard]] inline result<ia_core::place> adapter_reaching(const std::string& remote, timeout limit) noexcept {

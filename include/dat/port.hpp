@@ -1,0 +1,46 @@
+// The state and the link layer of a device's port.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace dat::inline v0 {
+
+/// What a port does. Only an active one carries data.
+enum class port_state : std::uint8_t { unknown, down, initialising, armed, active, active_deferred };
+
+/// What a port's link is: Ethernet for RoCE, Soft-RoCE and iWARP.
+enum class link_layer : std::uint8_t { unspecified, infiniband, ethernet };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(port_state s) noexcept {
+  switch (s) {
+  case port_state::unknown:
+    return "unknown";
+  case port_state::down:
+    return "down";
+  case port_state::initialising:
+    return "initialising";
+  case port_state::armed:
+    return "armed";
+  case port_state::active:
+    return "active";
+  case port_state::active_deferred:
+    return "active, deferred";
+  }
+  return "unknown port_state";
+}
+[[nodiscard]] constexpr std::string_view to_string(link_layer l) noexcept {
+  switch (l) {
+  case link_layer::unspecified:
+    return "unspecified";
+  case link_layer::infiniband:
+    return "InfiniBand";
+  case link_layer::ethernet:
+    return "Ethernet";
+  }
+  return "unknown link_layer";
+}
+
+} // namespace dat::inline v0

@@ -1,0 +1,186 @@
+// The adapters of this host and the names that dat.conf gives them. Not part of <dat/dat.hpp>: it brings containers.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/expected.hpp>
+#include <dat/port.hpp>
+#include <dat/timeout.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dat::inline v0 {
+
+/// A line of a dat.conf that has no meaning, or not the one that was wanted.
+struct conf_diagnostic {
+  std::string file;
+  std::uint32_t line = 0;   ///< from 1; 0: the file as a whole
+  std::uint32_t column = 0; ///< from 1, in bytes; 0: the line as a whole
+  std::string text;
+
+  /// "/etc/dat.conf:3:12: no closing quote". Allocates.
+  [[nodiscard]] std::string message() const;
+};
+
+/// "acme.2.1": whose provider it is, and which of them (uDAPL 2.0 §8.5.3.1).
+struct provider_version {
+  std::string id;
+  std::uint16_t major_part = 0;
+  std::uint16_t minor_part = 0;
+
+  friend bool operator==(const provider_version&, const provider_version&) = default;
+};
+
+/// An entry of dat.conf, with every field (uDAPL 2.0 §8.5.3.1).
+struct conf_entry {
+  std::string ia_name;
+  bool user_level = true; ///< API version u...; false: k..., of the kernel interface
+  std::uint16_t api_major = 2;
+  std::uint16_t api_minor = 0;
+  bool thread_safe = false;
+  bool is_default = false;
+  std::string library; ///< kept, never loaded: dat itself serves every entry
+  provider_version version;
+  std::string instance_data; ///< "DEVICE PORT": a device, an interface or an address, and a port; 0 or none: derive it
+  std::string platform_data; ///< kept, never looked at
+  std::string extra;         ///< fields after the eighth, of API versions beyond 2.0, as they stand in the file
+  std::string file;
+  std::uint32_t line = 0;
+  bool chosen = false; ///< it is what its name, API version and thread safety stand for: the default, or the override's
+};
+
+/// What dat.conf and DAT_OVERRIDE say: good lines as entries in the order of the file, those of the override first; bad
+/// lines as diagnostics.
+struct conf {
+  std::vector<conf_entry> entries;
+  std::vector<conf_diagnostic> diagnostics;
+
+  /// Reads texts. A line of the override with `default` or `nondefault` as fourth field is an entry, else it selects
+  /// the provider version to use for a name (uDAPL 2.0 §8.5.3.2 has the second kind; sites have the first as well).
+  /// \param file, override_file names for diagnostics. Allocates.
+  [[nodiscard]] static conf parse(std::string_view text, std::string_view file = "dat.conf",
+                                  std::string_view override_text = {}, std::string_view override_file = "DAT_OVERRIDE");
+
+  /// Reads files; each may be empty for none. A file that cannot be read is a diagnostic. Allocates; reads files.
+  [[nodiscard]] static conf read(const std::string& file, const std::string& override_file = {});
+
+  /// /etc/dat.conf, or /etc/rdma/dat.conf when that is not there, and the file that DAT_OVERRIDE names. A missing
+  /// dat.conf is an empty one. Allocates; reads files and the environment.
+  [[nodiscard]] static conf system();
+};
+
+/// One port of one RDMA device.
+struct device_port {
+  std::string device;
+  std::uint8_t port = 1;
+  port_state state = port_state::unknown; ///< unknown also when the device may not be opened
+  dat::link_layer link_layer = dat::link_layer::unspecified;
+  std::string interface;  ///< the network interface that has its addresses; empty when it has none
+  address_list addresses; ///< the first 16; IPv6 link-local ones are left out
+  std::uint64_t system_image_guid = 0;
+
+  /// As ia::open takes it: "mlx5_0", "mlx5_0/2".
+  [[nodiscard]] std::string name() const { return port == 1 ? device : device + '/' + std::to_string(port); }
+};
+
+/// The RDMA devices of this host, port by port. Opens each device for a moment.
+/// Errors: by errno of ibv_get_device_list, getifaddrs. No device is not an error. Allocates. Blocks: in the kernel.
+[[nodiscard]] expected<std::vector<device_port>> list_devices();
+
+/// A name that can be opened, and what stands behind it (DAT_PROVIDER_INFO, uDAPL 2.0 §8.2.4).
+struct provider_info {
+  std::string name;
+  std::uint16_t api_major = 2;
+  std::uint16_t api_minor = 0;
+  bool thread_safe = true;
+  std::optional<device_port> port; ///< none: a name of dat.conf whose device is not there
+  std::string origin;              ///< "device", or the line of dat.conf: "/etc/dat.conf:3"
+};
+
+/// Which provider is asked for (dat_ia_openv, uDAPL 2.0 §8.3.3).
+struct provider_request {
+  std::uint16_t api_major = 2;
+  std::uint16_t api_minor = 0;
+  std::optional<bool> thread_safe = std::nullopt; ///< unset: either, a thread-safe one first
+};
+
+/// Whether two adapters share hardware (DAT_HA_RELATIONSHIP, uDAPL 2.0 §8.2.5).
+enum class ha_relationship : std::uint8_t { unrelated, related, unknown, conflicting };
+
+[[nodiscard]] constexpr std::string_view to_string(ha_relationship r) noexcept {
+  switch (r) {
+  case ha_relationship::unrelated:
+    return "unrelated";
+  case ha_relationship::related:
+    return "related";
+  case ha_relationship::unknown:
+    return "unknown";
+  case ha_relationship::conflicting:
+    return "conflicting";
+  }
+  return "unknown ha_relationship";
+}
+
+/// The names of this host: one for each port of each device, and those of dat.conf. A snapshot; make a new one to see
+/// what has changed. Thread safety: a plain value; const members may be called from several threads.
+class registry {
+public:
+  /// A registry of these devices and names, whatever the host has.
+  explicit registry(std::vector<device_port> devices, conf names = {}) noexcept
+      : devices_(std::move(devices)), conf_(std::move(names)) {}
+
+  /// The registry of this host. Errors: those of list_devices. Allocates. Blocks: in the kernel.
+  [[nodiscard]] static expected<registry> system() {
+    auto devices = list_devices();
+    if (!devices) return devices.assume_error();
+    return registry(std::move(devices).assume_value(), conf::system());
+  }
+
+  /// Every name once for each API version and thread safety: devices first, in their order, then dat.conf in its order.
+  /// A name of dat.conf is listed whether or not its device is there (dat_registry_list_providers). Allocates.
+  [[nodiscard]] std::vector<provider_info> list() const;
+
+  /// The provider for a name: equal major version, the smallest minor version not below the wanted one, equal thread
+  /// safety. ia::open takes the same for the same name.
+  /// Errors: provider_not_found; the subtype is what was missing: the name, its major version, its minor version, its
+  /// thread safety. Allocates.
+  [[nodiscard]] expected<provider_info> find(std::string_view name, const provider_request& wanted = {}) const;
+
+  /// Whether two adapters are ports of one device, or devices of one adapter (dat_registry_providers_related). unknown
+  /// when the device of a name is not there.
+  /// Errors: invalid_parameter(arg1), (arg2) for a name that the registry does not have. Allocates.
+  [[nodiscard]] expected<ha_relationship> related(std::string_view a, std::string_view b) const;
+
+  [[nodiscard]] const std::vector<device_port>& devices() const noexcept { return devices_; }
+  [[nodiscard]] const std::vector<conf_diagnostic>& diagnostics() const noexcept { return conf_.diagnostics; }
+
+private:
+  [[nodiscard]] const device_port* port_of(std::string_view instance_data) const noexcept;
+
+  std::vector<device_port> devices_;
+  conf conf_;
+};
+
+/// The name, as ia::open takes it, of the adapter that has this local address; opens nothing (uDAPL 2.0 §9.1.1).
+/// Errors: as ia::open(address). Allocates. Blocks: in the kernel.
+[[nodiscard]] expected<std::string> find_adapter(const ia_address& local);
+
+/// The name, as ia::open takes it, of the adapter that the host's routing uses to reach `remote`, a name or numeric
+/// address; opens nothing (uDAPL 2.0 §9.1.2). Errors: as ia::open_reaching. Allocates.
+/// Blocks: up to `limit` for neighbour resolution, and as long as the host's resolver takes for names.
+[[nodiscard]] expected<std::string> find_adapter_reaching(const std::string& remote,
+                                                          timeout limit = std::chrono::seconds(2));
+
+/// The name of the host that has an address: resolve() the other way round (uDAPL 2.0 §5.8).
+/// Errors: invalid_address(address_unreachable) if nobody knows the address; timeout_expired if the name server does
+/// not answer; insufficient_resources(resource_memory); else by errno. Allocates. Blocks as long as the resolver does.
+[[nodiscard]] expected<std::string> host_name(const ia_address& address);
+
+} // namespace dat::inline v0
+
+#include <dat/detail/registry_impl.hpp> // definitions
