@@ -1,4 +1,5 @@
 // Copying a tree: what the sender and the receiver do for each entry.
+// SPDX-License-Identifier: BSL-1.0
 //
 //   sender                         receiver
 //   total
@@ -13,7 +14,6 @@
 //                          <-      finished
 //
 // Every message of the sender but `total` and `begin` waits for its answer, so neither side can flood the other.
-// SPDX-License-Identifier: BSL-1.0
 #include "transfer.hpp"
 
 #include <algorithm>
