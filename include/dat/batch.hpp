@@ -30,7 +30,12 @@ public:
   static constexpr std::size_t capacity = N;
   static_assert(N > 0 && Iov > 0);
 
-  batch() noexcept = default;
+  batch() noexcept {
+    for (std::size_t i = 0; i < N; ++i) {
+      wr_[i].sg_list = segments_[i].data();
+      wr_[i].next = wr_.data() + i + 1; // post_to ends the chain
+    }
+  }
   batch(const batch&) = delete;
   batch& operator=(const batch&) = delete;
   ~batch() = default;
@@ -62,16 +67,15 @@ private:
   friend class ep_ref;
   template <std::size_t M>
   [[gnu::always_inline]] void append(const detail::send_request<M>& r) noexcept {
-    ibv_sge* const list = segments_[size_].data();
-    for (std::uint32_t i = 0; i < r.data.count(); ++i) list[i] = r.data[i];
-    r.fill(wr_[size_], list);
-    wr_[size_].next = &wr_[size_] + 1; // post_to ends the chain
-    entries_[size_].cookie = r.cookie;
-    entries_[size_].length = static_cast<std::uint32_t>(r.data.bytes());
-    entries_[size_].operation = r.operation;
-    entries_[size_].kind = detail::entry_kind::consumer;
+    const std::uint32_t i = size_;
+    for (std::uint32_t j = 0; j < r.data.count(); ++j) segments_[i][j] = r.data[j];
+    r.fill(wr_[i]);
+    entries_[i].cookie = r.cookie;
+    entries_[i].length = static_cast<std::uint32_t>(r.data.bytes());
+    entries_[i].operation = r.operation;
+    entries_[i].kind = detail::entry_kind::consumer;
     limits_.note(r);
-    ++size_;
+    size_ = i + 1;
   }
   template <std::size_t M>
   [[gnu::cold, gnu::noinline]] void append_tidied(detail::send_request<M> r) noexcept {
@@ -84,7 +88,7 @@ private:
       return limits_.refusal(ep);
     wr_[size_ - 1].next = nullptr;
     auto posted = ep.post_staged(wr_.data(), entries_.data(), size_);
-    wr_[size_ - 1].next = &wr_[size_ - 1] + 1; // more may be appended
+    wr_[size_ - 1].next = wr_.data() + size_; // more may be appended
     return posted;
   }
 

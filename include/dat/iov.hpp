@@ -29,8 +29,8 @@ public:
 
   /// From segments, or lmrs as a whole.
   template <class... S>
-  requires(sizeof...(S) > 0 && sizeof...(S) <= N &&
-           (detail::names_memory<S> && ...)) explicit iov(S&&... segments) noexcept {
+  requires(sizeof...(S) > 0 && sizeof...(S) <= N && (detail::names_memory<S> && ...))
+      [[gnu::always_inline]] explicit iov(S&&... segments) noexcept {
     static_assert((includes(detail::rights_of<S>, P) && ...),
                   "dat: a segment of this iov lacks a right of the list; register its memory with that right");
     static_assert((detail::outlives_call<S> && ...),

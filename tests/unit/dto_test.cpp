@@ -29,7 +29,8 @@ template <class D>
 ibv_send_wr built(const D& d) {
   ibv_send_wr wr;
   std::memset(&wr, 0xff, sizeof wr);
-  dat::detail::request_access::of(d).fill(wr, dat::detail::request_access::of(d).data.list());
+  dat::detail::request_access::of(d).fill(wr);
+  wr.sg_list = dat::detail::request_access::of(d).data.list();
   return wr;
 }
 template <class D>
@@ -410,4 +411,55 @@ TEST_CASE("a device that refuses without saying where took nothing") {
   REQUIRE_FALSE(r);
   CHECK(r.error().index() == 0);
   CHECK(r.error().sys_errno() == EINVAL);
+}
+
+TEST_CASE("segments of length 0 do not count and do not reach the device, wherever they stand in a list", "[DTO-055]") {
+  clean_world world;
+  pair p;
+  std::strcpy(p.a.memory.data(), "abcdefgh");
+  const auto piece = [&](std::size_t first, std::size_t count) { return p.a.at(first, count); };
+  const auto into = [&](std::size_t first, std::size_t count) { return p.b.at(first, count); };
+  const auto none = piece(0, 0);
+  // Four segments are the limit.
+  must(p.b.ep.post(
+      dat::recv{dat::iov{into(0, 0), into(0, 1), into(1, 1), into(0, 0), into(2, 1), into(3, 61)}}.cookie(1)));
+  must(p.a.ep.post(dat::send{dat::iov{none, piece(0, 2), none, piece(2, 2), piece(4, 2), piece(6, 2)}}.cookie(2)));
+  CHECK(p.a.take() == events{"sent 2"});
+  CHECK(p.b.take() == events{"received 1"});
+  CHECK(std::string(p.b.memory.data(), 8) == "abcdefgh");
+
+  must(p.b.ep.post(dat::recv{into(0, 0)}.cookie(3)));
+  must(p.a.ep.post(dat::send{dat::iov{none, none}}.cookie(4), dat::rdma_write{none, p.b.mem.remote()}.cookie(5)));
+  CHECK(p.a.take() == events{"sent 4", "written 5"});
+  CHECK(p.b.take() == events{"received 3"});
+
+  dat::batch<2, 6> b;
+  CHECK(b.push_back(dat::rdma_write{dat::iov{none, piece(7, 1), none, piece(0, 1), piece(1, 1), piece(2, 1)},
+                                    p.b.mem.remote(100, 10).value()}
+                        .cookie(6)));
+  CHECK(b.push_back(dat::rdma_write{none, p.b.mem.remote()}.cookie(7)));
+  must(p.a.ep.post(b));
+  CHECK(p.a.take() == events{"written 6", "written 7"});
+  CHECK(std::string(p.b.memory.data() + 100, 4) == "habc");
+}
+
+TEST_CASE("segments that do transfer something count, all of them", "[DTO-055]") {
+  clean_world world;
+  pair p;
+  const auto one = p.a.at(0, 1);
+  const dat::iov list{one, one, one, one, one};
+  CHECK(p.a.ep.post(dat::send{list}).error().type() == dat::return_type::invalid_parameter);
+  CHECK(p.a.ep.post(dat::recv{list}).error().type() == dat::return_type::invalid_parameter);
+  dat::batch<1, 5> b;
+  CHECK(b.push_back(dat::send{list}));
+  CHECK(p.a.ep.post(b).error().type() == dat::return_type::invalid_parameter);
+  // A segment of length 0 between them hides nothing.
+  const auto foreign = p.b.at(0, 1);
+  CHECK(p.a.ep.post(dat::send{dat::iov{one, p.a.at(0, 0), foreign}}).error().type() ==
+        dat::return_type::protection_violation);
+  CHECK(p.a.ep.post(dat::send{dat::iov{foreign, p.a.at(0, 0), one}}).error().type() ==
+        dat::return_type::protection_violation);
+  CHECK(p.a.ep.post(dat::send{dat::iov{p.a.at(0, 0), foreign}}).error().type() ==
+        dat::return_type::protection_violation);
+  CHECK(p.a.take().empty());
 }

@@ -18,10 +18,10 @@ public:
   void note(const send_request<N>& r) noexcept {
     largest_ = larger(largest_, r.data.bytes());
     if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = larger(largest_inline_, r.data.bytes());
-    most_segments_ = larger(most_segments_, r.data.count());
+    if (N > 1) most_segments_ = larger(most_segments_, r.data.count()); // one is never too many
     reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
     too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
-    if (r.data.count() != 0) {
+    if (r.data.count() != 0 && !(r.data.zone() == zone_)) {
       zone_ = any_ ? zone_ + r.data.zone() : r.data.zone();
       any_ = true;
     }

@@ -22,63 +22,85 @@ struct event_access {
   }
 };
 
-/// Calls `visit` with the event of a completion whose queue entry is known.
+/// Calls `visit` with the event of a completion whose queue entry is known: of an operation that failed,
 template <class Visitor>
-[[gnu::always_inline]] inline void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry,
-                                                    Visitor&& visit) {
+[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, work_entry entry, Visitor& visit) {
+  ep.broke(tag_of(wc.wr_id));
+  auto e =
+      event_access::make<dto_failure>(&ep, entry.cookie, entry.operation, to_dto_status(wc.status, entry.operation),
+                                      wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+  visit(e);
+}
+/// of a receive,
+template <class Visitor>
+[[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const work_entry& entry,
+                                                  Visitor& visit) {
   using access = event_access;
-  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    ep.broke(tag_of(wc.wr_id));
-    auto e = access::make<dto_failure>(&ep, entry.cookie, entry.operation, to_dto_status(wc.status, entry.operation),
-                                       wc.vendor_err, static_cast<std::uint8_t>(wc.status));
-    return static_cast<void>(visit(e));
-  }
-  if ((wc.wr_id & recv_bit) != 0) {
-    if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) [[likely]] {
-      auto e = access::make<received>(&ep, entry.cookie, wc.byte_len);
-      return static_cast<void>(visit(e));
-    }
-    if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-      auto e = access::make<ib::received_write_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
-      return static_cast<void>(visit(e));
-    }
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) [[likely]] {
+    auto e = access::make<received>(&ep, entry.cookie, wc.byte_len);
+    visit(e);
+  } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    auto e = access::make<ib::received_write_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
+    visit(e);
+  } else {
     auto e = access::make<ib::received_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
-    return static_cast<void>(visit(e));
+    visit(e);
   }
-  if (entry.operation == dto_operation::send) [[likely]] {
-    auto e = access::make<sent>(&ep, entry.cookie, entry.length);
-    return static_cast<void>(visit(e));
-  }
-  switch (entry.operation) {
-  case dto_operation::rdma_write: {
-    auto e = access::make<rdma_write_done>(&ep, entry.cookie, entry.length);
-    return static_cast<void>(visit(e));
-  }
-  case dto_operation::rdma_read: {
-    auto e = access::make<rdma_read_done>(&ep, entry.cookie, entry.length);
-    return static_cast<void>(visit(e));
-  }
-  case dto_operation::rdma_write_immediate: {
-    auto e = access::make<ib::rdma_write_immediate_done>(&ep, entry.cookie, entry.length);
-    return static_cast<void>(visit(e));
-  }
-  default: {
-    auto e = access::make<sent>(&ep, entry.cookie, entry.length);
-    return static_cast<void>(visit(e));
-  }
-  }
+}
+/// and of a request.
+template <class Visitor>
+[[gnu::always_inline]] inline void visit_requested(ep_core& ep, const work_entry& entry, Visitor& visit) {
+  const auto give = [&]<class E>(std::type_identity<E>) {
+    auto e = event_access::make<E>(&ep, entry.cookie, entry.length);
+    visit(e);
+  };
+  if (entry.operation == dto_operation::send) [[likely]]
+    give(std::type_identity<sent>{});
+  else if (entry.operation == dto_operation::rdma_write)
+    give(std::type_identity<rdma_write_done>{});
+  else if (entry.operation == dto_operation::rdma_read)
+    give(std::type_identity<rdma_read_done>{});
+  else if (entry.operation == dto_operation::rdma_write_immediate)
+    give(std::type_identity<ib::rdma_write_immediate_done>{});
+  else
+    give(std::type_identity<sent>{});
+}
+
+template <class Visitor>
+void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Visitor& visit) {
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+    visit_failure(ep, wc, entry, visit);
+  else if ((wc.wr_id & recv_bit) != 0)
+    visit_received(ep, wc, entry, visit);
+  else
+    visit_requested(ep, entry, visit);
 }
 
 /// The lean path: resolves a completion straight from the device. False when it yields no event.
 template <class Visitor>
-[[gnu::always_inline]] inline bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor&& visit) {
-  ep_core* ep = slots.find(tag_of(wc.wr_id));
-  if (!ep) [[unlikely]]
+[[gnu::always_inline]] inline bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor& visit) {
+  const std::uint64_t wr_id = wc.wr_id;
+  ep_core* ep;
+  if (!slots.find(tag_of(wr_id), ep)) [[unlikely]]
     return false; // of an endpoint that is gone or was reset
-  const work_entry entry = ep->ring_of(wc.wr_id).retire(index_of(wc.wr_id));
-  if (ep->state() != ep_state::connected) [[unlikely]]
-    if (!ep->completed_unconnected(wc.wr_id, wc.status, entry.kind)) return false;
-  visit_completion(*ep, wc, entry, visit);
+  if ((wr_id & recv_bit) == 0) {
+    const work_entry entry = ep->requests().retire(index_of(wr_id));
+    if (wc.status == IBV_WC_SUCCESS && entry.operation == dto_operation::send) [[likely]]
+      visit_requested(*ep, entry, visit);
+    else if (entry.operation == marker_operation) [[unlikely]]
+      return ep->marker_taken(wr_id, wc.status), false;
+    else if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+      visit_failure(*ep, wc, entry, visit);
+    else
+      visit_requested(*ep, entry, visit);
+  } else {
+    const work_entry entry = ep->receives().retire(index_of(wr_id));
+    if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+      return visit_failure(*ep, wc, entry, visit), true;
+    if (ep->state() != ep_state::connected) [[unlikely]]
+      ep->arrived();
+    visit_received(*ep, wc, entry, visit);
+  }
   return true;
 }
 

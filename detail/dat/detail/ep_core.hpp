@@ -65,30 +65,30 @@ public:
   /// the few stores that verbs needs, and the checks.
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post(const send_request<N>&... r) noexcept {
-    if (!(simply_acceptable(r) && ...)) [[unlikely]]
-      return post_tidied(r.copy()...); // copies, so that the originals need not be in memory
-    return post_acceptable(r...);
+    const std::uint32_t tail = sq_.tail();
+    if (!(sq_.takes(tail, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+      return post_slowly(r.copy()...); // copies, so that the originals need not be in memory
+    return post_checked(tail, r...);
   }
 
   /// The requests of a batch: staged before, but for what only this endpoint knows.
   [[nodiscard]] expected<void> post_staged(ibv_send_wr* wr, work_entry* entries, std::uint32_t n) noexcept {
     const std::uint32_t tail = sq_.tail();
-    if (state_.load(std::memory_order_acquire) != ep_state::connected) [[unlikely]]
-      if (!flushes_requests()) return wrong_state("ep.post(batch)");
+    if (!takes_requests()) [[unlikely]]
+      return wrong_state("ep.post(batch)");
     if (!sq_.has_room(tail, n)) [[unlikely]]
       return queue_full("ep.post(batch)", 0);
-    for (std::uint32_t i = 0; i < n; ++i) {
-      sq_.put(tail + i, entries[i].cookie, entries[i].length, entries[i].operation);
-      wr[i].wr_id = wr_id_ | sq_.index(tail + i);
-    }
+    const std::uint64_t id = wr_id_;
+    sq_.put(tail, entries, n, [&](std::uint32_t i, std::uint32_t index) { wr[i].wr_id = id | index; });
     return submit(wr, n, tail);
   }
 
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post(const recv_request<N>&... r) noexcept {
-    if (!(simply_acceptable(r) && ...)) [[unlikely]]
-      return post_tidied(r.copy()...);
-    return post_acceptable(r...);
+    const std::uint32_t tail = rq_.tail();
+    if (!(rq_.takes(tail, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+      return post_slowly(r.copy()...);
+    return post_checked(tail, r...);
   }
 
   /// Whether the endpoint's limits admit a request with a tidy list; the conditions that only run time knows
@@ -115,6 +115,8 @@ public:
 
   // --- completing ------------------------------------------------------------------------------------------------
 
+  [[nodiscard]] work_ring& requests() noexcept { return sq_; }
+  [[nodiscard]] work_ring& receives() noexcept { return rq_; }
   [[nodiscard]] work_ring& ring_of(std::uint64_t wr_id) noexcept { return (wr_id & recv_bit) != 0 ? rq_ : sq_; }
   [[nodiscard]] bool is_marker(std::uint64_t wr_id) noexcept {
     return (wr_id & recv_bit) == 0 && sq_.peek(index_of(wr_id)).kind == entry_kind::marker;
@@ -124,12 +126,10 @@ public:
   /// Called with the evd's lock held as a connection event is appended.
   void announce(bool done) noexcept { announced_ = done; }
 
-  /// A completion has been taken while the endpoint was not (or no longer) simply connected: the first data proves an
-  /// accepted connection established, the marker ends a graceful disconnect. False when it yields no event.
-  [[nodiscard, gnu::cold]] bool completed_unconnected(std::uint64_t wr_id, ibv_wc_status status,
-                                                      entry_kind kind) noexcept;
-  /// The peer's data has arrived.
-  void arrived() noexcept;
+  /// Data has been taken. On an accepted connection that is not established yet, it proves that it is.
+  [[gnu::cold]] void arrived() noexcept;
+  /// The completion of a marker has been taken: it ends a graceful disconnect.
+  [[gnu::cold]] void marker_taken(std::uint64_t wr_id, ibv_wc_status status) noexcept;
   /// An operation of the life `whose` failed: the connection is broken. Idempotent.
   [[gnu::cold]] void broke(ep_tag whose) noexcept;
   /// All requests of that life before the marker are done.
@@ -188,13 +188,9 @@ private:
     return state_.load(std::memory_order_acquire) == ep_state::connected || flushes_requests();
   }
   template <std::size_t... N>
-  [[nodiscard, gnu::always_inline]] expected<void> post_acceptable(const send_request<N>&... r) noexcept {
+  [[nodiscard, gnu::always_inline]] expected<void> post_checked(std::uint32_t tail,
+                                                                const send_request<N>&... r) noexcept {
     constexpr std::uint32_t n = sizeof...(N);
-    const std::uint32_t tail = sq_.tail();
-    if (!takes_requests()) [[unlikely]]
-      return wrong_state("ep.post");
-    if (!sq_.has_room(tail, n)) [[unlikely]]
-      return queue_full("ep.post", 0);
     std::array<ibv_send_wr, n> wr;
     std::tuple<posted_list<N>...> lists;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -205,13 +201,9 @@ private:
     return submit(wr.data(), n, tail);
   }
   template <std::size_t... N>
-  [[nodiscard, gnu::always_inline]] expected<void> post_acceptable(const recv_request<N>&... r) noexcept {
+  [[nodiscard, gnu::always_inline]] expected<void> post_checked(std::uint32_t tail,
+                                                                const recv_request<N>&... r) noexcept {
     constexpr std::uint32_t n = sizeof...(N);
-    const std::uint32_t tail = rq_.tail();
-    if (state_.load(std::memory_order_acquire) == ep_dead) [[unlikely]]
-      return wrong_state("ep.post(recv)");
-    if (!rq_.has_room(tail, n)) [[unlikely]]
-      return recv_queue_full();
     std::array<ibv_recv_wr, n> wr;
     std::tuple<posted_list<N>...> lists;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -229,27 +221,29 @@ private:
     return success();
   }
 
-  /// What is not simply acceptable: made tidy and posted, or refused.
+  /// What could not be posted at once: made tidy and checked in the order that errors are reported in.
   template <std::size_t... N>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_tidied(send_request<N>... r) noexcept {
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(send_request<N>... r) noexcept {
     (r.data.tidy(), ...);
     if (!takes_requests()) return wrong_state("ep.post");
-    if (!sq_.has_room(sq_.tail(), sizeof...(N))) return queue_full("ep.post", 0);
+    const std::uint32_t tail = sq_.tail();
+    if (!sq_.has_room(tail, sizeof...(N))) return queue_full("ep.post", 0);
     error refused;
     if (!((acceptable(r) || (refused = refuse(r, 0), false)) && ...)) {
       if constexpr (sizeof...(N) > 1) return refused.hint("the other operations of the call were not posted either");
       return refused;
     }
-    return post_acceptable(r...);
+    return post_checked(tail, r...);
   }
   template <std::size_t... N>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_tidied(recv_request<N>... r) noexcept {
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(recv_request<N>... r) noexcept {
     (r.gather.tidy(), ...);
     if (state() == ep_dead) return wrong_state("ep.post(recv)");
-    if (!rq_.has_room(rq_.tail(), sizeof...(N))) return recv_queue_full();
+    const std::uint32_t tail = rq_.tail();
+    if (!rq_.has_room(tail, sizeof...(N))) return recv_queue_full();
     error refused;
     if (!((acceptable(r) || (refused = refuse(r), false)) && ...)) return refused;
-    return post_acceptable(r...);
+    return post_checked(tail, r...);
   }
 
   template <std::size_t N>
@@ -257,7 +251,8 @@ private:
                                     std::uint32_t position) noexcept {
     sq_.put(position, r.cookie, static_cast<std::uint32_t>(r.data.bytes()), r.operation);
     wr.wr_id = wr_id_ | sq_.index(position);
-    r.fill(wr, list.from(r.data));
+    wr.sg_list = list.from(r.data);
+    r.fill(wr);
   }
   template <std::size_t N>
   [[gnu::always_inline]] void stage(ibv_recv_wr& wr, posted_list<N>& list, const recv_request<N>& r,
@@ -270,9 +265,10 @@ private:
   [[nodiscard, gnu::always_inline]] expected<void> submit(ibv_send_wr* wr, std::uint32_t n,
                                                           std::uint32_t tail) noexcept {
     sq_.set_tail(tail + n);
-    ibv_send_wr* bad = nullptr;
+    ibv_send_wr* bad;
+    if (n > 1) bad = wr; // not every provider sets it
     if (const int err = ibv_post_send(qp_, wr, &bad)) [[unlikely]]
-      return post_failed(err, tail, bad ? static_cast<std::uint32_t>(bad - wr) : 0);
+      return post_failed(err, tail, n > 1 ? static_cast<std::uint32_t>(bad - wr) : 0);
     return success();
   }
 
@@ -304,7 +300,12 @@ private:
   void run_deferred() noexcept;
 
   // Connection life; all with mutex_ held.
-  void set_state(ep_state s) noexcept { state_.store(s, std::memory_order_release); }
+  void set_state(ep_state s) noexcept {
+    // The rings first: who sees the state then also sees whether they are open.
+    sq_.open(s == ep_state::connected || s == ep_state::disconnected);
+    rq_.open(s != ep_dead);
+    state_.store(s, std::memory_order_release);
+  }
   void announce_event(record::kind what, int reason = 0) noexcept;
   void end_connection(record::kind what, int reason) noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;

@@ -63,6 +63,7 @@ inline result<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues
   ref<ep_core> ep(new (std::nothrow) ep_core(pz, evds, a), adopt);
   if (!ep || !ep->sq_.allocate(a.max_request_dtos, 1) || !ep->rq_.allocate(a.max_recv_dtos, 0))
     return fail(return_type::insufficient_resources, return_subtype::resource_memory, nullptr);
+  ep->set_state(ep_state::unconnected);
   const auto reads = [](int limit) { return static_cast<std::uint8_t>(smaller(limit, 16)); };
   // Adapters round up to a power of two; rounded down here, none runs more than was asked.
   ep->read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
@@ -372,7 +373,7 @@ inline expected<void> ep_core::start_graceful() noexcept {
   // A last request that moves nothing: a queue completes in order, so its completion says that all before it, also the
   // suppressed ones, are done. A write of length 0 looks at no remote memory.
   const std::uint32_t tail = sq_.tail();
-  sq_.at(tail) = {{}, 0, dto_operation::rdma_write, entry_kind::marker};
+  sq_.at(tail) = {{}, 0, marker_operation, entry_kind::marker};
   ibv_send_wr wr{};
   wr.wr_id = wr_id_ | sq_.index(tail);
   wr.opcode = IBV_WR_RDMA_WRITE;
@@ -463,16 +464,11 @@ inline void ep_core::broke(ep_tag whose) noexcept {
   }
 }
 
-inline bool ep_core::completed_unconnected(std::uint64_t wr_id, ibv_wc_status status, entry_kind kind) noexcept {
-  if (kind == entry_kind::marker) {
-    if (status == IBV_WC_SUCCESS)
-      drained(tag_of(wr_id));
-    else
-      broke(tag_of(wr_id)); // all requests before it were fine, or suppressed: nothing else tells
-    return false;
-  }
-  if (status == IBV_WC_SUCCESS && (wr_id & recv_bit) != 0) arrived();
-  return true;
+inline void ep_core::marker_taken(std::uint64_t wr_id, ibv_wc_status status) noexcept {
+  if (status == IBV_WC_SUCCESS)
+    drained(tag_of(wr_id));
+  else
+    broke(tag_of(wr_id)); // all requests before it were fine, or suppressed: nothing else tells
 }
 
 inline void ep_core::arrived() noexcept {

@@ -40,6 +40,9 @@ enum class entry_kind : std::uint8_t {
   marker    ///< posted by the library to learn that all before it is done; no event
 };
 
+/// The operation of a marker's entry: none that a consumer can post, so that telling it apart costs others nothing.
+inline constexpr dto_operation marker_operation = static_cast<dto_operation>(255);
+
 struct work_entry {
   dat::cookie cookie;
   std::uint32_t length;
@@ -57,6 +60,7 @@ public:
     entries_.reset(new (std::nothrow) work_entry[n]);
     mask_ = n - 1;
     capacity_ = capacity;
+    open(true);
     clear();
     return static_cast<bool>(entries_);
   }
@@ -74,9 +78,16 @@ public:
   // Posting side.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_room(std::uint32_t tail, std::uint32_t n) const noexcept {
-    const std::uint32_t free = capacity_ - (tail - head_.load(std::memory_order_acquire));
-    return n == 1 ? static_cast<std::int32_t>(free) > 0 : static_cast<std::int32_t>(free - n) >= 0;
+    return tail - head_.load(std::memory_order_acquire) + n <= capacity_;
   }
+  /// has_room, and open: one question for what hardly ever has another answer than yes.
+  [[nodiscard, gnu::always_inline]] bool takes(std::uint32_t tail, std::uint32_t n) const noexcept {
+    const std::uint32_t limit = limit_.load(std::memory_order_acquire);
+    const std::uint32_t used = tail - head_.load(std::memory_order_acquire);
+    return n == 1 ? used < limit : used + n <= limit;
+  }
+  /// A ring that is not open takes nothing.
+  void open(bool yes) noexcept { limit_.store(yes ? capacity_ : 0, std::memory_order_release); }
   [[nodiscard]] std::uint32_t index(std::uint32_t position) const noexcept { return position & mask_; }
   work_entry& at(std::uint32_t position) noexcept { return entries_[position & mask_]; }
   void put(std::uint32_t position, dat::cookie cookie, std::uint32_t length, dto_operation operation) noexcept {
@@ -86,6 +97,17 @@ public:
     e.operation = operation;
     e.kind = entry_kind::consumer;
   }
+  /// Several, and tells the index of each.
+  template <class Tell>
+  void put(std::uint32_t position, const work_entry* from, std::uint32_t n, Tell tell) noexcept {
+    work_entry* const entries = entries_.get(); // what is stored may not alias these
+    const std::uint32_t mask = mask_;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::uint32_t index = (position + i) & mask;
+      entries[index] = from[i];
+      tell(i, index);
+    }
+  }
   void set_tail(std::uint32_t tail) noexcept { tail_.store(tail, std::memory_order_release); }
 
   // Retiring side.
@@ -93,8 +115,7 @@ public:
   [[nodiscard]] work_entry retire(std::uint32_t index) noexcept {
     (void)tail_.load(std::memory_order_acquire); // pairs with set_tail: the entry is visible
     const work_entry& e = entries_[index];
-    const work_entry entry{e.cookie, e.length, e.operation,
-                           e.kind}; // member by member: what nobody reads costs nothing
+    const work_entry entry{e.cookie, e.length, e.operation, e.kind}; // by member: what nobody reads costs nothing
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
     return entry;
@@ -119,6 +140,7 @@ private:
   owned_array<work_entry> entries_;
   std::uint32_t mask_ = 0;
   std::uint32_t capacity_ = 0;
+  std::atomic<std::uint32_t> limit_{0};
   std::atomic<std::uint32_t> head_{0};
   std::atomic<std::uint32_t> tail_{0};
 };
@@ -145,6 +167,12 @@ public:
   [[nodiscard]] ep_core* find(ep_tag tag) const noexcept {
     const slot& s = slots_[slot_of(tag)];
     return s.tag.load(std::memory_order_acquire) == tag ? s.ep : nullptr;
+  }
+  /// The same, false when it is gone: no second test is needed where the pointer is used.
+  [[nodiscard]] bool find(ep_tag tag, ep_core*& ep) const noexcept {
+    const slot& s = slots_[slot_of(tag)];
+    ep = s.ep;
+    return s.tag.load(std::memory_order_acquire) == tag;
   }
 
 private:
