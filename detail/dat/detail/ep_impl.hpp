@@ -440,8 +440,12 @@ inline void ep_core::end_connection(record::kind what, int reason) noexcept {
   c.cancel_timer();
   flush_queues();
   // The answer of the peer to a disconnect is awaited by the connection alone; in the other phases nothing is out that
-  // the end of the id does not undo.
-  if (phase != ep_connection::phase::established || !c.id() || rdma_disconnect(c.id()) != 0) c.destroy_id();
+  // the end of the id does not undo. But for an accept that is called off: the reject that the end of the id sends may
+  // overtake the accept and be ignored, and the peer would take the connection for made. So it waits for the peer's
+  // last handshake message, and disconnects then.
+  const bool called_off = phase == ep_connection::phase::completing && what == record::kind::disconnected;
+  if (!called_off && (phase != ep_connection::phase::established || !c.id() || rdma_disconnect(c.id()) != 0))
+    c.destroy_id();
   if (reason >= 0) announce_event(what, reason);
 }
 
