@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # The cost gauge: instructions and nanoseconds per operation, hand-written verbs beside dat, against the budgets.
 # SPDX-License-Identifier: BSL-1.0
-"""gauge.py --build DIR [--check] [--no-clock] [--json FILE]
+"""gauge.py --build DIR [--check | --no-worse] [--no-clock] [--json FILE]
 
 Runs the programs DIR/bench/overhead/overhead* (one per compiler) under callgrind, for n and for 2n operations of each
 job: the difference divided by n is what one operation costs, to the instruction and the same each time. With --check,
-an operation over its budget fails, and so does one that allocates; then the last line is `N passed, N failed`.
+an operation over its budget fails, and so does one that allocates. --no-worse holds what has been reached instead of
+the budgets. The last line is `N passed, N failed`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,19 @@ BUDGETS = {
     "batch of 16": 1.00,
     "post of 4": 1.00,
     "drain, 16 there": 1.25,
+}
+# What has been reached where that is more than the budget: (g++ 12, clang 14), with room for a few instructions.
+REACHED = {
+    "send, 1 segment": (1.72, 1.88),
+    "send, 2 segments": (1.84, 1.97),
+    "send, 4 segments": (1.94, 2.36),
+    "send, inline": (1.74, 1.90),
+    "RDMA write": (1.77, 1.95),
+    "RDMA write with immediate": (1.82, 2.02),
+    "recv": (1.88, 2.01),
+    "batch of 16": (1.80, 2.06),
+    "post of 4": (1.94, 2.26),
+    "drain, 16 there": (1.95, 2.05),
 }
 OPERATIONS = 1024
 # The functions that are counted, as callgrind demangles them; not the lambdas in them, which would switch counting off.
@@ -68,8 +82,14 @@ class row:
 
     @property
     def within(self) -> bool:
-        """Whether the limit is kept; to a hundredth, as it is printed."""
+        """Whether the budget is kept; to a hundredth, as it is printed."""
         return self.budget is None or round(self.ratio, 2) <= self.budget
+
+    @property
+    def no_worse(self) -> bool:
+        """Whether it costs no more than the budget, or than what has been reached."""
+        reached = REACHED.get(self.job, (0.0, 0.0))[self.compiler.startswith("clang")]
+        return self.within or round(self.ratio, 2) <= reached
 
 
 def output_of(command: list[str | pathlib.Path], cwd: pathlib.Path | None = None) -> str:
@@ -150,7 +170,9 @@ def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
-    parser.add_argument("--check", action="store_true", help="fail when something is over its budget or allocates")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="fail when something is over its budget or allocates")
+    how.add_argument("--no-worse", action="store_true", help="fail when something costs more than has been reached, or allocates")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="instructions only")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the numbers there, too")
     options = parser.parse_args()
@@ -174,9 +196,11 @@ def main() -> int:
         fields = [dataclasses.asdict(r) | {"ratio": round(r.ratio, 3), "budget": r.budget, "within": r.within} for r in rows]
         options.json.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
-    judged = [r.within for r in rows if r.budget] + [r.allocations == 0 for r in rows]
+    judged = [r.no_worse if options.no_worse else r.within for r in rows if r.budget] + [r.allocations == 0 for r in rows]
+    if options.no_worse:
+        print(f"{sum(not r.within for r in rows)} over the budget, held at what has been reached")
     print(f"{sum(judged)} passed, {len(judged) - sum(judged)} failed")
-    return 1 if options.check and not all(judged) else 0
+    return 1 if (options.check or options.no_worse) and not all(judged) else 0
 
 
 if __name__ == "__main__":
