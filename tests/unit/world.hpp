@@ -63,27 +63,29 @@ struct describe {
   std::string operator()(const dat::ib::received_immediate& e) const { return with("received immediate", e); }
   std::string operator()(const dat::ib::received_write_immediate& e) const { return with("write arrived", e); }
   std::string operator()(const dat::ib::rdma_write_immediate_done& e) const { return with("written immediate", e); }
-  std::string operator()(const dat::dto_failure& e) const { return with(std::string(to_string(e.status())), e); }
-  std::string operator()(const dat::established&) const { return "established"; }
-  std::string operator()(const dat::peer_rejected&) const { return "peer_rejected"; }
+  std::string operator()(const dat::dto_failure& e) const { return with(to_string(e.status()), e); }
+  std::string operator()(const dat::established&) const { return text("established"); }
+  std::string operator()(const dat::peer_rejected&) const { return text("peer_rejected"); }
   std::string operator()(const dat::non_peer_rejected& e) const { return reason("non_peer_rejected", e); }
   std::string operator()(const dat::accept_completion_error& e) const { return reason("accept_completion_error", e); }
-  std::string operator()(const dat::disconnected&) const { return "disconnected"; }
-  std::string operator()(const dat::broken&) const { return "broken"; }
-  std::string operator()(const dat::timed_out&) const { return "timed_out"; }
+  std::string operator()(const dat::disconnected&) const { return text("disconnected"); }
+  std::string operator()(const dat::broken&) const { return text("broken"); }
+  std::string operator()(const dat::timed_out&) const { return text("timed_out"); }
   std::string operator()(const dat::unreachable& e) const { return reason("unreachable", e); }
-  std::string operator()(const dat::cr&) const { return "request"; }
+  std::string operator()(const dat::cr&) const { return text("request"); }
   std::string operator()(const dat::software_event& e) const {
     return "software " + std::to_string(e.cookie().value());
   }
 
 private:
-  static std::string with(const std::string& what, const dat::completion& e) {
-    return what + " " + std::to_string(e.cookie().value());
+  // Out of line: g++ 12 sees overflows in copies of literals into strings that it has inlined.
+  [[gnu::noinline]] static std::string text(std::string_view what) { return std::string(what); }
+  [[gnu::noinline]] static std::string with(std::string_view what, const dat::completion& e) {
+    return text(what).append(" ").append(std::to_string(e.cookie().value()));
   }
   template <class E>
-  static std::string reason(const char* what, const E& e) {
-    return std::string(what) + " " + std::to_string(e.reason());
+  [[gnu::noinline]] static std::string reason(const char* what, const E& e) {
+    return text(what).append(" ").append(std::to_string(e.reason()));
   }
 };
 
