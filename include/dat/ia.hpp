@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/address.hpp>
+#include <dat/attributes.hpp>
 #include <dat/cno.hpp>
 #include <dat/evd.hpp>
 #include <dat/expected.hpp>
@@ -12,6 +13,7 @@
 #include <dat/timeout.hpp>
 
 #include <dat/detail/adapters.hpp>
+#include <dat/detail/attributes_query.hpp>
 #include <dat/detail/core.hpp>
 
 #include <chrono>
@@ -19,6 +21,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace dat::inline v0 {
@@ -113,6 +116,19 @@ public:
     auto core = detail::psp_core::create(core_.shared(), qualifier, requests.shared());
     if (!core) return core.assume_error();
     return psp(std::move(core).assume_value());
+  }
+
+  /// What the adapter can do, `query()`, or what this library offers on it, `query<dat::provider_attributes>()`
+  /// (uDAPL 2.0 §6.2.1.5 dat_ia_query). Limits are as they were when it was opened, the state of the port as it is now.
+  /// Errors: `invalid_handle`; by errno when the device has gone. Allocates: no. Blocks: no.
+  template <class Attributes = ia_attributes>
+  [[nodiscard]] expected<Attributes> query() const noexcept {
+    static_assert(std::is_same_v<Attributes, ia_attributes> || std::is_same_v<Attributes, provider_attributes>,
+                  "dat: query gives dat::ia_attributes or dat::provider_attributes");
+    if (!core_) return detail::empty_handle("ia.query", return_subtype::handle_ia);
+    Attributes a;
+    if (auto ok = detail::query(*core_.shared(), a); !ok) return ok.assume_error();
+    return a;
   }
 
   /// The device's name.

@@ -5,6 +5,7 @@
 #include <dat/registry.hpp>
 
 #include <dat/detail/adapters.hpp>
+#include <dat/detail/attributes_query.hpp>
 #include <dat/detail/conf.hpp>
 
 #include <netdb.h>
@@ -40,28 +41,6 @@ namespace detail {
   e.file = std::string(file);
   e.line = i.line;
   return e;
-}
-
-[[nodiscard]] constexpr port_state port_state_of(ibv_port_state s) noexcept {
-  switch (s) {
-  case IBV_PORT_DOWN:
-    return port_state::down;
-  case IBV_PORT_INIT:
-    return port_state::initialising;
-  case IBV_PORT_ARMED:
-    return port_state::armed;
-  case IBV_PORT_ACTIVE:
-    return port_state::active;
-  case IBV_PORT_ACTIVE_DEFER:
-    return port_state::active_deferred;
-  default:
-    return port_state::unknown;
-  }
-}
-[[nodiscard]] constexpr link_layer link_layer_of(std::uint8_t l) noexcept {
-  return l == IBV_LINK_LAYER_ETHERNET     ? link_layer::ethernet
-         : l == IBV_LINK_LAYER_INFINIBAND ? link_layer::infiniband
-                                          : link_layer::unspecified;
 }
 
 /// The ports of a device; one of unknown state when it may not be opened.

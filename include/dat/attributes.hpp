@@ -1,0 +1,151 @@
+// What an adapter can do, and what this library offers on it: the attributes of an ia.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/port.hpp>
+#include <dat/streams.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dat::inline v0 {
+
+/// A short text that needs no memory of its own: what does not fit is cut off.
+class short_text {
+public:
+  constexpr short_text() noexcept = default;
+  constexpr explicit short_text(std::string_view text) noexcept {
+    for (const char c : text.substr(0, text_.size() - 1)) text_[size_++] = c;
+  }
+  [[nodiscard]] constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
+  /// The same, ended by a zero.
+  [[nodiscard]] constexpr const char* c_str() const noexcept { return text_.data(); }
+  friend constexpr bool operator==(const short_text& a, const short_text& b) noexcept { return a.view() == b.view(); }
+
+private:
+  std::array<char, 64> text_{};
+  std::uint8_t size_ = 0;
+};
+
+/// Whether each endpoint is sure to get its maximum of RDMA reads (uDAPL 2.0 §6.2.1.3, the ..._guaranteed attributes).
+enum class read_resources : std::uint8_t {
+  guaranteed, ///< every endpoint has its own
+  shared      ///< the endpoints of the device share a number that may not be enough for all
+};
+
+/// Which of the extensions to uDAPL there are; never two (DAT_EXTENSION).
+enum class extension : std::uint8_t { infiniband, iwarp, none };
+
+/// The adapter itself: the same for everybody who opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are those of DAT.
+/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs and
+/// max_srqs means that this version of dat has no such objects.
+struct ia_attributes {
+  short_text adapter_name; ///< the device's name
+  std::uint8_t port = 1;   ///< its port
+  std::uint32_t vendor_id = 0;
+  std::uint32_t vendor_part_id = 0;
+  std::uint32_t hardware_version_major = 0;
+  std::uint32_t hardware_version_minor = 0; ///< devices have one number: always 0
+  std::uint32_t firmware_version_major = 0; ///< of the text "20.31.1014"; 0 when it does not begin with numbers
+  std::uint32_t firmware_version_minor = 0;
+  short_text firmware_version; ///< the whole text
+  ia_address address;          ///< ia_address_ptr: as ia::address()
+
+  dat::link_layer link_layer = dat::link_layer::unspecified;
+  port_state state = port_state::unknown; ///< at the time of the query
+  std::uint32_t active_mtu = 0;           ///< bytes of one packet; 0 unknown
+  std::uint64_t node_guid = 0;            ///< host byte order
+  std::uint64_t system_image_guid = 0;    ///< host byte order; the same for the devices of one adapter
+
+  std::uint32_t max_eps = 0;                      ///< of all programs together
+  std::uint32_t max_dto_per_ep = 0;               ///< requests, and as many receives, outstanding at an endpoint
+  std::uint32_t max_rdma_read_per_ep_in = 0;      ///< RDMA reads that an endpoint serves at a time
+  std::uint32_t max_rdma_read_per_ep_out = 0;     ///< RDMA reads that an endpoint runs at a time
+  std::uint64_t max_rdma_read_in = 0;             ///< RDMA reads that the device serves at a time
+  std::uint64_t max_rdma_read_out = 0;            ///< RDMA reads that the device runs at a time
+  read_resources max_rdma_read_per_ep_in_kind{};  ///< max_rdma_read_per_ep_in_guaranteed
+  read_resources max_rdma_read_per_ep_out_kind{}; ///< max_rdma_read_per_ep_out_guaranteed
+  std::uint32_t max_evds = 0;                     ///< with the stream dto; others are limited by memory
+  std::uint32_t max_evd_qlen = 0;                 ///< events
+  std::uint32_t max_iov_segments_per_dto = 0;
+  std::uint32_t max_iov_segments_per_rdma_read = 0;
+  std::uint32_t max_iov_segments_per_rdma_write = 0;
+  std::uint32_t max_lmrs = 0;           ///< of all programs together
+  std::uint64_t max_lmr_block_size = 0; ///< bytes
+  std::uint64_t max_lmr_virtual_address = 0;
+  std::uint32_t max_pzs = 0;
+  std::uint64_t max_message_size = 0; ///< bytes of a send
+  std::uint64_t max_rdma_size = 0;    ///< bytes of an RDMA operation
+  std::uint32_t max_rmrs = 0;
+  std::uint32_t max_srqs = 0;
+
+  dat::extension extension_supported = extension::none;
+  std::uint32_t extension_version = 0; ///< of the IB extensions; 0 without
+};
+
+/// Who owns the array of segments after a post has returned (DAT_IOV_OWNERSHIP).
+enum class iov_ownership : std::uint8_t { consumer, provider_no_modify, provider_modify };
+/// What memory can be registered (DAT_MEM_TYPE).
+enum class mem_type : std::uint8_t { virtual_memory, lmr, shared_virtual };
+/// Whether a service point makes the endpoint for a request (DAT_EP_CREATOR_FOR_PSP).
+enum class psp_creates_ep : std::uint8_t { never, if_asked, always };
+/// Whether protection zones separate what is in them from all others (DAT_PZ_SUPPORT).
+enum class pz_support : std::uint8_t { unique, shareable };
+/// How connections are spread over paths (DAT_HA_LB).
+enum class ha_load_balancing : std::uint8_t { none, inter_connection, intra_connection };
+
+/// DAT_COMPLETION_FLAGS, one by one.
+struct completion_flags {
+  bool suppress = false;
+  bool solicited_wait = false;
+  bool unsignalled = false;
+  bool barrier_fence = false;
+  bool evd_threshold = false;
+
+  friend bool operator==(const completion_flags&, const completion_flags&) = default;
+};
+
+/// What this library does on the opened adapter (DAT_PROVIDER_ATTR, uDAPL 2.0 §6.2.1.4). Names are those of DAT.
+struct provider_attributes {
+  std::string_view provider_name = "dat";
+  std::uint32_t provider_version_major = 0;
+  std::uint32_t provider_version_minor = 0;
+  std::uint32_t dapl_version_major = 2;
+  std::uint32_t dapl_version_minor = 0;
+
+  iov_ownership iov_ownership_on_return = iov_ownership::consumer;
+  completion_flags completion_flags_supported{
+      .suppress = true, .solicited_wait = true, .barrier_fence = true, .evd_threshold = true};
+  bool is_thread_safe = true;
+  bool is_signal_safe = false;
+  std::size_t max_private_data_size = 56; ///< bytes, for connect, accept and reject alike; rdma_cm carries no more
+  bool supports_multipath = false;
+  psp_creates_ep ep_creator = psp_creates_ep::never;
+  dat::pz_support pz_support = pz_support::unique;
+  std::size_t optimal_buffer_alignment = 64; ///< bytes: a cache line
+  /// The streams of which an evd may merge any (evd_stream_merging_supported).
+  streams evd_stream_merging_supported = software | connection_requests | dto | connection;
+
+  bool srq_supported = false;
+  bool srq_watermarks_supported = false;
+  bool srq_ep_pz_difference_supported = false;
+  bool srq_info_supported = false;
+  bool ep_recv_info_supported = false;
+  bool rmr_supported = false; ///< rmr_scope_supported says where an RMR is valid; dat has none
+  bool lmr_sync_req = false;  ///< memory is coherent: no calls to synchronise it
+  bool zb_supported = false;  ///< zero-based addresses of memory regions
+  bool ha_supported = false;
+  ha_load_balancing ha_loadbalancing = ha_load_balancing::none;
+  bool dto_async_return_guaranteed = true;   ///< success of a send or RDMA write means that the peer has checked it
+  bool rdma_write_for_rdma_read_req = false; ///< the sink of an RDMA read needs remote_write
+  bool rdma_read_lmr_rmr_context_exposure = false; ///< an RDMA read shows the peer the key of its sink
+  bool immediate_data_supported = true;            ///< DAT_IB_IMMED_DATA_OP; not on iWARP
+
+  /// lmr_mem_types_supported.
+  [[nodiscard]] constexpr bool supports(mem_type t) const noexcept { return t == mem_type::virtual_memory; }
+};
+
+} // namespace dat::inline v0

@@ -1,0 +1,209 @@
+// Attributes of an ia on devices with different limits: what is reported, and that it is what is enforced.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <cstring>
+#include <limits>
+
+using namespace unit;
+using type = dat::return_type;
+
+namespace {
+
+fake::world small_device() {
+  auto attr = fake::rxe_attr();
+  std::strcpy(attr.fw_ver, "20.31.1014");
+  attr.vendor_id = 0x02c9;
+  attr.vendor_part_id = 4119;
+  attr.hw_ver = 3;
+  attr.max_qp = 100;
+  attr.max_qp_wr = 128;
+  attr.max_qp_rd_atom = 9;
+  attr.max_qp_init_rd_atom = 5;
+  attr.max_res_rd_atom = 900;
+  attr.max_cq = 77;
+  attr.max_cqe = 50;
+  attr.max_sge = 6;
+  attr.max_sge_rd = 3;
+  attr.max_mr = 11;
+  attr.max_mr_size = std::uint64_t{1} << 40;
+  attr.max_pd = 12;
+  fake::world w;
+  w.devices[0].attr = attr;
+  w.devices[0].ports[0].active_mtu = IBV_MTU_4096;
+  return w;
+}
+
+dat::ia opened(const fake::world& w) {
+  fake::reset(w);
+  return must(dat::ia::open("fk1", manual));
+}
+
+} // namespace
+
+TEST_CASE("the numbers that a firmware's version begins with are read, whatever follows", "[ia][IA-075]") {
+  const auto check = [](std::string_view text, std::uint32_t major, std::uint32_t minor) {
+    INFO(text);
+    CHECK(dat::detail::firmware_of(text).major == major);
+    CHECK(dat::detail::firmware_of(text).minor == minor);
+  };
+  check("20.31.1014", 20, 31);
+  check("0.0.0", 0, 0);
+  check("7", 7, 0);
+  check("7.", 7, 0);
+  check("7.8", 7, 8);
+  check("7-8", 7, 0);
+  check("", 0, 0);
+  check("weird", 0, 0);
+  check(".5", 0, 0);
+  check("v1.2", 0, 0);
+}
+
+TEST_CASE("reads are guaranteed only when the device has enough for every endpoint", "[ia][IA-099][IA-100]") {
+  using dat::read_resources;
+  CHECK(dat::detail::reads_for_all(900, 100, 9) == read_resources::guaranteed);
+  CHECK(dat::detail::reads_for_all(899, 100, 9) == read_resources::shared);
+  auto w = small_device();
+  CHECK(must(opened(w).query()).max_rdma_read_per_ep_in_kind == read_resources::guaranteed);
+  w.devices[0].attr->max_res_rd_atom = 899;
+  const auto a = must(opened(w).query());
+  CHECK(a.max_rdma_read_per_ep_in_kind == read_resources::shared);
+  CHECK(a.max_rdma_read_per_ep_out_kind == read_resources::guaranteed);
+}
+
+TEST_CASE("an adapter reports what its device says of itself", "[ia][IA-070]") {
+  const auto ia = opened(small_device());
+  const auto a = must(ia.query());
+  CHECK(a.adapter_name.view() == "fk1");
+  CHECK(a.port == 1);
+  CHECK(a.vendor_id == 0x02c9);
+  CHECK(a.vendor_part_id == 4119);
+  CHECK(a.hardware_version_major == 3);
+  CHECK(a.firmware_version.view() == "20.31.1014");
+  CHECK(a.firmware_version_major == 20);
+  CHECK(a.firmware_version_minor == 31);
+  CHECK(a.address == ia.address());
+  CHECK(a.link_layer == dat::link_layer::ethernet);
+  CHECK(a.state == dat::port_state::active);
+  CHECK(a.active_mtu == 4096);
+  CHECK(a.max_eps == 100);
+  CHECK(a.max_dto_per_ep == 127);
+  CHECK(a.max_rdma_read_per_ep_in == 9);
+  CHECK(a.max_rdma_read_per_ep_out == 5);
+  CHECK(a.max_rdma_read_in == 900);
+  CHECK(a.max_rdma_read_out == 500);
+  CHECK(a.max_evds == 77);
+  CHECK(a.max_evd_qlen == 50);
+  CHECK(a.max_iov_segments_per_dto == 6);
+  CHECK(a.max_iov_segments_per_rdma_write == 6);
+  CHECK(a.max_iov_segments_per_rdma_read == 3);
+  CHECK(a.max_lmrs == 11);
+  CHECK(a.max_lmr_block_size == std::uint64_t{1} << 40);
+  CHECK(a.max_pzs == 12);
+  CHECK(a.max_message_size == 8388608);
+  CHECK(a.max_rdma_size == a.max_message_size);
+  CHECK(a.extension_supported == dat::extension::infiniband);
+  CHECK(a.extension_version == 2);
+
+  const auto again = must(dat::ia::open("fk1", manual));
+  CHECK(must(again.query()).max_eps == a.max_eps);
+  CHECK(must(again.query()).node_guid == a.node_guid);
+  const auto other = must(dat::ia::open("fk2", manual));
+  CHECK(must(other.query()).max_eps != a.max_eps);
+  CHECK(must(other.query()).node_guid != a.node_guid);
+}
+
+TEST_CASE("limits beyond what the connection manager or dat can carry are cut to that", "[ia]") {
+  auto w = small_device();
+  w.devices[0].attr->max_qp_rd_atom = 1000;
+  w.devices[0].attr->max_qp_init_rd_atom = 256;
+  w.devices[0].attr->max_qp_wr = std::numeric_limits<int>::max();
+  w.devices[0].attr->max_sge = 1000;
+  w.devices[0].attr->max_sge_rd = 0;
+  const auto a = must(opened(w).query());
+  CHECK(a.max_rdma_read_per_ep_in == 255);
+  CHECK(a.max_rdma_read_per_ep_out == 255);
+  CHECK(a.max_dto_per_ep == dat::detail::max_ring - 1);
+  CHECK(a.max_iov_segments_per_dto == 255);
+  CHECK(a.max_iov_segments_per_rdma_read == 255);
+}
+
+TEST_CASE("what is reported can be had, and one more is refused", "[ia][IA-082][IA-106]") {
+  auto ia = opened(small_device());
+  const auto a = must(ia.query());
+  auto evd = must(ia.create_evd<all_streams>(a.max_evd_qlen));
+  CHECK(ia.create_evd<all_streams>(a.max_evd_qlen + 1).error().type() == type::invalid_parameter);
+
+  auto pz = must(ia.create_pz());
+  const dat::ep_attributes largest{.max_request_dtos = a.max_dto_per_ep,
+                                   .max_recv_dtos = a.max_dto_per_ep,
+                                   .max_request_iov = a.max_iov_segments_per_dto,
+                                   .max_recv_iov = a.max_iov_segments_per_dto,
+                                   .max_message_size = static_cast<std::uint32_t>(a.max_message_size),
+                                   .max_rdma_read_out = static_cast<std::uint8_t>(a.max_rdma_read_per_ep_out),
+                                   .max_rdma_read_in = static_cast<std::uint8_t>(a.max_rdma_read_per_ep_in)};
+  CHECK(pz.create_ep<dat::rc>(evd, largest));
+  const auto refused = [&](auto change) {
+    auto more = largest;
+    change(more);
+    const auto ep = pz.create_ep<dat::rc>(evd, more);
+    return !ep && ep.assume_error().type() == type::invalid_parameter;
+  };
+  CHECK(refused([](auto& e) { ++e.max_request_dtos; }));
+  CHECK(refused([](auto& e) { ++e.max_recv_dtos; }));
+  CHECK(refused([](auto& e) { ++e.max_request_iov; }));
+  CHECK(refused([](auto& e) { ++e.max_recv_iov; }));
+  CHECK(refused([](auto& e) { ++e.max_message_size; }));
+  CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
+  CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
+}
+
+TEST_CASE("iWARP is told from InfiniBand in what it guarantees and lacks", "[ia][IA-133]") {
+  auto w = small_device();
+  w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  const auto iwarp = opened(w);
+  CHECK(must(iwarp.query()).extension_supported == dat::extension::none);
+  CHECK(must(iwarp.query()).max_iov_segments_per_rdma_read == 1);
+  const auto p = must(iwarp.query<dat::provider_attributes>());
+  CHECK_FALSE(p.dto_async_return_guaranteed);
+  CHECK(p.rdma_write_for_rdma_read_req);
+  CHECK(p.rdma_read_lmr_rmr_context_exposure);
+  CHECK_FALSE(p.immediate_data_supported);
+
+  const auto infiniband = must(must(dat::ia::open("fk2", manual)).query<dat::provider_attributes>());
+  CHECK(infiniband.dto_async_return_guaranteed);
+  CHECK_FALSE(infiniband.rdma_write_for_rdma_read_req);
+  CHECK_FALSE(infiniband.rdma_read_lmr_rmr_context_exposure);
+  CHECK(infiniband.immediate_data_supported);
+}
+
+TEST_CASE("the library's own attributes are what it does", "[ia][IA-112][IA-113][IA-123][IA-130]") {
+  const auto p = must(opened({}).query<dat::provider_attributes>());
+  CHECK(p.provider_version_major == dat::version.major_part);
+  CHECK(p.provider_version_minor == dat::version.minor_part);
+  CHECK(p.dapl_version_major == 2);
+  CHECK(p.dapl_version_minor == 0);
+  CHECK(256 % p.optimal_buffer_alignment == 0);
+  CHECK_FALSE(p.lmr_sync_req);
+  CHECK(p.supports(dat::mem_type::virtual_memory));
+  CHECK_FALSE(p.supports(dat::mem_type::lmr));
+  CHECK(includes(p.evd_stream_merging_supported, all_streams | dat::software));
+  CHECK(p.max_private_data_size == dat::detail::max_private_data);
+}
+
+TEST_CASE("the state of the port is that of the moment; a device that has gone, or a closed ia, says so", "[ia]") {
+  auto ia = opened({});
+  fake::set_port_state("fk1", 1, IBV_PORT_DOWN);
+  CHECK(must(ia.query()).state == dat::port_state::down);
+  fake::set_port_state("fk1", 1, IBV_PORT_ACTIVE);
+  CHECK(must(ia.query()).state == dat::port_state::active);
+  fake::fail(fake::call::ibv_query_port, 1, EIO);
+  const auto gone = ia.query();
+  REQUIRE_FALSE(gone);
+  CHECK(gone.assume_error().verb() == "ibv_query_port");
+  CHECK(gone.assume_error().sys_errno() == EIO);
+  must(ia.close());
+  CHECK(ia.query().error().type() == type::invalid_handle);
+  CHECK(ia.query<dat::provider_attributes>().error().type() == type::invalid_handle);
+  CHECK(fake::leaks().empty());
+}
