@@ -23,6 +23,7 @@ namespace {
 
 /// For reading something of which one does not know what it is: a pipe must not block, a terminal not take over.
 constexpr int read_flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+constexpr std::size_t hash_piece = 1 << 20; // bytes read at a time for a checksum
 constexpr std::string_view part_suffix = ".datcp-part";
 constexpr int directory_flags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
 
@@ -147,7 +148,7 @@ struct walker {
       const auto names = names_in(fd.get());
       e.what = entry::kind::directory;
       visit({std::move(e), {}});
-      for (const auto& name : names) inside(fd.get(), name, as + "/" + name);
+      for (const auto& name : names) inside(fd.get(), name, fmt::format("{}/{}", as, name));
     }
   }
 
@@ -195,7 +196,7 @@ std::size_t read_at(int file, std::uint64_t offset, std::span<std::byte> into) {
 }
 
 std::uint64_t hash_file(int file, std::uint64_t bytes, hasher& running) {
-  std::vector<std::byte> piece(1024 * 1024);
+  std::vector<std::byte> piece(hash_piece);
   std::uint64_t at = 0;
   while (at < bytes) {
     const auto n = read_at(file, at, std::span(piece).first(std::min<std::uint64_t>(piece.size(), bytes - at)));

@@ -671,7 +671,7 @@ def main() -> None:
         for program in (DATCP, ODD_PEER):
             if not os.access(program, os.X_OK):
                 sys.exit(f"test_datcp: {program} is not built (./dev build gcc)")
-        lab = [str(LAB), "--timeout", "280", "--env", "DATCP", "--env", "ODD_PEER", "--", sys.executable, __file__, *sys.argv[1:]]
+        lab = [str(LAB), "--timeout", "580", "--env", "DATCP", "--env", "ODD_PEER", "--", sys.executable, __file__, *sys.argv[1:]]
         os.execve(str(LAB), lab, os.environ | {"DATCP": DATCP, "ODD_PEER": ODD_PEER, "PYTHONDONTWRITEBYTECODE": "1"})
     unittest.main()
 

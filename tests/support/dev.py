@@ -411,7 +411,7 @@ def tier_datcp(sums: tally) -> None:
         if not good:
             sums.check("datcp", False, "not built")
             return
-        sums.unittests("datcp", ROOT / "tests/datcp/test_datcp.py", 300, DATCP=str(BUILD / "gcc/examples/datcp/datcp"))
+        sums.unittests("datcp", ROOT / "tests/datcp/test_datcp.py", 600, DATCP=str(BUILD / "gcc/examples/datcp/datcp"))
 
 
 def tier_lab(sums: tally) -> None:
