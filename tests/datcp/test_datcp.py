@@ -515,6 +515,24 @@ class GoesWrong(case):
             eventually(lambda: "the peer ended the connection" in s.log(), "the server notices")
             self.assertFalse((self.here / "file").exists())
 
+    @unittest.skipUnless(os.environ.get("DAT_LAB") == "machine", "needs a wire that can be cut")
+    def test_a_receiver_notices_that_the_other_host_is_gone(self) -> None:
+        # The server stops, so it is not the sender's retries that tell; then the wire is silent. Only the probe can see it.
+        (self.there / "file").write_bytes(content(6_000_000))
+        s = server(self.there)
+        get = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
+        self.half_done(self.here, 6_000_000)
+        s.process.send_signal(signal.SIGSTOP)
+        cut = ["dev", "v1", "root", "netem", "loss", "100%"]
+        subprocess.run(["tc", "qdisc", "add", *cut], check=True)
+        try:
+            self.bad(self.ended(get), "the connection broke")
+        finally:
+            subprocess.run(["tc", "qdisc", "del", *cut], check=True)
+            s.process.send_signal(signal.SIGCONT)
+            s.stop()
+        self.assertFalse((self.here / "file").exists())
+
     def test_ctrl_c_ends_a_client_in_order(self) -> None:
         (self.there / "file").write_bytes(content(6_000_000))
         with self.serving() as s:
