@@ -103,16 +103,16 @@ TEST_CASE("an agent learns of completions while no thread is inside the library"
   watched_pair link;
   must(link.lean.modify_cno(link.cno));
   must(link.merged.modify_cno(link.cno));
-  struct state {
+  struct seen {
     watched_pair* link;
     std::atomic<std::size_t> taken{0};
     static void call(void* self, dat::evd_id) noexcept {
-      auto& s = *static_cast<state*>(self);
+      auto& s = *static_cast<seen*>(self);
       (void)s.link->cno.modify_agent({&call, self});
       s.taken += s.link->drain();
     }
   } s{&link, {}};
-  must(link.cno.modify_agent({&state::call, &s}));
+  must(link.cno.modify_agent({&seen::call, &s}));
   for (std::size_t i = 1; i <= 100; ++i) {
     must(link.far.post(dat::recv{}));
     must(link.near.post(dat::send{}));
