@@ -748,7 +748,7 @@ TEST_CASE("a send that never meets a receive fails when its retries end",
   (void)next<dat::disconnected>(link.b.evd);
 }
 
-TEST_CASE("memory that is no longer registered cannot be sent", "[dto][LMR-035][COMP-036][CONN-031][DTO-035]") {
+TEST_CASE("memory that is no longer registered cannot be sent", "[dto][COMP-036][CONN-031][DTO-035]") {
   connected_pair link;
   std::vector<std::byte> bytes(64);
   auto lmr = must(link.a.pz.register_memory(bytes, all_rights));

@@ -155,7 +155,7 @@ TEST_CASE("wait_for leaves what it does not want in its order", "[evd][EVENT-040
              support::contains_text("refused"));
 }
 
-TEST_CASE("a wait ends at its limit", "[evd][EVD-050][EVD-051][EVD-058][EVD-007]") {
+TEST_CASE("a wait ends at its limit", "[evd][EVD-050][EVD-051][EVD-058]") {
   side a(0);
   auto lean = must(a.ia.create_evd<dat::dto>(4));
   const auto expired = dat::error(type::timeout_expired);

@@ -198,8 +198,8 @@ TEST_CASE("the wire form lets another process read and write a region",
 }
 
 TEST_CASE("a peer's operation beyond its rights fails there and breaks the connection",
-          "[memory][LMR-015][LMR-018][LMR-021][LMR-029][LMR-035][LMR-037][DTO-135][DTO-139][DTO-151][DTO-157][DTO-161]"
-          "[COMP-030][COMP-039][COMP-061][CONN-029][CONN-031][EPS-059][EPS-061][EPS-062][MODEL-044][PZ-013][DTO-137]"
+          "[memory][LMR-021][LMR-029][LMR-037][DTO-135][DTO-139][DTO-151][DTO-161]"
+          "[COMP-030][COMP-039][COMP-061][CONN-029][EPS-059][EPS-061][EPS-062][MODEL-044][PZ-013][DTO-137]"
           "[EP-003][DTO-090][COMP-031]") {
   connected_pair link;
   buffer mine(link.a.pz, 4096);
