@@ -591,9 +591,8 @@ TEST_CASE("a graceful disconnect that the peer holds up takes no more requests a
   CHECK(is_empty(link.a.evd));
 }
 
-TEST_CASE(
-    "one endpoint connects a hundred times",
-    "[connection][DISC-044][DISC-048][DISC-049][DISC-055][EPS-002][EPS-003][EPS-069][EPS-070][EPS-074][REQ-182]") {
+TEST_CASE("one endpoint connects a hundred times",
+          "[connection][DISC-044][DISC-049][DISC-055][EPS-002][EPS-003][EPS-069][EPS-070][EPS-074][REQ-182]") {
   connected_pair link;
   exchange(link);
   for (int round = 0; round < 100; ++round) {

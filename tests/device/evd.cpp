@@ -363,7 +363,7 @@ TEST_CASE("a wait on any kind of evd is woken by what comes",
   other.get();
 }
 
-TEST_CASE("the end of a connection wakes a waiter on a queue of completions", "[evd][EPS-060]") {
+TEST_CASE("the end of a connection wakes a waiter on a queue of completions", "[evd]") {
   // Nobody looks at the connection's events; the flushed receive comes all the same.
   two_sides link;
   auto completions = must(link.a.ia.create_evd<dat::dto>(16));
