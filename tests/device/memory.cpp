@@ -59,7 +59,7 @@ dat::dto_failure fails_and_breaks(connected_pair& link, std::size_t flushed_at_p
 } // namespace
 
 TEST_CASE("spans, vectors and arrays register as what they are",
-          "[memory][LMR-002][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-041][PZ-001]") {
+          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-041][PZ-001]") {
   side a(0);
   std::vector<sample> numbers(100);
   std::array<std::uint64_t, 8> words{1, 2, 3};

@@ -398,7 +398,7 @@ TEST_CASE("a number may be asked for while the endpoint is reset", "[EPS-084]") 
   CHECK(sum > 0);
 }
 
-TEST_CASE("one thread sends, another receives, a third takes both sides' events", "[DTO-123][EVENT-041][DTO-088]") {
+TEST_CASE("one thread sends, another receives, a third takes both sides' events", "[DTO-123][DTO-088]") {
   clean_world world;
   automatic_pair p;
   constexpr std::uint64_t n = 2000;
