@@ -121,7 +121,14 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
     for (int i = 0; i < rounds; ++i) {
       must(passive.post(dat::recv{in.lmr}));
       must(active.connect(b.ia.address(), port, patience));
-      must(must(there.wait_for<dat::connection_request>(patience)).accept(passive));
+      auto request = there.wait_for<dat::connection_request>(patience);
+      if (!request) { // what happened at the other end tells more
+        const auto e = here.dequeue();
+        fail("round " + std::to_string(i) + ": " + request.assume_error().message() + "; the active side has " +
+                 (e ? describe(e.assume_value()) : "nothing") + " and is " + std::string(to_string(active.state())),
+             place::here());
+      }
+      must(request.assume_value().accept(passive));
       must(here.wait_for<dat::established>(patience));
       must(active.post(dat::send{out.lmr}));
       must(there.wait_for<dat::established>(patience));
