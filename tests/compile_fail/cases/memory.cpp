@@ -10,7 +10,6 @@
 
 //! case: a temporary container registered
 //! error: dat: the adapter uses this memory after the call: pass a container that lives on
-//! tags: 
 #ifdef DAT_EXPECT_FAIL
 auto temporary(dat::pz& pz) { return pz.register_memory(std::vector<char>(10), dat::local_read); }
 #else
