@@ -13,9 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ifaddrs.h>
 #include <memory>
-#include <netinet/in.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,24 +30,8 @@ void wrong() {
 }
 } // namespace overhead
 
-// dat asks the system for the host's addresses, to find those on RDMA devices. This host has those of the fake device.
 namespace {
-constexpr const char* device_address = "10.99.1.1";
-sockaddr_in interface_address{};
-ifaddrs interface {};
-} // namespace
-extern "C" {
-int getifaddrs(ifaddrs** list) noexcept {
-  interface_address.sin_family = AF_INET;
-  interface_address.sin_addr.s_addr = htonl((10u << 24) | (99u << 16) | (1u << 8) | 1u);
-  interface.ifa_addr = reinterpret_cast<sockaddr*>(&interface_address);
-  *list = &interface;
-  return 0;
-}
-void freeifaddrs(ifaddrs*) noexcept {}
-}
-
-namespace {
+constexpr const char* device_address = "10.99.1.1"; // of the fake world
 
 /// Ends the program when a step of the set-up fails.
 template <class T>
