@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ifaddrs.h>
 #include <memory>
+#include <netinet/in.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +32,25 @@ void wrong() {
 }
 } // namespace overhead
 
+// dat asks the system for the addresses of the host, to find those on RDMA devices. Weak: where the fake is linked
+// whole, its own count.
 namespace {
-constexpr const char* device_address = "10.99.1.1"; // of the fake world
+constexpr const char* device_address = "10.99.1.1";
+sockaddr_in interface_address{};
+ifaddrs interface {};
+} // namespace
+extern "C" {
+[[gnu::weak]] int getifaddrs(ifaddrs** list) noexcept {
+  interface_address.sin_family = AF_INET;
+  interface_address.sin_addr.s_addr = htonl((10u << 24) | (99u << 16) | (1u << 8) | 1u);
+  interface.ifa_addr = reinterpret_cast<sockaddr*>(&interface_address);
+  *list = &interface;
+  return 0;
+}
+[[gnu::weak]] void freeifaddrs(ifaddrs*) noexcept {}
+}
+
+namespace {
 
 /// Ends the program when a step of the set-up fails.
 template <class T>

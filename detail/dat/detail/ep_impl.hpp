@@ -480,9 +480,9 @@ inline void ep_core::arrived() noexcept {
   // The peer has sent, so it has the accept: data may be faster than the last handshake message.
   const std::lock_guard lock(mutex_);
   if (state() != ep_state::completion_pending) return;
-  // The kernel is not told (rdma_notify): when a disconnect follows at once it forgets to stop repeating the accept, and
-  // the end of the id then blocks for a minute. It waits for the message; a disconnect meanwhile goes out after it, see
-  // lingering_event.
+  // The kernel is not told (rdma_notify): when a disconnect follows at once it forgets to stop repeating the accept,
+  // and the end of the id then blocks for a minute. It waits for the message; a disconnect meanwhile goes out after it,
+  // see lingering_event.
   connection_->phase_ = ep_connection::phase::established;
   set_state(ep_state::connected);
   announce_event(record::kind::established);
