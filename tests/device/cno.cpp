@@ -1,5 +1,6 @@
 // Notification: cnos over evds of every kind, thresholds, wake-ups that must not be lost.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
 #include "support.hpp"
 
 #include <atomic>
@@ -129,9 +130,9 @@ TEST_CASE("a wait for a threshold counts completions and software events alike",
           "[evd][EVD-054][EVD-056][EVENT-067][EVENT-058]") {
   watched_pair link;
   for (std::uint64_t i = 0; i < 3; ++i) must(link.far.post(dat::recv{}.cookie(i)));
-  std::thread sender([&] {
-    for (int i = 0; i < 3; ++i) CHECK(link.near.post(dat::send{}).has_value());
-    CHECK(link.merged.post(9).has_value());
+  support::worker sender([&](support::worker& w) {
+    for (int i = 0; i < 3; ++i) w.check(link.near.post(dat::send{}).has_value());
+    w.check(link.merged.post(9).has_value());
   });
   const auto got = must(link.merged.wait(patience, 4));
   sender.join();

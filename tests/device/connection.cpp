@@ -1,10 +1,10 @@
 // Connections: made, refused, timed out, ended, made again; with dat and with strangers at the other end.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
 #include "support.hpp"
 
 #include <algorithm>
 #include <random>
-#include <thread>
 
 namespace device {
 namespace {
@@ -494,7 +494,7 @@ TEST_CASE("either side ends a connection abruptly, and both get one event",
 TEST_CASE("both sides may end a connection at the same time", "[connection][DISC-027][EVENT-098][DISC-007]") {
   connected_pair link;
   for (int round = 0; round < 30; ++round) {
-    std::thread other([&] { must(link.passive.disconnect()); });
+    support::worker other([&](support::worker& w) { w.check(link.passive.disconnect().has_value()); });
     must(link.active.disconnect());
     other.join();
     (void)next<dat::disconnected>(link.a.evd);

@@ -1,8 +1,10 @@
 // Consumer notification objects: waiting, the descriptor, the agent; what needs no device.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
 #include "world.hpp"
 
 #include <atomic>
+#include <list>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <thread>
@@ -11,6 +13,7 @@
 using namespace unit;
 using dat::return_subtype;
 using dat::return_type;
+using support::worker;
 
 namespace {
 
@@ -80,10 +83,10 @@ TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-0
   fixture f;
   constexpr int waiters = 4;
   std::atomic<int> woken{0};
-  std::vector<std::thread> threads;
+  std::list<worker> threads;
   for (int i = 0; i < waiters; ++i)
-    threads.emplace_back([&] {
-      CHECK(f.cno.wait(plenty).has_value());
+    threads.emplace_back([&](worker& w) {
+      w.check(f.cno.wait(plenty).has_value());
       ++woken;
     });
   for (int i = 0; i < waiters; ++i) {
@@ -223,13 +226,13 @@ TEST_CASE("a disabled evd queues its events and gives notice when it is enabled"
 TEST_CASE("a thread that waits on the evd gets the event, and the cno is left alone", "[EVENT-065][EVD-030][CNO-008]") {
   fake::reset();
   fixture f;
-  std::thread poster([&] {
+  worker poster([&](worker& w) {
     for (;;) { // until the other waits
       const auto e = f.evd.dequeue();
       if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
       std::this_thread::yield();
     }
-    CHECK(f.evd.post(1).has_value());
+    w.check(f.evd.post(1).has_value());
   });
   CHECK(f.evd.wait(plenty).has_value());
   poster.join();
@@ -293,9 +296,9 @@ TEST_CASE("the end of its last evd releases a waiter with an empty id", "[CNO-03
   fake::reset();
   fixture f;
   CHECK(f.cno.wait(1ms).error().type() == return_type::queue_empty);
-  std::thread closer([&] {
+  worker closer([&](worker& w) {
     while (f.cno.close().error().subtype() != return_subtype::cno_in_use) std::this_thread::yield();
-    CHECK(f.evd.close().has_value());
+    w.check(f.evd.close().has_value());
   });
   // The closer may be faster than the wait: then nobody waited when the evd went, and nothing comes.
   const auto woken = f.cno.wait(200ms);
@@ -312,18 +315,42 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   fixture f;
   counting_agent a;
   auto quiet = must(f.ia.create_cno(a.agent()));
-  std::thread waiter([&] {
+  worker waiter([&](worker& w) {
     const auto woken = f.cno.wait(dat::infinite);
     // Either it waited when the ia was closed, or it came too late.
-    if (woken)
-      CHECK_FALSE(woken.value());
-    else
-      CHECK(woken.error().type() == return_type::invalid_handle);
+    w.check(woken ? !woken.value() : woken.error().type() == return_type::invalid_handle);
   });
   must(f.ia.close(dat::close_flags::abrupt));
   waiter.join();
   a.await(1);
   CHECK(a.last == 0);
+}
+
+TEST_CASE("once close has returned no agent runs, not even one that arms itself again", "[CNO-026][CNO-047]") {
+  struct agent_data {
+    dat::cno* cno;
+    std::atomic<bool> freed = false;
+    std::atomic<int> late = 0;
+    static void call(void* self, dat::evd_id) noexcept {
+      auto& a = *static_cast<agent_data*>(self);
+      (void)a.cno->modify_agent({&call, self});
+      std::this_thread::yield();
+      if (a.freed) ++a.late;
+    }
+  };
+  fake::reset();
+  for (int round = 0; round < 200; ++round) {
+    fixture f;
+    agent_data a{&f.cno};
+    must(f.cno.modify_agent({&agent_data::call, &a}));
+    must(f.evd.post(1));
+    must(f.evd.post(2));
+    must(f.evd.modify_cno({}));
+    must(f.cno.close());
+    a.freed = true;
+    if (round % 10 == 0) std::this_thread::sleep_for(1ms);
+    CHECK(a.late == 0);
+  }
 }
 
 TEST_CASE("with manual progress the waiting thread itself calls the agent", "[CNO-007][CNO-047]") {

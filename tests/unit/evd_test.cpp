@@ -1,5 +1,6 @@
 // Event dispatchers: software events, thresholds, waitability, resizing. What needs no device.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
 #include "world.hpp"
 
 #include <atomic>
@@ -10,6 +11,7 @@
 using namespace unit;
 using dat::return_subtype;
 using dat::return_type;
+using support::worker;
 
 namespace {
 
@@ -94,9 +96,9 @@ TEST_CASE("completions and software events fill a merged evd apart from each oth
 TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108]") {
   fake::reset();
   queue<soft> q;
-  std::thread poster([&] {
+  worker poster([&](worker& w) {
     until_waited(q.evd);
-    CHECK(q.evd.post(7).has_value());
+    w.check(q.evd.post(7).has_value());
   });
   CHECK(number(must(q.evd.wait(plenty))) == 7);
   poster.join();
@@ -105,9 +107,9 @@ TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EV
 TEST_CASE("an evd with completions is woken by software events, too", "[EVD-061]") {
   fake::reset();
   queue<mixed> q;
-  std::thread poster([&] {
+  worker poster([&](worker& w) {
     until_waited(q.evd);
-    CHECK(q.evd.post(7).has_value());
+    w.check(q.evd.post(7).has_value());
   });
   CHECK(std::holds_alternative<dat::software_event>(must(q.evd.wait(plenty))));
   poster.join();
@@ -145,9 +147,9 @@ TEST_CASE("a threshold is reached by events of any kind, and the first is delive
   CHECK(number(got.first) == 0);
   CHECK(got.more == 4);
 
-  std::thread poster([&] { // four are left: the sixth needs two more
-    CHECK(q.evd.post(5).has_value());
-    CHECK(q.evd.post(6).has_value());
+  worker poster([&](worker& w) { // four are left: the sixth needs two more
+    w.check(q.evd.post(5).has_value());
+    w.check(q.evd.post(6).has_value());
   });
   got = must(q.evd.wait(plenty, 6));
   CHECK(number(got.first) == 1);
@@ -229,10 +231,10 @@ TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which take
   fake::reset();
   queue<S> q;
   for (const bool at_once : {false, true}) {
-    std::thread other([&] {
+    worker other([&](worker& w) {
       until_waited(q.evd);
-      CHECK(q.evd.set_unwaitable().has_value());
-      if (at_once) CHECK(q.evd.clear_unwaitable().has_value()); // the waiter has to leave all the same
+      w.check(q.evd.set_unwaitable().has_value());
+      if (at_once) w.check(q.evd.clear_unwaitable().has_value()); // the waiter has to leave all the same
     });
     CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
     other.join();
@@ -244,11 +246,11 @@ TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which take
 TEST_CASE("while a thread waits, a second wait and a dequeue are refused", "[EVENT-054][EVD-064]") {
   fake::reset();
   queue<soft> q;
-  std::thread other([&] {
+  worker other([&](worker& w) {
     until_waited(q.evd);
-    CHECK(q.evd.wait(plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
-    CHECK(q.evd.dequeue().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
-    CHECK(q.evd.post(3).has_value());
+    w.check(q.evd.wait(plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    w.check(q.evd.dequeue().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    w.check(q.evd.post(3).has_value());
   });
   CHECK(number(must(q.evd.wait(plenty))) == 3);
   other.join();
@@ -304,10 +306,10 @@ TEST_CASE("a device that cannot resize its queue leaves the evd as it was", "[EV
 TEST_CASE("a resize lets go on a wait for a threshold", "[EVD-043]") {
   fake::reset();
   queue<soft> q(4);
-  std::thread other([&] {
+  worker other([&](worker& w) {
     until_waited(q.evd);
-    CHECK(q.evd.resize(16).has_value());
-    for (std::uint64_t i = 0; i < 3; ++i) CHECK(q.evd.post(i).has_value());
+    w.check(q.evd.resize(16).has_value());
+    for (std::uint64_t i = 0; i < 3; ++i) w.check(q.evd.post(i).has_value());
   });
   CHECK(must(q.evd.wait(plenty, 3)).more == 2);
   other.join();

@@ -63,9 +63,9 @@ public:
 
   [[nodiscard]] expected<void> modify_agent(const wait_proxy_agent& agent) noexcept {
     static constexpr const char* call = "cno.modify_agent";
-    if (dead()) return at(return_type::invalid_handle, call);
     if (auto ok = check(agent, call); !ok) return ok;
     const std::lock_guard lock(mutex_);
+    if (dead()) return at(return_type::invalid_handle, call); // looked at with the lock: see teardown
     agent_ = agent;
     // A trigger that no agent has seen is shown to this one: it may have come between looking and re-arming.
     if (agent_.call && unseen_) schedule_agent();
@@ -155,9 +155,9 @@ private:
       scheduled_ = false;
       unseen_ = unseen_ && !agent_.call;
       agent = std::exchange(agent_, {}); // one call for each arming
+      if (!agent.call) return;
+      running_.store(true, std::memory_order_release); // under the lock: a close either takes the agent away, or waits
     }
-    if (!agent.call) return;
-    running_.store(true, std::memory_order_release);
     agent.call(agent.instance, dead() ? evd_id() : latest());
     running_.store(false, std::memory_order_release);
   }
@@ -165,11 +165,16 @@ private:
   void teardown() noexcept {
     set(no_evd); // wakes whoever polls the descriptor or waits
     while (waiters.load(std::memory_order_acquire) != 0) ::sched_yield();
+    // A closing ia shows an armed agent that nothing will come any more; a closed cno calls nobody.
+    const bool last_call = [&] {
+      const std::lock_guard lock(mutex_);
+      if (!ia().closed()) agent_ = {};
+      return agent_.call != nullptr;
+    }();
     // The agent's data may go when this returns.
     while (running_.load(std::memory_order_acquire) && !ia().reactor.runs_here()) ::sched_yield();
     const std::lock_guard lock(mutex_);
-    // A closing ia shows an armed agent that nothing will come any more.
-    if (ia().closed() && agent_.call) schedule_agent();
+    if (last_call && agent_.call) schedule_agent();
   }
 
   wake_fd trigger_;

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -73,6 +74,14 @@ public:
   void abandon() noexcept { type().abandon(*this); }
 
   [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
+  /// Calls `use(id)` while the id cannot go; with nothing, 0, when it is gone. For what may happen while another thread
+  /// ends the id; `use` must be short.
+  template <class Use>
+  int with_id(Use use) noexcept {
+    const std::lock_guard lock(id_mutex_);
+    rdma_cm_id* const i = id();
+    return i ? use(i) : 0;
+  }
 
   /// True when the peer asked for the connection.
   [[nodiscard]] bool passive() const noexcept { return passive_; }
@@ -82,10 +91,14 @@ public:
 
   /// Ends the id. Waits until no event of it is being read, which takes no lock and is short.
   void destroy_id() noexcept {
-    if (rdma_cm_id* old = id_.exchange(nullptr, std::memory_order_acq_rel)) {
-      rdma_destroy_id(old);
-      release(); // the id's reference
+    rdma_cm_id* old;
+    {
+      const std::lock_guard lock(id_mutex_);
+      old = id_.exchange(nullptr, std::memory_order_acq_rel);
     }
+    if (!old) return;
+    rdma_destroy_id(old);
+    release(); // the id's reference
   }
 
 protected:
@@ -120,6 +133,7 @@ protected:
   bool passive_ = false;
 
 private:
+  std::mutex id_mutex_; // ending the id against uses of it by other threads; a leaf
   std::atomic<rdma_cm_id*> id_{nullptr};
   std::array<std::byte, 196> private_{};
   std::uint8_t private_size_ = 0;

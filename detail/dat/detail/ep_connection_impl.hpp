@@ -171,7 +171,8 @@ inline void ep_connection::connected_event(ep_core& ep, const cm_event& e) noexc
 inline void ep_connection::lingering_event(const cm_event& e) noexcept {
   switch (e.type) {
   case RDMA_CM_EVENT_ESTABLISHED: // of an accept that was called off, or whose data was faster
-    if (phase_ == phase::over && id() && rdma_disconnect(id()) != 0) destroy_id();
+    // No endpoint is locked: a close of the ia may be ending the id meanwhile.
+    if (phase_ == phase::over && with_id([](rdma_cm_id* i) noexcept { return rdma_disconnect(i); }) != 0) destroy_id();
     return;
   case RDMA_CM_EVENT_DISCONNECTED:
   case RDMA_CM_EVENT_TIMEWAIT_EXIT:

@@ -444,8 +444,9 @@ inline void ep_core::end_connection(record::kind what, int reason) noexcept {
   // overtake the accept and be ignored, and the peer would take the connection for made. So it waits for the peer's
   // last handshake message, and disconnects then.
   const bool called_off = phase == ep_connection::phase::completing && what == record::kind::disconnected;
-  if (!called_off && (phase != ep_connection::phase::established || !c.id() || rdma_disconnect(c.id()) != 0))
-    c.destroy_id();
+  // The reactor may be ending the id: with the endpoint detached, it asks nobody.
+  const auto farewell = [](rdma_cm_id* i) noexcept { return rdma_disconnect(i); };
+  if (!called_off && (phase != ep_connection::phase::established || c.with_id(farewell) != 0)) c.destroy_id();
   if (reason >= 0) announce_event(what, reason);
 }
 

@@ -1,0 +1,40 @@
+// A thread of a test. Catch2's assertions belong to the test's own thread: what a worker finds out is noted, and
+// checked where it is joined.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "catch.hpp"
+
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace support {
+
+class worker {
+public:
+  /// Runs `body(*this)` in a thread of its own.
+  template <class Body>
+  explicit worker(Body body) : thread_([this, body = std::move(body)]() mutable { body(*this); }) {}
+  worker(const worker&) = delete;
+  worker& operator=(const worker&) = delete;
+  ~worker() {
+    if (thread_.joinable()) join();
+  }
+
+  /// In the worker: CHECK(claim).
+  void check(bool claim, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    if (!claim) failed_ += std::string(" ") + file + ":" + std::to_string(line);
+  }
+  /// In the test: waits for the end of the worker; its failed checks are failed checks of the test.
+  void join() {
+    thread_.join();
+    CHECK(failed_ == "");
+  }
+
+private:
+  std::string failed_;
+  std::thread thread_;
+};
+
+} // namespace support
