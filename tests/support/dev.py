@@ -425,6 +425,7 @@ def tier_conformance(sums: tally) -> None:
     here = ROOT / "tests/conformance"
     with step("Conformance ledger", "about 5 s"):
         sums.unittests("tests of the ledger", here / "test_ledger.py", 120)
+        sums.unittests("mapping and thread safety", here / "test_functions.py", 60)
         code = run([sys.executable, here / "ledger.py", "--results", RESULTS, "--check"], "ledger.log", 120)
         if code:
             say(tail(LOGS / "ledger.log"))
