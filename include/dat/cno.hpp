@@ -71,6 +71,7 @@ public:
 
 private:
   friend class ia;
+  friend struct detail::core_access;
   template <streams>
   friend class evd;
   explicit cno(detail::ref<detail::cno_core> core) noexcept : core_(std::move(core)) {}

@@ -90,6 +90,7 @@ private:
   friend class completion;
   friend class connection_event;
   friend struct std::hash<ep_ref>;
+  friend struct detail::core_access;
   explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}
   detail::ep_core* core_ = nullptr;
 };

@@ -29,8 +29,8 @@ namespace dat::inline v0 {
 /// its successful completions before `disconnected`.
 ///
 /// Move-only. Thread safety: several threads may take from a merged evd at once, one of them waiting; from an evd of
-/// streams::dto alone, one at a time. Posting, set_unwaitable and clear_unwaitable are safe at any time, and so is
-/// resize of a merged evd; resize of one of streams::dto alone must not overlap taking. `close` and destruction must
+/// streams::dto alone, one at a time. Posting, wake, set_unwaitable and clear_unwaitable are safe at any time, and so
+/// is resize of a merged evd; resize of one of streams::dto alone must not overlap taking. `close` and destruction must
 /// not overlap other uses.
 template <streams S>
 class evd {
@@ -61,6 +61,26 @@ public:
     return detail::drain<S>(*core_, visit, max);
   }
 
+  /// Waits up to `limit` for an event, then takes what is there as the other drain does, up to `max`; returns how many,
+  /// at least 1. While `visit` runs the evd counts as waited on: it may post, but not wait on or dequeue from this evd.
+  ///
+  ///     while (evd.drain(visit, 100ms)) {...}
+  ///
+  /// Errors: as wait; `invalid_parameter` for a `max` of 0. Allocates: never. Blocks: up to `limit`.
+  template <class Visitor>
+  [[nodiscard]] expected<std::size_t>
+  drain(Visitor&& visit, timeout limit,
+        std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+    static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
+                  "dat: the visitor must be callable with every event that this evd can deliver; "
+                  "add a generic lambda [](const auto&) {} for those that do not matter");
+    if (!core_) return detail::empty_handle("evd.drain", return_subtype::handle_evd_recv);
+    if (max == 0)
+      return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "evd.drain")
+          .hint("taking no event at all, it would wait for ever");
+    return detail::drain_within<S>(*core_, visit, limit, max);
+  }
+
   /// Takes the next event if there is one (uDAPL 2.0 §6.3.4.11).
   /// Errors: `queue_empty`; `invalid_state` (evd_waiter) while a thread waits on it; `invalid_handle`.
   /// Allocates: never. Blocks: never.
@@ -70,9 +90,9 @@ public:
   }
 
   /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.4.10).
-  /// Errors: `timeout_expired`; `interrupted_call` when a signal came; `abort` when the ia was closed; `invalid_state`
-  /// (evd_waiter) when another thread waits on this evd, (evd_unwaitable) after set_unwaitable; `invalid_handle`.
-  /// Allocates: never. Blocks: up to `limit`.
+  /// Errors: `timeout_expired`; `interrupted_call` when a signal came or `wake` was called; `abort` when the ia was
+  /// closed; `invalid_state` (evd_waiter) when another thread waits on this evd, (evd_unwaitable) after set_unwaitable;
+  /// `invalid_handle`. Allocates: never. Blocks: up to `limit`.
   [[nodiscard]] expected<event<S>> wait(timeout limit = infinite) noexcept {
     if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
     return detail::wait<S>(*core_, limit);
@@ -131,6 +151,19 @@ public:
     return success();
   }
 
+  /// Ends the wait that is under way in another thread or, when there is none, the next one: it returns
+  /// `interrupted_call` and takes nothing, whatever is queued. Several calls before a wait sees them count as one. An
+  /// evd that nobody waits on also triggers its cno, so that an event loop that sleeps there runs. For telling a thread
+  /// to look at something else than events: it needs no stream and is never refused for a full queue. (No call of
+  /// uDAPL; there it takes a software event.) May be called from any thread. Errors: `invalid_handle`. Allocates: no.
+  /// Blocks: no.
+  expected<void> wake() noexcept {
+    if (!core_) return detail::empty_handle("evd.wake", return_subtype::handle_evd_recv);
+    if (core_->dead()) return core_->closed("evd.wake");
+    core_->interrupt();
+    return success();
+  }
+
   /// Makes waiting fail, also the wait that is under way in another thread: it returns `invalid_state`
   /// (evd_unwaitable) and takes nothing (uDAPL 2.0 §6.3.4.7). Events still come and can be taken by drain and dequeue.
   /// `clear_unwaitable` allows waiting again (§6.3.4.8). May be called from any thread. Errors: `invalid_handle`.
@@ -179,6 +212,7 @@ public:
 
 private:
   friend class ia;
+  friend struct detail::core_access;
   template <streams>
   friend class evd_ref;
   explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}

@@ -175,6 +175,7 @@ public:
   [[nodiscard]] ibv_context* native_handle() const noexcept { return core_ ? core_.shared()->context() : nullptr; }
 
 private:
+  friend struct detail::core_access;
   explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] static expected<ia> make(detail::result<detail::ia_core::place> where,
                                          const ia_options& options) noexcept {

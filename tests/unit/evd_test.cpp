@@ -315,6 +315,103 @@ TEST_CASE("a resize lets go on a wait for a threshold", "[EVD-043]") {
   other.join();
 }
 
+TEMPLATE_TEST_CASE_SIG("a wake ends the wait that is under way, once", "[evd]", ((dat::streams S), S), dat::dto, soft,
+                       mixed) {
+  fake::reset();
+  queue<S> q;
+  worker other([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.wake().has_value());
+  });
+  CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::interrupted_call));
+  other.join();
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEMPLATE_TEST_CASE_SIG("wakes that come before a wait are one wake, and take no event", "[evd]", ((dat::streams S), S),
+                       soft, mixed) {
+  fake::reset();
+  queue<S> q;
+  for (int i = 0; i < 3; ++i) must(q.evd.wake());
+  must(q.evd.post(1));
+  CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::interrupted_call));
+  CHECK(std::get<dat::software_event>(must(q.evd.wait(plenty))).cookie().value() == 1);
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEST_CASE("no wake is lost between a thread that wakes and one that waits", "[evd]") {
+  fake::reset();
+  queue<dat::dto> q;
+  std::atomic<int> asked{0};
+  std::atomic<int> seen{0};
+  constexpr int rounds = 5000;
+  worker other([&](worker& w) {
+    for (int i = 1; i <= rounds; ++i) {
+      asked = i;
+      w.check(q.evd.wake().has_value());
+      while (seen < i) std::this_thread::yield();
+    }
+  });
+  while (seen < rounds) { // without its wake-up this would end by its time limit
+    const auto r = q.evd.wait(plenty);
+    if (r || r.error() != dat::error(return_type::interrupted_call)) FAIL("a wake-up is missing");
+    seen = asked.load();
+  }
+  other.join();
+}
+
+TEST_CASE("a wake triggers the cno of an evd that nobody waits on", "[evd][cno]") {
+  fake::reset();
+  queue<dat::dto> q(8, manual);
+  auto cno = must(q.ia.create_cno());
+  must(q.evd.modify_cno(cno));
+  CHECK(must(cno.wait(0us)) == q.evd.id()); // what may have been there before
+  CHECK_FALSE(cno.wait(0us));
+  worker other([&](worker& w) { w.check(q.evd.wake().has_value()); });
+  CHECK(must(cno.wait(plenty)) == q.evd.id());
+  other.join();
+}
+
+TEST_CASE("a drain with a time limit waits for the first event and takes what is there", "[evd]") {
+  fake::reset();
+  queue<soft> q;
+  std::vector<std::uint64_t> got;
+  const auto note = [&](const dat::software_event& e) { got.push_back(e.cookie().value()); };
+  CHECK(q.evd.drain(note, 1ms).error() == dat::error(return_type::timeout_expired));
+  worker poster([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.post(1).has_value());
+  });
+  CHECK(must(q.evd.drain(note, plenty)) == 1);
+  poster.join();
+  for (std::uint64_t i = 2; i < 6; ++i) must(q.evd.post(i));
+  CHECK(must(q.evd.drain(note, plenty, 3)) == 3);
+  CHECK(must(q.evd.drain(note, 0us)) == 1);
+  CHECK(got == std::vector<std::uint64_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("a drain with a time limit fails as wait does, and for no event at all", "[evd]") {
+  fake::reset();
+  queue<soft> q;
+  must(q.evd.post(1));
+  const auto nothing = [](const auto&) {};
+  CHECK(q.evd.drain(nothing, plenty, 0).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  must(q.evd.set_unwaitable());
+  CHECK(q.evd.drain(nothing, plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  must(q.evd.clear_unwaitable());
+  must(q.evd.wake());
+  CHECK(q.evd.drain(nothing, plenty).error() == dat::error(return_type::interrupted_call));
+  CHECK(must(q.evd.drain(nothing, plenty)) == 1);
+}
+
+TEST_CASE("a visitor that throws leaves a drain with a time limit, and the evd as it was", "[evd]") {
+  fake::reset();
+  queue<soft> q;
+  for (std::uint64_t i = 0; i < 2; ++i) must(q.evd.post(i));
+  CHECK_THROWS_AS((void)q.evd.drain([](const dat::software_event&) { throw 1; }, plenty), int);
+  CHECK(number(must(q.evd.wait(plenty))) == 1);
+}
+
 TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-017][EVENT-103]") {
   fake::reset();
   dat::evd<soft> empty;
@@ -325,6 +422,8 @@ TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-
     CHECK(e->wait(0us).error().type() == return_type::invalid_handle);
     CHECK(e->wait(0us, 1).error().type() == return_type::invalid_handle);
     CHECK(e->dequeue().error().type() == return_type::invalid_handle);
+    CHECK(e->wake().error().type() == return_type::invalid_handle);
+    CHECK(e->drain([](auto&) {}, 0us).error().type() == return_type::invalid_handle);
     CHECK(e->set_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->clear_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->resize(8).error().type() == return_type::invalid_handle);

@@ -57,6 +57,7 @@ public:
   [[nodiscard]] const pz_core* pz() const noexcept { return pz_.get(); }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] ep_tag tag() const noexcept { return tag_; }
+  [[nodiscard]] const queues& evds() const noexcept { return evds_; } ///< empty once it is gone
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
 
   // --- posting ---------------------------------------------------------------------------------------------------

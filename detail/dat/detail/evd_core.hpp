@@ -52,6 +52,16 @@ public:
   [[nodiscard]] bool waitable() const noexcept { return waitable_.load(std::memory_order_acquire); }
   /// Changes each time waiting is forbidden: a waiter that sees it change has to leave, even if it is allowed by then.
   [[nodiscard]] std::uint32_t forbidden() const noexcept { return forbidden_.load(std::memory_order_seq_cst); }
+  /// Ends the wait that is under way, or else the next one.
+  void interrupt() noexcept {
+    interrupted_.store(true,
+                       std::memory_order_seq_cst); // before looking for a waiter, who looks for this after it came
+    wake();
+  }
+  /// Whether it was interrupted since this was last asked.
+  [[nodiscard]] bool take_interrupt() noexcept {
+    return interrupted_.load(std::memory_order_seq_cst) && interrupted_.exchange(false, std::memory_order_seq_cst);
+  }
   /// The descriptor that wakes the waiter; a lean evd gets it with its first wait. Returns 0 or errno.
   [[nodiscard]] int open_kick() noexcept { return kick_.get() >= 0 ? 0 : kick_.open(); }
   void clear_kick() noexcept { kick_.clear(); }
@@ -109,6 +119,7 @@ private:
   std::atomic<std::uint32_t> qlen_;
   std::atomic<bool> waitable_{true};
   std::atomic<std::uint32_t> forbidden_{0};
+  std::atomic<bool> interrupted_{false};
   wake_fd kick_;
   ibv_cq* cq_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;

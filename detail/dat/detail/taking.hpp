@@ -102,7 +102,7 @@ private:
 /// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
 /// decides to sleep: an event that comes in between wakes it.
 template <class Look>
-[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, Look look) noexcept {
+[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, Look look) noexcept(noexcept(look())) {
   static constexpr const char* call = "evd.wait";
   if (e.dead()) return e.closed(call);
   const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };
@@ -112,11 +112,14 @@ template <class Look>
   if (!me) return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
   if (const int err = e.open_kick())
     return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
+  const auto woken = [&] { return e.at(error(return_type::interrupted_call), call).hint("evd.wake was called"); };
   e.ia().progress(0);
+  if (e.take_interrupt()) return woken();
   if (look()) return success();
   for (;;) {
     e.clear_kick();
     if (e.forbidden() != allowed) return unwaitable();
+    if (e.take_interrupt()) return woken();
     if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
     if (look()) return success();
     if (auto slept = e.sleep(until); !slept) {
@@ -126,8 +129,23 @@ template <class Look>
       return slept;
     }
     if (e.forbidden() != allowed) return unwaitable();
+    if (e.take_interrupt()) return woken();
     if (look()) return success();
   }
+}
+
+/// Waits for a first event, then takes up to `max` of what is there.
+template <streams S, class Visitor>
+[[nodiscard]] expected<std::size_t>
+drain_within(evd_core& e, Visitor& visit, timeout limit,
+             std::size_t max) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+  std::size_t taken = 0;
+  const auto look = [&]() noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+    taken = drain<S>(e, visit, max);
+    return taken != 0;
+  };
+  if (auto r = wait_until(e, deadline::in(limit), look); !r) return r.assume_error();
+  return taken;
 }
 
 template <streams S>

@@ -124,6 +124,10 @@ struct request_access {
   static const auto& of(const D& dto) noexcept {
     return dto.wr_;
   }
+  template <class D>
+  static auto& change(D& dto) noexcept {
+    return dto.wr_;
+  }
 };
 
 } // namespace dat::inline v0::detail
