@@ -48,9 +48,10 @@ public:
   ia& operator=(ia&&) noexcept = default;
   ~ia() = default;
 
-  /// Opens the adapter of this host: the first port, in device order, that is up and has an IP address.
-  /// Errors: `provider_not_found` when there is none (the message says how to get one); `insufficient_resources`;
-  /// `privileges_violation` when the device files may not be opened. Allocates: yes. Blocks: briefly, in the kernel.
+  /// Opens the adapter of this host: the first port, in the order of the network interfaces, that is active and has an
+  /// IP address; when none is active, the first that has one. Errors: `provider_not_found` when there is none (the
+  /// message says how to get one); `insufficient_resources`; `privileges_violation` when the device files may not be
+  /// opened. Allocates: yes. Blocks: briefly, in the kernel.
   [[nodiscard]] static expected<ia> open(const ia_options& options = {}) noexcept {
     return make(detail::first_adapter(), options);
   }

@@ -414,6 +414,15 @@ def tier_datcp(sums: tally) -> None:
         sums.unittests("datcp", ROOT / "tests/datcp/test_datcp.py", 600, DATCP=str(BUILD / "gcc/examples/datcp/datcp"))
 
 
+def tier_tools(sums: tally) -> None:
+    """dat-info and dat-ping, in the lab."""
+    with step("dat-info and dat-ping, in the lab", "about 20 s"):
+        if not build("gcc", "examples/dat-info", "examples/dat-ping"):
+            sums.check("tools", False, "not built")
+            return
+        sums.unittests("tools", ROOT / "tests/tools/test_tools.py", 240, DAT_TOOLS=str(BUILD / "gcc/examples"))
+
+
 def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
@@ -458,6 +467,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "sanitizers": tier_sanitizers,
     "device": tier_device,
     "datcp": tier_datcp,
+    "tools": tier_tools,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
     "consume": tier_consume,

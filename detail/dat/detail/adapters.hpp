@@ -111,6 +111,11 @@ public:
 
   [[nodiscard]] std::string_view device() const noexcept { return ibv_get_device_name(id_->verbs->device); }
   [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
+  /// Whether the port carries data now.
+  [[nodiscard]] bool active() const noexcept {
+    ibv_port_attr a{};
+    return ibv_query_port(id_->verbs, id_->port_num, &a) == 0 && a.state == IBV_PORT_ACTIVE;
+  }
   [[nodiscard]] const sockaddr* local() const noexcept { return rdma_get_local_addr(id_); }
   [[nodiscard]] const char* verb() const noexcept { return verb_; }
   [[nodiscard]] int err() const noexcept { return err_; }
@@ -145,9 +150,9 @@ inline constexpr const char* open_call = "ia.open";
 }
 
 /// Walks the host's addresses, in the order of the interfaces, and fills in those that lie on the wanted device and
-/// port. An empty device takes the first that is found up, on that interface if one is given.
+/// port. An empty device takes the first that is found, on that interface if one is given, or whose port is active.
 [[nodiscard]] inline result<ia_core::place> search(std::string_view device, std::uint8_t port,
-                                                   std::string_view interface = {}) noexcept {
+                                                   std::string_view interface = {}, bool active = false) noexcept {
   ia_core::place found;
   bool any = false;
   ifaddrs* list = nullptr;
@@ -168,7 +173,7 @@ inline constexpr const char* open_call = "ia.open";
     }
     const bool wanted = any ? p.device() == found.device.data() && p.port() == found.port
                             : (device.empty() || (p.device() == device && p.port() == port)) &&
-                                  (interface.empty() || interface == i->ifa_name);
+                                  (interface.empty() || interface == i->ifa_name) && (!active || p.active());
     if (!wanted) continue;
     if (!any) {
       p.device().copy(found.device.data(), found.device.size() - 1);
@@ -189,7 +194,10 @@ inline constexpr const char* open_call = "ia.open";
   return found;
 }
 
-[[nodiscard]] inline result<ia_core::place> first_adapter() noexcept { return search({}, 0); }
+[[nodiscard]] inline result<ia_core::place> first_adapter() noexcept {
+  auto found = search({}, 0, {}, true);
+  return found ? found : search({}, 0);
+}
 
 [[nodiscard]] inline result<ia_core::place> device_named(std::string_view name) noexcept {
   std::uint8_t port = 1;

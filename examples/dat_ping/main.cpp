@@ -1,0 +1,300 @@
+// dat-ping: does RDMA work between two hosts? Connects, sends, writes and reads, and says how long each takes.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/dat.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using clock = std::chrono::steady_clock;
+using microseconds = std::chrono::duration<double, std::micro>;
+using json = nlohmann::ordered_json;
+
+constexpr std::size_t window_size = 1 << 20; // of the server, for each client
+using window = dat::remote_segment<char, dat::mem_priv::remote_read | dat::mem_priv::remote_write>;
+
+struct options {
+  std::string host;
+  std::string address; // of this side
+  std::uint16_t port = 7479;
+  std::uint32_t size = 64;
+  unsigned count = 3;
+  double limit = 5; // seconds, for each step
+  bool serve = false, once = false, json = false;
+};
+
+std::atomic<bool> stop_requested = false;
+
+dat::ia open(const options& o) {
+  if (!o.address.empty()) return dat::ia::open(dat::ia_address::parse(o.address).value()).value();
+  return o.host.empty() ? dat::ia::open().value() : dat::ia::open_reaching(o.host).value();
+}
+
+// --- the server ---------------------------------------------------------------------------------------------------
+
+/// One client: what it sends comes back, and its window is open to it.
+class guest {
+public:
+  template <class Evd>
+  guest(dat::pz& pz, const Evd& evd, dat::cr request) : memory_(2 * window_size) {
+    const std::span all(memory_);
+    echo_ = pz.register_memory(all.first(window_size), dat::local_read | dat::local_write).value();
+    window_ =
+        pz.register_memory(all.last(window_size), dat::local_write | dat::remote_read | dat::remote_write).value();
+    ep_ = pz.create_ep<dat::rc>(evd).value();
+    ep_.post(dat::recv{echo_}).value();
+    request.accept(ep_, window_.remote().to_wire()).value();
+  }
+  void answer(std::size_t bytes) {
+    // One buffer: the client sends again only when it has its answer, so the receive may come first in the queue.
+    const auto back = echo_.slice(0, bytes).value();
+    ep_.post(dat::recv{echo_}).value();
+    ep_.post(dat::send{back}).value();
+  }
+  [[nodiscard]] bool is(dat::ep_ref other) const { return ep_ == other; }
+
+private:
+  std::vector<char> memory_;
+  dat::lmr<char, dat::mem_priv::local_read | dat::mem_priv::local_write> echo_;
+  dat::lmr<char, dat::mem_priv::local_write | dat::mem_priv::remote_read | dat::mem_priv::remote_write> window_;
+  dat::ep<dat::rc> ep_;
+};
+
+void serve(const options& o) {
+  auto ia = open(o);
+  auto pz = ia.create_pz().value();
+  auto evd = ia.create_evd<dat::dto | dat::connection | dat::connection_requests>(1024).value();
+  const auto psp = ia.create_psp(dat::conn_qual::make(o.port).value(), evd).value();
+  fmt::print(stderr, "dat-ping: serving on {} at {}, port {}\n", ia.name(), ia.address().host_string(), psp.port());
+
+  std::list<guest> guests;
+  bool over = false;
+  const auto leave = [&](const dat::connection_event& e) {
+    guests.remove_if([&](const guest& g) { return g.is(e.ep()); });
+    over = o.once;
+  };
+  while (!stop_requested && !over) {
+    auto event = evd.wait(250ms);
+    if (!event) continue; // nothing, or a signal
+    try {
+      std::visit(dat::overloaded{
+                     [&](dat::connection_request& request) { guests.emplace_back(pz, evd, std::move(request)); },
+                     [&](const dat::received& r) {
+                       for (guest& g : guests)
+                         if (g.is(r.ep())) g.answer(r.bytes());
+                     },
+                     [&](const dat::disconnected& e) { leave(e); },
+                     [&](const dat::broken& e) { leave(e); },
+                     [&](const dat::accept_completion_error& e) { leave(e); },
+                     [](const auto&) {},
+                 },
+                 event.assume_value());
+    } catch (const dat::failure& e) { // one client's trouble: it sees its connection end
+      fmt::print(stderr, "dat-ping: {}\n", e.what());
+    }
+  }
+}
+
+// --- the client ---------------------------------------------------------------------------------------------------
+
+/// How often a step was done, and how long it took.
+struct timing {
+  const char* step;
+  std::vector<double> us;
+  [[nodiscard]] double least() const { return *std::min_element(us.begin(), us.end()); }
+  [[nodiscard]] double mean() const {
+    double sum = 0;
+    for (const double t : us) sum += t;
+    return sum / static_cast<double>(us.size());
+  }
+};
+
+class client {
+public:
+  explicit client(const options& o)
+      : o_(o),
+        limit_(std::chrono::duration_cast<dat::timeout>(std::chrono::duration<double>(o.limit))),
+        ia_(open(o)),
+        evd_(ia_.create_evd<dat::dto | dat::connection>(64).value()),
+        pz_(ia_.create_pz().value()),
+        out_memory_(o.size),
+        in_memory_(o.size),
+        out_(pz_.register_memory(out_memory_, dat::local_read).value()),
+        in_(pz_.register_memory(in_memory_, dat::local_write).value()),
+        ep_(pz_.create_ep<dat::rc>(evd_).value()) {}
+
+  void run() {
+    step("connect", 1, [&](unsigned) { connect(); });
+    step("send", o_.count, [&](unsigned turn) {
+      fill(turn);
+      ep_.post(dat::recv{in_}.cookie(1)).value();
+      ep_.post(dat::send{out_}).value();
+      evd_.wait_for<dat::sent>(ep_, limit_).value();
+      if (evd_.wait_for<dat::received>(ep_, limit_).value().bytes() != o_.size) throw std::runtime_error("cut short");
+      compare();
+    });
+    const window part = window_.slice(0, o_.size).value();
+    step("write", o_.count, [&](unsigned turn) {
+      fill(turn + 100);
+      ep_.post(dat::rdma_write{out_, part}).value();
+      evd_.wait_for<dat::rdma_write_done>(ep_, limit_).value();
+    });
+    step("read", o_.count, [&](unsigned) {
+      ep_.post(dat::rdma_read{in_, part}).value();
+      evd_.wait_for<dat::rdma_read_done>(ep_, limit_).value();
+      compare(); // with what was written
+    });
+    step("disconnect", 1, [&](unsigned) {
+      ep_.disconnect(dat::close_flags::graceful).value();
+      evd_.wait_for<dat::disconnected>(ep_, limit_).value();
+    });
+  }
+
+  [[nodiscard]] const std::vector<timing>& timings() const { return timings_; }
+  [[nodiscard]] const char* where() const { return step_; }
+  [[nodiscard]] std::string from() const { return fmt::format("{} ({})", ia_.name(), ia_.address().host_string()); }
+  [[nodiscard]] std::string to() const { return server_.host_string(); }
+
+private:
+  template <class F>
+  void step(const char* name, unsigned count, F&& once) {
+    step_ = name;
+    timing t{name, {}};
+    for (unsigned turn = 0; turn < count; ++turn) {
+      const auto begin = clock::now();
+      once(turn);
+      t.us.push_back(microseconds(clock::now() - begin).count());
+    }
+    timings_.push_back(std::move(t));
+  }
+
+  void connect() {
+    const auto family = ia_.address().family();
+    const auto addresses = dat::resolve(o_.host).value();
+    server_ = addresses.front();
+    for (const auto& a : addresses)
+      if (a.family() == family) {
+        server_ = a;
+        break;
+      }
+    ep_.connect(server_, dat::conn_qual::make(o_.port).value(), limit_).value();
+    const auto up = evd_.wait_for<dat::established>(ep_, limit_ + 1s).value();
+    const auto granted = window::from_wire(up.private_data());
+    if (!granted || granted.value().size() < o_.size) throw std::runtime_error("the server is no dat-ping");
+    window_ = granted.value();
+  }
+  void fill(unsigned turn) {
+    for (std::size_t i = 0; i < out_memory_.size(); ++i) out_memory_[i] = static_cast<char>(7 * i + turn);
+  }
+  void compare() const {
+    if (in_memory_ != out_memory_) throw std::runtime_error("the data that came back is not what was sent");
+  }
+
+  const options& o_;
+  dat::timeout limit_;
+  dat::ia ia_;
+  dat::evd<dat::dto | dat::connection> evd_;
+  dat::pz pz_;
+  std::vector<char> out_memory_, in_memory_;
+  dat::lmr<char, dat::mem_priv::local_read> out_;
+  dat::lmr<char, dat::mem_priv::local_write> in_;
+  dat::ep<dat::rc> ep_;
+  dat::ia_address server_;
+  window window_;
+  const char* step_ = "open";
+  std::vector<timing> timings_;
+};
+
+void print(const options& o, const client* c, const std::string& problem) {
+  if (o.json) {
+    json j = {{"ok", problem.empty()}, {"host", o.host}, {"port", o.port}, {"size", o.size}};
+    if (c != nullptr) {
+      j["from"] = c->from();
+      j["steps"] = json::array();
+      for (const auto& t : c->timings())
+        j["steps"].push_back({{"step", t.step},
+                              {"times", t.us.size()},
+                              {"microseconds_least", t.least()},
+                              {"microseconds_mean", t.mean()}});
+    }
+    if (!problem.empty()) j["problem"] = problem;
+    fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
+  } else if (c != nullptr && problem.empty()) {
+    fmt::print("{}, port {}, from {}, {} bytes\n", c->to(), o.port, c->from(), o.size);
+    for (const auto& t : c->timings())
+      fmt::print("{:<11}{:>10.1f} us{}\n", t.step, t.least(),
+                 t.us.size() > 1 ? fmt::format(" at least, {:.1f} us on average of {}", t.mean(), t.us.size()) : "");
+  }
+  if (!problem.empty()) fmt::print(stderr, "dat-ping: {}\n", problem);
+}
+
+int ping(const options& o) {
+  std::unique_ptr<client> c;
+  std::string problem;
+  try {
+    c = std::make_unique<client>(o);
+    c->run();
+  } catch (const std::exception& e) {
+    problem = fmt::format("{}: {}", c ? c->where() : "open", e.what());
+  }
+  print(o, c.get(), problem);
+  return problem.empty() ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Checks RDMA between two hosts: connects, sends, writes, reads.\n"
+               "  dat-ping --serve        on one host\n"
+               "  dat-ping HOST           on the other\n"
+               "Ends with 0 when everything worked; else one line says what did not.",
+               "dat-ping");
+  options o;
+  app.add_option("HOST", o.host, "Name or address of the server");
+  app.add_flag("--serve", o.serve, "Be the server, until SIGINT or SIGTERM");
+  app.add_flag("--once", o.once, "As server: end after one client");
+  app.add_option("--address", o.address, "Use the adapter that has this address");
+  app.add_option("--port", o.port, "Port of the server")->capture_default_str()->check(CLI::Range(1, 65535));
+  app.add_option("--size", o.size, "Bytes of each transfer")->capture_default_str()->check(CLI::Range(1u, 1u << 20));
+  app.add_option("--count", o.count, "How often each step is done")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--limit", o.limit, "Seconds for each step")->capture_default_str()->check(CLI::Range(0.001, 3600.0));
+  app.add_flag("--json", o.json, "As JSON on standard output");
+  try {
+    app.parse(argc, argv);
+    if (o.serve != o.host.empty()) throw CLI::ValidationError("either HOST or --serve");
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (!o.serve) return ping(o);
+  std::signal(SIGINT, [](int) { stop_requested = true; });
+  std::signal(SIGTERM, [](int) { stop_requested = true; });
+  try {
+    serve(o);
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "dat-ping: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# Tests of dat-info and dat-ping on real RDMA devices: what they say when all is well, and when it is not.
+# SPDX-License-Identifier: BSL-1.0
+"""test_tools.py [unittest options]: runs itself in the lab, once. DAT_TOOLS names the directory of the programs; by default
+that of build/gcc."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+from collections.abc import Sequence
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOLS = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples"))
+LAB = ROOT / "tests/lab/dat-lab"
+SERVER = "10.78.2.1"
+LIMIT = 30.0  # seconds; nothing here takes that long unless it hangs
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
+
+
+def run(tool: str, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """One tool, to its end."""
+    command = [*prefix, str(TOOLS / tool), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+class server:
+    """A `dat-ping --serve`, ready for clients."""
+
+    def __init__(self, port: int, *options: str):
+        command = [str(TOOLS / "dat-ping"), "--serve", "--address", SERVER, "--port", str(port), *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr
+        self.first_line = self.process.stderr.readline()
+
+    def __enter__(self) -> server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.code = self.process.wait(LIMIT)
+        assert self.process.stderr
+        self.log = self.process.stderr.read()
+        self.process.stderr.close()
+
+
+class info(unittest.TestCase):
+    def test_json_tells_all_of_every_adapter(self) -> None:
+        done = run("dat-info", "--json", "--to", SERVER)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        told = json.loads(done.stdout)
+        # Interfaces are listed in the order of their numbers.
+        chosen = min((1, 2), key=lambda n: int(pathlib.Path(f"/sys/class/net/v{n}/ifindex").read_text(encoding="utf-8")))
+        self.assertEqual(told["chosen"], f"rx{chosen}")
+        self.assertEqual(told["to"], {"remote": SERVER, "adapter": "rx1"})
+        self.assertEqual(told["missing"], [])
+        self.assertEqual([a["name"] for a in told["adapters"]], ["rx1", "rx2"])
+        first, second = told["adapters"]
+        self.assertEqual([a["chosen"] for a in told["adapters"]], [chosen == 1, chosen == 2])
+        self.assertEqual((first["state"], first["link_layer"], first["interface"]), ("active", "Ethernet", "v1"))
+        self.assertEqual(second["addresses"], [SERVER, "fd00:78:2::1"])
+        self.assertIn({"index": 1, "gid": "::ffff:10.78.1.1", "type": "RoCE v2", "interface": "v1"}, first["gids"])
+        self.assertGreater(first["limits"]["max_eps"], 0)
+        self.assertTrue(first["extensions"]["infiniband"])
+        self.assertTrue(first["extensions"]["atomics"])
+
+    def test_words_tell_the_same(self) -> None:
+        done = run("dat-info")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"\nchosen: (rx\d) \((.*\n)*\1 \(chosen\): active, Ethernet, interface v\d\n")
+        for line in ("  GID 1       ::ffff:10.78.1.1, RoCE v2",
+                     "  addresses   10.78.2.1, fd00:78:2::1", "InfiniBand, immediate data, atomics"):  # fmt: skip
+            self.assertIn(line, done.stdout)
+
+    def test_locked_memory_and_names_of_dat_conf(self) -> None:
+        conf = pathlib.Path("/tmp/override.conf")
+        conf.write_text('ofa-1 u2.0 nonthreadsafe default lib.so dapl.2.0 "rx2 1" ""\nbad line\n')
+        try:
+            done = run("dat-info", "--json", prefix=["env", f"DAT_OVERRIDE={conf}", "prlimit", "--memlock=65536:65536"])
+        finally:
+            conf.unlink()
+        told = json.loads(done.stdout)
+        self.assertEqual(told["memlock_bytes"], 65536)
+        self.assertEqual(told["dat_conf"][0], {"name": "ofa-1", "file": str(conf), "line": 1})
+        self.assertIn(f"{conf}:2", told["dat_conf"][1]["problem"])
+
+    def test_a_user_without_rights_to_the_devices_is_told_so(self) -> None:
+        os.chmod("/dev/infiniband/rdma_cm", 0o600)
+        try:
+            done = run("dat-info", prefix=NOBODY)
+        finally:
+            os.chmod("/dev/infiniband/rdma_cm", 0o666)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("missing: /dev/infiniband/rdma_cm may not be opened by this user", done.stdout)
+        self.assertIn("chosen: none (", done.stdout)
+
+    def test_no_way_to_a_host(self) -> None:
+        done = run("dat-info", "--to", "no-such-host.invalid")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("to no-such-host.invalid: find_adapter_reaching", done.stdout)
+
+
+class ping(unittest.TestCase):
+    def failed(self, done: subprocess.CompletedProcess[str], pattern: str) -> None:
+        """It ended with 1 and one line that says why."""
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertRegex(done.stderr, "^dat-ping: .*" + pattern)
+
+    def test_every_step_works(self) -> None:
+        with server(7501) as s:
+            self.assertIn("serving on rx2 at 10.78.2.1, port 7501", s.first_line)
+            for size in ("1", "64", "1048576"):
+                done = run("dat-ping", SERVER, "--port", "7501", "--size", size, "--json")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                told = json.loads(done.stdout)
+                self.assertTrue(told["ok"])
+                self.assertEqual(told["from"], "rx1 (10.78.1.1)")
+                self.assertEqual([t["step"] for t in told["steps"]], ["connect", "send", "write", "read", "disconnect"])
+                self.assertEqual([t["times"] for t in told["steps"]], [1, 3, 3, 3, 1])
+                self.assertTrue(all(0 < t["microseconds_least"] <= t["microseconds_mean"] for t in told["steps"]))
+        self.assertEqual((s.code, s.log), (0, ""))
+
+    def test_words_tell_the_same(self) -> None:
+        with server(7502, "--once") as s:
+            done = run("dat-ping", SERVER, "--port", "7502")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"^10\.78\.2\.1, port 7502, from rx1 \(10\.78\.1\.1\), 64 bytes\nconnect ")
+            s.process.wait(LIMIT)  # by itself
+        self.assertEqual((s.code, s.log), (0, ""))
+
+    def test_clients_at_the_same_time(self) -> None:
+        with server(7503):
+            command = [str(TOOLS / "dat-ping"), SERVER, "--port", "7503", "--count", "50"]
+            clients = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(4)]
+            self.assertEqual([(c.communicate(timeout=LIMIT)[1], c.returncode) for c in clients], [(b"", 0)] * 4)
+
+    def test_nobody_listens(self) -> None:
+        self.failed(run("dat-ping", SERVER, "--port", "7599"), "connect: .*refused: nobody listens")
+        done = run("dat-ping", SERVER, "--port", "7599", "--json")
+        told = json.loads(done.stdout)
+        self.assertFalse(told["ok"])
+        self.assertIn("connect: ", told["problem"])
+
+    def test_the_server_dies(self) -> None:
+        with server(7504) as s:
+            client = subprocess.Popen([str(TOOLS / "dat-ping"), SERVER, "--port", "7504", "--count", "1000000"],
+                                      stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)  # fmt: skip
+            # The client has come when the server has a queue pair that is connected.
+            while "RTS" not in subprocess.run(["rdma", "resource", "show", "qp"], capture_output=True, text=True, check=True).stdout:
+                self.assertIsNone(client.poll())
+            s.process.send_signal(signal.SIGKILL)
+            _, said = client.communicate(timeout=LIMIT)
+            self.assertEqual(client.returncode, 1)
+            self.assertRegex(said, r"^dat-ping: (connect|send): .*\n$")
+
+    def test_wrong_names_and_wrong_use(self) -> None:
+        self.failed(run("dat-ping", "no-such-host.invalid"), "open: .*no-such-host|open: ia.open_reaching")
+        for arguments in ([], ["--serve", SERVER], [SERVER, "--size", "0"], [SERVER, "--port", "70000"]):
+            self.assertEqual(run("dat-ping", *arguments).returncode, 2, arguments)
+        with server(7505):
+            second = run("dat-ping", "--serve", "--address", SERVER, "--port", "7505")
+        self.failed(second, "connection qualifier is in use")
+
+
+def main() -> None:
+    """In the lab: the tests. Elsewhere: the lab."""
+    if "DAT_LAB" not in os.environ:
+        for tool in ("dat-info", "dat-ping"):
+            if not os.access(TOOLS / tool, os.X_OK):
+                sys.exit(f"test_tools: {tool} is not built (./dev build gcc)")
+        lab = [str(LAB), "--timeout", "200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
+        os.execve(str(LAB), lab, os.environ | {"DAT_TOOLS": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1"})
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
