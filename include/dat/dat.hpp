@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/address.hpp>
+#include <dat/async.hpp>
 #include <dat/attributes.hpp>
 #include <dat/batch.hpp>
 #include <dat/cno.hpp>

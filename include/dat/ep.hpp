@@ -89,6 +89,7 @@ private:
   friend class ep;
   friend class completion;
   friend class connection_event;
+  friend class ep_broken;
   friend struct std::hash<ep_ref>;
   friend struct detail::core_access;
   explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}

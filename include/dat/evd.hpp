@@ -213,6 +213,7 @@ public:
 private:
   friend class ia;
   friend struct detail::core_access;
+  friend class async_target;
   template <streams>
   friend class evd_ref;
   explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}

@@ -5,12 +5,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/async.hpp>
 #include <dat/cookie.hpp>
 #include <dat/cr.hpp>
 #include <dat/ep.hpp>
+#include <dat/evd_id.hpp>
 #include <dat/status.hpp>
 #include <dat/streams.hpp>
 
+#include <dat/detail/async_info.hpp>
 #include <dat/detail/connection_text.hpp>
 #include <dat/detail/type_list.hpp>
 
@@ -263,6 +266,107 @@ private:
   friend struct detail::event_access;
   explicit software_event(dat::cookie c) noexcept : cookie_(c) {}
   dat::cookie cookie_;
+};
+
+// --- asynchronous events (streams::async) --------------------------------------------------------------------------
+
+/// What all asynchronous events have. Copyable.
+class async_event {
+public:
+  /// Whether it happened on this ia: for an evd that takes the events of several.
+  [[nodiscard]] bool is_of(const ia& a) const noexcept;
+
+protected:
+  explicit async_event(const detail::async_info& what) noexcept : what_(what) {}
+  [[nodiscard]] const detail::async_info& what() const noexcept { return what_; }
+
+private:
+  friend struct detail::event_access;
+  detail::async_info what_;
+};
+
+/// An evd was full and has lost events (DAT_ASYNC_ERROR_EVD_OVERFLOW). Told once, and again only when the evd has had
+/// room meanwhile. Lost connection events: the endpoints' states are right, and the evd goes on. Lost completions: the
+/// connections of all its endpoints are broken, and the evd is of no more use than to give what it still holds. Lost
+/// asynchronous events: this is the last event of that evd, until there is room again. (uDAPL 2.0 §6.3.1.3)
+class evd_overflow : public async_event {
+public:
+  [[nodiscard]] evd_id evd() const noexcept { return evd_id(what().number); }
+
+private:
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// The device failed or was removed (DAT_ASYNC_ERROR_IA_CATASTROPHIC). All connections are broken; close the ia.
+class ia_catastrophic : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// The device reported an error of an endpoint (DAT_ASYNC_ERROR_EP_BROKEN). Its connection, if there was one, is
+/// broken: the connect evd tells that, too. Keeps what it refers to.
+class ep_broken : public async_event {
+public:
+  [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_.get()); }
+  [[nodiscard]] ep_error reason() const noexcept { return static_cast<ep_error>(what().reason); }
+
+private:
+  ep_broken(const detail::async_info& what, detail::ref<detail::ep_core> ep) noexcept
+      : async_event(what), ep_(std::move(ep)) {}
+  friend struct detail::event_access;
+  detail::ref<detail::ep_core> ep_;
+};
+
+/// DAT_ASYNC_ERROR_TIMED_OUT. Not raised on verbs: what can time out has an event of its own.
+class operation_timed_out : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// A call of verbs or of the connection manager failed where no call of the consumer could tell
+/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR).
+class provider_internal_error : public async_event {
+public:
+  /// The evd that may miss events by it; empty when it concerns the whole ia.
+  [[nodiscard]] evd_id evd() const noexcept { return evd_id(what().number); }
+  /// The call that failed and its errno.
+  [[nodiscard]] const char* verb() const noexcept { return what().verb; }
+  [[nodiscard]] int code() const noexcept { return what().reason; }
+
+private:
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// DAT_HA_DOWN_TO_1 and DAT_HA_UP_TO_MULTI_PATH. Not raised: rdma_cm sets up no second path.
+class ha_down_to_1 : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+class ha_up_to_multi_path : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// The ia's port went down, or is up again. Connections survive a short break. (verbs; uDAPL has no number for them)
+class port_down : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+class port_active : public async_event {
+  using async_event::async_event;
+  friend struct detail::event_access;
+};
+
+/// Something that the port has was changed; connections that exist may go on or not. (verbs)
+class port_changed : public async_event {
+public:
+  [[nodiscard]] port_change change() const noexcept { return static_cast<port_change>(what().reason); }
+
+private:
+  using async_event::async_event;
+  friend struct detail::event_access;
 };
 
 // --- all together --------------------------------------------------------------------------------------------------

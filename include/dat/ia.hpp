@@ -18,6 +18,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -32,8 +33,25 @@ enum class progress : std::uint8_t {
   manual     ///< no thread: the work is done inside wait, dequeue, drain of merged evds, and ia::run
 };
 
+/// Names an evd with streams::async for the time of a call.
+class async_target {
+public:
+  constexpr async_target() noexcept = default; ///< no evd
+  template <streams S>
+  async_target(const evd<S>& e) noexcept : core_(e.core_.get()) { // NOLINT(google-explicit-constructor)
+    static_assert(includes(S, async), "dat: this evd cannot take asynchronous events; create it with dat::async");
+  }
+
+private:
+  friend class ia;
+  detail::evd_core* core_ = nullptr;
+};
+
 struct ia_options {
   dat::progress progress = progress::automatic;
+  std::uint32_t async_qlen = 16; ///< room of the evd that `ia::async_evd` gives
+  /// Another ia's evd, on the same adapter, to take the asynchronous events of this one; there is no own one then.
+  async_target async_evd = {};
 };
 
 /// An open adapter: one port of one RDMA device, with its own device context (uDAPL 2.0 §6.2). Everything else is made
@@ -85,6 +103,11 @@ public:
     if (!core) return core.assume_error();
     return pz(std::move(core).assume_value());
   }
+
+  /// Where the asynchronous events of this ia come: overflows, failures and changes of the adapter (uDAPL 2.0 §6.2.1.1
+  /// async_evd_handle). Made by `open`, goes with the ia; cannot be closed. Any other evd with streams::async gets each
+  /// of them as well. An empty one when `open` was given another ia's.
+  [[nodiscard]] evd<async>& async_evd() noexcept { return async_evd_; }
 
   /// Makes an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.4.1):
   /// `ia.create_evd<dat::dto>(128)`, `ia.create_evd<dat::dto | dat::connection>(64)`. For completions, `qlen` should
@@ -167,7 +190,9 @@ public:
   /// Errors: `invalid_state` (ia_in_use) for a graceful close with objects left: the ia goes on; `invalid_handle`.
   expected<void> close(close_flags how = close_flags::abrupt) noexcept {
     if (!core_) return detail::empty_handle("ia.close", return_subtype::handle_ia);
-    return core_.close(how == close_flags::graceful);
+    auto closed = core_.close(how == close_flags::graceful);
+    if (closed) async_evd_ = {};
+    return closed;
   }
 
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
@@ -183,9 +208,18 @@ private:
     if (!where) return where.assume_error();
     auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
     if (!core) return core.assume_error();
-    return ia(std::move(core).assume_value());
+    auto own = detail::async_evd_for(*core.assume_value(), options.async_evd.core_, options.async_qlen);
+    if (!own) return own.assume_error();
+    ia made(std::move(core).assume_value());
+    made.async_evd_ = evd<async>(std::move(own).assume_value());
+    return made;
   }
   detail::ia_handle core_;
+  evd<async> async_evd_;
 };
+
+inline bool async_event::is_of(const ia& a) const noexcept {
+  return what_.context && what_.context == a.native_handle();
+}
 
 } // namespace dat::inline v0

@@ -12,7 +12,8 @@ enum class streams : std::uint32_t {
   software = 0x001,            ///< events that the consumer posts itself
   connection_requests = 0x010, ///< requests that arrive at service points
   dto = 0x020,                 ///< completions of data transfer operations
-  connection = 0x040           ///< established, rejected, disconnected ... of endpoints
+  connection = 0x040,          ///< established, rejected, disconnected ... of endpoints
+  async = 0x100                ///< what goes wrong, or changes, in the adapter and its objects
 };
 
 [[nodiscard]] constexpr streams operator|(streams a, streams b) noexcept {
@@ -32,5 +33,6 @@ inline constexpr streams software = streams::software;
 inline constexpr streams dto = streams::dto;
 inline constexpr streams connection = streams::connection;
 inline constexpr streams connection_requests = streams::connection_requests;
+inline constexpr streams async = streams::async;
 
 } // namespace dat::inline v0

@@ -353,7 +353,6 @@ TEST_CASE("asynchronous events that break nothing break nothing", "[EVENT-088][E
   pair p;
   for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_QP_LAST_WQE_REACHED})
     fake::async(type, p.a.ep.native_handle());
-  fake::async(IBV_EVENT_CQ_ERR, p.a.evd.native_handle());
   for (const auto type : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE, IBV_EVENT_CLIENT_REREGISTER})
     fake::async(type, p.a.ia.native_handle());
   p.settle();

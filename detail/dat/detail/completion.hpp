@@ -104,6 +104,22 @@ template <class Visitor>
   return true;
 }
 
+template <class Visitor, class... E>
+void visit_async(record& r, Visitor& visit, type_list<E...>) {
+  const async_info what = r.async_what();
+  auto nth = static_cast<unsigned>(r.what) - static_cast<unsigned>(record::kind::first_async);
+  const auto give = [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_same_v<T, ep_broken>) {
+      auto e = event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
+      visit(e);
+    } else {
+      auto e = event_access::make<T>(what);
+      visit(e);
+    }
+  };
+  ((nth-- == 0 ? give(std::type_identity<E>()) : void()), ...);
+}
+
 /// The merged path: turns a record into its event. False when it yields none.
 template <streams S, class Visitor>
 bool take_record(record& r, Visitor&& visit) {
@@ -128,6 +144,12 @@ bool take_record(record& r, Visitor&& visit) {
     if (r.what == kind::request) {
       auto e = access::make<cr>(std::move(r.request));
       visit(e);
+      return true;
+    }
+  }
+  if constexpr (includes(S, streams::async)) {
+    if (r.what >= kind::first_async) {
+      visit_async(r, visit, async_events());
       return true;
     }
   }

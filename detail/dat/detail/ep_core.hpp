@@ -133,6 +133,10 @@ public:
   [[gnu::cold]] void marker_taken(std::uint64_t wr_id, ibv_wc_status status) noexcept;
   /// An operation of the life `whose` failed: the connection is broken. Idempotent.
   [[gnu::cold]] void broke(ep_tag whose) noexcept;
+  /// The same for the present life,
+  void broke() noexcept;
+  /// if its completions go to `e`.
+  void broke_with(const evd_core& e) noexcept;
   /// All requests of that life before the marker are done.
   void drained(ep_tag whose) noexcept;
   /// The same, from a place that may not lock the endpoint: done by the reactor.
@@ -309,6 +313,7 @@ private:
   }
   void announce_event(record::kind what, int reason = 0) noexcept;
   void end_connection(record::kind what, int reason) noexcept;
+  void break_connection() noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;
 
   std::atomic<ep_state> state_{ep_state::unconnected};

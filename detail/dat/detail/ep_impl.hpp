@@ -128,7 +128,9 @@ inline void ep_core::teardown() noexcept {
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     e->users.fetch_sub(1, std::memory_order_release);
   pz_->users.fetch_sub(1, std::memory_order_release);
-  evds_ = {}; // an event that still stands in one of them keeps this object: no circle
+  queues fed; // an event that still stands in one of them keeps this object: no circle
+  const std::lock_guard lock(mutex_);
+  std::swap(fed, evds_);
 }
 
 // --- errors --------------------------------------------------------------------------------------------------------
@@ -452,7 +454,20 @@ inline void ep_core::end_connection(record::kind what, int reason) noexcept {
 
 inline void ep_core::broke(ep_tag whose) noexcept {
   const std::lock_guard lock(mutex_);
-  if (tag_ != whose) return;
+  if (tag_ == whose) break_connection();
+}
+
+inline void ep_core::broke() noexcept {
+  const std::lock_guard lock(mutex_);
+  break_connection();
+}
+
+inline void ep_core::broke_with(const evd_core& e) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (evds_.recv.get() == &e || evds_.request.get() == &e) break_connection();
+}
+
+inline void ep_core::break_connection() noexcept {
   switch (state()) {
   case ep_state::connected:
   case ep_state::disconnect_pending:

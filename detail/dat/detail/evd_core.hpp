@@ -79,6 +79,14 @@ public:
   /// Room for at least `n` events from now on.
   [[nodiscard]] expected<void> resize(std::uint32_t n) noexcept;
 
+  /// Completions were lost: the evd gives what it still holds, and nothing else. False when that was known.
+  [[nodiscard]] bool lost_completions() noexcept {
+    const bool first = !overflowed_.exchange(true, std::memory_order_seq_cst);
+    if (first) wake();
+    return first;
+  }
+  [[nodiscard]] bool overflowed() const noexcept { return overflowed_.load(std::memory_order_seq_cst); }
+
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
 
@@ -118,6 +126,7 @@ private:
   streams streams_;
   std::atomic<std::uint32_t> qlen_;
   std::atomic<bool> waitable_{true};
+  std::atomic<bool> overflowed_{false};
   std::atomic<std::uint32_t> forbidden_{0};
   std::atomic<bool> interrupted_{false};
   wake_fd kick_;
@@ -149,10 +158,13 @@ public:
   template <class Predicate>
   [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
   /// Appends a connection event of an endpoint, after every completion that is there already; the endpoint's parked
-  /// completions follow it.
+  /// completions follow it. When the queue is full the event is lost, and the asynchronous evds are told.
   void push_connection(record&& r, ep_core& whose) noexcept;
   /// Appends a connection request, unless the queue is full: then false, and the caller refuses the request.
   [[nodiscard]] bool push_request(record&& r) noexcept { return push_if_room(std::move(r)); }
+  /// Appends an asynchronous event; when the queue is full, an overflow of this evd in its place, for which there is
+  /// always room, and nothing more until there is room again (uDAPL 2.0 §6.3.1.3).
+  void push_async(record&& r) noexcept;
   /// Appends a software event, unless the queue is full.
   [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }
   [[nodiscard]] expected<void> resize_merged(std::uint32_t n) noexcept;
@@ -173,6 +185,7 @@ public:
 
 private:
   friend class ia_child;
+  friend class evd_core;
   ~merged_evd() = default;
   void teardown() noexcept;
   static const child_type table;
@@ -188,6 +201,9 @@ private:
   event_queue ring_;
   event_queue parked_;       // completions of endpoints whose ESTABLISHED is not queued yet
   std::uint32_t others_ = 0; // events in ring_ that are not completions
+  bool told_lost_ = false;   // of lost connection events, since there was room
+  bool told_full_ = false;   // of lost asynchronous events, since there was room
+  ia_core::listener listener_;
 };
 
 inline constexpr child_type evd_core::table = type_for<evd_core>();

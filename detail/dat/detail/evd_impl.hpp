@@ -7,6 +7,7 @@
 #include <dat/detail/evd_core.hpp>
 
 #include <array>
+#include <mutex>
 #include <sched.h>
 
 namespace dat::inline v0::detail {
@@ -24,6 +25,7 @@ inline result<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams wh
     if (auto r = m->prepare(call); !r) return r.assume_error();
   if (includes(which, streams::dto))
     if (auto r = evd->create_queue(call); !r) return r.assume_error();
+  if (includes(which, streams::async)) ia->listen(static_cast<merged_evd*>(evd.get())->listener_);
   return evd;
 }
 
@@ -159,7 +161,8 @@ inline void evd_core::channel_ready() noexcept {
   ibv_cq* cq;
   void* context;
   while (ibv_get_cq_event(channel_, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
-  if (enabled() && has_cno()) arm(); // before looking: what comes after the look raises another event
+  if (enabled() && has_cno()) // before looking: what comes after the look raises another event
+    if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
   if (merged_evd* m = merged(this)) {
     if (!m->look()) return;
   }
@@ -204,7 +207,9 @@ inline expected<void> evd_core::sleep(const deadline& until) noexcept {
 }
 
 inline expected<void> merged_evd::prepare(const char* call) noexcept {
-  if (!ring_.reserve(qlen()))
+  listener_.evd = this;
+  const std::uint32_t reserved = includes(which(), streams::async) ? 1 : 0; // see push_async
+  if (!ring_.reserve(qlen() + reserved))
     return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
   if (const int err = open_kick()) return at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   return success();
@@ -213,6 +218,7 @@ inline expected<void> merged_evd::prepare(const char* call) noexcept {
 inline void merged_evd::teardown() noexcept {
   event_queue ring;
   event_queue parked;
+  ia().unlisten(listener_);
   await_waiter(); // without the lock, which it needs to leave
   detach_cno();   // likewise, for the reactor
   {
@@ -274,7 +280,7 @@ inline bool merged_evd::take_from(record& out, std::uint32_t threshold, std::uin
 inline void merged_evd::extract(std::uint32_t i, record& out) noexcept {
   ring_.extract(i, out);
   if (out.what != record::kind::completion) {
-    --others_;
+    if (--others_ < qlen()) told_lost_ = told_full_ = false;
     return;
   }
   // Under the lock, for which an endpoint that ends waits: see barrier().
@@ -302,14 +308,31 @@ inline bool merged_evd::look() noexcept {
 }
 
 inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (dead()) return;
   drain_locked(~0u); // also beyond qlen: successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)
-  if (ring_.push(std::move(r))) ++others_;
+  const bool kept = others_ < qlen() && ring_.push(std::move(r));
+  if (kept) ++others_;
   whose.announce(true);
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
     if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
   parked_.erase_if([&](const record& p) { return p.tag == whose.tag(); });
+  wake();
+  const bool tell = !kept && !std::exchange(told_lost_, true);
+  lock.unlock();
+  if (tell) ia().overflowed(number());
+}
+
+inline void merged_evd::push_async(record&& r) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (dead()) return;
+  if (others_ < qlen()) {
+    if (!ring_.push(std::move(r))) return;
+  } else {
+    if (std::exchange(told_full_, true)) return;
+    if (!ring_.push(record(async_kind::evd_overflow, {.context = ia().context(), .number = number()}, {}))) return;
+  }
+  ++others_;
   wake();
 }
 
@@ -331,6 +354,26 @@ inline void merged_evd::expect_announcement(ep_core& whose) noexcept {
 inline void merged_evd::forget(ep_tag tag) noexcept {
   const std::lock_guard lock(mutex_);
   parked_.erase_if([&](const record& r) { return r.tag == tag; });
+}
+
+/// The evd that a new ia's asynchronous events go to: one of its own, or, when `given` names one, none.
+[[nodiscard]] inline result<ref<evd_core>> async_evd_for(ia_core& ia, evd_core* given, std::uint32_t qlen) noexcept {
+  static constexpr const char* call = "ia.open";
+  if (!given) {
+    auto own = evd_core::create(ref(&ia), streams::async, qlen);
+    if (!own) return own.assume_error().at(call, object_kind::ia);
+    own.assume_value()->users.store(1, std::memory_order_relaxed); // the ia itself
+    ia.own(own.assume_value().get());
+    return own;
+  }
+  const auto& a = given->ia().where();
+  const auto& b = ia.where();
+  if (given->dead() || a.port != b.port || given->ia().name() != ia.name())
+    return error(return_type::invalid_handle, return_subtype::handle_evd_async)
+        .at(call, object_kind::ia)
+        .hint("the evd for asynchronous events is closed, or of another adapter");
+  ia.borrow(ref<ia_child>(given));
+  return ref<evd_core>();
 }
 
 } // namespace dat::inline v0::detail

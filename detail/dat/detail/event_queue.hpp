@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/async_info.hpp>
 #include <dat/detail/basics.hpp>
 #include <dat/detail/connection_base.hpp>
 #include <dat/detail/ref.hpp>
@@ -29,7 +30,8 @@ struct record {
     disconnected,
     broken,
     timed_out,
-    unreachable
+    unreachable,
+    first_async ///< the first of async_kind
   };
 
   kind what = kind::completion;
@@ -47,9 +49,26 @@ struct record {
   record(const ibv_wc& completion, const work_entry& posted, std::uint32_t where) noexcept
       : tag(tag_of(completion.wr_id)), wc(completion), entry(posted), position(where) {}
   explicit record(dat::cookie posted) noexcept : what(kind::software) { entry.cookie = posted; }
+  record(async_kind k, const async_info& i, ref<counted> whose) noexcept
+      : what(of(k)),
+        reason(i.reason),
+        tag(reinterpret_cast<std::uintptr_t>(i.verb)),
+        position(i.number),
+        endpoint(std::move(whose)) {
+    entry.cookie = dat::cookie(reinterpret_cast<std::uintptr_t>(i.context));
+  }
   explicit record(request_ref r) noexcept : what(kind::request), request(std::move(r)) {}
   record(kind k, ref<counted> whose, ref<connection_base> from, int why) noexcept
       : what(k), reason(why), endpoint(std::move(whose)), source(std::move(from)) {}
+
+  [[nodiscard]] static constexpr kind of(async_kind k) noexcept {
+    return static_cast<kind>(static_cast<std::uint8_t>(kind::first_async) + static_cast<std::uint8_t>(k));
+  }
+  /// What the record of an asynchronous event says.
+  [[nodiscard]] async_info async_what() const noexcept {
+    return {reinterpret_cast<const ibv_context*>(static_cast<std::uintptr_t>(entry.cookie.value())),
+            reinterpret_cast<const char*>(static_cast<std::uintptr_t>(tag)), position, reason};
+  }
 };
 
 /// A queue in a circular array that grows when it must. Not synchronised.

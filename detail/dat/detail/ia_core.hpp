@@ -6,6 +6,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/async_info.hpp>
 #include <dat/detail/basics.hpp>
 #include <dat/detail/errno.hpp>
 #include <dat/detail/reactor.hpp>
@@ -30,6 +31,7 @@ namespace dat::inline v0::detail {
 enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, notification, zone };
 
 class ia_core;
+class merged_evd;
 class ia_child;
 class connection_base;
 struct cm_event;
@@ -128,12 +130,42 @@ public:
   /// Ends every child, wakes every waiter, and marks the ia closed.
   void close_abruptly() noexcept;
   /// Marks the ia closed; it has no children.
-  void close_gracefully() noexcept { closed_.store(true, std::memory_order_release); }
+  void close_gracefully() noexcept {
+    closed_.store(true, std::memory_order_release);
+    closing.raise(); // whoever waits for asynchronous events leaves
+  }
 
   /// What a thread gives to the connection manager comes back to the reactor as an event. The kernel orders the two,
   /// but no rule of C++ knows that: this pair does.
   void hand_over() noexcept { handed_over_.fetch_add(1, std::memory_order_release); }
   void take_over() const noexcept { (void)handed_over_.load(std::memory_order_acquire); }
+
+  // --- asynchronous events -----------------------------------------------------------------------------------------
+
+  /// An evd that gets every asynchronous event from now on.
+  struct listener : list_node {
+    merged_evd* evd = nullptr;
+  };
+  void listen(listener& l) noexcept {
+    const std::lock_guard lock(async_mutex_);
+    listeners_.push_back(l);
+  }
+  void unlisten(listener& l) noexcept {
+    const std::lock_guard lock(async_mutex_);
+    l.unlink();
+  }
+  /// The evd made by `open`, which goes with the ia's handle: it does not count as in use.
+  void own(const ia_child* evd) noexcept { own_ = evd; }
+  /// An evd of another ia, to listen as well.
+  void borrow(ref<ia_child> evd) noexcept { borrowed_ = std::move(evd); }
+  /// Tells all that listen. The caller may hold the lock of an endpoint, but of no evd.
+  void raise(async_kind what, const async_info& more = {}, const ref<counted>& endpoint = {}) noexcept;
+  /// An evd has lost events.
+  void overflowed(std::uint32_t evd) noexcept { raise(async_kind::evd_overflow, {.number = evd}); }
+  /// A call failed that nobody waits for.
+  void failed_inside(const char* verb, int err, std::uint32_t evd = 0) noexcept {
+    raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err});
+  }
 
   /// Runs the reactor once in the caller's thread, unless a service thread does it.
   void progress(int wait_ms) noexcept {
@@ -151,6 +183,11 @@ private:
   void read_cm_events() noexcept;
   void end_all(child_kind kind) noexcept;
   void read_async_events() noexcept;
+  void take_async(const ibv_async_event& e) noexcept;
+  void catastrophe() noexcept;
+  /// Calls `f` with each endpoint; no lock is held then.
+  template <class F>
+  void for_each_endpoint(F f) noexcept;
 
   struct member_source : event_source {
     ia_core* self;
@@ -169,6 +206,12 @@ private:
   std::atomic<std::uint32_t> handed_over_{0};
   std::mutex mutex_; // guards children_
   intrusive_list<ia_child> children_;
+  const ia_child* own_ = nullptr;
+  bool cm_fails_ = false;
+  std::atomic<bool> catastrophic_{false};
+  std::mutex async_mutex_; // guards listeners_; taken before the locks of the evds
+  intrusive_list<listener> listeners_;
+  ref<ia_child> borrowed_;
   member_source cm_source_{};
   member_source async_source_{};
 };
@@ -203,7 +246,7 @@ inline void ia_core::remove(ia_child& c) noexcept {
 inline bool ia_core::in_use() noexcept {
   const std::lock_guard lock(mutex_);
   for (ia_child* c = children_.front(); c; c = children_.after(*c))
-    if (!c->dead() && c->kind() != child_kind::connection) return true;
+    if (!c->dead() && c->kind() != child_kind::connection && c != own_) return true;
   return false;
 }
 

@@ -122,6 +122,10 @@ template <class Look>
     if (e.take_interrupt()) return woken();
     if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
     if (look()) return success();
+    if (e.overflowed())
+      return e.at(error(return_type::invalid_state), call)
+          .hint("completions were lost because the evd was full: its endpoints are disconnected, and nothing more "
+                "comes; create it anew, with room for all that they can have outstanding");
     if (auto slept = e.sleep(until); !slept) {
       // What came at the last moment counts: a time-out or a signal is about having nothing.
       const return_type why = slept.assume_error().type();
@@ -181,8 +185,14 @@ template <streams S>
 // --- wait_for ------------------------------------------------------------------------------------------------------
 
 /// Kind of a record by the event type it becomes.
+template <class E, class... A>
+[[nodiscard]] constexpr record::kind kind_by_place(type_list<A...>) noexcept {
+  std::uint8_t place = 0;
+  return ((std::is_same_v<E, A> || (++place, false)) || ...) ? record::of(static_cast<async_kind>(place))
+                                                             : record::kind::completion;
+}
 template <class E>
-inline constexpr record::kind kind_of = record::kind::completion;
+inline constexpr record::kind kind_of = kind_by_place<E>(async_events());
 template <>
 inline constexpr record::kind kind_of<cr> = record::kind::request;
 template <>
@@ -235,7 +245,7 @@ template <class E>
   case record::kind::established:
     return false;
   default:
-    return true;
+    return r.what < record::kind::first_async;
   }
 }
 
@@ -278,7 +288,9 @@ template <streams S, class E>
   const auto matters = [&](const record& r) {
     const bool wanted = r.what == kind_of<E> && (r.what != record::kind::completion || becomes<E>(r));
     if (!wanted && !ends_waiting(r)) return false;
-    if (!of || r.what == record::kind::request || r.what == record::kind::software) return true;
+    if (!of || r.what == record::kind::request || r.what == record::kind::software ||
+        r.what >= record::kind::first_async)
+      return true;
     const ep_core* whose =
         r.what == record::kind::completion ? e.ia().slots.find(r.tag) : static_cast<const ep_core*>(r.endpoint.get());
     return whose == of.native();

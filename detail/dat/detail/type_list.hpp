@@ -28,6 +28,16 @@ class timed_out;
 class unreachable;
 class cr;
 class software_event;
+class evd_overflow;
+class ia_catastrophic;
+class ep_broken;
+class operation_timed_out;
+class provider_internal_error;
+class ha_down_to_1;
+class ha_up_to_multi_path;
+class port_down;
+class port_active;
+class port_changed;
 } // namespace dat::inline v0
 
 namespace dat::inline v0::detail {
@@ -64,6 +74,8 @@ using connection_events = type_list<established, peer_rejected, non_peer_rejecte
                                     disconnected, broken, timed_out, unreachable>;
 using request_events = type_list<cr>;
 using software_events = type_list<software_event>;
+using async_events = type_list<evd_overflow, ia_catastrophic, ep_broken, operation_timed_out, provider_internal_error,
+                               ha_down_to_1, ha_up_to_multi_path, port_down, port_active, port_changed>;
 
 template <streams S, streams Bit, class L>
 using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;
@@ -72,7 +84,7 @@ template <streams S>
 using event_list =
     typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::connection, connection_events>,
                     if_stream<S, streams::connection_requests, request_events>,
-                    if_stream<S, streams::software, software_events>>::type;
+                    if_stream<S, streams::software, software_events>, if_stream<S, streams::async, async_events>>::type;
 
 /// Ends a wait for something else: nothing of what was waited for can be expected after it.
 template <class E>

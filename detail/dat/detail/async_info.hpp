@@ -1,0 +1,32 @@
+// What an asynchronous event says, whatever its kind.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+struct ibv_context;
+
+namespace dat::inline v0::detail {
+
+/// Kinds of asynchronous events, in the order of the types in async_events.
+enum class async_kind : std::uint8_t {
+  evd_overflow,
+  ia_catastrophic,
+  ep_broken,
+  operation_timed_out,
+  provider_internal_error,
+  ha_down_to_1,
+  ha_up_to_multi_path,
+  port_down,
+  port_active,
+  port_changed
+};
+
+struct async_info {
+  const ibv_context* context = nullptr; ///< of the ia where it happened
+  const char* verb = nullptr;           ///< a call that failed
+  std::uint32_t number = 0;             ///< of the evd concerned, or 0
+  int reason = 0;                       ///< depends on the kind: errno, cause, change
+};
+
+} // namespace dat::inline v0::detail

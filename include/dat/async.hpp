@@ -1,0 +1,24 @@
+// What asynchronous events tell besides their type.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+namespace dat::inline v0 {
+
+/// Why an endpoint is broken (DAT_EP_REASON, uDAPL 2.0 §A.4).
+enum class ep_error : std::uint8_t {
+  transfer_to_error = 0, ///< the queue pair failed
+  other_error = 1        ///< a request of the peer was invalid, or beyond its rights
+};
+
+/// What is new at a port.
+enum class port_change : std::uint8_t {
+  lid,              ///< its InfiniBand address
+  pkey_table,       ///< the partitions it is in
+  gid_table,        ///< its global addresses; on RoCE, the IP addresses of its interface
+  subnet_manager,   ///< who manages the network
+  client_reregister ///< the network forgot multicast groups and services
+};
+
+} // namespace dat::inline v0
