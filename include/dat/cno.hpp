@@ -5,6 +5,7 @@
 #include <dat/evd_id.hpp>
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
+#include <dat/object.hpp>
 #include <dat/timeout.hpp>
 
 #include <dat/detail/core.hpp>
@@ -21,7 +22,7 @@ namespace dat::inline v0 {
 ///
 /// A trigger is remembered until it is taken; several may become one. Move-only. Thread safety: safe, any number of
 /// threads may wait; `close` and destruction must not overlap other uses.
-class cno {
+class cno : public dat::object<cno, object_kind::cno> {
 public:
   cno() noexcept = default; ///< names no cno: what detaches an evd
   cno(cno&&) noexcept = default;
@@ -70,12 +71,17 @@ public:
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
 private:
+  friend dat::object<cno, object_kind::cno>;
   friend class ia;
   friend struct detail::core_access;
   template <streams>
   friend class evd;
   explicit cno(detail::ref<detail::cno_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::cno_core> core_;
 };
 
 } // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::cno> : dat::detail::handle_hash<dat::cno> {};

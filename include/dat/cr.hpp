@@ -5,6 +5,7 @@
 #include <dat/address.hpp>
 #include <dat/ep.hpp>
 #include <dat/expected.hpp>
+#include <dat/object.hpp>
 
 #include <dat/detail/core.hpp>
 #include <dat/detail/handle.hpp>
@@ -21,7 +22,7 @@ namespace dat::inline v0 {
 ///
 /// Move-only. Stays valid when its service point is closed, and also when the peer has given up meanwhile.
 /// Thread safety: one thread at a time.
-class cr {
+class cr : public dat::object<cr, object_kind::cr> {
 public:
   cr() noexcept = default; ///< names no request
   cr(cr&&) noexcept = default;
@@ -73,12 +74,17 @@ public:
   explicit operator bool() const noexcept { return static_cast<bool>(request_); }
 
 private:
+  friend dat::object<cr, object_kind::cr>;
   friend struct detail::event_access;
   explicit cr(detail::request_ref r) noexcept : request_(std::move(r)) {}
   [[nodiscard]] detail::ep_connection* core() const noexcept {
     return static_cast<detail::ep_connection*>(request_.get());
   }
+  [[nodiscard]] auto* entity() const noexcept { return request_.get(); }
   detail::request_ref request_;
 };
 
 } // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::cr> : dat::detail::handle_hash<dat::cr> {};

@@ -21,6 +21,7 @@
 #include <dat/ia.hpp>
 #include <dat/iov.hpp>
 #include <dat/lmr.hpp>
+#include <dat/object.hpp>
 #include <dat/port.hpp>
 #include <dat/privileges.hpp>
 #include <dat/psp.hpp>

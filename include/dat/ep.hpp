@@ -8,6 +8,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
+#include <dat/object.hpp>
 #include <dat/timeout.hpp>
 
 #include <dat/detail/core.hpp>
@@ -29,7 +30,7 @@ class batch;
 /// An ep_ref of a DTO completion is valid until its endpoint is closed; one of a connection event, as long as the
 /// event. Thread safety: posts of one kind (requests; receives) on one endpoint must not overlap; a post and a receive
 /// may, and both may overlap taking completions from an evd.
-class ep_ref {
+class ep_ref : public dat::object<ep_ref, object_kind::ep> {
 public:
   constexpr ep_ref() noexcept = default;
 
@@ -82,17 +83,16 @@ public:
   explicit operator bool() const noexcept { return core_ != nullptr; }
   [[nodiscard]] const detail::ep_core* native() const noexcept { return core_; }
 
-  friend bool operator==(ep_ref, ep_ref) noexcept = default;
-
 private:
+  friend dat::object<ep_ref, object_kind::ep>;
   template <class>
   friend class ep;
   friend class completion;
   friend class connection_event;
   friend class ep_broken;
-  friend struct std::hash<ep_ref>;
   friend struct detail::core_access;
   explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}
+  [[nodiscard]] auto* entity() const noexcept { return core_; }
   detail::ep_core* core_ = nullptr;
 };
 
@@ -108,7 +108,7 @@ class ep;
 /// `close`, moving and destruction must not overlap any other use, nor taking completions from an evd of streams::dto
 /// alone that this endpoint uses.
 template <>
-class ep<rc> {
+class ep<rc> : public dat::object<ep<rc>, object_kind::ep> {
 public:
   ep() noexcept = default; ///< names no endpoint; every call answers invalid_handle
   ep(ep&&) noexcept = default;
@@ -182,6 +182,7 @@ public:
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return core_ ? core_->qp() : nullptr; }
 
 private:
+  friend dat::object<ep, object_kind::ep>;
   friend class pz;
   friend class cr;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)) {}
@@ -194,12 +195,13 @@ private:
           .at("ep.address", object_kind::ep, core_->number());
     return remote ? c->remote_address() : c->local_address();
   }
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::ep_core> core_;
 };
 
 } // namespace dat::inline v0
 
 template <>
-struct std::hash<dat::ep_ref> {
-  [[nodiscard]] std::size_t operator()(dat::ep_ref e) const noexcept { return std::hash<const void*>{}(e.core_); }
-};
+struct std::hash<dat::ep_ref> : dat::detail::handle_hash<dat::ep_ref> {};
+template <class Service>
+struct std::hash<dat::ep<Service>> : dat::detail::handle_hash<dat::ep<Service>> {};

@@ -6,6 +6,7 @@
 #include <dat/event.hpp>
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
+#include <dat/object.hpp>
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
 
@@ -33,7 +34,7 @@ namespace dat::inline v0 {
 /// is resize of a merged evd; resize of one of streams::dto alone must not overlap taking. `close` and destruction must
 /// not overlap other uses.
 template <streams S>
-class evd {
+class evd : public dat::object<evd<S>, object_kind::evd> {
 public:
   static constexpr streams held = S;
   static constexpr bool lean = is_lean(S);
@@ -211,6 +212,7 @@ public:
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return core_ ? core_->cq() : nullptr; }
 
 private:
+  friend dat::object<evd, object_kind::evd>;
   friend class ia;
   friend struct detail::core_access;
   friend class async_target;
@@ -229,6 +231,7 @@ private:
     core_->set_waitable(allowed);
     return success();
   }
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::evd_core> core_;
 };
 
@@ -253,3 +256,6 @@ private:
 };
 
 } // namespace dat::inline v0
+
+template <dat::streams S>
+struct std::hash<dat::evd<S>> : dat::detail::handle_hash<dat::evd<S>> {};

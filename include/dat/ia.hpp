@@ -7,6 +7,7 @@
 #include <dat/cno.hpp>
 #include <dat/evd.hpp>
 #include <dat/expected.hpp>
+#include <dat/object.hpp>
 #include <dat/psp.hpp>
 #include <dat/pz.hpp>
 #include <dat/streams.hpp>
@@ -59,7 +60,7 @@ struct ia_options {
 ///
 /// Move-only. Destroying the handle leaves what was made from the ia working; the adapter is closed when the last of it
 /// goes. Thread safety: all members may be called from several threads at once, except `close`, moving and destruction.
-class ia {
+class ia : public dat::object<ia, object_kind::ia> {
 public:
   ia() noexcept = default; ///< names no adapter
   ia(ia&&) noexcept = default;
@@ -201,6 +202,7 @@ public:
   [[nodiscard]] ibv_context* native_handle() const noexcept { return core_ ? core_.shared()->context() : nullptr; }
 
 private:
+  friend dat::object<ia, object_kind::ia>;
   friend struct detail::core_access;
   explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] static expected<ia> make(detail::result<detail::ia_core::place> where,
@@ -214,6 +216,7 @@ private:
     made.async_evd_ = evd<async>(std::move(own).assume_value());
     return made;
   }
+  [[nodiscard]] auto* entity() const noexcept { return core_.shared().get(); }
   detail::ia_handle core_;
   evd<async> async_evd_;
 };
@@ -223,3 +226,6 @@ inline bool async_event::is_of(const ia& a) const noexcept {
 }
 
 } // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::ia> : dat::detail::handle_hash<dat::ia> {};

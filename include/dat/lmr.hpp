@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/expected.hpp>
+#include <dat/object.hpp>
 #include <dat/privileges.hpp>
 #include <dat/segment.hpp>
 
@@ -23,7 +24,7 @@ namespace dat::inline v0 {
 /// has completed. It can stand for itself in a DTO (`dat::send{lmr}`), or give slices. Move-only: segments of it stay
 /// valid when it moves. Thread safety: queries and slices are safe; `close` and destruction must not overlap them.
 template <class T, mem_priv P>
-class lmr {
+class lmr : public dat::object<lmr<T, P>, object_kind::lmr> {
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
@@ -90,6 +91,7 @@ public:
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return core_ ? core_->mr() : nullptr; }
 
 private:
+  friend dat::object<lmr, object_kind::lmr>;
   friend class pz;
   explicit lmr(detail::ref<detail::lmr_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] expected<void> check(const char* call, std::size_t first, std::size_t count) const noexcept {
@@ -100,7 +102,11 @@ private:
           .hint("first + count must not exceed size()");
     return success();
   }
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::lmr_core> core_;
 };
 
 } // namespace dat::inline v0
+
+template <class T, dat::mem_priv P>
+struct std::hash<dat::lmr<T, P>> : dat::detail::handle_hash<dat::lmr<T, P>> {};

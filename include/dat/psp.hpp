@@ -4,6 +4,7 @@
 
 #include <dat/address.hpp>
 #include <dat/expected.hpp>
+#include <dat/object.hpp>
 
 #include <dat/detail/core.hpp>
 #include <dat/detail/handle.hpp>
@@ -16,7 +17,7 @@ namespace dat::inline v0 {
 /// request becomes one `connection_request` on its evd. When the evd has no room, the peer is refused at once.
 ///
 /// Move-only. Thread safety: queries are safe; `close` and destruction must not overlap other uses.
-class psp {
+class psp : public dat::object<psp, object_kind::psp> {
 public:
   psp() noexcept = default; ///< names no service point
   psp(psp&&) noexcept = default;
@@ -36,9 +37,14 @@ public:
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return core_ ? core_->id() : nullptr; }
 
 private:
+  friend dat::object<psp, object_kind::psp>;
   friend class ia;
   explicit psp(detail::ref<detail::psp_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::psp_core> core_;
 };
 
 } // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::psp> : dat::detail::handle_hash<dat::psp> {};

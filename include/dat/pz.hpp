@@ -7,6 +7,7 @@
 #include <dat/evd.hpp>
 #include <dat/expected.hpp>
 #include <dat/lmr.hpp>
+#include <dat/object.hpp>
 #include <dat/privileges.hpp>
 
 #include <dat/detail/core.hpp>
@@ -31,7 +32,7 @@ struct ep_evds {
 ///
 /// Move-only. Thread safety: `create_ep` and `register_memory` may be called from several threads at once; `close` and
 /// destruction must not overlap them.
-class pz {
+class pz : public dat::object<pz, object_kind::pz> {
 public:
   pz() noexcept = default; ///< names no zone
   pz(pz&&) noexcept = default;
@@ -106,9 +107,14 @@ public:
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return core_ ? core_->pd() : nullptr; }
 
 private:
+  friend dat::object<pz, object_kind::pz>;
   friend class ia;
   explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::pz_core> core_;
 };
 
 } // namespace dat::inline v0
+
+template <>
+struct std::hash<dat::pz> : dat::detail::handle_hash<dat::pz> {};

@@ -54,6 +54,8 @@ public:
   [[nodiscard]] child_kind kind() const noexcept { return type_.kind; }
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
+  std::atomic<std::uint64_t> consumer_context{0}; ///< the consumer's
+
   /// Releases the verbs objects. Called once, by close, by the last handle, or by an abrupt close of the ia.
   void end() noexcept;
 
@@ -117,6 +119,8 @@ public:
   }
 
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool dead() const noexcept { return closed(); }
+  std::atomic<std::uint64_t> consumer_context{0}; ///< the consumer's
   /// Children that a handle of the consumer stands for; connections that only linger do not count.
   [[nodiscard]] bool in_use() noexcept;
   void add(ia_child& c) noexcept;

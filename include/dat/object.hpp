@@ -1,0 +1,150 @@
+// What all DAT objects have: a kind, an identity, and a context of the consumer's.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/cookie.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/handle.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view> // std::hash
+
+namespace dat::inline v0 {
+
+/// The kind's value in DAT_HANDLE_TYPE (uDAPL 2.0 §6.2.2.3); empty for `none`.
+[[nodiscard]] constexpr std::optional<std::uint32_t> dat_code(object_kind kind) noexcept {
+  switch (kind) {
+  case object_kind::cr:
+    return 0;
+  case object_kind::ep:
+    return 1;
+  case object_kind::evd:
+    return 2;
+  case object_kind::ia:
+    return 3;
+  case object_kind::lmr:
+    return 4;
+  case object_kind::psp:
+    return 5;
+  case object_kind::pz:
+    return 6;
+  case object_kind::rmr:
+    return 7;
+  case object_kind::rsp:
+    return 8;
+  case object_kind::cno:
+    return 9;
+  case object_kind::srq:
+    return 10;
+  case object_kind::csp:
+    return 11;
+  case object_kind::none:
+    break;
+  }
+  return std::nullopt;
+}
+
+/// The subtype of `invalid_handle` for a kind; an evd's depends on its use, which is not known here.
+[[nodiscard]] constexpr return_subtype handle_subtype(object_kind kind) noexcept {
+  switch (kind) {
+  case object_kind::ia:
+    return return_subtype::handle_ia;
+  case object_kind::pz:
+    return return_subtype::handle_pz;
+  case object_kind::lmr:
+    return return_subtype::handle_lmr;
+  case object_kind::rmr:
+    return return_subtype::handle_rmr;
+  case object_kind::srq:
+    return return_subtype::handle_srq;
+  case object_kind::cno:
+    return return_subtype::handle_cno;
+  case object_kind::psp:
+    return return_subtype::handle_psp;
+  case object_kind::rsp:
+    return return_subtype::handle_rsp;
+  case object_kind::csp:
+    return return_subtype::handle_csp;
+  case object_kind::cr:
+    return return_subtype::handle_cr;
+  case object_kind::ep:
+    return return_subtype::handle_ep;
+  case object_kind::evd:
+    return return_subtype::handle_evd_recv;
+  case object_kind::none:
+    break;
+  }
+  return return_subtype::none;
+}
+
+/// What every handle has. Not used by name.
+///
+/// Nothing here allocates or blocks. Thread safety: safe; what a context points to is the consumer's.
+template <class Self, object_kind Kind>
+class object {
+public:
+  /// What it is (dat_get_handle_type, uDAPL 2.0 §6.2.2.3); `dat_code(kind)` is DAT's number of it.
+  static constexpr object_kind kind = Kind;
+
+  /// Remembers 64 bits of the consumer's, a number or a pointer, at the object, in place of what was there
+  /// (uDAPL 2.0 §6.2.2.1). An object begins with 0, which means none. dat never looks inside. The context stays when
+  /// the handle moves, when an endpoint is reset and connects again, and until the object is freed; an event that names
+  /// the endpoint leads to it: `event.ep().context<session>()`.
+  /// Errors: `invalid_handle` for an empty handle, or one whose object is closed.
+  expected<void> set_context(dat::cookie context) const noexcept {
+    auto* const o = self().entity();
+    if (!o || o->dead()) return detail::empty_handle("set_context", handle_subtype(Kind));
+    o->consumer_context.store(context.value(), std::memory_order_release);
+    return success();
+  }
+  /// The context; 0 when none was given, and for an empty handle (uDAPL 2.0 §6.2.2.2).
+  [[nodiscard]] dat::cookie context() const noexcept {
+    auto* const o = self().entity();
+    return o ? dat::cookie(o->consumer_context.load(std::memory_order_acquire)) : dat::cookie();
+  }
+  /// The context as the pointer to a `T` that it was given as; null when there is none.
+  template <class T>
+  [[nodiscard]] T* context() const noexcept {
+    return context().template pointer<T>();
+  }
+
+  /// An address that no other object has while this one lives; null for an empty handle.
+  [[nodiscard]] const void* identity() const noexcept { return self().entity(); }
+  /// The identity of the ia that it was made from, an ia's own; null for an empty handle: `pz.owner() ==
+  /// ia.identity()`.
+  [[nodiscard]] const void* owner() const noexcept {
+    auto* const o = self().entity();
+    if constexpr (requires { o->ia(); })
+      return o ? &o->ia() : nullptr;
+    else
+      return o;
+  }
+  /// Whether both name the same object, or nothing.
+  friend bool operator==(const Self& a, const Self& b) noexcept { return a.identity() == b.identity(); }
+
+protected:
+  constexpr object() noexcept = default;
+  object(const object&) noexcept = default;
+  object& operator=(const object&) noexcept = default;
+  ~object() = default;
+
+private:
+  [[nodiscard]] const Self& self() const noexcept { return static_cast<const Self&>(*this); }
+};
+
+namespace detail {
+/// For std::hash of handles.
+template <class Handle>
+struct handle_hash {
+  [[nodiscard]] std::size_t operator()(const Handle& h) const noexcept {
+    return std::hash<const void*>{}(h.identity());
+  }
+};
+} // namespace detail
+
+} // namespace dat::inline v0

@@ -1,0 +1,198 @@
+// What all objects have: kind, identity, and the consumer's context.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <support/worker.hpp>
+
+#include <unordered_set>
+
+using namespace unit;
+using dat::object_kind;
+using dat::return_type;
+using support::worker;
+
+namespace {
+
+/// One connected pair, and one of each kind of object besides.
+struct everything {
+  everything() {
+    fake::reset();
+    ia = must(dat::ia::open("fk1", manual));
+    pz = must(ia.create_pz());
+    evd = must(ia.create_evd<all_streams>(64));
+    lean = must(ia.create_evd<dat::dto>(64));
+    cno = must(ia.create_cno());
+    psp = must(ia.create_psp(7471, evd));
+    lmr = must(pz.register_memory(memory, all_rights));
+    ep = must(pz.create_ep<dat::rc>(evd));
+    far = must(pz.create_ep<dat::rc>(evd));
+    must(ep.connect(ia.address(), 7471, plenty));
+    request = must(evd.wait_for<dat::connection_request>(plenty));
+  }
+  /// Calls f with each.
+  template <class F>
+  void each(F f) {
+    f(ia), f(pz), f(evd), f(lean), f(cno), f(psp), f(lmr), f(ep), f(far), f(request);
+  }
+  std::array<char, 64> memory{};
+  dat::ia ia;
+  dat::pz pz;
+  dat::evd<all_streams> evd;
+  dat::evd<dat::dto> lean;
+  dat::cno cno;
+  dat::psp psp;
+  region lmr;
+  dat::ep<dat::rc> ep, far;
+  dat::cr request;
+};
+
+enum class color { red = 7 };
+
+} // namespace
+
+TEST_CASE("every object carries one context, none at first, that moves with its handle",
+          "[object][CTX-001][CTX-002][CTX-003][CTX-004][CTX-008][CTX-010][MODEL-006]") {
+  everything all;
+  std::uint64_t next = 1;
+  all.each([](auto& handle) { CHECK(handle.context().value() == 0); });
+  all.each([&](auto& handle) { must(handle.set_context(next++)); });
+  next = 1;
+  all.each([&](auto& handle) { CHECK(handle.context().value() == next++); });
+
+  all.each([](auto& handle) {
+    INFO(to_string(handle.kind));
+    int something = 0;
+    must(handle.set_context(&something));
+    auto moved = std::move(handle);
+    CHECK(moved.template context<int>() == &something);
+    CHECK(handle.template context<int>() == nullptr); // NOLINT(bugprone-use-after-move)
+    handle = std::move(moved);
+    CHECK(handle.template context<int>() == &something);
+    must(handle.set_context(dat::cookie(color::red)));
+    CHECK(handle.context().template as<color>() == color::red);
+    must(handle.set_context(~0ull));
+    CHECK(handle.context().value() == ~0ull);
+    must(handle.set_context({}));
+    CHECK(handle.context().value() == 0);
+  });
+}
+
+TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]") {
+  everything all;
+  int session = 0;
+  must(all.ep.set_context(&session));
+  must(all.request.accept(all.far));
+  auto moved = std::move(all.ep); // the events do not mind
+  const auto up = must(all.evd.wait_for<dat::established>(moved, plenty));
+  CHECK(up.ep().context<int>() == &session);
+  must(moved.post(dat::send{all.lmr}));
+  must(all.far.post(dat::recv{all.lmr}));
+  CHECK(must(all.evd.wait_for<dat::sent>(plenty)).ep().context<int>() == &session);
+  CHECK(must(all.evd.wait_for<dat::received>(plenty)).ep().context<int>() == nullptr); // the other endpoint's
+  must(moved.disconnect());
+  CHECK(must(all.evd.wait_for<dat::disconnected>(moved, plenty)).ep().context<int>() == &session);
+  must(moved.reset());
+  CHECK(moved.context<int>() == &session);
+}
+
+TEST_CASE("an empty or closed handle takes no context and shows none", "[object][CTX-016]") {
+  const auto refused = [](auto& handle) {
+    INFO(to_string(handle.kind));
+    const auto r = handle.set_context(1);
+    CHECK(!r);
+    CHECK(r.error() == dat::error(return_type::invalid_handle, handle_subtype(handle.kind)));
+    CHECK(r.error().call() == "set_context");
+  };
+  everything all;
+  all.each([&](auto& handle) {
+    std::remove_reference_t<decltype(handle)> empty;
+    refused(empty);
+    CHECK(empty.context().value() == 0);
+    CHECK(empty.identity() == nullptr);
+    CHECK(empty.owner() == nullptr);
+  });
+  all.each([](auto& handle) { must(handle.set_context(5)); });
+  must(all.ia.close(dat::close_flags::abrupt));
+  all.each([&](auto& handle) {
+    // What is left of an object still says what the consumer has to clean up; nothing new is taken.
+    if (handle.kind != object_kind::ia) CHECK(handle.context().value() == 5);
+    refused(handle);
+  });
+}
+
+TEST_CASE("every handle knows what it is, by DAT's number", "[object][CTX-013][CTX-015]") {
+  STATIC_REQUIRE(dat::cr::kind == object_kind::cr);
+  STATIC_REQUIRE(dat::ep<dat::rc>::kind == object_kind::ep);
+  STATIC_REQUIRE(dat::ep_ref::kind == object_kind::ep);
+  STATIC_REQUIRE(dat::evd<dat::dto>::kind == object_kind::evd);
+  STATIC_REQUIRE(dat::ia::kind == object_kind::ia);
+  STATIC_REQUIRE(region::kind == object_kind::lmr);
+  STATIC_REQUIRE(dat::psp::kind == object_kind::psp);
+  STATIC_REQUIRE(dat::pz::kind == object_kind::pz);
+  STATIC_REQUIRE(dat::cno::kind == object_kind::cno);
+  const object_kind in_order[] = {object_kind::cr,  object_kind::ep,  object_kind::evd, object_kind::ia,
+                                  object_kind::lmr, object_kind::psp, object_kind::pz,  object_kind::rmr,
+                                  object_kind::rsp, object_kind::cno, object_kind::srq, object_kind::csp};
+  std::uint32_t number = 0;
+  for (const auto kind : in_order) CHECK(dat_code(kind) == number++);
+  CHECK_FALSE(dat_code(object_kind::none));
+  CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
+}
+
+TEST_CASE("handles of one object are equal and hash alike, those of others are not", "[object][IA-002]") {
+  everything all;
+  std::unordered_set<const void*> different;
+  all.each([&](auto& handle) {
+    using handle_type = std::remove_reference_t<decltype(handle)>;
+    INFO(to_string(handle.kind));
+    CHECK(different.insert(handle.identity()).second);
+    CHECK(handle.owner() == all.ia.identity()); // an ia is its own
+    CHECK(handle == handle);
+    CHECK(handle != handle_type());
+    CHECK(handle_type() == handle_type());
+    const void* before = handle.identity();
+    const auto hashed = std::hash<handle_type>{}(handle);
+    auto moved = std::move(handle);
+    CHECK(moved.identity() == before);
+    CHECK(std::hash<handle_type>{}(moved) == hashed);
+    handle = std::move(moved);
+  });
+  CHECK(all.ep != all.far);
+  const dat::ep_ref named = all.ep;
+  CHECK(named == all.ep);
+  CHECK(all.ep == named);
+  CHECK(named != dat::ep_ref(all.far));
+  CHECK(named.identity() == all.ep.identity());
+  CHECK(std::unordered_set<dat::ep_ref>{named, all.far, all.ep}.size() == 2);
+  const auto second = must(dat::ia::open("fk1", manual)); // the same adapter, another ia
+  CHECK(second != all.ia);
+  CHECK(all.pz.owner() != second.identity());
+}
+
+TEST_CASE("one thread may give a context while another looks", "[object][CTX-006][CTX-007][SAFE-042]") {
+  everything all;
+  std::atomic<bool> over = false;
+  worker writer([&](worker& w) {
+    for (std::uint64_t i = 1; i <= 1000; ++i) w.check(all.evd.set_context(i).has_value());
+    over = true;
+  });
+  std::uint64_t last = 0;
+  bool forward = true;
+  while (!over) {
+    const auto seen = all.evd.context().value();
+    forward = forward && seen >= last;
+    last = seen;
+  }
+  writer.join();
+  CHECK(forward);
+  CHECK(all.evd.context().value() == 1000);
+}
+
+TEST_CASE("what all handles have costs them nothing", "[object][type]") {
+  STATIC_REQUIRE(sizeof(dat::ep_ref) == sizeof(void*));
+  STATIC_REQUIRE(std::is_trivially_copyable_v<dat::ep_ref>);
+  STATIC_REQUIRE(sizeof(dat::ep<dat::rc>) == sizeof(void*));
+  STATIC_REQUIRE(sizeof(dat::evd<dat::dto>) == sizeof(void*));
+  STATIC_REQUIRE(sizeof(dat::pz) == sizeof(void*));
+  STATIC_REQUIRE(sizeof(region) == sizeof(void*));
+}
