@@ -1,4 +1,4 @@
-// DAT_TRY and DAT_TRYV: opt-in macros that unwrap an expected or return its error. Not part of dat.hpp.
+// DAT_TRY and its kin: opt-in macros that unwrap an expected or return its error. Not part of dat.hpp.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -18,20 +18,29 @@
 /// DAT_TRYV(expression): the same for expected<void>, or to drop the value. One statement.
 #define DAT_TRYV(...) DAT_DETAIL_TRYV_1(__COUNTER__, __VA_ARGS__)
 
+/// DAT_CO_TRY and DAT_CO_TRYV: the same in a coroutine, which gives the error back by co_return:
+///
+///     DAT_CO_TRY(const auto got, co_await driver.post(ep, dat::recv{in}));
+#define DAT_CO_TRY(declaration, ...) DAT_DETAIL_CO_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
+#define DAT_CO_TRYV(...) DAT_DETAIL_CO_TRYV_1(__COUNTER__, __VA_ARGS__)
+
 // __COUNTER__ becomes a number only on its way into a second macro.
 #define DAT_DETAIL_TRY_NAME(unique) dat_try_result_##unique
-#define DAT_DETAIL_TRY_1(unique, declaration, ...)                                                                     \
-  DAT_DETAIL_TRY_2(DAT_DETAIL_TRY_NAME(unique), declaration, __VA_ARGS__)
-#define DAT_DETAIL_TRY_2(name, declaration, ...)                                                                       \
+#define DAT_DETAIL_TRY_CHECK(give_back, name, ...)                                                                     \
   auto&& name = (__VA_ARGS__);                                                                                         \
   if (!name.has_value()) [[unlikely]]                                                                                  \
-    return static_cast<decltype(name)&&>(name).as_failure();                                                           \
+  give_back static_cast<decltype(name)&&>(name).as_failure()
+#define DAT_DETAIL_TRY_TAKE(give_back, name, declaration, ...)                                                         \
+  DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                  \
   declaration = static_cast<decltype(name)&&>(name).assume_value()
-
-#define DAT_DETAIL_TRYV_1(unique, ...) DAT_DETAIL_TRYV_2(DAT_DETAIL_TRY_NAME(unique), __VA_ARGS__)
-#define DAT_DETAIL_TRYV_2(name, ...)                                                                                   \
+#define DAT_DETAIL_TRY_DROP(give_back, name, ...)                                                                      \
   do {                                                                                                                 \
-    auto&& name = (__VA_ARGS__);                                                                                       \
-    if (!name.has_value()) [[unlikely]]                                                                                \
-      return static_cast<decltype(name)&&>(name).as_failure();                                                         \
+    DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                \
   } while (false)
+
+#define DAT_DETAIL_TRY_1(unique, declaration, ...)                                                                     \
+  DAT_DETAIL_TRY_TAKE(return, DAT_DETAIL_TRY_NAME(unique), declaration, __VA_ARGS__)
+#define DAT_DETAIL_TRYV_1(unique, ...) DAT_DETAIL_TRY_DROP(return, DAT_DETAIL_TRY_NAME(unique), __VA_ARGS__)
+#define DAT_DETAIL_CO_TRY_1(unique, declaration, ...)                                                                  \
+  DAT_DETAIL_TRY_TAKE(co_return, DAT_DETAIL_TRY_NAME(unique), declaration, __VA_ARGS__)
+#define DAT_DETAIL_CO_TRYV_1(unique, ...) DAT_DETAIL_TRY_DROP(co_return, DAT_DETAIL_TRY_NAME(unique), __VA_ARGS__)
