@@ -35,6 +35,6 @@ class remote_segment;
 namespace detail {
 struct event_access; // makes events, whose constructors are not the consumer's
 struct core_access;  // what is behind a handle, for the headers that join dat to something else
-}
+} // namespace detail
 
 } // namespace dat::inline v0
