@@ -123,7 +123,7 @@ struct provider_attributes {
   bool is_signal_safe = false;
   std::size_t max_private_data_size = 56; ///< bytes, for connect, accept and reject alike; rdma_cm carries no more
   bool supports_multipath = false;
-  psp_creates_ep ep_creator = psp_creates_ep::never;
+  psp_creates_ep ep_creator = psp_creates_ep::if_asked;
   dat::pz_support pz_support = pz_support::unique;
   std::size_t optimal_buffer_alignment = 64; ///< bytes: a cache line
   /// The streams of which an evd may merge any (evd_stream_merging_supported).

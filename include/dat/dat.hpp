@@ -7,6 +7,7 @@
 #include <dat/attributes.hpp>
 #include <dat/batch.hpp>
 #include <dat/cno.hpp>
+#include <dat/communicator.hpp>
 #include <dat/cookie.hpp>
 #include <dat/cr.hpp>
 #include <dat/dto.hpp>
@@ -27,6 +28,7 @@
 #include <dat/psp.hpp>
 #include <dat/pz.hpp>
 #include <dat/segment.hpp>
+#include <dat/service_id.hpp>
 #include <dat/status.hpp>
 #include <dat/streams.hpp>
 #include <dat/strerror.hpp>

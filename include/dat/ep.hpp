@@ -90,6 +90,9 @@ private:
   friend class completion;
   friend class connection_event;
   friend class ep_broken;
+  friend class cr;
+  friend class rsp;
+  friend struct rsp_params;
   friend struct detail::core_access;
   explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}
   [[nodiscard]] auto* entity() const noexcept { return core_; }
@@ -139,6 +142,26 @@ public:
     return core_->connect(remote, qualifier.port(), limit, data);
   }
 
+  /// The same by an address that names the port, as sockets do (uDAPL 2.0 §6.6.15). The endpoint needs a communicator
+  /// of the address's family: ep_attributes::comm, or modify.
+  /// Errors: as connect; but `invalid_parameter` for a bad address, and `invalid_state` (ep_notready) without a
+  /// communicator. Allocates: yes. Blocks: no.
+  expected<void> common_connect(const ia_address& remote, timeout limit,
+                                std::span<const std::byte> data = {}) noexcept {
+    if (!core_) return detail::empty_handle("ep.common_connect", return_subtype::handle_ep);
+    return core_->common_connect(remote, limit, data);
+  }
+
+  /// A second connection to where `original` is connected to (uDAPL 2.0 §6.6.16). What becomes of `original` later does
+  /// not matter.
+  /// Errors: as connect; `invalid_state` also unless `original` is connected, and was the one that asked for its
+  /// connection; `invalid_parameter` when it is of another ia. Allocates: yes. Blocks: no.
+  expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {}) noexcept {
+    static constexpr const char* call = "ep.dup_connect";
+    if (!core_ || !original.core_) return detail::empty_handle(call, return_subtype::handle_ep);
+    return core_->dup_connect(*original.core_, limit, data);
+  }
+
   /// Ends the connection, or an attempt at one (uDAPL 2.0 §6.6.17). `close_flags::abrupt`: at once, outstanding
   /// operations are flushed. `close_flags::graceful`: no new requests, and the connection ends when all posted ones
   /// have completed; if their evd is of streams::dto alone, that is when their completions have been taken from it. May
@@ -160,8 +183,35 @@ public:
 
   /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.8). What is outstanding never
   /// completes; its memory is free when this returns. The handle is empty afterwards.
-  /// Errors: `invalid_handle` when it was empty, or its ia was closed. Blocks: no.
-  expected<void> close() noexcept { return core_.close("ep.close", return_subtype::handle_ep); }
+  /// Errors: `invalid_handle` when it was empty, or its ia was closed; `invalid_state` while a reserved service point
+  /// or an unanswered request has it. Blocks: no.
+  expected<void> close() noexcept {
+    if (core_)
+      if (auto ok = core_->check_free(); !ok) return ok;
+    return core_.close("ep.close", return_subtype::handle_ep);
+  }
+
+  // Parameters. Their types, and these functions, are in <dat/ep_params.hpp>, which a program that calls them includes.
+
+  /// Changes what the endpoint was created with, or supplies what was missing then; all or nothing (uDAPL 2.0 §6.6.12):
+  ///
+  ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
+  ///
+  /// Until connect or accept; the zone, the communicator and the own address also not once it is reserved. The zone,
+  /// the evds of completions and the sizes only while no receive is posted. Must not overlap posts. Errors, with
+  /// nothing changed: `invalid_state`; `invalid_parameter` for a value that the device cannot provide; `invalid_handle`
+  /// for a zone or evd that is closed or of another ia; `insufficient_resources`. Allocates: yes.
+  expected<void> modify(const ep_changes& wanted) noexcept;
+  /// All that is known of the endpoint (uDAPL 2.0 §6.6.10). Errors: `invalid_handle`. Thread safety: safe.
+  [[nodiscard]] expected<ep_params> query() const noexcept;
+  /// State, and whether anything is outstanding (uDAPL 2.0 §6.6.9). Errors: `invalid_handle`. Allocates and blocks:
+  /// never; may be called from signal handlers.
+  [[nodiscard]] expected<ep_status> status() const noexcept;
+  /// Receives that are posted and not taken as completed (uDAPL 2.0 §6.6.11). Errors: `invalid_handle`.
+  [[nodiscard]] expected<ep_recv_buffers> recv_query() const noexcept;
+  /// Soft and hard high watermark of receive buffers (uDAPL 2.0 §6.6.13). Adapters do not count what an endpoint
+  /// takes. Errors: `model_not_supported` for other values than no_watermark; `invalid_handle`.
+  expected<void> set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept;
 
   [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
   [[nodiscard]] std::uint32_t number() const noexcept { return ref().number(); }
@@ -170,7 +220,8 @@ public:
     static constexpr ep_attributes defaults;
     return core_ ? core_->attributes() : defaults;
   }
-  /// Addresses of the two ends while there is a connection (or an attempt that reached the peer).
+  /// Addresses, with ports, of the two ends of a connection, and of an attempt at one as soon as connect is back.
+  /// Errors: `invalid_state` without either.
   [[nodiscard]] expected<ia_address> remote_address() const noexcept { return address(true); }
   [[nodiscard]] expected<ia_address> local_address() const noexcept { return address(false); }
 
@@ -184,14 +235,16 @@ public:
 private:
   friend dat::object<ep, object_kind::ep>;
   friend class pz;
+  friend class ia;
   friend class cr;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] ep_ref ref() const noexcept { return ep_ref(core_.get()); }
   [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
     if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
     const auto c = core_->current();
-    if (!c || core_->state() == ep_state::active_connection_pending)
-      return error(return_type::invalid_state, detail::subtype_of(core_->state()))
+    const ep_state now = core_->state();
+    if (!c || now == ep_state::disconnected || now == detail::ep_dead)
+      return error(return_type::invalid_state, detail::subtype_of(now))
           .at("ep.address", object_kind::ep, core_->number());
     return remote ? c->remote_address() : c->local_address();
   }

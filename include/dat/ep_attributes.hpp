@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/communicator.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -11,20 +13,41 @@ namespace dat::inline v0 {
 
 /// DAT_EP_STATE (uDAPL 2.0 §6.6.7).
 enum class ep_state : std::uint8_t {
-  unconnected = 0,               ///< may connect, be given to `cr::accept`, and take receives
-  active_connection_pending = 6, ///< `connect` was called, no answer yet
-  connected = 9,                 ///< data flows
-  disconnect_pending = 10,       ///< graceful disconnect: requests finish, no new ones
-  disconnected = 11,             ///< the connection is over; posts complete as flushed; `reset` starts anew
-  completion_pending = 12        ///< accepted; the peer's last handshake message is on its way
+  unconnected = 0,                  ///< may connect, be given to `cr::accept`, and take receives
+  unconfigured_unconnected = 1,     ///< a zone or an evd is missing: `modify` supplies it
+  reserved = 2,                     ///< belongs to an rsp, waits for its request
+  unconfigured_reserved = 3,        ///< the same, with something missing
+  passive_connection_pending = 4,   ///< its rsp got the request: `cr::accept` or `cr::reject` it
+  unconfigured_passive = 5,         ///< the same, with something missing
+  active_connection_pending = 6,    ///< `connect` was called, no answer yet
+  tentative_connection_pending = 7, ///< made by dat for a request, and configured by the consumer
+  unconfigured_tentative = 8,       ///< made by dat for a request: `modify` configures it
+  connected = 9,                    ///< data flows
+  disconnect_pending = 10,          ///< graceful disconnect: requests finish, no new ones
+  disconnected = 11,                ///< the connection is over; posts complete as flushed; `reset` starts anew
+  completion_pending = 12           ///< accepted; the peer's last handshake message is on its way
 };
 
 [[nodiscard]] constexpr std::string_view to_string(ep_state s) noexcept {
   switch (s) {
   case ep_state::unconnected:
     return "unconnected";
+  case ep_state::unconfigured_unconnected:
+    return "unconfigured unconnected";
+  case ep_state::reserved:
+    return "reserved";
+  case ep_state::unconfigured_reserved:
+    return "unconfigured reserved";
+  case ep_state::passive_connection_pending:
+    return "passive connection pending";
+  case ep_state::unconfigured_passive:
+    return "unconfigured passive connection pending";
   case ep_state::active_connection_pending:
     return "active connection pending";
+  case ep_state::tentative_connection_pending:
+    return "tentative connection pending";
+  case ep_state::unconfigured_tentative:
+    return "unconfigured tentative connection pending";
   case ep_state::connected:
     return "connected";
   case ep_state::disconnect_pending:
@@ -44,7 +67,7 @@ enum class close_flags : std::uint8_t {
 };
 
 /// What an endpoint is created with. Every member has a working default; set what matters with designated
-/// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. Fixed once the endpoint exists.
+/// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
   std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time
   std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time
@@ -67,6 +90,8 @@ struct ep_attributes {
   std::chrono::microseconds ack_timeout{67'000};
   /// How long the peer waits before it tries again a send that met no receive here, 10 us to 491.52 ms, rounded up.
   std::chrono::microseconds min_rnr_timer{640};
+  /// What `ep::common_connect` connects as. Unset, an accepted endpoint takes that of the service point.
+  communicator comm{};
 };
 
 } // namespace dat::inline v0

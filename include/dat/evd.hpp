@@ -114,8 +114,8 @@ public:
 
   /// Takes the next event of type `E`, waiting for it up to `limit`, and leaves others in their order. For programs
   /// that expect one thing at a time, such as set-up. Ends early with an error that names what happened when, instead,
-  /// an operation fails or a connection attempt or connection ends; that event is taken. With `of`, only the events of
-  /// that endpoint count.
+  /// an operation fails or a connection attempt or connection ends; that event is taken. (A wait for requests or
+  /// software events does not end so.) With `of`, only the events of that endpoint count.
   ///
   ///     auto request = evd.wait_for<dat::connection_request>(2s);
   ///     auto up = evd.wait_for<dat::established>(ep, 2s);
@@ -134,7 +134,25 @@ public:
     static_assert(detail::contains<E, detail::event_list<S>>, "dat: this evd never delivers that event: its streams do "
                                                               "not include the event's");
     if (!core_) return detail::empty_handle("evd.wait_for", return_subtype::handle_evd_recv);
-    return detail::wait_for<S, E>(*core_, of, limit);
+    return detail::wait_for<S, E, E>(*core_, of, limit);
+  }
+  /// The same for the first of several types, with all that this event has to say:
+  ///
+  ///     auto answer = evd.wait_for_any<dat::established, dat::peer_rejected>(ep, 2s);
+  ///     if (auto* no = std::get_if<dat::peer_rejected>(&answer.value())) show(no->private_data());
+  template <class... E>
+  [[nodiscard]] expected<std::variant<E...>> wait_for_any(ep_ref of, timeout limit = infinite) noexcept {
+    static_assert(!lean, "dat: wait_for_any leaves other events in the queue, and an evd of streams::dto alone has "
+                         "none to leave them in; use wait, dequeue or drain");
+    static_assert((detail::contains<E, detail::event_list<S>> && ...),
+                  "dat: this evd never delivers one of the events: "
+                  "its streams do not include the event's");
+    if (!core_) return detail::empty_handle("evd.wait_for_any", return_subtype::handle_evd_recv);
+    return detail::wait_for<S, std::variant<E...>, E...>(*core_, of, limit);
+  }
+  template <class... E>
+  [[nodiscard]] expected<std::variant<E...>> wait_for_any(timeout limit = infinite) noexcept {
+    return wait_for_any<E...>(ep_ref(), limit);
   }
 
   /// Appends a software event, which carries a number or a pointer of the consumer's (uDAPL 2.0 §6.3.4.12). It counts
@@ -240,19 +258,27 @@ private:
 template <streams Needed>
 class evd_ref {
 public:
-  evd_ref() noexcept = default;
+  evd_ref() noexcept = default; ///< no evd
   template <streams S>
-  evd_ref(const evd<S>& e) noexcept : core_(e.core_.shared()) { // NOLINT(google-explicit-constructor)
+  evd_ref(const evd<S>& e) noexcept // NOLINT(google-explicit-constructor)
+      : core_(e.core_.shared()), given_(true) {
     static_assert(includes(S, Needed),
                   "dat: this evd lacks a stream that the object feeds; create it with that stream: "
                   "create_evd<dat::dto>, create_evd<dat::connection | ...>");
   }
 
+  /// False for one that names no evd, or named an empty handle.
+  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
+
 private:
   friend class pz;
   friend class ia;
+  friend struct ep_evds;
   [[nodiscard]] const detail::ref<detail::evd_core>& shared() const noexcept { return core_; }
+  /// It was to name an evd, but the handle was empty.
+  [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }
   detail::ref<detail::evd_core> core_;
+  bool given_ = false;
 };
 
 } // namespace dat::inline v0

@@ -17,7 +17,14 @@ class ia;
 class cno;
 class pz;
 class psp;
+class rsp;
+class csp;
 class cr;
+struct ep_changes;
+struct ep_params;
+struct ep_status;
+struct ep_recv_buffers;
+struct communicator;
 class ep_ref;
 template <class Service>
 class ep;

@@ -135,12 +135,44 @@ public:
   /// Listens on a connection qualifier, a port (uDAPL 2.0 §6.4.4.1.1). A constant is checked when compiling; a value of
   /// run time goes through `conn_qual::make`. Requests appear on `requests`; as many as it has room for may wait there.
   /// Errors: `conn_qual_in_use`; `privileges_violation` for a port below 1024 without the right to it;
-  /// `invalid_handle` for an evd that is closed or of another ia; `insufficient_resources`.
-  [[nodiscard]] expected<psp> create_psp(conn_qual qualifier, const evd_ref<connection_requests>& requests) noexcept {
-    if (!core_) return detail::empty_handle("ia.create_psp", return_subtype::handle_ia);
-    auto core = detail::psp_core::create(core_.shared(), qualifier, requests.shared());
+  /// `invalid_handle` for an evd that is closed or of another ia; `invalid_parameter` for flags that do not exist;
+  /// `insufficient_resources`.
+  [[nodiscard]] expected<psp> create_psp(conn_qual qualifier, const evd_ref<connection_requests>& requests,
+                                         psp_flags flags = psp_flags::consumer) noexcept {
+    return listen("ia.create_psp", qualifier.port(), requests, flags);
+  }
+  /// Listens on a qualifier that is free, which `psp::port` tells (uDAPL 2.0 §6.4.4.1.2).
+  /// Errors: `conn_qual_unavailable` when none is; else as above.
+  [[nodiscard]] expected<psp> create_psp_any(const evd_ref<connection_requests>& requests,
+                                             psp_flags flags = psp_flags::consumer) noexcept {
+    return listen("ia.create_psp_any", 0, requests, flags);
+  }
+  /// Listens for one request, for the endpoint `with`, which must be unconnected (uDAPL 2.0 §6.4.4.3.1). Include
+  /// <dat/rsp.hpp>. Errors: `invalid_state` with the endpoint's state; else as create_psp.
+  [[nodiscard]] expected<rsp> create_rsp(conn_qual qualifier, const ep<rc>& with,
+                                         const evd_ref<connection_requests>& requests) noexcept;
+  /// Listens as a bound socket does: at `address`, which may be 0.0.0.0 or [::] and its port 0 for one that is free; or
+  /// at the ia's own address and a free port (uDAPL 2.0 §6.4.4.2.1). Include <dat/csp.hpp>.
+  /// Errors: `port_in_use`; `comm_not_supported`; `invalid_parameter` for an address that is not the ia's or not of the
+  /// communicator's domain; `invalid_handle`; `insufficient_resources`.
+  [[nodiscard]] expected<csp> create_csp(const communicator& comm, const ia_address& address,
+                                         const evd_ref<connection_requests>& requests) noexcept;
+  [[nodiscard]] expected<csp> create_csp(const communicator& comm,
+                                         const evd_ref<connection_requests>& requests) noexcept;
+
+  /// Makes an endpoint that has no protection zone yet, and perhaps no evds (uDAPL 2.0 §6.6.4): it is unconfigured
+  /// until `ep::modify` has supplied them, and takes no receives until then. Errors: as pz::create_ep.
+  template <class Service>
+  [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds = {},
+                                                const ep_attributes& attributes = {}) noexcept {
+    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service there is");
+    static constexpr const char* call = "ia.create_ep";
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
+    auto queues = evds.shared();
+    if (!queues) return queues.assume_error().at(call, object_kind::ep);
+    auto core = detail::ep_core::create(call, core_.shared(), {}, queues.assume_value(), attributes);
     if (!core) return core.assume_error();
-    return psp(std::move(core).assume_value());
+    return ep<Service>(std::move(core).assume_value());
   }
 
   /// What the adapter can do, `query()`, or what this library offers on it, `query<dat::provider_attributes>()`
@@ -217,6 +249,18 @@ private:
     return made;
   }
   [[nodiscard]] auto* entity() const noexcept { return core_.shared().get(); }
+  [[nodiscard]] expected<psp> listen(const char* call, std::uint16_t port, const evd_ref<connection_requests>& requests,
+                                     psp_flags flags) noexcept {
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
+    if (flags != psp_flags::consumer && flags != psp_flags::provider)
+      return error(return_type::invalid_parameter, return_subtype::arg4)
+          .at(call, object_kind::psp, port)
+          .hint("psp_flags are consumer and provider");
+    auto core = detail::service_point::create(core_.shared(), requests.shared(),
+                                              {.call = call, .port = port, .makes_eps = flags == psp_flags::provider});
+    if (!core) return core.assume_error();
+    return psp(std::move(core).assume_value());
+  }
   detail::ia_handle core_;
   evd<async> async_evd_;
 };

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <dat/address.hpp>
+#include <dat/evd_id.hpp>
 #include <dat/expected.hpp>
 #include <dat/object.hpp>
+#include <dat/service_id.hpp>
 
 #include <dat/detail/core.hpp>
 #include <dat/detail/handle.hpp>
@@ -12,6 +14,19 @@
 #include <utility>
 
 namespace dat::inline v0 {
+
+/// Who makes the endpoint that a request is accepted on (DAT_PSP_FLAGS, uDAPL 2.0 §6.4.4.1.1).
+enum class psp_flags : std::uint8_t {
+  consumer = 0, ///< the consumer: any of its endpoints, given to `cr::accept`
+  provider = 1  ///< dat: the request brings one, `cr::ep()`, which the consumer configures
+};
+
+/// What a public service point was created with (DAT_PSP_PARAM).
+struct psp_params {
+  service_id id;   ///< `id.port()` is the connection qualifier
+  evd_id requests; ///< the evd that gets the requests
+  psp_flags flags = psp_flags::consumer;
+};
 
 /// Listens on a connection qualifier at all addresses of its ia (uDAPL 2.0 §6.4.4.1). Made by `ia::create_psp`; every
 /// request becomes one `connection_request` on its evd. When the evd has no room, the peer is refused at once.
@@ -30,6 +45,14 @@ public:
 
   /// The port it listens on, in host byte order; 0 for an empty handle.
   [[nodiscard]] std::uint16_t port() const noexcept { return core_ ? core_->port() : std::uint16_t{0}; }
+  /// What its requests call it: `cr::service()`.
+  [[nodiscard]] service_id id() const noexcept { return core_ ? core_->service() : service_id(); }
+  /// What it was created with (uDAPL 2.0 §6.4.4.1.4). Errors: `invalid_handle`.
+  [[nodiscard]] expected<psp_params> query() const noexcept {
+    if (!core_ || core_->dead()) return detail::empty_handle("psp.query", return_subtype::handle_psp);
+    return psp_params{core_->service(), evd_id(core_->evd_number()),
+                      core_->makes_eps() ? psp_flags::provider : psp_flags::consumer};
+  }
 
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
@@ -39,9 +62,9 @@ public:
 private:
   friend dat::object<psp, object_kind::psp>;
   friend class ia;
-  explicit psp(detail::ref<detail::psp_core> core) noexcept : core_(std::move(core)) {}
+  explicit psp(detail::ref<detail::service_point> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
-  detail::handle<detail::psp_core> core_;
+  detail::handle<detail::service_point> core_;
 };
 
 } // namespace dat::inline v0

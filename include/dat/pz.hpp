@@ -20,11 +20,26 @@
 
 namespace dat::inline v0 {
 
-/// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.4). Any two may be the same.
+/// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.4). Any two may be the same. One that is left
+/// out makes the endpoint unconfigured: `ep::modify` can supply it, connecting has to wait for that.
 struct ep_evds {
-  evd_ref<dto> recv;           ///< completions of receives
-  evd_ref<dto> request;        ///< completions of sends and RDMA
-  evd_ref<connection> connect; ///< established, disconnected, ...
+  evd_ref<dto> recv{};           ///< completions of receives
+  evd_ref<dto> request{};        ///< completions of sends and RDMA
+  evd_ref<connection> connect{}; ///< established, disconnected, ...
+
+private:
+  friend class ia;
+  friend class pz;
+  friend class ep<rc>;
+  [[nodiscard]] detail::result<detail::ep_core::queues> shared() const noexcept {
+    const auto lost = [](return_subtype which) {
+      return error(return_type::invalid_handle, which).hint("the evd is closed or belongs to another ia");
+    };
+    if (recv.lost()) return lost(return_subtype::handle_evd_recv);
+    if (request.lost()) return lost(return_subtype::handle_evd_request);
+    if (connect.lost()) return lost(return_subtype::handle_evd_conn);
+    return detail::ep_core::queues{recv.shared(), request.shared(), connect.shared()};
+  }
 };
 
 /// Ties endpoints to the memory they may use (uDAPL 2.0 §6.7.1). Made by `ia::create_pz`. Everything created from it
@@ -81,9 +96,12 @@ public:
   template <class Service>
   [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds, const ep_attributes& attributes = {}) noexcept {
     static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service there is");
-    if (!core_) return detail::empty_handle("pz.create_ep", return_subtype::handle_pz);
-    auto core = detail::ep_core::create(core_.shared(),
-                                        {evds.recv.shared(), evds.request.shared(), evds.connect.shared()}, attributes);
+    static constexpr const char* call = "pz.create_ep";
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_pz);
+    auto queues = evds.shared();
+    if (!queues) return queues.assume_error().at(call, object_kind::ep);
+    auto core = detail::ep_core::create(call, detail::ref<detail::ia_core>(&core_->ia()), core_.shared(),
+                                        queues.assume_value(), attributes);
     if (!core) return core.assume_error();
     return ep<Service>(std::move(core).assume_value());
   }
@@ -109,6 +127,7 @@ public:
 private:
   friend dat::object<pz, object_kind::pz>;
   friend class ia;
+  friend class ep<rc>;
   explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::pz_core> core_;

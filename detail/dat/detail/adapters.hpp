@@ -119,6 +119,10 @@ public:
   [[nodiscard]] const sockaddr* local() const noexcept { return rdma_get_local_addr(id_); }
   [[nodiscard]] const char* verb() const noexcept { return verb_; }
   [[nodiscard]] int err() const noexcept { return err_; }
+  /// The last call failed for want of something that may be there another time: it says nothing of the address.
+  [[nodiscard]] bool exhausted() const noexcept {
+    return map_errno(err_).type() == return_type::insufficient_resources;
+  }
 
 private:
   bool failed(const char* verb) noexcept {
@@ -168,7 +172,7 @@ inline constexpr const char* open_call = "ia.open";
     if (a.family() == address_family::ipv6 && a.is_link_local()) continue;
     probe p;
     if (!p.bind(a)) {
-      if (!p.ready()) return probe_failed(p);
+      if (!p.ready() || p.exhausted()) return probe_failed(p);
       continue;
     }
     const bool wanted = any ? p.device() == found.device.data() && p.port() == found.port

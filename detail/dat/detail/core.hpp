@@ -11,7 +11,7 @@
 #include <dat/detail/evd_core.hpp>
 #include <dat/detail/ep_connection.hpp>
 #include <dat/detail/ep_core.hpp>
-#include <dat/detail/psp_core.hpp>
+#include <dat/detail/service_point.hpp>
 
 #include <dat/detail/evd_impl.hpp>
 #include <dat/detail/ep_impl.hpp>

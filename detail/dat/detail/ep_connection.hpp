@@ -6,6 +6,7 @@
 #pragma once
 
 #include <dat/error.hpp>
+#include <dat/service_id.hpp>
 #include <dat/timeout.hpp>
 
 #include <dat/detail/connection_base.hpp>
@@ -45,11 +46,20 @@ public:
   }
 
   /// Passive: takes over the id of a request. Called before the event is acknowledged.
-  void adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept;
+  void adopt_request(rdma_cm_id* child, const cm_event& request) noexcept;
   /// Answers a request with no. `data` is at most max_private_data bytes.
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 
-  [[nodiscard]] std::uint16_t service() const noexcept { return port_; }
+  /// Passive: the service point that delivered the request; and the endpoint that it brings, if it does.
+  [[nodiscard]] const service_id& service() const noexcept { return service_; }
+  [[nodiscard]] ep_core* brought() const noexcept;
+  /// Sets it; returns the one before. Like brings, only while nobody but the caller knows of the request.
+  service_id came_to(const service_id& s) noexcept { return std::exchange(service_, s); }
+  void brings(ref<ia_child> ep) noexcept { own_ = std::move(ep); }
+  [[nodiscard]] std::uint8_t peer_reads() const noexcept { return peer_reads_; }
+  [[nodiscard]] std::uint8_t peer_wants() const noexcept { return peer_wants_; }
+  /// Hands the request to another service point of the ia.
+  [[nodiscard]] expected<void> hand_off(std::uint16_t port) noexcept;
 
 private:
   friend class ep_core;
@@ -67,6 +77,8 @@ private:
 
   void handle(const cm_event&) noexcept;
   void refuse() noexcept;
+  /// The endpoint that was reserved for the request is free again; one that was made for it goes.
+  static void give_back(ref<ia_child> ep) noexcept;
 
   struct owned_timer : timer {
     ep_connection* self = nullptr;
@@ -106,7 +118,8 @@ private:
   std::mutex link_; // guards ep_
   ep_core* ep_ = nullptr;
   std::atomic<phase> phase_;
-  std::uint16_t port_ = 0;      // the service's
+  service_id service_;
+  ref<ia_child> own_;           // passive: the endpoint that was reserved for the request, or made for it
   std::uint8_t peer_reads_ = 0; // passive: reads that the peer serves
   std::uint8_t peer_wants_ = 0; // passive: reads that the peer wants to run
   std::uint8_t out_size_ = 0;

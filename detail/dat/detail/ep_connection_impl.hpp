@@ -4,6 +4,7 @@
 
 #include <dat/detail/ep_connection.hpp>
 #include <dat/detail/ep_core.hpp>
+#include <dat/detail/service_point.hpp>
 
 namespace dat::inline v0::detail {
 
@@ -23,25 +24,31 @@ inline int ep_connection::resolve_ms() const noexcept {
   return static_cast<int>(within<std::int64_t>(1, left, 10'000));
 }
 
-inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request, std::uint16_t port) noexcept {
+inline ep_core* ep_connection::brought() const noexcept { return static_cast<ep_core*>(own_.get()); }
+
+inline void ep_connection::give_back(ref<ia_child> ep) noexcept {
+  if (ep) static_cast<ep_core&>(*ep).request_gone();
+}
+
+inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request) noexcept {
   passive_ = true;
   adopt_id(child);
   keep_addresses();
   keep_private_data(request.data());
   peer_wants_ = request.responder_resources;
   peer_reads_ = request.initiator_depth;
-  port_ = port;
 }
 
 inline void ep_connection::refuse() noexcept {
   // Another reason than a consumer's reject, so that the peer is not told that somebody decided against it.
   if (rdma_cm_id* i = id()) rdma_reject_ece(i, nullptr, 0);
+  give_back(std::exchange(own_, {}));
   end();
 }
 
 inline expected<void> ep_connection::reject(std::span<const std::byte> data) noexcept {
   static constexpr const char* call = "cr.reject";
-  const auto at = [&](error e) { return e.at(call, object_kind::cr, port_); };
+  const auto at = [&](error e) { return e.at(call, object_kind::cr, service_.port()); };
   if (data.size() > max_private_data)
     return at(error(return_type::invalid_parameter, return_subtype::arg2)).hint("at most 56 bytes of private data");
   rdma_cm_id* i = id();
@@ -56,7 +63,32 @@ inline expected<void> ep_connection::reject(std::span<const std::byte> data) noe
     // EINVAL: the peer has given up meanwhile, and there is nothing left to reject.
     if (err != EINVAL) return at(map_errno(err, return_subtype::resource_tep).from("rdma_reject", err));
   }
+  give_back(std::exchange(own_, {}));
   end();
+  return success();
+}
+
+inline expected<void> ep_connection::hand_off(std::uint16_t port) noexcept {
+  static constexpr const char* call = "cr.handoff";
+  const auto at = [&](error e) { return e.at(call, object_kind::cr, service_.port()); };
+  const auto invalid = [&](const char* hint) {
+    return at(error(return_type::invalid_parameter, return_subtype::arg2)).hint(hint);
+  };
+  if (port == service_.port()) return invalid("the request is at that service point already");
+  const ref<service_point> target = service_point::find(ia(), port, local_);
+  if (!target) return invalid("no service point of this ia listens there, at the address that the request came to");
+  if (!id()) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
+  ref<ia_child> mine = std::exchange(own_, {});
+  const auto context = consumer_context.exchange(0, std::memory_order_relaxed); // to the other side it is a new request
+  const ref<ep_connection> self(this);
+  if (!target->deliver(self)) {
+    own_ = std::move(mine);
+    consumer_context.store(context, std::memory_order_relaxed);
+    return at(error(return_type::invalid_state))
+        .hint("that service point takes no request now: its evd is full, or it has had the one it was made for");
+  }
+  // Its endpoint stays with this side: from here on the request may be another thread's.
+  give_back(std::move(mine));
   return success();
 }
 

@@ -28,6 +28,36 @@ namespace dat::inline v0::detail {
 /// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
 
+/// Reliable connections are the stream sockets of IP.
+[[nodiscard]] constexpr bool is_supported(const communicator& c) noexcept {
+  return (c.domain == AF_INET || c.domain == AF_INET6) && c.type == SOCK_STREAM &&
+         (c.protocol == 0 || c.protocol == IPPROTO_TCP);
+}
+[[nodiscard]] inline bool fits(const communicator& c, const ia_address& a) noexcept {
+  return c.domain == (a.family() == address_family::ipv4 ? AF_INET : AF_INET6);
+}
+
+/// Whether a zone or an evd is missing, and with them the queue pair.
+[[nodiscard]] constexpr bool is_unconfigured(ep_state s) noexcept {
+  return s == ep_state::unconfigured_unconnected || s == ep_state::unconfigured_reserved ||
+         s == ep_state::unconfigured_passive || s == ep_state::unconfigured_tentative;
+}
+/// The state once nothing is missing any more.
+[[nodiscard]] constexpr ep_state configured(ep_state s) noexcept {
+  switch (s) {
+  case ep_state::unconfigured_unconnected:
+    return ep_state::unconnected;
+  case ep_state::unconfigured_reserved:
+    return ep_state::reserved;
+  case ep_state::unconfigured_passive:
+    return ep_state::passive_connection_pending;
+  case ep_state::unconfigured_tentative:
+    return ep_state::tentative_connection_pending;
+  default:
+    return s;
+  }
+}
+
 /// How far a queue pair came on its way to RTS, and what stopped it.
 struct rts_result {
   const char* verb = nullptr;
@@ -44,9 +74,12 @@ public:
     ref<evd_core> connect;
   };
 
-  [[nodiscard]] static result<ref<ep_core>> create(const ref<pz_core>& pz, const queues& evds,
-                                                   const ep_attributes& attributes) noexcept;
-  ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept;
+  /// The zone and the evds may be missing.
+  [[nodiscard]] static result<ref<ep_core>> create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
+                                                   const queues& evds, const ep_attributes& attributes) noexcept;
+  /// An endpoint for a request, which the consumer is to configure. Null when there is no room.
+  [[nodiscard]] static ref<ep_core> create_for(const ref<ep_connection>& request) noexcept;
+  ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds) noexcept;
 
   [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
@@ -54,6 +87,8 @@ public:
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
+  [[nodiscard]] std::uint8_t read_in() const noexcept { return read_in_; }
+  [[nodiscard]] std::uint8_t read_out() const noexcept { return read_out_; }
   [[nodiscard]] const pz_core* pz() const noexcept { return pz_.get(); }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] ep_tag tag() const noexcept { return tag_; }
@@ -150,6 +185,10 @@ public:
 
   [[nodiscard]] expected<void> connect(const ia_address& to, std::uint16_t port, timeout limit,
                                        std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> common_connect(const ia_address& to, timeout limit,
+                                              std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> dup_connect(ep_core& original, timeout limit, std::span<const std::byte> data) noexcept;
+  /// Accepts a request, which either brings this endpoint or brings none.
   [[nodiscard]] expected<void> accept(ep_connection& request, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> disconnect(close_flags how) noexcept;
   [[nodiscard]] expected<void> reset() noexcept;
@@ -157,6 +196,50 @@ public:
     const std::lock_guard lock(mutex_);
     return connection_;
   }
+
+  // --- service points -------------------------------------------------------------------------------------------
+
+  /// For a reserved service point.
+  [[nodiscard]] expected<void> reserve(const char* call, const ia_core& of) noexcept;
+  void unreserve() noexcept;
+  /// The request that it was reserved for. `push` announces it, and has the last word.
+  template <class Push>
+  [[nodiscard]] bool take_request(const ref<ep_connection>& request, Push push) noexcept {
+    const std::lock_guard lock(mutex_);
+    const ep_state s = state();
+    if (s != ep_state::reserved && s != ep_state::unconfigured_reserved) return false;
+    // The state first: who sees the event sees the state.
+    connection_ = request;
+    request->brings(ref<ia_child>(this));
+    set_state(s == ep_state::reserved ? ep_state::passive_connection_pending : ep_state::unconfigured_passive);
+    if (push()) return true;
+    connection_ = {};
+    request->brings({});
+    set_state(s);
+    return false;
+  }
+  [[nodiscard]] bool has_request_of(const service_id& service) noexcept {
+    const std::lock_guard lock(mutex_);
+    return (state() == ep_state::passive_connection_pending || state() == ep_state::unconfigured_passive) &&
+           connection_->service() == service;
+  }
+  /// It was answered with no, or is another's.
+  void request_gone() noexcept;
+  /// Whether it may be freed by its handle: not while a service point or a request has it.
+  [[nodiscard]] expected<void> check_free() const noexcept;
+
+  // --- parameters, see ep_params.hpp -----------------------------------------------------------------------------
+
+  struct changes;
+  [[nodiscard]] expected<void> modify(const changes& wanted) noexcept;
+  /// Calls `look(*this)` with the endpoint locked.
+  template <class Look>
+  void locked(Look look) noexcept {
+    const std::lock_guard lock(mutex_);
+    look(*this);
+  }
+  [[nodiscard]] const ia_address& own_address() const noexcept { return own_; }
+  [[nodiscard]] const ref<ep_connection>& connection() const noexcept { return connection_; }
 
 private:
   friend class ep_connection;
@@ -243,7 +326,7 @@ private:
   template <std::size_t... N>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(recv_request<N>... r) noexcept {
     (r.gather.tidy(), ...);
-    if (state() == ep_dead) return wrong_state("ep.post(recv)");
+    if (state() == ep_dead || is_unconfigured(state())) return wrong_state("ep.post(recv)");
     const std::uint32_t tail = rq_.tail();
     if (!rq_.has_room(tail, sizeof...(N))) return recv_queue_full();
     error refused;
@@ -290,6 +373,16 @@ private:
                               std::uint32_t index) const noexcept;
 
   // The queue pair.
+  [[nodiscard]] static expected<void> check_attributes(const ia_core& ia, const ep_attributes& a) noexcept;
+  [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
+  void set_attributes(const ep_attributes& a) noexcept;
+  [[nodiscard]] bool complete() const noexcept { return pz_ && evds_.recv && evds_.request && evds_.connect; }
+  /// The queue pair and its rings, from what the members say.
+  [[nodiscard]] expected<void> equip(const char* call) noexcept;
+  [[nodiscard]] expected<void> start(const char* call, const ia_address& to, std::uint16_t port, timeout limit,
+                                     std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> check_start(const char* call, timeout limit, std::span<const std::byte> data,
+                                           return_subtype limit_arg, return_subtype data_arg) const noexcept;
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
   [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
   [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
@@ -308,7 +401,7 @@ private:
   void set_state(ep_state s) noexcept {
     // The rings first: who sees the state then also sees whether they are open.
     sq_.open(s == ep_state::connected || s == ep_state::disconnected);
-    rq_.open(s != ep_dead);
+    rq_.open(s != ep_dead && !is_unconfigured(s));
     state_.store(s, std::memory_order_release);
   }
   void announce_event(record::kind what, int reason = 0) noexcept;
@@ -333,8 +426,9 @@ private:
   ep_attributes attributes_;
   std::uint8_t read_out_ = 0; // what the consumer or the device allows
   std::uint8_t read_in_ = 0;
-  std::mutex mutex_; // state changes, connection_, qp_
-  ref<ep_connection> connection_;
+  std::mutex mutex_;              // state changes, connection_, qp_
+  ref<ep_connection> connection_; // also the request that it waits for an answer to
+  ia_address own_;                // what the consumer set; any: the adapter's
   std::atomic<unsigned> deferred_{0};
   std::atomic<ep_tag> deferred_for_{0};
   work_timer work_;

@@ -13,11 +13,11 @@ namespace dat::inline v0::detail {
 
 // --- creation and end ----------------------------------------------------------------------------------------------
 
-inline ep_core::ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes& attributes) noexcept
-    : ia_child(ref(&pz->ia()), table), pz_(std::move(pz)), evds_(evds), attributes_(attributes) {
-  pz_->users.fetch_add(1, std::memory_order_relaxed);
+inline ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds) noexcept
+    : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds) {
+  if (pz_) pz_->users.fetch_add(1, std::memory_order_relaxed);
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
-    e->users.fetch_add(1, std::memory_order_relaxed);
+    if (e) e->users.fetch_add(1, std::memory_order_relaxed);
   work_.self = this;
   work_.fired = [](timer& t) noexcept {
     const ref<ep_core> self(static_cast<work_timer&>(t).self, adopt); // armed with a reference
@@ -25,25 +25,22 @@ inline ep_core::ep_core(ref<pz_core> pz, const queues& evds, const ep_attributes
   };
 }
 
-inline result<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues& evds,
-                                            const ep_attributes& a) noexcept {
-  static constexpr const char* call = "pz.create_ep";
-  const auto fail = [](return_type t, return_subtype s, const char* hint) {
-    return error(t, s).at(call, object_kind::ep).hint(hint);
-  };
-  const auto invalid = [&](const char* hint) {
-    return fail(return_type::invalid_parameter, return_subtype::arg7, hint);
-  };
-  if (pz->dead()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::ep);
+inline expected<void> ep_core::check_evds(const ia_core& ia, const queues& evds) noexcept {
   const std::pair<const ref<evd_core>&, return_subtype> attached[] = {
       {evds.recv, return_subtype::handle_evd_recv},
       {evds.request, return_subtype::handle_evd_request},
       {evds.connect, return_subtype::handle_evd_conn}};
   for (const auto& [evd, which] : attached)
-    if (!evd || evd->dead() || &evd->ia() != &pz->ia())
-      return fail(return_type::invalid_handle, which, "the evd is closed or belongs to another ia");
+    if (evd && (evd->dead() || &evd->ia() != &ia))
+      return error(return_type::invalid_handle, which).hint("the evd is closed or belongs to another ia");
+  return success();
+}
 
-  const ibv_device_attr& device = pz->ia().device();
+inline expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attributes& a) noexcept {
+  const auto invalid = [](const char* hint) {
+    return error(return_type::invalid_parameter, return_subtype::arg7).hint(hint);
+  };
+  const ibv_device_attr& device = ia.device();
   const auto most = [](int limit, std::uint32_t cap) { return smaller(static_cast<std::uint32_t>(limit), cap); };
   const std::uint32_t max_wr = most(device.max_qp_wr, max_ring) - 1; // one slot of the send queue is the library's
   if (a.max_request_dtos == 0 || a.max_request_dtos > max_wr || a.max_recv_dtos == 0 || a.max_recv_dtos > max_wr)
@@ -55,31 +52,135 @@ inline result<ref<ep_core>> ep_core::create(const ref<pz_core>& pz, const queues
   if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be at most 7, which means for ever");
   if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360 || a.ack_timeout.count() <= 0)
     return invalid("min_rnr_timer must be within 0..655.36 ms, ack_timeout positive");
-  if (a.max_message_size > pz->ia().max_message()) return invalid("max_message_size exceeds what the device can");
+  if (a.max_message_size > ia.max_message()) return invalid("max_message_size exceeds what the device can");
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
       a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
     return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can");
+  if (a.comm != communicator{} && !is_supported(a.comm))
+    return invalid("a communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}");
+  return success();
+}
 
-  ref<ep_core> ep(new (std::nothrow) ep_core(pz, evds, a), adopt);
-  if (!ep || !ep->sq_.allocate(a.max_request_dtos, 1) || !ep->rq_.allocate(a.max_recv_dtos, 0))
-    return fail(return_type::insufficient_resources, return_subtype::resource_memory, nullptr);
-  ep->set_state(ep_state::unconnected);
+inline void ep_core::set_attributes(const ep_attributes& a) noexcept {
+  const ibv_device_attr& device = ia().device();
   const auto reads = [](int limit) { return static_cast<std::uint8_t>(smaller(limit, 16)); };
+  attributes_ = a;
   // Adapters round up to a power of two; rounded down here, none runs more than was asked.
-  ep->read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
-  ep->read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
-  ep->max_message_ = a.max_message_size != 0 ? a.max_message_size : pz->ia().max_message();
+  read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
+  read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
+  max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
+}
+
+inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
+                                            const queues& evds, const ep_attributes& a) noexcept {
+  const auto none = [&](return_subtype what) {
+    return error(return_type::insufficient_resources, what).at(call, object_kind::ep);
+  };
+  if (pz && pz->dead()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::ep);
+  if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ep);
+  if (auto ok = check_evds(*ia, evds); !ok) return ok.assume_error().at(call, object_kind::ep);
+  if (auto ok = check_attributes(*ia, a); !ok) return ok.assume_error().at(call, object_kind::ep);
+  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, evds), adopt);
+  if (!ep) return none(return_subtype::resource_memory);
+  ep->set_attributes(a);
+  ep->set_state(ep_state::unconfigured_unconnected);
   {
-    const std::lock_guard lock(pz->ia().slots_mutex);
-    ep->tag_ = pz->ia().slots.acquire(ep.get());
+    const std::lock_guard lock(ia->slots_mutex);
+    ep->tag_ = ia->slots.acquire(ep.get());
   }
-  if (ep->tag_ == 0) return fail(return_type::insufficient_resources, return_subtype::resource_tep, nullptr);
-  auto qp = ep->make_qp(call, ep->tag_);
-  if (!qp) return qp.assume_error();
-  ep->qp_ = qp.assume_value();
-  ep->number_.store(ep->qp_->qp_num, std::memory_order_relaxed);
+  if (ep->tag_ == 0) return none(return_subtype::resource_tep);
   ep->wr_id_ = ep->tag_ << tag_shift;
+  if (!ep->complete()) return ep;
+  if (auto ok = ep->equip(call); !ok) return ok.assume_error();
+  ep->set_state(ep_state::unconnected);
   return ep;
+}
+
+inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexcept {
+  // What the peer wants to read here is what this end is to serve, and the other way round.
+  const ibv_device_attr& device = request->ia().device();
+  const auto can = [](std::uint8_t wanted, int limit) {
+    return static_cast<std::uint8_t>(smaller<int>(wanted, limit));
+  };
+  ep_attributes a;
+  a.max_rdma_read_in = can(request->peer_wants(), device.max_qp_rd_atom);
+  a.max_rdma_read_out = can(request->peer_reads(), device.max_qp_init_rd_atom);
+  auto made = create("ia.create_psp", ref(&request->ia()), {}, {}, a);
+  if (!made) return {};
+  ref<ep_core> ep = std::move(made).assume_value();
+  ep->connection_ = request;
+  ep->set_state(ep_state::unconfigured_tentative);
+  return ep;
+}
+
+inline expected<void> ep_core::equip(const char* call) noexcept {
+  auto qp = make_qp(call, tag_);
+  if (!qp) return qp.assume_error();
+  if (!sq_.allocate(attributes_.max_request_dtos, 1) || !rq_.allocate(attributes_.max_recv_dtos, 0)) {
+    ibv_destroy_qp(qp.assume_value());
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  }
+  if (qp_) ibv_destroy_qp(qp_);
+  qp_ = qp.assume_value();
+  number_.store(qp_->qp_num, std::memory_order_relaxed);
+  return success();
+}
+
+// --- service points ------------------------------------------------------------------------------------------------
+
+inline expected<void> ep_core::reserve(const char* call, const ia_core& of) noexcept {
+  if (&of != &ia())
+    return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
+        .hint("the endpoint belongs to another ia");
+  const std::lock_guard lock(mutex_);
+  const ep_state s = state();
+  if (s != ep_state::unconnected && s != ep_state::unconfigured_unconnected) return wrong_state(call);
+  set_state(s == ep_state::unconnected ? ep_state::reserved : ep_state::unconfigured_reserved);
+  return success();
+}
+
+inline void ep_core::unreserve() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state() == ep_state::reserved) set_state(ep_state::unconnected);
+  if (state() == ep_state::unconfigured_reserved) set_state(ep_state::unconfigured_unconnected);
+}
+
+inline void ep_core::request_gone() noexcept {
+  ref<ep_connection> last; // released without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    switch (state()) {
+    case ep_state::passive_connection_pending:
+      set_state(ep_state::unconnected);
+      break;
+    case ep_state::unconfigured_passive:
+      set_state(ep_state::unconfigured_unconnected);
+      break;
+    case ep_state::tentative_connection_pending:
+    case ep_state::unconfigured_tentative:
+      break;
+    default:
+      return; // ended meanwhile
+    }
+    last = std::move(connection_);
+    if (state() == ep_state::unconnected || state() == ep_state::unconfigured_unconnected) return;
+  }
+  end(); // it was made for that request
+}
+
+inline expected<void> ep_core::check_free() const noexcept {
+  switch (state()) {
+  case ep_state::reserved:
+  case ep_state::unconfigured_reserved:
+    return wrong_state("ep.close").hint("a reserved service point has it: close that first");
+  case ep_state::passive_connection_pending:
+  case ep_state::unconfigured_passive:
+  case ep_state::tentative_connection_pending:
+  case ep_state::unconfigured_tentative:
+    return wrong_state("ep.close").hint("a connection request has it: accept, reject or drop that first");
+  default:
+    return success();
+  }
 }
 
 inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
@@ -108,8 +209,8 @@ inline void ep_core::teardown() noexcept {
   ref<ep_connection> last;
   {
     const std::lock_guard lock(mutex_);
-    // As an abrupt disconnect, but nobody is left to tell.
-    if (connection_) end_connection(record::kind::disconnected, -1);
+    // As an abrupt disconnect, but nobody is left to tell. A request that was not answered stays answerable.
+    end_connection(record::kind::disconnected, -1);
     set_state(ep_dead);
     last = std::move(connection_);
   }
@@ -126,8 +227,8 @@ inline void ep_core::teardown() noexcept {
     qp_ = nullptr;
   }
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
-    e->users.fetch_sub(1, std::memory_order_release);
-  pz_->users.fetch_sub(1, std::memory_order_release);
+    if (e) e->users.fetch_sub(1, std::memory_order_release);
+  if (pz_) pz_->users.fetch_sub(1, std::memory_order_release);
   queues fed; // an event that still stands in one of them keeps this object: no circle
   const std::lock_guard lock(mutex_);
   std::swap(fed, evds_);
@@ -136,21 +237,14 @@ inline void ep_core::teardown() noexcept {
 // --- errors --------------------------------------------------------------------------------------------------------
 
 [[nodiscard]] constexpr return_subtype subtype_of(ep_state s) noexcept {
-  switch (s) {
-  case ep_state::unconnected:
-    return return_subtype::ep_unconnected;
-  case ep_state::active_connection_pending:
-    return return_subtype::ep_actconnpending;
-  case ep_state::connected:
-    return return_subtype::ep_connected;
-  case ep_state::disconnect_pending:
-    return return_subtype::ep_discpending;
-  case ep_state::disconnected:
-    return return_subtype::ep_disconnected;
-  case ep_state::completion_pending:
-    return return_subtype::ep_complpending;
-  }
-  return return_subtype::none;
+  constexpr return_subtype subtypes[] = {
+      return_subtype::ep_unconnected,    return_subtype::ep_unconfigured,    return_subtype::ep_reserved,
+      return_subtype::ep_unconfreserved, return_subtype::ep_passconnpending, return_subtype::ep_unconfpassive,
+      return_subtype::ep_actconnpending, return_subtype::ep_tentconnpending, return_subtype::ep_unconftentative,
+      return_subtype::ep_connected,      return_subtype::ep_discpending,     return_subtype::ep_disconnected,
+      return_subtype::ep_complpending};
+  const auto i = static_cast<std::size_t>(s);
+  return i < sizeof subtypes / sizeof *subtypes ? subtypes[i] : return_subtype::none;
 }
 
 inline error ep_core::wrong_state(const char* call) const noexcept {
@@ -268,21 +362,69 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
 
 // --- connecting ----------------------------------------------------------------------------------------------------
 
+inline expected<void> ep_core::check_start(const char* call, timeout limit, std::span<const std::byte> data,
+                                           return_subtype limit_arg, return_subtype data_arg) const noexcept {
+  if (limit <= timeout::zero())
+    return at(error(return_type::invalid_parameter, limit_arg), call).hint("the time-out must be positive");
+  if (data.size() > max_private_data)
+    return at(error(return_type::invalid_parameter, data_arg), call)
+        .hint("at most 56 bytes of private data fit a connect request");
+  return success();
+}
+
 inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port, timeout limit,
                                        std::span<const std::byte> data) noexcept {
   static constexpr const char* call = "ep.connect";
-  if (limit <= timeout::zero())
-    return at(error(return_type::invalid_parameter, return_subtype::arg4), call).hint("the time-out must be positive");
-  if (data.size() > max_private_data)
-    return at(error(return_type::invalid_parameter, return_subtype::arg5), call)
-        .hint("at most 56 bytes of private data fit a connect request");
+  if (auto ok = check_start(call, limit, data, return_subtype::arg4, return_subtype::arg5); !ok) return ok;
   if (auto ok = to.check(address_role::remote); !ok) return at(ok.assume_error(), call);
-  const ia_address* own = ia().address(to.family());
-  if (!own)
+  const std::lock_guard lock(mutex_);
+  return start(call, to, port, limit, data);
+}
+
+inline expected<void> ep_core::common_connect(const ia_address& to, timeout limit,
+                                              std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "ep.common_connect";
+  const auto invalid = [&](const char* hint) {
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), call).hint(hint);
+  };
+  if (auto ok = check_start(call, limit, data, return_subtype::arg3, return_subtype::arg4); !ok) return ok;
+  if (!to.check(address_role::remote)) return invalid("nobody can be reached at such an address");
+  if (to.port() == 0) return invalid("the address names no port: ia_address::with_port");
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::unconnected) return wrong_state(call);
+  if (attributes_.comm == communicator{})
+    return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
+        .hint("the endpoint has no communicator: give ep_attributes::comm, or set it by modify");
+  if (!fits(attributes_.comm, to)) return invalid("the address is not of the domain of the endpoint's communicator");
+  return start(call, to, to.port(), limit, data);
+}
+
+inline expected<void> ep_core::dup_connect(ep_core& original, timeout limit, std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "ep.dup_connect";
+  if (auto ok = check_start(call, limit, data, return_subtype::arg3, return_subtype::arg4); !ok) return ok;
+  if (&original.ia() != &ia())
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
+        .hint("the two endpoints are of different ias");
+  ia_address to;
+  {
+    const std::lock_guard lock(original.mutex_);
+    if (original.state() != ep_state::connected) return original.wrong_state(call);
+    if (original.connection_->passive())
+      return original.at(error(return_type::invalid_state, return_subtype::ep_connected), call)
+          .hint("that endpoint was accepted: its peer asked for the connection and listens nowhere");
+    to = original.connection_->remote_address();
+  }
+  const std::lock_guard lock(mutex_);
+  return start(call, to, to.port(), limit, data);
+}
+
+inline expected<void> ep_core::start(const char* call, const ia_address& to, std::uint16_t port, timeout limit,
+                                     std::span<const std::byte> data) noexcept {
+  const bool mine = !own_.is_any() || own_.port() != 0;
+  const ia_address* own = mine ? &own_ : ia().address(to.family());
+  if (!own || own->family() != to.family())
     return at(error(return_type::invalid_address, return_subtype::address_unreachable), call)
         .hint("the adapter has no address of the same family as the remote address");
-
-  const std::lock_guard lock(mutex_);
   if (state() != ep_state::unconnected) return wrong_state(call);
   ref<ep_connection> c(new (std::nothrow) ep_connection(ref(&ia()), ep_connection::phase::resolving), adopt);
   if (!c) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
@@ -291,21 +433,24 @@ inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port,
     set_state(ep_state::unconnected);
     c->detach();
     c->end();
-    return at(map_errno(err, return_subtype::resource_tep).from(verb, err), call);
+    error e = map_errno(err, return_subtype::resource_tep);
+    if (mine && err == EADDRNOTAVAIL) e = error(return_type::invalid_address, return_subtype::address_unreachable);
+    if (mine && err == EADDRINUSE) e = error(return_type::invalid_parameter);
+    return at(e.from(verb, err), call);
   };
-  c->port_ = port;
   c->out_size_ = static_cast<std::uint8_t>(data.size());
   copy_bytes(data, c->out_.data());
   if (const int err = c->create_id()) return failed("rdma_create_id", err);
   // Binding picks this adapter, whatever the routing table prefers, and the local port.
-  if (rdma_bind_addr(c->id(), const_cast<sockaddr*>(own->with_port(0).native_handle())) != 0)
-    return failed("rdma_bind_addr", errno);
+  const ia_address from = mine ? *own : own->with_port(0);
+  if (rdma_bind_addr(c->id(), const_cast<sockaddr*>(from.native_handle())) != 0) return failed("rdma_bind_addr", errno);
+  c->keep_addresses();
+  c->remote_ = to.with_port(port);
   c->attach(this);
   connection_ = c;
   set_state(ep_state::active_connection_pending);
   c->deadline_ = deadline::in(limit);
-  if (rdma_resolve_addr(c->id(), nullptr, const_cast<sockaddr*>(to.with_port(port).native_handle()), c->resolve_ms()) !=
-      0)
+  if (rdma_resolve_addr(c->id(), nullptr, const_cast<sockaddr*>(c->remote_.native_handle()), c->resolve_ms()) != 0)
     return failed("rdma_resolve_addr", errno);
   c->arm_timer();
   return success();
@@ -321,7 +466,19 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
         .hint("the endpoint belongs to another ia than the request");
 
   const std::lock_guard lock(mutex_);
-  if (state() != ep_state::unconnected) return wrong_state(call);
+  const ep_state before = state();
+  if (request.brought()
+          ? before != ep_state::passive_connection_pending && before != ep_state::tentative_connection_pending
+          : before != ep_state::unconnected)
+    return wrong_state(call);
+  const auto unlike = [&](const char* hint) {
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), call).hint(hint);
+  };
+  const ia_address& here = request.local_address();
+  if ((!own_.is_any() && own_.with_port(0) != here.with_port(0)) || (own_.port() != 0 && own_.port() != here.port()))
+    return unlike("the request came to another address than the endpoint's own");
+  if (attributes_.comm != communicator{} && !fits(attributes_.comm, here))
+    return unlike("the request is not of the domain of the endpoint's communicator");
   rdma_cm_id* id = request.id();
   if (!id) return at(error(return_type::invalid_handle, return_subtype::handle_cr), call);
   rts_result moved = to_rts(id, request.peer_reads_);
@@ -331,6 +488,7 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
   if (!moved && !moved.spoiled && !dead_id)
     return at(map_errno(moved.err, return_subtype::resource_tep).from(moved.verb, moved.err), call);
   connection_ = ref(&request);
+  request.brings({});
   request.attach(this);
   request.phase_ = ep_connection::phase::completing;
   set_state(ep_state::completion_pending);
@@ -434,7 +592,9 @@ inline void ep_core::announce_event(record::kind what, int reason) noexcept {
 /// whoever sees the event sees the state, and no success can follow it.
 inline void ep_core::end_connection(record::kind what, int reason) noexcept {
   const ep_state was = state();
-  if (was == ep_state::disconnected || was == ep_state::unconnected) return;
+  if (was != ep_state::active_connection_pending && was != ep_state::completion_pending && was != ep_state::connected &&
+      was != ep_state::disconnect_pending)
+    return;
   set_state(ep_state::disconnected);
   ep_connection& c = *connection_;
   const auto phase = c.phase_.exchange(ep_connection::phase::over);

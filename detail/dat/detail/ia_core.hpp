@@ -79,7 +79,7 @@ private:
 
 class ep_core;
 class ep_connection;
-class psp_core;
+class service_point;
 
 class ia_core final : public counted {
 public:
@@ -118,6 +118,11 @@ public:
     return evd_numbers_.fetch_add(1, std::memory_order_relaxed);
   }
 
+  /// A number for a new service point, never 0.
+  [[nodiscard]] std::uint32_t next_service_number() noexcept {
+    return service_numbers_.fetch_add(1, std::memory_order_relaxed);
+  }
+
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool dead() const noexcept { return closed(); }
   std::atomic<std::uint64_t> consumer_context{0}; ///< the consumer's
@@ -125,6 +130,9 @@ public:
   [[nodiscard]] bool in_use() noexcept;
   void add(ia_child& c) noexcept;
   void remove(ia_child& c) noexcept;
+  /// The first live child of a kind that `wanted` accepts, or null.
+  template <class Predicate>
+  [[nodiscard]] ref<ia_child> find(child_kind kind, Predicate wanted) noexcept;
   /// The ia handle, and every child but connections, keep the ia going. A connection whose endpoint is gone only waits
   /// for its peer's last word; when nothing else is left, nobody waits for that.
   void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
@@ -207,6 +215,7 @@ private:
   std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> holders_{0};
   std::atomic<std::uint32_t> evd_numbers_{1};
+  std::atomic<std::uint32_t> service_numbers_{1};
   std::atomic<std::uint32_t> handed_over_{0};
   std::mutex mutex_; // guards children_
   intrusive_list<ia_child> children_;
@@ -245,6 +254,14 @@ inline void ia_core::add(ia_child& c) noexcept {
 inline void ia_core::remove(ia_child& c) noexcept {
   const std::lock_guard lock(mutex_);
   c.unlink();
+}
+
+template <class Predicate>
+ref<ia_child> ia_core::find(child_kind kind, Predicate wanted) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (ia_child* c = children_.front(); c; c = children_.after(*c))
+    if (c->kind() == kind && !c->dead() && wanted(*c) && c->try_add_ref()) return {c, adopt};
+  return {};
 }
 
 inline bool ia_core::in_use() noexcept {

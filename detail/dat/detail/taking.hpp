@@ -275,19 +275,25 @@ template <class E>
       .hint(what);
 }
 
-template <streams S, class E>
-[[nodiscard]] expected<E> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
-  std::optional<E> out;
+/// Whether the end of a connection, or an operation that fails, is the end of the hope for an E: a request or an event
+/// of the consumer's own may come all the same.
+template <class E>
+inline constexpr bool hopes_for_connection = !std::is_same_v<E, cr> && !std::is_same_v<E, software_event>;
+
+/// The next event of one of the types `E`, as `Out`.
+template <streams S, class Out, class... E>
+[[nodiscard]] expected<Out> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
+  std::optional<Out> out;
   std::optional<error> other;
   const auto sort = [&]<class Got>(Got& got) {
-    if constexpr (std::is_same_v<Got, E>)
+    if constexpr ((std::is_same_v<Got, E> || ...))
       out.emplace(std::move(got));
     else if constexpr (ends_hope<Got>)
       other = instead(got);
   };
   const auto matters = [&](const record& r) {
-    const bool wanted = r.what == kind_of<E> && (r.what != record::kind::completion || becomes<E>(r));
-    if (!wanted && !ends_waiting(r)) return false;
+    const bool wanted = ((r.what == kind_of<E> && (kind_of<E> != record::kind::completion || becomes<E>(r))) || ...);
+    if (!wanted && !((hopes_for_connection<E> || ...) && ends_waiting(r))) return false;
     if (!of || r.what == record::kind::request || r.what == record::kind::software ||
         r.what >= record::kind::first_async)
       return true;

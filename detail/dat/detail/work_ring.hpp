@@ -54,15 +54,18 @@ struct work_entry {
 /// shared words, and each side writes only its own.
 class work_ring {
 public:
-  /// Room for `capacity` entries of the consumer and `reserved` of the library. False when out of memory.
+  /// Room for `capacity` entries of the consumer and `reserved` of the library. False when out of memory: nothing has
+  /// changed then.
   [[nodiscard]] bool allocate(std::uint32_t capacity, std::uint32_t reserved) noexcept {
     const std::uint32_t n = std::bit_ceil(capacity + reserved);
-    entries_.reset(new (std::nothrow) work_entry[n]);
+    auto* const entries = new (std::nothrow) work_entry[n];
+    if (!entries) return false;
+    entries_.reset(entries);
     mask_ = n - 1;
     capacity_ = capacity;
     open(true);
     clear();
-    return static_cast<bool>(entries_);
+    return true;
   }
   /// Forgets everything posted. Nobody may post or retire meanwhile.
   void clear() noexcept {

@@ -1,0 +1,35 @@
+// What names a service point in the requests that it delivers.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+namespace dat::inline v0 {
+
+/// The kinds of service points: public, reserved, common (uDAPL 2.0 §6.4.4).
+enum class service_kind : std::uint8_t { psp, rsp, csp };
+
+/// Names a service point without owning it: `cr::service()` says which one a request came to, `psp::id()` and the like
+/// which one a handle stands for. Stays comparable when the service point is closed; one made later never equals it.
+/// Equal only within one ia. Copyable.
+class service_id {
+public:
+  constexpr service_id() noexcept = default; ///< names no service point
+  constexpr service_id(service_kind kind, std::uint16_t port, std::uint32_t number) noexcept
+      : number_(number), port_(port), kind_(kind) {}
+
+  [[nodiscard]] constexpr service_kind kind() const noexcept { return kind_; }
+  /// Where it listens, in host byte order: the connection qualifier.
+  [[nodiscard]] constexpr std::uint16_t port() const noexcept { return port_; }
+  /// Unlike every other service point of its ia.
+  [[nodiscard]] constexpr std::uint32_t number() const noexcept { return number_; }
+  explicit constexpr operator bool() const noexcept { return number_ != 0; }
+  friend constexpr bool operator==(const service_id&, const service_id&) noexcept = default;
+
+private:
+  std::uint32_t number_ = 0;
+  std::uint16_t port_ = 0;
+  service_kind kind_ = service_kind::psp;
+};
+
+} // namespace dat::inline v0

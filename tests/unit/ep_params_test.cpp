@@ -1,0 +1,554 @@
+// Parameters of endpoints, the ways to connect one, and waiting for what comes of it, in the fake world.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <cerrno>
+#include <functional>
+#include <netinet/in.h>
+
+using namespace unit;
+using dat::ep_state;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
+constexpr dat::communicator tcp6{AF_INET6, SOCK_STREAM, IPPROTO_TCP};
+
+template <class T>
+void refuses(const dat::expected<T>& r, return_type type, return_subtype subtype = return_subtype::none) {
+  REQUIRE(!r);
+  INFO(r.error().message());
+  CHECK(r.error().type() == type);
+  if (subtype != return_subtype::none) CHECK(r.error().subtype() == subtype);
+}
+
+template <class T>
+std::optional<T> just(T value) {
+  return value;
+}
+
+/// An endpoint in a state, and what keeps it there.
+struct in_state {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  dat::psp own_psp;
+  dat::rsp rsp;
+  dat::cr request;
+  dat::ep<dat::rc> peer;
+  dat::ep<dat::rc> ep;
+
+  explicit in_state(ep_state s) {
+    switch (s) {
+    case ep_state::unconfigured_unconnected:
+    case ep_state::unconfigured_reserved:
+    case ep_state::unconfigured_passive:
+      ep = must(a.ia.create_ep<dat::rc>());
+      break;
+    default:
+      ep = must(a.pz.create_ep<dat::rc>(a.evd));
+    }
+    switch (s) {
+    case ep_state::reserved:
+    case ep_state::unconfigured_reserved:
+      rsp = must(a.ia.create_rsp(7001, ep, a.evd));
+      break;
+    case ep_state::passive_connection_pending:
+    case ep_state::unconfigured_passive:
+      rsp = must(a.ia.create_rsp(7001, ep, a.evd));
+      asked(7001);
+      break;
+    case ep_state::tentative_connection_pending:
+    case ep_state::unconfigured_tentative:
+      own_psp = must(a.ia.create_psp(7001, a.evd, dat::psp_flags::provider));
+      asked(7001);
+      ep = std::move(request.ep());
+      if (s == ep_state::tentative_connection_pending)
+        must(ep.modify({.pz = &a.pz, .recv = a.evd, .request = a.evd, .connect = a.evd}));
+      break;
+    case ep_state::active_connection_pending:
+      must(ep.connect(b.ia.address(), service, plenty));
+      break;
+    case ep_state::completion_pending:
+      own_psp = must(a.ia.create_psp(7001, a.evd));
+      asked(7001);
+      fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+      must(request.accept(ep));
+      break;
+    case ep_state::connected:
+    case ep_state::disconnect_pending:
+    case ep_state::disconnected:
+      b.make_ep();
+      must(ep.connect(b.ia.address(), service, plenty));
+      unit::settle(a, b);
+      must(request_on(b.evd).accept(b.ep));
+      unit::settle(a, b);
+      if (s == ep_state::connected) break;
+      must(ep.post(dat::send{a.at(0, 4)})); // meets no receive: a graceful end waits for it
+      must(ep.disconnect(s == ep_state::disconnected ? dat::close_flags::abrupt : dat::close_flags::graceful));
+      break;
+    default:
+      break;
+    }
+    REQUIRE(ep.state() == s);
+  }
+  ~in_state() { fake::release_events(); }
+
+  void asked(std::uint16_t port) {
+    peer = must(b.pz.create_ep<dat::rc>(b.evd));
+    must(peer.connect(a.ia.address(), must(dat::conn_qual::make(port)), plenty));
+    unit::settle(a, b);
+    request = request_on(a.evd);
+  }
+};
+
+constexpr ep_state all_states[] = {ep_state::unconnected,
+                                   ep_state::unconfigured_unconnected,
+                                   ep_state::reserved,
+                                   ep_state::unconfigured_reserved,
+                                   ep_state::passive_connection_pending,
+                                   ep_state::unconfigured_passive,
+                                   ep_state::active_connection_pending,
+                                   ep_state::tentative_connection_pending,
+                                   ep_state::unconfigured_tentative,
+                                   ep_state::connected,
+                                   ep_state::disconnect_pending,
+                                   ep_state::disconnected,
+                                   ep_state::completion_pending};
+
+bool one_of(ep_state s, std::initializer_list<ep_state> set) {
+  return std::find(set.begin(), set.end(), s) != set.end();
+}
+
+} // namespace
+
+TEST_CASE(
+    "each call on an endpoint does in each state what the table of states says",
+    "[EPS-001][EPS-045][EPS-047][EPS-077][EPS-078][CONN-038][CONN-039][CONN-074][CONN-085][RSP-006][CR-022][DISC-003]"
+    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-085][CR-023]") {
+  using enum ep_state;
+  for (const ep_state s : all_states) {
+    INFO(to_string(s));
+    const auto subtype = dat::detail::subtype_of(s);
+    const bool unconfigured = dat::detail::is_unconfigured(s);
+    const bool pending = one_of(s, {reserved, passive_connection_pending, tentative_connection_pending});
+    const auto allowed = [&](const char* what, bool yes, const std::function<dat::expected<void>(in_state&)>& call) {
+      INFO(what);
+      in_state t(s);
+      const auto r = call(t);
+      CAPTURE(r ? "success" : r.error().message());
+      CHECK(static_cast<bool>(r) == yes);
+      if (!r) {
+        CHECK(r.error().type() == return_type::invalid_state);
+        CHECK(r.error().subtype() == subtype);
+        CHECK(t.ep.state() == s);
+      }
+    };
+    allowed("connect", s == unconnected, [](in_state& t) { return t.ep.connect(t.b.ia.address(), 7009, plenty); });
+    allowed("common_connect", s == unconnected, [](in_state& t) {
+      if (one_of(t.ep.state(), {unconnected, unconfigured_unconnected})) must(t.ep.modify({.comm = tcp}));
+      return t.ep.common_connect(t.b.ia.address().with_port(7009), plenty);
+    });
+    allowed("create_rsp", s == unconnected || s == unconfigured_unconnected, [](in_state& t) -> dat::expected<void> {
+      auto r = t.a.ia.create_rsp(7010, t.ep, t.a.evd);
+      if (!r) return r.error();
+      t.rsp = std::move(r).value();
+      return dat::success();
+    });
+    allowed("accept", s == unconnected, [](in_state& t) {
+      auto psp = must(t.a.ia.create_psp(7010, t.a.evd));
+      auto asks = must(t.b.pz.create_ep<dat::rc>(t.b.evd));
+      must(asks.connect(t.a.ia.address(), 7010, plenty));
+      t.b.ia.run();
+      t.b.ia.run();
+      t.b.ia.run();
+      // Not t.a.ia: what the endpoint waits for must not come.
+      dat::cr request;
+      for (int i = 0; i < 4 && !request; ++i) {
+        auto e = t.a.evd.wait(plenty);
+        if (e && std::holds_alternative<dat::cr>(e.value())) request = std::move(std::get<dat::cr>(e.value()));
+      }
+      REQUIRE(request);
+      const ep_state now = t.ep.state(); // connect may be through by now
+      auto r = request.accept(t.ep);
+      if (!r && t.ep.state() == now && now == connected) {
+        CHECK(r.error().subtype() == return_subtype::ep_connected);
+      }
+      return r;
+    });
+    allowed("modify the zone",
+            !pending || s == tentative_connection_pending
+                ? one_of(s, {unconnected, tentative_connection_pending}) || unconfigured
+                : false,
+            [](in_state& t) { return t.ep.modify({.pz = &t.a.pz}); });
+    allowed("modify a size", s == unconnected || pending || unconfigured,
+            [](in_state& t) { return t.ep.modify({.max_recv_dtos = 70}); });
+    allowed("modify the communicator", s == unconnected || s == unconfigured_unconnected,
+            [](in_state& t) { return t.ep.modify({.comm = tcp}); });
+    for (const auto how : {dat::close_flags::abrupt, dat::close_flags::graceful})
+      allowed("disconnect",
+              one_of(s, {active_connection_pending, completion_pending, connected, disconnect_pending, disconnected}),
+              [&](in_state& t) { return t.ep.disconnect(how); });
+    allowed("reset", one_of(s, {unconnected, disconnected}), [](in_state& t) { return t.ep.reset(); });
+    allowed("close", !pending && (!unconfigured || s == unconfigured_unconnected),
+            [](in_state& t) { return t.ep.close(); });
+    allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.a.at(0, 8)}); });
+    allowed("post(send)", s == connected || s == disconnected,
+            [](in_state& t) { return t.ep.post(dat::send{t.a.at(0, 8)}); });
+    allowed("query and status", true, [&](in_state& t) {
+      CHECK(must(t.ep.query()).state == s);
+      CHECK(must(t.ep.status()).state == s);
+      must(t.ep.recv_query());
+      return t.ep.set_watermark(dat::no_watermark, dat::no_watermark);
+    });
+  }
+}
+
+TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit",
+          "[EPS-076][EPS-080][EPS-081][EPS-083][EP-002][EP-009][EP-083][CONN-039]") {
+  clean_world world;
+  end e;
+  for (unsigned given = 0; given < 16; ++given) {
+    dat::ep_evds evds;
+    if (given & 1) evds.recv = e.evd;
+    if (given & 2) evds.request = e.evd;
+    if (given & 4) evds.connect = e.evd;
+    auto ep = (given & 8) != 0 ? must(e.pz.create_ep<dat::rc>(evds)) : must(e.ia.create_ep<dat::rc>(evds));
+    CHECK(ep.state() == (given == 15 ? ep_state::unconnected : ep_state::unconfigured_unconnected));
+    CHECK((ep.native_handle() != nullptr) == (given == 15));
+    if (given == 15) continue;
+    refuses(ep.connect(e.ia.address(), service, plenty), return_type::invalid_state, return_subtype::ep_unconfigured);
+    // What is missing, one by one; not before the last of it is there an endpoint to connect.
+    for (unsigned bit = 1; bit < 16; bit *= 2) {
+      if (given & bit) continue;
+      CHECK(ep.state() == ep_state::unconfigured_unconnected);
+      dat::ep_changes c;
+      if (bit == 1) c.recv = e.evd;
+      if (bit == 2) c.request = e.evd;
+      if (bit == 4) c.connect = e.evd;
+      if (bit == 8) c.pz = &e.pz;
+      must(ep.modify(c));
+    }
+    CHECK(ep.state() == ep_state::unconnected);
+    must(ep.post(dat::recv{e.at(0, 4)}));
+  }
+}
+
+TEST_CASE(
+    "modify changes what is named, all of it or nothing",
+    "[EP-067][EP-069][EP-071][EP-072][EP-073][EP-075][EP-078][EP-079][EP-080][ADDR-015][CONN-082][EP-049][EP-053]") {
+  clean_world world;
+  end e;
+  end other("fk2");
+  auto ep = must(e.pz.create_ep<dat::rc>(e.evd, {.max_recv_dtos = 8}));
+  const auto before = must(ep.query());
+  CHECK(before.local_address == e.ia.address());
+  CHECK(before.comm == dat::communicator{});
+  const auto unchanged = [&] {
+    const auto now = must(ep.query());
+    CHECK(now.number == before.number);
+    CHECK(now.attributes.max_recv_dtos == before.attributes.max_recv_dtos);
+    CHECK(now.attributes.max_request_iov == before.attributes.max_request_iov);
+    CHECK(now.attributes.rnr_retry_count == before.attributes.rnr_retry_count);
+    CHECK(now.recv == before.recv);
+    CHECK(now.comm == before.comm);
+    CHECK(now.local_address == before.local_address);
+  };
+  must(ep.modify({}));
+  unchanged();
+  // One good value and one bad one each.
+  refuses(ep.modify({.max_recv_dtos = 16, .max_request_iov = 100'000}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.max_recv_dtos = 16, .rnr_retry_count = std::uint8_t{8}}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.comm = dat::communicator{AF_UNIX, 1, 0}, .max_recv_dtos = 16}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.recv = other.evd, .max_recv_dtos = 16}), return_type::invalid_handle,
+          return_subtype::handle_evd_recv);
+  refuses(ep.modify({.recv = dat::evd<all_streams>(), .max_recv_dtos = 16}), return_type::invalid_handle,
+          return_subtype::handle_evd_recv);
+  refuses(ep.modify({.pz = &other.pz, .max_recv_dtos = 16}), return_type::invalid_handle, return_subtype::handle_pz);
+  const dat::pz no_zone;
+  refuses(ep.modify({.pz = &no_zone}), return_type::invalid_handle, return_subtype::handle_pz);
+  for (const char* odd : {"192.0.2.1", "127.0.0.1", "224.0.0.1"})
+    refuses(ep.modify({.local_address = must(dat::ia_address::parse(odd)), .max_recv_dtos = 16}),
+            return_type::invalid_parameter);
+  refuses(ep.modify({.local_address = other.ia.address()}), return_type::invalid_parameter);
+  unchanged();
+
+  // What another queue pair is needed for,
+  auto events = must(e.ia.create_evd<dat::dto>(16));
+  auto zone = must(e.ia.create_pz());
+  must(ep.modify({.pz = &zone, .recv = events, .request = events, .max_recv_dtos = 16}));
+  const auto now = must(ep.query());
+  CHECK(now.number != before.number);
+  CHECK(now.attributes.max_recv_dtos == 16);
+  CHECK(now.recv == events.id());
+  CHECK(now.request == events.id());
+  CHECK(now.connect == e.evd.id());
+  refuses(events.close(), return_type::invalid_state, return_subtype::evd_in_use);
+  refuses(zone.close(), return_type::invalid_state, return_subtype::pz_in_use);
+  // what is done without,
+  must(ep.modify({.max_message_size = 100, .max_rdma_read_out = std::uint8_t{2}, .rnr_retry_count = std::uint8_t{2}}));
+  CHECK(must(ep.query()).number == now.number);
+  CHECK(must(ep.query()).attributes.max_message_size == 100);
+  CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
+  // and what can be set only once.
+  must(ep.modify({.comm = tcp}));
+  refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
+  // Back: what is not used any more can go.
+  must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
+  must(events.close());
+  must(zone.close());
+}
+
+TEST_CASE("receives that are posted stay where they are: modify refuses to move them", "[EP-073][EP-081]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  must(e.ep.post(dat::recv{e.at(0, 4)}, dat::recv{e.at(4, 4)}));
+  CHECK(must(e.ep.recv_query()).allocated == 2);
+  CHECK(must(e.ep.recv_query()).span == 2);
+  CHECK_FALSE(must(e.ep.status()).recv_idle);
+  CHECK(must(e.ep.status()).request_idle);
+  refuses(e.ep.modify({.max_recv_dtos = 1}), return_type::invalid_state, return_subtype::ep_notready);
+  refuses(e.ep.modify({.max_recv_dtos = 100}), return_type::invalid_state, return_subtype::ep_notready);
+  CHECK(fake::posted_receives(e.ep.native_handle()) == 2);
+  must(e.ep.modify({.max_recv_dtos = 64, .max_rdma_read_in = std::uint8_t{3}})); // the same size: nothing to move
+  auto connections = must(e.ia.create_evd<dat::connection>(4));
+  must(e.ep.modify({.connect = connections}));
+  CHECK(fake::posted_receives(e.ep.native_handle()) == 2);
+}
+
+TEST_CASE("status counts what is outstanding until its completion is taken",
+          "[EP-045][EP-046][EP-058][EP-059][EP-060][EP-062][EP-086][EP-092]") {
+  clean_world world;
+  pair p;
+  const auto idle = [&] {
+    const auto s = must(p.a.ep.status());
+    return std::pair(s.recv_idle, s.request_idle);
+  };
+  CHECK(idle() == std::pair(true, true));
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}, dat::recv{p.b.at(8, 8)}));
+  CHECK(must(p.b.ep.recv_query()).allocated == 2);
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}.suppress()));
+  p.settle();
+  CHECK(idle() == std::pair(true, false)); // nothing has told yet
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.settle();
+  CHECK(idle() == std::pair(true, false));
+  CHECK(p.a.take().size() == 1);
+  CHECK(idle() == std::pair(true, true));
+  CHECK(p.b.take().size() == 2);
+  CHECK(must(p.b.ep.recv_query()).allocated == 0);
+  CHECK(must(p.b.ep.status()).recv_idle);
+  for (const auto soft : {0u, 5u, dat::no_watermark})
+    for (const auto hard : {0u, 5u, dat::no_watermark}) {
+      const auto r = p.a.ep.set_watermark(soft, hard);
+      if (soft == dat::no_watermark && hard == dat::no_watermark)
+        must(p.a.ep.set_watermark(soft, hard));
+      else
+        refuses(r, return_type::model_not_supported);
+    }
+}
+
+TEST_CASE("calls about parameters of an endpoint that is gone say so", "[EP-041][EP-057][CR-006]") {
+  clean_world world;
+  end e;
+  dat::ep<dat::rc> none;
+  e.make_ep();
+  must(e.ia.close());
+  for (auto* ep : {&none, &e.ep}) {
+    refuses(ep->query(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->status(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->recv_query(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->set_watermark(1, 2), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->modify({.max_recv_dtos = 5}), return_type::invalid_handle);
+    refuses(ep->dup_connect(none, plenty), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->common_connect(dat::ia_address(), plenty), return_type::invalid_parameter == return_type::invalid_handle
+                                                               ? return_type::invalid_handle
+                                                           : ep == &none ? return_type::invalid_handle
+                                                                         : return_type::invalid_parameter);
+  }
+}
+
+// --- the ways to connect ---------------------------------------------------------------------------------------------
+
+TEST_CASE("common_connect checks what it is given, and leaves the endpoint as it was",
+          "[CONN-057][CONN-074][CONN-075][CONN-079][CONN-083][ADDR-006][ADDR-011]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  const auto there = b.ia.address().with_port(service);
+  refuses(ep.common_connect(there, plenty), return_type::invalid_state, return_subtype::ep_notready);
+  must(ep.modify({.comm = tcp}));
+  refuses(ep.common_connect(there, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
+  const std::array<std::byte, 57> much{};
+  refuses(ep.common_connect(there, plenty, much), return_type::invalid_parameter, return_subtype::arg4);
+  refuses(ep.common_connect(there.with_port(0), plenty), return_type::invalid_parameter, return_subtype::arg2);
+  for (const char* odd : {"0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5", "[::]:5", "[fe80::1]:5"}) {
+    INFO(odd);
+    refuses(ep.common_connect(must(dat::ia_address::parse(odd)), plenty), return_type::invalid_parameter,
+            return_subtype::arg2);
+  }
+  const auto six = must(b.ia.address(dat::address_family::ipv6)).with_port(service);
+  refuses(ep.common_connect(six, plenty), return_type::invalid_parameter, return_subtype::arg2);
+  CHECK(ep.state() == ep_state::unconnected);
+  CHECK(fake::ids().empty());
+
+  auto ep6 = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp6}));
+  must(ep6.common_connect(six, plenty));
+  must(ep.common_connect(there, plenty));
+  settle(a, b);
+  CHECK(a.take() == events{"non_peer_rejected 8", "non_peer_rejected 8"});
+  refuses(a.pz.create_ep<dat::rc>(a.evd, {.comm = {AF_INET, SOCK_DGRAM, 0}}), return_type::invalid_parameter);
+}
+
+TEST_CASE("an endpoint connects from the address and port that it was given",
+          "[CONN-049][CONN-050][CONN-076][ADDR-017][ADDR-018][EP-051][EP-052][EP-074][CR-031][DISC-051]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  CHECK_FALSE(must(ep.query()).remote_address);
+  refuses(ep.local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
+  must(ep.modify({.local_address = a.ia.address().with_port(4321)}));
+  CHECK(must(ep.query()).local_address == a.ia.address().with_port(4321));
+  refuses(ep.connect(must(b.ia.address(dat::address_family::ipv6)), service, plenty), return_type::invalid_address);
+  must(ep.connect(b.ia.address().with_port(9), service, plenty)); // the qualifier counts, not the address's port
+  CHECK(must(ep.local_address()) == a.ia.address().with_port(4321));
+  CHECK(must(ep.query()).remote_address == b.ia.address().with_port(service));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  CHECK(request.remote_address() == a.ia.address().with_port(4321));
+  // The port is taken now.
+  auto second = must(a.pz.create_ep<dat::rc>(a.evd));
+  must(second.modify({.local_address = a.ia.address().with_port(4321)}));
+  refuses(second.connect(b.ia.address(), service, plenty), return_type::invalid_parameter);
+  CHECK(second.state() == ep_state::unconnected);
+  fake::fail(fake::call::rdma_bind_addr, 1, EADDRNOTAVAIL);
+  refuses(second.connect(b.ia.address(), service, plenty), return_type::invalid_address);
+
+  // An endpoint that is to accept has to have the address that the request came to.
+  const auto accepting = [&](const dat::ep_changes& c) {
+    auto with = must(b.pz.create_ep<dat::rc>(b.evd));
+    must(with.modify(c));
+    refuses(request.accept(with), return_type::invalid_parameter, return_subtype::arg2);
+    CHECK(with.state() == ep_state::unconnected);
+  };
+  accepting({.local_address = b.ia.address().with_port(5)});
+  accepting({.local_address = must(b.ia.address(dat::address_family::ipv6))});
+  accepting({.comm = tcp6});
+  b.make_ep();
+  must(b.ep.modify({.local_address = b.ia.address().with_port(service), .comm = tcp}));
+  must(request.accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(must(b.ep.query()).local_address == b.ia.address().with_port(service));
+  CHECK(must(b.ep.query()).remote_address == a.ia.address().with_port(4321));
+
+  must(ep.disconnect());
+  settle(a, b);
+  for (auto* e : {&ep, &b.ep}) {
+    CHECK_FALSE(must(e->query()).remote_address);
+    refuses(e->remote_address(), return_type::invalid_state, return_subtype::ep_disconnected);
+    must(e->reset());
+    CHECK_FALSE(must(e->query()).remote_address);
+  }
+  CHECK(must(ep.query()).local_address == a.ia.address().with_port(4321)); // set by the consumer: stays
+}
+
+TEST_CASE("dup_connect asks where another connection went, and does not need that any more then",
+          "[CONN-013][CONN-084][CONN-085][CONN-086][CONN-087][CONN-088][CONN-089][CONN-091][CONN-092]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  end again("fk1");
+  auto csp = must(b.ia.create_csp(tcp, b.evd));
+  auto original = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp}));
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  refuses(ep.dup_connect(original, plenty), return_type::invalid_state, return_subtype::ep_unconnected);
+  refuses(ep.dup_connect(ep, plenty), return_type::invalid_state, return_subtype::ep_unconnected);
+  must(original.common_connect(b.ia.address().with_port(csp.port()), plenty));
+  refuses(ep.dup_connect(original, plenty), return_type::invalid_state, return_subtype::ep_actconnpending);
+  settle(a, b);
+  b.make_ep();
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(b.take() == events{"established"});
+
+  auto foreign = must(again.pz.create_ep<dat::rc>(again.evd));
+  refuses(foreign.dup_connect(original, plenty), return_type::invalid_parameter, return_subtype::arg2);
+  auto theirs = must(b.pz.create_ep<dat::rc>(b.evd));
+  refuses(theirs.dup_connect(b.ep, plenty), return_type::invalid_state, return_subtype::ep_connected);
+  refuses(ep.dup_connect(original, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
+  const std::array<std::byte, 57> much{};
+  refuses(ep.dup_connect(original, plenty, much), return_type::invalid_parameter, return_subtype::arg4);
+  refuses(original.dup_connect(original, plenty), return_type::invalid_state, return_subtype::ep_connected);
+
+  must(ep.dup_connect(original, plenty, bytes_of("second")));
+  must(original.close());
+  settle(a, b);
+  auto request = must(b.evd.wait_for<dat::connection_request>(plenty));
+  CHECK(request.service() == csp.id());
+  CHECK(unpadded(request.private_data()) == "second");
+  must(request.accept(theirs));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  refuses(ep.dup_connect(ep, plenty), return_type::invalid_state, return_subtype::ep_connected);
+}
+
+// --- waiting ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a wait for requests or software events is not ended by what becomes of connections") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto evd = must(a.ia.create_evd<all_streams | dat::software>(16));
+  auto ep = must(a.pz.create_ep<dat::rc>(evd));
+  must(ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(evd.post(5));
+  auto psp = must(a.ia.create_psp(7001, evd));
+  b.make_ep();
+  must(b.ep.connect(a.ia.address(), 7001, plenty));
+  settle(a, b);
+  auto request = must(evd.wait_for<dat::connection_request>(plenty));
+  CHECK(must(evd.wait_for<dat::software_event>(plenty)).cookie().value() == 5);
+  // Nothing of it is lost.
+  CHECK(unit::take(evd) == events{"non_peer_rejected 8"});
+}
+
+TEST_CASE("a wait for one of several events gives the first of them, whole") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).reject(bytes_of("full up")));
+  settle(a, b);
+  auto answer = must(a.evd.wait_for_any<dat::established, dat::peer_rejected>(a.ep, plenty));
+  auto* no = std::get_if<dat::peer_rejected>(&answer);
+  REQUIRE(no);
+  CHECK(text_of(no->private_data()) == "full up");
+  // What is not among them ends the wait all the same.
+  auto late = must(a.pz.create_ep<dat::rc>(a.evd));
+  must(psp.close());
+  must(late.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  const auto r = a.evd.wait_for_any<dat::established, dat::peer_rejected>(plenty);
+  REQUIRE(!r);
+  CHECK(r.error().subtype() == return_subtype::ep_disconnected);
+}
