@@ -48,7 +48,7 @@ public:
                                           "dat::batch<N, Iov> with a larger Iov");
     if (size_ == N) return false;
     const auto& r = detail::request_access::of(operation);
-    if (r.data.count() != 0 && r.data.zone().has_empty()) [[unlikely]]
+    if (r.data.count() != 0 && r.data.zone().marked()) [[unlikely]]
       append_tidied(r.copy());
     else
       append(r);
@@ -69,11 +69,11 @@ private:
   [[gnu::always_inline]] void append(const detail::send_request<M>& r) noexcept {
     const std::uint32_t i = size_;
     for (std::uint32_t j = 0; j < r.data.count(); ++j) segments_[i][j] = r.data[j];
+    wr_[i].num_sge = static_cast<int>(r.data.count());
     r.fill(wr_[i]);
-    entries_[i].cookie = r.cookie;
-    entries_[i].length = static_cast<std::uint32_t>(r.data.bytes());
-    entries_[i].operation = r.operation;
-    entries_[i].kind = detail::entry_kind::consumer;
+    posted_[i].cookie = r.cookie;
+    posted_[i].length = static_cast<std::uint32_t>(r.data.bytes());
+    posted_[i].kind = detail::kind_of_work(r.operation);
     limits_.note(r);
     size_ = i + 1;
   }
@@ -82,12 +82,12 @@ private:
     r.data.tidy();
     append(r);
   }
-  expected<void> post_to(detail::ep_core& ep) noexcept {
-    if (size_ == 0) return success();
+  expected<void> post_to(detail::ep_posting& ep) noexcept {
     if (!limits_.within(ep)) [[unlikely]]
       return limits_.refusal(ep);
+    if (size_ == 0) return success();
     wr_[size_ - 1].next = nullptr;
-    auto posted = ep.post_staged(wr_.data(), entries_.data(), size_);
+    auto posted = ep.post_staged(wr_.data(), posted_.data(), size_);
     wr_[size_ - 1].next = wr_.data() + size_; // more may be appended
     return posted;
   }
@@ -95,7 +95,7 @@ private:
   std::uint32_t size_ = 0;
   detail::batch_limits limits_;
   std::array<ibv_send_wr, N> wr_;
-  std::array<detail::work_entry, N> entries_;
+  std::array<detail::posted_work, N> posted_;
   std::array<std::array<ibv_sge, Iov>, N> segments_;
 };
 

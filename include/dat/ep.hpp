@@ -58,8 +58,6 @@ public:
     constexpr bool requests = (detail::is_request<D> && ...);
     static_assert(receives || requests, "dat: post either receives or requests (send, rdma_write, rdma_read) in one "
                                         "call: they go to different queues");
-    if (!core_) [[unlikely]]
-      return detail::empty_handle("ep.post", return_subtype::handle_ep);
     return core_->post(detail::request_access::of(operations)...);
   }
 
@@ -67,21 +65,19 @@ public:
   /// Errors: as above. Allocates: never.
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
-    if (!core_) [[unlikely]]
-      return detail::empty_handle("ep.post", return_subtype::handle_ep);
     return operations.post_to(*core_);
   }
 
   /// The state now; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
   [[nodiscard]] ep_state state() const noexcept {
-    const ep_state s = core_ ? core_->state() : ep_state::disconnected;
+    const ep_state s = core_->state();
     return s == detail::ep_dead ? ep_state::disconnected : s;
   }
   /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
-  [[nodiscard]] std::uint32_t number() const noexcept { return core_ ? core_->number() : 0; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return core_->number(); }
   /// False for an ep_ref that names nothing.
-  explicit operator bool() const noexcept { return core_ != nullptr; }
-  [[nodiscard]] const detail::ep_core* native() const noexcept { return core_; }
+  explicit operator bool() const noexcept { return core_ != &detail::no_ep; }
+  [[nodiscard]] const detail::ep_core* native() const noexcept { return entity(); }
 
 private:
   friend dat::object<ep_ref, object_kind::ep>;
@@ -94,9 +90,13 @@ private:
   friend class rsp;
   friend struct rsp_params;
   friend struct detail::core_access;
-  explicit ep_ref(detail::ep_core* core) noexcept : core_(core) {}
-  [[nodiscard]] auto* entity() const noexcept { return core_; }
-  detail::ep_core* core_ = nullptr;
+  explicit ep_ref(detail::ep_core* core) noexcept {
+    if (core) core_ = core;
+  }
+  detail::ep_posting* core_ = &detail::no_ep; // never null: a post need not ask
+  [[nodiscard]] detail::ep_core* entity() const noexcept {
+    return *this ? static_cast<detail::ep_core*>(core_) : nullptr;
+  }
 };
 
 template <class Service>
@@ -114,18 +114,23 @@ template <>
 class ep<rc> : public dat::object<ep<rc>, object_kind::ep> {
 public:
   ep() noexcept = default; ///< names no endpoint; every call answers invalid_handle
-  ep(ep&&) noexcept = default;
-  ep& operator=(ep&&) noexcept = default;
+  ep(ep&& o) noexcept : core_(std::move(o.core_)), ref_(std::exchange(o.ref_, {})) {}
+  ep& operator=(ep&& o) noexcept {
+    if (this == &o) return *this;
+    ref_ = std::exchange(o.ref_, {});
+    core_ = std::move(o.core_);
+    return *this;
+  }
   ~ep() = default;
 
   /// Posts operations; see ep_ref::post.
   template <class... D>
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
-    return ref().post(operations...);
+    return ref_.post(operations...);
   }
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
-    return ref().post(operations);
+    return ref_.post(operations);
   }
 
   /// Asks the service `qualifier` at the adapter address `remote` for a connection (uDAPL 2.0 §6.6.14). Returns at
@@ -188,6 +193,7 @@ public:
   expected<void> close() noexcept {
     if (core_)
       if (auto ok = core_->check_free(); !ok) return ok;
+    ref_ = {};
     return core_.close("ep.close", return_subtype::handle_ep);
   }
 
@@ -237,8 +243,8 @@ private:
   friend class pz;
   friend class ia;
   friend class cr;
-  explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)) {}
-  [[nodiscard]] ep_ref ref() const noexcept { return ep_ref(core_.get()); }
+  explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)), ref_(core_.get()) {}
+  [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
   [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
     if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
     const auto c = core_->current();
@@ -250,6 +256,7 @@ private:
   }
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::ep_core> core_;
+  ep_ref ref_;
 };
 
 } // namespace dat::inline v0

@@ -40,8 +40,13 @@ public:
   static constexpr bool lean = is_lean(S);
 
   evd() noexcept = default; ///< names no evd
-  evd(evd&&) noexcept = default;
-  evd& operator=(evd&&) noexcept = default;
+  evd(evd&& o) noexcept : core_(std::move(o.core_)), polling_(std::exchange(o.polling_, &detail::no_evd)) {}
+  evd& operator=(evd&& o) noexcept {
+    if (this == &o) return *this;
+    polling_ = std::exchange(o.polling_, &detail::no_evd);
+    core_ = std::move(o.core_);
+    return *this;
+  }
   ~evd() = default;
 
   /// Takes up to `max` events that are there and calls `visit` with each, without building the variant; returns how
@@ -58,8 +63,12 @@ public:
     static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
                   "dat: the visitor must be callable with every event that this evd can deliver; "
                   "add a generic lambda [](const auto&) {} for those that do not matter");
-    if (!core_) return 0;
-    return detail::drain<S>(*core_, visit, max);
+    if constexpr (lean) {
+      return detail::drain_polled(*polling_, visit, max);
+    } else {
+      if (!core_) return 0;
+      return detail::drain<S>(*core_, visit, max);
+    }
   }
 
   /// Waits up to `limit` for an event, then takes what is there as the other drain does, up to `max`; returns how many,
@@ -218,7 +227,9 @@ public:
   /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, requests among them refused.
   /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it; `invalid_handle`.
   expected<void> close() noexcept {
-    return core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
+    auto r = core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
+    if (!core_) polling_ = &detail::no_evd;
+    return r;
   }
 
   /// The number of events that it was created for, or resized to.
@@ -236,7 +247,7 @@ private:
   friend class async_target;
   template <streams>
   friend class evd_ref;
-  explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)) {}
+  explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)), polling_(core_.get()) {}
   expected<void> set_enabled(const char* call, bool enabled) noexcept {
     if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
     if (core_->dead()) return core_->closed(call);
@@ -251,6 +262,7 @@ private:
   }
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::evd_core> core_;
+  detail::evd_polling* polling_ = &detail::no_evd; // never null: a drain need not ask
 };
 
 /// Names an evd that has at least the streams `Needed`; what objects that feed an evd are created with. Converts from

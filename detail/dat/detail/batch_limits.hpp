@@ -5,7 +5,8 @@
 #include <dat/error.hpp>
 
 #include <dat/detail/basics.hpp>
-#include <dat/detail/ep_core.hpp>
+#include <dat/detail/ep_posting.hpp>
+#include <dat/detail/handle.hpp>
 #include <dat/detail/work_request.hpp>
 
 #include <cstdint>
@@ -27,14 +28,15 @@ public:
     }
   }
 
-  [[nodiscard]] bool within(const ep_core& ep) const noexcept {
-    return (!any_ || zone_.is(ep.pz())) && !too_long_ && largest_ <= ep.max_message() &&
+  [[nodiscard]] bool within(const ep_posting& ep) const noexcept {
+    return &ep != &no_ep && (!any_ || zone_.is(ep.pz())) && !too_long_ && largest_ <= ep.max_message() &&
            largest_inline_ <= ep.max_inline() && most_segments_ <= ep.attributes().max_request_iov &&
            (!reads_ || ep.read_depth() != 0);
   }
 
   /// Why not. The batch as a whole is refused; nothing was posted.
-  [[nodiscard, gnu::cold]] error refusal(const ep_core& ep) const noexcept {
+  [[nodiscard, gnu::cold]] error refusal(const ep_posting& ep) const noexcept {
+    if (&ep == &no_ep) return empty_handle("ep.post(batch)", return_subtype::handle_ep);
     const auto as = [&](return_type type, const char* hint) {
       return error(type).at("ep.post(batch)", object_kind::ep, ep.number()).hint(hint);
     };

@@ -24,84 +24,110 @@ struct event_access {
 
 /// Calls `visit` with the event of a completion whose queue entry is known: of an operation that failed,
 template <class Visitor>
-[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, work_entry entry, Visitor& visit) {
-  ep.broke(tag_of(wc.wr_id));
-  auto e =
-      event_access::make<dto_failure>(&ep, entry.cookie, entry.operation, to_dto_status(wc.status, entry.operation),
-                                      wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, posted_work posted, Visitor& visit) {
+  ep.broke(ep.tag());
+  const dto_operation operation = posted.operation();
+  auto e = event_access::make<dto_failure>(&ep, posted.cookie, operation, to_dto_status(wc.status, operation),
+                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status));
   visit(e);
 }
 /// of a receive,
 template <class Visitor>
-[[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const work_entry& entry,
+[[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const posted_work& posted,
                                                   Visitor& visit) {
   using access = event_access;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) [[likely]] {
-    auto e = access::make<received>(&ep, entry.cookie, wc.byte_len);
+    auto e = access::make<received>(&ep, posted.cookie, wc.byte_len);
     visit(e);
   } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-    auto e = access::make<ib::received_write_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
+    auto e = access::make<ib::received_write_immediate>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
     visit(e);
   } else {
-    auto e = access::make<ib::received_immediate>(&ep, entry.cookie, wc.byte_len, wc.imm_data);
+    auto e = access::make<ib::received_immediate>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
     visit(e);
   }
 }
 /// and of a request.
 template <class Visitor>
-[[gnu::always_inline]] inline void visit_requested(ep_core& ep, const work_entry& entry, Visitor& visit) {
+[[gnu::always_inline]] inline void visit_requested(ep_core& ep, const posted_work& posted, Visitor& visit) {
   const auto give = [&]<class E>(std::type_identity<E>) {
-    auto e = event_access::make<E>(&ep, entry.cookie, entry.length);
+    auto e = event_access::make<E>(&ep, posted.cookie, posted.length);
     visit(e);
   };
-  if (entry.operation == dto_operation::send) [[likely]]
-    give(std::type_identity<sent>{});
-  else if (entry.operation == dto_operation::rdma_write)
-    give(std::type_identity<rdma_write_done>{});
-  else if (entry.operation == dto_operation::rdma_read)
-    give(std::type_identity<rdma_read_done>{});
-  else if (entry.operation == dto_operation::rdma_write_immediate)
-    give(std::type_identity<ib::rdma_write_immediate_done>{});
-  else
-    give(std::type_identity<sent>{});
+  switch (posted.operation()) {
+  case dto_operation::rdma_write:
+    return give(std::type_identity<rdma_write_done>{});
+  case dto_operation::rdma_read:
+    return give(std::type_identity<rdma_read_done>{});
+  case dto_operation::rdma_write_immediate:
+    return give(std::type_identity<ib::rdma_write_immediate_done>{});
+  default:
+    return give(std::type_identity<sent>{});
+  }
 }
 
 template <class Visitor>
-void visit_completion(ep_core& ep, const ibv_wc& wc, const work_entry& entry, Visitor& visit) {
+void visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
-    visit_failure(ep, wc, entry, visit);
-  else if ((wc.wr_id & recv_bit) != 0)
-    visit_received(ep, wc, entry, visit);
+    visit_failure(ep, wc, posted, visit);
+  else if (posted.is_receive())
+    visit_received(ep, wc, posted, visit);
   else
-    visit_requested(ep, entry, visit);
+    visit_requested(ep, posted, visit);
+}
+
+/// What seldom comes: failures, receives of before the connection, and the library's own requests.
+template <class Visitor>
+[[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+  const posted_work posted = work_ring::read(e);
+  ep_core& ep = e.ring->owner();
+  if (posted.kind == marker_work) return ep.marker_taken(ep.tag(), wc.status), false;
+  if (posted.kind == early_recv_work) {
+    if (wc.status == IBV_WC_SUCCESS) ep.arrived();
+    e.posted.kind = kind_of_work(dto_operation::recv);
+  }
+  work_ring::retire(e);
+  visit_completion(ep, wc, posted, visit);
+  return true;
+}
+
+/// A request that is done.
+template <class E, class Visitor>
+[[gnu::always_inline]] inline bool take_done(work_entry& e, Visitor& visit) {
+  const posted_work posted = work_ring::read(e);
+  ep_core& ep = e.ring->owner();
+  work_ring::retire(e); // first: the visitor may post
+  auto event = event_access::make<E>(&ep, posted.cookie, posted.length);
+  visit(event);
+  return true;
 }
 
 /// The lean path: resolves a completion straight from the device. False when it yields no event.
 template <class Visitor>
-[[gnu::always_inline]] inline bool take_completion(const slot_table& slots, const ibv_wc& wc, Visitor& visit) {
-  const std::uint64_t wr_id = wc.wr_id;
-  ep_core* ep;
-  if (!slots.find(tag_of(wr_id), ep)) [[unlikely]]
+[[gnu::always_inline]] inline bool take_completion(const evd_polling& evd, const ibv_wc& wc, Visitor& visit) {
+  work_entry* e;
+  if (!evd.find(wc, e)) [[unlikely]]
     return false; // of an endpoint that is gone or was reset
-  if ((wr_id & recv_bit) == 0) {
-    const work_entry entry = ep->requests().retire(index_of(wr_id));
-    if (wc.status == IBV_WC_SUCCESS && entry.operation == dto_operation::send) [[likely]]
-      visit_requested(*ep, entry, visit);
-    else if (entry.operation == marker_operation) [[unlikely]]
-      return ep->marker_taken(wr_id, wc.status), false;
-    else if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
-      visit_failure(*ep, wc, entry, visit);
-    else
-      visit_requested(*ep, entry, visit);
-  } else {
-    const work_entry entry = ep->receives().retire(index_of(wr_id));
-    if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
-      return visit_failure(*ep, wc, entry, visit), true;
-    if (ep->state() != ep_state::connected) [[unlikely]]
-      ep->arrived();
-    visit_received(*ep, wc, entry, visit);
+  // One comparison for each kind of success.
+  const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
+  const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
+  if (outcome == code(dto_operation::send)) [[likely]]
+    return take_done<sent>(*e, visit);
+  if (outcome < 0) {
+    // Nothing but a plain message has no flags.
+    if ((outcome | static_cast<std::int32_t>(wc.wc_flags)) != code(dto_operation::recv))
+      return take_unusual(*e, wc, visit);
+    const posted_work posted = work_ring::read(*e);
+    ep_core& ep = e->ring->owner();
+    work_ring::retire(*e);
+    auto event = event_access::make<received>(&ep, posted.cookie, wc.byte_len);
+    visit(event);
+    return true;
   }
-  return true;
+  if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
+  if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
+  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
+  return take_unusual(*e, wc, visit);
 }
 
 template <class Visitor, class... E>
@@ -129,13 +155,13 @@ bool take_record(record& r, Visitor&& visit) {
     if (r.what == kind::completion) {
       const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
       if (!ep) return false; // gone, or reset since
-      visit_completion(*ep, r.wc, r.entry, visit);
+      visit_completion(*ep, r.wc, r.posted, visit);
       return true;
     }
   }
   if constexpr (includes(S, streams::software)) {
     if (r.what == kind::software) {
-      auto e = access::make<software_event>(r.entry.cookie);
+      auto e = access::make<software_event>(r.posted.cookie);
       visit(e);
       return true;
     }

@@ -18,7 +18,7 @@ struct core_access {
   }
   [[nodiscard]] static const ref<cno_core>& of(const cno& c) noexcept { return c.core_.shared(); }
   [[nodiscard]] static const ref<ia_core>& of(const ia& i) noexcept { return i.core_.shared(); }
-  [[nodiscard]] static ep_core* of(ep_ref e) noexcept { return e.core_; }
+  [[nodiscard]] static ep_core* of(ep_ref e) noexcept { return e.entity(); }
 };
 
 } // namespace dat::inline v0::detail

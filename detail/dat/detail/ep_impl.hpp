@@ -5,6 +5,7 @@
 #include <dat/detail/basics.hpp>
 #include <dat/detail/ep_core.hpp>
 #include <dat/detail/errno.hpp>
+#include <dat/detail/handle.hpp>
 #include <dat/detail/ib_time.hpp>
 
 #include <bit>
@@ -69,6 +70,7 @@ inline void ep_core::set_attributes(const ep_attributes& a) noexcept {
   read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
   read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
   max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
+  note_zone();
 }
 
 inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
@@ -84,12 +86,6 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (!ep) return none(return_subtype::resource_memory);
   ep->set_attributes(a);
   ep->set_state(ep_state::unconfigured_unconnected);
-  {
-    const std::lock_guard lock(ia->slots_mutex);
-    ep->tag_ = ia->slots.acquire(ep.get());
-  }
-  if (ep->tag_ == 0) return none(return_subtype::resource_tep);
-  ep->wr_id_ = ep->tag_ << tag_shift;
   if (!ep->complete()) return ep;
   if (auto ok = ep->equip(call); !ok) return ok.assume_error();
   ep->set_state(ep_state::unconnected);
@@ -114,16 +110,56 @@ inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexc
 }
 
 inline expected<void> ep_core::equip(const char* call) noexcept {
-  auto qp = make_qp(call, tag_);
-  if (!qp) return qp.assume_error();
-  if (!sq_.allocate(attributes_.max_request_dtos, 1) || !rq_.allocate(attributes_.max_recv_dtos, 0)) {
-    ibv_destroy_qp(qp.assume_value());
-    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  // All of it before anything changes.
+  const std::uint32_t n = 3 + attributes_.max_request_dtos + attributes_.max_recv_dtos;
+  work_entry* block;
+  ep_tag fresh = 0;
+  {
+    const std::lock_guard lock(ia().work_mutex);
+    block = ia().work.allocate(n);
+    if (block) fresh = ia().work.renew(block, n);
+  }
+  if (!block) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  auto qp = make_qp(call, fresh);
+  if (!qp) {
+    const std::lock_guard lock(ia().work_mutex);
+    work_arena::forget(block, n);
+    ia().work.free(block, n);
+    return qp.assume_error();
   }
   if (qp_) ibv_destroy_qp(qp_);
+  free_entries();
+  entries_ = block;
+  entry_count_ = n;
+  tag_ = fresh;
   qp_ = qp.assume_value();
   number_.store(qp_->qp_num, std::memory_order_relaxed);
+  work_entry* const requests = entries_ + 1;
+  work_entry* const receives = requests + attributes_.max_request_dtos + 1;
+  sq_.place(requests, attributes_.max_request_dtos, this, kind_of_work(dto_operation::send));
+  rq_.place(receives, attributes_.max_recv_dtos, this, kind_of_work(dto_operation::recv));
+  entries_->ring = &sq_;
+  entries_->posted.kind = marker_work;
+  send_wr_.sg_list = &sge_;
+  send_wr_.num_sge = 1;
+  recv_wr_.sg_list = &recv_sge_;
+  recv_wr_.num_sge = 1;
+  note_zone();
   return success();
+}
+
+inline void ep_core::free_entries() noexcept {
+  if (!entries_) return;
+  const std::lock_guard lock(ia().work_mutex);
+  work_arena::forget(entries_, entry_count_);
+  ia().work.free(entries_, entry_count_);
+  entries_ = nullptr;
+}
+
+inline void ep_core::note_zone() noexcept {
+  own_zone_ = pz_.get();
+  // A limit of the consumer's own is looked at with every post, for which no segment's zone is the expected one.
+  zone_ = max_message_ == ia().max_message() ? own_zone_ : nullptr;
 }
 
 // --- service points ------------------------------------------------------------------------------------------------
@@ -215,17 +251,18 @@ inline void ep_core::teardown() noexcept {
     last = std::move(connection_);
   }
   if (ia().reactor.cancel(work_)) release();
-  if (tag_ != 0) {
-    const std::lock_guard lock(ia().slots_mutex);
-    ia().slots.release(tag_);
+  if (entries_) {
+    const std::lock_guard lock(ia().work_mutex);
+    work_arena::forget(entries_, entry_count_);
   }
-  // A thread that found this endpoint through its slot is inside one of the evds; wait until it has left.
+  // A thread that found this endpoint by a completion is inside one of the evds; wait until it has left.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->barrier();
   if (qp_) {
     ibv_destroy_qp(qp_);
     qp_ = nullptr;
   }
+  free_entries();
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     if (e) e->users.fetch_sub(1, std::memory_order_release);
   if (pz_) pz_->users.fetch_sub(1, std::memory_order_release);
@@ -247,39 +284,71 @@ inline void ep_core::teardown() noexcept {
   return i < sizeof subtypes / sizeof *subtypes ? subtypes[i] : return_subtype::none;
 }
 
-inline error ep_core::wrong_state(const char* call) const noexcept {
+inline error ep_posting::wrong_state(const char* call) const noexcept {
   const ep_state s = state();
+  if (this == &no_ep) return empty_handle(call, return_subtype::handle_ep);
   if (s == ep_dead) return at(error(return_type::invalid_handle, return_subtype::handle_ep), call);
   return at(error(return_type::invalid_state, subtype_of(s)), call);
 }
-inline error ep_core::queue_full(const char* call, std::uint32_t index) const noexcept {
+inline error ep_posting::queue_full(const char* call, std::uint32_t index) const noexcept {
   return at(error(return_type::insufficient_resources, return_subtype::resource_tep), call)
       .index(index)
       .hint("the request queue is full: take completions from the request evd first, or create the endpoint with more "
             "max_request_dtos");
 }
-inline error ep_core::recv_queue_full() const noexcept {
+inline error ep_posting::recv_queue_full() const noexcept {
   return at(error(return_type::insufficient_resources, return_subtype::resource_tep), "ep.post(recv)")
       .hint("the receive queue is full: take completions from the receive evd first, or create the endpoint with more "
             "max_recv_dtos");
 }
-inline error ep_core::wrong_zone(const char* call) const noexcept {
+inline error ep_posting::wrong_zone(const char* call) const noexcept {
   return at(error(return_type::protection_violation), call)
       .hint("every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
 }
-inline error ep_core::post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept {
-  sq_.set_tail(tail + taken);
+inline expected<void> ep_posting::not_posted(int err, ibv_send_wr* wr, const ibv_send_wr* bad,
+                                             work_entry* first) noexcept {
+  work_entry* const end = sq_.next();
+  sq_.set_next(first);
+  if (err == refused) {
+    if (!takes_requests()) return wrong_state("ep.post");
+    sq_.set_next(end); // it was connected just now
+    ibv_send_wr* failed = wr;
+    err = ibv_post_send(qp_, wr, &failed);
+    if (err == 0) return success();
+    bad = failed;
+  }
+  const auto taken = static_cast<std::uint32_t>(bad - wr);
+  sq_.set_next(work_ring::after(first, taken));
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.post").index(taken);
 }
-inline error ep_core::recv_post_failed(int err, std::uint32_t tail, std::uint32_t taken) noexcept {
-  rq_.set_tail(tail + taken);
+inline expected<void> ep_posting::not_posted(int err, ibv_recv_wr* wr, const ibv_recv_wr* bad,
+                                             work_entry* first) noexcept {
+  work_entry* const end = rq_.next();
+  rq_.set_next(first);
+  if (err == refused) {
+    const ep_state now = state();
+    if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
+    if (now != ep_state::connected)
+      for (work_entry* e = first; e != end; e = e->next) e->posted.kind = early_recv_work;
+    rq_.set_next(end);
+    ibv_recv_wr* failed = wr;
+    err = ibv_post_recv(qp_, wr, &failed);
+    if (err == 0) {
+      if (state() != ep_state::connected) came_late();
+      return success();
+    }
+    bad = failed;
+  }
+  const auto taken = static_cast<std::uint32_t>(bad - wr);
+  rq_.set_next(work_ring::after(first, taken));
+  for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = kind_of_work(dto_operation::recv);
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), "ep.post(recv)")
       .index(taken);
 }
 
 template <std::size_t N>
-error ep_core::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
-                       std::uint32_t index) const noexcept {
+error ep_posting::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
+                          std::uint32_t index) const noexcept {
   static constexpr const char* call = "ep.post";
   const auto with = [&](error e, const char* hint) { return at(e, call).index(index).hint(hint); };
   if (!zone_ok) return wrong_zone(call).index(index);
@@ -319,7 +388,7 @@ inline int ep_core::to_init(ibv_qp* qp) const noexcept {
 
 /// Moves every request and receive that is posted to its completion. Also legal, and needed on some devices, when the
 /// queue pair is in the error state already: a receive posted since is flushed only by this.
-inline void ep_core::flush_queues() noexcept {
+inline void ep_posting::flush_queues() noexcept {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
@@ -532,18 +601,15 @@ inline expected<void> ep_core::disconnect(close_flags how) noexcept {
 inline expected<void> ep_core::start_graceful() noexcept {
   // A last request that moves nothing: a queue completes in order, so its completion says that all before it, also the
   // suppressed ones, are done. A write of length 0 looks at no remote memory.
-  const std::uint32_t tail = sq_.tail();
-  sq_.at(tail) = {{}, 0, marker_operation, entry_kind::marker};
   ibv_send_wr wr{};
-  wr.wr_id = wr_id_ | sq_.index(tail);
+  wr.wr_id = tag_; // an entry outside of the ring
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   set_state(ep_state::disconnect_pending);
-  sq_.set_tail(tail + 1);
   ibv_send_wr* bad;
   if (const int err = ibv_post_send(qp_, &wr, &bad)) {
     set_state(ep_state::connected);
-    return post_failed(err, tail, 0).at("ep.disconnect", object_kind::ep, number());
+    return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.disconnect");
   }
   if (merged(evds_.request.get())) defer(deferred_tick, tag_);
   return success();
@@ -559,15 +625,14 @@ inline expected<void> ep_core::reset() noexcept {
   // connection manager can take the new connection for the old one.
   ep_tag fresh;
   {
-    const std::lock_guard slots(ia().slots_mutex);
-    fresh = ia().slots.renew(tag_);
+    const std::lock_guard work(ia().work_mutex);
+    fresh = ia().work.renew(entries_, entry_count_);
   }
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag_);
   deferred_.store(0, std::memory_order_relaxed);
   if (ia().reactor.cancel(work_)) release();
   tag_ = fresh;
-  wr_id_ = tag_ << tag_shift;
   auto qp = make_qp(call, fresh);
   if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
   ibv_destroy_qp(qp_);
@@ -644,11 +709,12 @@ inline void ep_core::break_connection() noexcept {
   }
 }
 
-inline void ep_core::marker_taken(std::uint64_t wr_id, ibv_wc_status status) noexcept {
+inline void ep_core::marker_taken(ep_tag whose, ibv_wc_status status) noexcept {
+  sq_.retire_all(); // suppressed requests, of which no completion tells
   if (status == IBV_WC_SUCCESS)
-    drained(tag_of(wr_id));
+    drained(whose);
   else
-    broke(tag_of(wr_id)); // all requests before it were fine, or suppressed: nothing else tells
+    broke(whose); // all requests before it were fine, or suppressed: nothing else tells
 }
 
 inline void ep_core::arrived() noexcept {

@@ -10,6 +10,7 @@
 #include <dat/detail/cno_core.hpp>
 #include <dat/detail/event_queue.hpp>
 #include <dat/detail/ia_core.hpp>
+#include <dat/detail/null_device.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -22,12 +23,45 @@ namespace dat::inline v0::detail {
 
 class ep_core;
 
-class evd_core : public ia_child {
+/// What polling an evd needs. By itself it is an evd that has nothing: such a one stands in where a handle names none.
+class evd_polling {
+public:
+  constexpr evd_polling() noexcept = default;
+  explicit evd_polling(const std::byte* entries) noexcept : entries_(entries) {}
+  evd_polling(const evd_polling&) = delete;
+  evd_polling& operator=(const evd_polling&) = delete;
+
+  /// Up to `n` completions, or a negative number. Nothing without a completion queue, and once the evd is closed.
+  [[gnu::always_inline]] int poll(int n, ibv_wc* wc) const noexcept { return ibv_poll_cq(polled_, n, wc); }
+  /// The entry of a completion; null when nothing is to be told of it.
+  [[nodiscard]] work_entry* find(const ibv_wc& wc) const noexcept {
+    work_entry* e;
+    return find(wc, e) ? e : nullptr;
+  }
+  [[nodiscard, gnu::always_inline]] bool find(const ibv_wc& wc, work_entry*& e) const noexcept {
+    return work_arena::find(entries_, wc.wr_id, e);
+  }
+
+protected:
+  ~evd_polling() = default;
+  ibv_cq* polled_ = nothing.cq(); // the completion queue, or one that is always empty
+
+private:
+  const std::byte* entries_ = nullptr; // where the wr_ids of the ia start
+};
+
+inline constinit struct no_events final : evd_polling { constexpr no_events() noexcept = default; } no_evd;
+
+class evd_core : public ia_child, public evd_polling {
 public:
   [[nodiscard]] static result<ref<evd_core>> create(const ref<ia_core>& ia, streams which, std::uint32_t qlen) noexcept;
 
   evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, const child_type& type = table) noexcept
-      : ia_child(std::move(ia), type), streams_(which), qlen_(qlen), number_(this->ia().next_evd_number()) {}
+      : ia_child(std::move(ia), type),
+        evd_polling(this->ia().work.base()),
+        streams_(which),
+        qlen_(qlen),
+        number_(this->ia().next_evd_number()) {}
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
   [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_.load(std::memory_order_relaxed); }
@@ -36,9 +70,6 @@ public:
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, number_); }
   [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
-
-  /// Up to `n` completions, or a negative number. Nothing once the evd is closed.
-  int poll(int n, ibv_wc* wc) noexcept { return cq_ ? ibv_poll_cq(cq_, n, wc) : 0; }
 
   /// Arms the completion channel, if there is one. Returns 0 or errno.
   int arm() noexcept { return cq_ ? ibv_req_notify_cq(cq_, 0) : 0; }

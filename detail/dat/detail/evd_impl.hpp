@@ -38,6 +38,7 @@ inline expected<void> evd_core::create_queue(const char* call) noexcept {
   if (const int err = make_nonblocking(channel_->fd)) return failed("fcntl", err, return_subtype::resource_tevd);
   cq_ = ibv_create_cq(ia().context(), static_cast<int>(queue_depth(qlen())), this, channel_, 0);
   if (!cq_) return failed("ibv_create_cq", errno, return_subtype::resource_tevd);
+  polled_ = cq_;
   return success();
 }
 
@@ -102,6 +103,7 @@ inline void evd_core::await_waiter() const noexcept {
 inline void evd_core::teardown() noexcept {
   await_waiter();
   detach_cno();
+  polled_ = nothing.cq();
   if (cq_) {
     if (unacked_ != 0) ibv_ack_cq_events(cq_, unacked_); // or destroying would wait for ever
     ibv_destroy_cq(cq_);
@@ -239,20 +241,23 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
     const int n = poll(room, wc.data());
     for (int i = 0; i < n; ++i) {
       const ibv_wc& c = wc[static_cast<std::size_t>(i)];
-      ep_core* ep = ia().slots.find(tag_of(c.wr_id));
-      if (!ep) continue; // of an endpoint that is gone or was reset
+      work_entry* const e = find(c);
+      if (!e) continue; // of an endpoint that is gone or was reset
+      ep_core& ep = e->ring->owner();
       // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
-      if (c.status != IBV_WC_SUCCESS) ep->defer_break(tag_of(c.wr_id));
-      if (ep->is_marker(c.wr_id)) {
-        ep->defer_marker(c);
+      if (c.status != IBV_WC_SUCCESS) ep.defer_break(ep.tag());
+      const posted_work posted = work_ring::read(*e);
+      if (posted.kind == marker_work) {
+        if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
         continue;
       }
-      if (c.status == IBV_WC_SUCCESS && (c.wr_id & recv_bit) != 0 && ep->state() == ep_state::completion_pending)
-        ep->defer_arrival(tag_of(c.wr_id));
+      if (posted.kind == early_recv_work) {
+        e->posted.kind = kind_of_work(dto_operation::recv);
+        if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
+      }
       // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
-      const work_ring& ring = ep->ring_of(c.wr_id);
-      record r(c, ring.peek(index_of(c.wr_id)), ring.position(index_of(c.wr_id)));
-      if (ep->announced_on(this))
+      record r(c, posted, ep.tag(), e->ring->position(*e));
+      if (ep.announced_on(this))
         woken = ring_.push(std::move(r)) || woken;
       else
         (void)parked_.push(std::move(r));
@@ -284,9 +289,10 @@ inline void merged_evd::extract(std::uint32_t i, record& out) noexcept {
     return;
   }
   // Under the lock, for which an endpoint that ends waits: see barrier().
-  ep_core* ep = ia().slots.find(out.tag);
-  if (ep) ep->ring_of(out.wc.wr_id).retire_through(out.position);
-  out.endpoint = ref<counted>(ep);
+  work_entry* const e = find(out.wc);
+  if (!e) return; // its endpoint is gone, or was reset
+  e->ring->retire_through(*e, out.position);
+  out.endpoint = ref<counted>(&e->ring->owner());
 }
 
 template <class Predicate>

@@ -6,7 +6,7 @@
 #include <dat/detail/basics.hpp>
 #include <dat/detail/connection_base.hpp>
 #include <dat/detail/ref.hpp>
-#include <dat/detail/work_ring.hpp>
+#include <dat/detail/work_arena.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -38,7 +38,7 @@ struct record {
   int reason = 0;              // rdma_cm status of a failed connection
   ep_tag tag = 0;              // completions: whose
   ibv_wc wc{};                 // completions
-  work_entry entry{};          // completions; software events: the cookie
+  posted_work posted{};        // completions; software events: the cookie
   std::uint32_t position = 0;  // completions: of the entry in its ring
   ref<counted> endpoint;       // whose. Connection events: kept, so that the event can name it after a reset or free.
                                // Completions: looked up when taken, empty when the endpoint is gone
@@ -46,16 +46,16 @@ struct record {
   request_ref request;         // requests
 
   record() noexcept {}
-  record(const ibv_wc& completion, const work_entry& posted, std::uint32_t where) noexcept
-      : tag(tag_of(completion.wr_id)), wc(completion), entry(posted), position(where) {}
-  explicit record(dat::cookie posted) noexcept : what(kind::software) { entry.cookie = posted; }
+  record(const ibv_wc& completion, const posted_work& work, ep_tag whose, std::uint32_t where) noexcept
+      : tag(whose), wc(completion), posted(work), position(where) {}
+  explicit record(dat::cookie c) noexcept : what(kind::software) { posted.cookie = c; }
   record(async_kind k, const async_info& i, ref<counted> whose) noexcept
       : what(of(k)),
         reason(i.reason),
         tag(reinterpret_cast<std::uintptr_t>(i.verb)),
         position(i.number),
         endpoint(std::move(whose)) {
-    entry.cookie = dat::cookie(reinterpret_cast<std::uintptr_t>(i.context));
+    posted.cookie = dat::cookie(reinterpret_cast<std::uintptr_t>(i.context));
   }
   explicit record(request_ref r) noexcept : what(kind::request), request(std::move(r)) {}
   record(kind k, ref<counted> whose, ref<connection_base> from, int why) noexcept
@@ -66,7 +66,7 @@ struct record {
   }
   /// What the record of an asynchronous event says.
   [[nodiscard]] async_info async_what() const noexcept {
-    return {reinterpret_cast<const ibv_context*>(static_cast<std::uintptr_t>(entry.cookie.value())),
+    return {reinterpret_cast<const ibv_context*>(static_cast<std::uintptr_t>(posted.cookie.value())),
             reinterpret_cast<const char*>(static_cast<std::uintptr_t>(tag)), position, reason};
   }
 };

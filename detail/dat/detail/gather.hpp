@@ -19,6 +19,12 @@ namespace dat::inline v0::detail {
 // An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.4).
 static_assert(sizeof(ibv_sge) == 16 && offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
 
+/// Copies the three numbers as one word: taken one by one, compilers keep them one by one.
+[[gnu::always_inline]] inline void copy_triplet(void* to, const void* from) noexcept {
+  using word [[gnu::vector_size(16), gnu::aligned(8), gnu::may_alias]] = std::uint64_t;
+  *static_cast<word*>(to) = *static_cast<const word*>(from);
+}
+
 /// What can stand for local memory in a DTO: a local_segment, or an lmr as a whole.
 template <class S>
 inline constexpr bool is_segment = false;
@@ -47,12 +53,13 @@ inline constexpr mem_priv common_rights = (rights_of<S> & ...);
 template <class S>
 inline constexpr bool outlives_call = !is_lmr<std::remove_cvref_t<S>> || std::is_lvalue_reference_v<S>;
 
+/// By reference where there is a segment: a copy of it would be made in memory.
 template <class S>
-constexpr raw_segment raw_of(const S& s) noexcept {
-  if constexpr (is_lmr<S>)
-    return segment_access::raw(s.whole());
-  else
-    return segment_access::raw(s);
+requires is_lmr<S>
+constexpr raw_segment raw_of(const S& region) noexcept { return segment_access::raw(region.whole()); }
+template <class S>
+constexpr const raw_segment& raw_of(const S& segment) noexcept {
+  return segment_access::raw(segment);
 }
 
 /// In place of a zone: segments of different zones, or one that is too long.
@@ -60,15 +67,15 @@ inline constexpr std::uintptr_t mixed_zones = 1;
 
 /// The protection zone that all segments of a list share; what an endpoint compares with its own, once per list.
 /// Special values, none of which equals an endpoint's zone: nothing in the list, segments of different zones (or one
-/// that is too long), and, as a bit, segments of length 0 among the others.
+/// of 4 GiB and more), and, as marks, segments of length 0 or of more than a message among the others.
 class common_zone {
 public:
   constexpr common_zone() noexcept = default;
   explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
-  [[nodiscard]] bool has_empty() const noexcept { return value_ == nothing || (value_ & empty_bit) != 0; }
-  [[nodiscard]] common_zone without_empty() const noexcept { return common_zone(value_ & ~empty_bit); }
+  [[nodiscard]] bool marked() const noexcept { return value_ == nothing || (value_ & marks) != 0; }
+  [[nodiscard]] common_zone unmarked() const noexcept { return common_zone(value_ & ~marks); }
 
   friend common_zone operator+(common_zone a, common_zone b) noexcept { return a.value_ == b.value_ ? a : join(a, b); }
   friend bool operator==(common_zone, common_zone) noexcept = default;
@@ -76,15 +83,17 @@ public:
 
 private:
   static constexpr std::uintptr_t nothing = 0; // what an empty segment has
-  static constexpr std::uintptr_t empty_bit = 2;
+  static constexpr std::uintptr_t empty_mark = 2;
+  static constexpr std::uintptr_t marks = empty_mark | long_mark;
 
   constexpr explicit common_zone(std::uintptr_t value) noexcept : value_(value) {}
   [[gnu::cold, gnu::noinline]] static common_zone join(common_zone a, common_zone b) noexcept {
-    const bool empty = a.has_empty() || b.has_empty();
-    const common_zone x = a.without_empty();
-    const common_zone y = b.without_empty();
+    const std::uintptr_t both =
+        ((a.value_ | b.value_) & marks) | (a.value_ == nothing || b.value_ == nothing ? empty_mark : std::uintptr_t{0});
+    const common_zone x = a.unmarked();
+    const common_zone y = b.unmarked();
     const std::uintptr_t zone = x.value_ == nothing || x == y ? y.value_ : y.value_ == nothing ? x.value_ : mixed_zones;
-    return common_zone(zone | (empty ? empty_bit : 0));
+    return common_zone(zone | both);
   }
 
   std::uintptr_t value_ = nothing;
@@ -113,33 +122,38 @@ public:
   }
 
   [[gnu::always_inline]] void push(const raw_segment& s) noexcept {
-    sge_[count_] = {s.address, s.length, s.key};
+    copy_triplet(&sge_[count_], &s);
     zone_ = count_ == 0 ? common_zone(s.pz) : zone_ + common_zone(s.pz);
     bytes_ += s.length;
     ++count_;
   }
-  /// Removes segments of length 0.
+  [[gnu::cold]] void push(const ibv_sge& s, common_zone zone) noexcept {
+    sge_[count_++] = s;
+    zone_ = zone;
+    bytes_ += s.length;
+  }
+  /// Removes segments of length 0, and the marks.
   [[gnu::cold]] void tidy() noexcept {
-    if (!zone_.has_empty()) return;
+    if (!zone_.marked()) return;
     std::uint32_t kept = 0;
     for (std::uint32_t i = 0; i < count_; ++i)
       if (sge_[i].length != 0) sge_[kept++] = sge_[i];
     count_ = kept;
-    zone_ = zone_.without_empty();
+    zone_ = zone_.unmarked();
   }
 
   /// How many, those of length 0 included.
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
   /// How many that transfer something.
   [[nodiscard]] std::uint32_t size() const noexcept {
-    if (!zone_.has_empty()) return count_;
+    if (!zone_.marked()) return count_;
     gather copy = *this;
     copy.tidy();
     return copy.count_;
   }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] common_zone zone() const noexcept { return zone_; }
-  /// True when all segments are of `pz` and none is empty.
+  /// True when all segments are of `pz`, none is empty, and none longer than a message.
   [[nodiscard]] bool simply_within(const pz_core* pz) const noexcept { return N == 0 || zone_.is(pz); }
   /// True when all segments are of `pz`. An empty list is of every zone. For tidy lists.
   [[nodiscard]] bool within(const pz_core* pz) const noexcept { return zone_.is(pz) || count_ == 0; }

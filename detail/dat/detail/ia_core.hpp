@@ -12,7 +12,7 @@
 #include <dat/detail/reactor.hpp>
 #include <dat/detail/ref.hpp>
 #include <dat/detail/result.hpp>
-#include <dat/detail/work_ring.hpp>
+#include <dat/detail/work_arena.hpp>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -110,8 +110,8 @@ public:
 
   detail::reactor reactor;
   wake_fd closing; ///< raised by an abrupt close: every waiter watches it
-  slot_table slots;
-  std::mutex slots_mutex;
+  work_arena work;
+  std::mutex work_mutex; ///< for the calls of `work` that say so
 
   /// A number for a new evd, never 0.
   [[nodiscard]] std::uint32_t next_evd_number() noexcept {
@@ -329,8 +329,7 @@ inline result<ref<ia_core>> ia_core::open(const place& where, bool automatic) no
 
   core->channel_.reset(rdma_create_event_channel());
   if (!core->channel_) return failed("rdma_create_event_channel", errno);
-  if (const int err = core->slots.reserve(static_cast<std::uint32_t>(core->device_.max_qp)))
-    return failed("mmap", err, return_subtype::resource_memory);
+  if (const int err = core->work.reserve()) return failed("mmap", err, return_subtype::resource_memory);
   if (const int err = core->closing.open()) return failed("eventfd", err);
   if (const int err = core->reactor.open()) return failed("epoll_create1", err);
   for (const int fd : {core->channel_->fd, core->context_->async_fd})

@@ -51,8 +51,9 @@ inline void ia_core::take_async(const ibv_async_event& e) noexcept {
     const ep_tag tag = reinterpret_cast<std::uintptr_t>(e.element.qp->qp_context);
     ref<ep_core> ep;
     {
-      const std::lock_guard lock(slots_mutex);
-      if (ep_core* found = slots.find(tag); found && found->try_add_ref()) ep = ref<ep_core>(found, adopt);
+      const std::lock_guard lock(work_mutex);
+      if (const work_entry* of = work.find(tag); of && of->ring->owner().try_add_ref())
+        ep = ref<ep_core>(&of->ring->owner(), adopt);
     }
     acknowledge();
     if (!ep) return;

@@ -28,32 +28,39 @@ template <streams S>
   return static_cast<merged_evd&>(e);
 }
 
+/// The lean way: straight from the device.
+template <class Visitor>
+[[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
+  if (max == 1) { // usually known when compiling: no loops then
+    ibv_wc one;
+    while (e.poll(1, &one) > 0)
+      if (take_completion(e, one, visit)) return 1;
+    return 0;
+  }
+  std::size_t taken = 0;
+  std::array<ibv_wc, 16> wc;
+  do {
+    const int want = static_cast<int>(smaller(max - taken, wc.size()));
+    const int n = e.poll(want, wc.data());
+    for (int i = 0; i < n; ++i)
+      if (take_completion(e, wc[static_cast<std::size_t>(i)], visit)) ++taken;
+    if (n < want) break;
+  } while (taken < max);
+  return taken;
+}
+
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
-  std::size_t taken = 0;
   if constexpr (is_lean(S)) {
-    const slot_table& slots = e.ia().slots;
-    if (max == 1) { // usually known when compiling: no loops then
-      ibv_wc one;
-      while (e.poll(1, &one) > 0)
-        if (take_completion(slots, one, visit)) return 1;
-      return 0;
-    }
-    std::array<ibv_wc, 16> wc;
-    do {
-      const int want = static_cast<int>(smaller(max - taken, wc.size()));
-      const int n = e.poll(want, wc.data());
-      for (int i = 0; i < n; ++i)
-        if (take_completion(slots, wc[static_cast<std::size_t>(i)], visit)) ++taken;
-      if (n < want) break;
-    } while (taken < max);
+    return drain_polled(e, visit, max);
   } else {
     e.ia().progress(0);
+    std::size_t taken = 0;
     record r;
     while (taken < max && as_merged<S>(e).take(r))
       if (take_record<S>(r, visit)) ++taken;
+    return taken;
   }
-  return taken;
 }
 
 /// The next event as a variant, if there is one.
@@ -63,7 +70,7 @@ template <streams S>
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   if constexpr (is_lean(S)) {
     ibv_wc wc;
-    while (!out && e.poll(1, &wc) > 0) (void)take_completion(e.ia().slots, wc, keep);
+    while (!out && e.poll(1, &wc) > 0) (void)take_completion(e, wc, keep);
   } else {
     record r;
     while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(r, keep);
@@ -218,13 +225,13 @@ inline constexpr record::kind kind_of<unreachable> = record::kind::unreachable;
 template <class E>
 [[nodiscard]] bool becomes(const record& r) noexcept {
   if (r.wc.status != IBV_WC_SUCCESS) return std::is_same_v<E, dto_failure>;
-  if ((r.wc.wr_id & recv_bit) != 0) {
+  if (r.posted.is_receive()) {
     const bool imm = (r.wc.wc_flags & IBV_WC_WITH_IMM) != 0;
     if (std::is_same_v<E, received>) return !imm;
     if (std::is_same_v<E, ib::received_write_immediate>) return imm && r.wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     return std::is_same_v<E, ib::received_immediate> && imm && r.wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM;
   }
-  switch (r.entry.operation) {
+  switch (r.posted.operation()) {
   case dto_operation::rdma_write:
     return std::is_same_v<E, rdma_write_done>;
   case dto_operation::rdma_read:
@@ -297,9 +304,9 @@ template <streams S, class Out, class... E>
     if (!of || r.what == record::kind::request || r.what == record::kind::software ||
         r.what >= record::kind::first_async)
       return true;
-    const ep_core* whose =
-        r.what == record::kind::completion ? e.ia().slots.find(r.tag) : static_cast<const ep_core*>(r.endpoint.get());
-    return whose == of.native();
+    if (r.what != record::kind::completion) return static_cast<const ep_core*>(r.endpoint.get()) == of.native();
+    const work_entry* const entry = e.find(r.wc);
+    return entry && &entry->ring->owner() == of.native();
   };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;

@@ -93,9 +93,8 @@ struct send_request {
   }
 
   /// Writes the members that the operation needs; verbs reads no others, and clearing 128 bytes costs as much as the
-  /// rest of a post. wr_id, next and sg_list are the caller's.
+  /// rest of a post. wr_id, next and the segments are the caller's.
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.num_sge = static_cast<int>(data.count());
     wr.opcode = opcode;
     wr.send_flags = flags;
     if (opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = imm;

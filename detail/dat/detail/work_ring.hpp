@@ -1,7 +1,7 @@
-// What was posted and not yet completed, per queue; and the wr_id that leads from a completion back to it.
+// What was posted and not yet completed, per queue.
 //
-// A wr_id is (generation, endpoint slot, queue, ring index), never a pointer: completions outlive destroyed QPs, and
-// those must be told from the completions of the endpoint that took the slot over.
+// The wr_id of a work request names the entry that remembers it, see work_arena. Entries of a queue form a ring that is
+// linked, not indexed: taking the next one for a post, and freeing one by its completion, are a load and a store each.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -11,188 +11,174 @@
 #include <dat/detail/basics.hpp>
 
 #include <atomic>
-#include <bit>
 #include <cstdint>
-#include <new>
+#include <type_traits>
 
 namespace dat::inline v0::detail {
 
-inline constexpr unsigned index_bits = 20;
-inline constexpr unsigned slot_bits = 20;
-inline constexpr std::uint32_t max_ring = 1u << index_bits;
-inline constexpr std::uint32_t max_slots = 1u << slot_bits;
-inline constexpr std::uint64_t recv_bit = std::uint64_t{1} << index_bits;
+/// Most work requests of one queue, one of the library's included.
+inline constexpr std::uint32_t max_ring = 1u << 20;
 
-/// Generation and slot of an endpoint: the upper bits of its wr_ids. Never 0 for a live endpoint.
-using ep_tag = std::uint64_t;
-inline constexpr unsigned tag_shift = index_bits + 1;
-
-[[nodiscard]] constexpr ep_tag tag_of(std::uint64_t wr_id) noexcept { return wr_id >> tag_shift; }
-[[nodiscard]] constexpr std::uint32_t slot_of(ep_tag tag) noexcept {
-  return static_cast<std::uint32_t>(tag) & (max_slots - 1);
+/// What an entry stands for: a dto_operation, or one that no consumer can post. Shifted, so that it can be joined with
+/// the status of a completion and both be looked at together; the sign tells receives from requests.
+enum class work_kind : std::int32_t {};
+[[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
+  const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
+  return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
 }
-[[nodiscard]] constexpr std::uint32_t index_of(std::uint64_t wr_id) noexcept {
-  return static_cast<std::uint32_t>(wr_id) & (max_ring - 1);
-}
+/// A request of the library's own that tells that all before it are done.
+inline constexpr work_kind marker_work = kind_of_work(static_cast<dto_operation>(255));
+/// A receive that was posted before the connection was known to be up.
+inline constexpr work_kind early_recv_work =
+    static_cast<work_kind>(static_cast<std::int32_t>(kind_of_work(dto_operation::recv)) | 1 << 16);
 
-enum class entry_kind : std::uint8_t {
-  consumer, ///< posted by the consumer
-  marker    ///< posted by the library to learn that all before it is done; no event
-};
+/// What the consumer wanted to be reminded of.
+struct posted_work {
+  dat::cookie cookie{};
+  std::uint32_t length = 0;
+  work_kind kind{};
 
-/// The operation of a marker's entry: none that a consumer can post, so that telling it apart costs others nothing.
-inline constexpr dto_operation marker_operation = static_cast<dto_operation>(255);
-
-struct work_entry {
-  dat::cookie cookie;
-  std::uint32_t length;
-  dto_operation operation;
-  entry_kind kind;
-};
-
-/// The entries of one queue in posting order. One thread may post while another retires: head and tail are the only
-/// shared words, and each side writes only its own.
-class work_ring {
-public:
-  /// Room for `capacity` entries of the consumer and `reserved` of the library. False when out of memory: nothing has
-  /// changed then.
-  [[nodiscard]] bool allocate(std::uint32_t capacity, std::uint32_t reserved) noexcept {
-    const std::uint32_t n = std::bit_ceil(capacity + reserved);
-    auto* const entries = new (std::nothrow) work_entry[n];
-    if (!entries) return false;
-    entries_.reset(entries);
-    mask_ = n - 1;
-    capacity_ = capacity;
-    open(true);
-    clear();
-    return true;
+  [[nodiscard]] bool is_receive() const noexcept { return static_cast<std::int32_t>(kind) < 0; }
+  [[nodiscard]] dto_operation operation() const noexcept {
+    return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
   }
-  /// Forgets everything posted. Nobody may post or retire meanwhile.
-  void clear() noexcept {
-    head_.store(0, std::memory_order_relaxed);
-    tail_.store(0, std::memory_order_relaxed);
-  }
-
-  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
-  [[nodiscard]] std::uint32_t used() const noexcept {
-    return tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire);
-  }
-
-  // Posting side.
-  [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool has_room(std::uint32_t tail, std::uint32_t n) const noexcept {
-    return tail - head_.load(std::memory_order_acquire) + n <= capacity_;
-  }
-  /// has_room, and open: one question for what hardly ever has another answer than yes.
-  [[nodiscard, gnu::always_inline]] bool takes(std::uint32_t tail, std::uint32_t n) const noexcept {
-    const std::uint32_t limit = limit_.load(std::memory_order_acquire);
-    const std::uint32_t used = tail - head_.load(std::memory_order_acquire);
-    return n == 1 ? used < limit : used + n <= limit;
-  }
-  /// A ring that is not open takes nothing.
-  void open(bool yes) noexcept { limit_.store(yes ? capacity_ : 0, std::memory_order_release); }
-  [[nodiscard]] std::uint32_t index(std::uint32_t position) const noexcept { return position & mask_; }
-  work_entry& at(std::uint32_t position) noexcept { return entries_[position & mask_]; }
-  void put(std::uint32_t position, dat::cookie cookie, std::uint32_t length, dto_operation operation) noexcept {
-    work_entry& e = at(position); // member by member: two or three stores, where a copy of the whole takes more
-    e.cookie = cookie;
-    e.length = length;
-    e.operation = operation;
-    e.kind = entry_kind::consumer;
-  }
-  /// Several, and tells the index of each.
-  template <class Tell>
-  void put(std::uint32_t position, const work_entry* from, std::uint32_t n, Tell tell) noexcept {
-    work_entry* const entries = entries_.get(); // what is stored may not alias these
-    const std::uint32_t mask = mask_;
-    for (std::uint32_t i = 0; i < n; ++i) {
-      const std::uint32_t index = (position + i) & mask;
-      entries[index] = from[i];
-      tell(i, index);
-    }
-  }
-  void set_tail(std::uint32_t tail) noexcept { tail_.store(tail, std::memory_order_release); }
-
-  // Retiring side.
-  /// Takes the entry at `index` and, with it, all earlier ones: a queue completes in order, so they are done as well.
-  [[nodiscard]] work_entry retire(std::uint32_t index) noexcept {
-    (void)tail_.load(std::memory_order_acquire); // pairs with set_tail: the entry is visible
-    const work_entry& e = entries_[index];
-    const work_entry entry{e.cookie, e.length, e.operation, e.kind}; // by member: what nobody reads costs nothing
-    const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    head_.store(head + ((index - head) & mask_) + 1, std::memory_order_release);
-    return entry;
-  }
-  /// Position of the entry at `index`, none of whose successors was freed: for completions that are set aside now and
-  /// taken later, when the index may stand for another entry.
-  [[nodiscard]] std::uint32_t position(std::uint32_t index) const noexcept {
-    const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    return head + ((index - head) & mask_);
-  }
-  /// Frees the entry at `position` and all earlier ones, unless a later one was freed before.
-  void retire_through(std::uint32_t position) noexcept {
-    const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    if (static_cast<std::int32_t>(position + 1 - head) > 0) head_.store(position + 1, std::memory_order_release);
-  }
-  [[nodiscard]] const work_entry& peek(std::uint32_t index) const noexcept {
-    (void)tail_.load(std::memory_order_acquire);
-    return entries_[index];
-  }
-
-private:
-  owned_array<work_entry> entries_;
-  std::uint32_t mask_ = 0;
-  std::uint32_t capacity_ = 0;
-  std::atomic<std::uint32_t> limit_{0};
-  std::atomic<std::uint32_t> head_{0};
-  std::atomic<std::uint32_t> tail_{0};
 };
 
 class ep_core;
+class work_ring;
 
-/// Which endpoint a completion belongs to: one entry per endpoint slot of an ia, with the tag it has now.
-class slot_table {
+/// An entry of a ring. Lives in a work_arena.
+struct work_entry {
+  std::uint64_t wr_id = 0;    ///< what names it in this life of its endpoint. First, see work_arena::find
+  work_entry* next = nullptr; ///< around the ring
+  work_ring* ring = nullptr;
+  posted_work posted;
+
+  [[nodiscard, gnu::always_inline]] std::uint64_t id() const noexcept { return wr_id; }
+};
+
+// Words that one thread writes while another reads them. Reading is a plain load: compilers do not fold an atomic one
+// into the comparison that it is for, and all of these are compared once, are aligned, and order nothing but stores
+// that depend on the comparison. ThreadSanitizer sees atomic loads.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitizer = true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool thread_sanitizer = true;
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+
+template <class T>
+[[nodiscard, gnu::always_inline]] inline T peek(const T& word) noexcept {
+  if constexpr (thread_sanitizer)
+    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
+  else
+    return word;
+}
+template <class T>
+[[gnu::always_inline]] inline void store(T& word, std::type_identity_t<T> value) noexcept {
+  __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+}
+
+/// One thread may post while another retires: each writes one word that the other reads. The device orders what they
+/// write to an entry, a post before its completion; ThreadSanitizer does not see it, and is told.
+class work_ring {
 public:
-  slot_table() noexcept = default;
-  slot_table(const slot_table&) = delete;
-  slot_table& operator=(const slot_table&) = delete;
-  ~slot_table();
-
-  /// Reserves address space for `slots` endpoints; pages are used as endpoints come. Returns 0 or errno.
-  [[nodiscard]] int reserve(std::uint32_t slots) noexcept;
-  /// Gives `ep` a slot and a new tag; 0 when all slots are taken. Locked by the caller.
-  [[nodiscard]] ep_tag acquire(ep_core* ep) noexcept;
-  /// A new tag for the same slot: completions that carry the old one are stale from now on.
-  [[nodiscard]] ep_tag renew(ep_tag tag) noexcept;
-  /// Frees the slot. Locked by the caller.
-  void release(ep_tag tag) noexcept;
-  /// The endpoint with this tag, or null when it is gone.
-  [[nodiscard]] ep_core* find(ep_tag tag) const noexcept {
-    const slot& s = slots_[slot_of(tag)];
-    return s.tag.load(std::memory_order_acquire) == tag ? s.ep : nullptr;
+  /// Links `capacity + 1` entries at `first`. One of them stays free, so that a full ring differs from an empty one.
+  /// All entries stand for `usual` work until told otherwise.
+  void place(work_entry* first, std::uint32_t capacity, ep_core* owner, work_kind usual) noexcept {
+    first_ = first;
+    count_ = capacity + 1;
+    owner_ = owner;
+    usual_ = usual;
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      first[i].next = first + (i + 1 < count_ ? i + 1 : 0);
+      first[i].ring = this;
+    }
+    clear();
   }
-  /// The same, false when it is gone: no second test is needed where the pointer is used.
-  [[nodiscard]] bool find(ep_tag tag, ep_core*& ep) const noexcept {
-    const slot& s = slots_[slot_of(tag)];
-    ep = s.ep;
-    return s.tag.load(std::memory_order_acquire) == tag;
+  /// Forgets everything posted. Nobody may post or retire meanwhile.
+  void clear() noexcept {
+    for (std::uint32_t i = 0; i < count_; ++i) first_[i].posted.kind = usual_;
+    next_.store(first_, std::memory_order_relaxed);
+    store(last_retired_, first_ + count_ - 1);
+    seen_ = first_ + count_ - 1;
+    seen_position_ = retired_position_ = 0;
+  }
+
+  [[nodiscard]] ep_core& owner() const noexcept { return *owner_; }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return count_ - 1; }
+  /// Posted and not retired.
+  [[nodiscard]] std::uint32_t used() const noexcept { return distance(peek(last_retired_), next()) - 1; }
+
+  // Posting side.
+  /// The entry that the next post takes, if the ring is not full.
+  [[nodiscard, gnu::always_inline]] work_entry* next() const noexcept { return next_.load(std::memory_order_relaxed); }
+  /// Whether `e`, next or one that follows it, may not be taken.
+  [[nodiscard, gnu::always_inline]] bool taken(const work_entry* e) const noexcept { return e == peek(last_retired_); }
+  [[nodiscard, gnu::always_inline]] bool has_room(work_entry* e, std::uint32_t n) const noexcept {
+    for (; n != 0; --n, e = e->next)
+      if (taken(e)) return false;
+    return true;
+  }
+  /// The entry that is `n` after `e`.
+  [[nodiscard]] static work_entry* after(work_entry* e, std::uint32_t n) noexcept {
+    for (; n != 0; --n) e = e->next;
+    return e;
+  }
+  /// All entries before `e` are posted.
+  [[gnu::always_inline]] void set_next(work_entry* e) noexcept {
+    next_.store(e, thread_sanitizer ? std::memory_order_release : std::memory_order_relaxed);
+  }
+
+  // Retiring side. A queue completes in order: whatever was posted before a completed entry is done as well.
+  /// Frees `e` and all before it. For completions that are taken as they come.
+  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { store(e.ring->last_retired_, &e); }
+  /// What was posted with `e`.
+  [[nodiscard, gnu::always_inline]] static posted_work read(const work_entry& e) noexcept {
+    if (thread_sanitizer) (void)e.ring->next_.load(std::memory_order_acquire);
+    return {e.posted.cookie, e.posted.length, e.posted.kind}; // by member: what nobody reads costs nothing
+  }
+  /// The number of the post that `e` completes now. For completions that are set aside and taken later, in any order,
+  /// when the entry may stand for another post. Called for every completion, in order.
+  [[nodiscard]] std::uint32_t position(work_entry& e) noexcept {
+    seen_position_ += distance(seen_, &e);
+    seen_ = &e;
+    return seen_position_;
+  }
+  /// Frees the entry of that post and all before it, unless a later one was freed already.
+  void retire_through(work_entry& e, std::uint32_t position) noexcept {
+    if (static_cast<std::int32_t>(position - retired_position_) <= 0) return;
+    retired_position_ = position;
+    retire(e);
+  }
+  /// Frees everything. Nobody may post meanwhile.
+  void retire_all() noexcept {
+    work_entry* last = before(next());
+    if (last != seen_) retired_position_ = position(*last);
+    retire(*last);
   }
 
 private:
-  struct alignas(32) slot {  // a power of two: indexing is a shift
-    std::atomic<ep_tag> tag; // 0: free
-    ep_core* ep;
-    std::uint32_t generation;
-    std::uint32_t next_free;
-  };
+  // From 1, the neighbour, to count_, the entry itself.
+  [[nodiscard]] std::uint32_t distance(const work_entry* from, const work_entry* to) const noexcept {
+    return static_cast<std::uint32_t>(to > from ? to - from : to - from + count_);
+  }
+  [[nodiscard]] work_entry* before(work_entry* e) const noexcept { return e == first_ ? first_ + count_ - 1 : e - 1; }
 
-  slot* slots_ = nullptr;
-  std::uint32_t capacity_ = 0;
-  std::uint32_t used_ = 0; // slots below were used once
-  std::uint32_t free_ = none_;
-  static constexpr std::uint32_t none_ = ~0u;
+  std::atomic<work_entry*> next_{nullptr};
+  work_entry* last_retired_ = nullptr;
+  work_entry* first_ = nullptr;
+  ep_core* owner_ = nullptr;
+  std::uint32_t count_ = 0;
+  work_kind usual_{};
+  std::uint32_t seen_position_ = 0;
+  std::uint32_t retired_position_ = 0;
+  work_entry* seen_ = nullptr;
 };
 
 } // namespace dat::inline v0::detail
-
-#include <dat/detail/slot_table.hpp> // definitions

@@ -1,0 +1,352 @@
+// Posting: the path of every DTO from the consumer to the device, and the part of an endpoint that it touches.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/ep_attributes.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/null_device.hpp>
+#include <dat/detail/work_request.hpp>
+#include <dat/detail/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+namespace dat::inline v0::detail {
+
+class pz_core;
+
+/// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
+inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
+
+/// Whether a zone or an evd is missing, and with them the queue pair.
+[[nodiscard]] constexpr bool is_unconfigured(ep_state s) noexcept {
+  return s == ep_state::unconfigured_unconnected || s == ep_state::unconfigured_reserved ||
+         s == ep_state::unconfigured_passive || s == ep_state::unconfigured_tentative;
+}
+
+/// The base of every endpoint. By itself it is an endpoint that is gone: such a one stands in where a handle names
+/// none.
+class ep_posting {
+public:
+  constexpr ep_posting() noexcept = default;
+  ep_posting(const ep_posting&) = delete;
+  ep_posting& operator=(const ep_posting&) = delete;
+
+  [[nodiscard]] ep_state state() const noexcept { return state_.load(std::memory_order_acquire); }
+  [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
+  [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
+  [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
+  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
+
+  /// Requests, with one doorbell. Inlined into the caller, where what the request is is known: what remains of it are
+  /// the few stores that verbs needs, and the checks.
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post(const send_request<N>&... r) noexcept {
+    if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
+      return post_prepared(r...);
+    } else {
+      work_entry* const first = sq_.next();
+      if (!(sq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+        return post_slowly(r.copy()...); // copies, so that the originals need not be in memory
+      return post_chain(send_to_.load(std::memory_order_acquire), first, r...);
+    }
+  }
+
+  /// The requests of a batch: staged before, but for what only this endpoint knows.
+  [[nodiscard]] expected<void> post_staged(ibv_send_wr* wr, const posted_work* posted, std::uint32_t n) noexcept {
+    if (!takes_requests()) [[unlikely]]
+      return wrong_state("ep.post(batch)");
+    work_entry* const first = sq_.next();
+    work_entry* e = first;
+    for (std::uint32_t i = 0; i < n; ++i, e = e->next) {
+      if (sq_.taken(e)) [[unlikely]]
+        return queue_full("ep.post(batch)", 0);
+      e->posted = posted[i];
+      wr[i].wr_id = e->id();
+    }
+    return submit(qp_, wr, first, e);
+  }
+
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post(const recv_request<N>&... r) noexcept {
+    if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
+      return post_prepared(r...);
+    } else {
+      work_entry* const first = rq_.next();
+      if (!(rq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+        return post_slowly(r.copy()...);
+      return post_chain(recv_to_.load(std::memory_order_acquire), first, r...);
+    }
+  }
+
+  /// Whether the endpoint's limits admit a request with a tidy list; the conditions that only run time knows
+  /// (uDAPL 2.0 §6.6.20).
+  template <std::size_t N>
+  [[nodiscard]] bool acceptable(const send_request<N>& r) const noexcept {
+    return r.data.within(own_zone_) && r.data.bytes() <= max_message_ && within_limits(r);
+  }
+  template <std::size_t N>
+  [[nodiscard]] bool acceptable(const recv_request<N>& r) const noexcept {
+    return r.gather.within(own_zone_) && within_limits(r);
+  }
+  /// The error for a request that is not acceptable.
+  template <std::size_t N>
+  [[nodiscard, gnu::cold, gnu::noinline]] error refuse(const send_request<N>& r, std::uint32_t index) const noexcept {
+    return refusal(r.data.count(), r.data.bytes(), r.data.within(own_zone_), r, index);
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::cold, gnu::noinline]] error refuse(const recv_request<N>& r) const noexcept {
+    if (!r.gather.within(own_zone_)) return wrong_zone("ep.post(recv)");
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), "ep.post(recv)")
+        .hint("more segments than the endpoint's max_recv_iov");
+  }
+
+protected:
+  ~ep_posting() = default;
+
+  // The same for any list; false also for one that is to be tidied first.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool simply_acceptable(const send_request<N>& r) const noexcept {
+    // The zone also says that no single segment is longer than a message.
+    return r.data.simply_within(zone_) && (N <= 1 || r.data.bytes() <= max_message_) && within_limits(r);
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool simply_acceptable(const recv_request<N>& r) const noexcept {
+    return r.gather.simply_within(zone_) && within_limits(r);
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool within_limits(const send_request<N>& r) const noexcept {
+    if (N > 1 && r.data.count() > attributes_.max_request_iov) return false;
+    if (r.one_sided() && (r.data.bytes() > r.remote.length || (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)))
+      return false;
+    return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool within_limits(const recv_request<N>& r) const noexcept {
+    return N <= 1 || r.gather.count() <= attributes_.max_recv_iov;
+  }
+
+  [[nodiscard, gnu::always_inline]] bool takes_requests() const noexcept {
+    return state_.load(std::memory_order_acquire) == ep_state::connected || flushes_requests();
+  }
+
+  // One request of one segment, which most are: in a work request that keeps what never changes. It is written before
+  // the checks, so that what they refuse can be looked at there, and the request itself need not be in memory.
+  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<1>& r) noexcept {
+    work_entry* const e = sq_.next();
+    copy_triplet(&sge_, r.data.list());
+    r.fill(send_wr_);
+    if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
+      return post_prepared_slowly(r.data.zone(), r.cookie, r.remote.length, r.operation);
+    stage(send_wr_, *e, r);
+    sq_.set_next(e->next);
+    if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &send_wr_, &bad_send_)) [[unlikely]]
+      return send_not_posted(err, e);
+    return success();
+  }
+  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<1>& r) noexcept {
+    work_entry* const e = rq_.next();
+    copy_triplet(&recv_sge_, r.gather.list());
+    if (rq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
+      return post_prepared_slowly(r.gather.zone(), r.cookie);
+    stage(recv_wr_, *e, r);
+    rq_.set_next(e->next);
+    if (const int err = ibv_post_recv(recv_to_.load(std::memory_order_acquire), &recv_wr_, &bad_recv_)) [[unlikely]]
+      return recv_not_posted(err, e);
+    if (!peek(up_)) [[unlikely]]
+      came_late();
+    return success();
+  }
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
+  post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
+    send_request<1> r;
+    r.data.push(sge_, zone);
+    r.cookie = c;
+    r.remote = {send_wr_.wr.rdma.remote_addr, remote_length, send_wr_.wr.rdma.rkey};
+    r.opcode = send_wr_.opcode;
+    r.flags = send_wr_.send_flags;
+    r.operation = operation;
+    r.imm = send_wr_.imm_data;
+    return post_slowly(r);
+  }
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_prepared_slowly(common_zone zone, cookie c) noexcept {
+    recv_request<1> r;
+    r.gather.push(recv_sge_, zone);
+    r.cookie = c;
+    return post_slowly(r);
+  }
+  // Several, or with several segments.
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post_chain(ibv_qp* qp, work_entry* first,
+                                                              const send_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    std::array<ibv_send_wr, n> wr;
+    std::tuple<posted_list<N>...> lists;
+    work_entry* e = first;
+    const auto add = [&]<std::size_t M>(ibv_send_wr& w, posted_list<M>& list, const send_request<M>& request) {
+      stage(w, *e, request);
+      request.fill(w);
+      w.sg_list = list.from(request.data);
+      w.num_sge = static_cast<int>(request.data.count());
+      e = e->next;
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (add(wr[I], std::get<I>(lists), r), ...);
+      ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
+    }
+    (std::make_index_sequence<n>());
+    return submit(qp, wr.data(), first, e);
+  }
+  template <std::size_t... N>
+  [[nodiscard, gnu::always_inline]] expected<void> post_chain(ibv_qp* qp, work_entry* first,
+                                                              const recv_request<N>&... r) noexcept {
+    constexpr std::uint32_t n = sizeof...(N);
+    std::array<ibv_recv_wr, n> wr;
+    std::tuple<posted_list<N>...> lists;
+    work_entry* e = first;
+    const auto add = [&]<std::size_t M>(ibv_recv_wr& w, posted_list<M>& list, const recv_request<M>& request) {
+      stage(w, *e, request);
+      w.sg_list = list.from(request.gather);
+      w.num_sge = static_cast<int>(request.gather.count());
+      e = e->next;
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (add(wr[I], std::get<I>(lists), r), ...);
+      ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
+    }
+    (std::make_index_sequence<n>());
+    return submit(qp, wr.data(), first, e);
+  }
+
+  /// What could not be posted at once: made tidy and checked in the order that errors are reported in.
+  template <std::size_t... N>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(send_request<N>... r) noexcept {
+    (r.data.tidy(), ...);
+    if (!takes_requests()) return wrong_state("ep.post");
+    work_entry* const first = sq_.next();
+    if (!sq_.has_room(first, sizeof...(N))) return queue_full("ep.post", 0);
+    error why;
+    if (!((acceptable(r) || (why = refuse(r, 0), false)) && ...)) {
+      if constexpr (sizeof...(N) > 1) return why.hint("the other operations of the call were not posted either");
+      return why;
+    }
+    return post_chain(qp_, first, r...);
+  }
+  template <std::size_t... N>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(recv_request<N>... r) noexcept {
+    (r.gather.tidy(), ...);
+    const ep_state now = state();
+    if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
+    work_entry* const first = rq_.next();
+    if (!rq_.has_room(first, sizeof...(N))) return recv_queue_full();
+    error why;
+    if (!((acceptable(r) || (why = refuse(r), false)) && ...)) return why;
+    return post_chain(now == ep_state::connected ? qp_ : nothing.qp(), first, r...);
+  }
+
+  // What the entry remembers, and what the request says. The chain and the segments are the caller's.
+  template <std::size_t N>
+  [[gnu::always_inline]] static void stage(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) noexcept {
+    e.posted.cookie = r.cookie; // member by member: two or three stores, where a copy of the whole takes more
+    e.posted.length = static_cast<std::uint32_t>(r.data.bytes());
+    e.posted.kind = kind_of_work(r.operation);
+    wr.wr_id = e.id();
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] static void stage(ibv_recv_wr& wr, work_entry& e, const recv_request<N>& r) noexcept {
+    e.posted.cookie = r.cookie; // its length comes with the completion
+    wr.wr_id = e.id();
+  }
+  /// Posts requests whose entries are those from `first` to before `end`.
+  [[nodiscard, gnu::always_inline]] expected<void> submit(ibv_qp* qp, ibv_send_wr* wr, work_entry* first,
+                                                          work_entry* end) noexcept {
+    sq_.set_next(end);
+    ibv_send_wr* bad = wr; // not every provider sets it
+    if (const int err = ibv_post_send(qp, wr, &bad)) [[unlikely]]
+      return not_posted(err, wr, bad, first);
+    return success();
+  }
+  [[nodiscard, gnu::always_inline]] expected<void> submit(ibv_qp* qp, ibv_recv_wr* wr, work_entry* first,
+                                                          work_entry* end) noexcept {
+    rq_.set_next(end);
+    ibv_recv_wr* bad = wr;
+    if (const int err = ibv_post_recv(qp, wr, &bad)) [[unlikely]]
+      return not_posted(err, wr, bad, first);
+    if (!peek(up_)) [[unlikely]]
+      came_late();
+    return success();
+  }
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> send_not_posted(int err, work_entry* e) noexcept {
+    return not_posted(err, &send_wr_, &send_wr_, e);
+  }
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(int err, work_entry* e) noexcept {
+    return not_posted(err, &recv_wr_, &recv_wr_, e);
+  }
+  /// What the device refused, or the null device, which tells that the state has to be looked at.
+  [[nodiscard, gnu::cold]] expected<void> not_posted(int err, ibv_send_wr* wr, const ibv_send_wr* bad,
+                                                     work_entry* first) noexcept;
+  [[nodiscard, gnu::cold]] expected<void> not_posted(int err, ibv_recv_wr* wr, const ibv_recv_wr* bad,
+                                                     work_entry* first) noexcept;
+
+  // Errors, out of line so that the fast path stays small.
+  [[nodiscard]] bool flushes_requests() const noexcept { return state() == ep_state::disconnected; }
+  [[nodiscard, gnu::cold]] error wrong_state(const char* call) const noexcept;
+  [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
+  [[nodiscard, gnu::cold]] error recv_queue_full() const noexcept;
+  [[nodiscard, gnu::cold]] error wrong_zone(const char* call) const noexcept;
+  template <std::size_t N>
+  [[nodiscard]] error refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
+                              std::uint32_t index) const noexcept;
+
+  void flush_queues() noexcept;
+  /// A receive was posted without a connection: some devices do not flush what comes after the flush.
+  [[gnu::cold, gnu::noinline]] void came_late() noexcept {
+    if (state() == ep_state::disconnected) flush_queues();
+  }
+
+  void set_state(ep_state s) noexcept {
+    // Where nothing may be posted, or not without further thought, the null device stands in.
+    const bool up = s == ep_state::connected;
+    send_to_.store(up || s == ep_state::disconnected ? qp_ : nothing.qp(), std::memory_order_release);
+    recv_to_.store(up ? qp_ : nothing.qp(), std::memory_order_release);
+    store(up_, up);
+    state_.store(s, std::memory_order_release);
+  }
+
+  // What a post needs, together.
+  std::atomic<ep_state> state_{ep_dead};
+  bool up_ = false; // state_ is connected
+  std::uint8_t read_depth_ = 0;
+  std::uint32_t max_message_ = 0;
+  std::uint32_t max_inline_ = 0;
+  const pz_core* zone_ = nullptr;              // of segments that need no other check; see simply_acceptable
+  std::atomic<ibv_qp*> send_to_{nothing.qp()}; // where the fast path posts
+  std::atomic<ibv_qp*> recv_to_{nothing.qp()};
+  work_ring sq_;
+  work_ring rq_;
+  ibv_send_wr send_wr_{};
+  ibv_sge sge_{};
+  ibv_recv_wr recv_wr_{};
+  ibv_sge recv_sge_{};
+  ibv_send_wr* bad_send_ = nullptr; // what verbs wants to have, and nobody reads
+  ibv_recv_wr* bad_recv_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  const pz_core* own_zone_ = nullptr;
+  std::atomic<std::uint32_t> number_{0}; // asked for from any thread, also while reset replaces qp_
+  ep_attributes attributes_{};
+};
+
+inline constinit struct no_endpoint final : ep_posting { constexpr no_endpoint() noexcept = default; } no_ep;
+
+} // namespace dat::inline v0::detail
