@@ -31,6 +31,7 @@ ibv_send_wr built(const D& d) {
   std::memset(&wr, 0xff, sizeof wr);
   dat::detail::request_access::of(d).fill(wr);
   wr.sg_list = dat::detail::request_access::of(d).data.list();
+  wr.num_sge = static_cast<int>(dat::detail::request_access::of(d).data.count());
   return wr;
 }
 template <class D>

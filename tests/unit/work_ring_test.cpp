@@ -1,6 +1,6 @@
-// The rings of posted work and the table that finds an endpoint by a completion's wr_id.
+// The rings of posted work, and the arena that finds an entry by a completion's wr_id.
 // SPDX-License-Identifier: BSL-1.0
-#include <dat/detail/work_ring.hpp>
+#include <dat/detail/work_arena.hpp>
 
 #include <support/catch.hpp>
 
@@ -15,55 +15,75 @@ using namespace dat::detail;
 
 namespace {
 
-work_entry numbered(std::uint64_t n) {
-  return {dat::cookie(n), static_cast<std::uint32_t>(n), dat::dto_operation::send, entry_kind::consumer};
-}
+constexpr work_kind sends = kind_of_work(dat::dto_operation::send);
 
-std::uint32_t post(work_ring& ring, std::uint64_t cookie) {
-  const std::uint32_t tail = ring.tail();
-  ring.at(tail) = numbered(cookie);
-  ring.set_tail(tail + 1);
-  return ring.index(tail);
-}
+/// A ring in an array of its own.
+struct ring_of {
+  explicit ring_of(std::uint32_t capacity) : entries(capacity + 1) {
+    ring.place(entries.data(), capacity, nullptr, sends);
+  }
+  work_entry* post(std::uint64_t cookie) {
+    work_entry* e = ring.next();
+    e->posted.cookie = dat::cookie(cookie);
+    ring.set_next(e->next);
+    return e;
+  }
+  [[nodiscard]] bool has_room(std::uint32_t n) const { return ring.has_room(ring.next(), n); }
+  std::vector<work_entry> entries;
+  work_ring ring;
+};
 
-ep_core* fake_ep(std::uintptr_t n) { return reinterpret_cast<ep_core*>(n); }
+std::uint64_t cookie_of(const work_entry& e) { return work_ring::read(e).cookie.value(); }
+
+struct arena : work_arena {
+  arena() { REQUIRE(reserve() == 0); }
+};
 
 } // namespace
 
-TEST_CASE("a wr_id is taken apart into what it was put together from") {
-  const ep_tag tag = (ep_tag{0x7ffff} << slot_bits) | 0xabcde;
-  const std::uint64_t id = (tag << tag_shift) | recv_bit | 0xfedcb;
-  CHECK(tag_of(id) == tag);
-  CHECK(slot_of(tag) == 0xabcde);
-  CHECK(index_of(id) == 0xfedcb);
-  CHECK((id & recv_bit) != 0);
-  CHECK(tag_of(id ^ recv_bit) == tag);
+TEST_CASE("the kind of work tells operations apart, whatever the status it is joined with") {
+  std::set<std::int64_t> seen;
+  for (int op = 0; op <= 15; ++op)
+    for (std::int32_t status = 0; status < 32; ++status)
+      CHECK(seen.insert(static_cast<std::int32_t>(kind_of_work(static_cast<dat::dto_operation>(op))) | status).second);
+  for (const work_kind own : {marker_work, early_recv_work}) CHECK(seen.insert(static_cast<std::int32_t>(own)).second);
+  CHECK(posted_work{{}, 0, early_recv_work}.operation() == dat::dto_operation::recv);
+  CHECK(posted_work{{}, 0, early_recv_work}.is_receive());
+  CHECK(posted_work{{}, 0, kind_of_work(dat::dto_operation::recv)}.is_receive());
+  CHECK_FALSE(posted_work{{}, 0, kind_of_work(dat::dto_operation::rdma_read)}.is_receive());
+  CHECK(posted_work{{}, 0, kind_of_work(dat::dto_operation::rdma_read)}.operation() == dat::dto_operation::rdma_read);
 }
 
 TEST_CASE("a ring has room for as many entries as were asked for, not more", "[DTO-072][COMP-002]") {
   for (const std::uint32_t capacity : {1u, 2u, 3u, 7u, 8u, 63u, 64u, 65u}) {
-    work_ring ring;
-    REQUIRE(ring.allocate(capacity, 1));
+    ring_of r(capacity);
     INFO(capacity);
+    CHECK(r.ring.capacity() == capacity);
+    work_entry* first = r.ring.next();
     for (std::uint32_t i = 0; i < capacity; ++i) {
-      REQUIRE(ring.has_room(ring.tail(), 1));
-      post(ring, i);
+      REQUIRE(r.has_room(1));
+      CHECK(r.has_room(capacity - i));
+      CHECK_FALSE(r.has_room(capacity - i + 1));
+      r.post(i);
     }
-    CHECK_FALSE(ring.has_room(ring.tail(), 1));
-    CHECK(ring.used() == capacity);
-    (void)ring.retire(0);
-    CHECK(ring.has_room(ring.tail(), 1));
-    CHECK_FALSE(ring.has_room(ring.tail(), 2));
+    CHECK_FALSE(r.has_room(1));
+    CHECK(r.ring.used() == capacity);
+    work_ring::retire(*first);
+    CHECK(r.has_room(1));
+    CHECK_FALSE(r.has_room(2));
+    r.ring.retire_all();
+    CHECK(r.ring.used() == 0);
+    CHECK(r.has_room(capacity));
   }
 }
 
 TEST_CASE("retiring an entry frees the suppressed ones before it", "[COMP-004][DTO-072]") {
-  work_ring ring;
-  REQUIRE(ring.allocate(8, 0));
-  std::uint32_t last = 0;
-  for (std::uint64_t i = 0; i < 8; ++i) last = post(ring, 100 + i);
-  CHECK(ring.retire(last).cookie.value() == 107);
-  CHECK(ring.used() == 0);
+  ring_of r(8);
+  work_entry* last = nullptr;
+  for (std::uint64_t i = 0; i < 8; ++i) last = r.post(100 + i);
+  CHECK(cookie_of(*last) == 107);
+  work_ring::retire(*last);
+  CHECK(r.ring.used() == 0);
 }
 
 TEST_CASE("a ring gives back what was posted, in a million random steps", "[DTO-036][COMP-010]") {
@@ -71,26 +91,26 @@ TEST_CASE("a ring gives back what was posted, in a million random steps", "[DTO-
   INFO("seed " << seed);
   std::mt19937 random(seed);
   for (const std::uint32_t capacity : {1u, 5u, 64u, 1000u}) {
-    work_ring ring;
-    REQUIRE(ring.allocate(capacity, 1));
+    ring_of r(capacity);
     struct posted {
       std::uint64_t cookie;
-      std::uint32_t index;
+      work_entry* entry;
     };
     std::deque<posted> model;
     std::uint64_t next = 0;
     bool good = true;
     for (int step = 0; step < 250'000 && good; ++step) {
       const auto n = static_cast<std::uint32_t>(1 + random() % 4);
-      good = good && ring.has_room(ring.tail(), n) == (model.size() + n <= capacity) && ring.used() == model.size();
+      good = good && r.has_room(n) == (model.size() + n <= capacity) && r.ring.used() == model.size();
       if (random() % 2 == 0) {
-        if (!ring.has_room(ring.tail(), n)) continue;
-        for (std::uint32_t i = 0; i < n; ++i, ++next) model.push_back({next, post(ring, next)});
+        if (!r.has_room(n)) continue;
+        for (std::uint32_t i = 0; i < n; ++i, ++next) model.push_back({next, r.post(next)});
       } else if (!model.empty()) {
         // A completion of one of them: those before it were suppressed.
         const auto which = random() % std::min<std::size_t>(model.size(), 3);
         const auto& p = model[which];
-        good = good && ring.peek(p.index).cookie.value() == p.cookie && ring.retire(p.index).cookie.value() == p.cookie;
+        good = good && cookie_of(*p.entry) == p.cookie;
+        work_ring::retire(*p.entry);
         model.erase(model.begin(), model.begin() + static_cast<std::ptrdiff_t>(which) + 1);
       }
     }
@@ -103,144 +123,145 @@ TEST_CASE("entries taken out of order free the ring once, in a million random st
   INFO("seed " << seed);
   std::mt19937 random(seed);
   for (const std::uint32_t capacity : {1u, 4u, 64u, 100u}) {
-    work_ring ring;
-    REQUIRE(ring.allocate(capacity, 0));
+    ring_of r(capacity);
     struct posted {
       std::uint64_t cookie;
-      std::uint32_t index;
+      work_entry* entry;
     };
-    std::deque<posted> outstanding;     // posted, in order; the device completes from the front
-    std::vector<std::uint32_t> waiting; // positions of completions that nobody has taken yet
-    std::uint32_t head = 0;             // first position that is not free, by the model
-    std::uint64_t next = 0;
+    struct waiting_completion {
+      work_entry* entry;
+      std::uint32_t position;
+    };
+    std::deque<posted> outstanding;          // posted, in order; the device completes from the front
+    std::vector<waiting_completion> waiting; // completions that nobody has taken yet
+    std::uint32_t freed = 0;                 // posts that are free, by the model
+    std::uint32_t made = 0;
+    std::uint32_t expected = 0;
     bool good = true;
     for (int step = 0; step < 250'000 && good; ++step) {
-      good = good && ring.used() == ring.tail() - head;
+      good = good && r.ring.used() == made - freed;
       switch (random() % 3) {
       case 0:
-        if (ring.has_room(ring.tail(), 1)) outstanding.push_back({next, post(ring, next)}), ++next;
+        if (r.has_room(1)) outstanding.push_back({made, r.post(made)}), ++made;
         break;
       case 1:
         if (!outstanding.empty()) { // the device completes, the completion is queued
-          waiting.push_back(ring.position(outstanding.front().index));
-          good = good && ring.peek(outstanding.front().index).cookie.value() == outstanding.front().cookie;
+          work_entry* e = outstanding.front().entry;
+          waiting.push_back({e, r.ring.position(*e)});
+          good = good && waiting.back().position == ++expected && cookie_of(*e) == outstanding.front().cookie;
           outstanding.pop_front();
         }
         break;
       default:
         if (!waiting.empty()) { // somebody takes one of them, not always the first
           const auto which = static_cast<std::ptrdiff_t>(random() % waiting.size());
-          const std::uint32_t position = waiting[static_cast<std::size_t>(which)];
-          ring.retire_through(position);
+          const auto taken = waiting[static_cast<std::size_t>(which)];
+          r.ring.retire_through(*taken.entry, taken.position);
           waiting.erase(waiting.begin() + which);
-          if (static_cast<std::int32_t>(position + 1 - head) > 0) head = position + 1;
+          freed = std::max(freed, taken.position);
         }
         break;
       }
       // What is outstanding at the device is never counted as free.
-      good = good && ring.used() >= outstanding.size();
+      good = good && r.ring.used() >= outstanding.size();
     }
     CHECK(good);
   }
 }
 
-TEST_CASE("a slot table finds endpoints by their present tag only", "[COMP-074][COMP-075]") {
-  slot_table table;
-  REQUIRE(table.reserve(4) == 0);
-  CHECK(table.find(0) == nullptr);
-  for (const ep_tag t : {ep_tag{12345}, ep_tag{max_slots - 1}, tag_of(~std::uint64_t{0})})
-    CHECK(table.find(t) == nullptr);
-  const auto first = table.acquire(fake_ep(1));
+TEST_CASE("an arena finds entries by their present wr_id only", "[COMP-074][COMP-075]") {
+  arena a;
+  for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{128}, std::uint64_t{1} << 32,
+                                 std::uint64_t{0xffffffff}, ~std::uint64_t{0}, std::uint64_t{1} << 63})
+    CHECK(a.find(id) == nullptr);
+  work_entry* block = a.allocate(10);
+  REQUIRE(block);
+  CHECK(a.find(0) == nullptr); // no wr_id yet
+  const auto first = a.renew(block, 10);
   REQUIRE(first != 0);
-  CHECK(table.find(first) == fake_ep(1));
-  const auto second = table.renew(first);
+  CHECK(a.find(first) == block);
+  CHECK(a.find(block[9].id()) == block + 9);
+  CHECK(a.find(first + 1) == nullptr); // between entries
+  const auto second = a.renew(block, 10);
   CHECK(second != first);
-  CHECK(slot_of(second) == slot_of(first));
-  CHECK(table.find(first) == nullptr);
-  CHECK(table.find(second) == fake_ep(1));
-  table.release(second);
-  CHECK(table.find(second) == nullptr);
-  const auto third = table.acquire(fake_ep(2));
-  CHECK(slot_of(third) == slot_of(first)); // used again
-  CHECK(third != first);
-  CHECK(third != second);
-  CHECK(table.find(second) == nullptr);
-  CHECK(table.find(third) == fake_ep(2));
+  CHECK(a.find(first) == nullptr);
+  CHECK(a.find(second) == block);
+  work_arena::forget(block, 10);
+  CHECK(a.find(second) == nullptr);
+  a.free(block, 10);
+  work_entry* again = a.allocate(10);
+  CHECK(again == block); // used again
+  const auto third = a.renew(again, 10);
+  CHECK(a.find(second) == nullptr);
+  CHECK(a.find(third) == again);
 }
 
-TEST_CASE("a full slot table says so, and takes more when one has gone") {
-  slot_table table;
-  REQUIRE(table.reserve(3) == 0);
-  std::vector<ep_tag> tags;
-  for (std::uintptr_t i = 1; i <= 3; ++i) tags.push_back(table.acquire(fake_ep(i)));
-  CHECK(std::set<ep_tag>(tags.begin(), tags.end()).size() == 3);
-  CHECK(std::count(tags.begin(), tags.end(), 0u) == 0);
-  CHECK(table.acquire(fake_ep(4)) == 0);
-  table.release(tags[1]);
-  CHECK(table.acquire(fake_ep(4)) != 0);
-  CHECK(table.acquire(fake_ep(5)) == 0);
-}
-
-TEST_CASE("the generations of a slot go round without ever being a free slot's") {
-  slot_table table;
-  REQUIRE(table.reserve(1) == 0);
-  auto tag = table.acquire(fake_ep(1));
-  const auto first = tag;
-  constexpr std::uint64_t generations = (std::uint64_t{1} << (64 - tag_shift - slot_bits)) - 1;
-  std::uint64_t steps = 0;
-  bool good = true;
-  do {
-    tag = table.renew(tag);
-    good = good && tag != 0 && (tag << tag_shift >> tag_shift) == tag && slot_of(tag) == 0;
-    ++steps;
-  } while (tag != first && steps <= generations);
-  CHECK(good);
-  CHECK(steps == generations);
-}
-
-TEST_CASE("a slot table follows a map through random steps", "[COMP-074]") {
+TEST_CASE("an arena follows a map through random steps, with blocks of all sizes", "[COMP-074]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
-  slot_table table;
-  constexpr std::uint32_t slots = 37;
-  REQUIRE(table.reserve(slots) == 0);
-  std::map<ep_tag, ep_core*> model;
-  std::vector<ep_tag> stale;
-  std::uintptr_t next = 1;
+  arena a;
+  struct block {
+    work_entry* first;
+    std::uint32_t n;
+  };
+  std::map<std::uint64_t, block> model; // by the wr_id of the first entry
+  std::vector<std::uint64_t> stale;
   bool good = true;
-  for (int step = 0; step < 300'000 && good; ++step) {
+  const auto disjoint = [&](const block& b) {
+    return std::none_of(model.begin(), model.end(), [&](const auto& m) {
+      return b.first < m.second.first + m.second.n && m.second.first < b.first + b.n;
+    });
+  };
+  for (int step = 0; step < 40'000 && good; ++step) {
     const auto any = [&] { return std::next(model.begin(), static_cast<std::ptrdiff_t>(random() % model.size())); };
     switch (random() % 4) {
-    case 0: {
-      const auto tag = table.acquire(fake_ep(next));
-      good = good && (tag != 0) == (model.size() < slots) && !model.contains(tag);
-      if (tag != 0) model[tag] = fake_ep(next++);
+    case 0:
+      if (model.size() < 50) {
+        const auto n = static_cast<std::uint32_t>(random() % 4 == 0 ? 1 + random() % 5000 : 1 + random() % 60);
+        const block b{a.allocate(n), n};
+        good = good && b.first && disjoint(b) && a.find(b.first[n - 1].id()) == nullptr;
+        model[a.renew(b.first, n)] = b;
+      }
       break;
-    }
     case 1:
       if (!model.empty()) {
         const auto it = any();
-        const auto tag = table.renew(it->first);
+        const block b = it->second;
         stale.push_back(it->first);
-        good = good && !model.contains(tag);
-        model[tag] = it->second;
-        model.erase(stale.back());
+        stale.push_back(b.first[b.n - 1].id());
+        model.erase(it);
+        const auto id = a.renew(b.first, b.n);
+        good = good && !model.contains(id);
+        model[id] = b;
       }
       break;
     case 2:
       if (!model.empty()) {
         const auto it = any();
-        table.release(it->first);
         stale.push_back(it->first);
+        work_arena::forget(it->second.first, it->second.n);
+        a.free(it->second.first, it->second.n);
         model.erase(it);
       }
       break;
     default:
-      for (const auto& [tag, ep] : model) good = good && table.find(tag) == ep;
+      for (const auto& [id, b] : model) {
+        const work_entry* last = b.first + b.n - 1;
+        good = good && a.find(id) == b.first && a.find(last->id()) == last;
+      }
       if (stale.size() > 64) stale.erase(stale.begin(), stale.end() - 64);
-      for (const auto tag : stale) good = good && table.find(tag) == nullptr;
+      for (const auto id : stale) good = good && a.find(id) == nullptr;
     }
   }
   CHECK(good);
+}
+
+TEST_CASE("an arena without room for a block says so, and still has room for others") {
+  arena a;
+  work_entry* small = a.allocate(1);
+  REQUIRE(small);
+  CHECK(a.allocate(128 * max_ring) == nullptr); // more than all of it
+  a.free(small, 1);
+  CHECK(a.allocate(1) == small);
 }
