@@ -73,12 +73,26 @@ public:
 private:
   friend dat::object<cno, object_kind::cno>;
   friend class ia;
+  friend class cno_ref;
   friend struct detail::core_access;
   template <streams>
   friend class evd;
   explicit cno(detail::ref<detail::cno_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::cno_core> core_;
+};
+
+/// Tells which cno an evd notifies. Copyable; refers to nothing.
+class cno_ref {
+public:
+  constexpr cno_ref() noexcept = default;
+  explicit constexpr cno_ref(const detail::cno_core* core) noexcept : core_(core) {}
+  constexpr explicit operator bool() const noexcept { return core_ != nullptr; }
+  friend bool operator==(cno_ref, cno_ref) noexcept = default;
+  [[nodiscard]] bool operator==(const cno& c) const noexcept { return core_ == c.core_.get(); }
+
+private:
+  const detail::cno_core* core_ = nullptr;
 };
 
 } // namespace dat::inline v0

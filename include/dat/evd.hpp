@@ -21,6 +21,15 @@
 
 namespace dat::inline v0 {
 
+/// DAT_EVD_PARAM: what an evd is like.
+struct evd_attributes {
+  streams which{};        ///< evd_flags
+  std::uint32_t qlen = 0; ///< events that it has room for, at least
+  bool enabled = false;   ///< evd_state: whether events notify the cno
+  bool waitable = false;  ///< evd_state
+  cno_ref cno;            ///< empty: none
+};
+
 /// A queue of the events of one or more streams (uDAPL 2.0 §6.3.4). Made by `ia::create_evd<S>`; given to endpoints and
 /// service points, which feed it. The streams are part of the type, so an evd is never given to something whose events
 /// it cannot hold, and its events are a std::variant of just what can come.
@@ -232,6 +241,20 @@ public:
     return r;
   }
 
+  /// What the evd is like now (uDAPL 2.0 §6.3.4.3 dat_evd_query); all zero for an empty handle.
+  /// Errors: `invalid_handle` when its ia was closed.
+  [[nodiscard]] expected<evd_attributes> query() const noexcept {
+    evd_attributes a;
+    if (!core_) return a;
+    if (core_->dead()) return core_->closed("evd.query");
+    a.which = S;
+    a.qlen = core_->qlen();
+    a.enabled = core_->enabled();
+    a.waitable = core_->waitable();
+    a.cno = cno_ref(core_->cno());
+    return a;
+  }
+
   /// The number of events that it was created for, or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
 
@@ -265,12 +288,19 @@ private:
   detail::evd_polling* polling_ = &detail::no_evd; // never null: a drain need not ask
 };
 
+/// In the place of an evd of an endpoint: nobody wants those events, they are dropped as they come (DAT_HANDLE_NULL,
+/// uDAPL 2.0 §6.3.1). The places of completions in the endpoint's queues become free by that, a moment later, and a
+/// failed operation breaks the connection as ever.
+struct drop_events_t {};
+inline constexpr drop_events_t drop_events;
+
 /// Names an evd that has at least the streams `Needed`; what objects that feed an evd are created with. Converts from
 /// every evd that does, and from no other.
 template <streams Needed>
 class evd_ref {
 public:
-  evd_ref() noexcept = default; ///< no evd
+  evd_ref() noexcept = default;                       ///< no evd
+  evd_ref(drop_events_t) noexcept : dropped_(true) {} // NOLINT(google-explicit-constructor)
   template <streams S>
   evd_ref(const evd<S>& e) noexcept // NOLINT(google-explicit-constructor)
       : core_(e.core_.shared()), given_(true) {
@@ -290,7 +320,9 @@ private:
   /// It was to name an evd, but the handle was empty.
   [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }
   detail::ref<detail::evd_core> core_;
+  [[nodiscard]] bool dropped() const noexcept { return dropped_; }
   bool given_ = false;
+  bool dropped_ = false;
 };
 
 } // namespace dat::inline v0

@@ -21,7 +21,8 @@
 namespace dat::inline v0 {
 
 /// The evds of an endpoint, one for each of its streams (uDAPL 2.0 §6.6.4). Any two may be the same. One that is left
-/// out makes the endpoint unconfigured: `ep::modify` can supply it, connecting has to wait for that.
+/// out makes the endpoint unconfigured: `ep::modify` can supply it, connecting has to wait for that. For events that
+/// nobody wants, name `dat::drop_events`.
 struct ep_evds {
   evd_ref<dto> recv{};           ///< completions of receives
   evd_ref<dto> request{};        ///< completions of sends and RDMA
@@ -38,7 +39,8 @@ private:
     if (recv.lost()) return lost(return_subtype::handle_evd_recv);
     if (request.lost()) return lost(return_subtype::handle_evd_request);
     if (connect.lost()) return lost(return_subtype::handle_evd_conn);
-    return detail::ep_core::queues{recv.shared(), request.shared(), connect.shared()};
+    return detail::ep_core::queues{recv.shared(),  request.shared(),  connect.shared(),
+                                   recv.dropped(), request.dropped(), connect.dropped()};
   }
 };
 

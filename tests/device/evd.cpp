@@ -382,4 +382,61 @@ TEST_CASE("the end of a connection wakes a waiter on a queue of completions", "[
   (void)next<dat::disconnected>(link.a.evd);
 }
 
+TEST_CASE("a broken connection is noticed though nobody takes the completions of its evd",
+          "[evd][EPS-060][COMP-030][MODEL-044]") {
+  // The peer never posts a receive, so the send fails; the program looks at connection events only.
+  const auto lean = GENERATE(true, false);
+  two_sides link;
+  auto dtos = must(link.a.ia.create_evd<dat::dto>(16));
+  auto merged = must(link.a.ia.create_evd<dat::dto | dat::software>(16));
+  const dat::ep_attributes impatient{.rnr_retry_count = 1};
+  auto active =
+      must(lean ? link.a.pz.create_ep<dat::rc>({.recv = dtos, .request = dtos, .connect = link.a.evd}, impatient)
+                : link.a.pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = link.a.evd}, impatient));
+  auto passive = link.b.make_ep();
+  link.connect(active, passive);
+  must(active.post(dat::send{}.cookie(5)));
+  (void)link.at_a<dat::broken>(active);
+  CHECK(active.state() == state::disconnected);
+  (void)link.at_b<dat::disconnected>(passive);
+  const auto check = [](const auto& e) {
+    REQUIRE(std::holds_alternative<dat::dto_failure>(e));
+    CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::receiver_not_ready);
+    CHECK(std::get<dat::dto_failure>(e).cookie() == dat::cookie(5));
+  };
+  if (lean)
+    check(must(dtos.dequeue()));
+  else
+    check(must(merged.dequeue()));
+}
+
+TEST_CASE("events of an endpoint that nobody wants are dropped, and free its places", "[evd][EVENT-101][EP-006]") {
+  two_sides link;
+  auto mute = must(link.a.pz.create_ep<dat::rc>(dat::ep_evds{dat::drop_events, dat::drop_events, dat::drop_events},
+                                                {.max_request_dtos = 8, .max_recv_dtos = 8, .rnr_retry_count = 1}));
+  auto passive = link.b.make_ep();
+  must(mute.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  (void)link.at_b<dat::established>(passive);
+  while (mute.state() != state::connected) std::this_thread::yield();
+  constexpr int messages = 80; // ten times what the queue has room for
+  for (int i = 0; i < messages; ++i) {
+    must(passive.post(dat::recv{}.cookie(i)));
+    for (;;) {
+      auto posted = mute.post(dat::send{});
+      if (posted) break;
+      REQUIRE(error_of(posted).type() == type::insufficient_resources);
+      std::this_thread::yield();
+    }
+    CHECK(link.at_b<dat::received>(passive).cookie() == dat::cookie(i));
+  }
+  while (true) { // nobody receives: it fails, and though nobody listens the connection ends
+    auto posted = mute.post(dat::send{}.suppress());
+    if (posted) break;
+    std::this_thread::yield();
+  }
+  (void)link.at_b<dat::disconnected>(passive);
+  CHECK(mute.state() == state::disconnected);
+}
+
 } // namespace device

@@ -437,3 +437,134 @@ TEST_CASE("wait_for leaves software events in their place", "[EVENT-040]") {
   must(q.evd.post(1));
   CHECK(must(q.evd.wait_for<dat::software_event>(plenty)).cookie().value() == 1);
 }
+
+// --- what an evd is like, and none at all --------------------------------------------------------------------------
+
+TEST_CASE("an evd tells what it is like", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]") {
+  const clean_world clean;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto evd = must(ia.create_evd<mixed>(5));
+  auto a = must(evd.query());
+  CHECK(a.which == mixed);
+  CHECK(a.qlen >= 5);
+  CHECK(a.enabled);
+  CHECK(a.waitable);
+  CHECK_FALSE(a.cno);
+  auto cno = must(ia.create_cno());
+  auto other = must(ia.create_cno());
+  must(evd.modify_cno(cno));
+  must(evd.disable());
+  must(evd.set_unwaitable());
+  must(evd.resize(50));
+  a = must(evd.query());
+  CHECK(a.qlen >= 50);
+  CHECK_FALSE(a.enabled);
+  CHECK_FALSE(a.waitable);
+  CHECK(a.cno == cno);
+  CHECK_FALSE(a.cno == other);
+  must(evd.modify_cno({}));
+  CHECK_FALSE(must(evd.query()).cno);
+  const auto nothing = must(dat::evd<mixed>().query()); // the null evd can be asked, and does nothing else
+  CHECK(nothing.which == dat::streams{});
+  CHECK(nothing.qlen == 0);
+  CHECK_FALSE(nothing.enabled);
+  CHECK(dat::evd<mixed>().wait(0s).error().type() == return_type::invalid_handle);
+  must(cno.close());
+  must(other.close());
+  must(ia.close());
+  CHECK(evd.query().error().type() == return_type::invalid_handle);
+}
+
+TEST_CASE("events of an endpoint that nobody wants are dropped, and free its places",
+          "[EVENT-101][EVENT-102][EP-006]") {
+  const clean_world clean;
+  const auto how = GENERATE(dat::progress::manual, dat::progress::automatic);
+  auto ia = must(dat::ia::open("fk1", {.progress = how}));
+  auto pz = must(ia.create_pz());
+  std::array<char, 64> memory{};
+  auto mem = must(pz.register_memory(memory, all_rights));
+  auto evd = must(ia.create_evd<dat::dto | dat::connection | dat::connection_requests>(64));
+  auto psp = must(ia.create_psp(service, evd));
+  auto mute = must(pz.create_ep<dat::rc>(dat::ep_evds{dat::drop_events, dat::drop_events, dat::drop_events},
+                                         {.max_request_dtos = 4, .max_recv_dtos = 4}));
+  auto heard = must(pz.create_ep<dat::rc>(evd));
+  must(mute.connect(ia.address(), service, plenty));
+  must(must(evd.wait_for<dat::connection_request>(plenty)).accept(heard));
+  (void)must(evd.wait_for<dat::established>(heard, plenty));
+  while (mute.state() != dat::ep_state::connected) ia.run();
+  for (std::uint64_t i = 0; i < 40;) {
+    must(heard.post(dat::recv{}.cookie(i)));
+    for (;;) {
+      auto posted = mute.post(dat::send{});
+      if (posted) break;
+      REQUIRE(posted.error().type() == return_type::insufficient_resources); // until the reactor has looked
+      ia.run();
+      std::this_thread::yield();
+    }
+    CHECK(must(evd.wait_for<dat::received>(plenty)).cookie() == i++);
+  }
+  for (int i = 0; i < 40; ++i) { // and receives
+    for (;;) {
+      auto posted = mute.post(dat::recv{});
+      if (posted) break;
+      ia.run();
+      std::this_thread::yield();
+    }
+    must(heard.post(dat::send{}));
+    (void)must(evd.wait_for<dat::sent>(plenty));
+  }
+  // A failure breaks the connection all the same, suppressed or not; the peer hears of it.
+  fake::hold(mute.native_handle());
+  must(mute.post(dat::send{}.suppress()));
+  REQUIRE(fake::complete(mute.native_handle(), {}, IBV_WC_RETRY_EXC_ERR));
+  (void)must(evd.wait_for<dat::disconnected>(heard, plenty));
+  CHECK(mute.state() == dat::ep_state::disconnected);
+  must(mute.reset());
+  must(mute.close());
+  must(heard.close());
+  must(psp.close());
+  must(evd.close());
+}
+
+TEST_CASE("an evd handle that names nothing is a mistake, and no wish for no events", "[EVENT-102][EP-008]") {
+  const clean_world clean;
+  end a;
+  dat::evd<dat::dto> none;
+  auto dtos = must(a.ia.create_evd<dat::dto>(8));
+  CHECK(a.pz.create_ep<dat::rc>({.recv = none, .request = dtos, .connect = a.evd}).error() ==
+        dat::error(return_type::invalid_handle, return_subtype::handle_evd_recv));
+  // Some of them: the streams that are wanted come.
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = dtos, .request = dat::drop_events, .connect = dat::drop_events}));
+  CHECK(dtos.close().error().subtype() == return_subtype::evd_in_use);
+  must(ep.close());
+  must(dtos.close());
+}
+
+TEST_CASE("a broken connection is noticed though nobody takes the completions of its evd", "[EPS-060][COMP-030]") {
+  const clean_world clean;
+  const auto lean = GENERATE(true, false);
+  pair p;
+  auto dtos = must(p.a.ia.create_evd<dat::dto>(8));
+  auto merged = must(p.a.ia.create_evd<dat::dto | dat::software>(8));
+  auto ep = must(lean ? p.a.pz.create_ep<dat::rc>({.recv = dtos, .request = dtos, .connect = p.a.evd})
+                      : p.a.pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = p.a.evd}));
+  p.b.ep = must(p.b.pz.create_ep<dat::rc>(p.b.evd)); // the pair's own goes
+  p.settle();
+  (void)p.a.take();
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(p.b.ep));
+  p.settle();
+  CHECK(p.a.take() == events{"established"});
+  CHECK(p.b.take() == events{"established"});
+  fake::hold(ep.native_handle());
+  must(ep.post(dat::send{}.cookie(1)));
+  REQUIRE(fake::complete(ep.native_handle(), {}, IBV_WC_RNR_RETRY_EXC_ERR));
+  // Only the connection's evd is looked at, and the adapter works.
+  CHECK(must(p.a.evd.wait_for<dat::broken>(ep, plenty)).ep() == ep);
+  p.b.ia.run();
+  CHECK(p.b.take() == events{"disconnected"});
+  auto failure = lean ? describe{}(std::get<dat::dto_failure>(must(dtos.dequeue())))
+                      : describe{}(std::get<dat::dto_failure>(must(merged.dequeue())));
+  CHECK(failure == "receiver not ready 1");
+}

@@ -415,10 +415,13 @@ void sweep(const mode& m, unsigned max_per_call) {
   CHECK(result.runs > 40);
   for (const auto& d : result.dirty) FAIL_CHECK(m.text() << ": " << d);
   for (const auto& n : result.not_hit) {
-    // How often these are called is a matter of luck where a thread takes part.
-    const bool luck = m.automatic && (n.starts_with("ibv_poll_cq") || n.starts_with("ibv_get_cq_event") ||
-                                      n.starts_with("ibv_get_async_event") || n.starts_with("rdma_get_cm_event"));
-    if (!luck) FAIL_CHECK(m.text() << ": not met: " << n);
+    // How often these are called is a matter of time: queues that nobody polls are looked at now and then. And of luck
+    // where a thread takes part.
+    const bool timed =
+        n.starts_with("ibv_query_qp") || n.starts_with("ibv_req_notify_cq") || n.starts_with("ibv_poll_cq");
+    const bool luck = m.automatic && (n.starts_with("ibv_get_cq_event") || n.starts_with("ibv_get_async_event") ||
+                                      n.starts_with("rdma_get_cm_event"));
+    if (!luck && !timed) FAIL_CHECK(m.text() << ": not met: " << n);
   }
   fake::reset();
 }

@@ -63,6 +63,10 @@ public:
     ref<evd_core> recv;
     ref<evd_core> request;
     ref<evd_core> connect;
+    /// Which of the empty ones are so because nobody wants those events.
+    bool no_recv = false;
+    bool no_request = false;
+    bool no_connect = false;
   };
 
   /// The zone and the evds may be missing.
@@ -96,6 +100,8 @@ public:
   void broke() noexcept;
   /// if its completions go to `e`.
   void broke_with(const evd_core& e) noexcept;
+  /// Notices a break that the device knows of, though nobody has taken a completion that says so.
+  void look_for_break(const evd_core& e) noexcept;
   /// All requests of that life before the marker are done.
   void drained(ep_tag whose) noexcept;
   /// The same, from a place that may not lock the endpoint: done by the reactor.
@@ -176,6 +182,9 @@ private:
   [[nodiscard]] static expected<void> check_attributes(const ia_core& ia, const ep_attributes& a) noexcept;
   [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
   void set_attributes(const ep_attributes& a) noexcept;
+  /// Puts a hidden evd where nobody wants the events.
+  [[nodiscard]] static expected<void> add_sink(const char* call, const ref<ia_core>& ia, queues& evds,
+                                               const ep_attributes& a) noexcept;
   [[nodiscard]] bool complete() const noexcept { return pz_ && evds_.recv && evds_.request && evds_.connect; }
   /// The queue pair and its rings, from what the members say.
   [[nodiscard]] expected<void> equip(const char* call) noexcept;
@@ -202,6 +211,10 @@ private:
   void announce_event(record::kind what, int reason = 0) noexcept;
   void end_connection(record::kind what, int reason) noexcept;
   void break_connection() noexcept;
+  [[nodiscard]] bool completes_on(const evd_core& e) const noexcept {
+    return evds_.recv.get() == &e || evds_.request.get() == &e;
+  }
+  void guard_queues(bool yes) noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;
 
   bool announced_ = false; // guarded by the connect evd's lock

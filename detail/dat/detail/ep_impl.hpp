@@ -82,7 +82,9 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ep);
   if (auto ok = check_evds(*ia, evds); !ok) return ok.assume_error().at(call, object_kind::ep);
   if (auto ok = check_attributes(*ia, a); !ok) return ok.assume_error().at(call, object_kind::ep);
-  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, evds), adopt);
+  queues fed = evds;
+  if (auto ok = add_sink(call, ia, fed, a); !ok) return ok.assume_error();
+  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed), adopt);
   if (!ep) return none(return_subtype::resource_memory);
   ep->set_attributes(a);
   ep->set_state(ep_state::unconfigured_unconnected);
@@ -90,6 +92,18 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (auto ok = ep->equip(call); !ok) return ok.assume_error();
   ep->set_state(ep_state::unconnected);
   return ep;
+}
+
+inline expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia, queues& evds,
+                                        const ep_attributes& a) noexcept {
+  if (!evds.no_recv && !evds.no_request && !evds.no_connect) return success();
+  const std::uint32_t room = (evds.no_recv ? a.max_recv_dtos : 0) + (evds.no_request ? a.max_request_dtos : 0);
+  auto sink = merged_evd::create_sink(ia, room != 0 ? streams::dto : streams::connection, larger(room, 1));
+  if (!sink) return sink.assume_error().at(call, object_kind::ep);
+  if (evds.no_recv) evds.recv = sink.assume_value();
+  if (evds.no_request) evds.request = sink.assume_value();
+  if (evds.no_connect) evds.connect = sink.assume_value();
+  return success();
 }
 
 inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexcept {
@@ -110,6 +124,17 @@ inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexc
 }
 
 inline expected<void> ep_core::equip(const char* call) noexcept {
+  const auto sink = [](evd_core& e) {
+    const merged_evd* m = merged(&e);
+    return m && m->is_sink() ? &e : nullptr;
+  };
+  evd_core* const of_recv = sink(*evds_.recv);
+  evd_core* const of_request = sink(*evds_.request);
+  const std::uint32_t room =
+      (of_recv ? attributes_.max_recv_dtos : 0) + (of_request ? attributes_.max_request_dtos : 0);
+  for (evd_core* e : {of_recv, of_request})
+    if (e && e->qlen() < room)
+      if (auto ok = e->resize(room); !ok) return at(ok.assume_error(), call);
   // All of it before anything changes.
   const std::uint32_t n = 3 + attributes_.max_request_dtos + attributes_.max_recv_dtos;
   work_entry* block;
@@ -649,6 +674,7 @@ inline expected<void> ep_core::reset() noexcept {
 // --- events --------------------------------------------------------------------------------------------------------
 
 inline void ep_core::announce_event(record::kind what, int reason) noexcept {
+  if (what == record::kind::established) guard_queues(true);
   static_cast<merged_evd*>(evds_.connect.get())
       ->push_connection(record(what, ref<counted>(this), ref<connection_base>(connection_.get()), reason), *this);
 }
@@ -661,6 +687,7 @@ inline void ep_core::end_connection(record::kind what, int reason) noexcept {
       was != ep_state::disconnect_pending)
     return;
   set_state(ep_state::disconnected);
+  if (was == ep_state::connected || was == ep_state::disconnect_pending) guard_queues(false);
   ep_connection& c = *connection_;
   const auto phase = c.phase_.exchange(ep_connection::phase::over);
   c.detach();
@@ -689,7 +716,19 @@ inline void ep_core::broke() noexcept {
 
 inline void ep_core::broke_with(const evd_core& e) noexcept {
   const std::lock_guard lock(mutex_);
-  if (evds_.recv.get() == &e || evds_.request.get() == &e) break_connection();
+  if (completes_on(e)) break_connection();
+}
+
+inline void ep_core::look_for_break(const evd_core& e) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!completes_on(e) || (state() != ep_state::connected && state() != ep_state::disconnect_pending)) return;
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (ibv_query_qp(qp_, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR) break_connection();
+}
+
+inline void ep_core::guard_queues(bool yes) noexcept {
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()}) yes ? e->guard() : e->unguard();
 }
 
 inline void ep_core::break_connection() noexcept {

@@ -77,9 +77,11 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   bool rebuild = false;
   const ep_attributes future = changed(attributes_, *wanted.values, rebuild);
   if (auto ok = check_attributes(ia(), future); !ok) return at(ok.assume_error(), call);
+  queues evds = wanted.evds;
+  if (auto ok = add_sink(call, ref(&ia()), evds, future); !ok) return at(ok.assume_error(), call);
   const auto replaces = [](const auto& by, const auto& what) { return by && by.get() != what.get(); };
-  rebuild = rebuild || replaces(wanted.pz, pz_) || replaces(wanted.evds.recv, evds_.recv) ||
-            replaces(wanted.evds.request, evds_.request);
+  rebuild =
+      rebuild || replaces(wanted.pz, pz_) || replaces(evds.recv, evds_.recv) || replaces(evds.request, evds_.request);
   if (qp_ && rebuild && rq_.used() != 0)
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
         .hint("receives are posted, and a queue pair with other sizes, zone or evds would not have them: modify first");
@@ -88,9 +90,9 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   old_evds = evds_;
   old_pz = pz_;
   if (wanted.pz) pz_ = wanted.pz;
-  if (wanted.evds.recv) evds_.recv = wanted.evds.recv;
-  if (wanted.evds.request) evds_.request = wanted.evds.request;
-  if (wanted.evds.connect) evds_.connect = wanted.evds.connect;
+  if (evds.recv) evds_.recv = evds.recv;
+  if (evds.request) evds_.request = evds.request;
+  if (evds.connect) evds_.connect = evds.connect;
   set_attributes(future);
   if (complete() && (!qp_ || rebuild)) {
     if (auto ok = equip(call); !ok) {

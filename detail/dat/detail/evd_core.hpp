@@ -23,6 +23,8 @@ namespace dat::inline v0::detail {
 
 class ep_core;
 
+class merged_evd;
+
 /// What polling an evd needs. By itself it is an evd that has nothing: such a one stands in where a handle names none.
 class evd_polling {
 public:
@@ -61,7 +63,11 @@ public:
         evd_polling(this->ia().work.base()),
         streams_(which),
         qlen_(qlen),
-        number_(this->ia().next_evd_number()) {}
+        number_(this->ia().next_evd_number()) {
+    glance_timer_.self = this;
+    // Armed without a reference, which would keep an evd that nobody has any more: teardown waits for it.
+    glance_timer_.fired = [](timer& t) noexcept { static_cast<glance_timer&>(t).self->glance_due(); };
+  }
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
   [[nodiscard]] std::uint32_t qlen() const noexcept { return qlen_.load(std::memory_order_relaxed); }
@@ -107,6 +113,12 @@ public:
     return static_cast<bool>(cno_);
   }
 
+  /// What the consumer may know of it.
+  [[nodiscard]] const cno_core* cno() noexcept {
+    const std::lock_guard lock(cno_mutex_);
+    return cno_.get();
+  }
+
   /// Room for at least `n` events from now on.
   [[nodiscard]] expected<void> resize(std::uint32_t n) noexcept;
 
@@ -117,6 +129,11 @@ public:
     return first;
   }
   [[nodiscard]] bool overflowed() const noexcept { return overflowed_.load(std::memory_order_seq_cst); }
+
+  /// From now on a connection's completions come here: the reactor looks now and then whether it has broken, also if
+  /// nobody takes the completions. Until unguard. May be called with the endpoint locked.
+  void guard() noexcept;
+  void unguard() noexcept { guarded_.fetch_sub(1, std::memory_order_relaxed); }
 
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
@@ -144,7 +161,13 @@ protected:
   /// Ends the connection to cno and reactor.
   void detach_cno() noexcept;
 
+  /// How the reactor sees what the device tells: not, now and then, or all.
+  enum class watching : std::uint8_t { off, sometimes, always };
+  /// At least that. Returns 0 or errno. With cno_mutex_ held.
+  [[nodiscard]] int watch_channel(watching how) noexcept;
+
 private:
+  friend class merged_evd;
   struct channel_source : event_source {
     evd_core* self;
   };
@@ -166,9 +189,21 @@ private:
   unsigned unacked_ = 0;
   std::uint32_t number_;
   std::atomic<bool> enabled_{true};
-  std::mutex cno_mutex_; // guards cno_, watched_; a leaf
+  std::mutex cno_mutex_; // guards cno_; a leaf
   ref<cno_core> cno_;
-  bool watched_ = false;
+  std::atomic<watching> watching_{watching::off}; // written with cno_mutex_ held
+  // The watch for connections that break while nobody looks at their completions.
+  struct glance_timer : timer {
+    evd_core* self = nullptr;
+  };
+  void glance_later() noexcept;
+  void glance_due() noexcept;
+  void glance() noexcept;
+  std::atomic<std::uint32_t> guarded_{0}; // connections
+  std::atomic<bool> glance_due_{false};   // glance_timer_ is armed
+  std::atomic<bool> glancing_{false};
+  std::atomic<bool> completed_{false}; // something has, since the last glance
+  glance_timer glance_timer_;
   channel_source channel_source_{{&on_channel}, this};
 };
 
@@ -204,9 +239,18 @@ public:
   [[nodiscard]] bool look() noexcept;
   /// Moves completions from the queue of the device to the ring.
   void drain() noexcept {
-    const std::lock_guard lock(mutex_);
-    drain_locked(qlen());
+    {
+      const std::lock_guard lock(mutex_);
+      drain_locked(qlen());
+    }
+    if (sink_) discard();
   }
+  /// Makes it the evd of streams that nobody wants: what comes is looked at by the reactor, and dropped.
+  [[nodiscard]] static result<ref<evd_core>> create_sink(const ref<ia_core>& ia, streams which,
+                                                         std::uint32_t qlen) noexcept;
+  [[nodiscard]] bool is_sink() const noexcept { return sink_; }
+  /// Takes and drops all that is there.
+  void discard() noexcept;
   /// Waits until no other thread is inside with a pointer to an endpoint it looked up.
   void barrier() noexcept { const std::lock_guard lock(mutex_); }
   /// Drops the parked completions of an endpoint's old life.
@@ -234,6 +278,7 @@ private:
   std::uint32_t others_ = 0; // events in ring_ that are not completions
   bool told_lost_ = false;   // of lost connection events, since there was room
   bool told_full_ = false;   // of lost asynchronous events, since there was room
+  bool sink_ = false;
   ia_core::listener listener_;
 };
 

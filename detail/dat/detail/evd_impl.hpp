@@ -103,6 +103,10 @@ inline void evd_core::await_waiter() const noexcept {
 inline void evd_core::teardown() noexcept {
   await_waiter();
   detach_cno();
+  if (ia().reactor.cancel(glance_timer_)) glance_due_.store(false, std::memory_order_relaxed);
+  while (!ia().reactor.runs_here() &&
+         (glance_due_.load(std::memory_order_seq_cst) || glancing_.load(std::memory_order_seq_cst)))
+    ::sched_yield();
   polled_ = nothing.cq();
   if (cq_) {
     if (unacked_ != 0) ibv_ack_cq_events(cq_, unacked_); // or destroying would wait for ever
@@ -121,17 +125,69 @@ inline expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
   ref<cno_core> old;
   {
     const std::lock_guard lock(cno_mutex_);
-    if (cno && channel_ && !watched_) {
-      if (const int err = ia().reactor.watch(channel_->fd, channel_source_))
+    if (cno)
+      if (const int err = watch_channel(watching::always))
         return at(map_errno(err, return_subtype::resource_tevd).from("epoll_ctl", err), call);
-      watched_ = true;
-    }
     if (cno) cno->users.fetch_add(1, std::memory_order_relaxed);
     old = std::exchange(cno_, cno);
   }
   if (old) old->users.fetch_sub(1, std::memory_order_release);
   if (cno) arm_for_cno();
   return success();
+}
+
+inline int evd_core::watch_channel(watching how) noexcept {
+  const watching now = watching_.load(std::memory_order_relaxed);
+  if (!channel_ || now >= how) return 0;
+  const bool once = how == watching::sometimes;
+  const int err = now == watching::off ? ia().reactor.watch(channel_->fd, channel_source_, once)
+                                       : ia().reactor.watch_again(channel_->fd, channel_source_, once);
+  if (err == 0) watching_.store(how, std::memory_order_release);
+  return err;
+}
+
+inline void evd_core::guard() noexcept {
+  if (guarded_.fetch_add(1, std::memory_order_relaxed) != 0 || !channel_) return;
+  int err;
+  {
+    const std::lock_guard lock(cno_mutex_);
+    err = watch_channel(watching::sometimes);
+  }
+  if (err == 0) err = arm();
+  if (err != 0) ia().failed_inside("ibv_req_notify_cq", err, number());
+}
+
+/// The device is armed for one completion at a time, and again only after a while: a busy connection costs the reactor
+/// some fifty looks a second, and an idle one nothing.
+inline void evd_core::glance_later() noexcept {
+  completed_.store(true, std::memory_order_relaxed);
+  if (guarded_.load(std::memory_order_relaxed) == 0 || glance_due_.exchange(true, std::memory_order_acq_rel)) return;
+  ia().reactor.arm(glance_timer_, clock::now() + std::chrono::milliseconds(20));
+}
+
+inline void evd_core::glance_due() noexcept {
+  glancing_.store(true, std::memory_order_seq_cst);
+  const bool alive = try_add_ref(); // what it looks at may be the last that holds it
+  glance_due_.store(false, std::memory_order_seq_cst);
+  if (alive) glance();
+  glancing_.store(false, std::memory_order_seq_cst); // teardown may go on, and this be gone
+  if (alive) release();
+}
+
+inline void evd_core::glance() noexcept {
+  if (dead() || guarded_.load(std::memory_order_relaxed) == 0) return;
+  // A device may report a failure a moment before it shows it in the state, so the last completion gets two looks.
+  const bool again = completed_.exchange(false, std::memory_order_relaxed);
+  if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
+  if (watching_.load(std::memory_order_acquire) == watching::sometimes)
+    ia().reactor.watch_again(channel_->fd, channel_source_, true);
+  if (merged_evd* m = merged(this))
+    m->drain();
+  else
+    ia().for_each_endpoint([&](ep_core& ep) { ep.look_for_break(*this); });
+  if (!again) return;
+  glance_later();
+  completed_.store(false, std::memory_order_relaxed);
 }
 
 inline void evd_core::set_enabled(bool enabled) noexcept {
@@ -160,26 +216,30 @@ inline void evd_core::notify() noexcept {
 }
 
 inline void evd_core::channel_ready() noexcept {
+  glance_later();
+  const bool always = watching_.load(std::memory_order_acquire) == watching::always;
+  if (!always && waited.load(std::memory_order_seq_cst)) return; // the waiter sees it, and takes it
   ibv_cq* cq;
   void* context;
   while (ibv_get_cq_event(channel_, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
-  if (enabled() && has_cno()) // before looking: what comes after the look raises another event
+  if (!always) return wake(); // somebody may have begun to wait
+  merged_evd* const m = merged(this);
+  const bool sink = m && m->is_sink();
+  if (sink || (enabled() && has_cno())) // before looking: what comes after the look raises another event
     if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
-  if (merged_evd* m = merged(this)) {
-    if (!m->look()) return;
-  }
+  if (sink) return m->discard();
+  if (m && !m->look()) return;
   wake();
 }
 
 inline void evd_core::detach_cno() noexcept {
   ref<cno_core> cno;
-  bool watched;
   {
     const std::lock_guard lock(cno_mutex_);
     cno = std::move(cno_);
-    watched = std::exchange(watched_, false);
   }
-  if (watched) ia().reactor.unwatch(channel_->fd, channel_source_);
+  if (watching_.exchange(watching::off, std::memory_order_acq_rel) != watching::off)
+    ia().reactor.unwatch(channel_->fd, channel_source_);
   if (cno && cno->users.fetch_sub(1, std::memory_order_acq_rel) == 1) cno->abandoned();
 }
 
@@ -317,8 +377,8 @@ inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   std::unique_lock lock(mutex_);
   if (dead()) return;
   drain_locked(~0u); // also beyond qlen: successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)
-  const bool kept = others_ < qlen() && ring_.push(std::move(r));
-  if (kept) ++others_;
+  const bool kept = sink_ || (others_ < qlen() && ring_.push(std::move(r)));
+  if (kept && !sink_) ++others_;
   whose.announce(true);
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
     if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
@@ -327,6 +387,27 @@ inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   const bool tell = !kept && !std::exchange(told_lost_, true);
   lock.unlock();
   if (tell) ia().overflowed(number());
+  if (sink_) discard();
+}
+
+inline result<ref<evd_core>> merged_evd::create_sink(const ref<ia_core>& ia, streams which,
+                                                     std::uint32_t qlen) noexcept {
+  auto made = evd_core::create(ia, which | streams::connection, qlen); // never a lean one
+  if (!made) return made;
+  auto& sink = static_cast<merged_evd&>(*made.assume_value());
+  sink.sink_ = true;
+  int err;
+  {
+    const std::lock_guard lock(sink.cno_mutex_);
+    err = sink.watch_channel(watching::always);
+  }
+  if (err == 0) err = sink.arm();
+  if (err != 0) return sink.at(map_errno(err, return_subtype::resource_tevd), "ia.create_evd");
+  return made;
+}
+
+inline void merged_evd::discard() noexcept {
+  for (record r; take(r);) r = record();
 }
 
 inline void merged_evd::push_async(record&& r) noexcept {

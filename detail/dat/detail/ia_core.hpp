@@ -179,6 +179,10 @@ public:
     raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err});
   }
 
+  /// Calls `f` with each endpoint; no lock is held then.
+  template <class F>
+  void for_each_endpoint(F f) noexcept;
+
   /// Runs the reactor once in the caller's thread, unless a service thread does it.
   void progress(int wait_ms) noexcept {
     if (!automatic_) reactor.run(wait_ms);
@@ -197,9 +201,6 @@ private:
   void read_async_events() noexcept;
   void take_async(const ibv_async_event& e) noexcept;
   void catastrophe() noexcept;
-  /// Calls `f` with each endpoint; no lock is held then.
-  template <class F>
-  void for_each_endpoint(F f) noexcept;
 
   struct member_source : event_source {
     ia_core* self;

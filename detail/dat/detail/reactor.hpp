@@ -49,13 +49,11 @@ public:
     return watch(wake_.get(), woken_);
   }
 
-  /// Adds a descriptor. Returns 0 or errno.
-  [[nodiscard]] int watch(int fd, event_source& source) noexcept {
-    epoll_event e{};
-    e.events = EPOLLIN;
-    e.data.ptr = &source;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : errno;
+  /// Adds a descriptor; with `once`, `source` is called once, and again when `watch_again` was. Returns 0 or errno.
+  [[nodiscard]] int watch(int fd, event_source& source, bool once = false) noexcept {
+    return control(EPOLL_CTL_ADD, fd, source, once);
   }
+  int watch_again(int fd, event_source& source, bool once) noexcept { return control(EPOLL_CTL_MOD, fd, source, once); }
 
   /// Takes a descriptor out again. When this returns, `source` is not in use and will not be used.
   void unwatch(int fd, event_source& source) noexcept {
@@ -159,6 +157,12 @@ private:
     member_source(reactor* r, void (*f)(event_source&) noexcept) noexcept : event_source{f}, self(r) {}
   };
 
+  [[nodiscard]] int control(int what, int fd, event_source& source, bool once) noexcept {
+    epoll_event e{};
+    e.events = once ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+    e.data.ptr = &source;
+    return ::epoll_ctl(epoll_.get(), what, fd, &e) == 0 ? 0 : errno;
+  }
   /// An address of the calling thread's own.
   static const char& here() noexcept {
     thread_local const char place = 0;
