@@ -61,12 +61,15 @@ private:
 /// expected<arrival> for receives, with the cookie that the DTO was given. It may be awaited later than it was posted,
 /// or never; several may be on their way at once.
 ///
-/// Not movable: its place is the coroutine's frame. When it goes before it is done, the DTO stays posted, its memory
-/// must stay until it completes, and its completion goes to the visitor (with a cookie that means nothing): an adapter
-/// takes no DTO back.
+/// Not movable: its place is the coroutine's frame. One that is done can be used again, by `driver.post(it, ...)`: for
+/// receives that are posted ahead, in an array. (g++ 12 awaits elements of an array by a name: `auto& it = all[i];
+/// co_await it;`.) When it goes before it is done, the DTO stays posted, its memory must stay until it completes, and
+/// its completion goes to the visitor (with a cookie that means nothing): an adapter takes no DTO back.
 template <class Result>
 class [[nodiscard]] posted : public detail::coro_dto {
 public:
+  posted() noexcept = default; ///< nothing was posted yet; awaiting gives `invalid_handle` at once
+
   /// The result, when the operation is done.
   /// Errors: as ep::post, when it was not posted; `invalid_state` (ep_disconnected) when it failed: failure() says how,
   /// the error's hint what usually causes it; `interrupted_call` when it was flushed because a stop was requested;
@@ -94,13 +97,15 @@ private:
   static constexpr const char* call = "ep.post";
 
   template <class D>
-  posted(detail::coro_driver& d, ep_ref ep, const D& operation, std::stop_token&& stop) noexcept
-      : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up), number_(ep.number()) {
-    start(ep, operation, std::move(stop));
+  posted(detail::coro_driver& d, ep_ref ep, const D& operation, std::stop_token&& stop) noexcept {
+    start(d, ep, operation, std::move(stop));
   }
   template <class D>
-  void start(ep_ref ep, const D& operation, std::stop_token&& stop) noexcept {
+  void start(detail::coro_driver& d, ep_ref ep, const D& operation, std::stop_token&& stop) noexcept {
     using access = detail::request_access;
+    begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
+    forget_result();
+    number_ = ep.number();
     cookie_ = access::of(operation).cookie;
     if (stop.stop_requested()) return fail(stopped(call, "a stop was requested before: nothing was posted"));
     if (const detail::ep_core* e = whose(); e && !e->dead()) {
@@ -125,7 +130,7 @@ private:
         .hint(stopping() ? "a stop was requested, and only the end of the connection ends a DTO"
                          : usual_cause(status_).data()); // a literal
   }
-  std::uint32_t number_; // of the endpoint, which may be gone when the result is asked for
+  std::uint32_t number_ = 0; // of the endpoint, which may be gone when the result is asked for
 };
 
 /// The next event of an evd that no awaited operation owns: what driver::next() gives. `co_await` gives an
@@ -337,6 +342,23 @@ public:
                                                                   std::stop_token stop = {}) noexcept {
     using result = std::conditional_t<detail::is_recv<D>, arrival, transfer>;
     return posted<result>(core_, ep, operation, std::move(stop));
+  }
+
+  /// The same with an operation that is done, or was not used yet: for receives that are posted ahead, in an array or
+  /// one after the other. Returns the error, if there is one, that awaiting gives, too.
+  /// Errors: as ep::post; and `invalid_state`, with nothing changed, while `with` is not done, or whoever waits for it
+  /// has not been resumed.
+  template <class Result, class D>
+  requires(std::is_same_v<Result, std::conditional_t<detail::is_recv<D>, arrival, transfer>>) //
+      expected<void> post(posted<Result>& with, ep_ref ep, const D& operation, std::stop_token stop = {})
+  noexcept {
+    if (!with.idle())
+      return error(return_type::invalid_state)
+          .at("driver.post", object_kind::ep, ep.number())
+          .hint("the operation is not done yet: await it, or use another one");
+    with.start(core_, ep, operation, std::move(stop));
+    if (with.failed()) return with.why();
+    return success();
   }
 
   /// Begins to connect, as ep::connect, whose errors are the result of awaiting. The endpoint's connect evd must be the

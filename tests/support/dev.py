@@ -52,7 +52,7 @@ SANITIZER_ENV = {
     "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:second_deadlock_stack=1",
 }
 # Examples that need no arguments: the tests run them on a device.
-EXAMPLES = ["hello"]
+EXAMPLES = ["asio_echo", "coro_echo", "hello"]
 
 
 def say(text: str) -> None:

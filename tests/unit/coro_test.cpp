@@ -217,6 +217,33 @@ TEST_CASE("an operation may be awaited after it is done, and several may be on t
   CHECK(t.result() == "213");
 }
 
+TEST_CASE("an operation that is done can be posted again, and one that is not stays as it is", "[coro]") {
+  clean_world world;
+  driven_pair p;
+  const auto takes = [](driven_pair& w) -> text {
+    std::array<dat::coro::posted<dat::coro::arrival>, 2> ahead;
+    auto& first = ahead[0];
+    std::string all = told(co_await first, "something");
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      auto& slot = ahead[i % 2];
+      if (i >= 2) all += " " + std::to_string((co_await slot).value().cookie().value());
+      must(w.far.post(slot, w.b.ep, dat::recv{}.cookie(i)));
+      if (w.far.post(slot, w.b.ep, dat::recv{}).error().type() != return_type::invalid_state) all += " twice";
+    }
+    for (auto& slot : ahead) all += " " + told(co_await slot, "got");
+    must(w.b.ep.disconnect());
+    (void)w.far.post(first, w.b.ep, dat::recv{});
+    all += " " + told(co_await first, "got");
+    co_return all;
+  };
+  auto t = takes(p);
+  for (int i = 0; i < 4; ++i) {
+    must(p.a.ep.post(dat::send{}.suppress()));
+    (void)p.run();
+  }
+  CHECK(t.result() == "invalid_handle 0 1 got got invalid_state");
+}
+
 TEST_CASE("what cannot be posted is the result of awaiting, at once", "[coro]") {
   clean_world world;
   driven_pair p(dat::ep_attributes{.max_recv_dtos = 1});

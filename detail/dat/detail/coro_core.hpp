@@ -44,8 +44,19 @@ protected:
   /// What a request to stop leads to, in the driver's thread.
   using stop_function = void (*)(coro_operation&) noexcept;
 
-  coro_operation(coro_driver& d, ep_core* whose, stop_function on_stop) noexcept
-      : driver_(&d), whose_(whose), on_stop_(on_stop) {}
+  /// Nothing yet, and done.
+  coro_operation() noexcept : done_(true), failed_(true), error_(return_type::invalid_handle, return_subtype::none) {
+    error_ = error_.hint("nothing was posted with it");
+  }
+  coro_operation(coro_driver& d, ep_core* whose, stop_function on_stop) noexcept { begin(d, whose, on_stop); }
+  /// Starts a new life, when the last one is over and whoever waited for it has been resumed.
+  [[nodiscard]] bool idle() const noexcept { return done_ && !linked(); }
+  void begin(coro_driver& d, ep_core* whose, stop_function on_stop) noexcept {
+    driver_ = &d;
+    whose_ = whose;
+    on_stop_ = on_stop;
+    done_ = failed_ = stopping_ = false;
+  }
   ~coro_operation() {
     detach();
     unlink();
@@ -88,10 +99,10 @@ private:
   /// Leaves the driver for good, but for the list of the ready.
   inline void detach() noexcept;
 
-  coro_driver* driver_; // null when it is over
+  coro_driver* driver_ = nullptr; // null when it is over
   std::coroutine_handle<> coroutine_;
-  ep_core* whose_; // only for comparison
-  stop_function on_stop_;
+  ep_core* whose_ = nullptr; // only for comparison
+  stop_function on_stop_ = nullptr;
   coro_operation* next_stop_ = nullptr;
   bool done_ = false;
   bool failed_ = false;
@@ -126,6 +137,10 @@ public:
 protected:
   using coro_operation::coro_operation;
   ~coro_dto() = default;
+  void forget_result() noexcept {
+    bytes_ = immediate_ = 0;
+    broken_ = has_immediate_ = written_ = false;
+  }
 
   dat::cookie cookie_; // the consumer's
   std::uint32_t bytes_ = 0;
