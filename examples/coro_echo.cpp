@@ -13,12 +13,15 @@ using namespace std::chrono_literals;
 struct task {
   struct promise_type {
     std::optional<dat::expected<void>> result;
-    task get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    task get_return_object() { return task(std::coroutine_handle<promise_type>::from_promise(*this)); }
     std::suspend_never initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }
     void return_value(dat::expected<void> r) { result = r; }
     void unhandled_exception() { std::terminate(); }
   };
+  explicit task(std::coroutine_handle<promise_type> h) : coroutine(h) {}
+  task(const task&) = delete;
+  task& operator=(const task&) = delete;
   ~task() { coroutine.destroy(); }
   [[nodiscard]] bool done() const { return coroutine.done(); }
   [[nodiscard]] const dat::expected<void>& result() const { return *coroutine.promise().result; }

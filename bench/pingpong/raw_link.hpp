@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <string>
+#include <utility>
 
 namespace pingpong {
 
