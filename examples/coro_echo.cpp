@@ -7,6 +7,7 @@
 #include <dat/try.hpp>
 #include <iostream>
 #include <optional>
+#include <utility>
 using namespace std::chrono_literals;
 
 // dat brings what coroutines wait for; the coroutine type is the program's. This one starts at once.
@@ -20,9 +21,10 @@ struct task {
     void unhandled_exception() { std::terminate(); }
   };
   explicit task(std::coroutine_handle<promise_type> h) : coroutine(h) {}
-  task(const task&) = delete;
-  task& operator=(const task&) = delete;
-  ~task() { coroutine.destroy(); }
+  task(task&& o) noexcept : coroutine(std::exchange(o.coroutine, {})) {}
+  ~task() {
+    if (coroutine) coroutine.destroy();
+  }
   [[nodiscard]] bool done() const { return coroutine.done(); }
   [[nodiscard]] const dat::expected<void>& result() const { return *coroutine.promise().result; }
   std::coroutine_handle<promise_type> coroutine;
