@@ -20,6 +20,7 @@
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
 #include <dat/ia.hpp>
+#include <dat/ib.hpp>
 #include <dat/iov.hpp>
 #include <dat/lmr.hpp>
 #include <dat/object.hpp>

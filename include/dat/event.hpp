@@ -144,6 +144,19 @@ class rdma_write_immediate_done : public transfer {
   friend struct detail::event_access;
 };
 
+/// A fetch-and-add is done: the old value is in the local word.
+class fetch_and_add_done : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
+/// A compare-and-swap is done: the old value is in the local word. The peer's word was replaced if that equals what was
+/// compared.
+class compare_and_swap_done : public transfer {
+  using transfer::transfer;
+  friend struct detail::event_access;
+};
+
 } // namespace ib
 
 // --- connection events (streams::connection) -----------------------------------------------------------------------

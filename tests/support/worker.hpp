@@ -24,7 +24,11 @@ public:
 
   /// In the worker: CHECK(claim).
   void check(bool claim, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!claim) failed_ += std::string(" ") + file + ":" + std::to_string(line);
+    if (claim) return;
+    failed_ += ' ';
+    failed_ += file;
+    failed_ += ':';
+    failed_ += std::to_string(line);
   }
   /// In the test: waits for the end of the worker; its failed checks are failed checks of the test.
   void join() {

@@ -464,3 +464,43 @@ TEST_CASE("segments that do transfer something count, all of them", "[DTO-055]")
         dat::return_type::protection_violation);
   CHECK(p.a.take().empty());
 }
+
+TEST_CASE("an atomic becomes one of verbs, with its operands", "[IBX-033][IBX-035]") {
+  constexpr auto rights = all_rights.value | mem_priv::remote_atomic;
+  const auto word = dat::detail::segment_access::make<dat::local_segment<std::uint64_t, rights>>(
+      dat::detail::raw_segment{0x1000, 8, 0x55, nullptr});
+  const auto there = dat::detail::segment_access::make<dat::remote_segment<std::uint64_t, rights>>(
+      dat::detail::raw_remote{0x2000, 64, 0x66});
+  auto wr = built(dat::ib::fetch_and_add{word, there, 7});
+  CHECK(wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+  CHECK(wr.wr.atomic.remote_addr == 0x2000);
+  CHECK(wr.wr.atomic.compare_add == 7);
+  CHECK(wr.wr.atomic.rkey == 0x66);
+  const auto swap = dat::ib::compare_and_swap{word, there, 1, 2}.fence();
+  wr = built(swap);
+  CHECK(wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
+  CHECK(wr.wr.atomic.compare_add == 1);
+  CHECK(wr.wr.atomic.swap == 2);
+  CHECK(wr.send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
+  CHECK(wr.sg_list[0].length == 8);
+}
+
+TEST_CASE("an adapter without atomics says so, and the endpoint goes on", "[IBX-003][IBX-049]") {
+  auto attr = fake::rxe_attr();
+  attr.atomic_cap = IBV_ATOMIC_NONE;
+  fake::world w;
+  for (auto& d : w.devices) d.attr = attr;
+  clean_world world(w);
+  pair p;
+  std::array<std::uint64_t, 2> words{};
+  constexpr auto rights = all_rights | dat::remote_atomic;
+  const auto mine = must(p.a.pz.register_memory(words, rights));
+  const dat::ib::fetch_and_add add{must(mine.slice(0, 1)), mine.remote(), 1};
+  expect(p.a.ep.post(add), return_type::model_not_supported);
+  dat::batch<1> batch;
+  REQUIRE(batch.push_back(add));
+  expect(p.a.ep.post(batch), return_type::model_not_supported);
+  must(p.b.ep.post(dat::recv{}));
+  must(p.a.ep.post(dat::send{}.cookie(1)));
+  CHECK(p.a.take() == events{"sent 1"});
+}

@@ -14,17 +14,18 @@ using dat::event;
 static_assert(std::is_same_v<event<dat::dto>,
                              std::variant<dat::sent, dat::received, dat::rdma_write_done, dat::rdma_read_done,
                                           dat::dto_failure, dat::ib::received_immediate,
-                                          dat::ib::received_write_immediate, dat::ib::rdma_write_immediate_done>>);
+                                          dat::ib::received_write_immediate, dat::ib::rdma_write_immediate_done,
+                                          dat::ib::fetch_and_add_done, dat::ib::compare_and_swap_done>>);
 static_assert(
     std::is_same_v<event<dat::connection>, std::variant<dat::established, dat::peer_rejected, dat::non_peer_rejected,
                                                         dat::accept_completion_error, dat::disconnected, dat::broken,
                                                         dat::timed_out, dat::unreachable>>);
 static_assert(std::is_same_v<event<dat::connection_requests>, std::variant<dat::cr>>);
 static_assert(std::is_same_v<dat::connection_request, dat::cr>);
-static_assert(std::variant_size_v<event<dat::dto | dat::connection>> == 16);
-static_assert(std::variant_size_v<event<dat::dto | dat::connection_requests>> == 9);
+static_assert(std::variant_size_v<event<dat::dto | dat::connection>> == 18);
+static_assert(std::variant_size_v<event<dat::dto | dat::connection_requests>> == 11);
 static_assert(std::variant_size_v<event<dat::connection | dat::connection_requests>> == 9);
-static_assert(std::variant_size_v<event<dat::dto | dat::connection | dat::connection_requests>> == 17);
+static_assert(std::variant_size_v<event<dat::dto | dat::connection | dat::connection_requests>> == 19);
 static_assert(std::is_same_v<event<dat::connection | dat::dto>, event<dat::dto | dat::connection>>);
 
 // Completions are small values; requests can be taken by one owner only.

@@ -61,6 +61,10 @@ template <class Visitor>
     return give(std::type_identity<rdma_read_done>{});
   case dto_operation::rdma_write_immediate:
     return give(std::type_identity<ib::rdma_write_immediate_done>{});
+  case dto_operation::fetch_and_add:
+    return give(std::type_identity<ib::fetch_and_add_done>{});
+  case dto_operation::compare_and_swap:
+    return give(std::type_identity<ib::compare_and_swap_done>{});
   default:
     return give(std::type_identity<sent>{});
   }
@@ -127,6 +131,8 @@ template <class Visitor>
   if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
   if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
   if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
+  if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
+  if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
   return take_unusual(*e, wc, visit);
 }
 

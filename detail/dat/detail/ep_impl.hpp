@@ -382,9 +382,17 @@ error ep_posting::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok
                 "more segments than the endpoint's max_request_iov");
   if (r.one_sided() && bytes > r.remote.length)
     return with(return_type::length_error, "more local bytes than the remote segment has");
-  if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)
+  if (r.is_atomic() && r.data.bytes() != 8)
+    return with(return_type::length_error, "the old value of an atomic is one word of 8 bytes");
+  if (r.is_atomic() && r.remote.address % 8 != 0)
+    return with({return_type::invalid_parameter, return_subtype::arg6},
+                "the remote word of an atomic must be at a multiple of 8");
+  if (r.is_atomic() && read_depth_ != 0 && atomic_depth_ == 0)
+    return with(return_type::model_not_supported, "this adapter has no atomics");
+  if ((r.opcode == IBV_WR_RDMA_READ || r.is_atomic()) && read_depth_ == 0)
     return with({return_type::invalid_parameter, return_subtype::arg1},
-                "this connection allows no RDMA reads: give max_rdma_read_out here and max_rdma_read_in at the peer");
+                "this connection allows no RDMA reads and atomics: give max_rdma_read_out here and max_rdma_read_in at "
+                "the peer");
   if ((r.flags & IBV_SEND_INLINE) != 0 && bytes > max_inline_)
     return with(return_type::length_error, "more bytes than the endpoint's max_inline");
   return with(return_type::length_error, "more bytes than the endpoint's max_message_size");
@@ -436,6 +444,7 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
     return r.err == 0;
   };
   read_depth_ = std::bit_floor(smaller(read_out_, peer_read_in));
+  atomic_depth_ = ia().device().atomic_cap != IBV_ATOMIC_NONE ? read_depth_ : std::uint8_t{0};
   // rdma_cm grants what the connect request offers, not what this endpoint allows; and it knows none of the timers.
   if (!step(IBV_QPS_INIT, [&](ibv_qp_attr& a) { a.qp_access_flags = static_cast<unsigned>(remote_access()); }))
     return r;

@@ -45,6 +45,7 @@ public:
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
+  [[nodiscard]] std::uint8_t atomic_depth() const noexcept { return atomic_depth_; }
   [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
@@ -128,8 +129,9 @@ protected:
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool within_limits(const send_request<N>& r) const noexcept {
     if (N > 1 && r.data.count() > attributes_.max_request_iov) return false;
-    if (r.one_sided() && (r.data.bytes() > r.remote.length || (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0)))
-      return false;
+    if (r.one_sided() && r.data.bytes() > r.remote.length) return false;
+    if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0) return false;
+    if (r.is_atomic() && !(atomic_depth_ != 0 && r.data.bytes() == 8 && r.remote.address % 8 == 0)) return false;
     return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
   }
   template <std::size_t N>
@@ -173,8 +175,15 @@ protected:
     send_request<1> r;
     r.data.push(sge_, zone);
     r.cookie = c;
-    r.remote = {send_wr_.wr.rdma.remote_addr, remote_length, send_wr_.wr.rdma.rkey};
     r.opcode = send_wr_.opcode;
+    if (r.is_atomic()) {
+      const auto& a = send_wr_.wr.atomic;
+      r.remote = {a.remote_addr, remote_length, a.rkey};
+      r.compare_add = a.compare_add;
+      r.swap = a.swap;
+    } else {
+      r.remote = {send_wr_.wr.rdma.remote_addr, remote_length, send_wr_.wr.rdma.rkey};
+    }
     r.flags = send_wr_.send_flags;
     r.operation = operation;
     r.imm = send_wr_.imm_data;
@@ -328,6 +337,7 @@ protected:
   std::atomic<ep_state> state_{ep_dead};
   bool up_ = false; // state_ is connected
   std::uint8_t read_depth_ = 0;
+  std::uint8_t atomic_depth_ = 0; // as read_depth_; 0 also on an adapter without atomics
   std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
   const pz_core* zone_ = nullptr;              // of segments that need no other check; see simply_acceptable

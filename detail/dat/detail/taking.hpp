@@ -238,6 +238,10 @@ template <class E>
     return std::is_same_v<E, rdma_read_done>;
   case dto_operation::rdma_write_immediate:
     return std::is_same_v<E, ib::rdma_write_immediate_done>;
+  case dto_operation::fetch_and_add:
+    return std::is_same_v<E, ib::fetch_and_add_done>;
+  case dto_operation::compare_and_swap:
+    return std::is_same_v<E, ib::compare_and_swap_done>;
   default:
     return std::is_same_v<E, sent>;
   }

@@ -17,6 +17,8 @@ namespace ib {
 class received_immediate;
 class received_write_immediate;
 class rdma_write_immediate_done;
+class fetch_and_add_done;
+class compare_and_swap_done;
 } // namespace ib
 class established;
 class peer_rejected;
@@ -69,7 +71,8 @@ template <class T, class... U>
 inline constexpr bool contains<T, type_list<U...>> = (std::is_same_v<T, U> || ...);
 
 using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dto_failure, ib::received_immediate,
-                             ib::received_write_immediate, ib::rdma_write_immediate_done>;
+                             ib::received_write_immediate, ib::rdma_write_immediate_done, ib::fetch_and_add_done,
+                             ib::compare_and_swap_done>;
 using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
                                     disconnected, broken, timed_out, unreachable>;
 using request_events = type_list<cr>;

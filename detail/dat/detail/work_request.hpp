@@ -23,6 +23,8 @@ inline constexpr bool writable = includes(rights_of<S>, mem_priv::local_write);
 template <class R>
 inline constexpr bool remotely_readable = includes(rights_of<R>, mem_priv::remote_read);
 template <class R>
+inline constexpr bool remotely_atomic = includes(rights_of<R>, mem_priv::remote_atomic);
+template <class R>
 inline constexpr bool remotely_writable = includes(rights_of<R>, mem_priv::remote_write);
 
 /// Flags of a request; the values are those of verbs, so that posting copies them.
@@ -42,6 +44,8 @@ struct send_request {
   unsigned flags = IBV_SEND_SIGNALED;
   dto_operation operation = dto_operation::send;
   std::uint32_t imm = 0;
+  std::uint64_t compare_add = 0; // only atomics set and read these
+  std::uint64_t swap = 0;
 
   [[nodiscard, gnu::always_inline]] send_request copy() const noexcept {
     send_request r;
@@ -52,14 +56,18 @@ struct send_request {
     r.flags = flags;
     r.operation = operation;
     r.imm = imm;
+    r.compare_add = compare_add;
+    r.swap = swap;
     return r;
   }
 
   void start(dto_operation op) noexcept {
     operation = op;
-    opcode = op == dto_operation::send         ? IBV_WR_SEND
-             : op == dto_operation::rdma_write ? IBV_WR_RDMA_WRITE
-                                               : IBV_WR_RDMA_READ;
+    opcode = op == dto_operation::send            ? IBV_WR_SEND
+             : op == dto_operation::rdma_write    ? IBV_WR_RDMA_WRITE
+             : op == dto_operation::fetch_and_add ? IBV_WR_ATOMIC_FETCH_AND_ADD
+             : op == dto_operation::rdma_read     ? IBV_WR_RDMA_READ
+                                                  : IBV_WR_ATOMIC_CMP_AND_SWP;
   }
   template <class S>
   void start(dto_operation op, const S& segment) noexcept {
@@ -92,13 +100,22 @@ struct send_request {
     return operation != dto_operation::send && operation != dto_operation::send_immediate;
   }
 
+  [[nodiscard]] bool is_atomic() const noexcept {
+    return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  }
+
   /// Writes the members that the operation needs; verbs reads no others, and clearing 128 bytes costs as much as the
   /// rest of a post. wr_id, next and the segments are the caller's.
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;
     wr.send_flags = flags;
     if (opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = imm;
-    if (one_sided()) {
+    if (is_atomic()) {
+      wr.wr.atomic.remote_addr = remote.address;
+      wr.wr.atomic.compare_add = compare_add;
+      wr.wr.atomic.swap = swap;
+      wr.wr.atomic.rkey = remote.key;
+    } else if (one_sided()) {
       wr.wr.rdma.remote_addr = remote.address;
       wr.wr.rdma.rkey = remote.key;
     }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 
+#include <cstdint>
+
 using dat::mem_priv;
 template <mem_priv P>
 using local = dat::local_segment<char, P>;
@@ -237,4 +239,34 @@ void not_full(dat::batch<4>& b, local<both> s) { (void)b.push_back(dat::send{s})
 auto copied(const dat::batch<4>& b) { return dat::batch<4>(b); }
 #else
 auto& referred(const dat::batch<4>& b) { return b; }
+#endif
+
+//! case: an atomic on memory that peers may only write
+//! error: dat: an atomic needs a remote segment with dat::remote_atomic
+//! tags: [IBX-012]
+#ifdef DAT_EXPECT_FAIL
+auto bad_atomic(dat::local_segment<std::uint64_t, both> old,
+                dat::remote_segment<std::uint64_t, mem_priv::remote_write> w) {
+  return dat::ib::fetch_and_add{old, w, 1};
+}
+#else
+auto good_atomic(dat::local_segment<std::uint64_t, both> old,
+                 dat::remote_segment<std::uint64_t, mem_priv::remote_atomic> w) {
+  return dat::ib::fetch_and_add{old, w, 1};
+}
+#endif
+
+//! case: an atomic on a word of 32 bits
+//! error: dat: atomics work on std::uint64_t: register the words as such
+//! tags: [IBX-038]
+#ifdef DAT_EXPECT_FAIL
+auto bad_word(dat::local_segment<std::uint32_t, both> old,
+              dat::remote_segment<std::uint32_t, mem_priv::remote_atomic> w) {
+  return dat::ib::compare_and_swap{old, w, 1, 2};
+}
+#else
+auto good_word(dat::local_segment<std::uint64_t, both> old,
+               dat::remote_segment<std::uint64_t, mem_priv::remote_atomic> w) {
+  return dat::ib::compare_and_swap{old, w, 1, 2};
+}
 #endif

@@ -1,0 +1,211 @@
+// The InfiniBand extensions on a device: atomics.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include "support.hpp"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <list>
+
+using namespace device;
+
+namespace {
+
+constexpr auto atomic_rights = all_rights | dat::remote_atomic;
+constexpr auto word_rights = decltype(atomic_rights)::value;
+using word_region = dat::lmr<std::uint64_t, word_rights>;
+using remote_words = dat::remote_segment<std::uint64_t, word_rights>;
+
+/// Words that peers may work on, and words for old values.
+struct words {
+  std::array<std::uint64_t, 8> value{};
+  word_region lmr;
+  explicit words(dat::pz& pz) : lmr(must(pz.register_memory(value, atomic_rights))) {}
+  [[nodiscard]] auto at(std::size_t i) const { return must(lmr.slice(i, 1)); }
+  [[nodiscard]] remote_words remote(std::size_t i) const {
+    return must(must(remote_words::from_wire(lmr.remote().to_wire())).slice(i, 1));
+  }
+};
+
+struct atomic_pair : connected_pair {
+  words near{a.pz};
+  words far{b.pz};
+
+  template <class E, class D>
+  std::uint64_t done(const D& operation) {
+    must(active.post(operation));
+    const auto e = next<E>(a.evd);
+    if (e.bytes() != 8) FAIL("an atomic of " << e.bytes() << " bytes");
+    return near.value[0];
+  }
+  std::uint64_t add(std::uint64_t n) {
+    return done<dat::ib::fetch_and_add_done>(dat::ib::fetch_and_add{near.at(0), far.remote(0), n}.cookie(5));
+  }
+  std::uint64_t swap(std::uint64_t expected, std::uint64_t desired) {
+    return done<dat::ib::compare_and_swap_done>(
+        dat::ib::compare_and_swap{near.at(0), far.remote(0), expected, desired}.cookie(6));
+  }
+};
+
+} // namespace
+
+TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
+          "[ib][IBX-005][IBX-006][IBX-035][IBX-036][IBX-048][EXT05-009][DOCA-004]") {
+  atomic_pair link;
+  link.far.value[0] = 40;
+  link.far.value[1] = 7;
+  CHECK(link.add(2) == 40);
+  CHECK(link.far.value[0] == 42);
+  CHECK(link.add(std::numeric_limits<std::uint64_t>::max()) == 42); // less one
+  CHECK(link.far.value[0] == 41);
+  link.far.value[0] = std::numeric_limits<std::uint64_t>::max();
+  CHECK(link.add(1) == std::numeric_limits<std::uint64_t>::max());
+  CHECK(link.far.value[0] == 0);
+  CHECK(link.add(0x0102030405060708) == 0);
+  CHECK(link.far.value[0] == 0x0102030405060708); // both in the byte order of their hosts
+  CHECK(link.far.value[1] == 7);                  // its neighbour is untouched
+  CHECK(is_empty(link.a.evd));
+  CHECK(is_empty(link.b.evd)); // the peer is told nothing
+}
+
+TEST_CASE("compare-and-swap replaces what is as expected, and gives the old value in any case",
+          "[ib][IBX-033][IBX-034][IBX-048][IBX-005][EXT05-009]") {
+  atomic_pair link;
+  link.far.value[0] = 10;
+  CHECK(link.swap(10, 20) == 10);
+  CHECK(link.far.value[0] == 20);
+  CHECK(link.swap(10, 30) == 20); // another
+  CHECK(link.far.value[0] == 20);
+  CHECK(link.swap(20, 0) == 20);
+  CHECK(link.far.value[0] == 0);
+}
+
+TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a row and in a batch",
+          "[ib][IBX-042]") {
+  atomic_pair link;
+  const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
+  must(link.active.post(dat::ib::fetch_and_add{one}.suppress(), dat::ib::fetch_and_add{one}.fence().cookie(8)));
+  CHECK(next<dat::ib::fetch_and_add_done>(link.a.evd).cookie() == dat::cookie(8));
+  CHECK(link.near.value[0] == 1);
+  CHECK(link.far.value[0] == 2);
+  dat::batch<4> batch;
+  for (std::uint64_t i = 0; i < 3; ++i) REQUIRE(batch.push_back(dat::ib::fetch_and_add{one}.cookie(i)));
+  REQUIRE(batch.push_back(dat::ib::compare_and_swap{link.near.at(1), link.far.remote(0), 5, 50}.cookie(3)));
+  must(link.active.post(batch));
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK(next<dat::ib::fetch_and_add_done>(link.a.evd).cookie() == dat::cookie(i));
+  CHECK(next<dat::ib::compare_and_swap_done>(link.a.evd).cookie() == dat::cookie(3));
+  CHECK(link.far.value[0] == 50);
+  CHECK(link.near.value[1] == 5);
+  // A read that is done before a fenced atomic sees the word as it was.
+  must(link.active.post(dat::rdma_read{link.near.at(2), link.far.remote(0)}.suppress(),
+                        dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}.fence()));
+  (void)next<dat::ib::fetch_and_add_done>(link.a.evd);
+  CHECK(link.near.value[2] == 50);
+}
+
+TEST_CASE("an atomic that cannot be is refused before it reaches the device",
+          "[ib][IBX-037][IBX-038][IBX-039]") {
+  atomic_pair link;
+  const auto two = must(link.near.lmr.slice(0, 2));
+  const auto none = must(link.near.lmr.slice(0, 0));
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{two, link.far.remote(0), 1})).type() == type::length_error);
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{none, link.far.remote(0), 1})).type() == type::length_error);
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{link.near.at(0), must(link.far.remote(0).slice(0, 0)), 1}))
+            .type() == type::length_error);
+  // A peer may name a word at an odd address; this end does not pass it on.
+  auto wire = link.far.remote(0).to_wire();
+  wire[7] |= std::byte{4};
+  const auto odd = must(remote_words::from_wire(wire));
+  CHECK(error_of(link.active.post(dat::ib::compare_and_swap{link.near.at(0), odd, 1, 2})).type() ==
+        type::invalid_parameter);
+  dat::batch<2> batch;
+  REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}));
+  REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), odd, 1}));
+  CHECK(error_of(link.active.post(batch)).type() == type::invalid_parameter);
+  CHECK(link.far.value[0] == 0);
+  CHECK(link.add(3) == 0); // the endpoint is as it was
+  CHECK(link.active.state() == state::connected);
+}
+
+TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044]") {
+  pair_options options;
+  options.active.max_rdma_read_out = 0;
+  connected_pair link(options);
+  words near(link.a.pz);
+  words far(link.b.pz);
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{near.at(0), far.remote(0), 1})).type() ==
+        type::invalid_parameter);
+  must(link.active.post(dat::rdma_write{near.at(0), far.remote(0)}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+}
+
+TEST_CASE("memory without the right refuses atomics, and the connection breaks", "[ib][IBX-012][IBX-049]") {
+  atomic_pair link;
+  std::array<std::uint64_t, 1> plain{11};
+  auto region = must(link.b.pz.register_memory(plain, all_rights));
+  // A peer that claims more than it has.
+  auto wire = region.remote().to_wire();
+  wire[22] |= static_cast<std::byte>(dat::mem_priv::remote_atomic);
+  const auto claimed = must(remote_words::from_wire(wire));
+  must(link.active.post(dat::ib::fetch_and_add{link.near.at(0), claimed, 1}.cookie(9)));
+  const auto failed = next<dat::dto_failure>(link.a.evd);
+  CHECK(failed.status() == dat::dto_status::remote_access);
+  CHECK(failed.operation() == dat::dto_operation::fetch_and_add);
+  CHECK(failed.cookie() == dat::cookie(9));
+  CHECK(plain[0] == 11);
+  (void)next<dat::broken>(link.a.evd);
+}
+
+TEST_CASE("atomics of several endpoints on one word lose nothing, and a lock made of them locks", "[ib][IBX-041]") {
+  // Each pair of endpoints in a thread of its own; the words live at one adapter.
+  constexpr std::size_t endpoints = 4;
+  constexpr std::uint64_t each = 50;
+  side home(1);
+  words shared(home.pz);
+  auto psp = must(home.ia.create_psp(next_port(), home.evd));
+  struct client {
+    side s{0};
+    words mine{s.pz};
+    endpoint ep{s.make_ep()};
+    std::uint64_t add(std::size_t word, const words& far, std::uint64_t n) {
+      must(ep.post(dat::ib::fetch_and_add{mine.at(0), far.remote(word), n}));
+      (void)next<dat::ib::fetch_and_add_done>(s.evd);
+      return mine.value[0];
+    }
+    std::uint64_t swap(std::size_t word, const words& far, std::uint64_t from, std::uint64_t to) {
+      must(ep.post(dat::ib::compare_and_swap{mine.at(0), far.remote(word), from, to}));
+      (void)next<dat::ib::compare_and_swap_done>(s.evd);
+      return mine.value[0];
+    }
+  };
+  std::list<client> clients(endpoints);
+  std::list<endpoint> passive;
+  for (auto& c : clients) {
+    passive.push_back(home.make_ep());
+    must(c.ep.connect(home.ia.address(), must(dat::conn_qual::make(psp.port())), patience));
+    must(must(home.evd.wait_for<dat::connection_request>(patience)).accept(passive.back()));
+    (void)must(c.s.evd.wait_for<dat::established>(c.ep, patience));
+    (void)must(home.evd.wait_for<dat::established>(passive.back(), patience));
+  }
+  std::list<support::worker> workers;
+  std::uint64_t guarded = 0; // changed by whoever holds the lock in word 1
+  for (auto& c : clients)
+    workers.emplace_back([&c, &shared, &guarded](support::worker& w) {
+      try {
+        for (std::uint64_t i = 0; i < each; ++i) {
+          (void)c.add(0, shared, 1);
+          while (c.swap(1, shared, 0, 1) != 0) {
+          }
+          __atomic_store_n(&guarded, __atomic_load_n(&guarded, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+          w.check(c.swap(1, shared, 1, 0) == 1);
+        }
+      } catch (const failure&) {
+        w.check(false);
+      }
+    });
+  workers.clear();
+  CHECK(shared.value[0] == endpoints * each);
+  CHECK(shared.value[1] == 0);
+  CHECK(guarded == endpoints * each);
+}
