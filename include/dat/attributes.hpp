@@ -17,8 +17,9 @@ namespace dat::inline v0 {
 class short_text {
 public:
   constexpr short_text() noexcept = default;
-  constexpr explicit short_text(std::string_view text) noexcept {
-    for (const char c : text.substr(0, text_.size() - 1)) text_[size_++] = c;
+  constexpr explicit short_text(std::string_view text) noexcept { append(text); }
+  constexpr void append(std::string_view text) noexcept {
+    for (const char c : text.substr(0, text_.size() - 1 - size_)) text_[size_++] = c;
   }
   [[nodiscard]] constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
   /// The same, ended by a zero.
@@ -28,6 +29,38 @@ public:
 private:
   std::array<char, 64> text_{};
   std::uint8_t size_ = 0;
+};
+
+/// A named attribute (DAT_NAMED_ATTR).
+struct named_attribute {
+  std::string_view name; ///< of static storage
+  short_text value;
+};
+
+/// Up to eight named attributes, without memory of their own.
+class named_attributes {
+public:
+  static constexpr std::size_t capacity = 8;
+  [[nodiscard]] constexpr const named_attribute* begin() const noexcept { return list_.data(); }
+  [[nodiscard]] constexpr const named_attribute* end() const noexcept { return list_.data() + size_; }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr const named_attribute& operator[](std::size_t i) const noexcept { return list_[i]; }
+  /// The value of the attribute of that name; null when there is none.
+  [[nodiscard]] constexpr const short_text* find(std::string_view name) const noexcept {
+    for (const named_attribute& a : *this)
+      if (a.name == name) return &a.value;
+    return nullptr;
+  }
+  /// False when it is full.
+  constexpr bool push_back(const named_attribute& a) noexcept {
+    if (size_ == capacity) return false;
+    list_[size_++] = a;
+    return true;
+  }
+
+private:
+  std::array<named_attribute, capacity> list_{};
+  std::size_t size_ = 0;
 };
 
 /// Whether each endpoint is sure to get its maximum of RDMA reads (uDAPL 2.0 §6.2.1.3, the ..._guaranteed attributes).
@@ -45,6 +78,7 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
 struct ia_attributes {
   short_text adapter_name; ///< the device's name
   std::uint8_t port = 1;   ///< its port
+  short_text vendor_name;  ///< verbs have numbers only: "0x0002c9"
   std::uint32_t vendor_id = 0;
   std::uint32_t vendor_part_id = 0;
   std::uint32_t hardware_version_major = 0;
@@ -84,6 +118,36 @@ struct ia_attributes {
 
   dat::extension extension_supported = extension::none;
   std::uint32_t extension_version = 0; ///< of the IB extensions; 0 without
+
+  named_attributes transport; ///< transport_attr: link_layer, active_mtu, port_state, gid (the first, as text)
+  named_attributes vendor;    ///< vendor_attr: device, port, firmware, node_guid, system_image_guid
+};
+
+/// One entry of `ia::list()`: an adapter, open or not.
+struct adapter {
+  short_text name;                        ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
+  port_state state = port_state::unknown; ///< unknown also when the device may not be opened
+};
+
+/// The adapters of a host, up to 64.
+class adapter_list {
+public:
+  static constexpr std::size_t capacity = 64;
+  [[nodiscard]] const adapter* begin() const noexcept { return list_.data(); }
+  [[nodiscard]] const adapter* end() const noexcept { return list_.data() + size_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] const adapter& operator[](std::size_t i) const noexcept { return list_[i]; }
+  /// False when it is full.
+  bool push_back(const adapter& a) noexcept {
+    if (size_ == capacity) return false;
+    list_[size_++] = a;
+    return true;
+  }
+
+private:
+  std::array<adapter, capacity> list_{};
+  std::size_t size_ = 0;
 };
 
 /// Who owns the array of segments after a post has returned (DAT_IOV_OWNERSHIP).
@@ -143,6 +207,12 @@ struct provider_attributes {
   bool rdma_write_for_rdma_read_req = false; ///< the sink of an RDMA read needs remote_write
   bool rdma_read_lmr_rmr_context_exposure = false; ///< an RDMA read shows the peer the key of its sink
   bool immediate_data_supported = true;            ///< DAT_IB_IMMED_DATA_OP; not on iWARP
+  std::uint8_t qos_supported = 0;                  ///< dat_qos_supported: best effort, which is 0 there
+
+  /// provider_specific_attr: what there is of the IB extensions, by the names of their document; a name that is there
+  /// means support. DAT_EXTENSION_INTERFACE, DAT_EXTENSION_VERSION, DAT_IB_IMMED_DATA_OP, DAT_IB_FETCH_AND_ADD_OP,
+  /// DAT_IB_CMP_AND_SWAP_OP.
+  named_attributes specific;
 
   /// lmr_mem_types_supported.
   [[nodiscard]] constexpr bool supports(mem_type t) const noexcept { return t == mem_type::virtual_memory; }

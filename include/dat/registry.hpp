@@ -4,6 +4,7 @@
 
 #include <dat/address.hpp>
 #include <dat/expected.hpp>
+#include <dat/ia.hpp>
 #include <dat/port.hpp>
 #include <dat/timeout.hpp>
 
@@ -94,12 +95,12 @@ struct device_port {
 
 /// A name that can be opened, and what stands behind it (DAT_PROVIDER_INFO, uDAPL 2.0 §8.2.4).
 struct provider_info {
-  std::string name;
+  std::string name = {};
   std::uint16_t api_major = 2;
   std::uint16_t api_minor = 0;
   bool thread_safe = true;
-  std::optional<device_port> port; ///< none: a name of dat.conf whose device is not there
-  std::string origin;              ///< "device", or the line of dat.conf: "/etc/dat.conf:3"
+  std::optional<device_port> port = std::nullopt; ///< none: a name of dat.conf whose device is not there
+  std::string origin = {}; ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
 };
 
 /// Which provider is asked for (dat_ia_openv, uDAPL 2.0 §8.3.3).
@@ -151,6 +152,23 @@ public:
   /// thread safety. Allocates.
   [[nodiscard]] expected<provider_info> find(std::string_view name, const provider_request& wanted = {}) const;
 
+  /// Opens the adapter behind a name that fits `wanted` (dat_ia_openv, uDAPL 2.0 §8.3.3).
+  /// Errors: those of find; `insufficient_resources` (resource_device) for a name whose device is not there; else those
+  /// of ia::open. Allocates: yes. Blocks: briefly, in the kernel.
+  [[nodiscard]] expected<ia> open(std::string_view name, const provider_request& wanted = {},
+                                  const ia_options& options = {}) const;
+
+  /// Adds a name of the program's own, for a port of `devices()` or for none yet (dat_registry_add_provider, uDAPL 2.0
+  /// §8.2.3). The host's registry and other programs do not see it. Errors, with nothing changed:
+  /// `provider_already_registered` when there is such a name with the same version and thread safety;
+  /// `invalid_parameter` (arg2) for a name that is empty or longer than 255. Allocates.
+  expected<void> add(provider_info provider);
+
+  /// Takes a name away, whatever its versions (dat_registry_remove_provider, uDAPL 2.0 §8.2.3): it is neither listed
+  /// nor found any more. An ia that was opened by it goes on, so it may be in use. Errors: `invalid_parameter` (arg1)
+  /// for a name that the registry does not have. Allocates.
+  expected<void> remove(std::string_view name);
+
   /// Whether two adapters are ports of one device, or devices of one adapter (dat_registry_providers_related). unknown
   /// when the device of a name is not there.
   /// Errors: invalid_parameter(arg1), (arg2) for a name that the registry does not have. Allocates.
@@ -164,6 +182,8 @@ private:
 
   std::vector<device_port> devices_;
   conf conf_;
+  std::vector<provider_info> added_;
+  std::vector<std::string> removed_;
 };
 
 /// The name, as ia::open takes it, of the adapter that has this local address; opens nothing (uDAPL 2.0 §9.1.1).

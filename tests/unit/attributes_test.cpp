@@ -113,6 +113,65 @@ TEST_CASE("an adapter reports what its device says of itself", "[ia][IA-070]") {
   CHECK(must(other.query()).node_guid != a.node_guid);
 }
 
+TEST_CASE("named attributes tell of transport, vendor and extensions",
+          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002]") {
+  auto w = small_device();
+  w.devices[1].attr = fake::rxe_attr();
+  w.devices[1].attr->atomic_cap = IBV_ATOMIC_NONE;
+  auto ia = opened(w);
+  const auto a = must(ia.query());
+  CHECK(a.vendor_name.view() == "0x0002c9");
+  const auto value = [](const dat::named_attributes& all, std::string_view name) {
+    const auto* text = all.find(name);
+    return text ? std::string(text->view()) : "(none)";
+  };
+  CHECK(a.transport.size() == 4);
+  CHECK(value(a.transport, "link_layer") == "Ethernet");
+  CHECK(value(a.transport, "active_mtu") == "4096");
+  CHECK(value(a.transport, "port_state") == "active");
+  CHECK(value(a.transport, "gid").starts_with("fe80:0000:0000:0000:"));
+  CHECK(a.vendor.size() == 5);
+  CHECK(value(a.vendor, "device") == "fk1");
+  CHECK(value(a.vendor, "port") == "1");
+  CHECK(value(a.vendor, "firmware") == "20.31.1014");
+  CHECK(value(a.vendor, "node_guid").size() == 18);
+  CHECK(value(a.vendor, "colour") == "(none)");
+
+  const auto names = [](const dat::ia& of) {
+    std::string all;
+    const auto p = must(of.query<dat::provider_attributes>());
+    for (const auto& n : p.specific) all.append(n.name).append("=").append(n.value.view()).append(" ");
+    return all;
+  };
+  CHECK(names(ia) == "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE "
+                     "DAT_IB_FETCH_AND_ADD_OP=TRUE DAT_IB_CMP_AND_SWAP_OP=TRUE ");
+  CHECK(names(must(dat::ia::open("fk2", manual))) ==
+        "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE ");
+  ia = {};
+  w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  CHECK(names(opened(w)).empty());
+}
+
+TEST_CASE("short texts and lists of names never run over", "[ia][IA-146]") {
+  const std::string long_text(300, 'x');
+  dat::short_text text{long_text};
+  CHECK(text.view() == long_text.substr(0, 63));
+  CHECK(text.c_str()[63] == '\0');
+  text.append("more");
+  CHECK(text.view().size() == 63);
+  dat::named_attributes names;
+  for (std::size_t i = 0; i < dat::named_attributes::capacity; ++i) CHECK(names.push_back({"n", text}));
+  CHECK_FALSE(names.push_back({"one too many", text}));
+  CHECK(names.size() == dat::named_attributes::capacity);
+  CHECK(names.find("one too many") == nullptr);
+  dat::adapter_list adapters;
+  for (std::size_t i = 0; i < dat::adapter_list::capacity; ++i) CHECK(adapters.push_back({text}));
+  CHECK_FALSE(adapters.push_back({text}));
+  CHECK(dat::detail::number_text(0).view() == "0");
+  CHECK(dat::detail::number_text(~0ull).view() == "18446744073709551615");
+  CHECK(dat::detail::number_text(~0ull, 16).view() == "0xffffffffffffffff");
+}
+
 TEST_CASE("limits beyond what the connection manager or dat can carry are cut to that", "[ia]") {
   auto w = small_device();
   w.devices[0].attr->max_qp_rd_atom = 1000;

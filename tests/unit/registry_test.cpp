@@ -4,10 +4,13 @@
 
 #include <dat/registry.hpp>
 
+#include <support/worker.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 namespace {
 
@@ -67,7 +70,8 @@ private:
 
 } // namespace
 
-TEST_CASE("every field of an entry of dat.conf is kept as it was written", "[registry][CONF-003][CONF-007][CONF-017]") {
+TEST_CASE("every field of an entry of dat.conf is kept as it was written",
+          "[registry][CONF-003][CONF-007][CONF-017][REG-073]") {
   const auto c =
       dat::conf::parse("ib0 u1.2 nonthreadsafe default /no/such/lib.so com.acme.2.1 \"rxe0 1\" \"site data\"");
   REQUIRE(c.entries.size() == 1);
@@ -320,7 +324,7 @@ TEST_CASE("the devices of this host are listed port by port with addresses and s
 }
 
 TEST_CASE("an ia opens by the name that dat.conf gives it",
-          "[registry][ia][REG-002][REG-020][REG-060][CONF-020][ERR-022]") {
+          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-020][ERR-022]") {
   fake::reset();
   CHECK(dat::ia::open("site-name", manual).error().subtype() == subtype::name_not_registered);
   {
@@ -374,4 +378,127 @@ TEST_CASE("addresses have names, or nobody knows them", "[registry][NAME-001]") 
   REQUIRE_FALSE(unknown);
   CHECK((unknown.error().type() == type::invalid_address || unknown.error().type() == type::timeout_expired));
   CHECK(unknown.error().verb() == "getnameinfo");
+}
+
+TEST_CASE("a program adds names of its own, and takes names away",
+          "[registry][REG-023][REG-045][REG-046][REG-048][REG-049][REG-051][REG-061][REG-062]") {
+  dat::registry r({port("one", 1, ""), port("two", 1, "")}, dat::conf::parse(line("site", "one")));
+  must(r.add({.name = "mine", .port = port("two", 1, "")}));
+  CHECK(must(r.find("mine")).port.value().name() == "two");
+  CHECK(must(r.find("mine")).origin == "added");
+  CHECK(r.list().size() == 4);
+  CHECK(r.list().back().name == "mine");
+  CHECK(must(r.related("mine", "two")) == dat::ha_relationship::related);
+
+  for (const auto* taken : {"mine", "one"})
+    CHECK(r.add({.name = taken}).error() == dat::error(type::provider_already_registered));
+  must(r.add({.name = "mine", .api_major = 1, .api_minor = 2, .thread_safe = false}));
+  CHECK(must(r.find("mine", {1, 2})).api_major == 1);
+  CHECK(failure(r, "mine", {1, 3}) == dat::error(type::provider_not_found, subtype::minor_not_found));
+  CHECK(r.add({.name = ""}).error() == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(r.add({.name = std::string(256, 'x')}).error() == dat::error(type::invalid_parameter, subtype::arg2));
+  must(r.add({.name = std::string(255, 'x')}));
+
+  for (const auto* gone : {"mine", "one", "site"}) {
+    INFO(gone);
+    must(r.remove(gone));
+    CHECK(failure(r, gone) == dat::error(type::provider_not_found, subtype::name_not_registered));
+    CHECK(r.remove(gone).error() == dat::error(type::invalid_parameter, subtype::arg1));
+  }
+  CHECK(r.remove("never").error() == dat::error(type::invalid_parameter, subtype::arg1));
+  must(r.add({.name = "one", .port = port("two", 1, "")})); // a name that is free again
+  CHECK(must(r.find("one")).port.value().name() == "two");
+  CHECK(r.list().size() == 3);
+}
+
+TEST_CASE("a registry has room for a hundred names", "[registry][REG-024]") {
+  dat::registry r({});
+  for (int i = 0; i < 100; ++i) must(r.add({.name = "n" + std::to_string(i)}));
+  CHECK(r.list().size() == 100);
+  CHECK(must(r.find("n99")).name == "n99");
+}
+
+TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][REG-026][IA-017][REQ-018]") {
+  fake::reset();
+  auto r = must(dat::registry::system());
+  must(r.add({.name = "mine", .port = must(r.find("fk2")).port}));
+  must(r.add({.name = "absent"}));
+  const auto error_of = [&](std::string_view name, const dat::provider_request& wanted = {}) {
+    const auto opened = r.open(name, wanted, manual);
+    return opened ? dat::error(type::success) : opened.assume_error();
+  };
+  CHECK(must(r.open("mine", {}, manual)).name() == "fk2");
+  CHECK(must(r.open("fk1", {2, 0, true}, manual)).name() == "fk1");
+  CHECK(error_of("fk1", {3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
+  CHECK(error_of("fk1", {2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
+  CHECK(error_of("fk1", {2, 0, false}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+  CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
+  CHECK(error_of("nobody").call() == "registry.open");
+  CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
+  CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("what the registry says of thread safety is what an opened adapter says", "[registry][REG-066][SAFE-014]") {
+  fake::reset();
+  const auto r = must(dat::registry::system());
+  REQUIRE(r.list().size() >= 2);
+  for (const auto& p : r.list())
+    if (p.origin == "device")
+      CHECK(p.thread_safe == must(must(r.open(p.name, {}, manual)).query<dat::provider_attributes>()).is_thread_safe);
+}
+
+TEST_CASE("several names may stand for one port, and each name is listed once", "[registry][REG-004][MODEL-031]") {
+  const dat::registry r({port("one", 1, ""), port("one", 2, "")},
+                        dat::conf::parse(line("a", "one 1") + line("b", "one 1") + line("one", "one 2") +
+                                         line("a", "one 2", "u2.0", "threadsafe", "nondefault", "acme.2.1")));
+  std::multiset<std::string> names;
+  for (const auto& p : r.list()) names.insert(p.name);
+  CHECK(names == std::multiset<std::string>{"a", "b", "one", "one/2"});
+  CHECK(must(r.find("a")).port.value().name() == "one");
+  CHECK(must(r.find("b")).port.value().name() == "one");
+}
+
+TEST_CASE("nothing is opened before it is asked for, and listing leaves nothing open",
+          "[registry][REG-030][REQ-016][REG-034]") {
+  fake::reset();
+  CHECK(fake::count(fake::call::ibv_get_device_list) == 0);
+  const auto r = must(dat::registry::system());
+  CHECK(fake::live().total() == 0);
+  const auto calls = fake::count(fake::call::ibv_open_device);
+  CHECK(r.list().size() == r.list().size());
+  (void)must(r.find("fk1"));
+  (void)must(r.related("fk1", "fk2"));
+  CHECK(fake::count(fake::call::ibv_open_device) == calls);
+  CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("a new registry sees what has changed: files and devices", "[registry][REG-071][REG-072]") {
+  fake::reset();
+  const auto has = [](std::string_view name) { return must(dat::registry::system()).find(name).has_value(); };
+  CHECK_FALSE(has("later"));
+  {
+    const override_file file(line("later", "fk1"));
+    CHECK(has("later"));
+    std::ofstream(file.path()) << line("other", "fk1");
+    CHECK_FALSE(has("later"));
+    CHECK(has("other"));
+  }
+  CHECK(has("fk2"));
+  fake::remove_device("fk2");
+  CHECK_FALSE(has("fk2"));
+  CHECK(has("fk1"));
+}
+
+TEST_CASE("several threads may ask one registry", "[registry][REG-039][SAFE-045][SAFE-048]") {
+  fake::reset();
+  const auto r = must(dat::registry::system());
+  const auto ask = [&](support::worker& w) {
+    int answered = 0;
+    for (int i = 0; i < 100; ++i)
+      answered += static_cast<int>(r.list().size() >= 2 && r.related("fk1", "fk2") && r.find("fk1"));
+    w.check(answered == 100);
+  };
+  support::worker one(ask), two(ask);
+  one.join();
+  two.join();
 }

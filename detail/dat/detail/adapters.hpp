@@ -40,6 +40,12 @@ public:
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
   [[nodiscard]] expected<void> close(bool graceful) noexcept {
+    if (core_->foreign()) {
+      drop();
+      return error(return_type::invalid_handle, return_subtype::handle_ia)
+          .at("ia.close", object_kind::ia)
+          .hint("a forked child does not inherit the objects of its parent");
+    }
     if (graceful && core_->in_use())
       return error(return_type::invalid_state, return_subtype::ia_in_use)
           .at("ia.close", object_kind::ia)

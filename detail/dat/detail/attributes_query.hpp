@@ -7,9 +7,11 @@
 #include <dat/version.hpp>
 
 #include <dat/detail/basics.hpp>
+#include <dat/detail/errno.hpp>
 #include <dat/detail/ia_core.hpp>
 #include <dat/detail/work_ring.hpp>
 
+#include <cerrno>
 #include <cstdint>
 #include <endian.h>
 #include <limits>
@@ -69,6 +71,32 @@ struct firmware_number {
   return smaller(count_of(n), most);
 }
 
+/// A number as text: hexadecimal with `digits` digits, or decimal for 0 of them.
+[[nodiscard]] constexpr short_text number_text(std::uint64_t n, unsigned digits = 0) noexcept {
+  char text[24] = {};
+  std::size_t first = sizeof text;
+  if (digits != 0) {
+    for (; digits > 0; --digits, n >>= 4) text[--first] = "0123456789abcdef"[n & 15];
+    text[--first] = 'x';
+    text[--first] = '0';
+  } else {
+    do text[--first] = static_cast<char>('0' + n % 10);
+    while (n /= 10);
+  }
+  return short_text({text + first, sizeof text - first});
+}
+/// A GID as eight groups of four digits.
+[[nodiscard]] constexpr short_text gid_text(const std::uint8_t (&gid)[16]) noexcept {
+  char text[39] = {};
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < 16; ++i) {
+    if (i != 0 && i % 2 == 0) text[n++] = ':';
+    text[n++] = "0123456789abcdef"[gid[i] >> 4];
+    text[n++] = "0123456789abcdef"[gid[i] & 15];
+  }
+  return short_text({text, n});
+}
+
 inline constexpr const char* query_call = "ia.query";
 
 [[nodiscard]] inline expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
@@ -83,6 +111,7 @@ inline constexpr const char* query_call = "ia.query";
   a.adapter_name = short_text(core.name());
   a.port = core.where().port;
   a.vendor_id = d.vendor_id;
+  a.vendor_name = number_text(d.vendor_id, 6);
   a.vendor_part_id = d.vendor_part_id;
   a.hardware_version_major = d.hw_ver;
   const std::string_view firmware(d.fw_ver, sizeof d.fw_ver);
@@ -122,6 +151,19 @@ inline constexpr const char* query_call = "ia.query";
   a.max_rdma_size = core.max_message();
   a.extension_supported = iwarp ? extension::none : extension::infiniband;
   a.extension_version = iwarp ? 0 : 2;
+
+  a.transport = {};
+  a.transport.push_back({"link_layer", short_text(to_string(a.link_layer))});
+  a.transport.push_back({"active_mtu", number_text(a.active_mtu)});
+  a.transport.push_back({"port_state", short_text(to_string(a.state))});
+  ibv_gid gid{};
+  if (ibv_query_gid(core.context(), a.port, 0, &gid) == 0) a.transport.push_back({"gid", gid_text(gid.raw)});
+  a.vendor = {};
+  a.vendor.push_back({"device", a.adapter_name});
+  a.vendor.push_back({"port", number_text(a.port)});
+  a.vendor.push_back({"firmware", a.firmware_version});
+  a.vendor.push_back({"node_guid", number_text(a.node_guid, 16)});
+  a.vendor.push_back({"system_image_guid", number_text(a.system_image_guid, 16)});
   return success();
 }
 
@@ -136,7 +178,47 @@ inline constexpr const char* query_call = "ia.query";
   a.rdma_write_for_rdma_read_req = iwarp;
   a.rdma_read_lmr_rmr_context_exposure = iwarp;
   a.immediate_data_supported = !iwarp;
+  a.specific = {};
+  if (iwarp) return success();
+  constexpr short_text yes("TRUE");
+  a.specific.push_back({"DAT_EXTENSION_INTERFACE", yes});
+  a.specific.push_back({"DAT_EXTENSION_VERSION", short_text("2")});
+  a.specific.push_back({"DAT_IB_IMMED_DATA_OP", yes});
+  if (core.device().atomic_cap != IBV_ATOMIC_NONE) {
+    a.specific.push_back({"DAT_IB_FETCH_AND_ADD_OP", yes});
+    a.specific.push_back({"DAT_IB_CMP_AND_SWAP_OP", yes});
+  }
   return success();
+}
+
+[[nodiscard]] inline expected<adapter_list> list_adapters() noexcept {
+  adapter_list all;
+  int count = 0;
+  ibv_device** const devices = ibv_get_device_list(&count);
+  if (!devices && errno != ENOSYS) // ENOSYS: a kernel without InfiniBand has no device
+    return map_errno(errno, return_subtype::resource_device)
+        .at("ia.list", object_kind::ia)
+        .from("ibv_get_device_list", errno);
+  for (int i = 0; devices && i < count; ++i) {
+    const std::string_view name = ibv_get_device_name(devices[i]);
+    const owned<ibv_context, &ibv_close_device> context(ibv_open_device(devices[i]));
+    ibv_device_attr d{};
+    unsigned ports = 1;
+    if (context && ibv_query_device(context.get(), &d) == 0) ports = d.phys_port_cnt;
+    for (unsigned n = 1; n <= ports; ++n) {
+      adapter a{short_text(name)};
+      if (n != 1) {
+        a.name.append("/");
+        a.name.append(number_text(n).view());
+      }
+      ibv_port_attr port{};
+      if (context && ibv_query_port(context.get(), static_cast<std::uint8_t>(n), &port) == 0)
+        a.state = port_state_of(port.state);
+      all.push_back(a);
+    }
+  }
+  if (devices) ibv_free_device_list(devices);
+  return all;
 }
 
 } // namespace dat::inline v0::detail

@@ -74,7 +74,7 @@ public:
 
   [[nodiscard]] expected<evd_id> wait(timeout limit) noexcept {
     static constexpr const char* call = "cno.wait";
-    if (dead()) return at(return_type::invalid_handle, call);
+    if (dead() || ia().foreign()) return at(return_type::invalid_handle, call);
     if (limit < timeout::zero())
       return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint("the time-out is negative");
     const deadline until = deadline::in(limit);

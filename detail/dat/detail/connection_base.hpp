@@ -71,7 +71,9 @@ public:
   }
 
   /// Nobody will answer this request any more: refuse it, so that the peer need not wait.
-  void abandon() noexcept { type().abandon(*this); }
+  void abandon() noexcept {
+    if (!ia().foreign()) type().abandon(*this);
+  }
 
   [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
   /// Calls `use(id)` while the id cannot go; with nothing, 0, when it is gone. For what may happen while another thread

@@ -47,9 +47,13 @@ public:
   [[nodiscard]] expected<void> close(const char* call, return_subtype which,
                                      return_subtype in_use = return_subtype::none) noexcept {
     if (!core_) return empty_handle(call, which);
-    if (core_->dead()) {
+    if (core_->dead() || core_->ia().foreign()) {
+      const bool foreign = core_->ia().foreign();
       core_ = {};
-      return error(return_type::invalid_handle, which).at(call).hint("its ia was closed, and everything in it");
+      return error(return_type::invalid_handle, which)
+          .at(call)
+          .hint(foreign ? "a forked child does not inherit the objects of its parent"
+                        : "its ia was closed, and everything in it");
     }
     if constexpr (requires { core_->users; })
       if (core_->users.load(std::memory_order_acquire) != 0)

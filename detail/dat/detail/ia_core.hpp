@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <pthread.h>
 #include <string_view>
 #include <type_traits>
 
@@ -46,6 +47,15 @@ struct child_type {
   void (*on_request)(connection_base&, rdma_cm_id* child, const rdma_cm_event&) noexcept = nullptr;
   void (*abandon)(connection_base&) noexcept = nullptr;
 };
+
+/// How often this process and its ancestors were forked since the first ia was opened.
+inline std::atomic<std::uint32_t> forks{0};
+/// Returns 0 or an errno.
+[[nodiscard]] inline int count_forks() noexcept {
+  static const int err =
+      ::pthread_atfork(nullptr, nullptr, []() noexcept { forks.fetch_add(1, std::memory_order_relaxed); });
+  return err;
+}
 
 /// Whatever lives in an ia and must end with it.
 class ia_child : public counted, public list_node {
@@ -123,7 +133,11 @@ public:
     return service_numbers_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  /// Closed, or inherited over a fork: then it is the parent's.
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire) || foreign(); }
+  /// This process is a child of the one that opened the ia. Its objects live in the parent, but the descriptors were
+  /// inherited: whatever is ended or woken here would be ended or woken there.
+  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
   [[nodiscard]] bool dead() const noexcept { return closed(); }
   std::atomic<std::uint64_t> consumer_context{0}; ///< the consumer's
   /// Children that a handle of the consumer stands for; connections that only linger do not count.
@@ -137,7 +151,7 @@ public:
   /// for its peer's last word; when nothing else is left, nobody waits for that.
   void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() noexcept {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) end_all(child_kind::connection);
+    if (!foreign() && holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) end_all(child_kind::connection);
   }
   /// Ends every child, wakes every waiter, and marks the ia closed.
   void close_abruptly() noexcept;
@@ -213,6 +227,7 @@ private:
   place where_{};
   bool automatic_ = true;
   bool orphaned_ = false; // the last reference went on the service thread, which then deletes this
+  const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
   std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> holders_{0};
   std::atomic<std::uint32_t> evd_numbers_{1};
@@ -233,6 +248,7 @@ private:
 inline ia_child::ia_child(ref<ia_core> ia, const child_type& type) noexcept
     : counted([](counted& c) noexcept {
         auto& self = static_cast<ia_child&>(c);
+        if (self.ia_->foreign()) return; // the parent's; see ia_core::foreign
         self.end();
         self.type_.destroy(self);
       }),
@@ -242,7 +258,7 @@ inline ia_child::ia_child(ref<ia_core> ia, const child_type& type) noexcept
   if (kind() != child_kind::connection) ia_->hold();
 }
 inline void ia_child::end() noexcept {
-  if (dead_.exchange(true, std::memory_order_acq_rel)) return;
+  if (ia_->foreign() || dead_.exchange(true, std::memory_order_acq_rel)) return;
   type_.teardown(*this);
   if (kind() != child_kind::connection) ia_->let_go();
 }
@@ -309,6 +325,7 @@ inline result<ref<ia_core>> ia_core::open(const place& where, bool automatic) no
   if (!core) return failed("operator new", ENOMEM, return_subtype::resource_memory);
   core->where_ = where;
   core->automatic_ = automatic;
+  if (const int err = count_forks()) return failed("pthread_atfork", err, return_subtype::resource_memory);
 
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
@@ -353,6 +370,7 @@ inline void* ia_core::service(void* self) noexcept {
 }
 
 inline void ia_core::last_release() noexcept {
+  if (foreign()) return;
   // Deleting joins the service thread. When that thread itself dropped the last reference, it must finish its round
   // first and delete on its way out.
   orphaned_ = reactor.on_service_thread();

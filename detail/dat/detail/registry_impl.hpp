@@ -8,6 +8,7 @@
 #include <dat/detail/attributes_query.hpp>
 #include <dat/detail/conf.hpp>
 
+#include <algorithm>
 #include <netdb.h>
 #include <utility>
 
@@ -225,7 +226,46 @@ inline std::vector<provider_info> registry::list() const {
     all.push_back({e.ia_name, e.api_major, e.api_minor, e.thread_safe, p ? std::optional(*p) : std::nullopt,
                    e.file + ':' + std::to_string(e.line)});
   }
+  for (const std::string& name : removed_) std::erase_if(all, [&](const provider_info& p) { return p.name == name; });
+  all.insert(all.end(), added_.begin(), added_.end());
   return all;
+}
+
+inline expected<ia> registry::open(std::string_view name, const provider_request& wanted,
+                                   const ia_options& options) const {
+  const auto found = find(name, wanted);
+  if (!found) return found.assume_error().at("registry.open", object_kind::ia);
+  if (const auto& port = found.assume_value().port) return ia::open(port->name(), options);
+  return error(return_type::insufficient_resources, return_subtype::resource_device)
+      .at("registry.open", object_kind::ia)
+      .hint("The registry has that name, but its device is not there.");
+}
+
+inline expected<void> registry::add(provider_info provider) {
+  static constexpr const char* call = "registry.add";
+  if (provider.name.empty() || provider.name.size() > detail::conf_name_max)
+    return error(return_type::invalid_parameter, return_subtype::arg2)
+        .at(call, object_kind::ia)
+        .hint("A name has 1 to 255 characters.");
+  for (const provider_info& p : list())
+    if (p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
+        p.thread_safe == provider.thread_safe)
+      return error(return_type::provider_already_registered).at(call, object_kind::ia);
+  if (provider.origin.empty()) provider.origin = "added";
+  added_.push_back(std::move(provider));
+  return success();
+}
+
+inline expected<void> registry::remove(std::string_view name) {
+  const auto is_it = [&](const provider_info& p) { return p.name == name; };
+  const auto all = list();
+  if (std::none_of(all.begin(), all.end(), is_it))
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at("registry.remove", object_kind::ia)
+        .hint("The registry does not have that name.");
+  std::erase_if(added_, is_it);
+  removed_.emplace_back(name);
+  return success();
 }
 
 inline expected<provider_info> registry::find(std::string_view name, const provider_request& wanted) const {

@@ -111,7 +111,7 @@ private:
 template <class Look>
 [[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, Look look) noexcept(noexcept(look())) {
   static constexpr const char* call = "evd.wait";
-  if (e.dead()) return e.closed(call);
+  if (e.dead() || e.ia().foreign()) return e.closed(call);
   const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };
   if (!e.waitable()) return unwaitable();
   const std::uint32_t allowed = e.forbidden();
