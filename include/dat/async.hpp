@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/enum_name.hpp>
+
 #include <cstdint>
+#include <string_view>
 
 namespace dat::inline v0 {
 
@@ -20,5 +23,14 @@ enum class port_change : std::uint8_t {
   subnet_manager,   ///< who manages the network
   client_reregister ///< the network forgot multicast groups and services
 };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(ep_error value) noexcept {
+  return detail::enum_name(value, {"transfer_to_error", "other_error"}, "unknown ep_error");
+}
+[[nodiscard]] constexpr std::string_view to_string(port_change value) noexcept {
+  return detail::enum_name(value, {"lid", "pkey_table", "gid_table", "subnet_manager", "client_reregister"},
+                           "unknown port_change");
+}
 
 } // namespace dat::inline v0

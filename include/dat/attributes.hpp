@@ -6,6 +6,8 @@
 #include <dat/port.hpp>
 #include <dat/streams.hpp>
 
+#include <dat/detail/enum_name.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +73,14 @@ enum class read_resources : std::uint8_t {
 
 /// Which of the extensions to uDAPL there are; never two (DAT_EXTENSION).
 enum class extension : std::uint8_t { infiniband, iwarp, none };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(read_resources value) noexcept {
+  return detail::enum_name(value, {"guaranteed", "shared"}, "unknown read_resources");
+}
+[[nodiscard]] constexpr std::string_view to_string(extension value) noexcept {
+  return detail::enum_name(value, {"infiniband", "iwarp", "none"}, "unknown extension");
+}
 
 /// The adapter itself: the same for everybody who opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are those of DAT.
 /// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs and
@@ -171,6 +181,23 @@ struct completion_flags {
 
   friend bool operator==(const completion_flags&, const completion_flags&) = default;
 };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(iov_ownership value) noexcept {
+  return detail::enum_name(value, {"consumer", "provider_no_modify", "provider_modify"}, "unknown iov_ownership");
+}
+[[nodiscard]] constexpr std::string_view to_string(mem_type value) noexcept {
+  return detail::enum_name(value, {"virtual_memory", "lmr", "shared_virtual"}, "unknown mem_type");
+}
+[[nodiscard]] constexpr std::string_view to_string(psp_creates_ep value) noexcept {
+  return detail::enum_name(value, {"never", "if_asked", "always"}, "unknown psp_creates_ep");
+}
+[[nodiscard]] constexpr std::string_view to_string(pz_support value) noexcept {
+  return detail::enum_name(value, {"unique", "shareable"}, "unknown pz_support");
+}
+[[nodiscard]] constexpr std::string_view to_string(ha_load_balancing value) noexcept {
+  return detail::enum_name(value, {"none", "inter_connection", "intra_connection"}, "unknown ha_load_balancing");
+}
 
 /// What this library does on the opened adapter (DAT_PROVIDER_ATTR, uDAPL 2.0 §6.2.1.4). Names are those of DAT.
 struct provider_attributes {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string_view>
 
+#include <dat/detail/enum_name.hpp>
+
 namespace dat::inline v0 {
 
 /// DAT_EP_STATE (uDAPL 2.0 §6.6.7).
@@ -65,6 +67,10 @@ enum class close_flags : std::uint8_t {
   abrupt = 0,  ///< now: what is outstanding is flushed
   graceful = 1 ///< after all posted requests have completed
 };
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(close_flags value) noexcept {
+  return detail::enum_name(value, {"abrupt", "graceful"}, "unknown close_flags");
+}
 
 /// What an endpoint is created with. Every member has a working default; set what matters with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.

@@ -33,6 +33,10 @@ enum class progress : std::uint8_t {
   automatic, ///< one service thread per ia, all signals blocked in it, asleep while nothing happens
   manual     ///< no thread: the work is done inside wait, dequeue, drain of merged evds, and ia::run
 };
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(progress value) noexcept {
+  return detail::enum_name(value, {"automatic", "manual"}, "unknown progress");
+}
 
 /// Names an evd with streams::async for the time of a call.
 class async_target {

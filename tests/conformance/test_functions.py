@@ -24,6 +24,16 @@ class the_pages(unittest.TestCase):
         self.assertEqual([], nameless)
 
 
+class the_headers(unittest.TestCase):
+    def test_every_enumeration_has_names(self) -> None:
+        """But for sets of bits, which have no single name."""
+        text = "".join(path.read_text(encoding="utf-8") for path in sorted(functions.INCLUDE.rglob("*.hpp")))
+        enumerations = set(re.findall(r"^enum class (\w+) :[^;]*?\{", text, re.MULTILINE)) - {"streams", "mem_priv"}
+        self.assertGreater(len(enumerations), 20)
+        nameless = [name for name in enumerations if not re.search(rf"\bto_string\({name}\b", text)]
+        self.assertEqual([], nameless)
+
+
 class what_is_wrong_is_seen(unittest.TestCase):
     """On a copy of the pages with one change each."""
 

@@ -4,6 +4,7 @@
 
 #include <support/worker.hpp>
 
+#include <set>
 #include <unordered_set>
 
 using namespace unit;
@@ -195,4 +196,42 @@ TEST_CASE("what all handles have costs them nothing", "[object][type]") {
   STATIC_REQUIRE(sizeof(dat::evd<dat::dto>) == 2 * sizeof(void*));
   STATIC_REQUIRE(sizeof(dat::pz) == sizeof(void*));
   STATIC_REQUIRE(sizeof(region) == sizeof(void*));
+}
+
+namespace {
+
+/// Values 0 to last of an enumeration have names of their own, and others none.
+template <class E>
+void all_named(E last, std::string_view otherwise) {
+  INFO(otherwise);
+  std::set<std::string_view> names;
+  for (unsigned i = 0; i < 256; ++i) {
+    const auto name = to_string(static_cast<E>(i));
+    if (i <= static_cast<unsigned>(last)) {
+      CHECK(names.insert(name).second);
+      CHECK(name.find("unknown ") == std::string_view::npos);
+    } else if (name != otherwise) {
+      FAIL_CHECK(i << " is called " << name);
+    }
+  }
+}
+
+} // namespace
+
+TEST_CASE("every enumerator has a name of its own, and other values are called unknown", "[object]") {
+  all_named(dat::address_family::ipv6, "unknown address_family");
+  all_named(dat::address_role::remote, "unknown address_role");
+  all_named(dat::ep_error::other_error, "unknown ep_error");
+  all_named(dat::port_change::client_reregister, "unknown port_change");
+  all_named(dat::read_resources::shared, "unknown read_resources");
+  all_named(dat::extension::none, "unknown extension");
+  all_named(dat::iov_ownership::provider_modify, "unknown iov_ownership");
+  all_named(dat::mem_type::shared_virtual, "unknown mem_type");
+  all_named(dat::psp_creates_ep::always, "unknown psp_creates_ep");
+  all_named(dat::pz_support::shareable, "unknown pz_support");
+  all_named(dat::ha_load_balancing::intra_connection, "unknown ha_load_balancing");
+  all_named(dat::close_flags::graceful, "unknown close_flags");
+  all_named(dat::progress::manual, "unknown progress");
+  all_named(dat::link_layer::ethernet, "unknown link_layer");
+  all_named(object_kind::ep, "unknown object_kind");
 }

@@ -1,0 +1,214 @@
+// The failures that users meet most, provoked: what the error is, and that its message says what to do.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/registry.hpp>
+
+#include <functional>
+#include <sys/resource.h>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+using fake::call;
+
+namespace {
+
+template <class T>
+dat::error why(dat::expected<T>&& r) {
+  return r ? dat::error(return_type::success).at("succeeded") : r.assume_error();
+}
+
+/// A failure: what a user does when this call of the system gives that errno.
+struct trouble {
+  const char* name;
+  call fails;
+  int errnum;
+  std::function<dat::error()> act;
+  return_type type;
+  std::vector<std::string> says;
+};
+
+dat::error opening() { return why(dat::ia::open("fk1", manual)); }
+
+dat::error listening() {
+  end a("fk1");
+  return why(a.ia.create_psp(7471, a.evd));
+}
+
+dat::error making_an_endpoint() {
+  end a("fk1");
+  return why(a.pz.create_ep<dat::rc>(a.evd));
+}
+
+/// The call that connecting itself makes.
+dat::error connecting() {
+  end a("fk1");
+  a.ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  return why(a.ep.connect(a.ia.address(), 7471, plenty));
+}
+
+} // namespace
+
+TEST_CASE("the failures that users meet most say what to do", "[error]") {
+  // The call fails at its first use after the world is set up by what comes before it.
+  const std::vector<trouble> all{
+      {"too little lockable memory",
+       call::ibv_reg_mr,
+       ENOMEM,
+       [] {
+         end a("fk1");
+         fake::fail(call::ibv_reg_mr, 1, ENOMEM);
+         return why(a.pz.register_memory(a.memory, all_rights));
+       },
+       return_type::insufficient_resources,
+       {"pz.register_memory", "ibv_reg_mr gave ENOMEM", "RLIMIT_MEMLOCK of this process is", "ulimit -l unlimited"}},
+      {"memory that is not mapped",
+       call::ibv_reg_mr,
+       EFAULT,
+       [] {
+         end a("fk1");
+         fake::fail(call::ibv_reg_mr, 1, EFAULT);
+         return why(a.pz.register_memory(a.memory, all_rights));
+       },
+       return_type::invalid_parameter,
+       {"must be mapped"}},
+      {"no RDMA in the kernel",
+       call::rdma_create_event_channel,
+       ENODEV,
+       opening,
+       return_type::provider_not_found,
+       {"rdma_create_event_channel", "modprobe rdma_ucm"}},
+      {"no device file of rdma_cm",
+       call::rdma_create_event_channel,
+       ENOENT,
+       opening,
+       return_type::provider_not_found,
+       {"/dev/infiniband/rdma_cm is missing", "modprobe rdma_ucm"}},
+      {"no right to rdma_cm",
+       call::rdma_create_event_channel,
+       EACCES,
+       opening,
+       return_type::privileges_violation,
+       {"/dev/infiniband/rdma_cm", "owner and mode"}},
+      {"no right to the device",
+       call::ibv_open_device,
+       EACCES,
+       opening,
+       return_type::privileges_violation,
+       {"ia.open", "ibv_open_device gave EACCES", "/dev/infiniband/uverbs"}},
+      {"no device file",
+       call::ibv_open_device,
+       ENOENT,
+       opening,
+       return_type::internal_error,
+       {"/dev/infiniband/uverbs* is missing", "modprobe ib_uverbs"}},
+      {"no verbs in the kernel",
+       call::ibv_get_device_list,
+       ENOSYS,
+       opening,
+       return_type::model_not_supported,
+       {"modprobe ib_uverbs"}},
+      {"too many open files",
+       call::ibv_open_device,
+       EMFILE,
+       opening,
+       return_type::insufficient_resources,
+       {"ulimit -n"}},
+      {"a device that went away",
+       call::ibv_query_device,
+       ENODEV,
+       opening,
+       return_type::internal_error,
+       {"ibv_query_device", "went away", "rdma link"}},
+      {"a hardware fault",
+       call::ibv_query_device,
+       EIO,
+       opening,
+       return_type::internal_error,
+       {"hardware fault", "kernel log"}},
+      {"a port in use",
+       call::rdma_listen,
+       EADDRINUSE,
+       listening,
+       return_type::conn_qual_in_use,
+       {"ia.create_psp on psp 7471", "choose another one"}},
+      {"a queue pair too many",
+       call::ibv_create_qp,
+       ENOMEM,
+       making_an_endpoint,
+       return_type::insufficient_resources,
+       {"pz.create_ep", "no room for another endpoint"}},
+      {"queues that the device refuses",
+       call::ibv_create_qp,
+       EINVAL,
+       making_an_endpoint,
+       return_type::invalid_parameter,
+       {"fewer or smaller queues", "ia.query()"}},
+      {"a completion queue too many",
+       call::ibv_create_cq,
+       ENOMEM,
+       [] { return why(must(dat::ia::open("fk1", manual)).create_evd<dat::dto>(8)); },
+       return_type::insufficient_resources,
+       {"ia.create_evd", "no room for another completion queue"}},
+      {"no route",
+       call::rdma_resolve_addr,
+       ENETUNREACH,
+       connecting,
+       return_type::invalid_address,
+       {"ep.connect", "ip route get"}},
+      {"a route over an interface without RDMA",
+       call::rdma_resolve_addr,
+       ENODEV,
+       connecting,
+       return_type::invalid_address,
+       {"interface without RDMA device", "rdma link"}},
+  };
+  for (const trouble& t : all) {
+    INFO(t.name);
+    fake::reset();
+    // Those that need a world first inject the failure themselves.
+    if (t.fails != call::ibv_reg_mr) fake::fail(t.fails, 1, t.errnum);
+    const dat::error e = t.act();
+    CHECK(to_string(e.type()) == to_string(t.type));
+    CHECK(e.sys_errno() == t.errnum);
+    CHECK(e.verb() == fake::name(t.fails));
+    for (const std::string& word : t.says) CHECK_THAT(e.message(), support::contains_text(word));
+    CHECK(fake::leaks() == "");
+  }
+}
+
+TEST_CASE("the failures that dat itself finds say what to do", "[error]") {
+  fake::reset();
+  end a("fk1");
+  const auto says = [](const dat::error& e, return_type type, std::initializer_list<const char*> words) {
+    CHECK(to_string(e.type()) == to_string(type));
+    for (const char* word : words) CHECK_THAT(e.message(), support::contains_text(word));
+  };
+  says(why(dat::ia::open("no-such", manual)), return_type::provider_not_found,
+       {"ia.open", "no RDMA device of that name", "rdma link"});
+  says(why(dat::ia::open(must(dat::ia_address::parse("192.0.2.1")), manual)), return_type::invalid_address,
+       {"must be one of this host", "rdma link"});
+  says(why(dat::ia_address::parse("10.0.0")), return_type::invalid_address, {"10.0.0.1:7471"});
+  says(why(dat::resolve("no-such-host.invalid")), return_type::invalid_address, {"check the spelling"});
+  const auto first = must(a.ia.create_psp(7471, a.evd));
+  says(why(a.ia.create_psp(7471, a.evd)), return_type::conn_qual_in_use, {"ia.create_psp on psp 7471", "another"});
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd, {.max_recv_dtos = 1}));
+  auto second = must(a.pz.create_ep<dat::rc>(a.evd));
+  says(why(ep.post(dat::send{a.mem})), return_type::invalid_state, {"ep.post", "established"});
+  must(ep.post(dat::recv{a.mem}));
+  says(why(ep.post(dat::recv{a.mem})), return_type::insufficient_resources, {"ep.post", "ompletions"});
+  auto other = must(a.ia.create_pz());
+  std::array<char, 16> foreign{};
+  auto theirs = must(other.register_memory(foreign, all_rights));
+  says(why(second.post(dat::recv{theirs})), return_type::protection_violation, {"protection zone"});
+  says(why(a.ia.create_evd<dat::dto>(1u << 30)), return_type::invalid_parameter, {"ia.create_evd"});
+  says(why(a.pz.close()), return_type::invalid_state, {"pz.close", "close first"});
+  says(why(a.ia.close(dat::close_flags::graceful)), return_type::invalid_state, {"ia.close", "abruptly"});
+
+  // Nobody listens there; and the words of a failed operation.
+  must(ep.connect(a.ia.address(), 7999, plenty));
+  says(why(a.evd.wait_for<dat::established>(ep, plenty)), return_type::invalid_state, {"nobody listens"});
+  CHECK(usual_cause(dat::dto_status::receiver_not_ready).find("receive") != std::string_view::npos);
+  CHECK_FALSE(usual_cause(dat::dto_status::remote_access).empty());
+}
