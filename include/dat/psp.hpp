@@ -9,8 +9,10 @@
 #include <dat/service_id.hpp>
 
 #include <dat/detail/core.hpp>
+#include <dat/detail/enum_name.hpp>
 #include <dat/detail/handle.hpp>
 
+#include <string_view>
 #include <utility>
 
 namespace dat::inline v0 {
@@ -20,6 +22,10 @@ enum class psp_flags : std::uint8_t {
   consumer = 0, ///< the consumer: any of its endpoints, given to `cr::accept`
   provider = 1  ///< dat: the request brings one, `cr::ep()`, which the consumer configures
 };
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(psp_flags value) noexcept {
+  return detail::enum_name(value, {"consumer", "provider"}, "unknown psp_flags");
+}
 
 /// What a public service point was created with (DAT_PSP_PARAM).
 struct psp_params {

@@ -2,12 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/enum_name.hpp>
+
 #include <cstdint>
+#include <string_view>
 
 namespace dat::inline v0 {
 
 /// The kinds of service points: public, reserved, common (uDAPL 2.0 §6.4.4).
 enum class service_kind : std::uint8_t { psp, rsp, csp };
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(service_kind value) noexcept {
+  return detail::enum_name(value, {"psp", "rsp", "csp"}, "unknown service_kind");
+}
 
 /// Names a service point without owning it: `cr::service()` says which one a request came to, `psp::id()` and the like
 /// which one a handle stands for. Stays comparable when the service point is closed; one made later never equals it.

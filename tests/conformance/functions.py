@@ -56,6 +56,14 @@ class Names:
         return any(name in self.words.get(header, set()) for header in headers or list(self.words))
 
 
+def in_range(function: Function, cell: str) -> bool:
+    """Whether a cell of `spec lines` begins one of its ranges within the function's clause."""
+    if function.lines is None:
+        return False
+    pattern = r"\bIB(\d+)" if function.extension else r"(?<![\w:.-])(?<!IBX )U?(\d{3,5})"
+    return any(function.lines[0] <= int(number) <= function.lines[1] for number in re.findall(pattern, cell))
+
+
 def names_in(cell: str) -> list[str]:
     return [span for span in SPAN.findall(cell) if NAME.fullmatch(span) and not span.startswith("std::")]
 
@@ -75,9 +83,9 @@ def inventory(text: str) -> dict[int, Function]:
         if not name or len(cells) < 5 or int(cells[0]) in functions:
             continue
         number = int(cells[0])
-        lines = re.search(r"\b(\d+)-(\d+)\b", cells[4])
+        lines = re.search(r"\b(\d{3,5})(?:-(\d+))?\b", cells[4])
         functions[number] = Function(
-            number, name[1], (int(lines[1]), int(lines[2])) if lines else None, extension=number >= 90
+            number, name[1], (int(lines[1]), int(lines[2] or lines[1])) if lines else None, number >= 90 or "ib:" in cells[4]
         )
     return functions
 

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import functions  # noqa: E402
+
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "conformance"
 
 RULE_ID = re.compile(r"[A-Z][A-Z0-9]*-\d{3}")
@@ -344,6 +347,59 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+@dataclass(frozen=True)
+class Line:
+    """What is known of one of the 93 functions."""
+
+    function: functions.Function
+    rules: list[str]  # whose first line is in the clause of the function
+    done: int  # of these: shown, or otherwise disposed of
+    test: tuple[str, str] | None  # level and name of the one that shows most of them, on the best proof
+
+
+def function_lines(docs: Path, ledger: Ledger) -> list[Line]:
+    """Nothing where the pages are not there."""
+    inventory, mapping = docs / "rules/0-api-inventory.md", docs.parent / "mapping.md"
+    if not inventory.exists() or not mapping.exists():
+        return []
+    listed = functions.inventory(inventory.read_text(encoding="utf-8"))
+    mapped = functions.mapping(mapping.read_text(encoding="utf-8"), listed, [])
+    lines = []
+    for function in mapped.values():
+        rules = [r.id for r in ledger.rules.values() if functions.in_range(function, r.cells.get("spec lines", ""))]
+        shows: dict[tuple[str, str], int] = {}
+        for rule in rules:
+            for test in set(ledger.tests.get(rule, [])):
+                shows[test] = shows.get(test, 0) + 1
+        # A test of what is only planned shows it by chance, by a rule that other functions have, too.
+        best = None if function.planned else min(shows, key=lambda t: (LEVELS.index(t[0]), -shows[t], t[1]), default=None)
+        lines.append(Line(function, rules, sum(ledger.disposition(r) != "open" for r in rules), best))
+    return lines
+
+
+def render_functions(lines: list[Line]) -> Iterator[str]:
+    yield f"## Functions ({len(lines)})"
+    yield ""
+    yield ("What each function is in dat ([mapping](../mapping.md)); how many of the rules of its clause are disposed of; "
+           "and the test that shows most of them.")  # fmt: skip
+    yield ""
+    yield "| # | function | dat | header | rules | test |\n|--:|---|---|---|--:|---|"
+    for line in lines:
+        f = line.function
+        test = f"{line.test[0]}: {escape(line.test[1])}" if line.test else ""
+        rules = f"{line.done}/{len(line.rules)}" if line.rules else ""
+        yield f"| {f.number} | `{f.name}` | {f.dat} | {f.header} | {rules} | {test} |"
+    yield ""
+
+
+def function_summary(lines: list[Line]) -> str:
+    planned = [line.function.name for line in lines if line.function.planned]
+    none = sum(line.function.dat.startswith("none") for line in lines)
+    text = f"{len(lines)} functions: {len(lines) - len(planned) - none} in dat, {none} without counterpart, {len(planned)} planned"
+    text += f"; {sum(line.test is not None for line in lines)} shown by a test"
+    return text + (f"\nplanned: {' '.join(planned)}" if planned else "")
+
+
 def group(rules: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for rule in rules:
@@ -351,7 +407,7 @@ def group(rules: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str
     return groups
 
 
-def render_status(ledger: Ledger) -> str:
+def render_status(ledger: Ledger, lines: list[Line]) -> str:
     rules = ledger.rules
     counts = ledger.count(rules)
     columns = "rules | " + " | ".join(DISPOSITIONS.values()) + " | disposed of |\n|---" + "|--:" * 8 + "|"
@@ -384,6 +440,7 @@ def render_status(ledger: Ledger) -> str:
             for part, members in group(rules, lambda r: rules[r].part).items()
         ),
         "",
+        *(render_functions(lines) if lines else []),
         f"## Deviations ({len(ledger.deviations)})",
         "",
         "| rule | at fault | reason | measured fact | test |\n|---|---|---|---|---|",
@@ -501,7 +558,8 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.rule:
         print(describe(docs, ledger, options.rule))
 
-    files = {"STATUS.md": render_status(ledger), "shown.txt": render_shown(ledger)}
+    lines = function_lines(docs, ledger)
+    files = {"STATUS.md": render_status(ledger, lines), "shown.txt": render_shown(ledger)}
     if options.check:
         ledger.problems += [line for name, text in files.items() for line in stale(docs, name, text)]
     if options.update and not ledger.problems:
@@ -509,6 +567,8 @@ def main(arguments: list[str] | None = None) -> int:
             (docs / name).write_text(text, encoding="utf-8")
     if options.summary or not (options.rule or options.tags):
         print(summary(ledger))
+        if lines:
+            print(function_summary(lines))
     for problem in ledger.problems:
         print(f"conformance: {problem}", file=sys.stderr)
     if ledger.problems and options.update:

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # docs/mapping.md and docs/thread-safety.md: all 93 functions, and only names that exist.
 # SPDX-License-Identifier: BSL-1.0
+import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 import functions  # noqa: E402
 
 
@@ -76,6 +80,50 @@ class what_is_wrong_is_seen(unittest.TestCase):
     def test_no_counterpart_and_no_reason(self) -> None:
         self.assertIn("mapping.md: 86 has no counterpart, and no reason",
                       self.problems_after("mapping.md", r"none: as 85 ", ""))  # fmt: skip
+
+
+REPORT = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch name="device"><Group name="device">
+  <TestCase name="zones work" tags="[PZ-001][PZ-003]"><OverallResult success="true"/></TestCase>
+  <TestCase name="closing works" tags="[PZ-005]"><OverallResult success="{closing}"/></TestCase>
+</Group></Catch>
+"""
+
+
+class dat_conform(unittest.TestCase):
+    """On reports that were not made by a device."""
+
+    def conform(self, *arguments: str, closing: str = "true") -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryDirectory() as results:
+            (pathlib.Path(results) / "device-x.xml").write_text(REPORT.format(closing=closing), encoding="utf-8")
+            command = [sys.executable, str(HERE / "dat-conform"), "--results", results, *arguments]
+            return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def test_what_the_device_shows_is_counted_by_function(self) -> None:
+        done = self.conform("--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        told = json.loads(done.stdout)
+        self.assertEqual(told["tests"], {"passed": 2, "failed": 0, "skipped": 0})
+        self.assertEqual(len(told["functions"]), functions.HOW_MANY)
+        by_name = {f["function"]: f for f in told["functions"]}
+        self.assertEqual(by_name["dat_pz_create"]["shown"], 2)
+        self.assertEqual(by_name["dat_pz_free"]["shown"], 1)
+        self.assertEqual(by_name["dat_evd_wait"]["shown"], 0)
+        self.assertEqual(by_name["dat_pz_create"]["dat"], "ia::create_pz")
+
+    def test_a_failed_test_is_named_where_it_belongs(self) -> None:
+        done = self.conform(closing="false")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"dat_pz_create +ok +2/")
+        self.assertRegex(done.stdout, r"dat_pz_free +FAIL +0/.*\n     failed: closing works\n")
+        self.assertTrue(done.stdout.endswith("1 tests passed, 1 failed, 0 skipped on this device\n"))
+
+    def test_without_a_device_it_says_what_to_do(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name not in {"DAT_LAB", "DAT_TEST_ADDRESSES"}}
+        done = subprocess.run([sys.executable, str(HERE / "dat-conform"), "--program", "/bin/true"],
+                              env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("DAT_TEST_ADDRESSES must name two addresses", done.stderr)
 
 
 if __name__ == "__main__":

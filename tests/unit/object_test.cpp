@@ -233,5 +233,7 @@ TEST_CASE("every enumerator has a name of its own, and other values are called u
   all_named(dat::close_flags::graceful, "unknown close_flags");
   all_named(dat::progress::manual, "unknown progress");
   all_named(dat::link_layer::ethernet, "unknown link_layer");
+  all_named(dat::service_kind::csp, "unknown service_kind");
+  all_named(dat::psp_flags::provider, "unknown psp_flags");
   all_named(object_kind::ep, "unknown object_kind");
 }
