@@ -2,10 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/registry.hpp>
+
+#include <set>
+
 namespace device {
 
 TEST_CASE("an adapter's attributes are those of its device, alike for all who open it",
-          "[ia][IA-070][IA-074][IA-077][IA-081][IA-084][IA-087][IA-144]") {
+          "[ia][IA-070][IA-073][IA-074][IA-077][IA-079][IA-080][IA-081][IA-083][IA-084][IA-086][IA-087][IA-089][IA-095]"
+          "[IA-096][IA-097][IA-098][IA-102][IA-103][IA-104][IA-105][IA-138][IA-144][REQ-003]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto a = must(ia.query());
   ibv_device_attr d{};
@@ -22,6 +27,32 @@ TEST_CASE("an adapter's attributes are those of its device, alike for all who op
   CHECK(a.max_lmrs == static_cast<std::uint32_t>(d.max_mr));
   CHECK(a.max_pzs == static_cast<std::uint32_t>(d.max_pd));
   CHECK(a.max_message_size > 0);
+  CHECK(a.max_rdma_size == a.max_message_size);
+  const auto at_most_255 = [](int n) { return static_cast<std::uint32_t>(n < 255 ? n : 255); };
+  CHECK(a.max_rdma_read_per_ep_in == at_most_255(d.max_qp_rd_atom));
+  CHECK(a.max_rdma_read_per_ep_out == at_most_255(d.max_qp_init_rd_atom));
+  CHECK(a.max_rdma_read_in == static_cast<std::uint32_t>(d.max_res_rd_atom));
+  CHECK(a.max_rdma_read_out == std::uint64_t{a.max_eps} * a.max_rdma_read_per_ep_out);
+  CHECK(a.max_iov_segments_per_dto == at_most_255(d.max_sge));
+  CHECK(a.max_iov_segments_per_rdma_write == a.max_iov_segments_per_dto);
+  CHECK(a.max_iov_segments_per_rdma_read <= a.max_iov_segments_per_dto);
+  CHECK(a.max_iov_segments_per_rdma_read >= 1);
+  CHECK(a.max_lmr_virtual_address >= reinterpret_cast<std::uintptr_t>(&d));
+  // What is named by texts.
+  CHECK(a.vendor_name.view().starts_with("0x"));
+  const auto* gid = a.transport.find("gid");
+  REQUIRE(gid != nullptr);
+  CHECK(gid->view().size() == 39);
+  const auto* guid = a.vendor.find("node_guid");
+  REQUIRE(guid != nullptr);
+  CHECK(guid->view() != "0x0000000000000000");
+  // The extensions, on everything but iWARP.
+  const auto p = must(ia.query<dat::provider_attributes>());
+  const bool infiniband = ia.native_handle()->device->transport_type != IBV_TRANSPORT_IWARP;
+  CHECK((a.extension_supported == dat::extension::infiniband) == infiniband);
+  CHECK(a.extension_version == (infiniband ? 2u : 0u));
+  CHECK((p.specific.find("DAT_IB_IMMED_DATA_OP") != nullptr) == infiniband);
+  CHECK((p.specific.find("DAT_IB_FETCH_AND_ADD_OP") != nullptr) == (infiniband && d.atomic_cap != IBV_ATOMIC_NONE));
 
   const auto again = must(must(dat::ia::open(addresses()[0])).query());
   CHECK(again.node_guid == a.node_guid);
@@ -36,6 +67,22 @@ TEST_CASE("the longest queue that an adapter reports can be made, and no longer 
   const auto a = must(ia.query());
   CHECK(ia.create_evd<all_streams>(a.max_evd_qlen));
   CHECK(error_of(ia.create_evd<all_streams>(a.max_evd_qlen + 1)).type() == type::invalid_parameter);
+}
+
+TEST_CASE("the adapters of the host are listed, and each can be opened by its name",
+          "[ia][registry][REQ-015][REQ-183][REG-001][REG-066][NAME-012][HA-006]") {
+  const auto listed = must(dat::ia::list());
+  std::set<std::string> names;
+  for (const auto& a : listed) names.emplace(a.name.view());
+  CHECK(names.size() == listed.size());
+  const auto registry = must(dat::registry::system());
+  for (const auto& address : addresses()) {
+    const auto name = must(dat::find_adapter(address));
+    CHECK(names.count(name) == 1);
+    CHECK(must(registry.find(name)).thread_safe ==
+          must(must(dat::ia::open(name)).query<dat::provider_attributes>()).is_thread_safe);
+    CHECK(must(registry.related(name, name)) == dat::ha_relationship::related);
+  }
 }
 
 TEST_CASE("the library says of itself what holds on every adapter",

@@ -438,7 +438,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("what the registry says of thread safety is what an opened adapter says", "[registry][REG-066][SAFE-014]") {
+TEST_CASE("what the registry says of thread safety is what an opened adapter says", "[registry][REG-066]") {
   fake::reset();
   const auto r = must(dat::registry::system());
   REQUIRE(r.list().size() >= 2);

@@ -539,6 +539,9 @@ inline expected<void> ep_core::start(const char* call, const ia_address& to, std
     error e = map_errno(err, return_subtype::resource_tep);
     if (mine && err == EADDRNOTAVAIL) e = error(return_type::invalid_address, return_subtype::address_unreachable);
     if (mine && err == EADDRINUSE) e = error(return_type::invalid_parameter);
+    // The route leaves by an interface without RDMA device.
+    if (err == ENODEV && std::string_view(verb) == "rdma_resolve_addr")
+      e = error(return_type::invalid_address, return_subtype::address_unreachable);
     return at(e.from(verb, err), call);
   };
   c->out_size_ = static_cast<std::uint8_t>(data.size());
