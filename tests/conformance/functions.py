@@ -48,12 +48,13 @@ class Names:
 
     members: dict[str, set[str]] = field(default_factory=dict)
     words: dict[str, set[str]] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)
 
     def has(self, name: str, headers: list[str]) -> bool:
         owner, _, member = name.rpartition("::")
-        if owner:
+        if owner and owner not in self.namespaces:
             return member in self.members.get(owner, set())
-        return any(name in self.words.get(header, set()) for header in headers or list(self.words))
+        return any(member in self.words.get(header, set()) for header in headers or list(self.words))
 
 
 def in_range(function: Function, cell: str) -> bool:
@@ -125,6 +126,7 @@ def declared(include: Path) -> Names:
     names = Names()
     for path in sorted(include.glob("*.hpp")):
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        names.namespaces |= set(re.findall(r"^namespace (\w+) \{", text, re.MULTILINE))
         names.words[path.name] = set(re.findall(r"\w+", text))
         for opening in OPENING.finditer(text):
             # What is declared or defined: a function's name before its parenthesis, a constant's before its `=`, a
