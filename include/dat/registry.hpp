@@ -100,7 +100,7 @@ struct provider_info {
   std::uint16_t api_minor = 0;
   bool thread_safe = true;
   std::optional<device_port> port = std::nullopt; ///< none: a name of dat.conf whose device is not there
-  std::string origin = {}; ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
+  std::string origin = {};                        ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
 };
 
 /// Which provider is asked for (dat_ia_openv, uDAPL 2.0 §8.3.3).
