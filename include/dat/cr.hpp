@@ -22,7 +22,8 @@ namespace dat::inline v0 {
 /// that is dropped unanswered is refused (the peer gets `non_peer_rejected`), so nobody waits for nothing.
 ///
 /// Most requests are accepted on an endpoint that the consumer gives. One of an rsp is accepted on the endpoint that
-/// was reserved for it; one of a psp with psp_flags::provider brings an endpoint of its own, unconfigured:
+/// was reserved for it; one of a psp with psp_flags::provider, or of an rsp without an endpoint, brings one of its own,
+/// unconfigured:
 ///
 ///     request.ep().modify({.pz = &pz, .recv = evd, .request = evd, .connect = evd}); // <dat/ep_params.hpp>
 ///     request.accept();
@@ -122,7 +123,7 @@ private:
   friend dat::object<cr, object_kind::cr>;
   friend struct detail::event_access;
   explicit cr(detail::request_ref r) noexcept : request_(std::move(r)) {
-    if (auto* made = core()->brought(); made && service().kind() == service_kind::psp)
+    if (auto* made = core()->brought(); made && made->state() == ep_state::unconfigured_tentative)
       ep_ = dat::ep<rc>(detail::ref<detail::ep_core>(made));
   }
   expected<void> accept_on(detail::ep_core& with, std::span<const std::byte> data) noexcept {

@@ -160,6 +160,8 @@ public:
   /// <dat/rsp.hpp>. Errors: `invalid_state` with the endpoint's state; else as create_psp.
   [[nodiscard]] expected<rsp> create_rsp(conn_qual qualifier, const ep<rc>& with,
                                          const evd_ref<connection_requests>& requests) noexcept;
+  /// The same without an endpoint: the request brings one, as with psp_flags::provider.
+  [[nodiscard]] expected<rsp> create_rsp(conn_qual qualifier, const evd_ref<connection_requests>& requests) noexcept;
   /// Listens as a bound socket does: at `address`, which may be 0.0.0.0 or [::] and its port 0 for one that is free; or
   /// at the ia's own address and a free port (uDAPL 2.0 §6.4.4.2.1). Include <dat/csp.hpp>.
   /// Errors: `port_in_use`; `comm_not_supported`; `invalid_parameter` for an address that is not the ia's or not of the

@@ -75,6 +75,16 @@ inline expected<rsp> ia::create_rsp(conn_qual qualifier, const ep<rc>& with,
   return rsp(std::move(core).assume_value());
 }
 
+inline expected<rsp> ia::create_rsp(conn_qual qualifier, const evd_ref<connection_requests>& requests) noexcept {
+  static constexpr const char* call = "ia.create_rsp";
+  if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
+  auto core = detail::service_point::create(
+      core_.shared(), requests.shared(),
+      {.call = call, .kind = service_kind::rsp, .port = qualifier.port(), .makes_eps = true});
+  if (!core) return core.assume_error();
+  return rsp(std::move(core).assume_value());
+}
+
 } // namespace dat::inline v0
 
 template <>

@@ -515,7 +515,7 @@ TEST_CASE("inlined data may change as soon as the post returns", "[dto][DTO-092]
 // --- queues --------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a queue takes exactly what it was made for, and goes on when completions are taken",
-          "[dto][COMP-002][COMP-003][DTO-072][DTO-086][EP-011][IA-078]") {
+          "[dto][COMP-002][COMP-003][DTO-072][DTO-086][EP-011][IA-078][EPATTR-008][EPATTR-010]") {
   connected_pair link({.active = {.max_request_dtos = 10}, .passive = {.max_recv_dtos = 10}});
   const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
   for (int round = 0; round < 3; ++round) {
@@ -643,7 +643,7 @@ TEST_CASE("receives that were posted before connecting are used in their order",
 TEST_CASE(
     "a post that breaks a rule is refused and the link goes on",
     "[dto][DTO-080][DTO-081][DTO-083][DTO-085][DTO-086][DTO-087][DTO-093][DTO-130][DTO-137][DTO-149][DTO-124][EP-012]"
-    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034]") {
+    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034][EPATTR-003][EPATTR-011][EPATTR-012]") {
   connected_pair link({.active = {.max_request_iov = 2, .max_recv_iov = 1, .max_message_size = 4096}});
   buffer out(link.a.pz, 8192);
   buffer in(link.b.pz, 8192);
@@ -736,7 +736,7 @@ TEST_CASE("a message longer than its receive fails on both sides",
 }
 
 TEST_CASE("a send that never meets a receive fails when its retries end",
-          "[dto][COMP-043][COMP-064][COMP-029][DTO-099][CONN-068][EVENT-099]") {
+          "[dto][COMP-043][COMP-064][COMP-029][DTO-099][CONN-068][EVENT-099][EPATTR-023]") {
   connected_pair link({.active = {.rnr_retry_count = 1}});
   must(link.active.post(dat::send{}.cookie(5)));
   const auto end = until_broken(link.a.evd, 1);
@@ -767,7 +767,7 @@ TEST_CASE("memory that is no longer registered cannot be sent", "[dto][COMP-036]
 // --- reads ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("more reads than the connection runs at a time wait for their turn",
-          "[dto][CONN-065][CONN-067][CR-042][DTO-019][DTO-134]") {
+          "[dto][CONN-065][CONN-067][CR-042][DTO-019][DTO-134][EPATTR-014][EPATTR-015]") {
   const std::uint8_t out = GENERATE(std::uint8_t{1}, std::uint8_t{3}, std::uint8_t{16});
   const std::uint8_t in = GENERATE(std::uint8_t{1}, std::uint8_t{4});
   connected_pair link({.active = {.max_rdma_read_out = out}, .passive = {.max_rdma_read_in = in}});
@@ -790,7 +790,7 @@ TEST_CASE("more reads than the connection runs at a time wait for their turn",
   CHECK(has_pattern(mine.bytes, 3));
 }
 
-TEST_CASE("where one side allows no reads none can be posted", "[dto][CR-044][EP-012]") {
+TEST_CASE("where one side allows no reads none can be posted", "[dto][CR-044][EP-012][EPATTR-013][EPATTR-014]") {
   const bool at_peer = GENERATE(false, true);
   pair_options options;
   (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};

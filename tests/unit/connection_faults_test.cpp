@@ -562,7 +562,8 @@ TEST_CASE("a qualifier is one service point's", "[PSP-001][PSP-019]") {
   CHECK(t.b.ia.create_psp(service, t.b.evd));
 }
 
-TEST_CASE("objects of another ia, and closed ones, are refused by name", "[PSP-018][CONN-062][EP-008][EVENT-006]") {
+TEST_CASE("objects of another ia, and closed ones, are refused by name",
+          "[PSP-018][CONN-062][EP-008][EVENT-006][DISC-034]") {
   attempt t;
   CHECK(t.b.ia.create_psp(1234, t.a.evd).error().subtype() == dat::return_subtype::handle_evd_cr);
   CHECK(t.b.pz.create_ep<dat::rc>(t.a.evd).error().subtype() == dat::return_subtype::handle_evd_recv);

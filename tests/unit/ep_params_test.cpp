@@ -241,9 +241,8 @@ TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit
   }
 }
 
-TEST_CASE(
-    "modify changes what is named, all of it or nothing",
-    "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][ADDR-015][CONN-082][EP-049][EP-053]") {
+TEST_CASE("modify changes what is named, all of it or nothing",
+          "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][ADDR-015][CONN-082][EP-049][EP-053]") {
   clean_world world;
   end e;
   end other("fk2");
@@ -328,7 +327,7 @@ TEST_CASE("receives that are posted stay where they are: modify refuses to move 
 }
 
 TEST_CASE("status counts what is outstanding until its completion is taken",
-          "[EP-045][EP-046][EP-058][EP-059][EP-060][EP-062][EP-086][EP-092]") {
+          "[EP-045][EP-046][EP-058][EP-059][EP-060][EP-062][EP-086][EP-092][EP-096]") {
   clean_world world;
   pair p;
   const auto idle = [&] {

@@ -205,7 +205,7 @@ TEST_CASE("an endpoint that dat made goes with its request", "[CR-053][CR-055][E
 
 TEST_CASE("a reserved service point takes one request, for its endpoint",
           "[RSP-001][RSP-002][RSP-003][RSP-004][RSP-011][RSP-014][RSP-017][RSP-024][RSP-027][EPS-033][EPS-035][EPS-036]"
-          "[EPS-039][CR-005][CR-012]") {
+          "[EPS-039][CR-005][CR-012][RSP-005]") {
   sides s;
   auto ep = s.make();
   must(ep.post(dat::recv{s.b.at(0, 8)}.cookie(1)));

@@ -188,8 +188,8 @@ inline bool service_point::deliver(const ref<ep_connection>& c) noexcept {
   const auto push = [&] { return merged(evd_.get())->push_request(std::move(r)); };
   const auto before = c->came_to(id_);
   bool taken;
-  if (id_.kind() == service_kind::rsp) {
-    used_ = taken = ep_ && ep_->take_request(c, push);
+  if (id_.kind() == service_kind::rsp && !makes_eps_) {
+    taken = ep_ && ep_->take_request(c, push);
   } else if (makes_eps_) {
     ref<ep_core> made = ep_core::create_for(c);
     c->brings(ref<ia_child>(made.get()));
@@ -201,6 +201,7 @@ inline bool service_point::deliver(const ref<ep_connection>& c) noexcept {
   } else {
     taken = push();
   }
+  used_ = taken && id_.kind() == service_kind::rsp;
   if (taken) return true;
   r.request.done(); // still the caller's
   c->came_to(before);
