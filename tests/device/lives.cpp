@@ -3,8 +3,10 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -240,7 +242,7 @@ TEST_CASE("connections, one after the other, leave nothing behind",
   };
   for (int i = 0; i < 3; ++i) round(i % 2 == 0);
   const auto before = resources::now();
-  for (int i = 0; i < (slow ? 10 : 100); ++i) round(i % 2 == 0);
+  for (int i = 0; i < (slow ? 10 : 60); ++i) round(i % 2 == 0);
   CHECK(resources::no_more_than(before));
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
@@ -286,6 +288,44 @@ TEST_CASE("hundreds of endpoints are connected at once, all on one evd a side",
   };
   end(active, many / 2);
   end(passive, many / 2);
+}
+
+namespace {
+/// The wire takes nothing of what the first adapter sends, as long as this lives.
+struct cut_wire {
+  bool done = std::system("tc qdisc add dev v1 root netem loss 100%") == 0;
+  cut_wire() = default;
+  cut_wire(const cut_wire&) = delete;
+  cut_wire& operator=(const cut_wire&) = delete;
+  ~cut_wire() {
+    if (done) (void)!std::system("tc qdisc del dev v1 root");
+  }
+};
+} // namespace
+
+TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection does not wait for it",
+          "[lives][CONN-029][CONN-032][DISC-018][DISC-036][EPS-055][EPS-059]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  std::array<endpoint, 3> active{t.a.make_ep(), t.a.make_ep(), t.a.make_ep()};
+  std::array<endpoint, 3> passive{t.b.make_ep(), t.b.make_ep(), t.b.make_ep()};
+  for (std::size_t i = 0; i < 3; ++i) t.connect(active[i], passive[i]);
+  buffer memory(t.a.pz, 64);
+  const cut_wire cut;
+  REQUIRE(cut.done);
+  must(active[0].disconnect());
+  (void)next<dat::disconnected>(t.a.evd); // the peer cannot have answered
+  CHECK(active[0].state() == state::disconnected);
+  must(active[1].post(dat::send{memory.slice(0, 8)}.cookie(4)));
+  const auto failure = must(t.a.evd.wait_for<dat::dto_failure>(active[1], patience));
+  CHECK(failure.cookie() == dat::cookie(4));
+  (void)must(t.a.evd.wait_for<dat::broken>(active[1], patience));
+  CHECK(active[1].state() == state::disconnected);
+  // Nobody has sent anything here: there is nothing to notice.
+  CHECK(active[2].state() == state::connected);
+  for (const auto& ep : passive) CHECK(ep.state() == state::connected);
+  CHECK(is_empty(t.a.evd));
+  CHECK(is_empty(t.b.evd));
 }
 
 // --- programs of rdma-core -------------------------------------------------------------------------------------------

@@ -205,7 +205,11 @@ TEST_CASE(
     allowed("query and status", true, [&](in_state& t) {
       CHECK(must(t.ep.query()).state == s);
       CHECK(must(t.ep.status()).state == s);
-      must(t.ep.recv_query());
+      if (!one_of(s, {disconnect_pending, disconnected})) {
+        CHECK(must(t.ep.status()).recv_idle);
+        CHECK(must(t.ep.status()).request_idle);
+      }
+      CHECK(must(t.ep.recv_query()).allocated == 0);
       return t.ep.set_watermark(dat::no_watermark, dat::no_watermark);
     });
   }

@@ -160,13 +160,15 @@ inline expected<ep_params> ep<rc>::query() const noexcept {
 
 inline expected<ep_status> ep<rc>::status() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return detail::empty_handle("ep.status", return_subtype::handle_ep);
-  return ep_status{core_->state(), core_->receives().used() == 0, core_->requests().used() == 0};
+  const ep_state s = core_->state();
+  if (detail::is_unconfigured(s)) return ep_status{s, true, true}; // there are no queues yet
+  return ep_status{s, core_->receives().used() == 0, core_->requests().used() == 0};
 }
 
 inline expected<ep_recv_buffers> ep<rc>::recv_query() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead)
     return detail::empty_handle("ep.recv_query", return_subtype::handle_ep);
-  const std::uint32_t n = core_->receives().used();
+  const std::uint32_t n = detail::is_unconfigured(core_->state()) ? 0 : core_->receives().used();
   return ep_recv_buffers{n, n};
 }
 
