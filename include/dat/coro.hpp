@@ -13,6 +13,10 @@
 //
 // dat brings awaitables and what resumes them, but no coroutine type: they work in every one. Tested with g++ 12, and
 // with clang 14 on the standard library of g++ 12.
+//
+// g++ 12 has a fault: a coroutine without any variable of its own that awaits a temporary in the condition of a loop,
+// or of an `if` in a loop, runs into undefined behaviour, whatever it awaits. Name the result: `if (const auto got =
+// co_await driver.post(...); !got)`.
 #pragma once
 
 #include <dat/cr.hpp>

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# How long a sleeping thread takes to have its completion: runs wakeup, prints a table.
+# SPDX-License-Identifier: BSL-1.0
+"""run.py --build DIR [--rounds N] [--wakes N] [--ends SERVER CLIENT]
+
+Runs DIR/bench/wakeup/wakeup in one boot of the lab, or natively where dat-lab finds RDMA devices (then name the
+addresses of two ports, or one twice, with --ends). All ways of waiting take turns; of the rounds the best counts, for
+each. Writes wakeup.txt (the table) into DIR/bench/wakeup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAB = ROOT / "tests/lab/dat-lab"
+LAB_ENDS = ["10.78.2.1", "10.78.1.1"]
+
+
+def table_of(text: str) -> str:
+    """The best and the middle round of each way, and the ratio of the best ones to that of hand-written verbs, the first."""
+    ways: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        name, bar, value = line.rpartition("|")
+        if bar:
+            ways.setdefault(name, []).append(float(value))
+    if len(ways) < 2 or len({len(rounds) for rounds in ways.values()}) != 1:
+        return ""
+    raw = min(next(iter(ways.values())))
+    out = [f"{'a sleeping thread has its completion after':<44}{'best us':>9}{'middle us':>11}{'ratio':>7}"]
+    out += [f"{name:<44}{min(r):9.1f}{statistics.median(r):11.1f}{min(r) / raw:7.2f}" for name, r in ways.items()]
+    return "\n".join(out) + "\n"
+
+
+def main() -> int:
+    """Run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each way (7)")
+    parser.add_argument("--wakes", type=int, default=100, metavar="N", help="wake-ups of a turn, of which the median counts (100)")
+    parser.add_argument("--ends", nargs=2, default=LAB_ENDS, metavar=("SERVER", "CLIENT"), help="addresses to measure between")
+    options = parser.parse_args()
+
+    folder = (options.build / "bench/wakeup").resolve()
+    program = folder / "wakeup"
+    if not program.exists():
+        print(f"wakeup: {program} is not there: configure with -Dbench=enabled, and build")
+        return 2
+    command = [LAB, "--timeout", str(120 + 30 * options.rounds), "--", program, options.rounds, options.wakes, *options.ends]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+    shown = table_of(done.stdout)
+    if done.returncode or not shown:
+        print(f"wakeup: exit code {done.returncode}, the measurement is not complete\n{done.stdout[-2000:]}")
+        return 1
+    print(shown, end="")
+    (folder / "wakeup.txt").write_text(shown, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
