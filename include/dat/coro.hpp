@@ -370,7 +370,8 @@ public:
   template <class Service>
   [[nodiscard]] connecting<S> connect(ep<Service>& ep, const ia_address& remote, conn_qual qualifier, timeout limit,
                                       std::span<const std::byte> data = {}, std::stop_token stop = {}) noexcept {
-    static_assert(connects);
+    static_assert(connects,
+                  "dat: connections need their stream in the driver's evd: create_evd<dat::connection | ...>");
     return {core_, ep, "ep.connect", std::move(stop), [&] { return ep.connect(remote, qualifier, limit, data); }};
   }
 
@@ -379,7 +380,8 @@ public:
   template <class Service>
   [[nodiscard]] connecting<S> accept(cr& request, ep<Service>& ep, std::span<const std::byte> data = {},
                                      std::stop_token stop = {}) noexcept {
-    static_assert(connects);
+    static_assert(connects,
+                  "dat: connections need their stream in the driver's evd: create_evd<dat::connection | ...>");
     return {core_, ep, "cr.accept", std::move(stop), [&] { return request.accept(ep, data); }};
   }
 
@@ -388,7 +390,8 @@ public:
   template <class Service>
   [[nodiscard]] disconnecting<S> disconnect(ep<Service>& ep, close_flags how = close_flags::abrupt,
                                             std::stop_token stop = {}) noexcept {
-    static_assert(connects);
+    static_assert(connects,
+                  "dat: connections need their stream in the driver's evd: create_evd<dat::connection | ...>");
     return {core_, ep, how, std::move(stop)};
   }
 
