@@ -1,6 +1,7 @@
-// dat-ping: does RDMA work between two hosts? Connects, sends, writes and reads, and says how long each takes.
+// dat-ping: does RDMA work between two hosts? Connects, sends, writes, reads and counts, and says how long each takes.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
+#include <dat/ib.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ using json = nlohmann::ordered_json;
 
 constexpr std::size_t window_size = 1 << 20; // of the server, for each client
 using window = dat::remote_segment<char, dat::mem_priv::remote_read | dat::mem_priv::remote_write>;
+using counter = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>;
 
 struct options {
   std::string host;
@@ -61,9 +63,14 @@ public:
     echo_ = pz.register_memory(all.first(window_size), dat::local_read | dat::local_write).value();
     window_ =
         pz.register_memory(all.last(window_size), dat::local_write | dat::remote_read | dat::remote_write).value();
+    counter_ = pz.register_memory(count_, dat::local_write | dat::remote_atomic).value();
     ep_ = pz.create_ep<dat::rc>(evd).value();
     ep_.post(dat::recv{echo_}).value();
-    request.accept(ep_, window_.remote().to_wire()).value();
+    // What the client may use: the wire forms of both, one behind the other.
+    std::array<std::byte, 2 * window::wire_size> grants{};
+    std::ranges::copy(window_.remote().to_wire(), grants.begin());
+    std::ranges::copy(counter_.remote().to_wire(), grants.begin() + window::wire_size);
+    request.accept(ep_, grants).value();
   }
   void answer(std::size_t bytes) {
     // One buffer: the client sends again only when it has its answer, so the receive may come first in the queue.
@@ -75,8 +82,10 @@ public:
 
 private:
   std::vector<char> memory_;
+  std::array<std::uint64_t, 1> count_{};
   dat::lmr<char, dat::mem_priv::local_read | dat::mem_priv::local_write> echo_;
   dat::lmr<char, dat::mem_priv::local_write | dat::mem_priv::remote_read | dat::mem_priv::remote_write> window_;
+  dat::lmr<std::uint64_t, dat::mem_priv::local_write | dat::mem_priv::remote_atomic> counter_;
   dat::ep<dat::rc> ep_;
 };
 
@@ -141,6 +150,7 @@ public:
         in_memory_(o.size),
         out_(pz_.register_memory(out_memory_, dat::local_read).value()),
         in_(pz_.register_memory(in_memory_, dat::local_write).value()),
+        old_(pz_.register_memory(old_value_, dat::local_write).value()),
         ep_(pz_.create_ep<dat::rc>(evd_).value()) {}
 
   void run() {
@@ -164,6 +174,12 @@ public:
       evd_.wait_for<dat::rdma_read_done>(ep_, limit_).value();
       compare(); // with what was written
     });
+    if (ia_.query<dat::provider_attributes>().value().specific.find("DAT_IB_FETCH_AND_ADD_OP") != nullptr)
+      step("atomic", o_.count, [&](unsigned turn) {
+        ep_.post(dat::ib::fetch_and_add{old_, counter_, 1}).value();
+        evd_.wait_for<dat::ib::fetch_and_add_done>(ep_, limit_).value();
+        if (old_value_[0] != turn) throw std::runtime_error("the server counts wrong");
+      });
     step("disconnect", 1, [&](unsigned) {
       ep_.disconnect(dat::close_flags::graceful).value();
       evd_.wait_for<dat::disconnected>(ep_, limit_).value();
@@ -202,6 +218,7 @@ private:
     const auto granted = window::from_wire(up.private_data());
     if (!granted || granted.value().size() < o_.size) throw std::runtime_error("the server is no dat-ping");
     window_ = granted.value();
+    counter_ = counter::from_wire(up.private_data().subspan(window::wire_size)).value();
   }
   void fill(unsigned turn) {
     for (std::size_t i = 0; i < out_memory_.size(); ++i) out_memory_[i] = static_cast<char>(7 * i + turn);
@@ -216,11 +233,14 @@ private:
   dat::evd<dat::dto | dat::connection> evd_;
   dat::pz pz_;
   std::vector<char> out_memory_, in_memory_;
+  std::array<std::uint64_t, 1> old_value_{};
   dat::lmr<char, dat::mem_priv::local_read> out_;
   dat::lmr<char, dat::mem_priv::local_write> in_;
+  dat::lmr<std::uint64_t, dat::mem_priv::local_write> old_;
   dat::ep<dat::rc> ep_;
   dat::ia_address server_;
   window window_;
+  counter counter_;
   const char* step_ = "open";
   std::vector<timing> timings_;
 };
@@ -264,7 +284,7 @@ int ping(const options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Checks RDMA between two hosts: connects, sends, writes, reads.\n"
+  CLI::App app("Checks RDMA between two hosts: connects, sends, writes, reads, counts by atomics.\n"
                "  dat-ping --serve        on one host\n"
                "  dat-ping HOST           on the other\n"
                "Ends with 0 when everything worked; else one line says what did not.",
