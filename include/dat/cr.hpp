@@ -123,6 +123,8 @@ private:
   friend dat::object<cr, object_kind::cr>;
   friend struct detail::event_access;
   explicit cr(detail::request_ref r) noexcept : request_(std::move(r)) {
+    // One that was handed off is a new cr to who gets it.
+    request_.get()->consumer_context.store(0, std::memory_order_relaxed);
     if (auto* made = core()->brought(); made && made->state() == ep_state::unconfigured_tentative)
       ep_ = dat::ep<rc>(detail::ref<detail::ep_core>(made));
   }

@@ -86,7 +86,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
 }
 
 TEST_CASE("the library says of itself what holds on every adapter",
-          "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-016]") {
+          "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-015][SAFE-016][REQ-023][REQ-180]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto p = must(ia.query<dat::provider_attributes>());
   CHECK(p.is_thread_safe);

@@ -236,8 +236,9 @@ TEST_CASE("iWARP is told from InfiniBand in what it guarantees and lacks", "[ia]
   CHECK(infiniband.immediate_data_supported);
 }
 
-TEST_CASE("the library's own attributes are what it does", "[ia][IA-112][IA-113][IA-123][IA-130]") {
+TEST_CASE("the library's own attributes are what it does", "[ia][IA-111][IA-112][IA-113][IA-123][IA-130][VER-001]") {
   const auto p = must(opened({}).query<dat::provider_attributes>());
+  CHECK(p.provider_name == "dat");
   CHECK(p.provider_version_major == dat::version.major_part);
   CHECK(p.provider_version_minor == dat::version.minor_part);
   CHECK(p.dapl_version_major == 2);

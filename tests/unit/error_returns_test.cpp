@@ -46,7 +46,7 @@ TEST_CASE("what runs out is told apart", "[error][ERR-015][ERR-031]") {
   CHECK(said(a.ia.create_evd<dat::dto>(1u << 30)) == "invalid_parameter/arg2");
 }
 
-TEST_CASE("an invalid handle says which kind it is of", "[error][ERR-017][ERR-032]") {
+TEST_CASE("an invalid handle says which kind it is of", "[error][ERR-017][ERR-032][REG-016]") {
   CHECK(said(dat::ia().create_pz()) == "invalid_handle/handle_ia");
   CHECK(said(dat::pz().close()) == "invalid_handle/handle_pz");
   CHECK(said(dat::ep<dat::rc>().disconnect()) == "invalid_handle/handle_ep");

@@ -251,7 +251,7 @@ TEST_CASE("after an abrupt close every handle answers and nothing works",
   CHECK(p.b.take() == events{"disconnected"});
 }
 
-TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-103]") {
+TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-103][ERR-013]") {
   const auto how = GENERATE(manual, automatic);
   const auto lean = GENERATE(false, true);
   clean_world world;
@@ -297,7 +297,7 @@ TEST_CASE("two threads do not wait on one evd", "[EVENT-054]") {
   CHECK(ended == 1);
 }
 
-TEST_CASE("a signal interrupts a waiter", "[COMP-082][EVENT-055]") {
+TEST_CASE("a signal interrupts a waiter", "[COMP-082][EVENT-055][ERR-027]") {
   clean_world world;
   end e("fk1", automatic);
   struct sigaction action {};

@@ -96,6 +96,36 @@ TEST_CASE("an endpoint's context outlives its connections, and its events lead t
   CHECK(moved.context<int>() == &session);
 }
 
+TEST_CASE("a request that was handed off, and an endpoint that dat made, begin without a context",
+          "[object][CTX-011]") {
+  everything all;
+  int mine = 0;
+  must(all.request.set_context(&mine));
+  auto other = must(all.ia.create_psp(7472, all.evd));
+  auto making = must(all.ia.create_psp(7473, all.evd, dat::psp_flags::provider));
+  must(all.request.handoff(7472));
+  auto request = must(all.evd.wait_for<dat::connection_request>(plenty));
+  CHECK(request.context<int>() == nullptr);
+  must(request.set_context(&mine));
+  // An accepted request is no more; its endpoint's context is the endpoint's own.
+  must(request.accept(all.far));
+  CHECK(request.context<int>() == nullptr);
+  CHECK(all.far.context<int>() == nullptr);
+  must(all.far.set_context(&mine));
+  (void)must(all.evd.wait_for<dat::established>(all.ep, plenty));
+  (void)must(all.evd.wait_for<dat::established>(all.far, plenty));
+  must(all.far.disconnect());
+  (void)must(all.evd.wait_for<dat::disconnected>(all.far, plenty));
+  must(all.far.reset());
+  CHECK(all.far.context<int>() == &mine);
+
+  auto third = must(all.pz.create_ep<dat::rc>(all.evd));
+  must(third.connect(all.ia.address(), 7473, plenty));
+  auto brought = must(all.evd.wait_for<dat::connection_request>(plenty));
+  REQUIRE(brought.ep());
+  CHECK(brought.ep().context<int>() == nullptr);
+}
+
 TEST_CASE("an empty or closed handle takes no context and shows none", "[object][CTX-016]") {
   const auto refused = [](auto& handle) {
     INFO(to_string(handle.kind));

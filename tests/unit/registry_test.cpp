@@ -324,7 +324,7 @@ TEST_CASE("the devices of this host are listed port by port with addresses and s
 }
 
 TEST_CASE("an ia opens by the name that dat.conf gives it",
-          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-020][ERR-022]") {
+          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-002][CONF-020][ERR-022]") {
   fake::reset();
   CHECK(dat::ia::open("site-name", manual).error().subtype() == subtype::name_not_registered);
   {
