@@ -73,7 +73,7 @@ private:
     r.fill(wr_[i]);
     posted_[i].cookie = r.cookie;
     posted_[i].length = static_cast<std::uint32_t>(r.data.bytes());
-    posted_[i].kind = detail::kind_of_work(r.operation);
+    posted_[i].kind = detail::quiet_if(r.quiet, detail::kind_of_work(r.operation));
     limits_.note(r);
     size_ = i + 1;
   }

@@ -37,6 +37,12 @@ public:
   Self& suppress() & noexcept { return wr_.suppress(), self(); }
   Self&& suppress() && noexcept { return wr_.suppress(), std::move(self()); }
 
+  /// Its completion wakes nobody who waits (DAT_COMPLETION_UNSIGNALLED_FLAG): it is queued as others are, and taken
+  /// with the next event that does, or when the wait is over. Only where the endpoint's attribute `request_completion`
+  /// is `waking::unsignalled`, else `post` gives `invalid_parameter`.
+  Self& unsignalled() & noexcept { return wr_.quiet = true, self(); }
+  Self&& unsignalled() && noexcept { return wr_.quiet = true, std::move(self()); }
+
   /// Does not start before all earlier RDMA reads and atomics of this endpoint are done
   /// (DAT_COMPLETION_BARRIER_FENCE_FLAG).
   Self& fence() & noexcept { return wr_.set(detail::send_flag::fence), self(); }
@@ -178,6 +184,9 @@ public:
     static_assert(includes(P, mem_priv::local_write), "dat: recv needs memory registered with dat::local_write");
     wr_.gather.assign(detail::gather_access::of(into));
   }
+  /// Its completion wakes nobody who waits; where `recv_completion` is `waking::unsignalled`.
+  recv& unsignalled() & noexcept { return wr_.quiet = true, *this; }
+  recv&& unsignalled() && noexcept { return wr_.quiet = true, std::move(*this); }
   /// Returned by the completion event.
   recv& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, *this; }
   recv&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(*this); }

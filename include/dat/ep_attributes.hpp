@@ -72,6 +72,15 @@ enum class close_flags : std::uint8_t {
   return detail::enum_name(value, {"abrupt", "graceful"}, "unknown close_flags");
 }
 
+/// How completions of one of an endpoint's queues release who waits on their evd (DAT_COMPLETION_FLAGS as an attribute,
+/// uDAPL 2.0 §6.8.1). All that feed one evd must agree. With other than evd_threshold the evd may have no streams but
+/// dto and software, and waits on it are for one event.
+enum class waking : std::uint8_t {
+  solicited_wait = 0x02, ///< receives only: those whose send was `.solicited()` do, and failures
+  unsignalled = 0x04,    ///< all but those that were posted `.unsignalled()`; not on an evd of streams::dto alone
+  evd_threshold = 0x10   ///< all, once there are as many as the wait asks for
+};
+
 /// What an endpoint is created with. Every member has a working default; set what matters with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
@@ -96,6 +105,9 @@ struct ep_attributes {
   std::chrono::microseconds ack_timeout{67'000};
   /// How long the peer waits before it tries again a send that met no receive here, 10 us to 491.52 ms, rounded up.
   std::chrono::microseconds min_rnr_timer{640};
+  /// Which completions wake: see waking. Fixed when the endpoint is made.
+  waking recv_completion = waking::evd_threshold;
+  waking request_completion = waking::evd_threshold;
   /// What `ep::common_connect` connects as. Unset, an accepted endpoint takes that of the service point.
   communicator comm{};
 };

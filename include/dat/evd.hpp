@@ -28,6 +28,9 @@ struct evd_attributes {
   bool enabled = false;   ///< evd_state: whether events notify the cno
   bool waitable = false;  ///< evd_state
   cno_ref cno;            ///< empty: none
+  /// Which completions wake, as the endpoints that feed it say: DAT_EVD_STATE_CONFIG_NOTIFY (unsignalled), _SOLICITED,
+  /// _THRESHOLD.
+  waking config = waking::evd_threshold;
 };
 
 /// A queue of the events of one or more streams (uDAPL 2.0 §6.3.4). Made by `ia::create_evd<S>`; given to endpoints and
@@ -252,6 +255,7 @@ public:
     a.enabled = core_->enabled();
     a.waitable = core_->waitable();
     a.cno = cno_ref(core_->cno());
+    a.config = core_->mode();
     return a;
   }
 

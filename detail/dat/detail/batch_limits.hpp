@@ -20,6 +20,7 @@ public:
     largest_ = larger(largest_, r.data.bytes());
     if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = larger(largest_inline_, r.data.bytes());
     if (N > 1) most_segments_ = larger(most_segments_, r.data.count()); // one is never too many
+    quiet_ = quiet_ || r.quiet;
     reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
     if (r.is_atomic()) {
       atomics_ = true;
@@ -35,7 +36,8 @@ public:
   [[nodiscard]] bool within(const ep_posting& ep) const noexcept {
     return &ep != &no_ep && (!any_ || zone_.is(ep.pz())) && !too_long_ && largest_ <= ep.max_message() &&
            largest_inline_ <= ep.max_inline() && most_segments_ <= ep.attributes().max_request_iov &&
-           (!reads_ || ep.read_depth() != 0) && (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_));
+           (!reads_ || ep.read_depth() != 0) && (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_)) &&
+           (!quiet_ || ep.takes_quiet_requests());
   }
 
   /// Why not. The batch as a whole is refused; nothing was posted.
@@ -50,6 +52,7 @@ public:
     if (too_long_) return as(return_type::length_error, "a request has more local bytes than its remote segment");
     if (most_segments_ > ep.attributes().max_request_iov)
       return as(return_type::invalid_parameter, "a request has more segments than the endpoint's max_request_iov");
+    if (quiet_ && !ep.takes_quiet_requests()) return as(return_type::invalid_parameter, quiet_hint);
     if (bad_atomic_)
       return as(return_type::invalid_parameter,
                 "an atomic takes one local word of 8 bytes and a remote word at a multiple of 8");
@@ -71,6 +74,7 @@ private:
   bool reads_ = false;
   bool atomics_ = false;
   bool bad_atomic_ = false;
+  bool quiet_ = false;
   bool too_long_ = false;
 };
 

@@ -86,10 +86,8 @@ template <class Visitor>
   const posted_work posted = work_ring::read(e);
   ep_core& ep = e.ring->owner();
   if (posted.kind == marker_work) return ep.marker_taken(ep.tag(), wc.status), false;
-  if (posted.kind == early_recv_work) {
-    if (wc.status == IBV_WC_SUCCESS) ep.arrived();
-    e.posted.kind = kind_of_work(dto_operation::recv);
-  }
+  if (posted.is_receive()) e.posted.kind = kind_of_work(dto_operation::recv);
+  if (posted.is_early() && wc.status == IBV_WC_SUCCESS) ep.arrived();
   work_ring::retire(e);
   visit_completion(ep, wc, posted, visit);
   return true;

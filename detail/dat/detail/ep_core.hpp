@@ -182,6 +182,9 @@ private:
   [[nodiscard]] static expected<void> check_attributes(const ia_core& ia, const ep_attributes& a) noexcept;
   [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
   void set_attributes(const ep_attributes& a) noexcept;
+  /// The evds learn how completions that come from here are to wake; all that feed one must agree.
+  [[nodiscard]] static expected<void> attach(const queues& evds, const ep_attributes& a) noexcept;
+  static void detach(const queues& evds) noexcept;
   /// Puts a hidden evd where nobody wants the events.
   [[nodiscard]] static expected<void> add_sink(const char* call, const ref<ia_core>& ia, queues& evds,
                                                const ep_attributes& a) noexcept;

@@ -57,6 +57,12 @@ inline expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attr
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
       a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
     return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can");
+  const auto is = [](waking f, waking g) { return f == g; };
+  if (!is(a.request_completion, waking::unsignalled) && !is(a.request_completion, waking::evd_threshold))
+    return invalid("request_completion must be evd_threshold or unsignalled");
+  if (!is(a.recv_completion, waking::unsignalled) && !is(a.recv_completion, waking::evd_threshold) &&
+      !is(a.recv_completion, waking::solicited_wait))
+    return invalid("recv_completion must be evd_threshold, unsignalled or solicited_wait");
   if (a.comm != communicator{} && !is_supported(a.comm))
     return invalid("a communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}");
   return success();
@@ -84,8 +90,12 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (auto ok = check_attributes(*ia, a); !ok) return ok.assume_error().at(call, object_kind::ep);
   queues fed = evds;
   if (auto ok = add_sink(call, ia, fed, a); !ok) return ok.assume_error();
+  if (auto ok = attach(fed, a); !ok) return ok.assume_error().at(call, object_kind::ep);
   ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed), adopt);
-  if (!ep) return none(return_subtype::resource_memory);
+  if (!ep) {
+    detach(fed);
+    return none(return_subtype::resource_memory);
+  }
   ep->set_attributes(a);
   ep->set_state(ep_state::unconfigured_unconnected);
   if (!ep->complete()) return ep;
@@ -104,6 +114,20 @@ inline expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia
   if (evds.no_request) evds.request = sink.assume_value();
   if (evds.no_connect) evds.connect = sink.assume_value();
   return success();
+}
+
+inline expected<void> ep_core::attach(const queues& evds, const ep_attributes& a) noexcept {
+  if (evds.recv)
+    if (auto ok = evds.recv->attach(a.recv_completion, false); !ok) return ok;
+  if (!evds.request) return success();
+  auto ok = evds.request->attach(a.request_completion, true);
+  if (!ok && evds.recv) evds.recv->detach();
+  return ok;
+}
+
+inline void ep_core::detach(const queues& evds) noexcept {
+  if (evds.recv) evds.recv->detach();
+  if (evds.request) evds.request->detach();
 }
 
 inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexcept {
@@ -288,6 +312,7 @@ inline void ep_core::teardown() noexcept {
     qp_ = nullptr;
   }
   free_entries();
+  detach(evds_);
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     if (e) e->users.fetch_sub(1, std::memory_order_release);
   if (pz_) pz_->users.fetch_sub(1, std::memory_order_release);
@@ -354,7 +379,8 @@ inline expected<void> ep_posting::not_posted(int err, ibv_recv_wr* wr, const ibv
     const ep_state now = state();
     if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
     if (now != ep_state::connected)
-      for (work_entry* e = first; e != end; e = e->next) e->posted.kind = early_recv_work;
+      for (work_entry* e = first; e != end; e = e->next)
+        e->posted.kind = quiet_if(e->posted.is_quiet(), early_recv_work);
     rq_.set_next(end);
     ibv_recv_wr* failed = wr;
     err = ibv_post_recv(qp_, wr, &failed);
@@ -376,6 +402,8 @@ error ep_posting::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok
                           std::uint32_t index) const noexcept {
   static constexpr const char* call = "ep.post";
   const auto with = [&](error e, const char* hint) { return at(e, call).index(index).hint(hint); };
+  if (r.quiet && !takes_quiet_requests())
+    return with({return_type::invalid_parameter, return_subtype::arg5}, quiet_hint);
   if (!zone_ok) return wrong_zone(call).index(index);
   if (count > attributes_.max_request_iov)
     return with({return_type::invalid_parameter, return_subtype::arg2},

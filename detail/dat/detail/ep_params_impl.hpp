@@ -82,10 +82,21 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   const auto replaces = [](const auto& by, const auto& what) { return by && by.get() != what.get(); };
   rebuild =
       rebuild || replaces(wanted.pz, pz_) || replaces(evds.recv, evds_.recv) || replaces(evds.request, evds_.request);
+  queues added; // those of completions that are new here
+  queues gone;
+  if (replaces(evds.recv, evds_.recv)) {
+    added.recv = evds.recv;
+    gone.recv = evds_.recv;
+  }
+  if (replaces(evds.request, evds_.request)) {
+    added.request = evds.request;
+    gone.request = evds_.request;
+  }
   if (qp_ && rebuild && rq_.used() != 0)
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
         .hint("receives are posted, and a queue pair with other sizes, zone or evds would not have them: modify first");
 
+  if (auto ok = attach(added, attributes_); !ok) return at(ok.assume_error(), call);
   const ep_attributes old_attributes = attributes_;
   old_evds = evds_;
   old_pz = pz_;
@@ -99,9 +110,11 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
       std::swap(evds_, old_evds);
       std::swap(pz_, old_pz);
       set_attributes(old_attributes);
+      detach(added);
       return ok;
     }
   }
+  detach(gone);
   // Uses are counted only for what stays.
   const auto moved = [](const auto& from, const auto& to) {
     if (to.get() == from.get()) return;

@@ -22,6 +22,9 @@ namespace dat::inline v0::detail {
 
 class pz_core;
 
+inline constexpr const char* quiet_hint = "unsignalled operations need an endpoint whose attribute for that queue, "
+                                          "recv_completion or request_completion, is unsignalled";
+
 /// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
 
@@ -46,6 +49,9 @@ public:
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
   [[nodiscard]] std::uint8_t atomic_depth() const noexcept { return atomic_depth_; }
+  [[nodiscard]] bool takes_quiet_requests() const noexcept {
+    return attributes_.request_completion == waking::unsignalled;
+  }
   [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
@@ -54,6 +60,8 @@ public:
   /// the few stores that verbs needs, and the checks.
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post(const send_request<N>&... r) noexcept {
+    if ((r.quiet || ...)) [[unlikely]] // known when compiling, nearly always
+      return post_slowly(r.copy()...);
     if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
       return post_prepared(r...);
     } else {
@@ -81,6 +89,8 @@ public:
 
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post(const recv_request<N>&... r) noexcept {
+    if ((r.quiet || ...)) [[unlikely]] // known when compiling, nearly always
+      return post_slowly(r.copy()...);
     if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
       return post_prepared(r...);
     } else {
@@ -95,11 +105,13 @@ public:
   /// (uDAPL 2.0 §6.6.20).
   template <std::size_t N>
   [[nodiscard]] bool acceptable(const send_request<N>& r) const noexcept {
-    return r.data.within(own_zone_) && r.data.bytes() <= max_message_ && within_limits(r);
+    return r.data.within(own_zone_) && r.data.bytes() <= max_message_ && within_limits(r) &&
+           (!r.quiet || takes_quiet_requests());
   }
   template <std::size_t N>
   [[nodiscard]] bool acceptable(const recv_request<N>& r) const noexcept {
-    return r.gather.within(own_zone_) && within_limits(r);
+    return r.gather.within(own_zone_) && within_limits(r) &&
+           (!r.quiet || attributes_.recv_completion == waking::unsignalled);
   }
   /// The error for a request that is not acceptable.
   template <std::size_t N>
@@ -109,6 +121,8 @@ public:
   template <std::size_t N>
   [[nodiscard, gnu::cold, gnu::noinline]] error refuse(const recv_request<N>& r) const noexcept {
     if (!r.gather.within(own_zone_)) return wrong_zone("ep.post(recv)");
+    if (within_limits(r))
+      return at(error(return_type::invalid_parameter, return_subtype::arg5), "ep.post(recv)").hint(quiet_hint);
     return at(error(return_type::invalid_parameter, return_subtype::arg2), "ep.post(recv)")
         .hint("more segments than the endpoint's max_recv_iov");
   }
@@ -269,12 +283,14 @@ protected:
   [[gnu::always_inline]] static void stage(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) noexcept {
     e.posted.cookie = r.cookie; // member by member: two or three stores, where a copy of the whole takes more
     e.posted.length = static_cast<std::uint32_t>(r.data.bytes());
-    e.posted.kind = kind_of_work(r.operation);
+    e.posted.kind = quiet_if(r.quiet, kind_of_work(r.operation));
     wr.wr_id = e.id();
   }
   template <std::size_t N>
   [[gnu::always_inline]] static void stage(ibv_recv_wr& wr, work_entry& e, const recv_request<N>& r) noexcept {
     e.posted.cookie = r.cookie; // its length comes with the completion
+    if (r.quiet) [[unlikely]]
+      e.posted.kind = quiet_if(true, kind_of_work(dto_operation::recv));
     wr.wr_id = e.id();
   }
   /// Posts requests whose entries are those from `first` to before `end`.

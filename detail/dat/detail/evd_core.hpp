@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/ep_attributes.hpp>
 #include <dat/error.hpp>
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
@@ -78,7 +79,22 @@ public:
   [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
 
   /// Arms the completion channel, if there is one. Returns 0 or errno.
-  int arm() noexcept { return cq_ ? ibv_req_notify_cq(cq_, 0) : 0; }
+  int arm() noexcept { return cq_ ? ibv_req_notify_cq(cq_, mode() == waking::solicited_wait ? 1 : 0) : 0; }
+
+  /// How completions wake: what all endpoints that feed this evd say (uDAPL 2.0 §6.3.1, §6.8.1).
+  [[nodiscard]] waking mode() const noexcept { return mode_.load(std::memory_order_acquire); }
+  /// Some events do not wake who waits.
+  [[nodiscard]] bool is_choosy() const noexcept { return mode() != waking::evd_threshold; }
+  /// Another queue of an endpoint feeds it, in that mode.
+  [[nodiscard]] expected<void> attach(waking f, bool requests) noexcept;
+  void detach() noexcept;
+  /// What wakes has come since this was last asked.
+  [[nodiscard]] bool take_notice() noexcept { return noticed_.exchange(false, std::memory_order_seq_cst); }
+  void notice() noexcept { noticed_.store(true, std::memory_order_seq_cst); }
+  /// The device is not armed any more since this was last asked: its notice was consumed.
+  [[nodiscard]] bool take_fired() noexcept { return fired_.exchange(false, std::memory_order_seq_cst); }
+  /// How many events who waits asked for.
+  std::atomic<std::uint32_t> awaited{1};
 
   /// Sleeps until a completion or kick arrives, the ia closes, the reactor has work (manual progress), or the deadline
   /// passes. Returns an error for the last, for signals, and for a closed ia; the caller looks into its queue else.
@@ -158,6 +174,11 @@ protected:
       notify();
   }
   void notify() noexcept;
+  /// The device has told of something. With solicited completions that is what wakes, for it says not of which.
+  void device_fired() noexcept {
+    fired_.store(true, std::memory_order_seq_cst);
+    if (mode() == waking::solicited_wait) notice();
+  }
   /// Ends the connection to cno and reactor.
   void detach_cno() noexcept;
 
@@ -181,6 +202,10 @@ private:
   std::atomic<std::uint32_t> qlen_;
   std::atomic<bool> waitable_{true};
   std::atomic<bool> overflowed_{false};
+  std::atomic<waking> mode_{waking::evd_threshold}; // written with cno_mutex_ held
+  std::uint32_t feeding_ = 0;                       // likewise: queues of endpoints
+  std::atomic<bool> noticed_{false};
+  std::atomic<bool> fired_{false};
   std::atomic<std::uint32_t> forbidden_{0};
   std::atomic<bool> interrupted_{false};
   wake_fd kick_;
@@ -235,6 +260,8 @@ public:
   [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }
   [[nodiscard]] expected<void> resize_merged(std::uint32_t n) noexcept;
 
+  /// Whether something is there that wakes.
+  [[nodiscard]] bool has_notification() noexcept;
   /// Whether anything is there.
   [[nodiscard]] bool look() noexcept;
   /// Moves completions from the queue of the device to the ring.
@@ -266,6 +293,7 @@ private:
   static const child_type table;
   /// Until that many events are queued, or the completion queue is empty.
   void drain_locked(std::uint32_t limit) noexcept;
+  [[nodiscard]] bool wakes(const ibv_wc& c, const posted_work& posted) const noexcept;
   [[nodiscard]] bool push_if_room(record&& r) noexcept;
   void extract(std::uint32_t i, record& out) noexcept;
   /// Completions that are queued. They and all other events are counted apart, each against the length of the evd: a

@@ -190,6 +190,36 @@ inline void evd_core::glance() noexcept {
   completed_.store(false, std::memory_order_relaxed);
 }
 
+inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
+  const auto refuse = [](const char* hint) {
+    return error(return_type::invalid_parameter, return_subtype::arg7).hint(hint);
+  };
+  const merged_evd* const m = merged(this);
+  const bool sink = m && m->is_sink();
+  const std::lock_guard lock(cno_mutex_);
+  if (f != waking::evd_threshold && !sink) {
+    if (!includes(streams::dto | streams::software, streams_))
+      return refuse("an evd whose completions do not all wake may have no streams but dto and software");
+    if (f == waking::unsignalled && !m)
+      return refuse(
+          "unsignalled completions have to be set aside, for which an evd of streams::dto alone has no place: "
+          "create it with dat::dto | dat::software");
+    if (f == waking::solicited_wait && requests) return refuse("only receives can be solicited");
+    if (waited.load(std::memory_order_acquire) && awaited.load(std::memory_order_relaxed) > 1)
+      return error(return_type::invalid_state, return_subtype::evd_waiter).hint("a thread waits for several events");
+  }
+  if (feeding_ != 0 && mode() != f && !sink)
+    return refuse("all queues that feed one evd must have the same recv_completion and request_completion");
+  ++feeding_;
+  mode_.store(sink ? waking::evd_threshold : f, std::memory_order_release);
+  return success();
+}
+
+inline void evd_core::detach() noexcept {
+  const std::lock_guard lock(cno_mutex_);
+  if (--feeding_ == 0) mode_.store(waking::evd_threshold, std::memory_order_release);
+}
+
 inline void evd_core::set_enabled(bool enabled) noexcept {
   enabled_.store(enabled, std::memory_order_release);
   if (enabled) arm_for_cno();
@@ -199,7 +229,7 @@ inline void evd_core::arm_for_cno() noexcept {
   // Events that came while nobody listened are notified now: a hint too many is harmless, one too few is not.
   arm();
   if (merged_evd* m = merged(this)) {
-    if (m->look()) notify();
+    if (m->has_notification()) notify();
   } else {
     notify();
   }
@@ -221,7 +251,10 @@ inline void evd_core::channel_ready() noexcept {
   if (!always && waited.load(std::memory_order_seq_cst)) return; // the waiter sees it, and takes it
   ibv_cq* cq;
   void* context;
-  while (ibv_get_cq_event(channel_, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
+  while (ibv_get_cq_event(channel_, &cq, &context) == 0) {
+    device_fired();
+    ibv_ack_cq_events(cq, 1);
+  }
   if (!always) return wake(); // somebody may have begun to wait
   merged_evd* const m = merged(this);
   const bool sink = m && m->is_sink();
@@ -229,6 +262,10 @@ inline void evd_core::channel_ready() noexcept {
     if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
   if (sink) return m->discard();
   if (m && !m->look()) return;
+  if (mode() == waking::unsignalled) {                         // looking told of what wakes
+    if (waited.load(std::memory_order_seq_cst)) kick_.raise(); // who waits has to arm again
+    return;
+  }
   wake();
 }
 
@@ -246,7 +283,10 @@ inline void evd_core::detach_cno() noexcept {
 inline void evd_core::take_channel_events() noexcept {
   ibv_cq* cq;
   void* context;
-  while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) ++unacked_;
+  while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) {
+    device_fired();
+    ++unacked_;
+  }
   // Acknowledging takes a lock: do it in bulk.
   if (unacked_ >= 64) ibv_ack_cq_events(cq_, std::exchange(unacked_, 0u));
 }
@@ -293,6 +333,28 @@ inline void merged_evd::teardown() noexcept {
   // Requests that nobody took are refused as the records go.
 }
 
+/// Whether a completion releases who waits, and triggers the cno.
+inline bool merged_evd::wakes(const ibv_wc& c, const posted_work& posted) const noexcept {
+  switch (mode()) {
+  case waking::unsignalled:
+    return !posted.is_quiet();
+  case waking::solicited_wait:
+    return c.status != IBV_WC_SUCCESS; // of others only the device knows; see device_fired
+  default:
+    return true;
+  }
+}
+
+inline bool merged_evd::has_notification() noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked(qlen());
+  for (std::uint32_t i = 0; i < ring_.size(); ++i) {
+    const record& r = ring_.at(i);
+    if (r.what != record::kind::completion || wakes(r.wc, r.posted)) return true;
+  }
+  return false;
+}
+
 inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
   std::array<ibv_wc, 16> wc;
   bool woken = false;
@@ -311,20 +373,22 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
         if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
         continue;
       }
-      if (posted.kind == early_recv_work) {
-        e->posted.kind = kind_of_work(dto_operation::recv);
+      if (posted.is_receive()) e->posted.kind = kind_of_work(dto_operation::recv); // as rings of receives have it
+      if (posted.is_early()) {
         if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
       }
       // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
       record r(c, posted, ep.tag(), e->ring->position(*e));
       if (ep.announced_on(this))
-        woken = ring_.push(std::move(r)) || woken;
+        woken = (ring_.push(std::move(r)) && wakes(c, posted)) || woken;
       else
         (void)parked_.push(std::move(r));
     }
     if (n < room) break;
   }
-  if (woken) wake();
+  if (!woken) return;
+  notice();
+  wake();
 }
 
 inline bool merged_evd::take(record& out) noexcept {
@@ -383,6 +447,7 @@ inline void merged_evd::push_connection(record&& r, ep_core& whose) noexcept {
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
     if (parked_.at(i).tag == whose.tag()) (void)ring_.push(std::move(parked_.at(i)));
   parked_.erase_if([&](const record& p) { return p.tag == whose.tag(); });
+  notice();
   wake();
   const bool tell = !kept && !std::exchange(told_lost_, true);
   lock.unlock();
@@ -420,6 +485,7 @@ inline void merged_evd::push_async(record&& r) noexcept {
     if (!ring_.push(record(async_kind::evd_overflow, {.context = ia().context(), .number = number()}, {}))) return;
   }
   ++others_;
+  notice();
   wake();
 }
 
@@ -429,6 +495,7 @@ inline bool merged_evd::push_if_room(record&& r) noexcept {
   drain_locked(qlen()); // what came earlier goes first, where that is known
   if (!ring_.push(std::move(r))) return false;
   ++others_;
+  notice();
   wake();
   return true;
 }

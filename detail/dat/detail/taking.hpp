@@ -106,6 +106,12 @@ private:
   bool mine_;
 };
 
+/// Whether something has come that wakes, to an evd where not all does.
+[[nodiscard]] inline bool notified(evd_core& e) noexcept {
+  if (merged_evd* m = merged(&e)) m->drain();
+  return e.take_notice();
+}
+
 /// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
 /// decides to sleep: an event that comes in between wakes it.
 template <class Look>
@@ -122,13 +128,22 @@ template <class Look>
   const auto woken = [&] { return e.at(error(return_type::interrupted_call), call).hint("evd.wake was called"); };
   e.ia().progress(0);
   if (e.take_interrupt()) return woken();
+  (void)e.take_notice();
   if (look()) return success();
+  bool armed = false;
   for (;;) {
     e.clear_kick();
     if (e.forbidden() != allowed) return unwaitable();
     if (e.take_interrupt()) return woken();
-    if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
-    if (look()) return success();
+    // Where some events wake and others do not, the device is not armed again before it has told of one: what it tells
+    // is all that is known of solicited completions. What came before it was armed may have been one.
+    if (e.take_fired() || !e.is_choosy()) armed = false;
+    if (!armed) {
+      if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
+      armed = true;
+      if (e.mode() != waking::unsignalled && look()) return success();
+    }
+    if (e.is_choosy() && notified(e) && look()) return success();
     if (e.overflowed())
       return e.at(error(return_type::invalid_state), call)
           .hint("completions were lost because the evd was full: its endpoints are disconnected, and nothing more "
@@ -141,7 +156,7 @@ template <class Look>
     }
     if (e.forbidden() != allowed) return unwaitable();
     if (e.take_interrupt()) return woken();
-    if (look()) return success();
+    if (!e.is_choosy() && look()) return success();
   }
 }
 
@@ -175,8 +190,16 @@ template <streams S>
   if (threshold == 0 || threshold > e.qlen())
     return e.at({return_type::invalid_parameter, return_subtype::arg3}, "evd.wait")
         .hint("the threshold must be at least 1 and at most the evd's capacity");
+  if (threshold != 1 && e.is_choosy())
+    return e
+        .at({return_type::invalid_state, e.mode() == waking::unsignalled ? return_subtype::evd_config_notify
+                                                                         : return_subtype::evd_config_solicited},
+            "evd.wait")
+        .hint("an endpoint that feeds this evd chooses which of its completions wake: only a wait for one event is "
+              "possible then");
   std::optional<event<S>> out;
   std::uint32_t count = 0;
+  e.awaited.store(static_cast<std::uint32_t>(threshold), std::memory_order_relaxed);
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
@@ -185,6 +208,7 @@ template <streams S>
       (void)take_record<S>(taken, keep);
     return out.has_value();
   });
+  e.awaited.store(1, std::memory_order_relaxed);
   if (!r) return r.assume_error().index(count);
   return waited<S>{std::move(*out), count};
 }

@@ -2,8 +2,7 @@
 //
 // A wr_id is (generation, offset of the entry), never a pointer: completions outlive destroyed queue pairs, and those
 // must be told from the completions of the endpoint that took the memory over. The entry knows its own wr_id, so that
-// telling is one comparison. The memory stays mapped while the ia lives: any wr_id may be looked up at any time, also
-// that of work which the consumer posted to a native queue pair.
+// telling is one comparison.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -22,6 +21,8 @@ namespace dat::inline v0::detail {
 /// Names one life of an endpoint, from its creation or reset to the next: the wr_id of its marker. Never 0.
 using ep_tag = std::uint64_t;
 
+/// Stays mapped while the ia lives: any wr_id may be looked up at any time, also that of work which the consumer
+/// posted to a native queue pair.
 class work_arena {
 public:
   work_arena() noexcept = default;

@@ -46,6 +46,7 @@ struct send_request {
   std::uint32_t imm = 0;
   std::uint64_t compare_add = 0; // only atomics set and read these
   std::uint64_t swap = 0;
+  bool quiet = false; // its completion is no notification
 
   [[nodiscard, gnu::always_inline]] send_request copy() const noexcept {
     send_request r;
@@ -58,6 +59,7 @@ struct send_request {
     r.imm = imm;
     r.compare_add = compare_add;
     r.swap = swap;
+    r.quiet = quiet;
     return r;
   }
 
@@ -126,11 +128,13 @@ template <std::size_t N>
 struct recv_request {
   detail::gather<N> gather;
   dat::cookie cookie{};
+  bool quiet = false;
 
   [[nodiscard, gnu::always_inline]] recv_request copy() const noexcept {
     recv_request r;
     r.gather.assign(gather);
     r.cookie = cookie;
+    r.quiet = quiet;
     return r;
   }
 };

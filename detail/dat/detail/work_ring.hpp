@@ -32,12 +32,24 @@ inline constexpr work_kind marker_work = kind_of_work(static_cast<dto_operation>
 inline constexpr work_kind early_recv_work =
     static_cast<work_kind>(static_cast<std::int32_t>(kind_of_work(dto_operation::recv)) | 1 << 16);
 
+/// Joined with a kind: the completion is no notification.
+inline constexpr std::int32_t quiet_work = 1 << 17;
+[[nodiscard]] constexpr work_kind quiet_if(bool quiet, work_kind k) noexcept {
+  return quiet ? static_cast<work_kind>(static_cast<std::int32_t>(k) | quiet_work) : k;
+}
+
 /// What the consumer wanted to be reminded of.
 struct posted_work {
   dat::cookie cookie{};
   std::uint32_t length = 0;
   work_kind kind{};
 
+  [[nodiscard]] bool is_quiet() const noexcept { return (static_cast<std::int32_t>(kind) & quiet_work) != 0; }
+  [[nodiscard]] bool is_early() const noexcept {
+    constexpr auto bit =
+        static_cast<std::int32_t>(early_recv_work) ^ static_cast<std::int32_t>(kind_of_work(dto_operation::recv));
+    return (static_cast<std::int32_t>(kind) & bit) != 0;
+  }
   [[nodiscard]] bool is_receive() const noexcept { return static_cast<std::int32_t>(kind) < 0; }
   [[nodiscard]] dto_operation operation() const noexcept {
     return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);

@@ -1,0 +1,236 @@
+// Which completions wake: threshold, unsignalled and solicited endpoints, in every row of the specification's tables.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include "world.hpp"
+
+#include <thread>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+using dat::waking;
+using support::worker;
+
+namespace {
+
+constexpr auto mixed = dat::dto | dat::software;
+
+/// A connection whose one end puts its completions on an evd with a cno; connection events go elsewhere.
+template <dat::streams S>
+struct watched {
+  explicit watched(const dat::ep_attributes& a, bool own_requests = false)
+      : evd(must(p.a.ia.create_evd<S>(32))),
+        requests(must(p.a.ia.create_evd<dat::dto>(32))),
+        cno(must(p.a.ia.create_cno())),
+        ep(own_requests ? must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = p.a.evd}, a))
+                        : must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, a))),
+        far(must(p.b.pz.create_ep<dat::rc>(p.b.evd))) {
+    must(evd.modify_cno(cno));
+    must(ep.connect(p.b.ia.address(), service, plenty));
+    p.settle();
+    must(request_on(p.b.evd).accept(far));
+    p.settle();
+    (void)p.a.take();
+    (void)p.b.take();
+    (void)woken();
+  }
+  pair p;
+  dat::evd<S> evd;
+  dat::evd<dat::dto> requests;
+  dat::cno cno;
+  dat::ep<dat::rc> ep;
+  dat::ep<dat::rc> far;
+
+  /// Whether the cno was triggered since this was last asked. Everything happens in this thread, so it knows.
+  bool woken() { return cno.wait(0s).has_value(); }
+  template <class D>
+  void to_far(const D& operation) {
+    must(far.post(dat::recv{}));
+    must(ep.post(operation));
+  }
+  /// The next post fails in the device.
+  template <class D>
+  void fail(const D& operation) {
+    fake::hold(ep.native_handle());
+    must(ep.post(operation));
+    REQUIRE(fake::complete(ep.native_handle(), {}, IBV_WC_RETRY_EXC_ERR));
+  }
+};
+
+constexpr dat::ep_attributes choosy{.recv_completion = waking::unsignalled, .request_completion = waking::unsignalled};
+
+} // namespace
+
+TEST_CASE("unsignalled endpoints: a completion wakes unless it was posted unsignalled",
+          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][COMP-016][COMP-018][COMP-019][COMP-021][COMP-022][EVD-067]") {
+  const clean_world clean;
+  watched<mixed> w(choosy);
+  CHECK(must(w.evd.query()).config == waking::unsignalled);
+  w.to_far(dat::send{}.cookie(1));
+  CHECK(w.woken());
+  w.to_far(dat::send{}.cookie(2).unsignalled());
+  CHECK_FALSE(w.woken());
+  w.to_far(dat::send{}.cookie(3).suppress());
+  w.to_far(dat::send{}.cookie(4).suppress().unsignalled());
+  CHECK_FALSE(w.woken());
+  must(w.ep.post(dat::recv{}.cookie(5).unsignalled(), dat::recv{}.cookie(6), dat::recv{}.cookie(7)));
+  must(w.far.post(dat::send{}.solicited())); // what the sender asks for does not count
+  CHECK_FALSE(w.woken());
+  must(w.far.post(dat::send{}));
+  CHECK(w.woken());
+  must(w.far.post(dat::send{}.solicited()));
+  CHECK(w.woken());
+  dat::batch<2> b;
+  REQUIRE(b.push_back(dat::send{}.cookie(8).unsignalled()));
+  must(w.far.post(dat::recv{}));
+  must(w.ep.post(b));
+  CHECK_FALSE(w.woken());
+  // All of them were queued, in order.
+  CHECK(take(w.evd) == events{"sent 1", "sent 2", "received 5", "received 6", "received 7", "sent 8"});
+}
+
+TEST_CASE("unsignalled endpoints: a failure wakes unless it was posted unsignalled, suppressed or not",
+          "[COMP-008][COMP-017][COMP-018][COMP-019]") {
+  const clean_world clean;
+  const auto quiet = GENERATE(false, true);
+  const auto suppressed = GENERATE(false, true);
+  watched<mixed> w(choosy);
+  auto s = dat::send{}.cookie(9);
+  if (quiet) s.unsignalled();
+  if (suppressed) s.suppress();
+  w.fail(s);
+  CHECK(w.woken() == !quiet);
+  CHECK(take(w.evd) == events{"transport error 9"});
+}
+
+TEST_CASE("threshold endpoints: every completion wakes, and none can be posted unsignalled",
+          "[COMP-011][COMP-012][COMP-013][COMP-014][COMP-015][COMP-025][COMP-026][EVD-059][EVENT-045]") {
+  const clean_world clean;
+  watched<mixed> w({});
+  CHECK(must(w.evd.query()).config == waking::evd_threshold);
+  for (const bool solicited : {false, true}) {
+    must(w.ep.post(dat::recv{}));
+    auto s = dat::send{};
+    if (solicited) s.solicited();
+    must(w.far.post(s));
+    CHECK(w.woken());
+  }
+  w.to_far(dat::send{});
+  CHECK(w.woken());
+  w.to_far(dat::send{}.suppress());
+  CHECK_FALSE(w.woken());
+  CHECK(take(w.evd).size() == 3);
+  const auto before = fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv);
+  const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg5);
+  CHECK(w.ep.post(dat::send{}.unsignalled()).error() == refused);
+  CHECK(w.ep.post(dat::send{}.unsignalled().suppress()).error() == refused);
+  CHECK(w.ep.post(dat::send{}, dat::send{}.unsignalled()).error() == refused);
+  CHECK(w.ep.post(dat::recv{}.unsignalled()).error() == refused);
+  dat::batch<1> b;
+  REQUIRE(b.push_back(dat::send{}.unsignalled()));
+  CHECK(w.ep.post(b).error().type() == return_type::invalid_parameter);
+  CHECK(fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv) == before);
+  w.fail(dat::send{}.suppress().cookie(4));
+  CHECK(w.woken());
+  CHECK(take(w.evd) == events{"transport error 4"});
+}
+
+TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which wakes", "[EVENT-050][COMP-024][COMP-026][CNO-013]",
+                       ((dat::streams S), S), dat::dto, mixed) {
+  const clean_world clean;
+  watched<S> w({.recv_completion = waking::solicited_wait}, true);
+  CHECK(must(w.evd.query()).config == waking::solicited_wait);
+  CHECK(must(w.requests.query()).config == waking::evd_threshold);
+  for (int i = 0; i < 5; ++i) must(w.ep.post(dat::recv{}.cookie(i)));
+  must(w.far.post(dat::send{}));
+  must(w.far.post(dat::send{}));
+  CHECK_FALSE(w.woken());
+  must(w.far.post(dat::send{}.solicited()));
+  CHECK(w.woken());
+  must(w.far.post(dat::send{}));
+  CHECK_FALSE(w.woken());
+  CHECK(take(w.evd) == events{"received 0", "received 1", "received 2", "received 3"});
+  fake::break_qp(w.ep.native_handle()); // a failure wakes
+  CHECK(w.woken());
+  CHECK(take(w.evd) == events{"flushed 4"});
+}
+
+TEST_CASE("who waits for one of some sleeps through the others, and gets the first of all",
+          "[EVENT-009][EVENT-046][EVENT-047][EVENT-058][EVENT-062]") {
+  const clean_world clean;
+  watched<mixed> w(choosy);
+  w.to_far(dat::send{}.cookie(1).unsignalled());
+  CHECK(describe{}(std::get<dat::sent>(must(w.evd.wait(plenty)))) == "sent 1"); // is there already: no reason to sleep
+  for (const bool software : {false, true}) {
+    worker waiter([&](worker& inner) {
+      const auto e = w.evd.wait(plenty);
+      inner.check(e && std::holds_alternative<dat::sent>(e.value()) &&
+                  std::get<dat::sent>(e.value()).cookie() == dat::cookie(2));
+    });
+    for (;;) {
+      const auto e = w.evd.dequeue();
+      if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+      std::this_thread::yield();
+    }
+    for (std::uint64_t i = 2; i < 12; ++i) w.to_far(dat::send{}.cookie(i).unsignalled());
+    if (software)
+      must(w.evd.post(12));
+    else
+      w.to_far(dat::send{}.cookie(12));
+    waiter.join();
+    std::size_t left = take(w.evd).size();
+    CHECK(left == 10);
+  }
+}
+
+TEST_CASE("a wait for several is refused where not all completions wake", "[EVENT-048][EVD-049][EVD-046]") {
+  const clean_world clean;
+  {
+    watched<mixed> w(choosy);
+    must(w.evd.post(1));
+    must(w.evd.post(2));
+    CHECK(w.evd.wait(plenty, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_notify));
+    CHECK(must(w.evd.wait(plenty, 1)).more == 1);
+    must(w.ep.close());
+    CHECK(must(w.evd.query()).config == waking::evd_threshold); // nobody feeds it any more
+    CHECK(w.evd.wait(0s, 2).error().type() == return_type::timeout_expired);
+  }
+  watched<mixed> w({.recv_completion = waking::solicited_wait}, true);
+  CHECK(w.evd.wait(plenty, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_solicited));
+}
+
+TEST_CASE("all that feed one evd agree on what wakes", "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
+                                                       "[EP-018][EP-019][COMP-009][COMP-027]") {
+  const clean_world clean;
+  end a;
+  auto lean = must(a.ia.create_evd<dat::dto>(16));
+  auto other = must(a.ia.create_evd<dat::dto>(16));
+  auto ring = must(a.ia.create_evd<mixed>(16));
+  const auto make = [&](const auto& recv, const auto& request, waking on_recv, waking on_request) {
+    return a.pz.create_ep<dat::rc>({.recv = recv, .request = request, .connect = a.evd},
+                                   {.recv_completion = on_recv, .request_completion = on_request});
+  };
+  const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg7);
+  constexpr std::array all{waking::evd_threshold, waking::unsignalled, waking::solicited_wait};
+  for (const waking r : all)
+    for (const waking q : all) {
+      // On one evd: only the same for both; and requests cannot be solicited.
+      const auto one = make(ring, ring, r, q);
+      CHECK(one.has_value() == (r == q && r != waking::solicited_wait));
+      if (!one) CHECK(one.error() == refused);
+      // Receives of two endpoints on one evd.
+      const auto first = make(ring, other, r, waking::evd_threshold);
+      REQUIRE(first.has_value());
+      CHECK(make(ring, other, q, waking::evd_threshold).has_value() == (r == q));
+      CHECK(must(ring.query()).config == r);
+    }
+  CHECK(must(ring.query()).config == waking::evd_threshold);
+  // An evd of completions alone has no place for those that do not wake; with solicited ones it need not know them.
+  CHECK(make(lean, other, waking::unsignalled, waking::evd_threshold).error() == refused);
+  CHECK(make(lean, other, waking::solicited_wait, waking::evd_threshold).has_value());
+  // Other streams beside it: only where every completion counts.
+  CHECK(make(a.evd, other, waking::solicited_wait, waking::evd_threshold).error() == refused);
+  CHECK(make(a.evd, a.evd, waking::unsignalled, waking::unsignalled).error() == refused);
+  CHECK(make(a.evd, a.evd, waking::evd_threshold, waking::evd_threshold).has_value());
+  CHECK(make(ring, ring, static_cast<waking>(0x40), waking::evd_threshold).error() == refused);
+}
