@@ -373,7 +373,8 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
         if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
         continue;
       }
-      if (posted.is_receive()) e->posted.kind = kind_of_work(dto_operation::recv); // as rings of receives have it
+      if (posted.is_receive() && posted.kind != kind_of_work(dto_operation::recv))
+        e->posted.kind = kind_of_work(dto_operation::recv); // as rings of receives have it
       if (posted.is_early()) {
         if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
       }
