@@ -17,6 +17,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -248,12 +249,16 @@ private:
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
   [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
     if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
-    const auto c = core_->current();
-    const ep_state now = core_->state();
-    if (!c || now == ep_state::disconnected || now == detail::ep_dead)
-      return error(return_type::invalid_state, detail::subtype_of(now))
+    std::optional<ia_address> found;
+    core_->locked([&](detail::ep_core& e) {
+      const ep_state now = e.state();
+      if (!e.connection() || now == ep_state::disconnected || now == detail::ep_dead) return;
+      found = remote ? e.connection()->remote_address() : e.connection()->local_address();
+    });
+    if (!found)
+      return error(return_type::invalid_state, detail::subtype_of(core_->state()))
           .at("ep.address", object_kind::ep, core_->number());
-    return remote ? c->remote_address() : c->local_address();
+    return *found;
   }
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::ep_core> core_;

@@ -71,7 +71,7 @@ TEST_CASE("completions beyond the room of their evd break its connections and ar
 }
 
 TEST_CASE("connection events beyond the room of their evd are lost, told of, and change the state all the same",
-          "[async][EVENT-068][EVENT-069][EVENT-072][EVENT-075][EVENT-077]") {
+          "[async][EVENT-068][EVENT-069][EVENT-072][EVENT-075][EVENT-077][CONN-034]") {
   two_sides link;
   auto shared = must(link.a.ia.create_evd<dat::async>(2));
   auto completions = must(link.a.ia.create_evd<dat::dto>(64));

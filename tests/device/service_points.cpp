@@ -14,17 +14,7 @@
 namespace device {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool slow = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool slow = true;
-#else
-constexpr bool slow = false;
-#endif
-#else
-constexpr bool slow = false;
-#endif
+constexpr bool slow = dat::detail::thread_sanitizer;
 
 constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
 constexpr dat::communicator tcp6{AF_INET6, SOCK_STREAM, 0};

@@ -66,7 +66,7 @@ concept connects = requires(T& t, dat::ia_address a) {
 } // namespace
 
 TEST_CASE("service points and requests have nothing to change them by, and only endpoints connect",
-          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063]") {
+          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063][CR-009]") {
   STATIC_REQUIRE_FALSE(changeable<dat::psp>);
   STATIC_REQUIRE_FALSE(changeable<dat::rsp>);
   STATIC_REQUIRE_FALSE(changeable<dat::csp>);
@@ -76,6 +76,7 @@ TEST_CASE("service points and requests have nothing to change them by, and only 
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
   // Data is a span, with no size of its own; attributes are an object, not a pointer; a query has no mask.
   STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
+  STATIC_REQUIRE_FALSE(dat::cr::truncated()); // a request cannot carry more than is kept
   STATIC_REQUIRE_FALSE(takes_mask<dat::ep<dat::rc>>);
   STATIC_REQUIRE_FALSE(takes_out_pointers<dat::ep<dat::rc>>);
 }

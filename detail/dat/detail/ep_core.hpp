@@ -120,10 +120,6 @@ public:
   [[nodiscard]] expected<void> accept(ep_connection& request, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> disconnect(close_flags how) noexcept;
   [[nodiscard]] expected<void> reset() noexcept;
-  [[nodiscard]] ref<ep_connection> current() noexcept {
-    const std::lock_guard lock(mutex_);
-    return connection_;
-  }
 
   // --- service points -------------------------------------------------------------------------------------------
 
@@ -138,6 +134,7 @@ public:
     if (s != ep_state::reserved && s != ep_state::unconfigured_reserved) return false;
     // The state first: who sees the event sees the state.
     connection_ = request;
+    pending_ = request->service();
     request->brings(ref<ia_child>(this));
     set_state(s == ep_state::reserved ? ep_state::passive_connection_pending : ep_state::unconfigured_passive);
     if (push()) return true;
@@ -149,7 +146,7 @@ public:
   [[nodiscard]] bool has_request_of(const service_id& service) noexcept {
     const std::lock_guard lock(mutex_);
     return (state() == ep_state::passive_connection_pending || state() == ep_state::unconfigured_passive) &&
-           connection_->service() == service;
+           pending_ == service;
   }
   /// It was answered with no, or is another's.
   void request_gone() noexcept;
@@ -230,6 +227,7 @@ private:
   std::uint8_t read_in_ = 0;
   std::mutex mutex_;              // state changes, connection_, qp_
   ref<ep_connection> connection_; // also the request that it waits for an answer to
+  service_id pending_;            // where that request came to
   ia_address own_;                // what the consumer set; any: the adapter's
   std::atomic<unsigned> deferred_{0};
   std::atomic<ep_tag> deferred_for_{0};

@@ -90,8 +90,9 @@ private:
   ref<ep_core> ep_;
   bool used_ = false; // rsp: its one request has come
   bool closed_ = false;
-  service_point* head_;     // the one that the handle stands for
-  ref<service_point> twin_; // an id listens on one address: this is the one on the adapter's other address
+  std::atomic<bool> ready_{false}; // a head that listens everywhere: requests can be handed to it
+  service_point* head_;            // the one that the handle stands for
+  ref<service_point> twin_;        // an id listens on one address: this is the one on the adapter's other address
   service_id id_;
   communicator comm_;
   bool makes_eps_;
@@ -130,7 +131,10 @@ inline result<ref<service_point>> service_point::create(const ref<ia_core>& ia, 
       else
         r = error(return_type::insufficient_resources, return_subtype::resource_memory);
     }
-    if (r) return head;
+    if (r) {
+      head->ready_.store(true, std::memory_order_release);
+      return head;
+    }
     // The port must be free again, and the endpoint, but for another try.
     const bool taken = r.assume_error().type() == return_type::conn_qual_in_use;
     const bool again = taken && p.port == 0 && !first && tries < 16;
@@ -163,6 +167,7 @@ inline expected<void> service_point::listen(const ia_address& where) noexcept {
   keep_addresses();
   // Before listening: a request may be here before the call is back.
   if (head_ == this) id_ = service_id(id_.kind(), local_.port(), id_.number());
+  ia().hand_over();
   // 0: as many requests as the system allows may wait to be read; the reactor reads at once and the evd is the limit.
   if (rdma_listen(id(), 0) != 0) return failed("rdma_listen", errno);
   return success();
@@ -211,7 +216,7 @@ inline bool service_point::deliver(const ref<ep_connection>& c) noexcept {
 inline ref<service_point> service_point::find(ia_core& ia, std::uint16_t port, const ia_address& local) noexcept {
   ref<ia_child> found = ia.find(child_kind::service_point, [&](ia_child& c) {
     const auto& s = static_cast<service_point&>(c);
-    return s.head_ == &s && s.port() == port && s.answers(local);
+    return s.ready_.load(std::memory_order_acquire) && s.port() == port && s.answers(local);
   });
   return {static_cast<service_point*>(found.detach()), adopt};
 }
