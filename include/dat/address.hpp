@@ -126,7 +126,8 @@ private:
 /// Blocks for as long as the resolver does (DNS: many seconds); may open sockets and read files; allocates.
 /// Thread-safe. Errors: invalid_address(address_unreachable) if nobody knows the name; timeout_expired if the name
 /// server does not answer; insufficient_resources(resource_memory); else by errno.
-[[nodiscard]] expected<address_list> resolve(const std::string& host, std::uint16_t port = 0);
+template <class List = address_list> // a template, so that only who calls it pays for compiling it
+[[nodiscard]] expected<List> resolve(const std::string& host, std::uint16_t port = 0);
 
 /// A connection qualifier: which service at an address (DAT_CONN_QUAL, uDAPL 2.0 §6.4.2). With rdma_cm a port number
 /// 1..65535; its InfiniBand service id, 0x01060000 | port, is a synonym. A constant converts implicitly and is checked

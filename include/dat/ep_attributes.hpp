@@ -81,6 +81,14 @@ enum class waking : std::uint8_t {
   evd_threshold = 0x10   ///< all, once there are as many as the wait asks for
 };
 
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(waking value) noexcept {
+  return value == waking::solicited_wait  ? "solicited_wait"
+         : value == waking::unsignalled   ? "unsignalled"
+         : value == waking::evd_threshold ? "evd_threshold"
+                                          : "unknown waking";
+}
+
 /// What an endpoint is created with. Every member has a working default; set what matters with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {

@@ -15,6 +15,7 @@
 #include <dat/detail/handle.hpp>
 #include <dat/detail/taking.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -237,8 +238,12 @@ public:
   }
 
   /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, requests among them refused.
-  /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it; `invalid_handle`.
+  /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it, (evd_waiter) while a thread
+  /// waits on it; `invalid_handle`.
   expected<void> close() noexcept {
+    if (core_ && !core_->dead() && core_->waited.load(std::memory_order_acquire))
+      return core_->at({return_type::invalid_state, return_subtype::evd_waiter}, "evd.close")
+          .hint("release the thread that waits first: set_unwaitable does, and wake");
     auto r = core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
     if (!core_) polling_ = &detail::no_evd;
     return r;
@@ -246,7 +251,8 @@ public:
 
   /// What the evd is like now (uDAPL 2.0 §6.3.4.3 dat_evd_query); all zero for an empty handle.
   /// Errors: `invalid_handle` when its ia was closed.
-  [[nodiscard]] expected<evd_attributes> query() const noexcept {
+  template <class Attributes = evd_attributes> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Attributes> query() const noexcept {
     evd_attributes a;
     if (!core_) return a;
     if (core_->dead()) return core_->closed("evd.query");

@@ -104,7 +104,10 @@ public:
   /// The adapters of this host, port by port, open or not; <dat/registry.hpp> has more of each, and the names of
   /// dat.conf. Opens each device for a moment. No adapter is not an error.
   /// Errors: by errno of ibv_get_device_list. Allocates: no. Blocks: briefly, in the kernel.
-  [[nodiscard]] static expected<adapter_list> list() noexcept { return detail::list_adapters(); }
+  template <class List = adapter_list> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] static expected<List> list() noexcept {
+    return detail::list_adapters();
+  }
 
   /// Makes a protection zone (uDAPL 2.0 §6.7.1.1). Errors: `insufficient_resources`, `invalid_handle`.
   [[nodiscard]] expected<pz> create_pz() noexcept {

@@ -54,7 +54,8 @@ public:
   /// What its requests call it: `cr::service()`.
   [[nodiscard]] service_id id() const noexcept { return core_ ? core_->service() : service_id(); }
   /// What it was created with (uDAPL 2.0 §6.4.4.1.4). Errors: `invalid_handle`.
-  [[nodiscard]] expected<psp_params> query() const noexcept {
+  template <class Params = psp_params> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Params> query() const noexcept {
     if (!core_ || core_->dead()) return detail::empty_handle("psp.query", return_subtype::handle_psp);
     return psp_params{core_->service(), evd_id(core_->evd_number()),
                       core_->makes_eps() ? psp_flags::provider : psp_flags::consumer};

@@ -18,7 +18,8 @@ struct status_text {
 /// dat_strerror (uDAPL 2.0 §7.1) for a DAT_RETURN word as the C interface and error::value() have it; success (0) and
 /// warnings, too. Errors: invalid_parameter if class, type or subtype is undefined; a defined subtype of another type
 /// is described as it stands. Never allocates or blocks; safe in threads and signal handlers.
-[[nodiscard]] constexpr expected<status_text> strerror(std::uint32_t word) noexcept {
+template <class Text = status_text> // a template, so that only who calls it pays for compiling it
+[[nodiscard]] constexpr expected<Text> strerror(std::uint32_t word) noexcept {
   const auto type = detail::describe(type_of(word));
   const auto subtype = static_cast<std::uint32_t>(subtype_of(word));
   const bool known_class = (word & return_class_mask) != return_class_mask;

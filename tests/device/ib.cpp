@@ -81,8 +81,7 @@ TEST_CASE("compare-and-swap replaces what is as expected, and gives the old valu
   CHECK(link.far.value[0] == 0);
 }
 
-TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a row and in a batch",
-          "[ib][IBX-042]") {
+TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a row and in a batch", "[ib][IBX-042]") {
   atomic_pair link;
   const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
   must(link.active.post(dat::ib::fetch_and_add{one}.suppress(), dat::ib::fetch_and_add{one}.fence().cookie(8)));
@@ -104,8 +103,7 @@ TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a 
   CHECK(link.near.value[2] == 50);
 }
 
-TEST_CASE("an atomic that cannot be is refused before it reaches the device",
-          "[ib][IBX-037][IBX-038][IBX-039]") {
+TEST_CASE("an atomic that cannot be is refused before it reaches the device", "[ib][IBX-037][IBX-038][IBX-039]") {
   atomic_pair link;
   const auto two = must(link.near.lmr.slice(0, 2));
   const auto none = must(link.near.lmr.slice(0, 0));

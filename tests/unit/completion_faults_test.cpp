@@ -52,7 +52,14 @@ ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS) {
 
 /// wr_ids that no endpoint of this program has now.
 std::vector<std::uint64_t> foreign_ids() {
-  return {0, 1, 0xffff, ~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{77} << 40, 128, (std::uint64_t{1} << 32) + 129};
+  return {0,
+          1,
+          0xffff,
+          ~std::uint64_t{0},
+          std::uint64_t{1} << 63,
+          std::uint64_t{77} << 40,
+          128,
+          (std::uint64_t{1} << 32) + 129};
 }
 
 } // namespace

@@ -568,3 +568,71 @@ TEST_CASE("a broken connection is noticed though nobody takes the completions of
                       : describe{}(std::get<dat::dto_failure>(must(merged.dequeue())));
   CHECK(failure == "receiver not ready 1");
 }
+
+// --- some more rules of the event model ------------------------------------------------------------------------------
+
+TEST_CASE("while a thread waits, closing is refused and clearing changes nothing",
+          "[EVENT-052][EVENT-053][EVENT-059][EVENT-111][EVD-016][EVD-032]") {
+  const clean_world clean;
+  queue<soft> q;
+  must(q.evd.clear_unwaitable());
+  must(q.evd.clear_unwaitable());
+  worker waiter([&](worker& w) {
+    w.check(q.evd.wait(plenty).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  });
+  until_waited(q.evd);
+  CHECK(q.evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  must(q.evd.clear_unwaitable());
+  CHECK(q.evd.dequeue().error().subtype() == return_subtype::evd_waiter); // still there
+  must(q.evd.set_unwaitable());
+  waiter.join();
+  must(q.evd.set_unwaitable());
+  CHECK_FALSE(q.evd.waitable());
+  must(q.evd.post(1));
+  must(q.evd.close()); // with an event queued
+}
+
+TEST_CASE("a temporary evd releases who waits on a cno, whichever is first",
+          "[CNO-028][CNO-009][CNO-034][EVD-018][EVD-025]") {
+  const clean_world clean;
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto cno = must(ia.create_cno());
+  CHECK(cno.wait(0s).error() == dat::error(return_type::queue_empty));
+  for (const bool attach_first : {true, false}) {
+    auto temporary = must(ia.create_evd<soft>(1));
+    if (attach_first) must(temporary.modify_cno(cno));
+    must(temporary.post(1));
+    if (!attach_first) must(temporary.modify_cno(cno));
+    if (attach_first) (void)must(temporary.dequeue()); // somebody else took it: the notice stays
+    CHECK(must(cno.wait(plenty)) == temporary.id());
+    CHECK(temporary.dequeue().has_value() == !attach_first);
+    must(temporary.modify_cno({}));
+    must(temporary.close());
+  }
+}
+
+TEST_CASE("completions that one taker leaves, and those that come later, trigger the cno again",
+          "[CNO-012][EVD-068][EVD-005][EVENT-039]") {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.b.ia.create_evd<mixed>(16));
+  auto cno = must(p.b.ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto far = must(p.b.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.b.evd}));
+  auto near = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(near.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  while (cno.wait(0s)) {
+  }
+  for (std::uint64_t i = 0; i < 4; ++i) must(far.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 3; ++i) must(near.post(dat::send{}));
+  must(evd.post(9)); // came after them, in this thread
+  CHECK(describe{}(std::get<dat::received>(must(evd.dequeue()))) == "received 0");
+  CHECK(must(cno.wait(0s)) == evd.id());
+  CHECK(cno.wait(0s).error().type() == return_type::queue_empty);
+  must(near.post(dat::send{}));
+  CHECK(must(cno.wait(0s)) == evd.id());
+  CHECK(take(evd) == events{"received 1", "received 2", "software 9", "received 3"});
+}

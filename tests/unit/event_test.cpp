@@ -11,11 +11,11 @@
 using dat::event;
 
 // What an evd can deliver is in its type, no more and no less.
-static_assert(std::is_same_v<event<dat::dto>,
-                             std::variant<dat::sent, dat::received, dat::rdma_write_done, dat::rdma_read_done,
-                                          dat::dto_failure, dat::ib::received_immediate,
-                                          dat::ib::received_write_immediate, dat::ib::rdma_write_immediate_done,
-                                          dat::ib::fetch_and_add_done, dat::ib::compare_and_swap_done>>);
+static_assert(
+    std::is_same_v<event<dat::dto>, std::variant<dat::sent, dat::received, dat::rdma_write_done, dat::rdma_read_done,
+                                                 dat::dto_failure, dat::ib::received_immediate,
+                                                 dat::ib::received_write_immediate, dat::ib::rdma_write_immediate_done,
+                                                 dat::ib::fetch_and_add_done, dat::ib::compare_and_swap_done>>);
 static_assert(
     std::is_same_v<event<dat::connection>, std::variant<dat::established, dat::peer_rejected, dat::non_peer_rejected,
                                                         dat::accept_completion_error, dat::disconnected, dat::broken,

@@ -58,7 +58,7 @@ TEST_CASE("the failures that users meet most say what to do", "[error]") {
        ENOMEM,
        [] {
          end a("fk1");
-         fake::fail(call::ibv_reg_mr, 1, ENOMEM);
+         fail_registration(ENOMEM);
          return why(a.pz.register_memory(a.memory, all_rights));
        },
        return_type::insufficient_resources,
@@ -68,7 +68,7 @@ TEST_CASE("the failures that users meet most say what to do", "[error]") {
        EFAULT,
        [] {
          end a("fk1");
-         fake::fail(call::ibv_reg_mr, 1, EFAULT);
+         fail_registration(EFAULT);
          return why(a.pz.register_memory(a.memory, all_rights));
        },
        return_type::invalid_parameter,

@@ -169,6 +169,13 @@ struct pair {
   void settle() { unit::settle(a, b); }
 };
 
+/// The next registration fails. ibv_reg_mr is a macro: which symbol it calls depends on whether the compiler knows the
+/// rights, so on the level of optimisation.
+inline void fail_registration(int error) {
+  fake::fail(fake::call::ibv_reg_mr, 1, error);
+  fake::fail(fake::call::ibv_reg_mr_iova2, 1, error);
+}
+
 /// Starts a new world, and checks at the end that nothing of it is left.
 struct clean_world {
   explicit clean_world(const fake::world& w = {}) { fake::reset(w); }

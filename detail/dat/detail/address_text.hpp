@@ -285,7 +285,8 @@ inline std::strong_ordering operator<=>(const ia_address& a, const ia_address& b
 
 inline bool operator==(const ia_address& a, const ia_address& b) noexcept { return (a <=> b) == 0; }
 
-inline expected<address_list> resolve(const std::string& host, std::uint16_t port) {
+template <class List>
+expected<List> resolve(const std::string& host, std::uint16_t port) {
   ::addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM; // one entry an address instead of one for every socket type
   wanted.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
