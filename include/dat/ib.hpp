@@ -7,6 +7,8 @@
 #include <dat/cookie.hpp>
 #include <dat/dto.hpp>
 
+#include <dat/detail/handle.hpp>
+
 #include <concepts>
 #include <cstdint>
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/ia_core.hpp>
+#include <dat/detail/segment_access.hpp>
 
 #include <infiniband/verbs.h>
 
