@@ -138,8 +138,8 @@ public:
     request->brings(ref<ia_child>(this));
     set_state(s == ep_state::reserved ? ep_state::passive_connection_pending : ep_state::unconfigured_passive);
     if (push()) return true;
-    connection_ = {};
-    request->brings({});
+    connection_ = ref<ep_connection>(); // not {}: clang 14 forgets to end what was there, in a template
+    request->brings(ref<ia_child>());
     set_state(s);
     return false;
   }
