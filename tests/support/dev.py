@@ -49,7 +49,7 @@ FLAVOURS: dict[str, tuple[str, list[str]]] = {
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:second_deadlock_stack=1:die_after_fork=0",
 }
 # Examples that need no arguments: the tests run them on a device.
 EXAMPLES = ["asio_echo", "coro_echo", "hello"]

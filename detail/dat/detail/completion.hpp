@@ -110,6 +110,7 @@ template <class Visitor>
   work_entry* e;
   if (!evd.find(wc, e)) [[unlikely]]
     return false; // of an endpoint that is gone or was reset
+  work_ring::observe(*e);
   // One comparison for each kind of success.
   const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
   const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);

@@ -83,7 +83,7 @@ template <streams S>
   static constexpr const char* call = "evd.dequeue";
   if (e.dead()) [[unlikely]]
     return e.closed(call);
-  if (e.waited.load(std::memory_order_relaxed)) [[unlikely]]
+  if (e.waited.load(std::memory_order_acquire)) [[unlikely]]
     return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
   if constexpr (!is_lean(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
