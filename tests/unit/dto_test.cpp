@@ -444,6 +444,36 @@ TEST_CASE("segments of length 0 do not count and do not reach the device, wherev
   CHECK(std::string(p.b.memory.data() + 100, 4) == "habc");
 }
 
+TEST_CASE("segments of length 0 do not reach the device, whether or not the endpoint has a message limit of its own",
+          "[DTO-055]") {
+  static int segments;
+  static int (*send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
+  static int (*receive)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
+  for (const std::uint32_t limit : {0u, 1000u}) {
+    clean_world world;
+    pair p({.max_message_size = limit});
+    auto& ops = p.a.ep.native_handle()->context->ops;
+    send = std::exchange(ops.post_send, [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+      segments = wr->num_sge;
+      return send(qp, wr, bad);
+    });
+    receive = std::exchange(ops.post_recv, [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+      segments = wr->num_sge;
+      return receive(qp, wr, bad);
+    });
+    INFO(limit);
+    const auto none = p.a.at(0, 0);
+    must(p.a.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+    CHECK(segments == 1);
+    must(p.a.ep.post(dat::rdma_write{none, p.b.mem.remote()}));
+    CHECK(segments == 0);
+    must(p.a.ep.post(dat::recv{p.a.at(0, 1)}));
+    CHECK(segments == 1);
+    must(p.a.ep.post(dat::recv{none}));
+    CHECK(segments == 0);
+  }
+}
+
 TEST_CASE("segments that do transfer something count, all of them", "[DTO-055]") {
   clean_world world;
   pair p;

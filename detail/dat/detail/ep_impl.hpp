@@ -57,11 +57,10 @@ inline expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attr
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
       a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
     return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can");
-  const auto is = [](waking f, waking g) { return f == g; };
-  if (!is(a.request_completion, waking::unsignalled) && !is(a.request_completion, waking::evd_threshold))
+  if (a.request_completion != waking::unsignalled && a.request_completion != waking::evd_threshold)
     return invalid("request_completion must be evd_threshold or unsignalled");
-  if (!is(a.recv_completion, waking::unsignalled) && !is(a.recv_completion, waking::evd_threshold) &&
-      !is(a.recv_completion, waking::solicited_wait))
+  if (a.recv_completion != waking::unsignalled && a.recv_completion != waking::evd_threshold &&
+      a.recv_completion != waking::solicited_wait)
     return invalid("recv_completion must be evd_threshold, unsignalled or solicited_wait");
   if (a.comm != communicator{} && !is_supported(a.comm))
     return invalid("a communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}");
@@ -208,7 +207,8 @@ inline void ep_core::free_entries() noexcept {
 inline void ep_core::note_zone() noexcept {
   own_zone_ = pz_.get();
   // A limit of the consumer's own is looked at with every post, for which no segment's zone is the expected one.
-  zone_ = max_message_ == ia().max_message() ? own_zone_ : nullptr;
+  // Null would be that of segments of length 0.
+  zone_ = max_message_ == ia().max_message() ? own_zone_ : reinterpret_cast<const pz_core*>(this);
 }
 
 // --- service points ------------------------------------------------------------------------------------------------
