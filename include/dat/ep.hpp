@@ -72,7 +72,7 @@ public:
   /// The state now; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
   [[nodiscard]] ep_state state() const noexcept {
     const ep_state s = core_->state();
-    return s == detail::ep_dead ? ep_state::disconnected : s;
+    return s == detail::ep_dead ? ep_state::disconnected : s == detail::ep_datagram ? ep_state::connected : s;
   }
   /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
   [[nodiscard]] std::uint32_t number() const noexcept { return core_->number(); }

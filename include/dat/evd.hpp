@@ -77,7 +77,7 @@ public:
                   "dat: the visitor must be callable with every event that this evd can deliver; "
                   "add a generic lambda [](const auto&) {} for those that do not matter");
     if constexpr (lean) {
-      return detail::drain_polled(*polling_, visit, max);
+      return detail::drain_polled<S>(*polling_, visit, max);
     } else {
       if (!core_) return 0;
       return detail::drain<S>(*core_, visit, max);
@@ -326,6 +326,8 @@ private:
   friend class pz;
   friend class ia;
   friend struct ep_evds;
+  friend struct ib::datagram_evds;
+  friend struct detail::core_access;
   [[nodiscard]] const detail::ref<detail::evd_core>& shared() const noexcept { return core_; }
   /// It was to name an evd, but the handle was empty.
   [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }

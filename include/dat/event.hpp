@@ -173,6 +173,7 @@ protected:
     return source_ ? source_->private_data() : std::span<const std::byte>();
   }
   [[nodiscard]] bool passive() const noexcept { return source_ && source_->passive(); }
+  [[nodiscard]] const detail::connection_base* source() const noexcept { return source_.get(); }
   [[nodiscard]] int code() const noexcept { return reason_; }
 
 private:

@@ -12,6 +12,8 @@ enum class ep_state : std::uint8_t;
 
 /// Service of an endpoint: reliable connection (InfiniBand RC).
 struct rc {};
+/// Service of an endpoint: unreliable datagrams (InfiniBand UD); see <dat/ud.hpp>.
+struct ud {};
 
 class ia;
 class cno;
@@ -26,6 +28,11 @@ struct ep_status;
 struct ep_recv_buffers;
 struct communicator;
 class ep_ref;
+namespace ib {
+struct datagram_evds;
+class address_handle;
+class descriptor;
+} // namespace ib
 template <class Service>
 class ep;
 template <streams S>
@@ -40,8 +47,11 @@ template <class T, mem_priv P>
 class remote_segment;
 
 namespace detail {
-struct event_access; // makes events, whose constructors are not the consumer's
-struct core_access;  // what is behind a handle, for the headers that join dat to something else
+struct event_access;    // makes events, whose constructors are not the consumer's
+struct group_access;    // a datagram endpoint, for its multicast groups
+struct address_access;  // makes address handles
+struct datagram_access; // what is in a datagram and its events
+struct core_access;     // what is behind a handle, for the headers that join dat to something else
 } // namespace detail
 
 } // namespace dat::inline v0

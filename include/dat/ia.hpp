@@ -179,7 +179,9 @@ public:
   template <class Service>
   [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds = {},
                                                 const ep_attributes& attributes = {}) noexcept {
-    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service there is");
+    static_assert(std::is_same_v<Service, rc>,
+                  "dat: only an ep<dat::rc> can be made without a zone; datagram endpoints "
+                  "are made by pz::create_ep<dat::ud>");
     static constexpr const char* call = "ia.create_ep";
     if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
     auto queues = evds.shared();

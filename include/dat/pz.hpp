@@ -96,8 +96,11 @@ public:
   /// Errors: `invalid_parameter` for an attribute that the device cannot provide; `invalid_handle` for an evd that is
   /// closed or of another ia; `insufficient_resources`. Allocates: yes. Blocks: briefly, in the driver.
   template <class Service>
-  [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds, const ep_attributes& attributes = {}) noexcept {
-    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service there is");
+  requires(!std::is_same_v<Service, ud>)
+      [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds,
+                                                    const ep_attributes& attributes = {}) noexcept {
+    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> and, with <dat/ud.hpp>, create_ep<dat::ud> are "
+                                               "the services there are");
     static constexpr const char* call = "pz.create_ep";
     if (!core_) return detail::empty_handle(call, return_subtype::handle_pz);
     auto queues = evds.shared();
@@ -108,10 +111,19 @@ public:
     return ep<Service>(std::move(core).assume_value());
   }
   template <class Service, streams S>
-  [[nodiscard]] expected<ep<Service>> create_ep(const evd<S>& all, const ep_attributes& attributes = {}) noexcept {
+  requires(!std::is_same_v<Service, ud>)
+      [[nodiscard]] expected<ep<Service>> create_ep(const evd<S>& all, const ep_attributes& attributes = {}) noexcept {
     static_assert(includes(S, dto | connection), "dat: an endpoint's only evd needs the streams dat::dto | "
                                                  "dat::connection; name three evds by dat::ep_evds instead");
     return create_ep<Service>(ep_evds{all, all, all}, attributes);
+  }
+
+  /// Makes a datagram endpoint (IB extensions §4); see <dat/ud.hpp>. `evds` is one evd with the streams dto, connection
+  /// and datagrams, or ib::datagram_evds. Errors: as above.
+  template <class Service, class Evds>
+  requires std::is_same_v<Service, ud>
+  [[nodiscard]] expected<ep<Service>> create_ep(const Evds& evds, const ep_attributes& attributes = {}) noexcept {
+    return ep<Service>::create(core_.shared(), evds, attributes);
   }
 
   /// Frees the zone (uDAPL 2.0 §6.7.1.2).
@@ -130,6 +142,7 @@ private:
   friend dat::object<pz, object_kind::pz>;
   friend class ia;
   friend class ep<rc>;
+  friend class ep<ud>;
   explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::pz_core> core_;

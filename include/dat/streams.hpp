@@ -13,7 +13,8 @@ enum class streams : std::uint32_t {
   connection_requests = 0x010, ///< requests that arrive at service points
   dto = 0x020,                 ///< completions of data transfer operations
   connection = 0x040,          ///< established, rejected, disconnected ... of endpoints
-  async = 0x100                ///< what goes wrong, or changes, in the adapter and its objects
+  async = 0x100,               ///< what goes wrong, or changes, in the adapter and its objects
+  datagrams = 0x200            ///< joined with others: also what those have of datagram endpoints, see <dat/ud.hpp>
 };
 
 [[nodiscard]] constexpr streams operator|(streams a, streams b) noexcept {
@@ -27,12 +28,15 @@ enum class streams : std::uint32_t {
 [[nodiscard]] constexpr bool includes(streams held, streams wanted) noexcept { return (held & wanted) == wanted; }
 
 /// True for an evd that is nothing but a completion queue: no ring, no lock, polled straight from the device.
-[[nodiscard]] constexpr bool is_lean(streams s) noexcept { return s == streams::dto; }
+[[nodiscard]] constexpr bool is_lean(streams s) noexcept {
+  return s == streams::dto || s == (streams::dto | streams::datagrams);
+}
 
 inline constexpr streams software = streams::software;
 inline constexpr streams dto = streams::dto;
 inline constexpr streams connection = streams::connection;
 inline constexpr streams connection_requests = streams::connection_requests;
 inline constexpr streams async = streams::async;
+inline constexpr streams datagrams = streams::datagrams;
 
 } // namespace dat::inline v0

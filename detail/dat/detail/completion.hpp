@@ -22,6 +22,14 @@ struct event_access {
   }
 };
 
+// What datagram endpoints give. Defined where their events are, in <dat/ud.hpp>.
+template <streams S, class Visitor>
+void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram(work_entry& e, const ibv_wc& wc, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram_record(record& r, Visitor& visit);
+
 /// Calls `visit` with the event of a completion whose queue entry is known: of an operation that failed,
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, posted_work posted, Visitor& visit) {
@@ -70,26 +78,28 @@ template <class Visitor>
   }
 }
 
-template <class Visitor>
+template <streams S, class Visitor>
 void visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
-    visit_failure(ep, wc, posted, visit);
-  else if (posted.is_receive())
+    return visit_failure(ep, wc, posted, visit);
+  if constexpr (includes(S, streams::datagrams))
+    if (posted.is_datagram()) return visit_datagram<S>(ep, wc, posted, visit);
+  if (posted.is_receive())
     visit_received(ep, wc, posted, visit);
   else
     visit_requested(ep, posted, visit);
 }
 
 /// What seldom comes: failures, receives of before the connection, and the library's own requests.
-template <class Visitor>
+template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
   ep_core& ep = e.ring->owner();
   if (posted.kind == marker_work) return ep.marker_taken(ep.tag(), wc.status), false;
-  if (posted.is_receive()) e.posted.kind = kind_of_work(dto_operation::recv);
+  if (posted.is_receive()) e.posted.kind = e.ring->usual();
   if (posted.is_early() && wc.status == IBV_WC_SUCCESS) ep.arrived();
   work_ring::retire(e);
-  visit_completion(ep, wc, posted, visit);
+  visit_completion<S>(ep, wc, posted, visit);
   return true;
 }
 
@@ -105,7 +115,7 @@ template <class E, class Visitor>
 }
 
 /// The lean path: resolves a completion straight from the device. False when it yields no event.
-template <class Visitor>
+template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_completion(const evd_polling& evd, const ibv_wc& wc, Visitor& visit) {
   work_entry* e;
   if (!evd.find(wc, e)) [[unlikely]]
@@ -116,10 +126,13 @@ template <class Visitor>
   const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<sent>(*e, visit);
+  if constexpr (includes(S, streams::datagrams))
+    if (outcome == code(dto_operation::send_ud) || outcome == code(dto_operation::recv_ud))
+      return take_datagram<S>(*e, wc, visit);
   if (outcome < 0) {
     // Nothing but a plain message has no flags.
     if ((outcome | static_cast<std::int32_t>(wc.wc_flags)) != code(dto_operation::recv))
-      return take_unusual(*e, wc, visit);
+      return take_unusual<S>(*e, wc, visit);
     const posted_work posted = work_ring::read(*e);
     ep_core& ep = e->ring->owner();
     work_ring::retire(*e);
@@ -132,7 +145,7 @@ template <class Visitor>
   if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
   if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
-  return take_unusual(*e, wc, visit);
+  return take_unusual<S>(*e, wc, visit);
 }
 
 template <class Visitor, class... E>
@@ -160,7 +173,7 @@ bool take_record(record& r, Visitor&& visit) {
     if (r.what == kind::completion) {
       const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
       if (!ep) return false; // gone, or reset since
-      visit_completion(*ep, r.wc, r.posted, visit);
+      visit_completion<S>(*ep, r.wc, r.posted, visit);
       return true;
     }
   }
@@ -184,6 +197,8 @@ bool take_record(record& r, Visitor&& visit) {
       return true;
     }
   }
+  if constexpr (includes(S, streams::datagrams))
+    if (take_datagram_record<S>(r, visit)) return true;
   if constexpr (includes(S, streams::connection)) {
     ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
     const auto give = [&]<class E>(std::type_identity<E>) {

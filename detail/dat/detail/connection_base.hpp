@@ -33,6 +33,7 @@ struct cm_event {
   std::uint8_t initiator_depth = 0;
   std::uint8_t private_size = 0;
   std::array<std::byte, 256> private_data{};
+  rdma_ud_param datagram{}; // of ids for datagrams, whose connections are made
 
   explicit cm_event(const rdma_cm_event& e) noexcept : type(e.event), status(e.status), id(e.id) {
     switch (type) { // other events have no connection parameters
@@ -40,7 +41,8 @@ struct cm_event {
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_REJECTED:
     case RDMA_CM_EVENT_ESTABLISHED: {
-      const rdma_conn_param& p = e.param.conn;
+      const rdma_conn_param& p = e.param.conn; // both kinds of parameters begin alike
+      if (type == RDMA_CM_EVENT_ESTABLISHED && e.id->ps == RDMA_PS_UDP) datagram = e.param.ud;
       responder_resources = p.responder_resources;
       initiator_depth = p.initiator_depth;
       if (p.private_data && p.private_data_len > 0) {
@@ -107,9 +109,9 @@ protected:
   ~connection_base() = default;
 
   /// Makes a new id on the ia's channel. Returns 0 or errno.
-  [[nodiscard]] int create_id() noexcept {
+  [[nodiscard]] int create_id(rdma_port_space space = RDMA_PS_TCP) noexcept {
     rdma_cm_id* fresh = nullptr;
-    if (rdma_create_id(ia().channel(), &fresh, static_cast<connection_base*>(this), RDMA_PS_TCP) != 0) return errno;
+    if (rdma_create_id(ia().channel(), &fresh, static_cast<connection_base*>(this), space) != 0) return errno;
     adopt_id(fresh);
     return 0;
   }

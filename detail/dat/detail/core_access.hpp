@@ -16,6 +16,10 @@ struct core_access {
   [[nodiscard]] static const ref<evd_core>& of(const evd<S>& e) noexcept {
     return e.core_.shared();
   }
+  template <streams S>
+  [[nodiscard]] static const ref<evd_core>& of(const evd_ref<S>& e) noexcept {
+    return e.shared();
+  }
   [[nodiscard]] static const ref<cno_core>& of(const cno& c) noexcept { return c.core_.shared(); }
   [[nodiscard]] static const ref<ia_core>& of(const ia& i) noexcept { return i.core_.shared(); }
   [[nodiscard]] static ep_core* of(ep_ref e) noexcept { return e.entity(); }

@@ -57,6 +57,9 @@ struct rts_result {
   explicit operator bool() const noexcept { return err == 0; }
 };
 
+/// The key of all datagram endpoints: the one that rdma_cm gives to those who name none.
+inline constexpr std::uint32_t datagram_qkey = RDMA_UDP_QKEY;
+
 class ep_core final : public ia_child, public ep_posting {
 public:
   struct queues {
@@ -69,9 +72,17 @@ public:
     bool no_connect = false;
   };
 
-  /// The zone and the evds may be missing.
+  /// What makes it a datagram endpoint.
+  struct datagram_part {
+    ref<ia_child> owner;
+    ud_core* core;
+    std::uint32_t mtu; ///< bytes
+  };
+
+  /// The zone and the evds may be missing, but not for datagrams.
   [[nodiscard]] static result<ref<ep_core>> create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
-                                                   const queues& evds, const ep_attributes& attributes) noexcept;
+                                                   const queues& evds, const ep_attributes& attributes,
+                                                   const datagram_part* datagrams = nullptr) noexcept;
   /// An endpoint for a request, which the consumer is to configure. Null when there is no room.
   [[nodiscard]] static ref<ep_core> create_for(const ref<ep_connection>& request) noexcept;
   ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds) noexcept;
@@ -168,6 +179,8 @@ public:
 
 private:
   friend class ep_connection;
+  friend class ud_core;
+  friend class ud_connection;
   friend class ia_child;
 
   ~ep_core() = default;
@@ -196,6 +209,7 @@ private:
   void free_entries() noexcept;
   void note_zone() noexcept;
   [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
+  [[nodiscard]] int to_datagram_rts(ibv_qp* qp) const noexcept;
   [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
   [[nodiscard]] int remote_access() const noexcept;
 
@@ -211,6 +225,7 @@ private:
   void announce_event(record::kind what, int reason = 0) noexcept;
   void end_connection(record::kind what, int reason) noexcept;
   void break_connection() noexcept;
+  void end_datagrams(record::kind what) noexcept;
   [[nodiscard]] bool completes_on(const evd_core& e) const noexcept {
     return evds_.recv.get() == &e || evds_.request.get() == &e;
   }
@@ -229,6 +244,7 @@ private:
   ref<ep_connection> connection_; // also the request that it waits for an answer to
   service_id pending_;            // where that request came to
   ia_address own_;                // what the consumer set; any: the adapter's
+  ref<ia_child> datagrams_;       // the ud_core that ud_ points to
   std::atomic<unsigned> deferred_{0};
   std::atomic<ep_tag> deferred_for_{0};
   work_timer work_;

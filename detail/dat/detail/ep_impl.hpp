@@ -79,7 +79,8 @@ inline void ep_core::set_attributes(const ep_attributes& a) noexcept {
 }
 
 inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
-                                            const queues& evds, const ep_attributes& a) noexcept {
+                                            const queues& evds, const ep_attributes& a,
+                                            const datagram_part* datagrams) noexcept {
   const auto none = [&](return_subtype what) {
     return error(return_type::insufficient_resources, what).at(call, object_kind::ep);
   };
@@ -95,11 +96,17 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
     detach(fed);
     return none(return_subtype::resource_memory);
   }
+  if (datagrams) {
+    ep->datagrams_ = datagrams->owner;
+    ep->ud_ = datagrams->core;
+    ep->announced_ = true; // its completions wait for nothing
+  }
   ep->set_attributes(a);
+  if (datagrams && a.max_message_size == 0) ep->max_message_ = datagrams->mtu;
   ep->set_state(ep_state::unconfigured_unconnected);
   if (!ep->complete()) return ep;
   if (auto ok = ep->equip(call); !ok) return ok.assume_error();
-  ep->set_state(ep_state::unconnected);
+  ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
   return ep;
 }
 
@@ -184,8 +191,10 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   number_.store(qp_->qp_num, std::memory_order_relaxed);
   work_entry* const requests = entries_ + 1;
   work_entry* const receives = requests + attributes_.max_request_dtos + 1;
-  sq_.place(requests, attributes_.max_request_dtos, this, kind_of_work(dto_operation::send));
-  rq_.place(receives, attributes_.max_recv_dtos, this, kind_of_work(dto_operation::recv));
+  sq_.place(requests, attributes_.max_request_dtos, this,
+            kind_of_work(ud_ ? dto_operation::send_ud : dto_operation::send));
+  rq_.place(receives, attributes_.max_recv_dtos, this,
+            kind_of_work(ud_ ? dto_operation::recv_ud : dto_operation::recv));
   entries_->ring = &sq_;
   entries_->posted.kind = marker_work;
   send_wr_.sg_list = &sge_;
@@ -208,7 +217,8 @@ inline void ep_core::note_zone() noexcept {
   own_zone_ = pz_.get();
   // A limit of the consumer's own is looked at with every post, for which no segment's zone is the expected one.
   // Null would be that of segments of length 0.
-  zone_ = max_message_ == ia().max_message() ? own_zone_ : reinterpret_cast<const pz_core*>(this);
+  // Nothing that could go that way is posted to a datagram endpoint.
+  zone_ = ud_ || max_message_ == ia().max_message() ? own_zone_ : reinterpret_cast<const pz_core*>(this);
 }
 
 // --- service points ------------------------------------------------------------------------------------------------
@@ -273,7 +283,7 @@ inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
   init.qp_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(tag));
   init.send_cq = evds_.request->cq();
   init.recv_cq = evds_.recv->cq();
-  init.qp_type = IBV_QPT_RC;
+  init.qp_type = ud_ ? IBV_QPT_UD : IBV_QPT_RC;
   init.sq_sig_all = 0;
   init.cap.max_send_wr = attributes_.max_request_dtos + 1;
   init.cap.max_recv_wr = attributes_.max_recv_dtos;
@@ -283,7 +293,7 @@ inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
   ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
   max_inline_ = init.cap.max_inline_data;
-  if (const int err = to_init(qp)) {
+  if (const int err = ud_ ? to_datagram_rts(qp) : to_init(qp)) {
     ibv_destroy_qp(qp);
     return at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
   }
@@ -311,6 +321,7 @@ inline void ep_core::teardown() noexcept {
     ibv_destroy_qp(qp_);
     qp_ = nullptr;
   }
+  if (datagrams_) datagrams_->end(); // addresses, which no send needs any more
   free_entries();
   detach(evds_);
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
@@ -338,6 +349,9 @@ inline error ep_posting::wrong_state(const char* call) const noexcept {
   const ep_state s = state();
   if (this == &no_ep) return empty_handle(call, return_subtype::handle_ep);
   if (s == ep_dead) return at(error(return_type::invalid_handle, return_subtype::handle_ep), call);
+  if (s == ep_datagram)
+    return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
+        .hint("a datagram endpoint sends to addresses: post dat::ib::send_to");
   return at(error(return_type::invalid_state, subtype_of(s)), call);
 }
 inline error ep_posting::queue_full(const char* call, std::uint32_t index) const noexcept {
@@ -378,21 +392,21 @@ inline expected<void> ep_posting::not_posted(int err, ibv_recv_wr* wr, const ibv
   if (err == refused) {
     const ep_state now = state();
     if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
-    if (now != ep_state::connected)
+    if (!is_up(now))
       for (work_entry* e = first; e != end; e = e->next)
         e->posted.kind = quiet_if(e->posted.is_quiet(), early_recv_work);
     rq_.set_next(end);
     ibv_recv_wr* failed = wr;
     err = ibv_post_recv(qp_, wr, &failed);
     if (err == 0) {
-      if (state() != ep_state::connected) came_late();
+      if (!is_up(state())) came_late();
       return success();
     }
     bad = failed;
   }
   const auto taken = static_cast<std::uint32_t>(bad - wr);
   rq_.set_next(work_ring::after(first, taken));
-  for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = kind_of_work(dto_operation::recv);
+  for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = rq_.usual();
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), "ep.post(recv)")
       .index(taken);
 }
@@ -445,6 +459,20 @@ inline int ep_core::to_init(ibv_qp* qp) const noexcept {
   attr.port_num = ia().where().port;
   attr.qp_access_flags = static_cast<unsigned>(remote_access());
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/// A datagram endpoint has no peer to wait for.
+inline int ep_core::to_datagram_rts(ibv_qp* qp) const noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = ia().where().port;
+  attr.qkey = datagram_qkey;
+  if (const int err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY))
+    return err;
+  attr.qp_state = IBV_QPS_RTR;
+  if (const int err = ibv_modify_qp(qp, &attr, IBV_QP_STATE)) return err;
+  attr.qp_state = IBV_QPS_RTS;
+  return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
 /// Moves every request and receive that is posted to its completion. Also legal, and needed on some devices, when the
@@ -684,7 +712,7 @@ inline expected<void> ep_core::reset() noexcept {
   static constexpr const char* call = "ep.reset";
   ref<ep_connection> old; // released without the lock
   const std::lock_guard lock(mutex_);
-  if (state() == ep_state::unconnected) return success();
+  if (state() == ep_state::unconnected || state() == ep_datagram) return success();
   if (state() != ep_state::disconnected) return wrong_state(call);
   // A fresh QP rather than the old one through RESET: its number is new, so neither late packets nor the peer's
   // connection manager can take the new connection for the old one.
@@ -705,9 +733,9 @@ inline expected<void> ep_core::reset() noexcept {
   number_.store(qp_->qp_num, std::memory_order_relaxed);
   sq_.clear();
   rq_.clear();
-  static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
+  if (!ud_) static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
   old = std::move(connection_);
-  set_state(ep_state::unconnected);
+  set_state(ud_ ? ep_datagram : ep_state::unconnected);
   return success();
 }
 
@@ -771,7 +799,15 @@ inline void ep_core::guard_queues(bool yes) noexcept {
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()}) yes ? e->guard() : e->unguard();
 }
 
+inline void ep_core::end_datagrams(record::kind what) noexcept {
+  if (state() != ep_datagram) return;
+  set_state(ep_state::disconnected);
+  flush_queues();
+  announce_event(what);
+}
+
 inline void ep_core::break_connection() noexcept {
+  if (ud_) return end_datagrams(record::kind::broken);
   switch (state()) {
   case ep_state::connected:
   case ep_state::disconnect_pending:

@@ -21,12 +21,17 @@
 namespace dat::inline v0::detail {
 
 class pz_core;
+class ud_core;
 
 inline constexpr const char* quiet_hint = "unsignalled operations need an endpoint whose attribute for that queue, "
                                           "recv_completion or request_completion, is unsignalled";
 
 /// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
+/// What it holds while a datagram endpoint may send: connected to the consumer, but to nobody for a request that names
+/// no address.
+inline constexpr ep_state ep_datagram = static_cast<ep_state>(254);
+[[nodiscard]] constexpr bool is_up(ep_state s) noexcept { return s == ep_state::connected || s == ep_datagram; }
 
 /// Whether a zone or an evd is missing, and with them the queue pair.
 [[nodiscard]] constexpr bool is_unconfigured(ep_state s) noexcept {
@@ -53,6 +58,8 @@ public:
     return attributes_.request_completion == waking::unsignalled;
   }
   [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
+  /// What only a datagram endpoint has; null for others.
+  [[nodiscard]] ud_core* datagrams() const noexcept { return ud_; }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
 
@@ -128,6 +135,7 @@ public:
   }
 
 protected:
+  friend struct ud_posting;
   ~ep_posting() = default;
 
   // The same for any list; false also for one that is to be tidied first.
@@ -275,7 +283,7 @@ protected:
     if (!rq_.has_room(first, sizeof...(N))) return recv_queue_full();
     error why;
     if (!((acceptable(r) || (why = refuse(r), false)) && ...)) return why;
-    return post_chain(now == ep_state::connected ? qp_ : nothing.qp(), first, r...);
+    return post_chain(is_up(now) ? qp_ : nothing.qp(), first, r...);
   }
 
   // What the entry remembers, and what the request says. The chain and the segments are the caller's.
@@ -290,7 +298,7 @@ protected:
   [[gnu::always_inline]] static void stage(ibv_recv_wr& wr, work_entry& e, const recv_request<N>& r) noexcept {
     e.posted.cookie = r.cookie; // its length comes with the completion
     if (r.quiet) [[unlikely]]
-      e.posted.kind = quiet_if(true, kind_of_work(dto_operation::recv));
+      e.posted.kind = quiet_if(true, e.ring->usual());
     wr.wr_id = e.id();
   }
   /// Posts requests whose entries are those from `first` to before `end`.
@@ -325,7 +333,7 @@ protected:
                                                      work_entry* first) noexcept;
 
   // Errors, out of line so that the fast path stays small.
-  [[nodiscard]] bool flushes_requests() const noexcept { return state() == ep_state::disconnected; }
+  [[nodiscard]] bool flushes_requests() const noexcept { return state() == ep_state::disconnected && !ud_; }
   [[nodiscard, gnu::cold]] error wrong_state(const char* call) const noexcept;
   [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
   [[nodiscard, gnu::cold]] error recv_queue_full() const noexcept;
@@ -342,8 +350,8 @@ protected:
 
   void set_state(ep_state s) noexcept {
     // Where nothing may be posted, or not without further thought, the null device stands in.
-    const bool up = s == ep_state::connected;
-    send_to_.store(up || s == ep_state::disconnected ? qp_ : nothing.qp(), std::memory_order_release);
+    const bool up = is_up(s);
+    send_to_.store((up || s == ep_state::disconnected) && !ud_ ? qp_ : nothing.qp(), std::memory_order_release);
     recv_to_.store(up ? qp_ : nothing.qp(), std::memory_order_release);
     store(up_, up);
     state_.store(s, std::memory_order_release);
@@ -351,7 +359,7 @@ protected:
 
   // What a post needs, together.
   std::atomic<ep_state> state_{ep_dead};
-  bool up_ = false; // state_ is connected
+  bool up_ = false; // is_up(state_)
   std::uint8_t read_depth_ = 0;
   std::uint8_t atomic_depth_ = 0; // as read_depth_; 0 also on an adapter without atomics
   std::uint32_t max_message_ = 0;
@@ -369,6 +377,7 @@ protected:
   ibv_recv_wr* bad_recv_ = nullptr;
   ibv_qp* qp_ = nullptr;
   const pz_core* own_zone_ = nullptr;
+  ud_core* ud_ = nullptr;                // the endpoint keeps it
   std::atomic<std::uint32_t> number_{0}; // asked for from any thread, also while reset replaces qp_
   ep_attributes attributes_{};
 };

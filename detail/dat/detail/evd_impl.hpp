@@ -198,7 +198,7 @@ inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
   const bool sink = m && m->is_sink();
   const std::lock_guard lock(cno_mutex_);
   if (f != waking::evd_threshold && !sink) {
-    if (!includes(streams::dto | streams::software, streams_))
+    if (!includes(streams::dto | streams::software | streams::datagrams, streams_))
       return refuse("an evd whose completions do not all wake may have no streams but dto and software");
     if (f == waking::unsignalled && !m)
       return refuse(
@@ -373,8 +373,8 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
         if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
         continue;
       }
-      if (posted.is_receive() && posted.kind != kind_of_work(dto_operation::recv))
-        e->posted.kind = kind_of_work(dto_operation::recv); // as rings of receives have it
+      if (posted.is_receive() && posted.kind != e->ring->usual())
+        e->posted.kind = e->ring->usual(); // as rings of receives have it
       if (posted.is_early()) {
         if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
       }

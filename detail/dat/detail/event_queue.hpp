@@ -31,6 +31,8 @@ struct record {
     broken,
     timed_out,
     unreachable,
+    datagram_request,
+    datagram_established,
     first_async ///< the first of async_kind
   };
 
@@ -57,7 +59,7 @@ struct record {
         endpoint(std::move(whose)) {
     posted.cookie = dat::cookie(reinterpret_cast<std::uintptr_t>(i.context));
   }
-  explicit record(request_ref r) noexcept : what(kind::request), request(std::move(r)) {}
+  explicit record(request_ref r, kind k = kind::request) noexcept : what(k), request(std::move(r)) {}
   record(kind k, ref<counted> whose, ref<connection_base> from, int why) noexcept
       : what(k), reason(why), endpoint(std::move(whose)), source(std::move(from)) {}
 

@@ -29,12 +29,12 @@ template <streams S>
 }
 
 /// The lean way: straight from the device.
-template <class Visitor>
+template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
   if (max == 1) { // usually known when compiling: no loops then
     ibv_wc one;
     while (e.poll(1, &one) > 0)
-      if (take_completion(e, one, visit)) return 1;
+      if (take_completion<S>(e, one, visit)) return 1;
     return 0;
   }
   std::size_t taken = 0;
@@ -43,7 +43,7 @@ template <class Visitor>
     const int want = static_cast<int>(smaller(max - taken, wc.size()));
     const int n = e.poll(want, wc.data());
     for (int i = 0; i < n; ++i)
-      if (take_completion(e, wc[static_cast<std::size_t>(i)], visit)) ++taken;
+      if (take_completion<S>(e, wc[static_cast<std::size_t>(i)], visit)) ++taken;
     if (n < want) break;
   } while (taken < max);
   return taken;
@@ -52,7 +52,7 @@ template <class Visitor>
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
   if constexpr (is_lean(S)) {
-    return drain_polled(e, visit, max);
+    return drain_polled<S>(e, visit, max);
   } else {
     e.ia().progress(0);
     std::size_t taken = 0;
@@ -70,7 +70,7 @@ template <streams S>
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   if constexpr (is_lean(S)) {
     ibv_wc wc;
-    while (!out && e.poll(1, &wc) > 0) (void)take_completion(e, wc, keep);
+    while (!out && e.poll(1, &wc) > 0) (void)take_completion<S>(e, wc, keep);
   } else {
     record r;
     while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(r, keep);
@@ -227,6 +227,10 @@ inline constexpr record::kind kind_of = kind_by_place<E>(async_events());
 template <>
 inline constexpr record::kind kind_of<cr> = record::kind::request;
 template <>
+inline constexpr record::kind kind_of<ib::datagram_request> = record::kind::datagram_request;
+template <>
+inline constexpr record::kind kind_of<ib::datagram_established> = record::kind::datagram_established;
+template <>
 inline constexpr record::kind kind_of<software_event> = record::kind::software;
 template <>
 inline constexpr record::kind kind_of<established> = record::kind::established;
@@ -251,6 +255,8 @@ template <class E>
   if (r.wc.status != IBV_WC_SUCCESS) return std::is_same_v<E, dto_failure>;
   if (r.posted.is_receive()) {
     const bool imm = (r.wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+    if (r.posted.is_datagram())
+      return imm ? std::is_same_v<E, ib::received_datagram_immediate> : std::is_same_v<E, ib::received_datagram>;
     if (std::is_same_v<E, received>) return !imm;
     if (std::is_same_v<E, ib::received_write_immediate>) return imm && r.wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     return std::is_same_v<E, ib::received_immediate> && imm && r.wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM;
@@ -266,6 +272,8 @@ template <class E>
     return std::is_same_v<E, ib::fetch_and_add_done>;
   case dto_operation::compare_and_swap:
     return std::is_same_v<E, ib::compare_and_swap_done>;
+  case dto_operation::send_ud:
+    return std::is_same_v<E, ib::datagram_sent>;
   default:
     return std::is_same_v<E, sent>;
   }
@@ -278,6 +286,8 @@ template <class E>
   case record::kind::software:
   case record::kind::request:
   case record::kind::established:
+  case record::kind::datagram_request:
+  case record::kind::datagram_established:
     return false;
   default:
     return r.what < record::kind::first_async;
@@ -313,7 +323,8 @@ template <class E>
 /// Whether the end of a connection, or an operation that fails, is the end of the hope for an E: a request or an event
 /// of the consumer's own may come all the same.
 template <class E>
-inline constexpr bool hopes_for_connection = !std::is_same_v<E, cr> && !std::is_same_v<E, software_event>;
+inline constexpr bool hopes_for_connection =
+    !std::is_same_v<E, cr> && !std::is_same_v<E, software_event> && !std::is_same_v<E, ib::datagram_request>;
 
 /// The next event of one of the types `E`, as `Out`.
 template <streams S, class Out, class... E>
@@ -329,8 +340,8 @@ template <streams S, class Out, class... E>
   const auto matters = [&](const record& r) {
     const bool wanted = ((r.what == kind_of<E> && (kind_of<E> != record::kind::completion || becomes<E>(r))) || ...);
     if (!wanted && !((hopes_for_connection<E> || ...) && ends_waiting(r))) return false;
-    if (!of || r.what == record::kind::request || r.what == record::kind::software ||
-        r.what >= record::kind::first_async)
+    if (!of || r.what == record::kind::request || r.what == record::kind::datagram_request ||
+        r.what == record::kind::software || r.what >= record::kind::first_async)
       return true;
     if (r.what != record::kind::completion) return static_cast<const ep_core*>(r.endpoint.get()) == of.native();
     const work_entry* const entry = e.find(r.wc);

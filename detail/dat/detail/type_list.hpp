@@ -19,6 +19,11 @@ class received_write_immediate;
 class rdma_write_immediate_done;
 class fetch_and_add_done;
 class compare_and_swap_done;
+class datagram_sent;
+class received_datagram;
+class received_datagram_immediate;
+class datagram_established;
+class datagram_request;
 } // namespace ib
 class established;
 class peer_rejected;
@@ -73,6 +78,10 @@ inline constexpr bool contains<T, type_list<U...>> = (std::is_same_v<T, U> || ..
 using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dto_failure, ib::received_immediate,
                              ib::received_write_immediate, ib::rdma_write_immediate_done, ib::fetch_and_add_done,
                              ib::compare_and_swap_done>;
+// What datagram endpoints give besides; defined in <dat/ud.hpp>.
+using datagram_completions = type_list<ib::datagram_sent, ib::received_datagram, ib::received_datagram_immediate>;
+using datagram_connections = type_list<ib::datagram_established>;
+using datagram_requests = type_list<ib::datagram_request>;
 using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
                                     disconnected, broken, timed_out, unreachable>;
 using request_events = type_list<cr>;
@@ -87,7 +96,10 @@ template <streams S>
 using event_list =
     typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::connection, connection_events>,
                     if_stream<S, streams::connection_requests, request_events>,
-                    if_stream<S, streams::software, software_events>, if_stream<S, streams::async, async_events>>::type;
+                    if_stream<S, streams::software, software_events>, if_stream<S, streams::async, async_events>,
+                    if_stream<S, streams::dto | streams::datagrams, datagram_completions>,
+                    if_stream<S, streams::connection | streams::datagrams, datagram_connections>,
+                    if_stream<S, streams::connection_requests | streams::datagrams, datagram_requests>>::type;
 
 /// Ends a wait for something else: nothing of what was waited for can be expected after it.
 template <class E>

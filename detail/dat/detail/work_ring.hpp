@@ -23,7 +23,7 @@ inline constexpr std::uint32_t max_ring = 1u << 20;
 /// the status of a completion and both be looked at together; the sign tells receives from requests.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
-  const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
+  const std::uint32_t receive = o == dto_operation::recv || o == dto_operation::recv_ud ? 1u << 31 : 0u;
   return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
 }
 /// A request of the library's own that tells that all before it are done.
@@ -51,6 +51,9 @@ struct posted_work {
     return (static_cast<std::int32_t>(kind) & bit) != 0;
   }
   [[nodiscard]] bool is_receive() const noexcept { return static_cast<std::int32_t>(kind) < 0; }
+  [[nodiscard]] bool is_datagram() const noexcept {
+    return operation() == dto_operation::send_ud || operation() == dto_operation::recv_ud;
+  }
   [[nodiscard]] dto_operation operation() const noexcept {
     return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
   }
@@ -124,6 +127,8 @@ public:
 
   [[nodiscard]] ep_core& owner() const noexcept { return *owner_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return count_ - 1; }
+  /// What its entries stand for, unless told otherwise.
+  [[nodiscard]] work_kind usual() const noexcept { return usual_; }
   /// Posted and not retired.
   [[nodiscard]] std::uint32_t used() const noexcept { return distance(peek(last_retired_), next()) - 1; }
 

@@ -93,7 +93,7 @@ auto to_one(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a,
 #endif
 
 //! case: a service that does not exist
-//! error: dat: create_ep<dat::rc> is the service there is
+//! error: dat: create_ep<dat::rc> and
 //! tags: [EPATTR-001]
 #ifdef DAT_EXPECT_FAIL
 struct telepathy {};

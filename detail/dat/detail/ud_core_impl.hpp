@@ -1,0 +1,306 @@
+// Definitions of ud_core.hpp.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/ud_core.hpp>
+
+namespace dat::inline v0::detail {
+
+// --- the endpoint and its addresses --------------------------------------------------------------------------------
+
+inline result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_core>& pz, const ep_core::queues& evds,
+                                               const ep_attributes& a) noexcept {
+  const auto at = [&](error e) { return e.at(call, object_kind::ep); };
+  const auto is_missing = [](const ref<evd_core>& e, bool dropped) { return !e && !dropped; };
+  if (is_missing(evds.recv, evds.no_recv) || is_missing(evds.request, evds.no_request) ||
+      is_missing(evds.connect, evds.no_connect))
+    return at(error(return_type::invalid_parameter, return_subtype::arg4))
+        .hint("a datagram endpoint needs all its evds from the start; for events that nobody wants, name "
+              "dat::drop_events");
+  ibv_port_attr port{};
+  if (const int err = ibv_query_port(pz->ia().context(), pz->ia().where().port, &port))
+    return at(map_errno(err, return_subtype::resource_device).from("ibv_query_port", err));
+  const bool known = port.active_mtu >= IBV_MTU_256 && port.active_mtu <= IBV_MTU_4096;
+  const std::uint32_t mtu = known ? 128u << port.active_mtu : 256u;
+  if (a.max_message_size > mtu)
+    return at(error(return_type::invalid_parameter, return_subtype::arg7))
+        .hint("max_message_size of a datagram endpoint is at most the MTU of the adapter's port");
+  ref<ud_core> made(new (std::nothrow) ud_core(ref(&pz->ia()), pz), adopt);
+  if (!made) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  const ep_core::datagram_part part{ref<ia_child>(made.get()), made.get(), mtu};
+  auto ep = ep_core::create(call, ref(&pz->ia()), pz, evds, a, &part);
+  if (!ep) return ep;
+  const std::lock_guard lock(made->mutex_);
+  made->ep_ = ep.assume_value().get();
+  return ep;
+}
+
+inline void ud_core::teardown() noexcept {
+  const std::lock_guard lock(mutex_);
+  ep_ = nullptr;
+  for (address_node* n = held_.front(); n; n = held_.after(*n)) destroy(*n);
+  for (address_node* n = dropped_.front(); n; n = dropped_.after(*n)) destroy(*n);
+}
+
+/// Ends the addresses that no send is under way to any more.
+inline void ud_core::reap() noexcept {
+  const std::uint64_t posted = posted_.load(std::memory_order_acquire); // before what is still out: never too early
+  const std::uint64_t done = ep_ ? posted - smaller<std::uint64_t>(posted, ep_->requests().used()) : posted;
+  while (address_node* n = dropped_.front()) {
+    if (n->until > done) return; // and all behind it
+    n->unlink();
+    destroy(*n);
+    delete n;
+  }
+}
+
+inline result<address_node*> ud_core::make_address(const char* call, const ibv_ah_attr& path) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!ep_ || dead()) return error(return_type::invalid_handle, return_subtype::handle_ep).at(call, object_kind::ep);
+  const auto at = [&](error e) { return ep_->at(e, call); };
+  reap();
+  auto* const node = new (std::nothrow) address_node;
+  if (!node) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  ibv_ah_attr attr = path;
+  node->ah = ibv_create_ah(pz_->pd(), &attr);
+  if (!node->ah) {
+    const int err = errno;
+    delete node;
+    return at(map_errno(err, return_subtype::resource_memory, true).from("ibv_create_ah", err));
+  }
+  held_.push_back(*node);
+  return node;
+}
+
+inline void ud_core::drop_address(address_node* node) noexcept {
+  if (ia().foreign()) return;
+  const std::lock_guard lock(mutex_);
+  node->unlink();
+  node->until = posted_.load(std::memory_order_relaxed);
+  dropped_.push_back(*node);
+  reap();
+}
+
+inline void ud_core::announce(record::kind what, ref<connection_base> source, int reason) noexcept {
+  const ref<ep_core> ep = endpoint();
+  if (!ep) return;
+  const std::lock_guard lock(ep->mutex_);
+  if (ep->state() != ep_datagram) return; // disconnected: what came before that is over
+  static_cast<merged_evd*>(ep->evds_.connect.get())
+      ->push_connection(record(what, ref<counted>(ep.get()), std::move(source), reason), *ep);
+}
+
+inline expected<void> ud_core::disconnect() noexcept {
+  const ref<ep_core> ep = endpoint();
+  if (!ep) return error(return_type::invalid_handle, return_subtype::handle_ep).at("ep.disconnect", object_kind::ep);
+  const std::lock_guard lock(ep->mutex_);
+  ep->end_datagrams(record::kind::disconnected);
+  return success();
+}
+
+// --- getting to know each other ------------------------------------------------------------------------------------
+
+inline expected<void> ud_core::connect(const ref<ep_core>& ep, const ia_address& to, std::uint16_t port, timeout limit,
+                                       std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "ep.connect";
+  const auto at = [&](error e) { return ep->at(e, call); };
+  if (limit <= timeout::zero())
+    return at(error(return_type::invalid_parameter, return_subtype::arg4)).hint("the time-out must be positive");
+  if (data.size() > max_datagram_data)
+    return at(error(return_type::invalid_parameter, return_subtype::arg5)).hint("at most 128 bytes of private data");
+  if (auto ok = to.check(address_role::remote); !ok) return at(ok.assume_error());
+  if (ep->state() != ep_datagram) return ep->wrong_state(call);
+  const ia_address* own = ia().address(to.family());
+  if (!own)
+    return at(error(return_type::invalid_address, return_subtype::address_unreachable))
+        .hint("the adapter has no address of the same family as the remote address");
+  auto here = place_of(ia(), to.family() == address_family::ipv4);
+  if (!here) return at(here.assume_error());
+  datagram_place place = here.assume_value().place;
+  place.qp_num = ep->number();
+  place.qkey = datagram_qkey;
+  ref<ud_connection> c(new (std::nothrow) ud_connection(ref(&ia())), adopt);
+  if (!c) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  const char* verb = "";
+  const int err = c->start(ref<ud_core>(this), place, own->with_port(0), to.with_port(port), limit, data, verb);
+  if (err == 0) return success();
+  c->end();
+  error e = map_errno(err, return_subtype::resource_tep);
+  if (err == ENODEV) e = error(return_type::invalid_address, return_subtype::address_unreachable);
+  return at(e.from(verb, err));
+}
+
+inline int ud_connection::start(ref<ud_core> of, const datagram_place& own, const ia_address& from,
+                                const ia_address& to, timeout limit, std::span<const std::byte> data,
+                                const char*& verb) noexcept {
+  of_ = std::move(of);
+  std::byte* const after = datagram_header::write(own, data.size(), out_.data());
+  copy_bytes(data, after);
+  out_size_ = static_cast<std::uint8_t>(datagram_header::size + data.size());
+  remote_ = to;
+  verb = "rdma_create_id";
+  if (const int err = create_id(RDMA_PS_UDP)) return err;
+  verb = "rdma_bind_addr";
+  if (rdma_bind_addr(id(), const_cast<sockaddr*>(from.native_handle())) != 0) return errno;
+  const deadline until = deadline::in(limit);
+  add_ref(); // the id may be gone as soon as the reactor sees an event
+  const ref<ud_connection> alive(this, adopt);
+  if (!until.never()) {
+    add_ref();
+    ia().reactor.arm(timer_, until.at);
+  }
+  verb = "rdma_resolve_addr";
+  ia().hand_over();
+  const auto use = [&](rdma_cm_id* i) noexcept {
+    return rdma_resolve_addr(i, nullptr, const_cast<sockaddr*>(remote_.native_handle()), 2000) != 0 ? errno : 0;
+  };
+  const int err = with_id(use);
+  // What the timer has told of already is no error of the call.
+  return err != 0 && over_.exchange(true, std::memory_order_acq_rel) ? 0 : err;
+}
+
+inline void ud_connection::handle(const cm_event& e) noexcept {
+  using kind = record::kind;
+  if (passive() || over_) return; // nothing is to come after an answer
+  switch (e.type) {
+  case RDMA_CM_EVENT_ADDR_RESOLVED:
+    if (rdma_cm_id* i = id(); !ia().is_ours(*i))
+      over(kind::unreachable, ENETUNREACH);
+    else if (rdma_resolve_route(i, 2000) != 0)
+      over(kind::unreachable, errno);
+    return;
+  case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+    rdma_conn_param param{};
+    param.private_data = out_.data();
+    param.private_data_len = out_size_;
+    asked_ = true;
+    if (rdma_connect(id(), &param) != 0) over(kind::non_peer_rejected, errno);
+    return;
+  }
+  case RDMA_CM_EVENT_ESTABLISHED:
+    return established(e);
+  case RDMA_CM_EVENT_UNREACHABLE:
+    // A positive status is the peer's: 1 nobody listens, 2 its consumer said no.
+    if (e.status > 0) return over(e.status == 2 ? kind::peer_rejected : kind::non_peer_rejected, e.status);
+    return over(kind::unreachable, -e.status);
+  case RDMA_CM_EVENT_ADDR_ERROR:
+  case RDMA_CM_EVENT_ROUTE_ERROR:
+  case RDMA_CM_EVENT_CONNECT_ERROR:
+    return over(kind::unreachable, std::abs(e.status));
+  case RDMA_CM_EVENT_REJECTED:
+  case RDMA_CM_EVENT_DEVICE_REMOVAL:
+    return over(kind::non_peer_rejected, std::abs(e.status));
+  default:
+    return;
+  }
+}
+
+inline void ud_connection::established(const cm_event& e) noexcept {
+  keep_addresses();
+  const auto data = e.data();
+  keep_private_data(data);
+  target_ = datagram_target{e.datagram.ah_attr, e.datagram.qp_num, e.datagram.qkey};
+  over(record::kind::datagram_established, 0);
+}
+
+/// The outcome, of which there is one. The id is of no more use.
+inline void ud_connection::over(record::kind what, int reason) noexcept {
+  if (over_.exchange(true, std::memory_order_acq_rel)) return;
+  cancel_timer();
+  of_->announce(what, ref<connection_base>(this), reason);
+  destroy_id();
+}
+
+inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& request) noexcept {
+  passive_ = true;
+  adopt_id(child);
+  keep_addresses();
+  const auto data = request.data();
+  peer_ = datagram_header::read(data);
+  if (peer_)
+    keep_private_data(data.subspan(datagram_header::size, static_cast<std::size_t>(data[5])));
+  else
+    keep_private_data(data);
+}
+
+inline void ud_connection::refuse() noexcept {
+  if (rdma_cm_id* i = id()) rdma_reject(i, nullptr, 0);
+  end();
+}
+
+inline expected<void> ud_connection::reject() noexcept {
+  rdma_cm_id* i = id();
+  if (!i)
+    return error(return_type::invalid_handle, return_subtype::handle_cr).at("datagram_request.reject", object_kind::cr);
+  if (rdma_reject(i, nullptr, 0) != 0 && errno != EINVAL)
+    return map_errno(errno, return_subtype::resource_tep)
+        .from("rdma_reject", errno)
+        .at("datagram_request.reject", object_kind::cr);
+  end();
+  return success();
+}
+
+inline expected<void> ud_connection::accept(ep_core& with, std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "datagram_request.accept";
+  const auto at = [&](error e) { return with.at(e, call); };
+  if (data.size() > max_datagram_data)
+    return at(error(return_type::invalid_parameter, return_subtype::arg4)).hint("at most 128 bytes of private data");
+  if (&with.ia() != &ia())
+    return at(error(return_type::invalid_handle, return_subtype::handle_ep))
+        .hint("the endpoint belongs to another ia than the request");
+  if (with.state() != ep_datagram) return with.wrong_state(call);
+  rdma_cm_id* i = id();
+  if (!i) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
+  if (peer_) {
+    auto path = path_to(ia(), *peer_);
+    if (!path) return at(path.assume_error());
+    target_ = datagram_target{path.assume_value(), peer_->qp_num, peer_->qkey};
+  }
+  rdma_conn_param param{};
+  param.private_data = data.data();
+  param.private_data_len = static_cast<std::uint8_t>(data.size());
+  param.qp_num = with.number();
+  if (rdma_accept(i, &param) != 0) return at(map_errno(errno, return_subtype::resource_tep).from("rdma_accept", errno));
+  of_ = ref<ud_core>(with.datagrams());
+  over(record::kind::datagram_established, 0);
+  return success();
+}
+
+inline result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, const ref<evd_core>& evd,
+                                                  std::uint16_t port) noexcept {
+  const auto at = [&](error e) { return e.at("datagram_service.listen", object_kind::psp, port); };
+  if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
+  if (!evd || evd->dead() || &evd->ia() != ia.get())
+    return at(error(return_type::invalid_handle, return_subtype::handle_evd_cr));
+  const ia_address* where = ia->address(address_family::ipv4);
+  if (!where) where = ia->address(address_family::ipv6);
+  if (!where) return at(error(return_type::invalid_address, return_subtype::address_unreachable));
+  ref<ud_service> s(new (std::nothrow) ud_service(ia, evd), adopt);
+  if (!s) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  const auto failed = [&](const char* verb, int err) {
+    s->end();
+    return at(map_errno(err).from(verb, err));
+  };
+  if (const int err = s->create_id(RDMA_PS_UDP)) return failed("rdma_create_id", err);
+  const ia_address full = where->with_port(port);
+  if (rdma_bind_addr(s->id(), const_cast<sockaddr*>(full.native_handle())) != 0) return failed("rdma_bind_addr", errno);
+  s->keep_addresses();
+  ia->hand_over();
+  if (rdma_listen(s->id(), 0) != 0) return failed("rdma_listen", errno);
+  return s;
+}
+
+inline void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
+  const cm_event request(e);
+  ref<ud_connection> c(new (std::nothrow) ud_connection(ref(&ia())), adopt);
+  if (!c) {
+    rdma_destroy_id(child);
+    return;
+  }
+  c->adopt_request(child, request);
+  record r{request_ref(ref<connection_base>(c.get())), record::kind::datagram_request};
+  // Without room it is refused at once, as the record goes.
+  if (ia().is_ours(*child)) (void)merged(evd_.get())->push_request(std::move(r));
+}
+
+} // namespace dat::inline v0::detail

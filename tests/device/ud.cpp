@@ -1,0 +1,373 @@
+// Datagram endpoints on a device.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/ud.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <list>
+#include <rdma/rdma_cma.h>
+
+using namespace device;
+
+namespace {
+
+constexpr auto streams = all_streams | dat::datagrams;
+using datagrams = dat::ep<dat::ud>;
+using address = dat::ib::address_handle;
+
+struct ud_side {
+  dat::ia ia;
+  dat::pz pz;
+  dat::evd<streams> evd;
+  explicit ud_side(std::size_t which, std::uint32_t qlen = 1024)
+      : ia(must(dat::ia::open(addresses()[which]))),
+        pz(must(ia.create_pz())),
+        evd(must(ia.create_evd<streams>(qlen))) {}
+  [[nodiscard]] datagrams make_ep(const dat::ep_attributes& a = {}) { return must(pz.create_ep<dat::ud>(evd, a)); }
+};
+
+/// Waits for the next event, which must be an E.
+template <class E, dat::streams S>
+E expect(dat::evd<S>& at, place where = place::here()) {
+  auto r = at.wait(patience);
+  if (!r) fail(r.assume_error().message(), where);
+  auto* e = std::get_if<E>(&r.assume_value());
+  if (!e) fail("another event came, alternative " + std::to_string(r.assume_value().index()), where);
+  return std::move(*e);
+}
+
+/// Two endpoints that know each other.
+struct ud_pair {
+  ud_side a{0};
+  ud_side b{1};
+  datagrams active = a.make_ep();
+  datagrams passive = b.make_ep();
+  dat::ib::datagram_service service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
+  buffer out{a.pz, 4200};
+  buffer in{b.pz, 4200};
+  buffer back{a.pz, 4200};
+  address to_b;
+  address to_a;
+
+  ud_pair() {
+    must(active.connect(b.ia.address(), port(), patience, bytes_of("hello")));
+    auto request = expect<dat::ib::datagram_request>(b.evd);
+    if (request.remote_number() != active.number()) FAIL("another number");
+    must(request.accept(passive, bytes_of("welcome")));
+    to_a = must(expect<dat::ib::datagram_established>(b.evd).peer());
+    to_b = must(expect<dat::ib::datagram_established>(a.evd).peer());
+  }
+  [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(service.port())); }
+};
+
+std::string text_of(std::span<const std::byte> s) {
+  std::string t(reinterpret_cast<const char*>(s.data()), s.size());
+  return t.substr(0, t.find('\0'));
+}
+
+} // namespace
+
+TEST_CASE("datagram endpoints get to know each other by a request, and both sides can send first",
+          "[ud][IBX-050][IBX-056][IBX-057][IBX-058][IBX-059][IBX-004][IBX-007][IBX-013]") {
+  ud_side a(0);
+  ud_side b(1);
+  auto active = a.make_ep();
+  auto passive = b.make_ep();
+  CHECK(active.state() == state::connected);
+  auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
+  auto rc_service = must(b.ia.create_psp(must(dat::conn_qual::make(service.port())), b.evd)); // both on one qualifier
+  const auto port = must(dat::conn_qual::make(service.port()));
+  const auto data = pattern(128, 5);
+  must(active.connect(b.ia.address(), port, patience, data));
+  auto request = expect<dat::ib::datagram_request>(b.evd);
+  CHECK(request.remote_number() == active.number());
+  CHECK(request.remote_address().with_port(0) == a.ia.address().with_port(0));
+  CHECK(request.local_address().port() == service.port());
+  CHECK(std::ranges::equal(request.private_data(), data)); // exactly, not padded
+  must(request.accept(passive, bytes_of("welcome")));
+  CHECK_FALSE(request);
+  const auto at_b = expect<dat::ib::datagram_established>(b.evd);
+  CHECK(at_b.is_passive());
+  CHECK(at_b.ep() == passive);
+  CHECK(std::ranges::equal(at_b.private_data(), data)); // what came with the request
+  const auto at_a = expect<dat::ib::datagram_established>(a.evd);
+  CHECK_FALSE(at_a.is_passive());
+  CHECK(at_a.ep() == active);
+  CHECK(text_of(at_a.private_data()) == "welcome");
+  const auto to_a = must(at_b.peer());
+  const auto to_b = must(at_a.peer());
+  CHECK(to_a.qp_number() == active.number());
+  CHECK(to_b.qp_number() == passive.number());
+  CHECK(to_b.qkey() == dat::ib::default_qkey);
+  CHECK(to_a.native_handle() != nullptr);
+
+  // The side that was asked sends first.
+  buffer from_b(b.pz, 100);
+  buffer into_a(a.pz, 140);
+  fill(from_b.bytes, 7);
+  must(active.post(dat::recv{into_a.lmr}.cookie(3)));
+  must(passive.post(dat::ib::send_to{from_b.lmr, to_a}.cookie(4)));
+  const auto sent = expect<dat::ib::datagram_sent>(b.evd);
+  CHECK(sent.cookie() == dat::cookie(4));
+  CHECK(sent.bytes() == 100);
+  const auto got = expect<dat::ib::received_datagram>(a.evd);
+  CHECK(got.cookie() == dat::cookie(3));
+  CHECK(has_pattern(dat::ib::datagram_view(got, into_a.lmr).payload(), 7));
+  CHECK(got.source_qp_number() == passive.number());
+}
+
+TEST_CASE("a datagram arrives behind its header of 40 bytes, which says where it came from",
+          "[ud][IBX-061][IBX-062][IBX-065][IBX-053][IBX-014]") {
+  ud_pair link;
+  fill(link.out.bytes, 9);
+  must(link.passive.post(dat::recv{link.in.lmr}.cookie(1)));
+  must(link.active.post(dat::ib::send_to{link.out.slice(0, 100), link.to_b}.cookie(2)));
+  const auto sent = expect<dat::ib::datagram_sent>(link.a.evd);
+  CHECK(sent.bytes() == 100);
+  CHECK(sent.cookie() == dat::cookie(2));
+  const auto got = expect<dat::ib::received_datagram>(link.b.evd);
+  CHECK(got.bytes() == 140);
+  CHECK(got.payload_bytes() == 100);
+  CHECK(got.ep() == link.passive);
+  CHECK(got.source_qp_number() == link.active.number());
+  const dat::ib::datagram_view view(got, link.in.lmr);
+  CHECK(view.payload().size() == 100);
+  CHECK(has_pattern(view.payload(), 9));
+  const auto header = view.header();
+  CHECK(header.is_ipv4());
+  CHECK(header.source() == link.a.ia.address().with_port(0));
+  CHECK(header.destination() == link.b.ia.address().with_port(0));
+  CHECK(header.hop_limit() > 0);
+  CHECK(view.payload_as<std::array<std::byte, 100>>().has_value());
+  CHECK_FALSE(view.payload_as<std::array<std::byte, 101>>().has_value());
+  // With immediate data, and empty but for that.
+  must(link.passive.post(dat::recv{link.in.lmr}.cookie(5), dat::recv{link.in.slice(0, 40)}.cookie(6)));
+  must(link.active.post(dat::ib::send_to{link.out.slice(0, 8), link.to_b}.immediate(0x01020304).suppress(),
+                        dat::ib::send_to{link.to_b}.immediate(0xfffefdfc)));
+  CHECK(expect<dat::ib::datagram_sent>(link.a.evd).bytes() == 0);
+  const auto first = expect<dat::ib::received_datagram_immediate>(link.b.evd);
+  CHECK(first.immediate() == 0x01020304);
+  CHECK(first.cookie() == dat::cookie(5));
+  CHECK(first.payload_bytes() == 8);
+  const auto second = expect<dat::ib::received_datagram_immediate>(link.b.evd);
+  CHECK(second.immediate() == 0xfffefdfc);
+  CHECK(second.payload_bytes() == 0);
+  CHECK(second.bytes() == 40);
+}
+
+TEST_CASE("a datagram of more than the MTU never reaches the device", "[ud][IBX-052][IBX-066]") {
+  ud_pair link;
+  const auto mtu = link.active.max_message_size();
+  REQUIRE(mtu >= 256);
+  REQUIRE(mtu < 4100);
+  CHECK(must(link.a.ia.query()).active_mtu == mtu);
+  must(link.passive.post(dat::recv{link.in.lmr}));
+  CHECK(error_of(link.active.post(dat::ib::send_to{link.out.slice(0, mtu + 1), link.to_b})).type() ==
+        type::length_error);
+  CHECK(is_empty(link.a.evd));
+  fill(link.out.bytes, 3);
+  must(link.active.post(dat::ib::send_to{link.out.slice(0, mtu), link.to_b}));
+  CHECK(expect<dat::ib::datagram_sent>(link.a.evd).bytes() == mtu);
+  const auto got = expect<dat::ib::received_datagram>(link.b.evd);
+  CHECK(got.payload_bytes() == mtu);
+  CHECK(has_pattern(dat::ib::datagram_view(got, link.in.lmr).payload(), 3));
+  CHECK(error_of(link.a.pz.create_ep<dat::ud>(link.a.evd, {.max_message_size = mtu + 1})).type() ==
+        type::invalid_parameter);
+  auto small = link.a.make_ep({.max_message_size = 10});
+  const auto there = must(small.address_of(must(link.passive.address())));
+  CHECK(error_of(small.post(dat::ib::send_to{link.out.slice(0, 11), there})).type() == type::length_error);
+  must(small.post(dat::ib::send_to{link.out.slice(0, 10), there}));
+}
+
+TEST_CASE("a datagram can be answered by what came with it", "[ud][IBX-063]") {
+  ud_pair link;
+  must(link.passive.post(dat::recv{link.in.lmr}));
+  must(link.active.post(dat::recv{link.back.lmr}));
+  must(link.active.post(dat::ib::send_to{link.out.slice(0, 5), link.to_b}));
+  (void)expect<dat::ib::datagram_sent>(link.a.evd);
+  const auto got = expect<dat::ib::received_datagram>(link.b.evd);
+  {
+    // The handle goes at once, before its send has completed.
+    const auto who = must(link.passive.reply_to(got, dat::ib::datagram_view(got, link.in.lmr)));
+    CHECK(who.qp_number() == link.active.number());
+    must(link.passive.post(dat::ib::send_to{must(link.in.lmr.slice(40, 5)), who}));
+  }
+  (void)expect<dat::ib::datagram_sent>(link.b.evd);
+  CHECK(expect<dat::ib::received_datagram>(link.a.evd).payload_bytes() == 5);
+}
+
+TEST_CASE("an address can be carried by other means; a wrong key or nobody there is silence",
+          "[ud][IBX-013][IBX-053][IBX-060][DOCA-007]") {
+  ud_pair link;
+  const auto where = must(link.passive.address());
+  CHECK(where.qp_number == link.passive.number());
+  CHECK(where == dat::ib::datagram_address::at(link.b.ia.address(), link.passive.number()));
+  auto other = link.a.make_ep();
+  const auto peer = must(other.address_of(where));
+  auto wrong = where;
+  wrong.qkey ^= 1;
+  const auto stranger = must(other.address_of(wrong));
+  // No receive is posted, so the first is lost; the second has the wrong key; the third arrives.
+  must(other.post(dat::ib::send_to{link.out.slice(0, 1), peer}));
+  (void)expect<dat::ib::datagram_sent>(link.a.evd);
+  must(link.passive.post(dat::recv{link.in.lmr}));
+  must(other.post(dat::ib::send_to{link.out.slice(0, 2), stranger}, dat::ib::send_to{link.out.slice(0, 3), peer}));
+  (void)expect<dat::ib::datagram_sent>(link.a.evd);
+  (void)expect<dat::ib::datagram_sent>(link.a.evd);
+  CHECK(expect<dat::ib::received_datagram>(link.b.evd).payload_bytes() == 3);
+}
+
+TEST_CASE("what a datagram endpoint cannot do is refused, and nothing is lost by it",
+          "[ud][IBX-066][IBX-067][IBX-040][IBX-064]") {
+  ud_pair link;
+  buffer foreign(link.b.pz, 10);
+  CHECK(error_of(link.active.post(dat::ib::send_to{foreign.slice(0, 1), link.to_b})).type() ==
+        type::protection_violation);
+  CHECK(error_of(link.active.post(dat::ib::send_to{link.out.slice(0, 1), link.to_a})).type() ==
+        type::protection_violation);
+  CHECK(error_of(link.active.post(dat::ib::send_to{link.out.slice(0, 1), address{}})).type() ==
+        type::protection_violation);
+  CHECK(error_of(link.active.post(dat::ib::send_to{link.out.slice(0, 1), link.to_b}.unsignalled())).type() ==
+        type::invalid_parameter);
+  // What types do not see: requests of connections, by the endpoint's name.
+  const dat::ep_ref name = link.active;
+  CHECK(name.state() == state::connected);
+  CHECK(error_of(name.post(dat::send{link.out.slice(0, 1)})).type() == type::invalid_handle);
+  CHECK(error_of(name.post(dat::rdma_write{link.out.slice(0, 1), link.in.remote(0, 1)})).type() ==
+        type::invalid_handle);
+  dat::batch<2> batch;
+  REQUIRE(batch.push_back(dat::send{link.out.slice(0, 1)}));
+  CHECK(error_of(name.post(batch)).type() == type::invalid_handle);
+  must(link.passive.post(dat::recv{link.in.lmr}));
+  must(link.active.post(dat::ib::send_to{link.out.slice(0, 1), link.to_b}));
+  (void)expect<dat::ib::received_datagram>(link.b.evd);
+  CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 0s)).type() == type::invalid_parameter);
+  CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 1s, pattern(129, 1))).type() ==
+        type::invalid_parameter);
+}
+
+TEST_CASE("a request for datagrams that is refused, dropped or meets nobody is told", "[ud][IBX-056]") {
+  ud_pair link;
+  must(link.active.connect(link.b.ia.address(), link.port(), patience));
+  must(expect<dat::ib::datagram_request>(link.b.evd).reject());
+  (void)expect<dat::peer_rejected>(link.a.evd);
+  must(link.active.connect(link.b.ia.address(), link.port(), patience));
+  (void)expect<dat::ib::datagram_request>(link.b.evd); // dropped
+  (void)expect<dat::peer_rejected>(link.a.evd);
+  must(link.active.connect(link.b.ia.address(), next_port(), patience));
+  (void)expect<dat::non_peer_rejected>(link.a.evd);
+  must(link.active.connect(link.b.ia.address(), link.port(), 100ms)); // nobody answers
+  (void)expect<dat::timed_out>(link.a.evd);
+  (void)expect<dat::ib::datagram_request>(link.b.evd);
+  CHECK(link.active.state() == state::connected);
+}
+
+TEST_CASE("disconnecting flushes what is posted, and reset makes the endpoint ready again", "[ud][IBX-068][IBX-069]") {
+  ud_pair link;
+  must(link.passive.post(dat::recv{link.in.lmr}.cookie(8)));
+  must(link.passive.disconnect());
+  must(link.passive.disconnect());
+  CHECK(link.passive.state() == state::disconnected);
+  std::size_t flushed = 0;
+  for (int i = 0; i < 2; ++i) {
+    auto e = must(link.b.evd.wait(patience));
+    if (const auto* f = std::get_if<dat::dto_failure>(&e)) {
+      CHECK(f->status() == dat::dto_status::flushed);
+      CHECK(f->cookie() == dat::cookie(8));
+      ++flushed;
+    } else {
+      CHECK(std::holds_alternative<dat::disconnected>(e));
+    }
+  }
+  CHECK(flushed == 1);
+  // Posting now: flushed at once.
+  must(link.passive.post(dat::recv{link.in.lmr}.cookie(9)));
+  CHECK(expect<dat::dto_failure>(link.b.evd).cookie() == dat::cookie(9));
+  must(link.passive.post(dat::ib::send_to{link.in.slice(0, 1), link.to_a}.cookie(10)));
+  const auto unsent = expect<dat::dto_failure>(link.b.evd);
+  CHECK(unsent.status() == dat::dto_status::flushed);
+  CHECK(unsent.operation() == dat::dto_operation::send_ud);
+  const auto old = link.passive.number();
+  must(link.passive.reset());
+  CHECK(link.passive.state() == state::connected);
+  CHECK(link.passive.number() != old);
+  must(link.active.post(dat::recv{link.back.lmr}));
+  must(link.passive.post(dat::ib::send_to{link.in.slice(0, 1), link.to_a})); // the old handle
+  (void)expect<dat::ib::received_datagram>(link.a.evd);
+  must(link.passive.close());
+  CHECK(error_of(link.passive.post(dat::recv{link.in.lmr})).type() == type::invalid_handle);
+  CHECK(error_of(link.passive.address_of({})).type() == type::invalid_handle);
+}
+
+TEST_CASE("one datagram endpoint talks to a hundred peers", "[ud][IBX-051][IBX-054][IBX-055][IBX-069]") {
+  constexpr std::size_t peers = 100;
+  ud_side home(1);
+  ud_side away(0, 2048);
+  auto hub = home.make_ep({.max_request_dtos = 128, .max_recv_dtos = 128});
+  auto service = must(dat::ib::datagram_service::listen(home.ia, next_port(), home.evd));
+  const auto port = must(dat::conn_qual::make(service.port()));
+  buffer in(away.pz, peers * 64);
+  buffer out(home.pz, peers * 8);
+  std::list<datagrams> all;
+  std::vector<address> known;
+  for (std::size_t i = 0; i < peers; ++i) {
+    all.push_back(away.make_ep({.max_request_dtos = 2, .max_recv_dtos = 2}));
+    must(all.back().post(dat::recv{in.slice(i * 64, 64)}.cookie(i)));
+    must(all.back().connect(home.ia.address(), port, patience));
+    must(expect<dat::ib::datagram_request>(home.evd).accept(hub));
+    known.push_back(must(expect<dat::ib::datagram_established>(home.evd).peer()));
+    (void)expect<dat::ib::datagram_established>(away.evd);
+  }
+  all.front() = {}; // one of them goes
+  for (std::size_t i = 0; i < peers; ++i) {
+    fill(out.part(i * 8, 8), static_cast<std::uint32_t>(i));
+    must(hub.post(dat::ib::send_to{out.slice(i * 8, 8), known[i]}.cookie(i)));
+  }
+  known.clear(); // before the sends have completed, perhaps
+  for (std::size_t i = 0; i < peers; ++i) CHECK(expect<dat::ib::datagram_sent>(home.evd).cookie() == dat::cookie(i));
+  std::vector<bool> seen(peers);
+  for (std::size_t i = 1; i < peers; ++i) {
+    const auto e = expect<dat::ib::received_datagram>(away.evd);
+    const auto at = static_cast<std::size_t>(e.cookie().value());
+    CHECK_FALSE(seen[at]);
+    seen[at] = true;
+    CHECK(e.source_qp_number() == hub.number());
+    CHECK(has_pattern(dat::ib::datagram_view(e, in.slice(at * 64, 64)).payload(), static_cast<std::uint32_t>(at)));
+  }
+  CHECK(is_empty(away.evd));
+}
+
+TEST_CASE("datagrams on an evd of completions alone, taken by drain", "[ud][IBX-005][IBX-016][IBX-065]") {
+  ud_side a(0);
+  ud_side b(1);
+  constexpr auto lean = dat::dto | dat::datagrams;
+  auto cq_a = must(a.ia.create_evd<lean>(64));
+  auto cq_b = must(b.ia.create_evd<lean>(64));
+  auto ep_a =
+      must(a.pz.create_ep<dat::ud>(dat::ib::datagram_evds{.recv = cq_a, .request = cq_a, .connect = dat::drop_events}));
+  auto ep_b = must(b.pz.create_ep<dat::ud>(dat::ib::datagram_evds{.recv = cq_b, .request = cq_b, .connect = b.evd}));
+  buffer out(a.pz, 64);
+  buffer in(b.pz, 64 * 8);
+  const auto peer = must(ep_a.address_of(must(ep_b.address())));
+  for (std::uint32_t i = 0; i < 8; ++i) must(ep_b.post(dat::recv{in.slice(i * 64, 64)}.cookie(i)));
+  for (std::uint32_t i = 0; i < 8; ++i) must(ep_a.post(dat::ib::send_to{out.slice(0, i), peer}.immediate(i).cookie(i)));
+  std::uint32_t sent = 0;
+  std::uint32_t arrived = 0;
+  while (sent < 8)
+    (void)must(cq_a.drain(dat::overloaded{[&](const dat::ib::datagram_sent& e) { sent += e.bytes() < 8 ? 1 : 100; },
+                                          [](const auto&) { throw failure("another event"); }},
+                          patience));
+  while (arrived < 8)
+    (void)must(cq_b.drain(dat::overloaded{[&](const dat::ib::received_datagram_immediate& e) {
+                                            if (e.immediate() != arrived || e.payload_bytes() != arrived)
+                                              throw failure("out of order");
+                                            ++arrived;
+                                          },
+                                          [](const auto&) { throw failure("another event"); }},
+                          patience));
+  CHECK(sent == 8);
+  CHECK(arrived == 8);
+}
