@@ -66,6 +66,13 @@ template <class E, class Evd>
   }
 }
 
+[[gnu::noinline]] void counted_shared_recv(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.shared.srq.post(dat::recv{p.in}.cookie(i))) wrong();
+    take_one<dat::received>(p.shared.evd);
+  }
+}
+
 /// Filled, posted and taken.
 [[gnu::noinline]] void counted_batch(place& p, long n) {
   dat::batch<at_a_time> batch;
@@ -134,6 +141,7 @@ constexpr job jobs[] = {
     {"RDMA write", counted_write},
     {"RDMA write with immediate", counted_write_immediate},
     {"recv", counted_recv},
+    {"recv, shared queue", counted_shared_recv},
     {"batch of 16", counted_batch},
     {"batch of 16, chained", counted_batch},
     {"post of 4", counted_four},

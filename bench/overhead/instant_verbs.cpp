@@ -1,4 +1,4 @@
-// The instant device: four functions that are as short as a provider's could possibly be.
+// The instant device: five functions that are as short as a provider's could possibly be.
 // SPDX-License-Identifier: BSL-1.0
 #include "instant_verbs.hpp"
 
@@ -25,24 +25,32 @@ ring* volatile queue = &the_ring;
 
 ibv_context_ops own_ops;
 
-void put(ring& r, std::uint64_t id, std::uint32_t opcode, const ibv_sge* list, const ibv_qp& qp) {
+void put(ring& r, std::uint64_t id, std::uint32_t opcode, const ibv_sge* list, std::uint32_t qp_num) {
   entry& e = r.at[r.tail++ & 255];
   e.id = id;
   e.opcode = opcode;
   e.length = list->length;
-  e.qp = qp.qp_num;
+  e.qp = qp_num;
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
   ring& r = *queue;
   for (; wr; wr = wr->next)
-    if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) put(r, wr->wr_id, wr->opcode, wr->sg_list, *qp);
+    if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) put(r, wr->wr_id, wr->opcode, wr->sg_list, qp->qp_num);
   return 0;
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
   ring& r = *queue;
-  for (; wr; wr = wr->next) put(r, wr->wr_id, IBV_WC_RECV, wr->sg_list, *qp);
+  for (; wr; wr = wr->next) put(r, wr->wr_id, IBV_WC_RECV, wr->sg_list, qp->qp_num);
+  return 0;
+}
+
+std::uint32_t volatile drawing_qp = 0;
+
+int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr**) {
+  ring& r = *queue;
+  for (; wr; wr = wr->next) put(r, wr->wr_id, IBV_WC_RECV, wr->sg_list, drawing_qp);
   return 0;
 }
 
@@ -65,10 +73,12 @@ int req_notify_cq(ibv_cq*, int) { return 0; }
 
 } // namespace
 
-void take_over(ibv_context& context) {
+void take_over(ibv_context& context, std::uint32_t draws) {
+  drawing_qp = draws;
   own_ops = context.ops;
   context.ops.post_send = post_send;
   context.ops.post_recv = post_recv;
+  context.ops.post_srq_recv = post_srq_recv;
   context.ops.poll_cq = poll_cq;
   context.ops.req_notify_cq = req_notify_cq;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/dat.hpp>
+#include <dat/srq.hpp>
 
 #include <array>
 #include <cstdint>
@@ -25,10 +26,18 @@ struct end {
   dat::ep<dat::rc> ep;
 };
 
+/// One whose receives come from a shared receive queue.
+struct shared_end {
+  dat::evd<dat::dto> evd;
+  dat::srq srq;
+  dat::ep<dat::with_srq<dat::rc>> ep;
+};
+
 /// What the jobs work with.
 struct place {
   end<dat::dto> lean;
   end<dat::dto | dat::connection> merged;
+  shared_end shared;
   std::array<local, 4> out; ///< segments of 64 bytes
   local in;
   remote there;

@@ -79,6 +79,12 @@ public:
     where.merged.ep = must(pz_.create_ep<dat::rc>(where.merged.evd, attributes));
     connect(where.merged.ep, peers_[1], where.merged.evd);
 
+    where.shared.evd = must(ia_.create_evd<dat::dto>(256));
+    where.shared.srq = must(pz_.create_srq());
+    where.shared.ep =
+        must(pz_.create_ep<dat::rc>({where.shared.evd, where.shared.evd, events_}, where.shared.srq, attributes));
+    connect(where.shared.ep, peers_[2], events_);
+
     constexpr std::uint32_t block = 64;
     for (std::size_t i = 0; i < where.out.size(); ++i) {
       where.out[i] = must(region_.slice(i * block, block));
@@ -91,7 +97,7 @@ public:
     where.rkey = region_.native_handle()->rkey;
 
     context_ = where.lean.ep.native_handle()->context;
-    instant::take_over(*context_);
+    instant::take_over(*context_, where.shared.ep.number());
   }
   ~set_up() { instant::give_back(*context_); }
   set_up(const set_up&) = delete;
@@ -118,7 +124,7 @@ private:
   dat::evd<dat::dto> peer_completions_;
   dat::psp psp_;
   memory region_;
-  std::array<dat::ep<dat::rc>, 2> peers_;
+  std::array<dat::ep<dat::rc>, 3> peers_;
   ibv_context* context_ = nullptr;
 };
 

@@ -83,8 +83,8 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
 }
 
 /// The adapter itself: the same for everybody who opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are those of DAT.
-/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs and
-/// max_srqs means that this version of dat has no such objects.
+/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs
+/// means that this version of dat has no such objects.
 struct ia_attributes {
   short_text adapter_name; ///< the device's name
   std::uint8_t port = 1;   ///< its port
@@ -124,7 +124,9 @@ struct ia_attributes {
   std::uint64_t max_message_size = 0; ///< bytes of a send
   std::uint64_t max_rdma_size = 0;    ///< bytes of an RDMA operation
   std::uint32_t max_rmrs = 0;
-  std::uint32_t max_srqs = 0;
+  std::uint32_t max_srqs = 0; ///< 0: the device has none
+  std::uint32_t max_ep_per_srq = 0;
+  std::uint32_t max_recv_per_srq = 0; ///< buffers outstanding
 
   dat::extension extension_supported = extension::none;
   std::uint32_t extension_version = 0; ///< of the IB extensions; 0 without
@@ -182,6 +184,30 @@ struct completion_flags {
   friend bool operator==(const completion_flags&, const completion_flags&) = default;
 };
 
+/// Watermarks of shared receive queues and their endpoints. The high ones need a recv evd with more than streams::dto.
+struct srq_watermarks {
+  bool low = false;
+  bool soft_high = false;
+  bool hard_high = false;
+
+  /// As DAT has them in srq_watermarks_supported.
+  [[nodiscard]] constexpr std::uint32_t dat_code() const noexcept {
+    return (low ? 0x001u : 0) | (soft_high ? 0x010u : 0) | (hard_high ? 0x100u : 0);
+  }
+  friend bool operator==(const srq_watermarks&, const srq_watermarks&) = default;
+};
+/// Counts that `srq::query` gives; that of available buffers not with every evd, see there.
+struct srq_counts {
+  bool available = false;
+  bool outstanding = false;
+
+  /// As DAT has them in srq_info_supported.
+  [[nodiscard]] constexpr std::uint32_t dat_code() const noexcept {
+    return (available ? 0x01u : 0) | (outstanding ? 0x10u : 0);
+  }
+  friend bool operator==(const srq_counts&, const srq_counts&) = default;
+};
+
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(iov_ownership value) noexcept {
   return detail::enum_name(value, {"consumer", "provider_no_modify", "provider_modify"}, "unknown iov_ownership");
@@ -221,13 +247,13 @@ struct provider_attributes {
   streams evd_stream_merging_supported = software | connection_requests | dto | connection;
 
   bool srq_supported = false;
-  bool srq_watermarks_supported = false;
-  bool srq_ep_pz_difference_supported = false;
-  bool srq_info_supported = false;
-  bool ep_recv_info_supported = false;
-  bool rmr_supported = false; ///< rmr_scope_supported says where an RMR is valid; dat has none
-  bool lmr_sync_req = false;  ///< memory is coherent: no calls to synchronise it
-  bool zb_supported = false;  ///< zero-based addresses of memory regions
+  srq_watermarks srq_watermarks_supported{};
+  bool srq_ep_pz_difference_supported = false; ///< an endpoint and its srq are of one zone
+  srq_counts srq_info_supported{};
+  bool ep_recv_info_supported = false; ///< adapters do not tell what an endpoint has taken from an srq
+  bool rmr_supported = false;          ///< rmr_scope_supported says where an RMR is valid; dat has none
+  bool lmr_sync_req = false;           ///< memory is coherent: no calls to synchronise it
+  bool zb_supported = false;           ///< zero-based addresses of memory regions
   bool ha_supported = false;
   ha_load_balancing ha_loadbalancing = ha_load_balancing::none;
   bool dto_async_return_guaranteed = true;   ///< success of a send or RDMA write means that the peer has checked it

@@ -30,6 +30,7 @@
 #include <dat/pz.hpp>
 #include <dat/segment.hpp>
 #include <dat/service_id.hpp>
+#include <dat/srq_attributes.hpp>
 #include <dat/status.hpp>
 #include <dat/streams.hpp>
 #include <dat/strerror.hpp>

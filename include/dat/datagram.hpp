@@ -388,7 +388,7 @@ void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Vi
 template <streams S, class Visitor>
 bool take_datagram(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
-  ep_core& ep = e.ring->owner();
+  ep_core& ep = e.ring().owner();
   work_ring::retire(e); // first: the visitor may post
   visit_datagram<S>(ep, wc, posted, visit);
   return true;

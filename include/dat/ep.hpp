@@ -87,6 +87,7 @@ private:
   friend class completion;
   friend class connection_event;
   friend class ep_broken;
+  friend class ep_soft_high_watermark;
   friend class cr;
   friend class rsp;
   friend struct rsp_params;
@@ -217,8 +218,10 @@ public:
   [[nodiscard]] expected<ep_status> status() const noexcept;
   /// Receives that are posted and not taken as completed (uDAPL 2.0 §6.6.11). Errors: `invalid_handle`.
   [[nodiscard]] expected<ep_recv_buffers> recv_query() const noexcept;
-  /// Soft and hard high watermark of receive buffers (uDAPL 2.0 §6.6.13). Adapters do not count what an endpoint
-  /// takes. Errors: `model_not_supported` for other values than no_watermark; `invalid_handle`.
+  /// Sets and arms the soft and the hard high watermark of receives, see ep_attributes; no_watermark for none (uDAPL
+  /// 2.0 §6.6.13). In any state. What is exceeded already takes effect during the call, else with a lag of some
+  /// milliseconds. Errors: `model_not_supported` when the recv evd is of streams::dto alone; `invalid_parameter` for
+  /// 2^31 and more; `invalid_handle`. Allocates: no. Blocks: no. Thread safety: safe.
   expected<void> set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept;
 
   [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
@@ -245,6 +248,7 @@ private:
   friend class pz;
   friend class ia;
   friend class cr;
+  friend class ep<with_srq<rc>>;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)), ref_(core_.get()) {}
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
   [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
@@ -263,6 +267,32 @@ private:
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::ep_core> core_;
   ep_ref ref_;
+};
+
+/// An endpoint whose receives come from a shared receive queue (uDAPL 2.0 §6.6.5). In everything else it is an
+/// `ep<rc>`, and goes wherever one does; posting a receive to it does not compile, or is `invalid_state` where its type
+/// is not known.
+template <>
+class ep<with_srq<rc>> : public ep<rc> {
+public:
+  ep() noexcept = default; ///< names no endpoint
+
+  /// Posts requests; see ep_ref::post.
+  template <class... D>
+  requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
+    static_assert(!(detail::is_recv<D> || ...), "dat: this endpoint takes its receives from a shared receive queue: "
+                                                "post them there, srq.post(dat::recv{...})");
+    return ep<rc>::post(operations...);
+  }
+  template <std::size_t N, std::size_t Iov>
+  expected<void> post(batch<N, Iov>& operations) const noexcept {
+    return ep<rc>::post(operations);
+  }
+
+private:
+  friend class pz;
+  friend class ia;
+  explicit ep(detail::ref<detail::ep_core> core) noexcept : ep<rc>(std::move(core)) {}
 };
 
 } // namespace dat::inline v0

@@ -89,13 +89,16 @@ enum class waking : std::uint8_t {
                                           : "unknown waking";
 }
 
+/// A high watermark that is never reached (DAT_WATERMARK_INFINITE).
+inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
+
 /// What an endpoint is created with. Every member has a working default; set what matters with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
   std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time
-  std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time
+  std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time; not used with an srq
   std::uint32_t max_request_iov = 4;   ///< segments of one request
-  std::uint32_t max_recv_iov = 4;      ///< segments of one receive
+  std::uint32_t max_recv_iov = 4;      ///< segments of one receive; not used with an srq
   std::uint32_t max_inline = 0;        ///< bytes that `.inlined()` may copy; the device may grant more
   std::uint32_t max_message_size = 0;  ///< bytes of one send or RDMA operation; 0: what the device can
 
@@ -116,6 +119,12 @@ struct ep_attributes {
   /// Which completions wake: see waking. Fixed when the endpoint is made.
   waking recv_completion = waking::evd_threshold;
   waking request_completion = waking::evd_threshold;
+  /// How many receives may have completed without being taken from the evd: with more than the soft one, an
+  /// `ep_soft_high_watermark` event comes once; with more than the hard one, the connection breaks. To find, or cut, a
+  /// peer that uses up the buffers of an srq. Not with a recv evd of streams::dto alone. `ep::set_watermark` changes
+  /// them. (srq_soft_hw and, with an srq, max_recv_dtos of DAT_EP_ATTR)
+  std::uint32_t soft_high_watermark = no_watermark;
+  std::uint32_t hard_high_watermark = no_watermark;
   /// What `ep::common_connect` connects as. Unset, an accepted endpoint takes that of the service point.
   communicator comm{};
 };

@@ -8,6 +8,7 @@
 #include <dat/evd.hpp>
 #include <dat/evd_id.hpp>
 #include <dat/pz.hpp>
+#include <dat/srq.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -53,10 +54,13 @@ struct ep_params {
   /// Of the connection, of an attempt at one, or of a request that waits for an answer. Else nothing.
   std::optional<ia_address> remote_address;
   bool has_pz = false;
-  evd_id recv;              ///< empty: missing
-  evd_id request;           ///< empty: missing
-  evd_id connect;           ///< empty: missing
-  ep_attributes attributes; ///< as given, with the defaults that dat chose for what was not
+  evd_id recv;    ///< empty: missing
+  evd_id request; ///< empty: missing
+  evd_id connect; ///< empty: missing
+  srq_ref srq;    ///< where its receives come from; empty: from a queue of its own
+  /// As given, with the defaults that dat chose for what was not. With an srq, max_recv_dtos is the hard high watermark
+  /// and max_recv_iov 0, as uDAPL has it.
+  ep_attributes attributes;
 };
 
 /// DAT_EP_STATE and what is outstanding (uDAPL 2.0 §6.6.9).
@@ -66,14 +70,12 @@ struct ep_status {
   bool request_idle = true; ///< the same for requests; suppressed ones count until a later completion is taken
 };
 
-/// Receive buffers of an endpoint (uDAPL 2.0 §6.6.11).
+/// Receive buffers of an endpoint (uDAPL 2.0 §6.6.11). Empty where nobody can know (DAT_VALUE_UNKNOWN): adapters do not
+/// tell what an endpoint has taken from an srq and not completed.
 struct ep_recv_buffers {
-  std::uint32_t allocated = 0; ///< posted, and not taken as completed
-  std::uint32_t span = 0;      ///< messages that can complete before another one is posted: the same, on InfiniBand
+  std::optional<std::uint32_t> allocated = 0; ///< posted, and not taken as completed
+  std::optional<std::uint32_t> span = 0; ///< messages that can complete before another one is posted: the same, on IB
 };
-
-/// A watermark that is never reached (DAT_WATERMARK_INFINITE).
-inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 
 } // namespace dat::inline v0
 

@@ -383,6 +383,49 @@ private:
   friend struct detail::event_access;
 };
 
+/// What the events of a shared receive queue have. Copyable, keeps what it refers to.
+class srq_event : public async_event {
+public:
+  /// The queue, for posting more buffers or looking at its context. Include <dat/srq.hpp>.
+  [[nodiscard]] srq_ref srq() const noexcept;
+
+protected:
+  srq_event(const detail::async_info& what, detail::ref<detail::srq_core> queue) noexcept
+      : async_event(what), queue_(std::move(queue)) {}
+
+private:
+  friend struct detail::event_access;
+  detail::ref<detail::srq_core> queue_;
+};
+
+/// A shared receive queue has fewer buffers than `srq::set_low_watermark` said (DAT_SRQ_LOW_WATERMARK_EVENT). A notice,
+/// not an error, and the only one until the watermark is set again.
+class srq_low_watermark : public srq_event {
+  using srq_event::srq_event;
+  friend struct detail::event_access;
+};
+
+/// The device cannot read a shared receive queue any more (DAT_SRQ_TRANSFER_TO_ERROR). Endpoints of it break when they
+/// need a buffer. Told once: close them, then the queue.
+class srq_error : public srq_event {
+  using srq_event::srq_event;
+  friend struct detail::event_access;
+};
+
+/// An endpoint has more completed receives, not yet taken, than its soft high watermark
+/// (DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT). A notice, not an error, and the only one until the watermark is set again.
+/// Keeps what it refers to.
+class ep_soft_high_watermark : public async_event {
+public:
+  [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_.get()); }
+
+private:
+  ep_soft_high_watermark(const detail::async_info& what, detail::ref<detail::ep_core> ep) noexcept
+      : async_event(what), ep_(std::move(ep)) {}
+  friend struct detail::event_access;
+  detail::ref<detail::ep_core> ep_;
+};
+
 // --- all together --------------------------------------------------------------------------------------------------
 
 /// What an evd with the streams `S` can deliver.

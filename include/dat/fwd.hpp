@@ -15,6 +15,10 @@ struct rc {};
 /// Service of an endpoint: unreliable datagrams (InfiniBand UD); see <dat/ud.hpp>.
 struct ud {};
 
+/// A service with its receives from a shared receive queue: what `pz::create_ep` makes when it is given an srq.
+template <class Service>
+struct with_srq {};
+
 class ia;
 class cno;
 class pz;
@@ -33,6 +37,8 @@ struct datagram_evds;
 class address_handle;
 class descriptor;
 } // namespace ib
+class srq;
+class srq_ref;
 template <class Service>
 class ep;
 template <streams S>

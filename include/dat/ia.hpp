@@ -190,6 +190,21 @@ public:
     if (!core) return core.assume_error();
     return ep<Service>(std::move(core).assume_value());
   }
+  /// The same with an srq, whose zone will be the endpoint's. Include <dat/srq.hpp>.
+  template <class Service, std::same_as<srq> Srq>
+  [[nodiscard]] expected<ep<with_srq<Service>>> create_ep(const ep_evds& evds, const Srq& shared,
+                                                          const ep_attributes& attributes = {}) noexcept {
+    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service that takes an srq");
+    static constexpr const char* call = "ia.create_ep";
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
+    if (!shared) return detail::empty_handle(call, return_subtype::handle_srq);
+    auto queues = evds.shared();
+    if (!queues) return queues.assume_error().at(call, object_kind::ep);
+    auto core =
+        detail::ep_core::create(call, core_.shared(), {}, queues.assume_value(), attributes, shared.core_.shared());
+    if (!core) return core.assume_error();
+    return ep<with_srq<Service>>(std::move(core).assume_value());
+  }
 
   /// What the adapter can do, `query()`, or what this library offers on it, `query<dat::provider_attributes>()`
   /// (uDAPL 2.0 §6.2.1.5 dat_ia_query). Limits are as they were when it was opened, the state of the port as it is now.

@@ -9,11 +9,13 @@
 #include <dat/lmr.hpp>
 #include <dat/object.hpp>
 #include <dat/privileges.hpp>
+#include <dat/srq_attributes.hpp>
 
 #include <dat/detail/core.hpp>
 #include <dat/detail/handle.hpp>
 #include <dat/detail/registration.hpp>
 
+#include <concepts>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -126,8 +128,44 @@ public:
     return ep<Service>::create(core_.shared(), evds, attributes);
   }
 
+  /// Makes an endpoint that takes its receives from `shared` for all its life (uDAPL 2.0 §6.6.5
+  /// dat_ep_create_with_srq). The queue is of this zone. Include <dat/srq.hpp>.
+  ///
+  ///     pz.create_ep<dat::rc>(evd, srq, {.soft_high_watermark = 100})
+  ///
+  /// Errors: as above; `invalid_handle` also for an srq that is closed or of another ia; `invalid_parameter` for one of
+  /// another zone; `model_not_supported` for high watermarks with a recv evd of streams::dto alone.
+  template <class Service, std::same_as<srq> Srq>
+  [[nodiscard]] expected<ep<with_srq<Service>>> create_ep(const ep_evds& evds, const Srq& shared,
+                                                          const ep_attributes& attributes = {}) noexcept {
+    static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> is the service that takes an srq");
+    static constexpr const char* call = "pz.create_ep";
+    if (!core_) return detail::empty_handle(call, return_subtype::handle_pz);
+    if (!shared) return detail::empty_handle(call, return_subtype::handle_srq);
+    auto queues = evds.shared();
+    if (!queues) return queues.assume_error().at(call, object_kind::ep);
+    auto core = detail::ep_core::create(call, detail::ref<detail::ia_core>(&core_->ia()), core_.shared(),
+                                        queues.assume_value(), attributes, shared.core_.shared());
+    if (!core) return core.assume_error();
+    return ep<with_srq<Service>>(std::move(core).assume_value());
+  }
+  template <class Service, streams S, std::same_as<srq> Srq>
+  [[nodiscard]] expected<ep<with_srq<Service>>> create_ep(const evd<S>& all, const Srq& shared,
+                                                          const ep_attributes& attributes = {}) noexcept {
+    static_assert(includes(S, dto | connection), "dat: an endpoint's only evd needs the streams dat::dto | "
+                                                 "dat::connection; name three evds by dat::ep_evds instead");
+    return create_ep<Service>(ep_evds{all, all, all}, shared, attributes);
+  }
+
+  /// Makes a shared receive queue of this zone (uDAPL 2.0 §6.5.1), with at least the room that is asked for. Include
+  /// <dat/srq.hpp>.
+  /// Errors: `model_not_supported` on an adapter without such queues; `invalid_parameter` for a size of 0 or beyond the
+  /// adapter's; `insufficient_resources`; `invalid_handle`. Allocates: yes. Blocks: briefly, in the driver.
+  template <class Srq = srq>
+  [[nodiscard]] expected<Srq> create_srq(const srq_attributes& attributes = {}) noexcept;
+
   /// Frees the zone (uDAPL 2.0 §6.7.1.2).
-  /// Errors: `invalid_state` (pz_in_use) while an endpoint or region of it lives: the zone stays usable;
+  /// Errors: `invalid_state` (pz_in_use) while an endpoint, region or srq of it lives: the zone stays usable;
   /// `invalid_handle`.
   expected<void> close() noexcept {
     return core_.close("pz.close", return_subtype::handle_pz, return_subtype::pz_in_use);
@@ -143,6 +181,7 @@ private:
   friend class ia;
   friend class ep<rc>;
   friend class ep<ud>;
+  friend class srq;
   explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::pz_core> core_;

@@ -33,6 +33,9 @@ struct name_of {
   std::string operator()(const dat::port_changed& e) const {
     return std::string("changed ").append(std::to_string(static_cast<int>(e.change())));
   }
+  std::string operator()(const dat::srq_low_watermark&) const { return "srq low"; }
+  std::string operator()(const dat::srq_error&) const { return "srq error"; }
+  std::string operator()(const dat::ep_soft_high_watermark&) const { return "ep high"; }
   std::string operator()(const auto& e) const { return describe{}(e); }
 };
 

@@ -19,7 +19,10 @@ enum class async_kind : std::uint8_t {
   ha_up_to_multi_path,
   port_down,
   port_active,
-  port_changed
+  port_changed,
+  srq_low_watermark,
+  srq_error,
+  ep_soft_high_watermark
 };
 
 struct async_info {

@@ -147,6 +147,11 @@ inline constexpr const char* query_call = "ia.query";
   a.max_lmr_block_size = d.max_mr_size;
   a.max_lmr_virtual_address = std::numeric_limits<std::uint64_t>::max();
   a.max_pzs = count_of(d.max_pd);
+  a.max_srqs = count_of(d.max_srq);
+  if (a.max_srqs != 0) {
+    a.max_ep_per_srq = a.max_eps; // a number of the device alone
+    a.max_recv_per_srq = count_of(d.max_srq_wr, max_ring);
+  }
   a.max_message_size = core.max_message();
   a.max_rdma_size = core.max_message();
   a.extension_supported = iwarp ? extension::none : extension::infiniband;
@@ -178,6 +183,9 @@ inline constexpr const char* query_call = "ia.query";
   a.rdma_write_for_rdma_read_req = iwarp;
   a.rdma_read_lmr_rmr_context_exposure = iwarp;
   a.immediate_data_supported = !iwarp;
+  a.srq_supported = core.device().max_srq > 0;
+  a.srq_watermarks_supported = {a.srq_supported, a.srq_supported, a.srq_supported};
+  a.srq_info_supported = {a.srq_supported, a.srq_supported};
   a.specific = {};
   if (iwarp) return success();
   constexpr short_text yes("TRUE");

@@ -90,24 +90,48 @@ void visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, 
     visit_requested(ep, posted, visit);
 }
 
+/// A receive of a shared queue, whatever has become of it. False when its endpoint is gone.
+template <class Visitor>
+[[gnu::always_inline]] inline bool take_shared(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+  const posted_work posted = work_ring::read(e);
+  ep_core* const ep = e.shared().owner_of(wc.qp_num);
+  shared_queue::retire(e);
+  if (!ep) [[unlikely]]
+    return false;
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    visit_failure(*ep, wc, posted, visit);
+    return true;
+  }
+  if (ep->state() == ep_state::completion_pending) [[unlikely]]
+    ep->arrived();
+  visit_received(*ep, wc, posted, visit);
+  return true;
+}
+
 /// What seldom comes: failures, receives of before the connection, and the library's own requests.
 template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
-  ep_core& ep = e.ring->owner();
+  ep_core& ep = e.ring().owner();
   if (posted.kind == marker_work) return ep.marker_taken(ep.tag(), wc.status), false;
-  if (posted.is_receive()) e.posted.kind = e.ring->usual();
+  if (posted.is_receive()) e.posted.kind = e.ring().usual();
   if (posted.is_early() && wc.status == IBV_WC_SUCCESS) ep.arrived();
   work_ring::retire(e);
   visit_completion<S>(ep, wc, posted, visit);
   return true;
 }
 
+/// What is no plain success of an endpoint's own queue. Not inlined: it would cost the others registers.
+template <streams S, class Visitor>
+[[gnu::noinline]] bool take_other(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+  return e.posted.is_shared() ? take_shared(e, wc, visit) : take_unusual<S>(e, wc, visit);
+}
+
 /// A request that is done.
 template <class E, class Visitor>
 [[gnu::always_inline]] inline bool take_done(work_entry& e, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
-  ep_core& ep = e.ring->owner();
+  ep_core& ep = e.ring().owner();
   work_ring::retire(e); // first: the visitor may post
   auto event = event_access::make<E>(&ep, posted.cookie, posted.length);
   visit(event);
@@ -131,10 +155,10 @@ template <streams S, class Visitor>
       return take_datagram<S>(*e, wc, visit);
   if (outcome < 0) {
     // Nothing but a plain message has no flags.
-    if ((outcome | static_cast<std::int32_t>(wc.wc_flags)) != code(dto_operation::recv))
-      return take_unusual<S>(*e, wc, visit);
+    if ((outcome | static_cast<std::int32_t>(wc.wc_flags)) != code(dto_operation::recv)) [[unlikely]]
+      return take_other<S>(*e, wc, visit);
     const posted_work posted = work_ring::read(*e);
-    ep_core& ep = e->ring->owner();
+    ep_core& ep = e->ring().owner();
     work_ring::retire(*e);
     auto event = event_access::make<received>(&ep, posted.cookie, wc.byte_len);
     visit(event);
@@ -153,8 +177,11 @@ void visit_async(record& r, Visitor& visit, type_list<E...>) {
   const async_info what = r.async_what();
   auto nth = static_cast<unsigned>(r.what) - static_cast<unsigned>(record::kind::first_async);
   const auto give = [&]<class T>(std::type_identity<T>) {
-    if constexpr (std::is_same_v<T, ep_broken>) {
+    if constexpr (std::is_same_v<T, ep_broken> || std::is_same_v<T, ep_soft_high_watermark>) {
       auto e = event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
+      visit(e);
+    } else if constexpr (std::is_same_v<T, srq_low_watermark> || std::is_same_v<T, srq_error>) {
+      auto e = event_access::make<T>(what, ref<srq_core>(static_cast<srq_core*>(r.endpoint.detach()), adopt));
       visit(e);
     } else {
       auto e = event_access::make<T>(what);

@@ -7,6 +7,7 @@
 #include <dat/detail/pz_core.hpp>
 #include <dat/detail/connection_base.hpp>
 #include <dat/detail/event_queue.hpp>
+#include <dat/detail/srq_core.hpp>
 #include <dat/detail/cno_core.hpp>
 #include <dat/detail/evd_core.hpp>
 #include <dat/detail/ep_connection.hpp>

@@ -125,6 +125,7 @@ inline void ep_connection::active_event(ep_core& ep, const cm_event& e) noexcept
     param.retry_count = ep.attributes_.retry_count;
     param.rnr_retry_count = ep.attributes_.rnr_retry_count;
     param.qp_num = ep.qp_->qp_num;
+    param.srq = ep.shares_ ? 1 : 0;
     phase_ = phase::requested;
     if (rdma_connect(id(), &param) != 0) ep.end_connection(kind::non_peer_rejected, errno);
     return;

@@ -11,6 +11,7 @@
 #include <dat/detail/evd_core.hpp>
 #include <dat/detail/ia_core.hpp>
 #include <dat/detail/pz_core.hpp>
+#include <dat/detail/srq_core.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -82,15 +83,18 @@ public:
   /// The zone and the evds may be missing, but not for datagrams.
   [[nodiscard]] static result<ref<ep_core>> create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
                                                    const queues& evds, const ep_attributes& attributes,
+                                                   const ref<srq_core>& srq = {},
                                                    const datagram_part* datagrams = nullptr) noexcept;
   /// An endpoint for a request, which the consumer is to configure. Null when there is no room.
   [[nodiscard]] static ref<ep_core> create_for(const ref<ep_connection>& request) noexcept;
-  ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds) noexcept;
+  ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, ref<srq_core> srq) noexcept;
 
   [[nodiscard]] std::uint8_t read_in() const noexcept { return read_in_; }
   [[nodiscard]] std::uint8_t read_out() const noexcept { return read_out_; }
   [[nodiscard]] ep_tag tag() const noexcept { return tag_; }
   [[nodiscard]] const queues& evds() const noexcept { return evds_; } ///< empty once it is gone
+  /// Where its receives come from, if not from a queue of its own.
+  [[nodiscard]] const ref<srq_core>& srq() const noexcept { return srq_; }
 
   // --- completing ------------------------------------------------------------------------------------------------
 
@@ -100,6 +104,18 @@ public:
   [[nodiscard]] bool announced_on(const evd_core* e) const noexcept { return e != evds_.connect.get() || announced_; }
   /// Called with the evd's lock held as a connection event is appended.
   void announce(bool done) noexcept { announced_ = done; }
+
+  /// A receive has completed and stands in the recv evd, whose lock is held; or was taken from it.
+  void hold_receive() noexcept {
+    const std::uint32_t n = held_.load(std::memory_order_relaxed) + 1;
+    held_.store(n, std::memory_order_relaxed);
+    if (n > alarm_.load(std::memory_order_relaxed)) [[unlikely]]
+      overdrawn(n);
+  }
+  void release_receive() noexcept { held_.store(held_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed); }
+  [[nodiscard]] expected<void> set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept;
+  [[nodiscard]] std::uint32_t soft_watermark() const noexcept { return soft_; } ///< with the endpoint locked
+  [[nodiscard]] std::uint32_t hard_watermark() const noexcept { return hard_; }
 
   /// Data has been taken. On an accepted connection that is not established yet, it proves that it is.
   [[gnu::cold]] void arrived() noexcept;
@@ -197,7 +213,7 @@ private:
   static void detach(const queues& evds) noexcept;
   /// Puts a hidden evd where nobody wants the events.
   [[nodiscard]] static expected<void> add_sink(const char* call, const ref<ia_core>& ia, queues& evds,
-                                               const ep_attributes& a) noexcept;
+                                               const ep_attributes& a, const srq_core* srq) noexcept;
   [[nodiscard]] bool complete() const noexcept { return pz_ && evds_.recv && evds_.request && evds_.connect; }
   /// The queue pair and its rings, from what the members say.
   [[nodiscard]] expected<void> equip(const char* call) noexcept;
@@ -208,18 +224,36 @@ private:
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
   void free_entries() noexcept;
   void note_zone() noexcept;
+  /// How many receives can have completed and not be taken.
+  [[nodiscard]] static std::uint32_t most_receives(const srq_core* srq, const ep_attributes& a) noexcept {
+    return srq ? srq->capacity() : a.max_recv_dtos;
+  }
+  /// Completions of the queue pair lead nowhere from now on. With a shared queue, whose entries would else never be
+  /// free again.
+  void leave_srq() noexcept;
   [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
   [[nodiscard]] int to_datagram_rts(ibv_qp* qp) const noexcept;
   [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
   [[nodiscard]] int remote_access() const noexcept;
 
   // Deferred work: done by the reactor because its cause appears where the endpoint may not be locked.
-  enum : unsigned { deferred_break = 1, deferred_marker = 2, deferred_tick = 4, deferred_arrival = 8 };
+  enum : unsigned {
+    deferred_break = 1,
+    deferred_marker = 2,
+    deferred_tick = 4,
+    deferred_arrival = 8,
+    deferred_watermark = 16
+  };
   struct work_timer : timer {
     ep_core* self = nullptr;
   };
   void defer(unsigned what, ep_tag whose) noexcept;
   void run_deferred() noexcept;
+
+  // High watermarks: counted where receives complete, acted on by the reactor.
+  void overdrawn(std::uint32_t n) noexcept;
+  void look_at_watermarks() noexcept; // with mutex_ held
+  void arm_alarm() noexcept;          // likewise
 
   // Connection life; all with mutex_ held.
   void announce_event(record::kind what, int reason = 0) noexcept;
@@ -248,6 +282,13 @@ private:
   std::atomic<unsigned> deferred_{0};
   std::atomic<ep_tag> deferred_for_{0};
   work_timer work_;
+  ref<srq_core> srq_;
+  std::atomic<std::uint32_t> held_{0};             // written with the recv evd's lock held
+  std::atomic<std::uint32_t> peak_{0};             // the most of held_ since the watermarks were last looked at
+  std::atomic<std::uint32_t> alarm_{no_watermark}; // the lower of the watermarks that are armed
+  std::uint32_t soft_ = no_watermark;
+  std::uint32_t hard_ = no_watermark;
+  bool soft_armed_ = false;
 };
 
 inline constexpr child_type ep_core::table = type_for<ep_core>();

@@ -14,8 +14,10 @@ namespace dat::inline v0::detail {
 
 // --- creation and end ----------------------------------------------------------------------------------------------
 
-inline ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds) noexcept
-    : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds) {
+inline ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, ref<srq_core> srq) noexcept
+    : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds), srq_(std::move(srq)) {
+  shares_ = static_cast<bool>(srq_);
+  if (srq_) srq_->users.fetch_add(1, std::memory_order_relaxed);
   if (pz_) pz_->users.fetch_add(1, std::memory_order_relaxed);
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     if (e) e->users.fetch_add(1, std::memory_order_relaxed);
@@ -36,6 +38,15 @@ inline expected<void> ep_core::check_evds(const ia_core& ia, const queues& evds)
       return error(return_type::invalid_handle, which).hint("the evd is closed or belongs to another ia");
   return success();
 }
+
+inline constexpr const char* other_zone_hint =
+    "the endpoint and its srq must be of one zone: adapters differ in which of two they take for receives";
+inline constexpr const char* uncounted_hint =
+    "the receives of an endpoint can be counted only where its recv evd has a queue of its own: create that with "
+    "dat::dto | dat::software, or leave the high watermarks out";
+
+/// DAT counts in numbers with a sign.
+[[nodiscard]] constexpr bool is_watermark(std::uint32_t n) noexcept { return n == no_watermark || n <= 0x7fffffffu; }
 
 inline expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attributes& a) noexcept {
   const auto invalid = [](const char* hint) {
@@ -62,6 +73,8 @@ inline expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attr
   if (a.recv_completion != waking::unsignalled && a.recv_completion != waking::evd_threshold &&
       a.recv_completion != waking::solicited_wait)
     return invalid("recv_completion must be evd_threshold, unsignalled or solicited_wait");
+  if (!is_watermark(a.soft_high_watermark) || !is_watermark(a.hard_high_watermark))
+    return invalid("a high watermark must be below 2^31, or no_watermark");
   if (a.comm != communicator{} && !is_supported(a.comm))
     return invalid("a communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}");
   return success();
@@ -79,7 +92,7 @@ inline void ep_core::set_attributes(const ep_attributes& a) noexcept {
 }
 
 inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
-                                            const queues& evds, const ep_attributes& a,
+                                            const queues& evds, const ep_attributes& a, const ref<srq_core>& srq,
                                             const datagram_part* datagrams) noexcept {
   const auto none = [&](return_subtype what) {
     return error(return_type::insufficient_resources, what).at(call, object_kind::ep);
@@ -88,10 +101,16 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ep);
   if (auto ok = check_evds(*ia, evds); !ok) return ok.assume_error().at(call, object_kind::ep);
   if (auto ok = check_attributes(*ia, a); !ok) return ok.assume_error().at(call, object_kind::ep);
+  if (srq && (srq->dead() || &srq->ia() != ia.get()))
+    return error(return_type::invalid_handle, return_subtype::handle_srq)
+        .at(call, object_kind::ep)
+        .hint("the srq is closed or belongs to another ia");
+  if (srq && pz && srq->pz().get() != pz.get())
+    return error(return_type::invalid_parameter, return_subtype::arg6).at(call, object_kind::ep).hint(other_zone_hint);
   queues fed = evds;
-  if (auto ok = add_sink(call, ia, fed, a); !ok) return ok.assume_error();
+  if (auto ok = add_sink(call, ia, fed, a, srq.get()); !ok) return ok.assume_error();
   if (auto ok = attach(fed, a); !ok) return ok.assume_error().at(call, object_kind::ep);
-  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed), adopt);
+  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed, srq), adopt);
   if (!ep) {
     detach(fed);
     return none(return_subtype::resource_memory);
@@ -103,6 +122,10 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   }
   ep->set_attributes(a);
   if (datagrams && a.max_message_size == 0) ep->max_message_ = datagrams->mtu;
+  ep->soft_ = a.soft_high_watermark;
+  ep->hard_ = a.hard_high_watermark;
+  ep->soft_armed_ = ep->soft_ != no_watermark;
+  ep->arm_alarm();
   ep->set_state(ep_state::unconfigured_unconnected);
   if (!ep->complete()) return ep;
   if (auto ok = ep->equip(call); !ok) return ok.assume_error();
@@ -110,10 +133,10 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   return ep;
 }
 
-inline expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia, queues& evds,
-                                        const ep_attributes& a) noexcept {
+inline expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia, queues& evds, const ep_attributes& a,
+                                        const srq_core* srq) noexcept {
   if (!evds.no_recv && !evds.no_request && !evds.no_connect) return success();
-  const std::uint32_t room = (evds.no_recv ? a.max_recv_dtos : 0) + (evds.no_request ? a.max_request_dtos : 0);
+  const std::uint32_t room = (evds.no_recv ? most_receives(srq, a) : 0) + (evds.no_request ? a.max_request_dtos : 0);
   auto sink = merged_evd::create_sink(ia, room != 0 ? streams::dto : streams::connection, larger(room, 1));
   if (!sink) return sink.assume_error().at(call, object_kind::ep);
   if (evds.no_recv) evds.recv = sink.assume_value();
@@ -154,6 +177,8 @@ inline ref<ep_core> ep_core::create_for(const ref<ep_connection>& request) noexc
 }
 
 inline expected<void> ep_core::equip(const char* call) noexcept {
+  if ((soft_ != no_watermark || hard_ != no_watermark) && !merged(evds_.recv.get()))
+    return at(error(return_type::model_not_supported), call).hint(uncounted_hint);
   const auto sink = [](evd_core& e) {
     const merged_evd* m = merged(&e);
     return m && m->is_sink() ? &e : nullptr;
@@ -161,12 +186,13 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   evd_core* const of_recv = sink(*evds_.recv);
   evd_core* const of_request = sink(*evds_.request);
   const std::uint32_t room =
-      (of_recv ? attributes_.max_recv_dtos : 0) + (of_request ? attributes_.max_request_dtos : 0);
+      (of_recv ? most_receives(srq_.get(), attributes_) : 0) + (of_request ? attributes_.max_request_dtos : 0);
   for (evd_core* e : {of_recv, of_request})
     if (e && e->qlen() < room)
       if (auto ok = e->resize(room); !ok) return at(ok.assume_error(), call);
   // All of it before anything changes.
-  const std::uint32_t n = 3 + attributes_.max_request_dtos + attributes_.max_recv_dtos;
+  const std::uint32_t receives_here = shares_ ? 0 : attributes_.max_recv_dtos;
+  const std::uint32_t n = 3 + attributes_.max_request_dtos + receives_here;
   work_entry* block;
   ep_tag fresh = 0;
   {
@@ -182,7 +208,10 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
     ia().work.free(block, n);
     return qp.assume_error();
   }
-  if (qp_) ibv_destroy_qp(qp_);
+  if (qp_) {
+    leave_srq();
+    ibv_destroy_qp(qp_);
+  }
   free_entries();
   entries_ = block;
   entry_count_ = n;
@@ -193,9 +222,8 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   work_entry* const receives = requests + attributes_.max_request_dtos + 1;
   sq_.place(requests, attributes_.max_request_dtos, this,
             kind_of_work(ud_ ? dto_operation::send_ud : dto_operation::send));
-  rq_.place(receives, attributes_.max_recv_dtos, this,
-            kind_of_work(ud_ ? dto_operation::recv_ud : dto_operation::recv));
-  entries_->ring = &sq_;
+  rq_.place(receives, receives_here, this, kind_of_work(ud_ ? dto_operation::recv_ud : dto_operation::recv));
+  entries_->queue = &sq_;
   entries_->posted.kind = marker_work;
   send_wr_.sg_list = &sge_;
   send_wr_.num_sge = 1;
@@ -286,9 +314,13 @@ inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
   init.qp_type = ud_ ? IBV_QPT_UD : IBV_QPT_RC;
   init.sq_sig_all = 0;
   init.cap.max_send_wr = attributes_.max_request_dtos + 1;
-  init.cap.max_recv_wr = attributes_.max_recv_dtos;
   init.cap.max_send_sge = attributes_.max_request_iov;
-  init.cap.max_recv_sge = attributes_.max_recv_iov;
+  if (srq_) {
+    init.srq = srq_->native();
+  } else {
+    init.cap.max_recv_wr = attributes_.max_recv_dtos;
+    init.cap.max_recv_sge = attributes_.max_recv_iov;
+  }
   init.cap.max_inline_data = attributes_.max_inline;
   ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
@@ -297,7 +329,18 @@ inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
     ibv_destroy_qp(qp);
     return at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
   }
+  if (srq_ && !srq_->endpoints.insert(qp->qp_num, static_cast<std::uint32_t>(tag))) {
+    ibv_destroy_qp(qp);
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  }
   return qp;
+}
+
+inline void ep_core::leave_srq() noexcept {
+  if (!srq_) return;
+  // Some devices drop the completions of a queue pair that is destroyed: those that are known by now are accounted for.
+  if (merged_evd* m = merged(evds_.recv.get())) m->forget(tag_, true);
+  srq_->endpoints.erase(qp_->qp_num);
 }
 
 inline void ep_core::teardown() noexcept {
@@ -310,13 +353,14 @@ inline void ep_core::teardown() noexcept {
     last = std::move(connection_);
   }
   if (ia().reactor.cancel(work_)) release();
+  if (qp_) leave_srq();
   if (entries_) {
     const std::lock_guard lock(ia().work_mutex);
     work_arena::forget(entries_, entry_count_);
   }
   // A thread that found this endpoint by a completion is inside one of the evds; wait until it has left.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
-    if (merged_evd* m = merged(e)) m->barrier();
+    if (merged_evd* m = merged(e)) m->forget(tag_, false);
   if (qp_) {
     ibv_destroy_qp(qp_);
     qp_ = nullptr;
@@ -327,9 +371,12 @@ inline void ep_core::teardown() noexcept {
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     if (e) e->users.fetch_sub(1, std::memory_order_release);
   if (pz_) pz_->users.fetch_sub(1, std::memory_order_release);
-  queues fed; // an event that still stands in one of them keeps this object: no circle
+  if (srq_) srq_->users.fetch_sub(1, std::memory_order_release);
+  queues fed;          // an event that still stands in one of them keeps this object: no circle
+  ref<srq_core> drawn; // nor is the queue kept by it
   const std::lock_guard lock(mutex_);
   std::swap(fed, evds_);
+  std::swap(drawn, srq_);
 }
 
 // --- errors --------------------------------------------------------------------------------------------------------
@@ -364,6 +411,10 @@ inline error ep_posting::recv_queue_full() const noexcept {
   return at(error(return_type::insufficient_resources, return_subtype::resource_tep), "ep.post(recv)")
       .hint("the receive queue is full: take completions from the receive evd first, or create the endpoint with more "
             "max_recv_dtos");
+}
+inline error ep_posting::receives_elsewhere() const noexcept {
+  return at(error(return_type::invalid_state, subtype_of(state())), "ep.post(recv)")
+      .hint("this endpoint takes its receives from an srq: post them there");
 }
 inline error ep_posting::wrong_zone(const char* call) const noexcept {
   return at(error(return_type::protection_violation), call)
@@ -663,6 +714,7 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
     param.flow_control = 1;
     param.rnr_retry_count = attributes_.rnr_retry_count;
     param.qp_num = qp_->qp_num;
+    param.srq = shares_ ? 1 : 0;
     if (rdma_accept(id, &param) != 0) moved.err = errno;
   }
   if (!moved) end_connection(record::kind::accept_completion_error, moved.err);
@@ -714,6 +766,7 @@ inline expected<void> ep_core::reset() noexcept {
   const std::lock_guard lock(mutex_);
   if (state() == ep_state::unconnected || state() == ep_datagram) return success();
   if (state() != ep_state::disconnected) return wrong_state(call);
+  leave_srq();
   // A fresh QP rather than the old one through RESET: its number is new, so neither late packets nor the peer's
   // connection manager can take the new connection for the old one.
   ep_tag fresh;
@@ -722,7 +775,9 @@ inline expected<void> ep_core::reset() noexcept {
     fresh = ia().work.renew(entries_, entry_count_);
   }
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
-    if (merged_evd* m = merged(e)) m->forget(tag_);
+    if (merged_evd* m = merged(e)) m->forget(tag_, false);
+  held_.store(0, std::memory_order_relaxed);
+  peak_.store(0, std::memory_order_relaxed);
   deferred_.store(0, std::memory_order_relaxed);
   if (ia().reactor.cancel(work_)) release();
   tag_ = fresh;
@@ -742,7 +797,11 @@ inline expected<void> ep_core::reset() noexcept {
 // --- events --------------------------------------------------------------------------------------------------------
 
 inline void ep_core::announce_event(record::kind what, int reason) noexcept {
-  if (what == record::kind::established) guard_queues(true);
+  if (what == record::kind::established) {
+    guard_queues(true);
+    if (held_.load(std::memory_order_relaxed) > alarm_.load(std::memory_order_relaxed))
+      defer(deferred_watermark, tag_); // data was faster
+  }
   static_cast<merged_evd*>(evds_.connect.get())
       ->push_connection(record(what, ref<counted>(this), ref<connection_base>(connection_.get()), reason), *this);
 }
@@ -824,6 +883,27 @@ inline void ep_core::break_connection() noexcept {
   }
 }
 
+inline void ep_core::overdrawn(std::uint32_t n) noexcept {
+  if (n > peak_.load(std::memory_order_relaxed)) peak_.store(n, std::memory_order_relaxed);
+  defer(deferred_watermark, tag_);
+}
+
+inline void ep_core::arm_alarm() noexcept {
+  alarm_.store(smaller(soft_armed_ ? soft_ : no_watermark, hard_), std::memory_order_relaxed);
+}
+
+inline void ep_core::look_at_watermarks() noexcept {
+  const std::uint32_t n = larger(held_.load(std::memory_order_relaxed), peak_.exchange(0, std::memory_order_relaxed));
+  if (n > hard_ && (state() == ep_state::connected || state() == ep_state::disconnect_pending)) {
+    end_connection(record::kind::broken, 0);
+    if (soft_ >= hard_) return; // was reached first
+  }
+  if (!soft_armed_ || n <= soft_) return;
+  soft_armed_ = false;
+  arm_alarm();
+  ia().raise(async_kind::ep_soft_high_watermark, {}, ref<counted>(this));
+}
+
 inline void ep_core::marker_taken(ep_tag whose, ibv_wc_status status) noexcept {
   sq_.retire_all(); // suppressed requests, of which no completion tells
   if (status == IBV_WC_SUCCESS)
@@ -868,6 +948,10 @@ inline void ep_core::run_deferred() noexcept {
   if ((what & deferred_break) != 0) broke(whose);
   if ((what & deferred_marker) != 0) drained(whose);
   if ((what & deferred_arrival) != 0) arrived();
+  if ((what & deferred_watermark) != 0) {
+    const std::lock_guard lock(mutex_);
+    if (tag_ == whose) look_at_watermarks();
+  }
   if (state() != ep_state::disconnect_pending) return;
   // Nobody need be looking at the completions while a graceful disconnect waits for them: look here, now and then.
   if (merged_evd* m = merged(evds_.request.get())) {

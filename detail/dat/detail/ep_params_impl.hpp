@@ -75,10 +75,14 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   if (wanted.comm && !is_supported(*wanted.comm))
     return invalid("a communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}");
   bool rebuild = false;
+  if (shares_ && wanted.values->max_recv_dtos)
+    return invalid("the endpoint has no receive queue: its srq is resized by srq.resize, its high watermarks are set "
+                   "by set_watermark");
+  if (shares_ && wanted.pz && wanted.pz.get() != srq_->pz().get()) return invalid(other_zone_hint);
   const ep_attributes future = changed(attributes_, *wanted.values, rebuild);
   if (auto ok = check_attributes(ia(), future); !ok) return at(ok.assume_error(), call);
   queues evds = wanted.evds;
-  if (auto ok = add_sink(call, ref(&ia()), evds, future); !ok) return at(ok.assume_error(), call);
+  if (auto ok = add_sink(call, ref(&ia()), evds, future, srq_.get()); !ok) return at(ok.assume_error(), call);
   const auto replaces = [](const auto& by, const auto& what) { return by && by.get() != what.get(); };
   rebuild =
       rebuild || replaces(wanted.pz, pz_) || replaces(evds.recv, evds_.recv) || replaces(evds.request, evds_.request);
@@ -130,6 +134,26 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   return success();
 }
 
+inline expected<void> ep_core::set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept {
+  static constexpr const char* call = "ep.set_watermark";
+  if (!is_watermark(soft) || !is_watermark(hard))
+    return at({return_type::invalid_parameter, is_watermark(soft) ? return_subtype::arg3 : return_subtype::arg2}, call)
+        .hint("a high watermark must be below 2^31, or no_watermark");
+  const std::lock_guard lock(mutex_);
+  if (state() == ep_dead) return wrong_state(call);
+  merged_evd* const m = merged(evds_.recv.get());
+  if ((soft != no_watermark || hard != no_watermark) && evds_.recv && !m)
+    return at(error(return_type::model_not_supported), call).hint(uncounted_hint);
+  soft_ = soft;
+  hard_ = hard;
+  soft_armed_ = soft != no_watermark;
+  arm_alarm();
+  if (m) m->drain();
+  peak_.store(0, std::memory_order_relaxed); // only what is there now counts
+  look_at_watermarks();
+  return success();
+}
+
 } // namespace detail
 
 inline expected<void> ep<rc>::modify(const ep_changes& wanted) noexcept {
@@ -152,6 +176,13 @@ inline expected<ep_params> ep<rc>::query() const noexcept {
     p.attributes.max_message_size = e.max_message();
     p.attributes.max_rdma_read_in = e.read_in();
     p.attributes.max_rdma_read_out = e.read_out();
+    p.attributes.soft_high_watermark = e.soft_watermark();
+    p.attributes.hard_high_watermark = e.hard_watermark();
+    if (e.srq()) {
+      p.srq = srq_ref(e.srq().get());
+      p.attributes.max_recv_dtos = e.hard_watermark();
+      p.attributes.max_recv_iov = 0;
+    }
     p.comm = p.attributes.comm;
     p.has_pz = e.pz() != nullptr;
     const auto id = [](const auto& evd) { return evd ? evd_id(evd->number()) : evd_id(); };
@@ -181,6 +212,7 @@ inline expected<ep_status> ep<rc>::status() const noexcept {
 inline expected<ep_recv_buffers> ep<rc>::recv_query() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead)
     return detail::empty_handle("ep.recv_query", return_subtype::handle_ep);
+  if (core_->shares_receives()) return ep_recv_buffers{std::nullopt, std::nullopt};
   const std::uint32_t n = detail::is_unconfigured(core_->state()) ? 0 : core_->receives().used();
   return ep_recv_buffers{n, n};
 }
@@ -188,9 +220,7 @@ inline expected<ep_recv_buffers> ep<rc>::recv_query() const noexcept {
 inline expected<void> ep<rc>::set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept {
   static constexpr const char* call = "ep.set_watermark";
   if (!core_ || core_->state() == detail::ep_dead) return detail::empty_handle(call, return_subtype::handle_ep);
-  if (soft == no_watermark && hard == no_watermark) return success();
-  return core_->at(error(return_type::model_not_supported), call)
-      .hint("adapters do not count the buffers that an endpoint takes: only no_watermark is possible");
+  return core_->set_watermark(soft, hard);
 }
 
 } // namespace dat::inline v0

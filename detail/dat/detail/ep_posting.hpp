@@ -57,6 +57,8 @@ public:
   [[nodiscard]] bool takes_quiet_requests() const noexcept {
     return attributes_.request_completion == waking::unsignalled;
   }
+  /// Its receives come from a shared queue.
+  [[nodiscard]] bool shares_receives() const noexcept { return shares_; }
   [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
   /// What only a datagram endpoint has; null for others.
   [[nodiscard]] ud_core* datagrams() const noexcept { return ud_; }
@@ -279,6 +281,7 @@ protected:
     (r.gather.tidy(), ...);
     const ep_state now = state();
     if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
+    if (shares_) return receives_elsewhere();
     work_entry* const first = rq_.next();
     if (!rq_.has_room(first, sizeof...(N))) return recv_queue_full();
     error why;
@@ -298,7 +301,7 @@ protected:
   [[gnu::always_inline]] static void stage(ibv_recv_wr& wr, work_entry& e, const recv_request<N>& r) noexcept {
     e.posted.cookie = r.cookie; // its length comes with the completion
     if (r.quiet) [[unlikely]]
-      e.posted.kind = quiet_if(true, e.ring->usual());
+      e.posted.kind = quiet_if(true, e.ring().usual());
     wr.wr_id = e.id();
   }
   /// Posts requests whose entries are those from `first` to before `end`.
@@ -337,6 +340,7 @@ protected:
   [[nodiscard, gnu::cold]] error wrong_state(const char* call) const noexcept;
   [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
   [[nodiscard, gnu::cold]] error recv_queue_full() const noexcept;
+  [[nodiscard, gnu::cold]] error receives_elsewhere() const noexcept;
   [[nodiscard, gnu::cold]] error wrong_zone(const char* call) const noexcept;
   template <std::size_t N>
   [[nodiscard]] error refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok, const send_request<N>& r,
@@ -359,7 +363,8 @@ protected:
 
   // What a post needs, together.
   std::atomic<ep_state> state_{ep_dead};
-  bool up_ = false; // is_up(state_)
+  bool up_ = false;     // is_up(state_)
+  bool shares_ = false; // receives come from a shared queue, and rq_ has no room
   std::uint8_t read_depth_ = 0;
   std::uint8_t atomic_depth_ = 0; // as read_depth_; 0 also on an adapter without atomics
   std::uint32_t max_message_ = 0;

@@ -44,6 +44,11 @@ public:
   [[nodiscard, gnu::always_inline]] bool find(const ibv_wc& wc, work_entry*& e) const noexcept {
     return work_arena::find(entries_, wc.wr_id, e);
   }
+  /// The endpoint that has this life now; null when it is over.
+  [[nodiscard]] ep_core* owner_of(ep_tag life) const noexcept {
+    work_entry* e;
+    return work_arena::find(entries_, life, e) ? &e->ring().owner() : nullptr;
+  }
 
 protected:
   ~evd_polling() = default;
@@ -280,8 +285,9 @@ public:
   void discard() noexcept;
   /// Waits until no other thread is inside with a pointer to an endpoint it looked up.
   void barrier() noexcept { const std::lock_guard lock(mutex_); }
-  /// Drops the parked completions of an endpoint's old life.
-  void forget(ep_tag tag) noexcept;
+  /// Drops the parked completions of an endpoint's old life; with `all`, also those in the ring and those that the
+  /// device still has.
+  void forget(ep_tag tag, bool all) noexcept;
   /// A new life: completions wait for its ESTABLISHED again.
   void expect_announcement(ep_core& whose) noexcept;
 
@@ -296,6 +302,9 @@ private:
   [[nodiscard]] bool wakes(const ibv_wc& c, const posted_work& posted) const noexcept;
   [[nodiscard]] bool push_if_room(record&& r) noexcept;
   void extract(std::uint32_t i, record& out) noexcept;
+  /// A completion that was set aside has been taken, or is dropped: what it stands for is free. Gives its endpoint, if
+  /// that is still there.
+  ep_core* release_entry(const record& r) noexcept;
   /// Completions that are queued. They and all other events are counted apart, each against the length of the evd: a
   /// flood of one kind never costs an event of another.
   [[nodiscard]] std::uint32_t completions() const noexcept { return ring_.size() - others_ + parked_.size(); }

@@ -365,25 +365,34 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
       const ibv_wc& c = wc[static_cast<std::size_t>(i)];
       work_entry* const e = find(c);
       if (!e) continue; // of an endpoint that is gone or was reset
-      ep_core& ep = e->ring->owner();
+      const posted_work posted = work_queue::read(*e);
+      const bool shared = posted.is_shared();
+      ep_core* const whose = shared ? e->shared().owner_of(c.qp_num) : &e->ring().owner();
+      if (!whose) {
+        shared_queue::retire(*e); // likewise, but the buffer is there to be posted again
+        continue;
+      }
+      ep_core& ep = *whose;
       // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
       if (c.status != IBV_WC_SUCCESS) ep.defer_break(ep.tag());
-      const posted_work posted = work_ring::read(*e);
       if (posted.kind == marker_work) {
         if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
         continue;
       }
-      if (posted.is_receive() && posted.kind != e->ring->usual())
-        e->posted.kind = e->ring->usual(); // as rings of receives have it
-      if (posted.is_early()) {
+      if (posted.is_receive() && !shared && posted.kind != e->ring().usual())
+        e->posted.kind = e->ring().usual(); // as rings of receives have it
+      if (posted.is_early() || shared) {
         if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
       }
       // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
-      record r(c, posted, ep.tag(), e->ring->position(*e));
-      if (ep.announced_on(this))
-        woken = (ring_.push(std::move(r)) && wakes(c, posted)) || woken;
+      record r(c, posted, ep.tag(), shared ? 0 : e->ring().position(*e));
+      if (shared) e->shared().hold();
+      if (posted.is_receive()) ep.hold_receive();
+      const bool announced = ep.announced_on(this);
+      if (!(announced ? ring_ : parked_).push(std::move(r)))
+        (void)release_entry(r); // no memory; the ring has room for all that it was made for
       else
-        (void)parked_.push(std::move(r));
+        woken = (announced && wakes(c, posted)) || woken;
     }
     if (n < room) break;
   }
@@ -414,10 +423,23 @@ inline void merged_evd::extract(std::uint32_t i, record& out) noexcept {
     return;
   }
   // Under the lock, for which an endpoint that ends waits: see barrier().
-  work_entry* const e = find(out.wc);
-  if (!e) return; // its endpoint is gone, or was reset
-  e->ring->retire_through(*e, out.position);
-  out.endpoint = ref<counted>(&e->ring->owner());
+  if (ep_core* const whose = release_entry(out)) out.endpoint = ref<counted>(whose);
+}
+
+inline ep_core* merged_evd::release_entry(const record& r) noexcept {
+  work_entry* const e = find(r.wc);
+  if (!e) return nullptr; // its endpoint, or shared queue, is gone or was reset
+  ep_core* whose;
+  if (r.posted.is_shared()) {
+    e->shared().unhold();
+    shared_queue::retire(*e);
+    whose = owner_of(r.tag);
+  } else {
+    e->ring().retire_through(*e, r.position);
+    whose = &e->ring().owner();
+  }
+  if (whose && r.posted.is_receive()) whose->release_receive();
+  return whose;
 }
 
 template <class Predicate>
@@ -506,9 +528,16 @@ inline void merged_evd::expect_announcement(ep_core& whose) noexcept {
   whose.announce(false);
 }
 
-inline void merged_evd::forget(ep_tag tag) noexcept {
+inline void merged_evd::forget(ep_tag tag, bool all) noexcept {
   const std::lock_guard lock(mutex_);
-  parked_.erase_if([&](const record& r) { return r.tag == tag; });
+  if (all) drain_locked(~0u);
+  const auto old = [&](const record& r) {
+    if (r.what != record::kind::completion || r.tag != tag) return false;
+    (void)release_entry(r);
+    return true;
+  };
+  parked_.erase_if(old);
+  if (all) ring_.erase_if(old);
 }
 
 /// The evd that a new ia's asynchronous events go to: one of its own, or, when `given` names one, none.

@@ -29,7 +29,16 @@
 namespace dat::inline v0::detail {
 
 /// Kinds of children in the order in which an abrupt close tears them down: users before what they use.
-enum class child_kind : std::uint8_t { service_point, endpoint, connection, memory, events, notification, zone };
+enum class child_kind : std::uint8_t {
+  service_point,
+  endpoint,
+  connection,
+  shared_queue,
+  memory,
+  events,
+  notification,
+  zone
+};
 
 class ia_core;
 class merged_evd;
@@ -193,7 +202,9 @@ public:
     raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err});
   }
 
-  /// Calls `f` with each endpoint; no lock is held then.
+  /// Calls `f` with each child of a kind; no lock is held then.
+  template <class F>
+  void for_each(child_kind kind, F f) noexcept;
   template <class F>
   void for_each_endpoint(F f) noexcept;
 
@@ -291,8 +302,9 @@ inline bool ia_core::in_use() noexcept {
 inline void ia_core::close_abruptly() noexcept {
   closed_.store(true, std::memory_order_release);
   closing.raise();
-  for (const auto kind : {child_kind::service_point, child_kind::endpoint, child_kind::connection, child_kind::memory,
-                          child_kind::events, child_kind::notification, child_kind::zone})
+  for (const auto kind :
+       {child_kind::service_point, child_kind::endpoint, child_kind::connection, child_kind::shared_queue,
+        child_kind::memory, child_kind::events, child_kind::notification, child_kind::zone})
     end_all(kind);
   reactor.settle(); // what it holds for a moment goes before this returns
 }

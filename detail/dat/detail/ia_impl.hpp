@@ -7,6 +7,7 @@
 #include <dat/detail/connection_base.hpp>
 #include <dat/detail/ep_core.hpp>
 #include <dat/detail/ia_core.hpp>
+#include <dat/detail/srq_core.hpp>
 
 namespace dat::inline v0::detail {
 
@@ -52,8 +53,8 @@ inline void ia_core::take_async(const ibv_async_event& e) noexcept {
     ref<ep_core> ep;
     {
       const std::lock_guard lock(work_mutex);
-      if (const work_entry* of = work.find(tag); of && of->ring->owner().try_add_ref())
-        ep = ref<ep_core>(&of->ring->owner(), adopt);
+      if (const work_entry* of = work.find(tag); of && of->ring().owner().try_add_ref())
+        ep = ref<ep_core>(&of->ring().owner(), adopt);
     }
     acknowledge();
     if (!ep) return;
@@ -69,6 +70,14 @@ inline void ia_core::take_async(const ibv_async_event& e) noexcept {
     overflowed(evd->number());
     // Verbs does not say whose completions were lost: all that feed the evd may wait for one that never comes.
     return for_each_endpoint([&](ep_core& ep) { ep.broke_with(*evd); });
+  }
+  case IBV_EVENT_SRQ_LIMIT_REACHED:
+  case IBV_EVENT_SRQ_ERR: {
+    auto* found = static_cast<srq_core*>(e.element.srq->srq_context);
+    const ref<srq_core> srq = found->try_add_ref() ? ref<srq_core>(found, adopt) : ref<srq_core>();
+    acknowledge();
+    if (!srq) return;
+    return e.event_type == IBV_EVENT_SRQ_ERR ? srq->broke() : srq->limit_reached();
   }
   case IBV_EVENT_DEVICE_FATAL:
     acknowledge();
@@ -108,6 +117,11 @@ inline void ia_core::raise(async_kind what, const async_info& more, const ref<co
 
 template <class F>
 void ia_core::for_each_endpoint(F f) noexcept {
+  for_each(child_kind::endpoint, [&](ia_child& c) { f(static_cast<ep_core&>(c)); });
+}
+
+template <class F>
+void ia_core::for_each(child_kind kind, F f) noexcept {
   ref<ia_child> at;
   for (;;) {
     ref<ia_child> next; // what stood here before goes without the lock
@@ -115,11 +129,11 @@ void ia_core::for_each_endpoint(F f) noexcept {
       const std::lock_guard lock(mutex_);
       if (at && !at->linked()) return; // the ia is being closed
       ia_child* c = at ? children_.after(*at) : children_.front();
-      while (c && !(c->kind() == child_kind::endpoint && c->try_add_ref())) c = children_.after(*c);
+      while (c && !(c->kind() == kind && c->try_add_ref())) c = children_.after(*c);
       if (!c) return;
       next = ref<ia_child>(c, adopt);
     }
-    f(static_cast<ep_core&>(*next));
+    f(*next);
     at = std::move(next);
   }
 }

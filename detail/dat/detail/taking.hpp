@@ -344,8 +344,7 @@ template <streams S, class Out, class... E>
         r.what == record::kind::software || r.what >= record::kind::first_async)
       return true;
     if (r.what != record::kind::completion) return static_cast<const ep_core*>(r.endpoint.get()) == of.native();
-    const work_entry* const entry = e.find(r.wc);
-    return entry && &entry->ring->owner() == of.native();
+    return e.owner_of(r.tag) == of.native();
   };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;

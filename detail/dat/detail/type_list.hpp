@@ -45,6 +45,9 @@ class ha_up_to_multi_path;
 class port_down;
 class port_active;
 class port_changed;
+class srq_low_watermark;
+class srq_error;
+class ep_soft_high_watermark;
 } // namespace dat::inline v0
 
 namespace dat::inline v0::detail {
@@ -87,7 +90,8 @@ using connection_events = type_list<established, peer_rejected, non_peer_rejecte
 using request_events = type_list<cr>;
 using software_events = type_list<software_event>;
 using async_events = type_list<evd_overflow, ia_catastrophic, ep_broken, operation_timed_out, provider_internal_error,
-                               ha_down_to_1, ha_up_to_multi_path, port_down, port_active, port_changed>;
+                               ha_down_to_1, ha_up_to_multi_path, port_down, port_active, port_changed,
+                               srq_low_watermark, srq_error, ep_soft_high_watermark>;
 
 template <streams S, streams Bit, class L>
 using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;

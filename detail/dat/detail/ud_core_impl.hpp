@@ -28,7 +28,7 @@ inline result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_co
   ref<ud_core> made(new (std::nothrow) ud_core(ref(&pz->ia()), pz), adopt);
   if (!made) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
   const ep_core::datagram_part part{ref<ia_child>(made.get()), made.get(), mtu};
-  auto ep = ep_core::create(call, ref(&pz->ia()), pz, evds, a, &part);
+  auto ep = ep_core::create(call, ref(&pz->ia()), pz, evds, a, {}, &part);
   if (!ep) return ep;
   const std::lock_guard lock(made->mutex_);
   made->ep_ = ep.assume_value().get();

@@ -28,6 +28,9 @@ enum class work_kind : std::int32_t {};
 }
 /// A request of the library's own that tells that all before it are done.
 inline constexpr work_kind marker_work = kind_of_work(static_cast<dto_operation>(255));
+/// A receive that was posted to a shared receive queue: whose it is, its completion tells.
+inline constexpr work_kind shared_recv_work =
+    static_cast<work_kind>(static_cast<std::int32_t>(kind_of_work(dto_operation::recv)) | 1 << 18);
 /// A receive that was posted before the connection was known to be up.
 inline constexpr work_kind early_recv_work =
     static_cast<work_kind>(static_cast<std::int32_t>(kind_of_work(dto_operation::recv)) | 1 << 16);
@@ -54,22 +57,28 @@ struct posted_work {
   [[nodiscard]] bool is_datagram() const noexcept {
     return operation() == dto_operation::send_ud || operation() == dto_operation::recv_ud;
   }
+  [[nodiscard]] bool is_shared() const noexcept { return kind == shared_recv_work; }
   [[nodiscard]] dto_operation operation() const noexcept {
     return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
   }
 };
 
 class ep_core;
+class work_queue;
 class work_ring;
+class shared_queue;
 
-/// An entry of a ring. Lives in a work_arena.
+/// An entry of a queue. Lives in a work_arena.
 struct work_entry {
   std::uint64_t wr_id = 0;    ///< what names it in this life of its endpoint. First, see work_arena::find
-  work_entry* next = nullptr; ///< around the ring
-  work_ring* ring = nullptr;
+  work_entry* next = nullptr; ///< around the ring; in a shared queue, the next free one
+  work_queue* queue = nullptr;
   posted_work posted;
 
   [[nodiscard, gnu::always_inline]] std::uint64_t id() const noexcept { return wr_id; }
+  /// Where it belongs to: a shared queue if `posted` says so.
+  [[nodiscard, gnu::always_inline]] work_ring& ring() const noexcept;
+  [[nodiscard, gnu::always_inline]] shared_queue& shared() const noexcept;
 };
 
 // Words that one thread writes while another reads them. Reading is a plain load: compilers do not fold an atomic one
@@ -99,9 +108,31 @@ template <class T>
   __atomic_store_n(&word, value, __ATOMIC_RELEASE);
 }
 
-/// One thread may post while another retires: each writes one word that the other reads. The device orders what they
-/// write to an entry, a post before its completion; ThreadSanitizer does not see it, and is told.
-class work_ring {
+/// What entries belong to. The device orders what is written to an entry, a post before its completion; ThreadSanitizer
+/// does not see it, and is told.
+class work_queue {
+public:
+  /// For ThreadSanitizer: what the poster wrote is there, as the device has shown.
+  [[gnu::always_inline]] static void observe(const work_entry& e) noexcept {
+    if constexpr (thread_sanitizer) (void)e.queue->next_.load(std::memory_order_acquire);
+  }
+  /// What was posted with `e`.
+  [[nodiscard, gnu::always_inline]] static posted_work read(const work_entry& e) noexcept {
+    observe(e);
+    return {e.posted.cookie, e.posted.length, e.posted.kind}; // by member: what nobody reads costs nothing
+  }
+
+protected:
+  constexpr work_queue() noexcept = default;
+  work_queue(const work_queue&) = delete;
+  work_queue& operator=(const work_queue&) = delete;
+  ~work_queue() = default;
+
+  std::atomic<work_entry*> next_{nullptr};
+};
+
+/// One thread may post while another retires: each writes one word that the other reads.
+class work_ring : public work_queue {
 public:
   /// Links `capacity + 1` entries at `first`. One of them stays free, so that a full ring differs from an empty one.
   /// All entries stand for `usual` work until told otherwise.
@@ -112,7 +143,7 @@ public:
     usual_ = usual;
     for (std::uint32_t i = 0; i < count_; ++i) {
       first[i].next = first + (i + 1 < count_ ? i + 1 : 0);
-      first[i].ring = this;
+      first[i].queue = this;
     }
     clear();
   }
@@ -154,16 +185,7 @@ public:
 
   // Retiring side. A queue completes in order: whatever was posted before a completed entry is done as well.
   /// Frees `e` and all before it. For completions that are taken as they come.
-  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { store(e.ring->last_retired_, &e); }
-  /// For ThreadSanitizer: what the poster wrote is there, as the device has shown.
-  [[gnu::always_inline]] static void observe(const work_entry& e) noexcept {
-    if constexpr (thread_sanitizer) (void)e.ring->next_.load(std::memory_order_acquire);
-  }
-  /// What was posted with `e`.
-  [[nodiscard, gnu::always_inline]] static posted_work read(const work_entry& e) noexcept {
-    observe(e);
-    return {e.posted.cookie, e.posted.length, e.posted.kind}; // by member: what nobody reads costs nothing
-  }
+  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { store(e.ring().last_retired_, &e); }
   /// The number of the post that `e` completes now. For completions that are set aside and taken later, in any order,
   /// when the entry may stand for another post. Called for every completion, in order.
   [[nodiscard]] std::uint32_t position(work_entry& e) noexcept {
@@ -191,7 +213,6 @@ private:
   }
   [[nodiscard]] work_entry* before(work_entry* e) const noexcept { return e == first_ ? first_ + count_ - 1 : e - 1; }
 
-  std::atomic<work_entry*> next_{nullptr};
   work_entry* last_retired_ = nullptr;
   work_entry* first_ = nullptr;
   ep_core* owner_ = nullptr;
@@ -201,5 +222,7 @@ private:
   std::uint32_t retired_position_ = 0;
   work_entry* seen_ = nullptr;
 };
+
+inline work_ring& work_entry::ring() const noexcept { return static_cast<work_ring&>(*queue); }
 
 } // namespace dat::inline v0::detail

@@ -1,0 +1,432 @@
+// Shared receive queues: many endpoints draw from one pool.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/ep_params.hpp>
+#include <dat/srq.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+namespace device {
+namespace {
+
+constexpr bool slow = dat::detail::thread_sanitizer;
+using shared_ep = dat::ep<dat::with_srq<dat::rc>>;
+
+/// Plain endpoints at a, connected to endpoints at b that draw from one queue.
+struct pool : two_sides {
+  explicit pool(std::size_t n, const dat::srq_attributes& size, const dat::ep_attributes& passive = {},
+                const dat::ep_attributes& active = {})
+      : two_sides({.qlen = 8192}), srq(must(b.pz.create_srq(size))) {
+    for (std::size_t i = 0; i < n; ++i) {
+      from.push_back(a.make_ep(active));
+      to.push_back(must(b.pz.create_ep<dat::rc>(b.evd, srq, passive)));
+    }
+    for (std::size_t i = 0; i < n; ++i) connect(from[i], to[i]);
+  }
+  dat::srq srq;
+  std::vector<endpoint> from;
+  std::vector<shared_ep> to;
+
+  [[nodiscard]] dat::srq_params now(place where = place::here()) const { return must(srq.query(), where); }
+  /// Waits for the reactor and the device to have come to rest there.
+  void until_available(std::uint32_t n, place where = place::here()) const {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (now(where).available != n)
+      if (std::chrono::steady_clock::now() > until) fail("the queue never had " + std::to_string(n), where);
+  }
+};
+
+/// Buffers in one region, numbered; their cookies are the numbers.
+struct slots {
+  slots(dat::pz& pz, std::size_t count, std::size_t each) : size(each), memory(pz, count * each) {}
+  std::size_t size;
+  buffer memory;
+  void post(const dat::srq& to, std::uint64_t which, place where = place::here()) const {
+    must(to.post(dat::recv{memory.slice(which * size, size)}.cookie(which)), where);
+  }
+  [[nodiscard]] std::span<std::byte> of(const dat::completion& c) {
+    return memory.part(c.cookie().as<std::size_t>() * size, size);
+  }
+};
+
+/// The next asynchronous event, which must be an E.
+template <class E>
+E next_async(dat::ia& ia, place where = place::here()) {
+  return must(ia.async_evd().wait_for<E>(patience), where);
+}
+template <class E>
+bool no_async(dat::ia& ia) {
+  const auto r = ia.async_evd().wait_for<E>(0s);
+  return !r && r.assume_error().type() == type::timeout_expired;
+}
+
+} // namespace
+
+TEST_CASE("one queue serves 64 endpoints under load: every message arrives once, at its endpoint, in its buffer",
+          "[srq][SRQ-012][SRQ-017][SRQ-021][SRQ-072][SRQ-077][SRQ-078][SRQ-082][SRQ-006][COMP-068][DTO-023][EP-022]"
+          "[REQ-020][EP-004]") {
+  constexpr std::size_t endpoints = slow ? 16 : 64;
+  constexpr std::uint32_t each = slow ? 4 : 20;
+  constexpr std::size_t buffers = endpoints; // fewer than what is under way: senders have to wait for buffers
+  constexpr std::size_t length = 64;
+  pool p(endpoints, {.max_recv_dtos = buffers, .max_recv_iov = 1}, {.max_request_dtos = 2},
+         {.max_request_dtos = each, .max_recv_dtos = 2});
+  slots receive(p.b.pz, buffers, length);
+  buffer send(p.a.pz, endpoints * each * length);
+  std::unordered_map<dat::ep_ref, std::size_t> place_of;
+  for (std::size_t i = 0; i < endpoints; ++i) place_of[p.to[i]] = i;
+  for (std::size_t i = 0; i < buffers; ++i) receive.post(p.srq, i);
+
+  const auto word = [](std::size_t from, std::uint32_t n) { return static_cast<std::uint32_t>(from * 1000 + n); };
+  for (std::size_t i = 0; i < endpoints; ++i)
+    for (std::uint32_t n = 0; n < each; ++n) fill(send.part((i * each + n) * length, length), word(i, n));
+  background sender([&] {
+    for (std::uint32_t n = 0; n < each; ++n)
+      for (std::size_t i = 0; i < endpoints; ++i)
+        must(p.from[i].post(dat::send{send.slice((i * each + n) * length, length)}.cookie(n)));
+    return 0;
+  });
+  std::vector<std::uint32_t> arrived(endpoints, 0);
+  std::size_t wrong = 0;
+  for (std::size_t left = endpoints * each; left > 0; --left) {
+    const auto e = must(p.b.evd.wait(patience));
+    const auto* r = std::get_if<dat::received>(&e);
+    REQUIRE(r);
+    const auto at = place_of.find(r->ep());
+    REQUIRE(at != place_of.end());
+    // In the order of the peer's sends, whatever the order of the buffers.
+    if (r->bytes() != length || !has_pattern(receive.of(*r), word(at->second, arrived[at->second]))) ++wrong;
+    ++arrived[at->second];
+    receive.post(p.srq, r->cookie().value());
+  }
+  CHECK(wrong == 0);
+  CHECK(sender.get() == 0);
+  CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));
+  CHECK(count_of<dat::sent>(take(p.a.evd, endpoints * each)) == endpoints * each);
+  CHECK(is_empty(p.b.evd));
+  CHECK(p.now().outstanding == buffers);
+  CHECK(p.now().available == buffers);
+}
+
+TEST_CASE("counts of a shared queue follow the specification's example on a device",
+          "[srq][SRQ-007][SRQ-008][SRQ-010][SRQ-029][SRQ-055][SRQ-056][SRQ-057][SRQ-058][SRQ-063][SRQ-086][SRQ-045]"
+          "[SRQ-002][SRQ-003][SRQ-014][SRQ-066][SRQ-086][SRQ-041]") {
+  pool p(1, {.max_recv_dtos = 10, .max_recv_iov = 3});
+  slots receive(p.b.pz, 16, 16);
+  buffer out(p.a.pz, 16);
+  const std::uint32_t size = p.now().max_recv_dtos;
+  CHECK(size >= 10);
+  CHECK(p.now().max_recv_iov >= 3);
+  CHECK(p.now().available == 0u);
+  for (unsigned i = 0; i < 3; ++i) receive.post(p.srq, i);
+  CHECK((p.now().available == 3u && p.now().outstanding == 3));
+  must(p.from[0].post(dat::send{out.slice(0, 8)}));
+  (void)next<dat::sent>(p.a.evd); // the peer's adapter has it
+  p.until_available(2);
+  CHECK(p.now().outstanding == 3);
+  (void)next<dat::received>(p.b.evd);
+  CHECK((p.now().available == 2u && p.now().outstanding == 2));
+  // Full when so many are outstanding, on the queue or on the evd.
+  for (std::uint32_t i = 2; i < size; ++i) receive.post(p.srq, 3);
+  must(p.from[0].post(dat::send{out.slice(0, 8)}));
+  (void)next<dat::sent>(p.a.evd);
+  p.until_available(size - 1);
+  CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
+  CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
+  (void)next<dat::received>(p.b.evd);
+  must(p.srq.post(dat::recv{}));
+  const auto limit = must(p.b.ia.query()).max_recv_per_srq;
+  CHECK(error_of(p.srq.resize(limit + 1)).type() == type::invalid_parameter);
+  CHECK(error_of(p.srq.resize(0)).type() == type::invalid_parameter);
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).type() == type::invalid_parameter);
+  CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
+}
+
+TEST_CASE("the low watermark of a shared queue is told once, when fewer buffers are left",
+          "[srq][SRQ-031][SRQ-032][SRQ-033][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-048][EVENT-083]"
+          "[DTO-028][SRQ-042]") {
+  pool p(2, {.max_recv_dtos = 20});
+  slots receive(p.b.pz, 20, 16);
+  buffer out(p.a.pz, 16);
+  const auto post = [&](unsigned n) {
+    for (unsigned i = 0; i < n; ++i) receive.post(p.srq, i);
+  };
+  const auto message = [&](std::size_t which) {
+    must(p.from[which].post(dat::send{out.slice(0, 8)}));
+    (void)next<dat::sent>(p.a.evd);
+    (void)next<dat::received>(p.b.evd);
+  };
+  post(5);
+  must(p.srq.set_low_watermark(3));
+  message(0);
+  message(1);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  message(0);
+  auto e = next_async<dat::srq_low_watermark>(p.b.ia); // nobody polls for it
+  CHECK(e.srq() == p.srq);
+  CHECK(p.now().low_watermark == 3);
+  post(4);
+  for (int i = 0; i < 5; ++i) message(1);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  // Fewer already: at once, though the device would not say so.
+  must(p.srq.set_low_watermark(2));
+  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  post(4);
+  must(p.srq.set_low_watermark(0));
+  for (int i = 0; i < 5; ++i) message(0);
+  // Set again: the last value counts.
+  post(6);
+  must(p.srq.set_low_watermark(2));
+  must(p.srq.set_low_watermark(5));
+  message(0);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  message(0);
+  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  for (int i = 0; i < 4; ++i) message(0);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  p.to.clear();
+  must(p.srq.close());
+  CHECK(error_of(e.srq().post(dat::recv{})).type() == type::invalid_handle);
+}
+
+TEST_CASE("a shared queue is resized while its endpoints receive, and every message arrives once",
+          "[srq][SRQ-030][SRQ-061][SRQ-062][SRQ-064][SRQ-065][SRQ-068][SRQ-070][SRQ-071][DTO-035]") {
+  constexpr std::uint32_t each = slow ? 40 : 200;
+  constexpr std::uint32_t depth = 24;
+  pool p(2, {.max_recv_dtos = 30}, {}, {.max_request_dtos = 2 * each});
+  slots receive(p.b.pz, depth, 8);
+  buffer out(p.a.pz, 2 * each * 8);
+  for (std::uint32_t i = 0; i < depth; ++i) receive.post(p.srq, i);
+  for (std::uint32_t i = 0; i < 2 * each; ++i) std::memcpy(&out.bytes[i * 8], &i, sizeof i);
+  std::vector<unsigned> seen(2 * each, 0);
+  background sender([&] {
+    for (std::uint32_t i = 0; i < 2 * each; ++i) must(p.from[i % 2].post(dat::send{out.slice(i * 8, 8)}.suppress()));
+    return 0;
+  });
+  std::uint32_t size = 30;
+  for (std::uint32_t n = 0; n < 2 * each; ++n) {
+    const auto r = next<dat::received>(p.b.evd);
+    std::uint32_t which = 0;
+    std::memcpy(&which, receive.of(r).data(), sizeof which);
+    REQUIRE(which < seen.size());
+    ++seen[which];
+    receive.post(p.srq, r.cookie().value());
+    if (n % 8 == 0) {
+      size = size == 30 ? 200 : 30;
+      must(p.srq.resize(size));
+      CHECK(p.now().max_recv_dtos >= size);
+    }
+  }
+  CHECK(sender.get() == 0);
+  CHECK(std::all_of(seen.begin(), seen.end(), [](unsigned n) { return n == 1; }));
+  CHECK(p.now().outstanding == depth);
+  // Up to its new size, and not below its watermark.
+  must(p.srq.resize(100));
+  CHECK(p.now().max_recv_iov >= 4);
+  for (std::uint32_t i = depth; i < p.now().max_recv_dtos; ++i) receive.post(p.srq, 0);
+  CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
+  must(p.srq.set_low_watermark(90));
+  CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state);
+}
+
+TEST_CASE("an endpoint that breaks or ends leaves the buffers of its shared queue to the others",
+          "[srq][SRQ-019][SRQ-059][SRQ-073][SRQ-075][SRQ-076][SRQ-083][SRQ-085][EPS-064][EPS-073][DISC-032][DISC-052]"
+          "[EPS-059][EP-064][CR-040][EPS-044][CONN-059][EPS-067][EPS-061]") {
+  pool p(2, {.max_recv_dtos = 30});
+  slots receive(p.b.pz, 12, 16);
+  buffer out(p.a.pz, 64);
+  fill(out.bytes, 5);
+  for (unsigned i = 0; i < 6; ++i) receive.post(p.srq, i);
+  // A message longer than its buffer.
+  must(p.from[0].post(dat::send{out.slice(0, 17)}));
+  const auto f = next<dat::dto_failure>(p.b.evd);
+  CHECK(f.ep() == p.to[0]);
+  CHECK(f.operation() == dat::dto_operation::recv);
+  CHECK(f.status() == dat::dto_status::local_length);
+  (void)next<dat::broken>(p.b.evd);
+  (void)must(p.a.evd.wait_for<dat::dto_failure>(p.from[0], patience));
+  CHECK(p.to[1].state() == state::connected);
+  CHECK(p.now().outstanding == 5);
+  // The other goes on, with several segments and with none.
+  const auto message = [&](std::size_t which, std::size_t bytes, unsigned cookie) {
+    must(p.from[which].post(dat::send{out.slice(0, bytes)}));
+    const auto r = must(p.b.evd.wait_for<dat::received>(p.to[which], patience));
+    CHECK(r.bytes() == bytes);
+    CHECK(r.cookie() == dat::cookie(cookie));
+    (void)must(p.a.evd.wait_for<dat::sent>(p.from[which], patience));
+  };
+  for (unsigned i = 1; i < 6; ++i) message(1, 16, i);
+  const dat::iov parts{receive.memory.slice(1, 8), receive.memory.slice(40, 0), receive.memory.slice(65, 8),
+                       receive.memory.slice(101, 8)};
+  std::fill(receive.memory.bytes.begin(), receive.memory.bytes.end(), std::byte{0});
+  must(p.srq.post(dat::recv{parts}.cookie(7), dat::recv{}.cookie(8)));
+  message(1, 12, 7);
+  CHECK(std::equal(out.bytes.begin(), out.bytes.begin() + 8, receive.memory.bytes.begin() + 1));
+  CHECK(std::equal(out.bytes.begin() + 8, out.bytes.begin() + 12, receive.memory.bytes.begin() + 65));
+  CHECK(receive.memory.bytes[69] == std::byte{0});
+  CHECK(receive.memory.bytes[101] == std::byte{0});
+  message(1, 0, 8);
+  // A disconnect takes nothing from the queue; the next life draws from it again.
+  for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
+  p.disconnect(p.from[1], p.to[1]);
+  CHECK(is_empty(p.b.evd));
+  CHECK((p.now().available == 4u && p.now().outstanding == 4));
+  for (auto* ep : {&p.from[0], &p.from[1]}) {
+    if (ep->state() != state::disconnected)
+      (void)must(p.a.evd.wait_for_any<dat::broken, dat::disconnected>(*ep, patience));
+    must(ep->reset());
+  }
+  for (auto& ep : p.to) must(ep.reset());
+  CHECK(p.now().available == 4u);
+  while (p.a.evd.dequeue()) {
+  }
+  p.connect(p.from[0], p.to[0]);
+  p.connect(p.from[1], p.to[1]);
+  message(1, 8, 0);
+  message(0, 8, 1);
+  // One that is closed with completions on the evd gives their buffers back.
+  must(p.from[0].post(dat::send{out.slice(0, 8)}));
+  (void)next<dat::sent>(p.a.evd);
+  p.until_available(1);
+  must(p.to[0].close());
+  CHECK(p.now().outstanding == 1);
+  // An attempt that fails takes nothing, either.
+  must(p.to[1].disconnect());
+  (void)must(p.b.evd.wait_for<dat::disconnected>(p.to[1], patience));
+  must(p.to[1].reset());
+  must(p.to[1].connect(p.a.ia.address(), next_port(), patience));
+  (void)must(p.b.evd.wait_for_any<dat::non_peer_rejected>(p.to[1], patience));
+  CHECK(p.now().available == 1u);
+}
+
+TEST_CASE("what is told and refused of shared queues on this device", "[srq][SRQ-018][SRQ-046][EP-023][EP-025][DTO-033]"
+                                                                      "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
+                                                                      "[DTO-022][DTO-026][SRQ-074][SRQ-001][DTO-027]") {
+  side b(1);
+  const auto offered = must(b.ia.query<dat::provider_attributes>());
+  REQUIRE(offered.srq_supported);
+  CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  auto srq = must(b.pz.create_srq({.max_recv_iov = 2}));
+  auto zone = must(b.ia.create_pz());
+  CHECK(error_of(zone.create_ep<dat::rc>(b.evd, srq)).type() == type::invalid_parameter);
+  buffer foreign(zone, 16);
+  buffer mine(b.pz, 64);
+  CHECK(error_of(srq.post(dat::recv{foreign.lmr})).type() == type::protection_violation);
+  const auto most = must(srq.query()).max_recv_iov;
+  dat::iov<40, mine.lmr.rights> many;
+  for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
+  CHECK(error_of(srq.post(dat::recv{many})).type() == type::invalid_parameter);
+  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  const dat::ep_ref ref = ep;
+  CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
+  CHECK_FALSE(must(ep.recv_query()).allocated);
+  CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
+  must(ep.close());
+  must(srq.close());
+}
+
+TEST_CASE("without a buffer on the shared queue a message waits, or its sender gives up, as with any endpoint",
+          "[srq][SRQ-012][EPATTR-023]") {
+  pool p(2, {.max_recv_dtos = 4}, {}, {.rnr_retry_count = 2, .min_rnr_timer = 10us});
+  buffer in(p.b.pz, 16);
+  buffer out(p.a.pz, 16);
+  must(p.from[0].post(dat::send{out.slice(0, 8)}.cookie(3)));
+  const auto f = next<dat::dto_failure>(p.a.evd);
+  CHECK(f.status() == dat::dto_status::receiver_not_ready);
+  (void)next<dat::broken>(p.a.evd);
+  must(p.srq.post(dat::recv{in.slice(0, 8)}.cookie(4)));
+  must(p.from[1].post(dat::send{out.slice(0, 8)}));
+  CHECK(must(p.b.evd.wait_for<dat::received>(p.to[1], patience)).cookie() == dat::cookie(4));
+  // One that waits for ever is served by a buffer that comes late.
+  auto patient = p.a.make_ep();
+  auto late = must(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq));
+  (void)must(p.b.evd.wait_for<dat::disconnected>(p.to[0], patience));
+  (void)next<dat::sent>(p.a.evd);
+  p.connect(patient, late);
+  must(patient.post(dat::send{out.slice(0, 8)}));
+  must(p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)));
+  CHECK(must(p.b.evd.wait_for<dat::received>(late, patience)).cookie() == dat::cookie(5));
+  (void)next<dat::sent>(p.a.evd);
+}
+
+TEST_CASE("high watermarks find and cut the endpoint that uses a shared queue up",
+          "[srq][EP-085][EP-087][EP-088][EP-089][EP-090][EP-091][EP-092][EP-093][EP-094][EP-095][EP-097][EP-099]"
+          "[EPATTR-016][EPATTR-009][EP-086][EP-055]") {
+  pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3, .hard_high_watermark = 9});
+  buffer in(p.b.pz, 16);
+  buffer out(p.a.pz, 16);
+  for (int i = 0; i < 40; ++i) must(p.srq.post(dat::recv{in.slice(0, 8)}));
+  const auto send = [&](std::size_t which, int n) {
+    for (int i = 0; i < n; ++i) must(p.from[which].post(dat::send{out.slice(0, 8)}));
+    CHECK(count_of<dat::sent>(take(p.a.evd, static_cast<std::size_t>(n))) == static_cast<std::size_t>(n));
+  };
+  // Nobody takes anything: the library looks by itself.
+  send(0, 4);
+  CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[0]);
+  send(0, 5);
+  p.until_available(31);
+  CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
+  CHECK(p.to[0].state() == state::connected);
+  must(p.from[0].post(dat::send{out.slice(0, 8)}));
+  (void)must(p.b.evd.wait_for<dat::broken>(p.to[0], patience));
+  CHECK(p.to[0].state() == state::disconnected);
+  CHECK(p.to[1].state() == state::connected);
+  CHECK(count_of<dat::received>(take(p.b.evd, 10)) == 10);
+  // Who takes each message in time is not bothered.
+  (void)must(p.a.evd.wait_for_any<dat::disconnected, dat::broken>(p.from[0], patience));
+  while (p.a.evd.dequeue()) {
+  }
+  for (int i = 0; i < 12; ++i) {
+    send(1, 1);
+    (void)next<dat::received>(p.b.evd);
+  }
+  CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
+  // Below what is there: at once.
+  send(1, 2);
+  p.until_available(16);
+  must(p.to[1].set_watermark(1, 2));
+  CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
+  CHECK(p.to[1].state() == state::connected);
+  must(p.to[1].set_watermark(dat::no_watermark, 1));
+  CHECK(p.to[1].state() == state::disconnected);
+}
+
+TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SRQ-016][SRQ-091][SRQ-060][SRQ-044]") {
+  constexpr int each = slow ? 50 : 300;
+  pool p(2, {.max_recv_dtos = 16}, {}, {.max_request_dtos = 2 * each});
+  buffer in(p.b.pz, 16);
+  buffer out(p.a.pz, 16);
+  const auto poster = [&] {
+    for (int i = 0; i < each;)
+      if (p.srq.post(dat::recv{in.slice(0, 8)}.cookie(i)))
+        ++i;
+      else
+        std::this_thread::yield();
+    return 0;
+  };
+  background one(poster);
+  background two(poster);
+  background sender([&] {
+    for (int i = 0; i < 2 * each; ++i)
+      must(p.from[static_cast<std::size_t>(i % 2)].post(dat::send{out.slice(0, 8)}.suppress()));
+    return 0;
+  });
+  bool coherent = true;
+  for (int i = 0; i < 2 * each; ++i) {
+    (void)next<dat::received>(p.b.evd);
+    if (i % 16 != 0) continue;
+    const auto n = p.now();
+    coherent = coherent && n.available.value_or(0) <= n.outstanding && n.outstanding <= n.max_recv_dtos;
+    must(p.srq.set_low_watermark(i % 32 == 0 ? 1 : 0));
+  }
+  CHECK(coherent);
+  CHECK((one.get() == 0 && two.get() == 0 && sender.get() == 0));
+  CHECK(p.now().outstanding == 0);
+}
+
+} // namespace device

@@ -1,0 +1,965 @@
+// Shared receive queues in the fake world: what a device will not do on demand, and every error.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include "world.hpp"
+
+#include <dat/ep_params.hpp>
+#include <dat/srq.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <unordered_set>
+
+using namespace unit;
+using dat::ep_state;
+using dat::return_subtype;
+using dat::return_type;
+using support::worker;
+using shared_ep = dat::ep<dat::with_srq<dat::rc>>;
+
+namespace {
+
+/// The asynchronous events that concern shared receive queues; anything else by its position in the variant.
+events async_of(dat::ia& ia) {
+  events all;
+  while (ia.async_evd().drain(dat::overloaded{
+             [&](const dat::srq_low_watermark&) { all.emplace_back("low"); },
+             [&](const dat::srq_error&) { all.emplace_back("error"); },
+             [&](const dat::ep_soft_high_watermark& e) { all.push_back("soft " + std::to_string(e.ep().number())); },
+             [&](const auto&) { all.emplace_back("another"); }}) != 0) {
+  }
+  return all;
+}
+
+/// An end with a queue, and endpoints of it that are connected to plain ones of another end.
+template <dat::streams S = all_streams>
+struct pool {
+  explicit pool(std::size_t n, const dat::srq_attributes& size = {.max_recv_dtos = 10, .max_recv_iov = 3},
+                const dat::ep_attributes& attributes = {}) {
+    srq = must(b.pz.create_srq(size));
+    for (std::size_t i = 0; i < n; ++i) add(attributes);
+  }
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::evd<S> evd = must(b.ia.create_evd<S>(64)); // of receives
+  dat::srq srq;
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  std::deque<dat::ep<dat::rc>> from; // at a
+  std::deque<shared_ep> to;          // at b
+
+  void add(const dat::ep_attributes& attributes = {}) {
+    from.push_back(must(a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 900}))); // suppressed ones stay
+    to.push_back(must(b.pz.create_ep<dat::rc>({.recv = evd, .request = b.evd, .connect = b.evd}, srq, attributes)));
+    connect(from.back(), to.back());
+  }
+  void connect(dat::ep<dat::rc>& active, shared_ep& passive) {
+    must(active.connect(b.ia.address(), service, plenty));
+    settle();
+    must(request_on(b.evd).accept(passive));
+    settle();
+    CHECK(a.take() == events{"established"});
+    CHECK(b.take() == events{"established"});
+  }
+  void settle() { unit::settle(a, b); }
+  /// Buffers of 16 bytes with these cookies, one after the other in memory.
+  void post(int first, int last) {
+    for (int i = first; i <= last; ++i) must(srq.post(dat::recv{b.at(16 * static_cast<std::size_t>(i), 16)}.cookie(i)));
+  }
+  void send(std::size_t which, std::size_t bytes = 8) { must(from[which].post(dat::send{a.at(0, bytes)}.suppress())); }
+  /// "1:received 7": the endpoint's place, and the event.
+  events received() {
+    events all;
+    while (evd.drain([&](const auto& e) {
+      if constexpr (std::is_base_of_v<dat::completion, std::remove_cvref_t<decltype(e)>>) {
+        const auto at = std::find_if(to.begin(), to.end(), [&](const shared_ep& ep) { return ep == e.ep(); });
+        all.push_back(std::to_string(at - to.begin()) + ':' + describe{}(e));
+      }
+    }) != 0) {
+    }
+    return all;
+  }
+  [[nodiscard]] dat::srq_params now() { return must(srq.query()); }
+  [[nodiscard]] std::uint32_t outstanding() { return now().outstanding; }
+};
+
+dat::error refusal(dat::expected<void> r) { return r ? dat::error() : r.error(); }
+
+} // namespace
+
+TEST_CASE("a shared receive queue begins operational and empty, with at least the room that was asked for",
+          "[SRQ-001][SRQ-002][SRQ-003][SRQ-007][SRQ-008][SRQ-010][SRQ-014][SRQ-015][SRQ-030][SRQ-053][SRQ-041]") {
+  const clean_world clean;
+  end b;
+  auto srq = must(b.pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 3}));
+  auto p = must(srq.query());
+  CHECK(p.state == dat::srq_state::operational);
+  CHECK(p.pz == b.pz.identity());
+  CHECK(p.max_recv_dtos == 15); // as the device rounds
+  CHECK(p.max_recv_iov >= 3);
+  CHECK(p.low_watermark == 0);
+  CHECK(p.outstanding == 0);
+  CHECK(p.available == 0u);
+  const dat::iov three{b.at(0, 8), b.at(8, 8), b.at(16, 8)};
+  for (int i = 0; i < 15; ++i) must(srq.post(dat::recv{three}.cookie(i)));
+  const auto full = refusal(srq.post(dat::recv{three}));
+  CHECK(full == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
+  CHECK(full.call() == "srq.post");
+  CHECK(must(srq.query()).outstanding == 15);
+  CHECK(refusal(srq.set_low_watermark(16)).type() == return_type::invalid_parameter);
+  must(srq.set_low_watermark(15));
+  must(srq.close());
+
+  const auto limits = must(b.ia.query());
+  CHECK(limits.max_srqs > 0);
+  CHECK(limits.max_ep_per_srq > 0);
+  CHECK(limits.max_recv_per_srq > 0);
+  for (const dat::srq_attributes& bad :
+       {dat::srq_attributes{.max_recv_dtos = 0}, dat::srq_attributes{.max_recv_dtos = limits.max_recv_per_srq + 1},
+        dat::srq_attributes{.max_recv_dtos = ~0u}, dat::srq_attributes{.max_recv_iov = 0},
+        dat::srq_attributes{.max_recv_iov = 1000}, dat::srq_attributes{.max_recv_iov = ~0u}}) {
+    const auto r = b.pz.create_srq(bad);
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == return_type::invalid_parameter);
+    CHECK_THAT(r.error().message(), support::contains_text("max_srq_wr"));
+  }
+  const auto offered = must(b.ia.query<dat::provider_attributes>());
+  CHECK(offered.srq_supported);
+  CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  CHECK_FALSE(offered.ep_recv_info_supported);
+}
+
+TEST_CASE("an adapter without shared receive queues says so, and none are made up", "[SRQ-001][SRQ-015][DTO-021]") {
+  auto attr = fake::rxe_attr();
+  attr.max_srq = 0;
+  fake::world w;
+  w.devices[0].attr = attr;
+  const clean_world clean(w);
+  end b;
+  const auto r = b.pz.create_srq();
+  REQUIRE_FALSE(r);
+  CHECK(r.error().type() == return_type::model_not_supported);
+  const auto offered = must(b.ia.query<dat::provider_attributes>());
+  CHECK_FALSE(offered.srq_supported);
+  CHECK(offered.srq_watermarks_supported.dat_code() == 0);
+  CHECK(must(b.ia.query()).max_srqs == 0);
+  CHECK(must(b.ia.query()).max_recv_per_srq == 0);
+}
+
+TEST_CASE("counts follow the example of the specification",
+          "[SRQ-029][SRQ-055][SRQ-056][SRQ-057][SRQ-058][SRQ-072][SRQ-086]") {
+  const clean_world clean;
+  pool p(1);
+  const auto counts = [&] {
+    const auto n = p.now();
+    return std::vector<std::uint32_t>{n.max_recv_dtos, n.available.value_or(99), n.outstanding};
+  };
+  using three = std::vector<std::uint32_t>;
+  p.post(1, 3);
+  CHECK(counts() == three{15, 3, 3});
+  p.send(0);
+  CHECK(counts() == three{15, 2, 3});
+  CHECK(p.received() == events{"0:received 1"});
+  CHECK(counts() == three{15, 2, 2});
+  // A place is free when the completion is taken, not before.
+  p.post(4, 16);
+  CHECK(counts() == three{15, 15, 15});
+  p.send(0);
+  CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
+  CHECK(p.received() == events{"0:received 2"});
+  must(p.srq.post(dat::recv{}.cookie(17)));
+  CHECK(p.outstanding() == 15);
+}
+
+TEST_CASE("a completion names the endpoint that took the buffer, and the buffer's cookie, in any order",
+          "[SRQ-017][SRQ-021][SRQ-068][SRQ-077][SRQ-078][COMP-068][DTO-023][EP-022]") {
+  const clean_world clean;
+  pool p(3);
+  p.post(1, 6);
+  for (const std::size_t i : {2u, 0u, 1u, 0u}) p.send(i);
+  CHECK(p.received() == events{"2:received 1", "0:received 2", "1:received 3", "0:received 4"});
+  // A queue that grows leaves what is posted where it is; one cookie may be given twice.
+  must(p.srq.resize(100));
+  p.post(5, 5);
+  for (const std::size_t i : {1u, 2u, 0u}) p.send(i);
+  CHECK(p.received() == events{"1:received 5", "2:received 6", "0:received 5"});
+  CHECK(p.outstanding() == 0);
+  // Buffers that complete on several queues complete in an order of their own.
+  auto other = must(p.b.ia.create_evd<dat::dto | dat::software>(16));
+  auto apart = must(p.b.pz.create_ep<dat::rc>({.recv = other, .request = p.b.evd, .connect = p.b.evd}, p.srq));
+  auto peer = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  p.connect(peer, apart);
+  p.post(1, 4);
+  must(peer.post(dat::send{p.a.at(0, 8)}.suppress()));
+  p.send(0);
+  must(peer.post(dat::send{p.a.at(0, 8)}.suppress()));
+  p.send(1);
+  CHECK(p.outstanding() == 4);
+  CHECK(p.received() == events{"0:received 2", "1:received 4"});
+  CHECK(p.outstanding() == 2);
+  p.post(5, 6);
+  CHECK(take(other) == events{"received 1", "received 3"});
+  CHECK(p.outstanding() == 2);
+  p.send(2);
+  CHECK(p.received() == events{"2:received 5"});
+}
+
+TEST_CASE("an evd of completions alone gives those of a shared queue as well",
+          "[SRQ-058][SRQ-078][EP-086][EP-095][SRQ-059]") {
+  const clean_world clean;
+  pool<dat::dto> p(2);
+  p.post(1, 9);
+  for (const std::size_t i : {1u, 0u, 1u}) p.send(i);
+  CHECK_FALSE(p.now().available); // nobody can know
+  CHECK(p.outstanding() == 9);
+  CHECK(p.received() == events{"1:received 1", "0:received 2", "1:received 3"});
+  CHECK(p.outstanding() == 6);
+  must(p.from[0].post(dat::send{p.a.at(0, 8)}.immediate(5).suppress()));
+  must(p.from[0].post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(6).suppress()));
+  CHECK(p.received() == events{"0:received immediate 4", "0:write arrived 5"});
+  // What it counts is not known, so nothing can be armed on it.
+  CHECK(refusal(p.to[0].set_watermark(3, dat::no_watermark)).type() == return_type::model_not_supported);
+  CHECK(refusal(p.to[0].set_watermark(dat::no_watermark, 3)).type() == return_type::model_not_supported);
+  must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
+  const auto r = p.b.pz.create_ep<dat::rc>({.recv = p.evd, .request = p.b.evd, .connect = p.b.evd}, p.srq,
+                                           {.hard_high_watermark = 2});
+  REQUIRE_FALSE(r);
+  CHECK(r.error().type() == return_type::model_not_supported);
+  // Completions of an endpoint that is gone, or was reset, yield nothing; their buffers can be posted again.
+  p.send(0);
+  p.send(1);
+  must(p.to[0].close());
+  must(p.to[1].disconnect());
+  must(p.to[1].reset());
+  CHECK(p.outstanding() == 4);
+  CHECK(p.received().empty());
+  CHECK(p.outstanding() == 2);
+  p.settle();
+  CHECK(p.b.take() == events{"disconnected"});
+  CHECK(p.a.take().size() == 2);
+  must(p.from[1].reset());
+  p.connect(p.from[1], p.to[1]);
+  p.send(1);
+  CHECK(p.received() == events{"1:received 8"});
+}
+
+TEST_CASE("receives of an endpoint with a shared queue are posted to the queue, and nowhere else",
+          "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
+          "[EPATTR-009][EP-054][EP-027]") {
+  const clean_world clean;
+  pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999 % 8});
+  const auto refused = [&](ep_state s, return_subtype why) {
+    INFO(to_string(s));
+    CHECK(p.to[0].state() == s);
+    const dat::ep_ref ref = p.to[0];
+    const auto e = refusal(ref.post(dat::recv{p.b.at(0, 8)}));
+    CHECK(e == dat::error(return_type::invalid_state, why));
+    CHECK_THAT(e.message(), support::contains_text("srq"));
+    CHECK(refusal(ref.post(dat::recv{p.b.at(0, 8)}, dat::recv{})).type() == return_type::invalid_state);
+    const auto n = must(p.to[0].recv_query());
+    CHECK_FALSE(n.allocated);
+    CHECK_FALSE(n.span);
+  };
+  refused(ep_state::connected, return_subtype::ep_connected);
+  must(p.to[0].disconnect());
+  refused(ep_state::disconnected, return_subtype::ep_disconnected);
+  must(p.to[0].reset());
+  refused(ep_state::unconnected, return_subtype::ep_unconnected);
+  CHECK(refusal(p.to[0].modify({.max_recv_dtos = 7})).type() == return_type::invalid_parameter);
+  must(p.to[0].modify({.max_recv_iov = 2}));
+  const auto q = must(p.to[0].query());
+  CHECK(q.srq == p.srq);
+  CHECK(q.attributes.max_recv_dtos == dat::no_watermark);
+  CHECK(q.attributes.max_recv_iov == 0);
+  const auto plain = must(p.from[0].query());
+  CHECK_FALSE(plain.srq);
+  CHECK(plain.attributes.soft_high_watermark == dat::no_watermark);
+  CHECK(plain.attributes.max_recv_iov != 0);
+  CHECK(must(p.from[0].recv_query()).allocated == 0u);
+}
+
+TEST_CASE("an endpoint and its shared queue are of one zone and one ia",
+          "[EP-023][EP-030][EP-032][SRQ-018][SRQ-013][DTO-033][PZ-005][SRQ-046][EP-014]") {
+  const clean_world clean;
+  end b;
+  end other;
+  auto zone = must(b.ia.create_pz());
+  auto srq = must(b.pz.create_srq());
+  CHECK(refusal(b.pz.close()) == dat::error(return_type::invalid_state, return_subtype::pz_in_use));
+  const auto r = zone.create_ep<dat::rc>(b.evd, srq);
+  REQUIRE_FALSE(r);
+  CHECK(r.error().type() == return_type::invalid_parameter);
+  const auto foreign = other.pz.create_ep<dat::rc>(other.evd, srq);
+  REQUIRE_FALSE(foreign);
+  CHECK(foreign.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  const auto none = b.pz.create_ep<dat::rc>(b.evd, dat::srq());
+  REQUIRE_FALSE(none);
+  CHECK(none.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  // Configured later: the zone must fit then.
+  auto ep = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, srq));
+  CHECK(ep.state() == ep_state::unconfigured_unconnected);
+  const dat::ep_ref early = ep;
+  CHECK(refusal(early.post(dat::recv{})).type() == return_type::invalid_state);
+  CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  CHECK(refusal(ep.modify({.pz = &zone})).type() == return_type::invalid_parameter);
+  must(ep.modify({.pz = &b.pz}));
+  CHECK(ep.state() == ep_state::unconnected);
+  CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  must(srq.post(dat::recv{b.at(0, 8)})); // it stays usable
+  must(ep.close());
+  // An endpoint that could not be made is no user.
+  fake::fail(fake::call::ibv_create_qp);
+  CHECK_FALSE(b.pz.create_ep<dat::rc>(b.evd, srq));
+  must(srq.close());
+  CHECK(refusal(srq.close()) == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  must(zone.close());
+}
+
+TEST_CASE("a shared queue is an object as others are, and a handle that names none says so",
+          "[SRQ-043][SRQ-050][SRQ-054][SRQ-069][SRQ-090][CTX-001][CTX-007][IA-010][SRQ-005]") {
+  const clean_world clean;
+  end b;
+  auto srq = must(b.pz.create_srq());
+  auto second = must(b.pz.create_srq());
+  CHECK(dat::srq::kind == dat::object_kind::srq);
+  CHECK(dat::dat_code(srq.kind) == 10u);
+  CHECK(srq.owner() == b.ia.identity());
+  CHECK(srq != second);
+  CHECK(srq == dat::srq_ref(srq));
+  int mine = 7;
+  must(srq.set_context(&mine));
+  CHECK(dat::srq_ref(srq).context<int>() == &mine);
+  std::unordered_set<dat::srq_ref> seen{srq, second, srq};
+  CHECK(seen.size() == 2);
+  CHECK(srq.native_handle() != nullptr);
+
+  const void* const was = srq.identity();
+  dat::srq moved = std::move(srq);
+  CHECK(moved.identity() == was);
+  CHECK_FALSE(srq); // NOLINT(bugprone-use-after-move)
+  const dat::error empty(return_type::invalid_handle, return_subtype::handle_srq);
+  for (dat::srq* none : {&srq, &second}) {
+    if (none == &second) must(second.close());
+    CHECK(refusal(none->post(dat::recv{})) == empty);
+    CHECK(refusal(none->post(dat::recv{b.at(0, 8)})) == empty);
+    CHECK(refusal(none->post(dat::recv{b.at(0, 8)}, dat::recv{b.at(0, 8)})) == empty);
+    CHECK(refusal(none->set_low_watermark(1)) == empty);
+    CHECK(refusal(none->resize(1)) == empty);
+    CHECK(none->query().error() == empty);
+    CHECK(refusal(none->close()) == empty);
+    CHECK(none->native_handle() == nullptr);
+  }
+  // One whose ia was closed.
+  const dat::srq_ref left = moved;
+  const auto segment = b.at(0, 8);
+  must(b.ia.close(dat::close_flags::abrupt));
+  CHECK(refusal(moved.post(dat::recv{segment})) == empty);
+  CHECK(refusal(left.post(dat::recv{})) == empty);
+  CHECK(moved.query().error() == empty);
+  CHECK(refusal(moved.resize(3)) == empty);
+  CHECK(refusal(moved.close()) == empty);
+}
+
+TEST_CASE("a buffer is looked at before it is posted",
+          "[SRQ-009][SRQ-004][SRQ-073][SRQ-074][SRQ-076][SRQ-079][SRQ-080][SRQ-088][SRQ-092][DTO-032][SRQ-087]") {
+  const clean_world clean;
+  pool p(1);
+  auto zone = must(p.b.ia.create_pz());
+  std::array<char, 64> elsewhere{};
+  auto foreign = must(zone.register_memory(elsewhere, all_rights));
+  const auto e = refusal(p.srq.post(dat::recv{foreign}));
+  CHECK(e == dat::error(return_type::protection_violation, return_subtype::protection_write));
+  CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}, dat::recv{foreign})).type() == return_type::protection_violation);
+  const dat::iov four{p.b.at(0, 8), p.b.at(8, 8), p.b.at(16, 8), p.b.at(24, 8)};
+  CHECK(refusal(p.srq.post(dat::recv{four})).type() == return_type::invalid_parameter);
+  CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}.unsignalled())).type() == return_type::invalid_parameter);
+  CHECK_FALSE(p.b.mem.slice(4090, 7)); // outside: there is no such segment to post
+  CHECK(p.outstanding() == 0);
+  CHECK(fake::count(fake::call::ibv_post_srq_recv) == 0);
+  // Segments of length 0 are nothing, wherever they are; odd addresses are good.
+  const dat::iov gaps{p.b.at(1, 3), p.b.at(0, 0), p.b.at(101, 5), p.b.at(4096, 0)};
+  must(p.srq.post(dat::recv{gaps}.cookie(1), dat::recv{}.cookie(2)));
+  std::fill_n(p.a.memory.begin(), 6, 'x');
+  p.send(0, 6);
+  must(p.from[0].post(dat::send{}.suppress()));
+  CHECK(p.received() == events{"0:received 1", "0:received 2"});
+  CHECK(std::string(&p.b.memory[0], 5) == std::string("\0xxx\0", 5));
+  CHECK(std::string(&p.b.memory[101], 4) == std::string("xxx\0", 4));
+}
+
+TEST_CASE("a buffer that is too small breaks the connection that drew it, and no other",
+          "[SRQ-019][SRQ-073][SRQ-085]") {
+  const clean_world clean;
+  pool p(2);
+  p.post(1, 3);
+  p.send(0, 17);
+  CHECK(p.received() == events{"0:local length error 1"});
+  p.settle();
+  CHECK(p.b.take() == events{"broken"});
+  CHECK(p.to[0].state() == ep_state::disconnected);
+  p.send(1);
+  CHECK(p.received() == events{"1:received 2"});
+  CHECK(p.outstanding() == 1);
+}
+
+TEST_CASE("the low watermark tells once for each time that it is set",
+          "[SRQ-011][SRQ-031][SRQ-032][SRQ-033][SRQ-034][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-041]"
+          "[EVENT-083][DTO-028][SRQ-048]") {
+  const clean_world clean;
+  pool p(1, {.max_recv_dtos = 30});
+  const auto messages = [&](int n) {
+    for (int i = 0; i < n; ++i) p.send(0);
+    CHECK(p.received().size() == static_cast<std::size_t>(n));
+    p.settle();
+  };
+  // Without one, none; and none once it is taken back.
+  p.post(1, 6);
+  messages(6);
+  p.post(1, 6);
+  must(p.srq.set_low_watermark(5));
+  must(p.srq.set_low_watermark(0));
+  messages(6);
+  CHECK(async_of(p.b.ia).empty());
+  // When fewer are left, strictly.
+  p.post(1, 5);
+  must(p.srq.set_low_watermark(3));
+  messages(2);
+  CHECK(async_of(p.b.ia).empty());
+  p.send(0);
+  p.settle();
+  const auto e = must(p.b.ia.async_evd().dequeue());
+  REQUIRE(std::holds_alternative<dat::srq_low_watermark>(e));
+  CHECK(std::get<dat::srq_low_watermark>(e).srq() == p.srq);
+  CHECK(std::get<dat::srq_low_watermark>(e).is_of(p.b.ia));
+  CHECK(p.received().size() == 1);
+  CHECK(p.now().low_watermark == 3);
+  // The event is a place to fill the queue up.
+  for (int i = 0; i < 4; ++i) must(std::get<dat::srq_low_watermark>(e).srq().post(dat::recv{p.b.at(0, 16)}));
+  messages(6);
+  CHECK(async_of(p.b.ia).empty());
+  // Below it already: at once, and then no more.
+  p.post(1, 6);
+  must(p.srq.set_low_watermark(8));
+  CHECK(async_of(p.b.ia) == events{"low"});
+  messages(6);
+  CHECK(async_of(p.b.ia).empty());
+  // A completion that was not taken is no buffer any more.
+  p.post(1, 6);
+  p.send(0);
+  p.send(0);
+  must(p.srq.set_low_watermark(5));
+  CHECK(async_of(p.b.ia) == events{"low"});
+  CHECK(p.received().size() == 2);
+  // Set again before it was reached: the last one counts.
+  p.post(1, 2);
+  must(p.srq.set_low_watermark(2));
+  must(p.srq.set_low_watermark(5));
+  messages(1);
+  CHECK(async_of(p.b.ia).empty());
+  messages(1);
+  CHECK(async_of(p.b.ia) == events{"low"});
+  messages(4);
+  CHECK(async_of(p.b.ia).empty());
+  // The device had told of the earlier one, and nobody had read it yet.
+  p.post(1, 6);
+  must(p.srq.set_low_watermark(6));
+  p.send(0);
+  p.post(7, 12);
+  must(p.srq.set_low_watermark(4));
+  p.settle();
+  CHECK(async_of(p.b.ia).empty());
+  CHECK(p.received() == events{"0:received 1"});
+  messages(7);
+  CHECK(async_of(p.b.ia).empty());
+  messages(1);
+  CHECK(async_of(p.b.ia) == events{"low"});
+  // An event outlives the queue.
+  must(p.srq.set_low_watermark(5));
+  for (auto& ep : p.to) must(ep.close());
+  must(p.srq.close());
+  auto last = must(p.b.ia.async_evd().dequeue());
+  REQUIRE(std::holds_alternative<dat::srq_low_watermark>(last));
+  CHECK(refusal(std::get<dat::srq_low_watermark>(last).srq().post(dat::recv{})).type() == return_type::invalid_handle);
+}
+
+TEST_CASE("with an evd of completions alone, the low watermark is as exact as the device",
+          "[SRQ-036][SRQ-037][SRQ-039][SRQ-040]") {
+  const clean_world clean;
+  pool<dat::dto> p(1, {.max_recv_dtos = 30});
+  must(p.srq.set_low_watermark(3)); // nothing is even outstanding
+  CHECK(async_of(p.b.ia) == events{"low"});
+  p.post(1, 5);
+  must(p.srq.set_low_watermark(3));
+  p.send(0);
+  p.send(0);
+  p.settle();
+  CHECK(async_of(p.b.ia).empty());
+  p.send(0);
+  p.settle();
+  CHECK(async_of(p.b.ia) == events{"low"});
+  // An event of before is told from the present one by what the device still has armed.
+  p.post(6, 12);
+  must(p.srq.set_low_watermark(9));
+  p.send(0);
+  must(p.srq.set_low_watermark(2));
+  p.settle();
+  CHECK(async_of(p.b.ia).empty());
+  CHECK(p.received().size() == 4);
+}
+
+TEST_CASE("a shared queue grows and shrinks, and nothing that is posted is lost",
+          "[SRQ-061][SRQ-062][SRQ-063][SRQ-064][SRQ-065][SRQ-066][SRQ-067][SRQ-068][SRQ-070][DTO-035]") {
+  const clean_world clean;
+  pool p(1);
+  const auto size = [&] { return p.now().max_recv_dtos; };
+  p.post(1, 6);
+  must(p.srq.resize(100));
+  CHECK(size() == 127);
+  CHECK(p.now().max_recv_iov == 3);
+  p.post(7, 127);
+  CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
+  p.send(0);
+  p.send(0);
+  CHECK(p.now().available == 125u);
+  // Outstanding are those on the evd, too; the device would let them go.
+  CHECK(refusal(p.srq.resize(126)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  CHECK(p.received() == events{"0:received 1", "0:received 2"});
+  CHECK(refusal(p.srq.resize(124)).type() == return_type::invalid_state);
+  CHECK(size() == 127);
+  for (int i = 3; i <= 122; ++i) p.send(0);
+  while (!p.received().empty()) {
+  }
+  CHECK(p.outstanding() == 5);
+  must(p.srq.resize(5));
+  CHECK(size() == 7);
+  p.post(1, 2);
+  CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
+  must(p.srq.resize(7));
+  must(p.srq.resize(10)); // from what was put aside
+  CHECK(size() == 15);
+  p.post(3, 10);
+  for (int i = 0; i < 15; ++i) p.send(0);
+  events expected;
+  for (const int i : {123, 124, 125, 126, 127, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+    expected.push_back("0:received " + std::to_string(i));
+  CHECK(p.received() == expected);
+
+  must(p.srq.set_low_watermark(12));
+  (void)async_of(p.b.ia);
+  CHECK(refusal(p.srq.resize(11)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  must(p.srq.resize(12));
+  const auto limit = must(p.b.ia.query()).max_recv_per_srq;
+  for (const std::uint32_t bad : {0u, limit + 1, ~0u})
+    CHECK(refusal(p.srq.resize(bad)).type() == return_type::invalid_parameter);
+  CHECK(size() == 15);
+  // A device that cannot: growing is an error, shrinking may stay without effect.
+  for (const int err : {EINVAL, EOPNOTSUPP, ENOMEM}) {
+    fake::fail(fake::call::ibv_modify_srq, 1, err);
+    const auto e = refusal(p.srq.resize(50));
+    CHECK(e == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
+    CHECK(e.verb() == "ibv_modify_srq");
+    CHECK(e.sys_errno() == err);
+    CHECK(size() == 15);
+  }
+  fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
+  must(p.srq.resize(14)); // it has that
+  must(p.srq.set_low_watermark(0));
+  fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
+  must(p.srq.resize(3));
+  CHECK(size() == 15);
+  fake::fail(fake::call::ibv_modify_srq, 1, EOPNOTSUPP);
+  CHECK(refusal(p.srq.set_low_watermark(3)).type() == return_type::model_not_supported);
+  CHECK(p.now().low_watermark == 0);
+  p.post(1, 15);
+  CHECK(p.outstanding() == 15);
+}
+
+TEST_CASE(
+    "a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed",
+    "[SRQ-022][SRQ-023][SRQ-024][SRQ-025][SRQ-026][SRQ-027][SRQ-028][SRQ-043][SRQ-045][SRQ-069][EP-033][EVENT-086]"
+    "[EP-065][SRQ-005]") {
+  const clean_world clean;
+  pool p(2);
+  p.post(1, 3);
+  fake::async(IBV_EVENT_SRQ_ERR, p.srq.native_handle());
+  fake::async(IBV_EVENT_SRQ_ERR, p.srq.native_handle());
+  p.settle();
+  const auto e = must(p.b.ia.async_evd().dequeue());
+  REQUIRE(std::holds_alternative<dat::srq_error>(e));
+  CHECK(std::get<dat::srq_error>(e).srq() == p.srq);
+  CHECK(async_of(p.b.ia).empty());
+  CHECK(p.now().state == dat::srq_state::error);
+  CHECK(to_string(p.now().state) == "error");
+  const dat::error state(return_type::invalid_state, return_subtype::srq_error);
+  CHECK(refusal(p.srq.set_low_watermark(1)) == state);
+  CHECK(refusal(p.srq.resize(20)) == state);
+  // What the device refuses now is the consumer's again at the end, as what it has.
+  fake::fail(fake::call::ibv_post_srq_recv, 1, EIO);
+  must(p.srq.post(dat::recv{p.b.at(0, 8)}));
+  CHECK(p.outstanding() == 4);
+  p.add();
+  CHECK_FALSE(must(p.to[2].recv_query()).allocated);
+  // The endpoint that needed a buffer fails, and no other.
+  fake::async(IBV_EVENT_QP_FATAL, p.to[0].native_handle());
+  p.settle();
+  CHECK(p.b.take() == events{"broken"});
+  CHECK(p.to[1].state() == ep_state::connected);
+  CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  for (auto& ep : p.to) must(ep.close());
+  must(p.srq.close());
+  CHECK(p.received().empty());
+  must(p.b.mem.close());
+}
+
+TEST_CASE("what an endpoint leaves behind comes back to its shared queue",
+          "[SRQ-059][SRQ-049][SRQ-047][SRQ-073][EPS-073][EPS-075][EP-038][EP-039][DISC-032][DISC-052][SRQ-083][EPS-070]"
+          "[EPS-071][CR-040][SRQ-084]") {
+  const clean_world clean;
+  pool p(3);
+  p.post(1, 9);
+  for (const std::size_t i : {0u, 1u, 2u, 0u}) p.send(i);
+  CHECK(p.now().available == 5u);
+  must(p.to[0].close());
+  CHECK(p.outstanding() == 7); // not even taken
+  CHECK(p.received() == events{"1:received 2", "2:received 3"});
+  CHECK(p.outstanding() == 5);
+  // Reset keeps the queue, and does not touch what is on it.
+  p.send(1);
+  must(p.to[1].disconnect());
+  p.settle();
+  must(p.to[1].reset());
+  CHECK(p.outstanding() == 4);
+  CHECK(p.now().available == 4u);
+  CHECK(p.received().empty());
+  (void)p.a.take();
+  CHECK(p.b.take() == events{"disconnected"});
+  must(p.from[1].reset());
+  p.connect(p.from[1], p.to[1]);
+  p.send(1);
+  p.send(2);
+  CHECK(p.received() == events{"1:received 6", "2:received 7"});
+  // Disconnected: what is there may still be taken.
+  p.send(2);
+  must(p.to[2].disconnect());
+  CHECK(p.received() == events{"2:received 8"});
+  // The queue goes before its endpoints: they keep it.
+  { const dat::srq gone = std::move(p.srq); }
+  p.send(1);
+  CHECK(p.received() == events{"1:received 9"});
+  CHECK(fake::live().srqs == 1);
+  p.to.clear();
+  CHECK(fake::live().srqs == 0);
+}
+
+TEST_CASE("completions that stand on an evd are dropped or kept, but never harm, when endpoints and queue have gone",
+          "[SRQ-049][EPS-075][SRQ-047]") {
+  const clean_world clean;
+  {
+    pool<dat::dto> lean(1);
+    lean.post(1, 3);
+    lean.send(0);
+    lean.send(0);
+    must(lean.to[0].close());
+    must(lean.srq.close());
+    CHECK(lean.received().empty());
+  }
+  pool p(1);
+  p.post(1, 3);
+  p.send(0);
+  CHECK(p.now().available == 2u); // it stands in the ring
+  p.send(0);
+  p.to.clear();
+  p.srq = must(p.b.pz.create_srq());
+  must(p.srq.post(dat::recv{p.b.at(0, 8)}));
+  CHECK(p.received().empty());
+  CHECK(p.outstanding() == 1);
+}
+
+TEST_CASE("data that is faster than the last handshake message waits for ESTABLISHED, from a shared queue, too",
+          "[SRQ-084][EVENT-036]") {
+  const clean_world clean;
+  const bool lean = GENERATE(false, true);
+  CAPTURE(lean);
+  end a{"fk1"};
+  end b{"fk2"};
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  auto srq = must(b.pz.create_srq());
+  auto completions = must(b.ia.create_evd<dat::dto>(16));
+  a.make_ep();
+  auto ep = lean ? must(b.pz.create_ep<dat::rc>({.recv = completions, .request = b.evd, .connect = b.evd}, srq))
+                 : must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  for (int i = 1; i <= 2; ++i) must(srq.post(dat::recv{b.at(0, 16)}.cookie(i)));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(request_on(b.evd).accept(ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(ep.state() == ep_state::completion_pending);
+  must(a.ep.post(dat::send{a.at(0, 8)}.suppress()));
+  if (lean) {
+    CHECK(take(completions) == events{"received 1"});
+    CHECK(b.take() == events{"established"});
+  } else {
+    events all = b.take();
+    settle(a, b);
+    for (const auto& e : b.take()) all.push_back(e);
+    CHECK(all == events{"established", "received 1"});
+  }
+  CHECK(ep.state() == ep_state::connected);
+  fake::release_events();
+  settle(a, b);
+  CHECK(b.take().empty());
+  // One that is ended while its completions wait gives the buffers back.
+  if (lean) return;
+  auto peer = must(a.pz.create_ep<dat::rc>(a.evd));
+  auto second = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  must(peer.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(request_on(b.evd).accept(second));
+  settle(a, b);
+  must(peer.post(dat::send{a.at(0, 8)}.suppress()));
+  CHECK(must(srq.query()).available == 0u);
+  CHECK(must(srq.query()).outstanding == 1);
+  must(second.close());
+  CHECK(must(srq.query()).outstanding == 0);
+  fake::release_events();
+  settle(a, b);
+}
+
+TEST_CASE("the soft high watermark tells once of an endpoint that takes too much",
+          "[EP-085][EP-087][EP-088][EP-090][EP-091][EP-092][EP-094][EP-096][EP-097][EPATTR-016][EP-086][EP-099]") {
+  const clean_world clean;
+  pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3});
+  const std::string first = "soft " + std::to_string(p.to[0].number());
+  const auto arrive = [&](int n) {
+    for (int i = 0; i < n; ++i) p.send(0);
+    (void)p.now(); // somebody looks
+    p.settle();
+  };
+  p.post(1, 60);
+  arrive(3);
+  CHECK(async_of(p.b.ia).empty());
+  arrive(1);
+  const auto e = must(p.b.ia.async_evd().dequeue());
+  REQUIRE(std::holds_alternative<dat::ep_soft_high_watermark>(e));
+  CHECK(std::get<dat::ep_soft_high_watermark>(e).ep() == p.to[0]);
+  arrive(4);
+  CHECK(async_of(p.b.ia).empty());
+  // Set again: while it is still above, at once.
+  must(p.to[0].set_watermark(7, dat::no_watermark));
+  CHECK(async_of(p.b.ia) == events{first});
+  must(p.to[0].set_watermark(8, dat::no_watermark));
+  CHECK(async_of(p.b.ia).empty());
+  CHECK(p.received().size() == 8);
+  // Who takes each message as it comes never gets there.
+  for (int i = 0; i < 12; ++i) {
+    arrive(1);
+    CHECK(p.received().size() == 1);
+  }
+  CHECK(async_of(p.b.ia).empty());
+  const auto q = must(p.to[0].query());
+  CHECK(q.attributes.soft_high_watermark == 8);
+  CHECK(q.attributes.hard_high_watermark == dat::no_watermark);
+  CHECK(must(p.to[1].query()).attributes.soft_high_watermark == 3);
+  for (const std::uint32_t bad : {~1u, 1u << 31}) {
+    CHECK(refusal(p.to[0].set_watermark(bad, 3)) == dat::error(return_type::invalid_parameter, return_subtype::arg2));
+    CHECK(refusal(p.to[0].set_watermark(3, bad)) == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+    CHECK_FALSE(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq, {.soft_high_watermark = bad}));
+  }
+  CHECK(must(p.to[0].query()).attributes.soft_high_watermark == 8);
+  must(p.to[0].set_watermark(0, dat::no_watermark)); // every message is one too many
+  arrive(1);
+  CHECK(async_of(p.b.ia) == events{first});
+  CHECK(p.to[0].state() == ep_state::connected);
+  must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
+  arrive(9);
+  CHECK(async_of(p.b.ia).empty());
+}
+
+TEST_CASE("the hard high watermark cuts an endpoint off, and no other",
+          "[EP-085][EP-089][EP-090][EP-091][EP-093][EP-095][EP-097][EPS-074][EP-055][EPATTR-009][EP-092]") {
+  const clean_world clean;
+  pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 7, .hard_high_watermark = 5});
+  CHECK(must(p.to[0].query()).attributes.max_recv_dtos == 5);
+  p.post(1, 60);
+  const auto arrive = [&](std::size_t which, int n) {
+    for (int i = 0; i < n; ++i) p.send(which);
+    (void)p.now();
+    p.settle();
+  };
+  arrive(0, 5);
+  CHECK(p.to[0].state() == ep_state::connected);
+  arrive(0, 4);
+  CHECK(p.to[0].state() == ep_state::disconnected);
+  CHECK(p.b.take() == events{"broken"});
+  (void)p.a.take();
+  CHECK(async_of(p.b.ia).empty()); // the lower one came first
+  CHECK(p.received().size() == 9); // what has arrived has arrived
+  arrive(1, 3);
+  CHECK(p.received().size() == 3);
+  // It holds in the next life as well, and can be changed.
+  must(p.to[0].reset());
+  must(p.from[0].reset());
+  p.connect(p.from[0], p.to[0]);
+  must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
+  arrive(0, 8);
+  CHECK(p.to[0].state() == ep_state::connected);
+  must(p.to[0].set_watermark(6, 7)); // both are exceeded
+  CHECK(p.to[0].state() == ep_state::disconnected);
+  CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
+  CHECK(p.b.take() == events{"broken"});
+  must(p.to[0].set_watermark(3, 9)); // in any state
+  must(p.to[0].reset());
+  p.settle();
+  CHECK(must(p.to[0].query()).attributes.hard_high_watermark == 9);
+  // An endpoint with receives of its own has them, too.
+  auto plain = must(p.b.pz.create_ep<dat::rc>(p.b.evd, {.hard_high_watermark = 2}));
+  for (int i = 0; i < 5; ++i) must(plain.post(dat::recv{p.b.at(0, 16)}.cookie(i)));
+  must(p.from[0].reset());
+  must(p.from[0].connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(plain));
+  p.settle();
+  for (int i = 0; i < 3; ++i) p.send(0);
+  p.settle();
+  must(plain.set_watermark(dat::no_watermark, 2));
+  CHECK(plain.state() == ep_state::disconnected);
+}
+
+TEST_CASE("a post that the device refuses takes nothing", "[SRQ-081][SRQ-086][DTO-086]") {
+  const clean_world clean;
+  pool p(1);
+  fake::fail(fake::call::ibv_post_srq_recv, 1, ENOMEM);
+  const auto e = refusal(p.srq.post(dat::recv{p.b.at(0, 8)}, dat::recv{p.b.at(8, 8)}));
+  CHECK(e == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
+  CHECK(e.verb() == "ibv_post_srq_recv");
+  CHECK(e.index() == 0);
+  CHECK(p.outstanding() == 0);
+  // Room for all of a call, or nothing of it.
+  p.post(1, 14);
+  CHECK(refusal(p.srq.post(dat::recv{}, dat::recv{})).type() == return_type::insufficient_resources);
+  CHECK(p.outstanding() == 14);
+  p.post(15, 15);
+  CHECK(p.outstanding() == 15);
+}
+
+TEST_CASE("calls of verbs that fail while a shared queue is made or used are told, and harm nothing",
+          "[SRQ-007][SRQ-015][SRQ-032][SRQ-081][EP-032]") {
+  const auto result = fake::for_each_failure([](const fake::injected& i) {
+    INFO(i.text());
+    const auto step = [&](auto call) {
+      auto r = call();
+      if (!r) {
+        INFO(r.error().message());
+        REQUIRE(i.hit());
+        CHECK(r.error().sys_errno() == i.error);
+        r = call();
+        REQUIRE(r);
+      }
+      return r;
+    };
+    auto ia = step([] { return dat::ia::open("fk1", manual); });
+    auto pz = step([&] { return ia.value().create_pz(); });
+    auto evd = step([&] { return ia.value().create_evd<dat::dto | dat::connection>(16); });
+    auto srq = step([&] { return pz.value().create_srq({.max_recv_dtos = 7}); });
+    auto ep = step([&] { return pz.value().create_ep<dat::rc>(evd.value(), srq.value()); });
+    CHECK(srq.value().query().value().max_recv_dtos == 7);
+    (void)step([&] { return srq.value().post(dat::recv{}); });
+    (void)step([&] { return srq.value().resize(20); });
+    (void)step([&] { return srq.value().set_low_watermark(1); });
+    (void)step([&] { return srq.value().resize(3); });
+    CHECK(srq.value().query().value().max_recv_dtos >= 3);
+    CHECK(srq.value().query().value().outstanding == 1);
+    must(ep.value().close());
+    must(srq.value().close());
+  });
+  CHECK(result.runs > 15);
+  for (const auto& d : result.dirty) FAIL_CHECK(d);
+  fake::reset();
+}
+
+TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][IA-100]") {
+  const clean_world clean;
+  pool p(2);
+  p.post(1, 5);
+  p.send(0);
+  must(p.b.ia.close(dat::close_flags::abrupt));
+  CHECK(fake::live().srqs == 0);
+  CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::invalid_handle);
+}
+
+TEST_CASE("events that nobody wants do not use a shared queue up", "[SRQ-059][EVENT-006]") {
+  const clean_world clean;
+  end a{"fk1"};
+  end b{"fk2"};
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  auto srq = must(b.pz.create_srq({.max_recv_dtos = 3}));
+  a.make_ep();
+  auto ep = must(b.pz.create_ep<dat::rc>({.recv = dat::drop_events, .request = b.evd, .connect = b.evd}, srq));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(ep));
+  settle(a, b);
+  for (int i = 0; i < 20; ++i) {
+    must(srq.post(dat::recv{b.at(0, 8)}));
+    must(a.ep.post(dat::send{a.at(0, 8)}.suppress()));
+    settle(a, b);
+  }
+  CHECK(must(srq.query()).outstanding == 0);
+}
+
+TEST_CASE("threads post to one shared queue while others take, resize and query",
+          "[SRQ-016][SRQ-044][SRQ-060][SRQ-071][SRQ-091][EP-099][EP-066]") {
+  const clean_world clean;
+  pool p(2, {.max_recv_dtos = 20});
+  constexpr int each = 150;
+  std::atomic<int> left{2 * each};
+  const auto poster = [&](worker& w) {
+    for (int i = 0; i < each;) {
+      const auto r = p.srq.post(dat::recv{p.b.at(0, 8)}.cookie(i));
+      if (r)
+        ++i;
+      else
+        w.check(r.error().type() == return_type::insufficient_resources);
+      if (!r) std::this_thread::yield();
+    }
+  };
+  {
+    worker one(poster);
+    worker two(poster);
+    worker maker([&](worker& w) {
+      for (int i = 0; i < 20; ++i) {
+        auto q = p.b.pz.create_srq({.max_recv_dtos = 3});
+        w.check(q.has_value());
+      }
+    });
+    worker meddler([&](worker& w) {
+      for (int i = 0; i < 60; ++i) {
+        const auto n = p.srq.query();
+        w.check(n && n.assume_value().available.value_or(0) <= n.assume_value().outstanding &&
+                n.assume_value().outstanding <= n.assume_value().max_recv_dtos);
+        const auto r = p.srq.resize(i % 2 == 0 ? 40 : 20);
+        w.check(r || r.error().type() == return_type::invalid_state);
+        const auto s = p.srq.set_low_watermark(static_cast<std::uint32_t>(i % 3));
+        w.check(s.has_value());
+        w.check(p.to[0].set_watermark(40, dat::no_watermark).has_value());
+      }
+    });
+    // Sends go out from here, so that there is room for them: each waits for its turn.
+    int sent = 0;
+    while (left > 0) {
+      if (sent < 2 * each && sent - (2 * each - left) < 20) {
+        must(p.from[static_cast<std::size_t>(sent % 2)].post(dat::send{p.a.at(0, 8)}));
+        ++sent;
+      }
+      left -= static_cast<int>(p.received().size());
+      (void)p.a.take();
+      p.settle();
+    }
+  }
+  CHECK(p.outstanding() == 0);
+  CHECK(p.now().available == 0u);
+}
