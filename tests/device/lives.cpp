@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/srq.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -21,7 +23,7 @@ constexpr bool slow = dat::detail::thread_sanitizer;
 // --- the matrix of endings -------------------------------------------------------------------------------------------
 
 enum class how { abrupt, graceful, closed };
-enum class load { nothing, receives, sends };
+enum class load { nothing, receives, sends, shared };
 
 /// "sent 3", "received 3", "flushed 3", "disconnected": an event with its cookie.
 std::string brief(const event& e) {
@@ -156,26 +158,38 @@ window rping_window(std::span<const std::byte> from, const buffer& any) {
 
 TEST_CASE("a connection ends as it should, whoever ends it, however, and whatever is in flight",
           "[lives][DISC-001][DISC-005][DISC-006][DISC-008][DISC-010][DISC-018][DISC-019][DISC-026][DISC-030][DISC-037]"
-          "[EPS-049][EPS-052][EPS-055][EPS-057][EPS-058][EPS-064][EP-035][EP-036][EP-037][CONN-028][EP-064]") {
+          "[EPS-049][EPS-052][EPS-055][EPS-057][EPS-058][EPS-064][EP-035][EP-036][EP-037][CONN-028][EP-064][DISC-032]"
+          "[SRQ-083]") {
   two_sides t;
   buffer here(t.a.pz, 256);
   buffer there(t.b.pz, 256);
   for (const bool passive_ends : {false, true})
     for (const how h : {how::abrupt, how::graceful, how::closed})
-      for (const load l : {load::nothing, load::receives, load::sends}) {
+      for (const load l : {load::nothing, load::receives, load::sends, load::shared}) {
         INFO((passive_ends ? "passive" : "active")
              << " ends, how " << static_cast<int>(h) << ", load " << static_cast<int>(l));
-        auto active = t.a.make_ep();
-        auto passive = t.b.make_ep();
+        const bool shared = l == load::shared; // as sends, but the receives are on queues that others might draw from
+        auto queue_a = must(t.a.pz.create_srq());
+        auto queue_b = must(t.b.pz.create_srq());
+        const auto make = [&](side& s, const dat::srq& queue) {
+          return shared ? endpoint(must(s.pz.create_ep<dat::rc>(s.evd, queue))) : s.make_ep();
+        };
+        auto active = make(t.a, queue_a);
+        auto passive = make(t.b, queue_b);
         t.connect(active, passive);
         side& ender = passive_ends ? t.b : t.a;
         side& other = passive_ends ? t.a : t.b;
+        const dat::srq& my_queue = passive_ends ? queue_b : queue_a;
+        const dat::srq& their_queue = passive_ends ? queue_a : queue_b;
         endpoint& mine = passive_ends ? passive : active;
         endpoint& theirs = passive_ends ? active : passive;
         buffer& my_memory = passive_ends ? there : here;
         buffer& their_memory = passive_ends ? here : there;
-        const auto receives = [](endpoint& ep, buffer& m, unsigned n) {
-          for (unsigned i = 1; i <= n; ++i) must(ep.post(dat::recv{m.slice(0, 8)}.cookie(i)));
+        const auto receives = [&](endpoint& ep, const dat::srq& queue, buffer& m, unsigned n) {
+          for (unsigned i = 1; i <= n; ++i) {
+            const auto r = dat::recv{m.slice(0, 8)}.cookie(i);
+            must(shared ? queue.post(r) : ep.post(r));
+          }
         };
         // Sends complete only in a graceful end; in the others the peer has no receive for them.
         const bool graceful = h == how::graceful;
@@ -183,13 +197,13 @@ TEST_CASE("a connection ends as it should, whoever ends it, however, and whateve
         unsigned theirs_posted = 0;
         unsigned sends = 0;
         if (l == load::receives) mine_posted = theirs_posted = 4;
-        if (l == load::sends) {
+        if (l == load::sends || shared) {
           sends = 3;
           mine_posted = 2;
           theirs_posted = graceful ? 5 : 0;
         }
-        receives(mine, my_memory, mine_posted);
-        receives(theirs, their_memory, theirs_posted);
+        receives(mine, my_queue, my_memory, mine_posted);
+        receives(theirs, their_queue, their_memory, theirs_posted);
         for (unsigned i = 1; i <= sends; ++i) must(mine.post(dat::send{my_memory.slice(64, 8)}.cookie(i)));
         if (h == how::closed)
           must(mine.close());
@@ -197,23 +211,28 @@ TEST_CASE("a connection ends as it should, whoever ends it, however, and whateve
           must(mine.disconnect(graceful ? dat::close_flags::graceful : dat::close_flags::abrupt));
         if (h == how::abrupt) CHECK(mine.state() == state::disconnected);
 
-        const story seen(take(other.evd, 1 + theirs_posted));
         const unsigned delivered = graceful ? sends : 0;
+        const unsigned flushed_there = shared ? 0 : theirs_posted - delivered; // buffers of a shared queue stay there
+        const unsigned flushed_here = shared ? 0 : mine_posted;
+        const story seen(take(other.evd, 1 + delivered + flushed_there));
         CHECK(seen.connection == words{"disconnected"});
-        CHECK(seen.receives == each("received", 1, delivered) + each("flushed", delivered + 1, theirs_posted));
+        CHECK(seen.receives ==
+              each("received", 1, delivered) + each("flushed", delivered + 1, delivered + flushed_there));
         CHECK(seen.requests.empty());
         CHECK_FALSE(seen.late);
         CHECK(theirs.state() == state::disconnected);
         if (h != how::closed) {
-          const story own(take(ender.evd, 1 + mine_posted + sends));
+          const story own(take(ender.evd, 1 + flushed_here + sends));
           CHECK(own.connection == words{"disconnected"});
-          CHECK(own.receives == each("flushed", 1, mine_posted));
+          CHECK(own.receives == each("flushed", 1, flushed_here));
           CHECK(own.requests == each(graceful ? "sent" : "flushed", 1, sends));
           CHECK_FALSE(own.late);
           CHECK(mine.state() == state::disconnected);
         }
         CHECK(is_empty(ender.evd));
         CHECK(is_empty(other.evd));
+        if (shared) CHECK(must(my_queue.query()).available == mine_posted);
+        if (shared) CHECK(must(their_queue.query()).available == theirs_posted - delivered);
       }
 }
 

@@ -66,8 +66,8 @@ bool no_async(dat::ia& ia) {
 } // namespace
 
 TEST_CASE("one queue serves 64 endpoints under load: every message arrives once, at its endpoint, in its buffer",
-          "[srq][SRQ-012][SRQ-017][SRQ-021][SRQ-072][SRQ-077][SRQ-078][SRQ-082][SRQ-006][COMP-068][DTO-023][EP-022]"
-          "[REQ-020][EP-004]") {
+          "[srq][SRQ-012][SRQ-017][SRQ-021][SRQ-072][SRQ-077][SRQ-078][SRQ-082][COMP-068][DTO-023][EP-022]"
+          "[REQ-114][EP-004][MODEL-025]") {
   constexpr std::size_t endpoints = slow ? 16 : 64;
   constexpr std::uint32_t each = slow ? 4 : 20;
   constexpr std::size_t buffers = endpoints; // fewer than what is under way: senders have to wait for buffers
@@ -147,7 +147,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
 
 TEST_CASE("the low watermark of a shared queue is told once, when fewer buffers are left",
           "[srq][SRQ-031][SRQ-032][SRQ-033][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-048][EVENT-083]"
-          "[DTO-028][SRQ-042]") {
+          "[DTO-028][SRQ-042][REQ-117]") {
   pool p(2, {.max_recv_dtos = 20});
   slots receive(p.b.pz, 20, 16);
   buffer out(p.a.pz, 16);
@@ -193,7 +193,7 @@ TEST_CASE("the low watermark of a shared queue is told once, when fewer buffers 
 }
 
 TEST_CASE("a shared queue is resized while its endpoints receive, and every message arrives once",
-          "[srq][SRQ-030][SRQ-061][SRQ-062][SRQ-064][SRQ-065][SRQ-068][SRQ-070][SRQ-071][DTO-035]") {
+          "[srq][SRQ-030][SRQ-061][SRQ-062][SRQ-064][SRQ-065][SRQ-068][SRQ-070][SRQ-071][DTO-035][REQ-123]") {
   constexpr std::uint32_t each = slow ? 40 : 200;
   constexpr std::uint32_t depth = 24;
   pool p(2, {.max_recv_dtos = 30}, {}, {.max_request_dtos = 2 * each});
@@ -302,15 +302,21 @@ TEST_CASE("an endpoint that breaks or ends leaves the buffers of its shared queu
   CHECK(p.now().available == 1u);
 }
 
-TEST_CASE("what is told and refused of shared queues on this device", "[srq][SRQ-018][SRQ-046][EP-023][EP-025][DTO-033]"
-                                                                      "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
-                                                                      "[DTO-022][DTO-026][SRQ-074][SRQ-001][DTO-027]") {
+TEST_CASE("what is told and refused of shared queues on this device",
+          "[srq][SRQ-018][SRQ-046][EP-023][EP-025][DTO-033]"
+          "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
+          "[DTO-022][DTO-026][SRQ-074][DTO-027]"
+          "[REQ-113][REQ-115][REQ-116][REQ-120][REQ-121][IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-"
+          "129][DTO-031]") {
   side b(1);
   const auto offered = must(b.ia.query<dat::provider_attributes>());
   REQUIRE(offered.srq_supported);
   CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  CHECK_FALSE(offered.ep_recv_info_supported);
+  const auto limits = must(b.ia.query());
+  CHECK((limits.max_srqs > 0 && limits.max_ep_per_srq > 0 && limits.max_recv_per_srq > 0));
   auto srq = must(b.pz.create_srq({.max_recv_iov = 2}));
   auto zone = must(b.ia.create_pz());
   CHECK(error_of(zone.create_ep<dat::rc>(b.evd, srq)).type() == type::invalid_parameter);
@@ -356,7 +362,7 @@ TEST_CASE("without a buffer on the shared queue a message waits, or its sender g
 
 TEST_CASE("high watermarks find and cut the endpoint that uses a shared queue up",
           "[srq][EP-085][EP-087][EP-088][EP-089][EP-090][EP-091][EP-092][EP-093][EP-094][EP-095][EP-097][EP-099]"
-          "[EPATTR-016][EPATTR-009][EP-086][EP-055]") {
+          "[EPATTR-016][EPATTR-009][EP-086][EP-055][EP-029][REQ-118][REQ-119][DTO-029][DTO-030]") {
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3, .hard_high_watermark = 9});
   buffer in(p.b.pz, 16);
   buffer out(p.a.pz, 16);

@@ -87,7 +87,8 @@ dat::error refusal(dat::expected<void> r) { return r ? dat::error() : r.error();
 } // namespace
 
 TEST_CASE("a shared receive queue begins operational and empty, with at least the room that was asked for",
-          "[SRQ-001][SRQ-002][SRQ-003][SRQ-007][SRQ-008][SRQ-010][SRQ-014][SRQ-015][SRQ-030][SRQ-053][SRQ-041]") {
+          "[SRQ-001][SRQ-002][SRQ-003][SRQ-007][SRQ-008][SRQ-010][SRQ-014][SRQ-015][SRQ-030][SRQ-053][SRQ-041]"
+          "[IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-129][REQ-113]") {
   const clean_world clean;
   end b;
   auto srq = must(b.pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 3}));
@@ -130,7 +131,8 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK_FALSE(offered.ep_recv_info_supported);
 }
 
-TEST_CASE("an adapter without shared receive queues says so, and none are made up", "[SRQ-001][SRQ-015][DTO-021]") {
+TEST_CASE("an adapter without shared receive queues says so, and none are made up",
+          "[SRQ-001][SRQ-015][DTO-021][REQ-113][IA-125]") {
   auto attr = fake::rxe_attr();
   attr.max_srq = 0;
   fake::world w;
@@ -173,7 +175,7 @@ TEST_CASE("counts follow the example of the specification",
 }
 
 TEST_CASE("a completion names the endpoint that took the buffer, and the buffer's cookie, in any order",
-          "[SRQ-017][SRQ-021][SRQ-068][SRQ-077][SRQ-078][COMP-068][DTO-023][EP-022]") {
+          "[SRQ-017][SRQ-021][SRQ-068][SRQ-077][SRQ-078][COMP-068][DTO-023][EP-022][REQ-114][MODEL-025]") {
   const clean_world clean;
   pool p(3);
   p.post(1, 6);
@@ -246,7 +248,7 @@ TEST_CASE("an evd of completions alone gives those of a shared queue as well",
 
 TEST_CASE("receives of an endpoint with a shared queue are posted to the queue, and nowhere else",
           "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
-          "[EPATTR-009][EP-054][EP-027]") {
+          "[EPATTR-009][EP-054][EP-027][REQ-116][REQ-120][REQ-124][DTO-031]") {
   const clean_world clean;
   pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999 % 8});
   const auto refused = [&](ep_state s, return_subtype why) {
@@ -280,7 +282,8 @@ TEST_CASE("receives of an endpoint with a shared queue are posted to the queue, 
 }
 
 TEST_CASE("an endpoint and its shared queue are of one zone and one ia",
-          "[EP-023][EP-030][EP-032][SRQ-018][SRQ-013][DTO-033][PZ-005][SRQ-046][EP-014]") {
+          "[EP-023][EP-030][EP-032][SRQ-018][SRQ-013][DTO-033][PZ-005][SRQ-046][EP-014]"
+          "[REQ-115][REQ-121][DTO-025][DTO-026]") {
   const clean_world clean;
   end b;
   end other;
@@ -317,7 +320,7 @@ TEST_CASE("an endpoint and its shared queue are of one zone and one ia",
 }
 
 TEST_CASE("a shared queue is an object as others are, and a handle that names none says so",
-          "[SRQ-043][SRQ-050][SRQ-054][SRQ-069][SRQ-090][CTX-001][CTX-007][IA-010][SRQ-005]") {
+          "[SRQ-043][SRQ-050][SRQ-054][SRQ-069][SRQ-090][CTX-001][CTX-005][SRQ-013]") {
   const clean_world clean;
   end b;
   auto srq = must(b.pz.create_srq());
@@ -338,6 +341,9 @@ TEST_CASE("a shared queue is an object as others are, and a handle that names no
   dat::srq moved = std::move(srq);
   CHECK(moved.identity() == was);
   CHECK_FALSE(srq); // NOLINT(bugprone-use-after-move)
+  const auto nowhere = dat::pz().create_srq();
+  REQUIRE_FALSE(nowhere);
+  CHECK(nowhere.error() == dat::error(return_type::invalid_handle, return_subtype::handle_pz));
   const dat::error empty(return_type::invalid_handle, return_subtype::handle_srq);
   for (dat::srq* none : {&srq, &second}) {
     if (none == &second) must(second.close());
@@ -405,7 +411,7 @@ TEST_CASE("a buffer that is too small breaks the connection that drew it, and no
 
 TEST_CASE("the low watermark tells once for each time that it is set",
           "[SRQ-011][SRQ-031][SRQ-032][SRQ-033][SRQ-034][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-041]"
-          "[EVENT-083][DTO-028][SRQ-048]") {
+          "[EVENT-083][DTO-028][SRQ-048][REQ-117][EVENT-014]") {
   const clean_world clean;
   pool p(1, {.max_recv_dtos = 30});
   const auto messages = [&](int n) {
@@ -509,7 +515,8 @@ TEST_CASE("with an evd of completions alone, the low watermark is as exact as th
 }
 
 TEST_CASE("a shared queue grows and shrinks, and nothing that is posted is lost",
-          "[SRQ-061][SRQ-062][SRQ-063][SRQ-064][SRQ-065][SRQ-066][SRQ-067][SRQ-068][SRQ-070][DTO-035]") {
+          "[SRQ-061][SRQ-062][SRQ-063][SRQ-064][SRQ-065][SRQ-066][SRQ-067][SRQ-068][SRQ-070][DTO-035]"
+          "[SRQ-042][REQ-123]") {
   const clean_world clean;
   pool p(1);
   const auto size = [&] { return p.now().max_recv_dtos; };
@@ -517,6 +524,7 @@ TEST_CASE("a shared queue grows and shrinks, and nothing that is posted is lost"
   must(p.srq.resize(100));
   CHECK(size() == 127);
   CHECK(p.now().max_recv_iov == 3);
+  CHECK(p.evd.capacity() == 64);
   p.post(7, 127);
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
   p.send(0);
@@ -578,7 +586,7 @@ TEST_CASE("a shared queue grows and shrinks, and nothing that is posted is lost"
 TEST_CASE(
     "a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed",
     "[SRQ-022][SRQ-023][SRQ-024][SRQ-025][SRQ-026][SRQ-027][SRQ-028][SRQ-043][SRQ-045][SRQ-069][EP-033][EVENT-086]"
-    "[EP-065][SRQ-005]") {
+    "[EP-065]") {
   const clean_world clean;
   pool p(2);
   p.post(1, 3);
@@ -730,7 +738,8 @@ TEST_CASE("data that is faster than the last handshake message waits for ESTABLI
 }
 
 TEST_CASE("the soft high watermark tells once of an endpoint that takes too much",
-          "[EP-085][EP-087][EP-088][EP-090][EP-091][EP-092][EP-094][EP-096][EP-097][EPATTR-016][EP-086][EP-099]") {
+          "[EP-085][EP-087][EP-088][EP-090][EP-091][EP-092][EP-094][EP-096][EP-097][EPATTR-016][EP-086][EP-029][REQ-"
+          "118][DTO-029]") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3});
   const std::string first = "soft " + std::to_string(p.to[0].number());
@@ -780,7 +789,8 @@ TEST_CASE("the soft high watermark tells once of an endpoint that takes too much
 }
 
 TEST_CASE("the hard high watermark cuts an endpoint off, and no other",
-          "[EP-085][EP-089][EP-090][EP-091][EP-093][EP-095][EP-097][EPS-074][EP-055][EPATTR-009][EP-092]") {
+          "[EP-085][EP-089][EP-090][EP-091][EP-093][EP-095][EP-097][EPS-074][EP-055][EPATTR-009][EP-092][EP-027][EP-"
+          "029][REQ-119][DTO-030]") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 7, .hard_high_watermark = 5});
   CHECK(must(p.to[0].query()).attributes.max_recv_dtos == 5);
@@ -829,7 +839,54 @@ TEST_CASE("the hard high watermark cuts an endpoint off, and no other",
   CHECK(plain.state() == ep_state::disconnected);
 }
 
-TEST_CASE("a post that the device refuses takes nothing", "[SRQ-081][SRQ-086][DTO-086]") {
+TEST_CASE("what the completion of a shared buffer wakes is the choice of the endpoint that took it",
+          "[SRQ-079][COMP-028][EP-031][EPATTR-005]") {
+  const clean_world clean;
+  end a{"fk1"};
+  end b{"fk2"};
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  auto srq = must(b.pz.create_srq());
+  for (int i = 0; i < 8; ++i) must(srq.post(dat::recv{b.at(0, 8)}.cookie(i)));
+  struct listener {
+    dat::evd<dat::dto | dat::software> evd;
+    dat::cno cno;
+    dat::ep<dat::rc> from;
+    shared_ep to;
+    bool woken() { return cno.wait(0s).has_value(); }
+  };
+  std::deque<listener> all;
+  for (const auto how : {dat::waking::evd_threshold, dat::waking::unsignalled, dat::waking::solicited_wait}) {
+    auto& l = all.emplace_back(must(b.ia.create_evd<dat::dto | dat::software>(16)), must(b.ia.create_cno()),
+                               must(a.pz.create_ep<dat::rc>(a.evd)), shared_ep());
+    l.to = must(
+        b.pz.create_ep<dat::rc>({.recv = l.evd, .request = b.evd, .connect = b.evd}, srq, {.recv_completion = how}));
+    must(l.evd.modify_cno(l.cno));
+    must(l.from.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).accept(l.to));
+    settle(a, b);
+    (void)b.take();
+    (void)l.woken();
+  }
+  const auto send = [&](listener& l, bool solicited) {
+    auto message = dat::send{}.suppress();
+    must(l.from.post(solicited ? message.solicited() : message));
+    settle(a, b);
+  };
+  for (auto& l : all) send(l, false);
+  CHECK(all[0].woken());
+  CHECK(all[1].woken()); // there is no way to post it quietly
+  CHECK_FALSE(all[2].woken());
+  for (auto& l : all) send(l, true);
+  for (auto& l : all) CHECK(l.woken());
+  for (auto& l : all) CHECK(take(l.evd).size() == 2);
+  // One evd has one mode, whoever feeds it.
+  CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = b.evd, .connect = b.evd}, srq));
+  CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[0].evd, .request = b.evd, .connect = b.evd}, srq,
+                                      {.recv_completion = dat::waking::unsignalled}));
+}
+
+TEST_CASE("a post that the device refuses takes nothing", "[SRQ-086][DTO-086]") {
   const clean_world clean;
   pool p(1);
   fake::fail(fake::call::ibv_post_srq_recv, 1, ENOMEM);
@@ -847,7 +904,7 @@ TEST_CASE("a post that the device refuses takes nothing", "[SRQ-081][SRQ-086][DT
 }
 
 TEST_CASE("calls of verbs that fail while a shared queue is made or used are told, and harm nothing",
-          "[SRQ-007][SRQ-015][SRQ-032][SRQ-081][EP-032]") {
+          "[SRQ-007][SRQ-015][EP-032]") {
   const auto result = fake::for_each_failure([](const fake::injected& i) {
     INFO(i.text());
     const auto step = [&](auto call) {
@@ -881,7 +938,7 @@ TEST_CASE("calls of verbs that fail while a shared queue is made or used are tol
   fake::reset();
 }
 
-TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][IA-100]") {
+TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][REQ-115]") {
   const clean_world clean;
   pool p(2);
   p.post(1, 5);
@@ -916,7 +973,8 @@ TEST_CASE("threads post to one shared queue while others take, resize and query"
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 20});
   constexpr int each = 150;
-  std::atomic<int> left{2 * each};
+  int left = 2 * each;
+  std::atomic<std::size_t> armed{0};
   const auto poster = [&](worker& w) {
     for (int i = 0; i < each;) {
       const auto r = p.srq.post(dat::recv{p.b.at(0, 8)}.cookie(i));
@@ -945,6 +1003,7 @@ TEST_CASE("threads post to one shared queue while others take, resize and query"
         w.check(r || r.error().type() == return_type::invalid_state);
         const auto s = p.srq.set_low_watermark(static_cast<std::uint32_t>(i % 3));
         w.check(s.has_value());
+        if (i % 3 != 0) ++armed;
         w.check(p.to[0].set_watermark(40, dat::no_watermark).has_value());
       }
     });
@@ -962,4 +1021,6 @@ TEST_CASE("threads post to one shared queue while others take, resize and query"
   }
   CHECK(p.outstanding() == 0);
   CHECK(p.now().available == 0u);
+  const auto told = async_of(p.b.ia);
+  CHECK(static_cast<std::size_t>(std::count(told.begin(), told.end(), "low")) <= armed);
 }

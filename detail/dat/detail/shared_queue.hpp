@@ -1,9 +1,8 @@
-// A shared receive queue as posts and completions see it: entries that are free in any order, and the endpoints that
-// draw from it.
+// A shared receive queue as posts and completions see it: free entries, and the endpoints that draw from it.
 //
-// The device gives buffers to whichever endpoint has a message, so nothing here is a ring: a completion leads to its
-// entry by the wr_id, as always, and to its endpoint by the number of the queue pair. Any number of threads may post
-// and take; neither takes a lock. SPDX-License-Identifier: BSL-1.0
+// The device gives a buffer to whichever endpoint has a message, so nothing here is a ring: a completion leads to its
+// entry by the wr_id, and to its endpoint by the number of the queue pair. Nobody who posts or takes takes a lock.
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/error.hpp>
