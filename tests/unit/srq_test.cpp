@@ -856,8 +856,9 @@ TEST_CASE("what the completion of a shared buffer wakes is the choice of the end
   };
   std::deque<listener> all;
   for (const auto how : {dat::waking::evd_threshold, dat::waking::unsignalled, dat::waking::solicited_wait}) {
-    auto& l = all.emplace_back(must(b.ia.create_evd<dat::dto | dat::software>(16)), must(b.ia.create_cno()),
-                               must(a.pz.create_ep<dat::rc>(a.evd)), shared_ep());
+    all.push_back({must(b.ia.create_evd<dat::dto | dat::software>(16)), must(b.ia.create_cno()),
+                   must(a.pz.create_ep<dat::rc>(a.evd)), shared_ep()});
+    auto& l = all.back();
     l.to = must(
         b.pz.create_ep<dat::rc>({.recv = l.evd, .request = b.evd, .connect = b.evd}, srq, {.recv_completion = how}));
     must(l.evd.modify_cno(l.cno));
