@@ -171,8 +171,8 @@ TEST_CASE("a connection ends as it should, whoever ends it, however, and whateve
         const bool shared = l == load::shared; // as sends, but the receives are on queues that others might draw from
         auto queue_a = must(t.a.pz.create_srq());
         auto queue_b = must(t.b.pz.create_srq());
-        const auto make = [&](side& s, const dat::srq& queue) {
-          return shared ? endpoint(must(s.pz.create_ep<dat::rc>(s.evd, queue))) : s.make_ep();
+        const auto make = [&](side& s, const dat::srq& pool) {
+          return shared ? endpoint(must(s.pz.create_ep<dat::rc>(s.evd, pool))) : s.make_ep();
         };
         auto active = make(t.a, queue_a);
         auto passive = make(t.b, queue_b);
@@ -185,10 +185,10 @@ TEST_CASE("a connection ends as it should, whoever ends it, however, and whateve
         endpoint& theirs = passive_ends ? active : passive;
         buffer& my_memory = passive_ends ? there : here;
         buffer& their_memory = passive_ends ? here : there;
-        const auto receives = [&](endpoint& ep, const dat::srq& queue, buffer& m, unsigned n) {
+        const auto receives = [&](endpoint& ep, const dat::srq& pool, buffer& m, unsigned n) {
           for (unsigned i = 1; i <= n; ++i) {
             const auto r = dat::recv{m.slice(0, 8)}.cookie(i);
-            must(shared ? queue.post(r) : ep.post(r));
+            must(shared ? pool.post(r) : ep.post(r));
           }
         };
         // Sends complete only in a graceful end; in the others the peer has no receive for them.
