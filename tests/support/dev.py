@@ -7,8 +7,10 @@ build/FLAVOUR (Meson), build/results (what the conformance ledger reads), build/
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -32,16 +34,16 @@ LAB = ROOT / "tests/lab/dat-lab"
 JOBS = os.cpu_count() or 1
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
-# What each build directory is for decides how it is built; all tests are compiled four times, so it counts that it is
-# quick. Lines suffice for a stack trace. The sanitizers are clang's, unoptimised: a third of the time that g++ takes, and
-# without -Werror, since instrumentation makes compilers see doubts that are not in the code.
+# What each build directory is for decides how it is built; all tests are compiled three times, so it counts that it is
+# quick. Lines suffice for a stack trace. The sanitizers are clang's, unoptimised: a third of the time that g++ takes. The
+# tests are compiled by clang for them alone; clang's own directory has the headers, the examples and the benchmarks.
 PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
 SANITIZED = PLAIN + ["-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "gcc": ("g++", PLAIN + ["-Doptimization=1", "-Dcpp_args=-g1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
     "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
-    "asan": ("clang++", SANITIZED + ["-Db_sanitize=address,undefined", "-Dcpp_args=-gline-tables-only -fno-sanitize-recover=all"]),
-    "tsan": ("clang++", SANITIZED + ["-Db_sanitize=thread", "-Dcpp_args=-gline-tables-only"]),
+    "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", "-Dcpp_args=-gline-tables-only -fno-sanitize-recover=all"]),
+    "tsan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=thread", "-Dcpp_args=-gline-tables-only"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
 }
 # librdmacm and libibverbs are not instrumented, and the kernel orders what their threads do: a memcpy inside of them
@@ -71,7 +73,7 @@ class step:
         say(f"==> {self.what} ({self.estimate})")
 
     def __exit__(self, *_: object) -> None:
-        say(f"    {time.monotonic() - self.start:.0f} s")
+        say(f"    {self.what.partition(':')[0]}: {time.monotonic() - self.start:.0f} s")
 
 
 def tail(log: pathlib.Path, lines: int = 60) -> str:
@@ -191,10 +193,29 @@ def alone() -> Iterator[None]:
 
 
 class tally:
-    """What passed and what failed, by part of the run."""
+    """What passed and what failed, by part of the run.
+
+    Building keeps all cores busy, running the tests seldom more than one: so what runs does it in a lane beside the
+    building of what comes next, one thing after the other.
+    """
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int, int, int]] = []
+        self.lane = concurrent.futures.ThreadPoolExecutor(1)
+        self.under_way: list[tuple[str, concurrent.futures.Future[None]]] = []
+
+    def beside(self, name: str, what: Callable[[], None]) -> None:
+        """Do it beside what comes next, after what was put there before."""
+        self.under_way.append((name, self.lane.submit(what)))
+
+    def wait(self) -> None:
+        """Until all that is done beside has ended."""
+        while self.under_way:
+            name, future = self.under_way.pop(0)
+            try:
+                future.result()
+            except Exception as e:  # a fault in one part must not hide what the others say
+                self.check(name, False, f"{type(e).__name__}: {e}")
 
     def add(self, name: str, passed: int, failed: int, skipped: int = 0) -> None:
         """A part of the run has ended. One in which nothing ran has failed."""
@@ -268,15 +289,15 @@ def without_randomization() -> list[str]:
     return []
 
 
-def run_programs(flavour: str, sums: tally) -> None:
-    """Every test of a built flavour that is a program of ours: those of the suite `plain` count as one, all others are
-    Catch2 programs, and their reports are results. (The tests that are scripts have tiers of their own.)"""
+def run_programs(flavour: str, sums: tally, folder: str = "tests") -> None:
+    """Every test below a folder of a built flavour that is a program of ours: those of the suite `plain` count as one,
+    all others are Catch2 programs, and their reports are results. (The tests that are scripts have tiers of their own.)"""
     directory = BUILD / flavour
     listed = subprocess.run(["meson", "introspect", "--tests", directory], capture_output=True, text=True, check=True).stdout
     prefix = without_randomization() if flavour == "tsan" else []
     for test in json.loads(listed):
         program = pathlib.Path(test["cmd"][0])
-        if directory not in program.parents:
+        if directory / folder not in program.parents:
             continue
         name = test["name"]
         title = name if name == "unit" else f"unit, {name}"
@@ -306,30 +327,37 @@ def tier_lint(sums: tally) -> None:
 
 def tier_gcc(sums: tally) -> None:
     """Everything with g++: no warning, headers alone and without exceptions, unit tests."""
-    with step("g++: building all, unit tests", "2 to 4 min the first time"):
+    with step("g++: building all", "2 to 4 min the first time"):
         good = build("gcc")
         sums.check("build, gcc", good)
-        if good:
-            run_programs("gcc", sums)
+    if good:
+        sums.beside("unit tests, gcc", lambda: unit_tests("gcc", "g++", sums))
+
+
+def unit_tests(flavour: str, what: str, sums: tally) -> None:
+    """The test programs of a built flavour that need no device."""
+    with step(f"{what}, unit tests: beside what comes next", "about 1 min"):
+        run_programs(flavour, sums)
 
 
 def tier_clang(sums: tally) -> None:
-    """The same with clang++."""
-    with step("clang++: building all, unit tests", "2 to 4 min the first time"):
-        good = build("clang")
+    """The same with clang++, but for the tests: the sanitizers' are clang's."""
+    with step("clang++: building headers, examples, benchmarks", "1 to 2 min the first time"):
+        folders = ["tests/headers", "examples", "bench"]
+        good = all([build_folder("clang", folder) for folder in folders])
         sums.check("build, clang", good)
         if good:
-            run_programs("clang", sums)
+            run_programs("clang", sums, "tests/headers")
 
 
 def tier_sanitizers(sums: tally) -> None:
     """Unit tests with AddressSanitizer + UndefinedBehaviorSanitizer, and with ThreadSanitizer."""
     for flavour, what in (("asan", "ASan + UBSan"), ("tsan", "TSan")):
-        with step(f"{what}: building the test programs, unit tests", "1 to 3 min the first time"):
+        with step(f"{what}: building the test programs", "1 to 3 min the first time"):
             good = build(flavour)
             sums.check(f"build, {flavour}", good)
-            if good:
-                run_programs(flavour, sums)
+        if good:
+            sums.beside(f"unit tests, {flavour}", functools.partial(unit_tests, flavour, what, sums))
 
 
 def tier_device(sums: tally) -> None:
@@ -365,8 +393,8 @@ def tier_device(sums: tally) -> None:
             lines.append(f"sh {script.relative_to(ROOT)}\n")
         script = out / "script"
         script.write_text("".join(lines), encoding="utf-8")
-        lab = [LAB, "--memory", "2048", "--timeout", "900", "--each", "300", "--out", out, "--script", script]
-        whole = run(lab, "device.log", 960, show=True, **SANITIZER_ENV)
+        lab = [LAB, "--memory", "2048", "--timeout", "1200", "--each", "500", "--out", out, "--script", script]
+        whole = run(lab, "device.log", 1260, show=True, **SANITIZER_ENV)
 
         def code_of(name: str) -> int:
             with contextlib.suppress(OSError, ValueError):
@@ -475,6 +503,8 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "gauge": tier_gauge,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
+# Those that have nothing to build after the ones before them, and mostly wait for an emulated machine.
+BESIDE = {"device", "datcp", "tools", "lab"}
 
 
 # ---- the commands ---------------------------------------------------------------------------------------------------
@@ -484,7 +514,7 @@ def command_test(arguments: list[str]) -> int:
     """./dev test"""
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 15 minutes on two cores.",
+        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 20 minutes on two cores.",
         epilog="The last line is `N passed, N failed`. Full output of every step: build/logs; results: build/results.",
     )
     parser.add_argument("--only", metavar="TIER[,TIER]", default="", help="only these tiers")
@@ -500,11 +530,18 @@ def command_test(arguments: list[str]) -> int:
         RESULTS.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         for name, tier in TIERS.items():
-            if not chosen or name in chosen:
-                try:
-                    tier(sums)
-                except Exception as e:  # a fault in one tier must not hide what the others say
-                    sums.check(name, False, f"{type(e).__name__}: {e}")
+            if chosen and name not in chosen:
+                continue
+            if name in BESIDE:
+                sums.beside(name, functools.partial(tier, sums))
+                continue
+            if name == "conformance":
+                sums.wait()
+            try:
+                tier(sums)
+            except Exception as e:  # a fault in one tier must not hide what the others say
+                sums.check(name, False, f"{type(e).__name__}: {e}")
+        sums.wait()
         say(f"\nAfter {(time.monotonic() - start) / 60:.1f} minutes:")
     return sums.finish()
 
