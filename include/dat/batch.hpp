@@ -9,9 +9,9 @@
 #include <dat/detail/core.hpp>
 #include <dat/detail/handle.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace dat::inline v0 {
 
@@ -32,8 +32,9 @@ public:
 
   batch() noexcept {
     for (std::size_t i = 0; i < N; ++i) {
-      wr_[i].sg_list = segments_[i].data();
-      wr_[i].next = wr_.data() + i + 1; // post_to ends the chain
+      staged_[i].wr.sg_list = staged_[i].segments;
+      staged_[i].wr.num_sge = 1;
+      staged_[i].wr.next = i + 1 < N ? &staged_[i + 1].wr : nullptr; // post_to ends the chain
     }
   }
   batch(const batch&) = delete;
@@ -46,57 +47,78 @@ public:
   [[nodiscard, gnu::always_inline]] bool push_back(const D& operation) noexcept {
     static_assert(D::max_segments <= Iov, "dat: this request may have more segments than the batch has room for: "
                                           "dat::batch<N, Iov> with a larger Iov");
-    if (size_ == N) return false;
+    staged* const s = end_;
+    if (s == staged_ + N) return false;
     const auto& r = detail::request_access::of(operation);
-    if (r.data.count() != 0 && r.data.zone().marked()) [[unlikely]]
+    if (!limits_.note(r)) [[unlikely]]
       append_tidied(r.copy());
     else
-      append(r);
+      append(s, r);
     return true;
   }
 
   void clear() noexcept {
-    size_ = 0;
-    limits_ = {};
+    if (!limits_.simple()) [[unlikely]] // some may have another number of segments
+      for (staged* s = staged_; s != end_; ++s) s->wr.num_sge = 1;
+    end_ = staged_;
+    limits_.forget();
   }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] bool full() const noexcept { return size_ == N; }
+  [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(end_ - staged_); }
+  [[nodiscard]] bool empty() const noexcept { return end_ == staged_; }
+  [[nodiscard]] bool full() const noexcept { return end_ == staged_ + N; }
 
 private:
   friend class ep_ref;
+  using staged = detail::staged_request<Iov>;
+
   template <std::size_t M>
-  [[gnu::always_inline]] void append(const detail::send_request<M>& r) noexcept {
-    const std::uint32_t i = size_;
-    for (std::uint32_t j = 0; j < r.data.count(); ++j) segments_[i][j] = r.data[j];
-    wr_[i].num_sge = static_cast<int>(r.data.count());
-    r.fill(wr_[i]);
-    posted_[i].cookie = r.cookie;
-    posted_[i].length = static_cast<std::uint32_t>(r.data.bytes());
-    posted_[i].kind = detail::quiet_if(r.quiet, detail::kind_of_work(r.operation));
-    limits_.note(r);
-    size_ = i + 1;
+  [[gnu::always_inline]] void append(staged* s, const detail::send_request<M>& r) noexcept {
+    if constexpr (M == 1) {
+      detail::copy_triplet(s->segments, r.data.list());
+    } else {
+      for (std::uint32_t j = 0; j < r.data.count(); ++j) s->segments[j] = r.data[j];
+      s->wr.num_sge = static_cast<int>(r.data.count());
+    }
+    r.fill(s->wr);
+    s->posted.cookie = r.cookie;
+    s->posted.length = static_cast<std::uint32_t>(r.data.bytes());
+    s->posted.kind = detail::quiet_if(r.quiet, detail::kind_of_work(r.operation));
+    end_ = s + 1;
   }
   template <std::size_t M>
   [[gnu::cold, gnu::noinline]] void append_tidied(detail::send_request<M> r) noexcept {
     r.data.tidy();
-    append(r);
+    limits_.note_tidied(r, has_segments());
+    end_->wr.num_sge = static_cast<int>(r.data.count());
+    append(end_, r);
+  }
+  [[nodiscard]] bool has_segments() const noexcept {
+    for (const staged* s = staged_; s != end_; ++s)
+      if (s->wr.num_sge != 0) return true;
+    return false;
+  }
+  /// The longest request, in bytes.
+  [[nodiscard]] std::uint64_t longest() const noexcept {
+    std::uint64_t n = 0;
+    for (const staged* s = staged_; s != end_; ++s) n = detail::larger<std::uint64_t>(n, s->posted.length);
+    return n;
   }
   expected<void> post_to(detail::ep_posting& ep) noexcept {
-    if (!limits_.within(ep)) [[unlikely]]
-      return limits_.refusal(ep);
-    if (size_ == 0) return success();
-    wr_[size_ - 1].next = nullptr;
-    auto posted = ep.post_staged(wr_.data(), posted_.data(), size_);
-    wr_[size_ - 1].next = wr_.data() + size_; // more may be appended
+    if (!limits_.simply_within(ep)) [[unlikely]] {
+      limits_.add(has_segments(), longest());
+      if (!limits_.within(ep)) return limits_.refusal(ep);
+    }
+    if (empty()) return success();
+    ibv_send_wr& last = (end_ - 1)->wr;
+    ibv_send_wr* const more = std::exchange(last.next, nullptr);
+    auto posted = ep.post_staged(staged_, end_);
+    last.next = more;
     return posted;
   }
 
-  std::uint32_t size_ = 0;
+  staged* end_ = staged_;
   detail::batch_limits limits_;
-  std::array<ibv_send_wr, N> wr_;
-  std::array<detail::posted_work, N> posted_;
-  std::array<std::array<ibv_sge, Iov>, N> segments_;
+  staged staged_[N];
 };
 
 } // namespace dat::inline v0

@@ -13,31 +13,51 @@
 
 namespace dat::inline v0::detail {
 
+/// One request of a batch.
+template <std::size_t Iov>
+struct staged_request {
+  ibv_send_wr wr;
+  posted_work posted;
+  ibv_sge segments[Iov];
+};
+
 class batch_limits {
 public:
+  /// Takes a request with segments of the usual kind into account, or says that it is not of that kind: for note_tidied.
   template <std::size_t N>
-  void note(const send_request<N>& r) noexcept {
-    largest_ = larger(largest_, r.data.bytes());
-    if ((r.flags & IBV_SEND_INLINE) != 0) largest_inline_ = larger(largest_inline_, r.data.bytes());
-    if (N > 1) most_segments_ = larger(most_segments_, r.data.count()); // one is never too many
-    quiet_ = quiet_ || r.quiet;
-    reads_ = reads_ || r.opcode == IBV_WR_RDMA_READ;
-    if (r.is_atomic()) {
-      atomics_ = true;
-      bad_atomic_ = bad_atomic_ || r.data.bytes() != 8 || r.remote.address % 8 != 0;
-    }
-    too_long_ = too_long_ || (r.one_sided() && r.data.bytes() > r.remote.length);
-    if (r.data.count() != 0 && !(r.data.zone() == zone_)) {
-      zone_ = any_ ? zone_ + r.data.zone() : r.data.zone();
-      any_ = true;
-    }
+  [[nodiscard, gnu::always_inline]] bool note(const send_request<N>& r) noexcept {
+    if (N != 0 && !(r.data.zone() == zone_)) [[unlikely]]
+      return false;
+    note_rest(r);
+    return true;
   }
+  /// The same for any request. `others`: whether one of those before has segments.
+  template <std::size_t N>
+  void note_tidied(const send_request<N>& r, bool others) noexcept {
+    if (r.data.count() != 0) zone_ = others ? zone_ + r.data.zone() : r.data.zone();
+    longest_ = larger(longest_, r.data.bytes());
+    simple_ = false;
+    note_rest(r);
+  }
+  /// For a batch that is filled anew: most probably with segments of the same zone.
+  void forget() noexcept {
+    const common_zone usual = zone_;
+    *this = {};
+    zone_ = usual;
+  }
+  /// Whether there is anything to look at besides the zone.
+  [[nodiscard]] bool simple() const noexcept { return simple_; }
 
+  [[nodiscard]] bool simply_within(const ep_posting& ep) const noexcept {
+    return zone_.is(ep.simple_zone()) && (simple_ || within_others(ep));
+  }
+  /// For a batch that is not simply within: what else has to be known of it.
+  void add(bool segments, std::uint64_t longest) noexcept {
+    any_ = segments;
+    longest_ = larger(longest_, longest);
+  }
   [[nodiscard]] bool within(const ep_posting& ep) const noexcept {
-    return &ep != &no_ep && (!any_ || zone_.is(ep.pz())) && !too_long_ && largest_ <= ep.max_message() &&
-           largest_inline_ <= ep.max_inline() && most_segments_ <= ep.attributes().max_request_iov &&
-           (!reads_ || ep.read_depth() != 0) && (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_)) &&
-           (!quiet_ || ep.takes_quiet_requests());
+    return &ep != &no_ep && (!any_ || zone_.is(ep.pz())) && within_others(ep);
   }
 
   /// Why not. The batch as a whole is refused; nothing was posted.
@@ -66,11 +86,40 @@ public:
   }
 
 private:
-  std::uint64_t largest_ = 0;
-  std::uint64_t largest_inline_ = 0;
-  common_zone zone_;
+  // Nearly all of it is known when compiling, and then costs nothing.
+  template <std::size_t N>
+  [[gnu::always_inline]] void note_rest(const send_request<N>& r) noexcept {
+    if constexpr (N == 0) simple_ = false;
+    if constexpr (N > 1) { // one is never too many, and of a simple zone never too long
+      most_segments_ = larger(most_segments_, r.data.count());
+      longest_ = larger(longest_, r.data.bytes());
+      simple_ = false;
+    }
+    if ((r.flags & IBV_SEND_INLINE) != 0) {
+      longest_inline_ = larger(longest_inline_, r.data.bytes());
+      simple_ = false;
+    }
+    if (r.quiet) quiet_ = true, simple_ = false;
+    if (r.opcode == IBV_WR_RDMA_READ) reads_ = true, simple_ = false;
+    if (r.is_atomic()) {
+      atomics_ = true;
+      simple_ = false;
+      if (r.data.bytes() != 8 || r.remote.address % 8 != 0) bad_atomic_ = true;
+    }
+    if (r.one_sided() && r.data.bytes() > r.remote.length) too_long_ = true, simple_ = false;
+  }
+  [[nodiscard]] bool within_others(const ep_posting& ep) const noexcept {
+    return !too_long_ && longest_ <= ep.max_message() && longest_inline_ <= ep.max_inline() &&
+           most_segments_ <= ep.attributes().max_request_iov && (!reads_ || ep.read_depth() != 0) &&
+           (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_)) && (!quiet_ || ep.takes_quiet_requests());
+  }
+
+  std::uint64_t longest_ = 0; ///< of the requests that may be too long
+  std::uint64_t longest_inline_ = 0;
+  common_zone zone_ = common_zone::none(); ///< of all that have segments
   std::uint32_t most_segments_ = 0;
-  bool any_ = false; ///< a request with segments
+  bool simple_ = true; ///< none of what follows, nor one that may be too long
+  bool any_ = false;   ///< a request with segments
   bool reads_ = false;
   bool atomics_ = false;
   bool bad_atomic_ = false;

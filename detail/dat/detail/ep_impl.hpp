@@ -225,8 +225,12 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   rq_.place(receives, receives_here, this, kind_of_work(ud_ ? dto_operation::recv_ud : dto_operation::recv));
   entries_->queue = &sq_;
   entries_->posted.kind = marker_work;
-  send_wr_.sg_list = &sge_;
-  send_wr_.num_sge = 1;
+  for (std::size_t i = 0; i < prepared_requests; ++i) {
+    send_wr_[i].sg_list = &sge_[i];
+    send_wr_[i].num_sge = 1;
+    send_wr_[i].next = i + 1 < prepared_requests ? &send_wr_[i + 1] : nullptr;
+  }
+  list_wr_.sg_list = list_sge_;
   recv_wr_.sg_list = &recv_sge_;
   recv_wr_.num_sge = 1;
   note_zone();
@@ -246,7 +250,11 @@ inline void ep_core::note_zone() noexcept {
   // A limit of the consumer's own is looked at with every post, for which no segment's zone is the expected one.
   // Null would be that of segments of length 0.
   // Nothing that could go that way is posted to a datagram endpoint.
-  zone_ = ud_ || max_message_ == ia().max_message() ? own_zone_ : reinterpret_cast<const pz_core*>(this);
+  const auto* const none = reinterpret_cast<const pz_core*>(this);
+  const bool simple = ud_ || max_message_ == ia().max_message();
+  zones_[0] = none;
+  for (std::size_t n = 1; n <= prepared_segments; ++n)
+    zones_[n] = simple && n <= larger<std::size_t>(attributes_.max_request_iov, 1) ? own_zone_ : none;
 }
 
 // --- service points ------------------------------------------------------------------------------------------------
@@ -420,6 +428,13 @@ inline error ep_posting::wrong_zone(const char* call) const noexcept {
   return at(error(return_type::protection_violation), call)
       .hint("every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
 }
+/// How many of a chain come before `bad`.
+template <class Wr>
+[[nodiscard]] std::uint32_t count_before(const Wr* wr, const Wr* bad) noexcept {
+  std::uint32_t n = 0;
+  for (; wr && wr != bad; wr = wr->next) ++n;
+  return n;
+}
 inline expected<void> ep_posting::not_posted(int err, ibv_send_wr* wr, const ibv_send_wr* bad,
                                              work_entry* first) noexcept {
   work_entry* const end = sq_.next();
@@ -432,7 +447,7 @@ inline expected<void> ep_posting::not_posted(int err, ibv_send_wr* wr, const ibv
     if (err == 0) return success();
     bad = failed;
   }
-  const auto taken = static_cast<std::uint32_t>(bad - wr);
+  const std::uint32_t taken = count_before(wr, bad);
   sq_.set_next(work_ring::after(first, taken));
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.post").index(taken);
 }
@@ -455,7 +470,7 @@ inline expected<void> ep_posting::not_posted(int err, ibv_recv_wr* wr, const ibv
     }
     bad = failed;
   }
-  const auto taken = static_cast<std::uint32_t>(bad - wr);
+  const std::uint32_t taken = count_before(wr, bad);
   rq_.set_next(work_ring::after(first, taken));
   for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = rq_.usual();
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), "ep.post(recv)")

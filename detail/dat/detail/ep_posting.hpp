@@ -62,6 +62,8 @@ public:
   [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
   /// What only a datagram endpoint has; null for others.
   [[nodiscard]] ud_core* datagrams() const noexcept { return ud_; }
+  /// The zone of segments that need no other check: none where the consumer has set a limit of its own.
+  [[nodiscard]] const pz_core* simple_zone() const noexcept { return zones_[1]; }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
 
@@ -71,29 +73,32 @@ public:
   [[nodiscard, gnu::always_inline]] expected<void> post(const send_request<N>&... r) noexcept {
     if ((r.quiet || ...)) [[unlikely]] // known when compiling, nearly always
       return post_slowly(r.copy()...);
-    if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
+    if constexpr (sizeof...(N) <= prepared_requests && ((N == 1) && ...)) {
       return post_prepared(r...);
+    } else if constexpr (sizeof...(N) == 1 && ((N <= prepared_segments) && ...)) {
+      return post_list(r...);
     } else {
       work_entry* const first = sq_.next();
-      if (!(sq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+      if (!(sq_.room(first) >= sizeof...(N) && (simply_acceptable(r) && ...))) [[unlikely]]
         return post_slowly(r.copy()...); // copies, so that the originals need not be in memory
       return post_chain(send_to_.load(std::memory_order_acquire), first, r...);
     }
   }
 
-  /// The requests of a batch: staged before, but for what only this endpoint knows.
-  [[nodiscard]] expected<void> post_staged(ibv_send_wr* wr, const posted_work* posted, std::uint32_t n) noexcept {
+  /// The requests of a batch, from `from` to before `end`: staged before, but for what only this endpoint knows.
+  template <class Staged>
+  [[nodiscard]] expected<void> post_staged(Staged* from, Staged* end) noexcept {
     if (!takes_requests()) [[unlikely]]
       return wrong_state("ep.post(batch)");
     work_entry* const first = sq_.next();
+    if (sq_.room(first) < static_cast<std::size_t>(end - from)) [[unlikely]]
+      return queue_full("ep.post(batch)", 0);
     work_entry* e = first;
-    for (std::uint32_t i = 0; i < n; ++i, e = e->next) {
-      if (sq_.taken(e)) [[unlikely]]
-        return queue_full("ep.post(batch)", 0);
-      e->posted = posted[i];
-      wr[i].wr_id = e->id();
+    for (Staged* s = from; s != end; ++s, e = e->next) {
+      e->posted = s->posted;
+      s->wr.wr_id = e->id();
     }
-    return submit(qp_, wr, first, e);
+    return submit(qp_, &from->wr, first, e);
   }
 
   template <std::size_t... N>
@@ -104,7 +109,7 @@ public:
       return post_prepared(r...);
     } else {
       work_entry* const first = rq_.next();
-      if (!(rq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
+      if (!(rq_.room(first) >= sizeof...(N) && (simply_acceptable(r) && ...))) [[unlikely]]
         return post_slowly(r.copy()...);
       return post_chain(recv_to_.load(std::memory_order_acquire), first, r...);
     }
@@ -140,19 +145,30 @@ protected:
   friend struct ud_posting;
   ~ep_posting() = default;
 
+  // How many work requests an endpoint keeps ready for the posts of one call, and segments for the posts of a list.
+  static constexpr std::size_t prepared_requests = 4;
+  static constexpr std::size_t prepared_segments = message_parts;
+
   // The same for any list; false also for one that is to be tidied first.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool simply_acceptable(const send_request<N>& r) const noexcept {
-    // The zone also says that no single segment is longer than a message.
-    return r.data.simply_within(zone_) && (N <= 1 || r.data.bytes() <= max_message_) && within_limits(r);
+    // The zone also says that no segment is longer than its part of a message, and how many there may be.
+    if constexpr (N <= prepared_segments)
+      return r.data.simply_within(zones_[N <= 1 ? N : r.data.count()]) && simply_within_limits(r);
+    else
+      return r.data.simply_within(zones_[1]) && r.data.bytes() <= max_message_ && within_limits(r);
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool simply_acceptable(const recv_request<N>& r) const noexcept {
-    return r.gather.simply_within(zone_) && within_limits(r);
+    return r.gather.simply_within(zones_[1]) && within_limits(r);
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool within_limits(const send_request<N>& r) const noexcept {
-    if (N > 1 && r.data.count() > attributes_.max_request_iov) return false;
+    return (N <= 1 || r.data.count() <= attributes_.max_request_iov) && simply_within_limits(r);
+  }
+  /// But for the number of segments.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool simply_within_limits(const send_request<N>& r) const noexcept {
     if (r.one_sided() && r.data.bytes() > r.remote.length) return false;
     if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0) return false;
     if (r.is_atomic() && !(atomic_depth_ != 0 && r.data.bytes() == 8 && r.remote.address % 8 == 0)) return false;
@@ -167,18 +183,50 @@ protected:
     return state_.load(std::memory_order_acquire) == ep_state::connected || flushes_requests();
   }
 
-  // One request of one segment, which most are: in a work request that keeps what never changes. It is written before
-  // the checks, so that what they refuse can be looked at there, and the request itself need not be in memory.
-  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<1>& r) noexcept {
-    work_entry* const e = sq_.next();
-    copy_triplet(&sge_, r.data.list());
-    r.fill(send_wr_);
+  // A few requests of one segment each, which most are: in work requests that keep what never changes. They are written
+  // before the checks, so that what these refuse can be looked at there, and the request itself need not be in memory.
+  template <std::size_t... One>
+  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<One>&... r) noexcept {
+    constexpr std::size_t n = sizeof...(One);
+    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n); // the last ones: their chain ends where it should
+    ibv_sge* const sge = sge_ + (prepared_requests - n);
+    work_entry* const first = sq_.next();
+    work_entry* e = first;
+    std::size_t i = 0;
+    if (!((prepare(wr[i], sge[i], e, r) && (++i, e = e->next, true)) && ...)) [[unlikely]] {
+      if constexpr (n == 1)
+        return post_prepared_slowly((r.data.zone(), ...), (r.cookie, ...), (r.remote.length, ...), (r.operation, ...));
+      else
+        return post_slowly(r.copy()...);
+    }
+    sq_.set_next(e);
+    if constexpr (n > 1) bad_send_ = wr; // not every provider sets it
+    if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), wr, &bad_send_)) [[unlikely]]
+      return sends_not_posted(err, n, first);
+    return success();
+  }
+  [[nodiscard, gnu::always_inline]] bool prepare(ibv_send_wr& wr, ibv_sge& sge, work_entry* e,
+                                                 const send_request<1>& r) noexcept {
+    copy_triplet(&sge, r.data.list());
+    r.fill(wr);
     if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
-      return post_prepared_slowly(r.data.zone(), r.cookie, r.remote.length, r.operation);
-    stage(send_wr_, *e, r);
+      return false;
+    stage(wr, *e, r);
+    return true;
+  }
+  // One request of several segments.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] expected<void> post_list(const send_request<N>& r) noexcept {
+    work_entry* const e = sq_.next();
+    if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
+      return post_slowly(r.copy());
+    r.data.copy_to(list_sge_);
+    list_wr_.num_sge = static_cast<int>(r.data.count());
+    r.fill(list_wr_);
+    stage(list_wr_, *e, r);
     sq_.set_next(e->next);
-    if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &send_wr_, &bad_send_)) [[unlikely]]
-      return send_not_posted(err, e);
+    if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &list_wr_, &bad_send_)) [[unlikely]]
+      return list_not_posted(err, e);
     return success();
   }
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<1>& r) noexcept {
@@ -196,21 +244,22 @@ protected:
   }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
   post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
+    const ibv_send_wr& wr = send_wr_[prepared_requests - 1];
     send_request<1> r;
-    r.data.push(sge_, zone);
+    r.data.push(*wr.sg_list, zone);
     r.cookie = c;
-    r.opcode = send_wr_.opcode;
+    r.opcode = wr.opcode;
     if (r.is_atomic()) {
-      const auto& a = send_wr_.wr.atomic;
+      const auto& a = wr.wr.atomic;
       r.remote = {a.remote_addr, remote_length, a.rkey};
       r.compare_add = a.compare_add;
       r.swap = a.swap;
     } else {
-      r.remote = {send_wr_.wr.rdma.remote_addr, remote_length, send_wr_.wr.rdma.rkey};
+      r.remote = {wr.wr.rdma.remote_addr, remote_length, wr.wr.rdma.rkey};
     }
-    r.flags = send_wr_.send_flags;
+    r.flags = wr.send_flags;
     r.operation = operation;
-    r.imm = send_wr_.imm_data;
+    r.imm = wr.imm_data;
     return post_slowly(r);
   }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_prepared_slowly(common_zone zone, cookie c) noexcept {
@@ -268,7 +317,7 @@ protected:
     (r.data.tidy(), ...);
     if (!takes_requests()) return wrong_state("ep.post");
     work_entry* const first = sq_.next();
-    if (!sq_.has_room(first, sizeof...(N))) return queue_full("ep.post", 0);
+    if (sq_.room(first) < sizeof...(N)) return queue_full("ep.post", 0);
     error why;
     if (!((acceptable(r) || (why = refuse(r, 0), false)) && ...)) {
       if constexpr (sizeof...(N) > 1) return why.hint("the other operations of the call were not posted either");
@@ -283,7 +332,7 @@ protected:
     if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
     if (shares_) return receives_elsewhere();
     work_entry* const first = rq_.next();
-    if (!rq_.has_room(first, sizeof...(N))) return recv_queue_full();
+    if (rq_.room(first) < sizeof...(N)) return recv_queue_full();
     error why;
     if (!((acceptable(r) || (why = refuse(r), false)) && ...)) return why;
     return post_chain(is_up(now) ? qp_ : nothing.qp(), first, r...);
@@ -323,8 +372,13 @@ protected:
       came_late();
     return success();
   }
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> send_not_posted(int err, work_entry* e) noexcept {
-    return not_posted(err, &send_wr_, &send_wr_, e);
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> sends_not_posted(int err, std::size_t n,
+                                                                          work_entry* first) noexcept {
+    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
+    return not_posted(err, wr, n > 1 ? bad_send_ : wr, first);
+  }
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> list_not_posted(int err, work_entry* e) noexcept {
+    return not_posted(err, &list_wr_, &list_wr_, e);
   }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(int err, work_entry* e) noexcept {
     return not_posted(err, &recv_wr_, &recv_wr_, e);
@@ -369,13 +423,16 @@ protected:
   std::uint8_t atomic_depth_ = 0; // as read_depth_; 0 also on an adapter without atomics
   std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
-  const pz_core* zone_ = nullptr;              // of segments that need no other check; see simply_acceptable
+  // Of segments that need no other check, by their number; see simply_acceptable.
+  const pz_core* zones_[prepared_segments + 1] = {};
   std::atomic<ibv_qp*> send_to_{nothing.qp()}; // where the fast path posts
   std::atomic<ibv_qp*> recv_to_{nothing.qp()};
   work_ring sq_;
   work_ring rq_;
-  ibv_send_wr send_wr_{};
-  ibv_sge sge_{};
+  ibv_send_wr send_wr_[prepared_requests] = {}; // a chain
+  ibv_sge sge_[prepared_requests] = {};
+  ibv_send_wr list_wr_{};
+  ibv_sge list_sge_[prepared_segments] = {};
   ibv_recv_wr recv_wr_{};
   ibv_sge recv_sge_{};
   ibv_send_wr* bad_send_ = nullptr; // what verbs wants to have, and nobody reads

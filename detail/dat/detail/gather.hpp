@@ -67,10 +67,12 @@ inline constexpr std::uintptr_t mixed_zones = 1;
 
 /// The protection zone that all segments of a list share; what an endpoint compares with its own, once per list.
 /// Special values, none of which equals an endpoint's zone: nothing in the list, segments of different zones (or one
-/// of 4 GiB and more), and, as marks, segments of length 0 or of more than a message among the others.
+/// of 4 GiB and more), and, as marks, segments of length 0 or long ones among the others.
 class common_zone {
 public:
   constexpr common_zone() noexcept = default;
+  /// What no list has.
+  [[nodiscard]] static constexpr common_zone none() noexcept { return common_zone(mixed_zones | empty_mark); }
   explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
@@ -153,10 +155,17 @@ public:
   }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] common_zone zone() const noexcept { return zone_; }
-  /// True when all segments are of `pz`, none is empty, and none longer than a message.
+  /// True when all segments are of `pz`, none is empty, and none long.
   [[nodiscard]] bool simply_within(const pz_core* pz) const noexcept { return N == 0 || zone_.is(pz); }
   /// True when all segments are of `pz`. An empty list is of every zone. For tidy lists.
   [[nodiscard]] bool within(const pz_core* pz) const noexcept { return zone_.is(pz) || count_ == 0; }
+  /// For few segments: with constant places, so that a list that is known when compiling need not be in memory.
+  [[gnu::always_inline]] void copy_to(ibv_sge* to) const noexcept {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((I < count_ ? copy_triplet(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
+    }
+    (std::make_index_sequence<N>());
+  }
   // Verbs takes a pointer to non-const and does not write through it.
   [[nodiscard]] ibv_sge* list() const noexcept { return const_cast<ibv_sge*>(sge_); }
   [[nodiscard]] const ibv_sge& operator[](std::size_t i) const noexcept { return sge_[i]; }

@@ -74,7 +74,7 @@ public:
   [[nodiscard]] ibv_mr* mr() const noexcept { return mr_; }
   /// The zone as a segment of `bytes` bytes keeps it.
   [[nodiscard]] const pz_core* zone_of(std::size_t bytes) const noexcept {
-    return bytes <= ia().max_message() ? pz_.get() : marked_long(pz_.get());
+    return bytes <= ia().max_message() / message_parts ? pz_.get() : marked_long(pz_.get());
   }
   [[nodiscard]] std::uint64_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(mr_->addr); }
 

@@ -20,8 +20,9 @@ struct raw_segment {
   const pz_core* pz = nullptr;
 };
 
-/// Set in the zone of a segment that has more bytes than any message of its adapter: a post that finds the zone as it
-/// should be need not look at the length of its one segment.
+/// Set in the zone of a segment that has more than this part of the bytes of a message of its adapter: a post that finds
+/// the zone as it should be need not add up the lengths of so many segments.
+inline constexpr std::uint32_t message_parts = 8;
 inline constexpr std::uintptr_t long_mark = 4;
 [[nodiscard]] inline const pz_core* marked_long(const pz_core* pz) noexcept {
   return reinterpret_cast<const pz_core*>(reinterpret_cast<std::uintptr_t>(pz) | long_mark);

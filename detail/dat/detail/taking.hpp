@@ -42,8 +42,11 @@ template <streams S, class Visitor>
   do {
     const int want = static_cast<int>(smaller(max - taken, wc.size()));
     const int n = e.poll(want, wc.data());
+    if (n <= 0) break;
+    taken += static_cast<std::size_t>(n);
     for (int i = 0; i < n; ++i)
-      if (take_completion<S>(e, wc[static_cast<std::size_t>(i)], visit)) ++taken;
+      if (!take_completion<S>(e, wc[static_cast<std::size_t>(i)], visit)) [[unlikely]]
+        --taken;
     if (n < want) break;
   } while (taken < max);
   return taken;

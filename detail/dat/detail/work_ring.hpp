@@ -168,10 +168,10 @@ public:
   [[nodiscard, gnu::always_inline]] work_entry* next() const noexcept { return next_.load(std::memory_order_relaxed); }
   /// Whether `e`, next or one that follows it, may not be taken.
   [[nodiscard, gnu::always_inline]] bool taken(const work_entry* e) const noexcept { return e == peek(last_retired_); }
-  [[nodiscard, gnu::always_inline]] bool has_room(work_entry* e, std::uint32_t n) const noexcept {
-    for (; n != 0; --n, e = e->next)
-      if (taken(e)) return false;
-    return true;
+  /// How many may be taken from `e`, which is next, on.
+  [[nodiscard]] std::size_t room(const work_entry* e) const noexcept {
+    const auto n = peek(last_retired_) - e;
+    return static_cast<std::size_t>(n < 0 ? n + count_ : n);
   }
   /// The entry that is `n` after `e`.
   [[nodiscard]] static work_entry* after(work_entry* e, std::uint32_t n) noexcept {
