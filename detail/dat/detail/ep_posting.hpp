@@ -226,7 +226,7 @@ protected:
     stage(list_wr_, *e, r);
     sq_.set_next(e->next);
     if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &list_wr_, &bad_send_)) [[unlikely]]
-      return list_not_posted(err, e);
+      return list_not_posted(err);
     return success();
   }
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<1>& r) noexcept {
@@ -377,8 +377,8 @@ protected:
     ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
     return not_posted(err, wr, n > 1 ? bad_send_ : wr, first);
   }
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> list_not_posted(int err, work_entry* e) noexcept {
-    return not_posted(err, &list_wr_, &list_wr_, e);
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> list_not_posted(int err) noexcept {
+    return not_posted(err, &list_wr_, &list_wr_, sq_.before(sq_.next())); // found again: not kept in the fast path
   }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(int err, work_entry* e) noexcept {
     return not_posted(err, &recv_wr_, &recv_wr_, e);

@@ -178,6 +178,7 @@ public:
     for (; n != 0; --n) e = e->next;
     return e;
   }
+  [[nodiscard]] work_entry* before(work_entry* e) const noexcept { return e == first_ ? first_ + count_ - 1 : e - 1; }
   /// All entries before `e` are posted.
   [[gnu::always_inline]] void set_next(work_entry* e) noexcept {
     next_.store(e, thread_sanitizer ? std::memory_order_release : std::memory_order_relaxed);
@@ -211,8 +212,6 @@ private:
   [[nodiscard]] std::uint32_t distance(const work_entry* from, const work_entry* to) const noexcept {
     return static_cast<std::uint32_t>(to > from ? to - from : to - from + count_);
   }
-  [[nodiscard]] work_entry* before(work_entry* e) const noexcept { return e == first_ ? first_ + count_ - 1 : e - 1; }
-
   work_entry* last_retired_ = nullptr;
   work_entry* first_ = nullptr;
   ep_core* owner_ = nullptr;
