@@ -23,7 +23,8 @@ struct staged_request {
 
 class batch_limits {
 public:
-  /// Takes a request with segments of the usual kind into account, or says that it is not of that kind: for note_tidied.
+  /// Takes a request with segments of the usual kind into account, or says that it is not of that kind: for
+  /// note_tidied.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool note(const send_request<N>& r) noexcept {
     if (N != 0 && !(r.data.zone() == zone_)) [[unlikely]]

@@ -188,22 +188,25 @@ protected:
   template <std::size_t... One>
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<One>&... r) noexcept {
     constexpr std::size_t n = sizeof...(One);
+    refused_post why;
     ibv_send_wr* const wr = send_wr_ + (prepared_requests - n); // the last ones: their chain ends where it should
     ibv_sge* const sge = sge_ + (prepared_requests - n);
-    work_entry* const first = sq_.next();
-    work_entry* e = first;
+    work_entry* e = sq_.next();
     std::size_t i = 0;
-    if (!((prepare(wr[i], sge[i], e, r) && (++i, e = e->next, true)) && ...)) [[unlikely]] {
-      if constexpr (n == 1)
-        return post_prepared_slowly((r.data.zone(), ...), (r.cookie, ...), (r.remote.length, ...), (r.operation, ...));
-      else
-        return post_slowly(r.copy()...);
+    if (((prepare(wr[i], sge[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
+      sq_.set_next(e);
+      if constexpr (n > 1) bad_send_ = wr; // not every provider sets it
+      const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), wr, &bad_send_);
+      if (err == 0) [[likely]]
+        return success();
+      why = {0, 0, 0, {}, err};
+      if constexpr (!one_exit) return not_posted(why, n);
+    } else if constexpr (n == 1) {
+      why = {(r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), 0};
+    } else {
+      return post_slowly(r.copy()...);
     }
-    sq_.set_next(e);
-    if constexpr (n > 1) bad_send_ = wr; // not every provider sets it
-    if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), wr, &bad_send_)) [[unlikely]]
-      return sends_not_posted(err, n, first);
-    return success();
+    return not_posted(why, n);
   }
   [[nodiscard, gnu::always_inline]] bool prepare(ibv_send_wr& wr, ibv_sge& sge, work_entry* e,
                                                  const send_request<1>& r) noexcept {
@@ -213,6 +216,29 @@ protected:
       return false;
     stage(wr, *e, r);
     return true;
+  }
+  // Clang 14 keeps the result of a post in memory when more than one call may give it. For it, all that is not usual
+  // goes one way; g++ 12 does better with several.
+#if defined(__clang__)
+  static constexpr bool one_exit = true;
+#else
+  static constexpr bool one_exit = false;
+#endif
+  // Why prepared requests were not posted: what the one request said besides what stands in it, or errno.
+  struct refused_post {
+    std::uintptr_t zone;
+    std::uint64_t cookie;
+    std::uint64_t remote_length;
+    dto_operation operation;
+    int err;
+  };
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> not_posted(refused_post why, std::size_t n) noexcept {
+    if (why.err == 0)
+      return post_prepared_slowly(common_zone::of(why.zone), dat::cookie(why.cookie), why.remote_length, why.operation);
+    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
+    work_entry* first = sq_.next();
+    for (std::size_t i = 0; i < n; ++i) first = sq_.before(first);
+    return not_posted(why.err, wr, n > 1 ? bad_send_ : wr, first);
   }
   // One request of several segments.
   template <std::size_t N>
@@ -232,15 +258,22 @@ protected:
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<1>& r) noexcept {
     work_entry* const e = rq_.next();
     copy_triplet(&recv_sge_, r.gather.list());
-    if (rq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
-      return post_prepared_slowly(r.gather.zone(), r.cookie);
-    stage(recv_wr_, *e, r);
-    rq_.set_next(e->next);
-    if (const int err = ibv_post_recv(recv_to_.load(std::memory_order_acquire), &recv_wr_, &bad_recv_)) [[unlikely]]
-      return recv_not_posted(err, e);
-    if (!peek(up_)) [[unlikely]]
-      came_late();
-    return success();
+    refused_post why;
+    if (!rq_.taken(e) && simply_acceptable(r)) [[likely]] {
+      stage(recv_wr_, *e, r);
+      rq_.set_next(e->next);
+      const int err = ibv_post_recv(recv_to_.load(std::memory_order_acquire), &recv_wr_, &bad_recv_);
+      if (err == 0) [[likely]] {
+        if (!peek(up_)) [[unlikely]]
+          came_late();
+        return success();
+      }
+      why = {0, 0, 0, {}, err};
+      if constexpr (!one_exit) return recv_not_posted(why);
+    } else {
+      why = {r.gather.zone().value(), r.cookie.value(), 0, {}, 0};
+    }
+    return recv_not_posted(why);
   }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
   post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
@@ -260,12 +293,6 @@ protected:
     r.flags = wr.send_flags;
     r.operation = operation;
     r.imm = wr.imm_data;
-    return post_slowly(r);
-  }
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_prepared_slowly(common_zone zone, cookie c) noexcept {
-    recv_request<1> r;
-    r.gather.push(recv_sge_, zone);
-    r.cookie = c;
     return post_slowly(r);
   }
   // Several, or with several segments.
@@ -372,16 +399,15 @@ protected:
       came_late();
     return success();
   }
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> sends_not_posted(int err, std::size_t n,
-                                                                          work_entry* first) noexcept {
-    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
-    return not_posted(err, wr, n > 1 ? bad_send_ : wr, first);
-  }
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> list_not_posted(int err) noexcept {
     return not_posted(err, &list_wr_, &list_wr_, sq_.before(sq_.next())); // found again: not kept in the fast path
   }
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(int err, work_entry* e) noexcept {
-    return not_posted(err, &recv_wr_, &recv_wr_, e);
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(refused_post why) noexcept {
+    if (why.err != 0) return not_posted(why.err, &recv_wr_, &recv_wr_, rq_.before(rq_.next()));
+    recv_request<1> r;
+    r.gather.push(recv_sge_, common_zone::of(why.zone));
+    r.cookie = dat::cookie(why.cookie);
+    return post_slowly(r);
   }
   /// What the device refused, or the null device, which tells that the state has to be looked at.
   [[nodiscard, gnu::cold]] expected<void> not_posted(int err, ibv_send_wr* wr, const ibv_send_wr* bad,

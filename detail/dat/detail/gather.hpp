@@ -73,6 +73,9 @@ public:
   constexpr common_zone() noexcept = default;
   /// What no list has.
   [[nodiscard]] static constexpr common_zone none() noexcept { return common_zone(mixed_zones | empty_mark); }
+  /// From what value() gave.
+  [[nodiscard]] static common_zone of(std::uintptr_t value) noexcept { return common_zone(value); }
+  [[nodiscard]] std::uintptr_t value() const noexcept { return value_; }
   explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }

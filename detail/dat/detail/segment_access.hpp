@@ -20,8 +20,8 @@ struct raw_segment {
   const pz_core* pz = nullptr;
 };
 
-/// Set in the zone of a segment that has more than this part of the bytes of a message of its adapter: a post that finds
-/// the zone as it should be need not add up the lengths of so many segments.
+/// Set in the zone of a segment that has more than this part of the bytes of a message of its adapter: a post that
+/// finds the zone as it should be need not add up the lengths of so many segments.
 inline constexpr std::uint32_t message_parts = 8;
 inline constexpr std::uintptr_t long_mark = 4;
 [[nodiscard]] inline const pz_core* marked_long(const pz_core* pz) noexcept {
