@@ -217,7 +217,9 @@ TEST_CASE("a suppressed request that fails is reported", "[DTO-077][COMP-006][CO
   must(p.a.ep.post(first.suppress().cookie(1), second.suppress().cookie(2)));
   CHECK(fake::complete(p.a.ep.native_handle()));
   CHECK(fake::complete(p.a.ep.native_handle(), {}, IBV_WC_REM_ACCESS_ERR));
-  CHECK(p.a.take().front() == std::string(to_string(dat::dto_status::remote_access)) + " 2");
+  std::string refused(to_string(dat::dto_status::remote_access));
+  refused += " 2";
+  CHECK(p.a.take().front() == refused);
 }
 
 TEST_CASE("a full queue refuses, and takes more when completions have been taken", "[DTO-072][COMP-002][COMP-003]") {

@@ -279,7 +279,7 @@ protected:
   post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
     const ibv_send_wr& wr = send_wr_[prepared_requests - 1];
     send_request<1> r;
-    r.data.push(*wr.sg_list, zone);
+    r.data.push(sge_[prepared_requests - 1], zone);
     r.cookie = c;
     r.opcode = wr.opcode;
     if (r.is_atomic()) {
