@@ -301,6 +301,18 @@ private:
   friend struct detail::event_access;
 };
 
+/// The endpoint is in a multicast group from now on; see <dat/multicast.hpp>. When it cannot be, `unreachable` comes
+/// instead.
+class group_joined : public connection_event {
+public:
+  /// The address that was given to `join`.
+  [[nodiscard]] ia_address group() const noexcept { return source() ? source()->remote_address() : ia_address(); }
+
+private:
+  using connection_event::connection_event;
+  friend struct detail::event_access;
+};
+
 /// A peer wants to get to know an endpoint of this side (DAT_IB_UD_CONNECTION_REQUEST_EVENT); comes from a
 /// datagram_service. Ends by `accept` or `reject`; one that is dropped is rejected. When the network loses the answer,
 /// the peer asks again, and the request comes a second time. Move-only. Thread safety: one thread at a time.
@@ -397,13 +409,16 @@ bool take_datagram(work_entry& e, const ibv_wc& wc, Visitor& visit) {
 template <streams S, class Visitor>
 bool take_datagram_record(record& r, Visitor& visit) {
   using kind = record::kind;
-  if constexpr (includes(S, streams::connection))
-    if (r.what == kind::datagram_established) {
+  if constexpr (includes(S, streams::connection)) {
+    const auto give = [&]<class E>(std::type_identity<E>) {
       ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
-      auto e = event_access::make<ib::datagram_established>(std::move(ep), std::move(r.source), r.reason);
+      auto e = event_access::make<E>(std::move(ep), std::move(r.source), r.reason);
       visit(e);
       return true;
-    }
+    };
+    if (r.what == kind::datagram_established) return give(std::type_identity<ib::datagram_established>{});
+    if (r.what == kind::group_joined) return give(std::type_identity<ib::group_joined>{});
+  }
   if constexpr (includes(S, streams::connection_requests))
     if (r.what == kind::datagram_request) {
       auto e = event_access::make<ib::datagram_request>(std::move(r.request));

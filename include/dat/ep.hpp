@@ -149,6 +149,20 @@ public:
     return core_->connect(remote, qualifier.port(), limit, data);
   }
 
+  /// Connects without a connection manager to the endpoint that a peer has described; the peer does the same with what
+  /// this endpoint exports. Include <dat/descriptor.hpp>. The connect evd gets `established` at once; what is sent
+  /// before the peer has connected as well may be lost with the connection, so tell each other that it is done. A
+  /// disconnect is not told to the peer, whose connection breaks when it sends. Errors, all but the last leaving the
+  /// endpoint unconnected with its receives posted: `invalid_state` unless unconnected; `invalid_parameter` for a
+  /// descriptor of a datagram endpoint or another link layer; `invalid_address` when no way leads there;
+  /// `insufficient_resources`; by errno when the device refuses, which may leave the endpoint disconnected. Allocates:
+  /// yes. Blocks: no.
+  expected<void> connect(const ib::descriptor& peer) noexcept;
+  /// What a peer needs for that. Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the
+  /// adapter has no address; `invalid_handle`. Allocates: no.
+  template <class Descriptor = ib::descriptor> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Descriptor> export_descriptor() const noexcept;
+
   /// The same by an address that names the port, as sockets do (uDAPL 2.0 §6.6.15). The endpoint needs a communicator
   /// of the address's family: ep_attributes::comm, or modify.
   /// Errors: as connect; but `invalid_parameter` for a bad address, and `invalid_state` (ep_notready) without a

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/datagram.hpp>
+#include <dat/descriptor.hpp>
 #include <dat/ep.hpp>
 #include <dat/ep_attributes.hpp>
 #include <dat/evd.hpp>
@@ -111,7 +112,7 @@ public:
     if (!alive()) return gone(call);
     auto here = detail::place_of(core_->ia(), family == address_family::ipv4);
     if (!here) return core_->at(here.assume_error(), call);
-    const detail::datagram_place& p = here.assume_value().place;
+    const detail::qp_place& p = here.assume_value().place;
     Address a;
     std::memcpy(a.gid.data(), p.gid.raw, sizeof p.gid.raw);
     a.lid = p.lid;
@@ -125,7 +126,7 @@ public:
   [[nodiscard]] expected<ib::address_handle> address_of(const ib::datagram_address& peer) const noexcept {
     static constexpr const char* call = "ep.address_of";
     if (!alive()) return gone(call);
-    detail::datagram_place p;
+    detail::qp_place p;
     std::memcpy(p.gid.raw, peer.gid.data(), sizeof p.gid.raw);
     p.lid = peer.lid;
     auto path = detail::path_to(core_->ia(), p);
@@ -157,6 +158,25 @@ public:
   [[nodiscard]] expected<ib::address_handle> reply_to(const ib::received_datagram& message,
                                                       const ib::datagram_view& buffer) const noexcept {
     return reply_to(message, buffer.header());
+  }
+
+  /// A peer by what it has exported. Errors: as address_of; `invalid_parameter` for a descriptor of a connection
+  /// endpoint or of another link layer.
+  [[nodiscard]] expected<ib::address_handle> connect(const ib::descriptor& peer) const noexcept {
+    static constexpr const char* call = "ep.connect";
+    if (!alive()) return gone(call);
+    const detail::direct_peer& raw = detail::direct_connection::of(peer);
+    if (auto ok = detail::direct_connection::check(*core_, raw, call); !ok) return ok.assume_error();
+    auto path = detail::path_to(core_->ia(), raw.place);
+    if (!path) return core_->at(path.assume_error(), call);
+    return make(call, {path.assume_value(), raw.place.qp_num, raw.place.qkey});
+  }
+  /// What a peer needs for that; `address` in a form that is checked, for any channel. Errors: as address.
+  template <class Descriptor = ib::descriptor>
+  [[nodiscard]] expected<Descriptor> export_descriptor(address_family family = address_family::ipv4) const noexcept {
+    static constexpr const char* call = "ep.export_descriptor";
+    if (!alive()) return gone(call);
+    return detail::direct_connection::describe<Descriptor>(*core_, call, family);
   }
 
   /// Ends all that is outstanding: sends and receives complete as flushed, the connect evd gets `disconnected`. Peers

@@ -51,6 +51,9 @@ struct cm_event {
       }
       break;
     }
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      datagram = e.param.ud;
+      break;
     default:
       break;
     }

@@ -63,6 +63,7 @@ public:
 
 private:
   friend class ep_core;
+  friend struct direct_connection;
   friend class ia_child;
 
   ~ep_connection() = default;

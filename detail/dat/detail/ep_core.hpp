@@ -78,6 +78,8 @@ public:
     ref<ia_child> owner;
     ud_core* core;
     std::uint32_t mtu; ///< bytes
+    /// The queue pair goes, and this one or none takes its place.
+    void (*requeue)(ud_core&, ibv_qp* to) noexcept;
   };
 
   /// The zone and the evds may be missing, but not for datagrams.
@@ -197,6 +199,7 @@ private:
   friend class ep_connection;
   friend class ud_core;
   friend class ud_connection;
+  friend struct direct_connection;
   friend class ia_child;
 
   ~ep_core() = default;
@@ -279,6 +282,7 @@ private:
   service_id pending_;            // where that request came to
   ia_address own_;                // what the consumer set; any: the adapter's
   ref<ia_child> datagrams_;       // the ud_core that ud_ points to
+  void (*requeue_)(ud_core&, ibv_qp* to) noexcept = nullptr;
   std::atomic<unsigned> deferred_{0};
   std::atomic<ep_tag> deferred_for_{0};
   work_timer work_;

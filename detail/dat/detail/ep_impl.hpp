@@ -118,6 +118,7 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   if (datagrams) {
     ep->datagrams_ = datagrams->owner;
     ep->ud_ = datagrams->core;
+    ep->requeue_ = datagrams->requeue;
     ep->announced_ = true; // its completions wait for nothing
   }
   ep->set_attributes(a);
@@ -370,6 +371,7 @@ inline void ep_core::teardown() noexcept {
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag_, false);
   if (qp_) {
+    if (ud_) requeue_(*ud_, nullptr);
     ibv_destroy_qp(qp_);
     qp_ = nullptr;
   }
@@ -798,6 +800,7 @@ inline expected<void> ep_core::reset() noexcept {
   tag_ = fresh;
   auto qp = make_qp(call, fresh);
   if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
+  if (ud_) requeue_(*ud_, qp.assume_value());
   ibv_destroy_qp(qp_);
   qp_ = qp.assume_value();
   number_.store(qp_->qp_num, std::memory_order_relaxed);

@@ -33,6 +33,7 @@ struct record {
     unreachable,
     datagram_request,
     datagram_established,
+    group_joined,
     first_async ///< the first of async_kind
   };
 

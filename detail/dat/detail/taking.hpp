@@ -234,6 +234,8 @@ inline constexpr record::kind kind_of<ib::datagram_request> = record::kind::data
 template <>
 inline constexpr record::kind kind_of<ib::datagram_established> = record::kind::datagram_established;
 template <>
+inline constexpr record::kind kind_of<ib::group_joined> = record::kind::group_joined;
+template <>
 inline constexpr record::kind kind_of<software_event> = record::kind::software;
 template <>
 inline constexpr record::kind kind_of<established> = record::kind::established;
@@ -291,6 +293,7 @@ template <class E>
   case record::kind::established:
   case record::kind::datagram_request:
   case record::kind::datagram_established:
+  case record::kind::group_joined:
     return false;
   default:
     return r.what < record::kind::first_async;

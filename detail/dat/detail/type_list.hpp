@@ -23,6 +23,7 @@ class datagram_sent;
 class received_datagram;
 class received_datagram_immediate;
 class datagram_established;
+class group_joined;
 class datagram_request;
 } // namespace ib
 class established;
@@ -83,7 +84,7 @@ using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dt
                              ib::compare_and_swap_done>;
 // What datagram endpoints give besides; defined in <dat/ud.hpp>.
 using datagram_completions = type_list<ib::datagram_sent, ib::received_datagram, ib::received_datagram_immediate>;
-using datagram_connections = type_list<ib::datagram_established>;
+using datagram_connections = type_list<ib::datagram_established, ib::group_joined>;
 using datagram_requests = type_list<ib::datagram_request>;
 using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
                                     disconnected, broken, timed_out, unreachable>;

@@ -7,6 +7,7 @@
 #include <dat/timeout.hpp>
 
 #include <dat/detail/core.hpp>
+#include <dat/detail/port_place.hpp>
 #include <dat/detail/wire.hpp>
 
 #include <infiniband/verbs.h>
@@ -33,14 +34,6 @@ struct datagram_target {
   std::uint32_t qkey = datagram_qkey;
 };
 
-/// Where an endpoint is, as it tells others.
-struct datagram_place {
-  ibv_gid gid{};
-  std::uint16_t lid = 0; ///< 0 on Ethernet
-  std::uint32_t qp_num = 0;
-  std::uint32_t qkey = 0;
-};
-
 /// What precedes the private data of a request, since that message of InfiniBand has no place for who sends it:
 /// mark (4), version (1), length of the private data (1), lid (2), number (4), key (4), gid (16).
 struct datagram_header {
@@ -48,7 +41,7 @@ struct datagram_header {
   static constexpr std::array<std::byte, 4> mark{std::byte{'D'}, std::byte{'A'}, std::byte{'T'}, std::byte{'U'}};
   static constexpr std::byte version{1};
 
-  static std::byte* write(const datagram_place& from, std::size_t data_size, std::byte* to) noexcept {
+  static std::byte* write(const qp_place& from, std::size_t data_size, std::byte* to) noexcept {
     copy_bytes(mark, to);
     to[4] = version;
     to[5] = static_cast<std::byte>(data_size);
@@ -59,11 +52,11 @@ struct datagram_header {
     return to + size;
   }
   /// Nothing when the peer is a program that is not dat.
-  [[nodiscard]] static std::optional<datagram_place> read(std::span<const std::byte> data) noexcept {
+  [[nodiscard]] static std::optional<qp_place> read(std::span<const std::byte> data) noexcept {
     if (data.size() < size || std::memcmp(data.data(), mark.data(), mark.size()) != 0 || data[4] != version ||
         static_cast<std::size_t>(data[5]) > data.size() - size)
       return {};
-    datagram_place p;
+    qp_place p;
     p.lid = get_be<std::uint16_t>(&data[6]);
     p.qp_num = get_be<std::uint32_t>(&data[8]);
     p.qkey = get_be<std::uint32_t>(&data[12]);
@@ -72,89 +65,18 @@ struct datagram_header {
   }
 };
 
-/// The index of a gid of this adapter, of the kind that rdma_cm uses; negative when it has none.
-[[nodiscard]] inline int gid_index_of(const ia_core& ia, const ibv_gid& gid) noexcept {
-  ibv_port_attr port{};
-  if (ibv_query_port(ia.context(), ia.where().port, &port) != 0) return -1;
-  int found = -1;
-  for (int i = 0; i < port.gid_tbl_len; ++i) {
-    ibv_gid_entry e{};
-    if (ibv_query_gid_ex(ia.context(), ia.where().port, static_cast<std::uint32_t>(i), &e, 0) != 0) continue;
-    if (std::memcmp(e.gid.raw, gid.raw, sizeof gid.raw) != 0) continue;
-    if (e.gid_type == IBV_GID_TYPE_ROCE_V2) return i;
-    if (found < 0) found = i;
-  }
-  return found;
-}
-
-/// An IP address in the form of a gid.
-[[nodiscard]] inline ibv_gid gid_of(const ia_address& a) noexcept {
-  ibv_gid gid{};
-  if (a.family() == address_family::ipv4) {
-    gid.raw[10] = gid.raw[11] = 0xff;
-    std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in*>(a.native_handle())->sin_addr, 4);
-  } else {
-    std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6*>(a.native_handle())->sin6_addr, 16);
-  }
-  return gid;
-}
-[[nodiscard]] inline bool is_ipv4(const ibv_gid& gid) noexcept {
-  constexpr std::uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.raw, prefix, sizeof prefix) == 0;
-}
-
-/// Where this adapter is for a peer that is reached by the same kind of address. Errors: by errno.
-struct port_place {
-  datagram_place place;
-  int gid_index = -1;
-  std::uint8_t link = IBV_LINK_LAYER_UNSPECIFIED;
-  ibv_mtu mtu = IBV_MTU_1024;
-};
-[[nodiscard]] inline result<port_place> place_of(const ia_core& ia, bool ipv4) noexcept {
-  ibv_port_attr port{};
-  if (const int err = ibv_query_port(ia.context(), ia.where().port, &port))
-    return map_errno(err, return_subtype::resource_device).from("ibv_query_port", err);
-  port_place p;
-  p.link = port.link_layer;
-  p.mtu = port.active_mtu;
-  if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) {
-    p.place.lid = port.lid;
-    p.gid_index = 0;
-    if (ibv_query_gid(ia.context(), ia.where().port, 0, &p.place.gid) != 0)
-      return map_errno(errno, return_subtype::resource_device).from("ibv_query_gid", errno);
-    return p;
-  }
-  const ia_address* own = ia.address(ipv4 ? address_family::ipv4 : address_family::ipv6);
-  if (!own) return error(return_type::invalid_address, return_subtype::address_unsupported);
-  p.place.gid = gid_of(*own);
-  p.gid_index = gid_index_of(ia, p.place.gid);
-  if (p.gid_index < 0)
-    return error(return_type::invalid_address, return_subtype::address_unreachable)
-        .hint("the adapter has no GID for its address");
-  return p;
-}
-
-/// The way to `to`, for verbs.
-[[nodiscard]] inline result<ibv_ah_attr> path_to(const ia_core& ia, const datagram_place& to) noexcept {
-  auto own = place_of(ia, is_ipv4(to.gid));
-  if (!own) return own.assume_error();
-  const port_place& here = own.assume_value();
-  ibv_ah_attr path{};
-  path.port_num = ia.where().port;
-  path.dlid = to.lid;
-  if (here.link == IBV_LINK_LAYER_INFINIBAND && to.lid != 0) return path; // of the same subnet
-  path.is_global = 1;
-  path.grh.dgid = to.gid;
-  path.grh.sgid_index = static_cast<std::uint8_t>(here.gid_index);
-  path.grh.hop_limit = 64;
-  return path;
-}
-
 /// An address handle of verbs. The device reads it until the last send that names it is done, so it outlives its
 /// owner in the endpoint's list until then.
 struct address_node : list_node {
   ibv_ah* ah = nullptr;
   std::uint64_t until = 0; ///< requests that were posted when it was dropped
+};
+
+/// A multicast group that the endpoint's queue pair is attached to.
+struct group_node : list_node {
+  ibv_gid gid{};
+  std::uint16_t lid = 0;
+  ibv_qp* qp = nullptr; ///< while linked
 };
 
 /// The part of a datagram endpoint that others have not. Kept by the endpoint and by every address handle.
@@ -179,6 +101,10 @@ public:
   void announce(record::kind what, ref<connection_base> source, int reason) noexcept;
   [[nodiscard]] expected<void> disconnect() noexcept;
 
+  /// Attaches the endpoint's queue pair to a group. Returns 0 or an errno.
+  [[nodiscard]] int attach(group_node& group) noexcept;
+  void detach(group_node& group) noexcept;
+
   /// For the reader of the count: a request is posted. Called by who posts.
   void count_post() noexcept { posted_.store(posted_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
@@ -189,6 +115,7 @@ private:
   }
   void teardown() noexcept;
   void reap() noexcept;
+  static void requeue(ud_core& self, ibv_qp* to) noexcept;
   static void destroy(address_node& n) noexcept {
     if (n.ah) ibv_destroy_ah(std::exchange(n.ah, nullptr));
   }
@@ -200,6 +127,7 @@ private:
   ref<pz_core> pz_;
   intrusive_list<address_node> held_;    // by an address handle of the consumer
   intrusive_list<address_node> dropped_; // but a send may be under way to it
+  intrusive_list<group_node> groups_;
   std::atomic<std::uint64_t> posted_{0};
 };
 
@@ -215,7 +143,7 @@ public:
   }
 
   // Active.
-  [[nodiscard]] int start(ref<ud_core> of, const datagram_place& own, const ia_address& from, const ia_address& to,
+  [[nodiscard]] int start(ref<ud_core> of, const qp_place& own, const ia_address& from, const ia_address& to,
                           timeout limit, std::span<const std::byte> data, const char*& verb) noexcept;
   // Passive.
   void adopt_request(rdma_cm_id* child, const cm_event& request) noexcept;
@@ -259,7 +187,7 @@ private:
   std::atomic<bool> over_{false};
   bool asked_ = false;                    // the request is out
   std::optional<datagram_target> target_; // written before the event that shows it
-  std::optional<datagram_place> peer_;
+  std::optional<qp_place> peer_;
   std::uint8_t out_size_ = 0;
   std::array<std::byte, datagram_header::size + max_datagram_data> out_{};
   owned_timer timer_;

@@ -27,7 +27,7 @@ inline result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_co
         .hint("max_message_size of a datagram endpoint is at most the MTU of the adapter's port");
   ref<ud_core> made(new (std::nothrow) ud_core(ref(&pz->ia()), pz), adopt);
   if (!made) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
-  const ep_core::datagram_part part{ref<ia_child>(made.get()), made.get(), mtu};
+  const ep_core::datagram_part part{ref<ia_child>(made.get()), made.get(), mtu, &requeue};
   auto ep = ep_core::create(call, ref(&pz->ia()), pz, evds, a, {}, &part);
   if (!ep) return ep;
   const std::lock_guard lock(made->mutex_);
@@ -81,6 +81,38 @@ inline void ud_core::drop_address(address_node* node) noexcept {
   reap();
 }
 
+inline int ud_core::attach(group_node& group) noexcept {
+  const ref<ep_core> ep = endpoint();
+  if (!ep) return ENOTCONN;
+  const std::lock_guard lock(ep->mutex_);
+  if (ep->state() == ep_dead) return ENOTCONN;
+  const std::lock_guard mine(mutex_);
+  if (const int err = ibv_attach_mcast(ep->qp(), &group.gid, group.lid)) return err;
+  group.qp = ep->qp();
+  groups_.push_back(group);
+  return 0;
+}
+
+inline void ud_core::detach(group_node& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!group.linked()) return; // its queue pair is gone
+  ibv_detach_mcast(group.qp, &group.gid, group.lid);
+  group.unlink();
+}
+
+/// A queue pair that is attached to a group cannot be destroyed.
+inline void ud_core::requeue(ud_core& self, ibv_qp* to) noexcept {
+  const std::lock_guard lock(self.mutex_);
+  for (group_node *g = self.groups_.front(), *next; g; g = next) {
+    next = self.groups_.after(*g);
+    ibv_detach_mcast(g->qp, &g->gid, g->lid);
+    g->qp = to;
+    const int err = to ? ibv_attach_mcast(to, &g->gid, g->lid) : 0;
+    if (err != 0) self.ia().failed_inside("ibv_attach_mcast", err);
+    if (!to || err != 0) g->unlink();
+  }
+}
+
 inline void ud_core::announce(record::kind what, ref<connection_base> source, int reason) noexcept {
   const ref<ep_core> ep = endpoint();
   if (!ep) return;
@@ -116,7 +148,7 @@ inline expected<void> ud_core::connect(const ref<ep_core>& ep, const ia_address&
         .hint("the adapter has no address of the same family as the remote address");
   auto here = place_of(ia(), to.family() == address_family::ipv4);
   if (!here) return at(here.assume_error());
-  datagram_place place = here.assume_value().place;
+  qp_place place = here.assume_value().place;
   place.qp_num = ep->number();
   place.qkey = datagram_qkey;
   ref<ud_connection> c(new (std::nothrow) ud_connection(ref(&ia())), adopt);
@@ -130,9 +162,8 @@ inline expected<void> ud_core::connect(const ref<ep_core>& ep, const ia_address&
   return at(e.from(verb, err));
 }
 
-inline int ud_connection::start(ref<ud_core> of, const datagram_place& own, const ia_address& from,
-                                const ia_address& to, timeout limit, std::span<const std::byte> data,
-                                const char*& verb) noexcept {
+inline int ud_connection::start(ref<ud_core> of, const qp_place& own, const ia_address& from, const ia_address& to,
+                                timeout limit, std::span<const std::byte> data, const char*& verb) noexcept {
   of_ = std::move(of);
   std::byte* const after = datagram_header::write(own, data.size(), out_.data());
   copy_bytes(data, after);

@@ -1,0 +1,114 @@
+// Where this adapter's port is for peers, and the way to where they are: what rdma_cm knows by itself.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/address.hpp>
+#include <dat/error.hpp>
+
+#include <dat/detail/errno.hpp>
+#include <dat/detail/ia_core.hpp>
+#include <dat/detail/result.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <cstring>
+#include <netinet/in.h>
+
+namespace dat::inline v0::detail {
+
+/// Where an endpoint is, as it tells others.
+struct qp_place {
+  ibv_gid gid{};
+  std::uint16_t lid = 0; ///< 0 on Ethernet
+  std::uint32_t qp_num = 0;
+  std::uint32_t qkey = 0;
+};
+
+/// The index of a gid of this adapter, of the kind that rdma_cm uses; negative when it has none.
+[[nodiscard]] inline int gid_index_of(const ia_core& ia, const ibv_gid& gid) noexcept {
+  ibv_port_attr port{};
+  if (ibv_query_port(ia.context(), ia.where().port, &port) != 0) return -1;
+  int found = -1;
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    ibv_gid_entry e{};
+    if (ibv_query_gid_ex(ia.context(), ia.where().port, static_cast<std::uint32_t>(i), &e, 0) != 0) continue;
+    if (std::memcmp(e.gid.raw, gid.raw, sizeof gid.raw) != 0) continue;
+    if (e.gid_type == IBV_GID_TYPE_ROCE_V2) return i;
+    if (found < 0) found = i;
+  }
+  return found;
+}
+
+/// An IP address in the form of a gid.
+[[nodiscard]] inline ibv_gid gid_of(const ia_address& a) noexcept {
+  ibv_gid gid{};
+  if (a.family() == address_family::ipv4) {
+    gid.raw[10] = gid.raw[11] = 0xff;
+    std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in*>(a.native_handle())->sin_addr, 4);
+  } else {
+    std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6*>(a.native_handle())->sin6_addr, 16);
+  }
+  return gid;
+}
+[[nodiscard]] inline bool is_ipv4(const ibv_gid& gid) noexcept {
+  constexpr std::uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.raw, prefix, sizeof prefix) == 0;
+}
+
+/// The IP address in a gid; any gid has the form of one.
+[[nodiscard]] inline ia_address address_of(const ibv_gid& gid) noexcept {
+  sockaddr_in6 a{};
+  a.sin6_family = AF_INET6;
+  std::memcpy(&a.sin6_addr, gid.raw, sizeof gid.raw);
+  return ia_address(a);
+}
+
+/// Where this adapter is for a peer that is reached by the same kind of address. Errors: by errno.
+struct port_place {
+  qp_place place;
+  int gid_index = -1;
+  std::uint8_t link = IBV_LINK_LAYER_UNSPECIFIED;
+  ibv_mtu mtu = IBV_MTU_1024;
+};
+[[nodiscard]] inline result<port_place> place_of(const ia_core& ia, bool ipv4) noexcept {
+  ibv_port_attr port{};
+  if (const int err = ibv_query_port(ia.context(), ia.where().port, &port))
+    return map_errno(err, return_subtype::resource_device).from("ibv_query_port", err);
+  port_place p;
+  p.link = port.link_layer;
+  p.mtu = port.active_mtu;
+  if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) {
+    p.place.lid = port.lid;
+    p.gid_index = 0;
+    if (ibv_query_gid(ia.context(), ia.where().port, 0, &p.place.gid) != 0)
+      return map_errno(errno, return_subtype::resource_device).from("ibv_query_gid", errno);
+    return p;
+  }
+  const ia_address* own = ia.address(ipv4 ? address_family::ipv4 : address_family::ipv6);
+  if (!own) return error(return_type::invalid_address, return_subtype::address_unsupported);
+  p.place.gid = gid_of(*own);
+  p.gid_index = gid_index_of(ia, p.place.gid);
+  if (p.gid_index < 0)
+    return error(return_type::invalid_address, return_subtype::address_unreachable)
+        .hint("the adapter has no GID for its address");
+  return p;
+}
+
+/// The way to `to`, for verbs.
+[[nodiscard]] inline result<ibv_ah_attr> path_to(const ia_core& ia, const qp_place& to) noexcept {
+  auto own = place_of(ia, is_ipv4(to.gid));
+  if (!own) return own.assume_error();
+  const port_place& here = own.assume_value();
+  ibv_ah_attr path{};
+  path.port_num = ia.where().port;
+  path.dlid = to.lid;
+  if (here.link == IBV_LINK_LAYER_INFINIBAND && to.lid != 0) return path; // of the same subnet
+  path.is_global = 1;
+  path.grh.dgid = to.gid;
+  path.grh.sgid_index = static_cast<std::uint8_t>(here.gid_index);
+  path.grh.hop_limit = 64;
+  return path;
+}
+
+} // namespace dat::inline v0::detail

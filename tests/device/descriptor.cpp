@@ -1,0 +1,215 @@
+// Endpoints that other means than a connection manager bring together, and multicast groups.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/descriptor.hpp>
+#include <dat/multicast.hpp>
+#include <dat/ud.hpp>
+
+#include <array>
+#include <cstdio>
+
+using namespace device;
+
+namespace {
+
+using dat::ib::descriptor;
+constexpr auto ud_streams = all_streams | dat::datagrams;
+
+std::string to_hex(std::span<const std::byte> s) {
+  std::string text;
+  for (const std::byte b : s) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(b));
+    text += two;
+  }
+  return text;
+}
+std::vector<std::byte> from_hex(const std::string& text) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoul(text.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+/// Exchanges descriptors with the other end of a channel, each as 128 hexadecimal digits.
+descriptor exchange(channel& with, const descriptor& mine) {
+  with.say(to_hex(mine.to_wire()));
+  return must(descriptor::from_wire(from_hex(with.hear())));
+}
+
+/// Echoes one message over a connection, and one datagram, on endpoints that were connected by descriptors.
+int echo_role(channel& to, const std::vector<std::string>&) {
+  side s(1);
+  endpoint ep = s.make_ep();
+  buffer memory(s.pz, 256);
+  must(ep.post(dat::recv{memory.lmr}));
+  must(ep.connect(exchange(to, must(ep.export_descriptor()))));
+  (void)next<dat::established>(s.evd);
+  to.say("ready");
+  const auto got = next<dat::ib::received_immediate>(s.evd);
+  must(ep.post(dat::send{memory.slice(0, got.bytes())}.immediate(got.immediate() + 1)));
+  (void)next<dat::sent>(s.evd);
+
+  auto evd = must(s.ia.create_evd<ud_streams>(16));
+  auto ud = must(s.pz.create_ep<dat::ud>(evd));
+  must(ud.post(dat::recv{memory.lmr}));
+  const auto peer = must(ud.connect(exchange(to, must(ud.export_descriptor()))));
+  to.say("ready");
+  const auto datagram = must(evd.wait_for<dat::ib::received_datagram>(patience));
+  must(ud.post(dat::ib::send_to{memory.slice(40, datagram.payload_bytes()), peer}));
+  (void)must(evd.wait_for<dat::ib::datagram_sent>(patience));
+  if (to.hear() != "end") return 1;
+  must(ep.disconnect());
+  return 0;
+}
+const role echo_registered("descriptor echo", &echo_role);
+
+/// Arguments: the group's address. Tells what comes, until a message of one byte.
+int group_role(channel& to, const std::vector<std::string>& args) {
+  side s(1);
+  auto evd = must(s.ia.create_evd<ud_streams>(64));
+  auto ep = must(s.pz.create_ep<dat::ud>(evd));
+  buffer memory(s.pz, 4 * 128);
+  for (std::size_t i = 0; i < 4; ++i) must(ep.post(dat::recv{memory.slice(i * 128, 128)}.cookie(i)));
+  auto group = must(dat::ib::multicast_group::join(ep, must(dat::ia_address::parse(args.at(0)))));
+  const auto joined = must(evd.wait_for<dat::ib::group_joined>(patience));
+  if (joined.group() != group.address()) return 1;
+  to.say("joined");
+  const auto got = must(evd.wait_for<dat::ib::received_datagram>(patience));
+  const auto where = memory.slice(static_cast<std::size_t>(got.cookie().value()) * 128, 128);
+  to.say(std::to_string(got.payload_bytes()) + ' ' + std::to_string(got.source_qp_number()) + ' ' +
+         (has_pattern(dat::ib::datagram_view(got, where).payload(), 77) ? "right" : "wrong"));
+  must(group.leave());
+  to.say(to_hex(must(ep.export_descriptor()).to_wire()));
+  // Sent to the endpoint itself, behind what went to the group: it alone arrives.
+  const auto last = must(evd.wait_for<dat::ib::received_datagram>(patience));
+  to.say(std::to_string(last.payload_bytes()));
+  return 0;
+}
+const role group_registered("group member", &group_role);
+
+} // namespace
+
+TEST_CASE("two endpoints of one process are connected by descriptors, with reads and atomics",
+          "[descriptor][DOCA-031][DOCA-029][DOCA-030]") {
+  two_sides sides;
+  endpoint a = sides.a.make_ep({.max_rdma_read_out = 4});
+  endpoint b = sides.b.make_ep({.max_rdma_read_in = 2});
+  CHECK(a.state() == state::unconnected);
+  const auto of_a = must(a.export_descriptor());
+  const auto of_b = must(b.export_descriptor());
+  CHECK(of_a.kind() == descriptor::service::rc);
+  CHECK(of_a.number() == a.number());
+  CHECK(of_a.host() == sides.a.ia.address().with_port(0));
+  CHECK(of_a.to_wire() == must(a.export_descriptor()).to_wire()); // as often as one likes
+  buffer out(sides.a.pz, 64);
+  buffer in(sides.b.pz, 64);
+  must(b.post(dat::recv{in.lmr}.cookie(1))); // before connecting, and kept by it
+  must(a.connect(of_b));
+  (void)next<dat::established>(sides.a.evd);
+  must(b.connect(of_a));
+  (void)next<dat::established>(sides.b.evd);
+  CHECK(a.state() == state::connected);
+  CHECK(must(a.remote_address()) == sides.b.ia.address().with_port(0));
+  fill(out.bytes, 4);
+  must(a.post(dat::send{out.lmr}));
+  (void)next<dat::sent>(sides.a.evd);
+  CHECK(next<dat::received>(sides.b.evd).bytes() == 64);
+  CHECK(has_pattern(in.bytes, 4));
+  fill(in.bytes, 5);
+  must(a.post(dat::rdma_read{out.lmr, in.remote()}));
+  (void)next<dat::rdma_read_done>(sides.a.evd);
+  CHECK(has_pattern(out.bytes, 5));
+  CHECK(error_of(a.connect(of_b)).type() == type::invalid_state);
+  // It ends at one side; the other notices when it sends. Both are reset, and connected anew by new descriptors.
+  must(b.disconnect());
+  (void)next<dat::disconnected>(sides.b.evd);
+  must(a.post(dat::send{out.slice(0, 1)}));
+  (void)next<dat::dto_failure>(sides.a.evd);
+  (void)next<dat::broken>(sides.a.evd);
+  CHECK(error_of(a.connect(of_b)).type() == type::invalid_state);
+  must(a.reset());
+  must(b.reset());
+  const auto again_a = must(a.export_descriptor());
+  const auto again_b = must(b.export_descriptor());
+  CHECK(again_a.to_wire() != of_a.to_wire());
+  must(a.connect(again_b));
+  must(b.connect(again_a));
+  (void)next<dat::established>(sides.a.evd);
+  (void)next<dat::established>(sides.b.evd);
+  must(a.post(dat::rdma_write{out.lmr, in.remote()}));
+  (void)next<dat::rdma_write_done>(sides.a.evd);
+}
+
+TEST_CASE("endpoints of two processes are connected by descriptors over any channel", "[descriptor][DOCA-031]") {
+  peer_process peer("descriptor echo");
+  side s(0);
+  endpoint ep = s.make_ep();
+  buffer out(s.pz, 100);
+  buffer in(s.pz, 140);
+  must(ep.post(dat::recv{in.lmr}));
+  const auto theirs = must(descriptor::from_wire(from_hex(peer.hear())));
+  peer.say(to_hex(must(ep.export_descriptor()).to_wire()));
+  must(ep.connect(theirs));
+  (void)next<dat::established>(s.evd);
+  REQUIRE(peer.hear() == "ready");
+  fill(out.bytes, 11);
+  must(ep.post(dat::send{out.lmr}.immediate(41)));
+  (void)next<dat::sent>(s.evd);
+  const auto back = next<dat::ib::received_immediate>(s.evd);
+  CHECK(back.immediate() == 42);
+  CHECK(has_pattern(in.part(0, 100), 11));
+
+  auto evd = must(s.ia.create_evd<ud_streams>(16));
+  auto ud = must(s.pz.create_ep<dat::ud>(evd));
+  must(ud.post(dat::recv{in.lmr}));
+  const auto place = must(descriptor::from_wire(from_hex(peer.hear())));
+  CHECK(place.kind() == descriptor::service::ud);
+  peer.say(to_hex(must(ud.export_descriptor()).to_wire()));
+  const auto to = must(ud.connect(place));
+  // The other service: refused on both.
+  CHECK(error_of(ud.connect(theirs)).type() == type::invalid_parameter);
+  endpoint other = s.make_ep();
+  CHECK(error_of(other.connect(place)).type() == type::invalid_parameter);
+  CHECK(error_of(other.connect(descriptor{})).type() == type::invalid_parameter);
+  CHECK(other.state() == state::unconnected);
+  REQUIRE(peer.hear() == "ready");
+  must(ud.post(dat::ib::send_to{out.lmr, to}));
+  const auto got = must(evd.wait_for<dat::ib::received_datagram>(patience));
+  CHECK(has_pattern(dat::ib::datagram_view(got, in.lmr).payload(), 11));
+  peer.say("end");
+  CHECK(peer.wait() == 0);
+}
+
+TEST_CASE("a group's messages reach its members in another process, until they leave", "[multicast]") {
+  const std::string where = "239.10.20.30";
+  peer_process member("group member", {where});
+  side s(0);
+  auto evd = must(s.ia.create_evd<ud_streams>(64));
+  auto ep = must(s.pz.create_ep<dat::ud>(evd));
+  buffer out(s.pz, 64);
+  fill(out.bytes, 77);
+  CHECK(error_of(dat::ib::multicast_group::join(ep, s.ia.address())).type() == type::invalid_address);
+  auto group = must(dat::ib::multicast_group::join(ep, must(dat::ia_address::parse(where))));
+  CHECK(error_of(dat::ib::multicast_group{}.peer()).type() == type::invalid_handle);
+  (void)must(evd.wait_for<dat::ib::group_joined>(patience));
+  const auto all = must(group.peer());
+  CHECK(all.qp_number() == 0xff'ffff);
+  REQUIRE(member.hear() == "joined");
+  must(ep.post(dat::ib::send_to{out.lmr, all}));
+  (void)must(evd.wait_for<dat::ib::datagram_sent>(patience));
+  CHECK(member.hear() == "64 " + std::to_string(ep.number()) + " right");
+  const auto alone = must(ep.connect(must(descriptor::from_wire(from_hex(member.hear()))))); // it has left
+  must(ep.post(dat::ib::send_to{out.slice(0, 10), all}, dat::ib::send_to{out.slice(0, 20), alone}));
+  CHECK(member.hear() == "20");
+  CHECK(member.wait() == 0);
+  group = {};
+  // A member of a reset endpoint stays one; leaving is also what the end of the endpoint does.
+  auto again = must(dat::ib::multicast_group::join(ep, must(dat::ia_address::parse(where))));
+  (void)must(evd.wait_for<dat::ib::group_joined>(patience));
+  must(ep.disconnect());
+  must(ep.reset());
+  must(ep.close());
+  must(again.leave());
+}
