@@ -116,6 +116,7 @@ int accept(id_obj& id, const rdma_conn_param* given) {
 int reject(entry& e, id_obj& id, int status, const void* data, std::size_t n) {
   if (e.fault()) return e.minus1(e.fault());
   if (n > rej_data) return e.minus1(EINVAL);
+  if (id.ps != RDMA_PS_TCP) return e.minus1(reject_datagram(id));
   if (id.wire != ib::req_rcvd && id.wire != ib::rep_rcvd && id.wire != ib::rep_sent && id.wire != ib::req_sent)
     return e.minus1(EINVAL);
   send_reject(id, status, padded(data, n, rej_data));
@@ -175,6 +176,7 @@ void send_drep(id_obj& from) {
 }
 
 void destroy_on_wire(id_obj& id) {
+  if (id.ps == RDMA_PS_UDP) (void)reject_datagram(id); // one that was not answered
   switch (id.wire) {
   case ib::req_sent:
     send_reject(id, rej_timeout, padded(nullptr, 0, rej_data));
@@ -209,7 +211,7 @@ int rdma_connect(rdma_cm_id* handle, rdma_conn_param* param) {
   entry e{call::rdma_connect};
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
-  if (id.ps != RDMA_PS_TCP) return e.minus1(ENOSYS); // datagram lookup is not simulated
+  if (id.ps != RDMA_PS_TCP) return e.minus1(ask_datagram(id, param));
   if (id.state != cma::route_resolved) return e.minus1(EINVAL);
   if (param && (!depths_ok(id, *param) || param->private_data_len > req_data)) return e.minus1(EINVAL);
   const auto p = effective(id, param);
@@ -228,7 +230,7 @@ int rdma_accept(rdma_cm_id* handle, rdma_conn_param* param) {
   entry e{call::rdma_accept};
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
-  return e.minus1(accept(id, param));
+  return e.minus1(id.ps == RDMA_PS_TCP ? accept(id, param) : accept_datagram(id, param));
 }
 
 int rdma_establish(rdma_cm_id* handle) {

@@ -122,6 +122,8 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) {
   ev->status = r.status;
   ev->param.conn = r.conn;
   std::copy(r.data.begin(), r.data.end(), ev->bytes.begin());
+  if (r.datagram) ev->param.ud = r.ud;
+  // Both kinds of parameters begin with these two.
   ev->param.conn.private_data = r.data.empty() ? nullptr : ev->bytes.data();
   ev->param.conn.private_data_len = std::uint8_t(r.data.size());
   ev->counts_on = r.listener ? r.listener : r.id;

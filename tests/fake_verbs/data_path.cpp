@@ -260,6 +260,10 @@ bool execute(qp_obj& q, send_wqe& s) {
   std::vector<std::byte> data;
   if (!reads && !gather(q, s, data))
     return fail_send(q, s, is_iba() ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR), true;
+  if (q.qp_type == IBV_QPT_UD) {
+    deliver_datagram(q, s, data);
+    return complete_send(q, s, std::uint32_t(data.size())), true;
+  }
   auto* p = answering_peer(q);
   if (!p) return q.attr.retry_cnt == 7 ? wait(send_wqe::wait::peer) : (fail_send(q, s, IBV_WC_RETRY_EXC_ERR), true);
   if (takes_receive(op) && (p->shared ? p->shared->rq : p->rq).empty())

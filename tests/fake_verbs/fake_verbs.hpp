@@ -4,7 +4,7 @@
 
 // A test links `fake_verbs` instead of -libverbs -lrdmacm. The library defines the ibv_* and rdma_* symbols over a
 // small world simulated inside the process: devices with addresses, protection domains, memory regions, completion
-// queues, shared receive queues, RC queue pairs that really move bytes, and connections by rdma_cm.
+// queues, shared receive queues, RC and UD queue pairs that really move bytes, and connections by rdma_cm.
 // Everything behaves as Soft-RoCE (rxe) and the kernel's connection manager do unless a switch says otherwise.
 // Event channels, completion channels and async fds are real pollable descriptors.
 //
@@ -132,6 +132,11 @@ constexpr bool has(group set, group one) { return (unsigned(set) & unsigned(one)
   X(ibv_destroy_qp, teardown, EBUSY)                                                                                   \
   X(ibv_post_send, transfer, ENOMEM)                                                                                   \
   X(ibv_post_recv, transfer, ENOMEM)                                                                                   \
+  X(ibv_create_ah, setup, ENOMEM)                                                                                      \
+  X(ibv_destroy_ah, teardown, EINVAL)                                                                                  \
+  X(ibv_init_ah_from_wc, setup, EINVAL)                                                                                \
+  X(ibv_attach_mcast, setup, ENOMEM)                                                                                   \
+  X(ibv_detach_mcast, teardown, EINVAL)                                                                                \
   X(ibv_get_async_event, harvest, EIO)                                                                                 \
   X(ibv_ack_async_event, none, 0)                                                                                      \
   X(ibv_fork_init, setup, EINVAL)                                                                                      \
@@ -153,6 +158,8 @@ constexpr bool has(group set, group one) { return (unsigned(set) & unsigned(one)
   X(rdma_get_cm_event, harvest, ENOMEM)                                                                                \
   X(rdma_ack_cm_event, teardown, EINVAL)                                                                               \
   X(rdma_init_qp_attr, setup, EINVAL)                                                                                  \
+  X(rdma_join_multicast_ex, setup, EINVAL)                                                                             \
+  X(rdma_leave_multicast, teardown, EINVAL)                                                                            \
   X(rdma_set_option, setup, EINVAL)                                                                                    \
   X(rdma_migrate_id, setup, EINVAL)                                                                                    \
   X(rdma_get_devices, setup, ENOMEM)                                                                                   \
@@ -212,7 +219,7 @@ sweep_result for_each_failure(const std::function<void(const injected&)>& flow, 
 
 /// Objects that live now. What librdmacm keeps for itself is not in it.
 struct live_counts {
-  std::size_t contexts = 0, pds = 0, mrs = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0;
+  std::size_t contexts = 0, pds = 0, mrs = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
   std::size_t event_channels = 0, ids = 0, device_lists = 0;
   std::size_t unacked_cm_events = 0, unacked_cq_events = 0, unacked_async_events = 0;
   std::size_t total() const;

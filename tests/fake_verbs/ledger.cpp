@@ -59,6 +59,9 @@ live_counts count_live() {
     case kind::id:
       ++n.ids;
       break;
+    case kind::ah:
+      ++n.ahs;
+      break;
     case kind::count:
       break;
     }
@@ -80,7 +83,7 @@ auto handles() {
 } // namespace
 
 std::size_t live_counts::total() const {
-  return contexts + pds + mrs + comp_channels + cqs + srqs + qps + event_channels + ids + device_lists +
+  return contexts + pds + mrs + comp_channels + cqs + srqs + qps + ahs + event_channels + ids + device_lists +
          unacked_cm_events + unacked_cq_events + unacked_async_events;
 }
 

@@ -14,7 +14,7 @@
 
 namespace fake::impl {
 
-enum class kind : unsigned { context, pd, mr, comp_channel, cq, srq, qp, event_channel, id, count };
+enum class kind : unsigned { context, pd, mr, comp_channel, cq, srq, qp, event_channel, id, ah, count };
 const char* kind_name(kind k);
 
 /// Base of everything that a program holds a pointer to. Dead objects stay allocated until reset().
@@ -145,10 +145,19 @@ struct qp_obj : ibv_qp, object {
   ibv_qp_attr attr{}; ///< qp_state in it is the true state
   std::deque<send_wqe> sq;
   std::deque<recv_wqe> rq;
+  std::vector<ibv_gid> groups; ///< multicast groups that it is attached to
   std::size_t unacked_async = 0;
   qp_obj() : ibv_qp{}, object{k} {}
   ibv_qp* as_c() { return this; }
   ibv_qp_state true_state() const { return attr.qp_state; }
+};
+
+struct ah_obj : ibv_ah, object {
+  static constexpr kind k = kind::ah;
+  pd_obj* domain = nullptr;
+  ibv_ah_attr attr{};
+  ah_obj() : ibv_ah{}, object{k} {}
+  ibv_ah* as_c() { return this; }
 };
 
 struct id_obj;
@@ -162,6 +171,8 @@ struct cm_record {
   rdma_conn_param conn{};
   std::vector<std::byte> data;
   std::function<void()> arrive; ///< the receiver's change of state
+  bool datagram = false;        ///< the event has `ud` instead of `conn`
+  rdma_ud_param ud{};
 };
 
 struct evchan_obj : rdma_event_channel, object {

@@ -56,7 +56,14 @@ int modify_error(const qp_obj& q, const ibv_qp_attr& a, int mask) {
   const auto* t = std::find_if(std::begin(transitions), std::end(transitions),
                                [&](const transition& x) { return x.from == from && x.to == to; });
   if (t == std::end(transitions)) return EINVAL;
-  if ((bits & t->required) != t->required || (bits & ~(t->required | t->optional))) return EINVAL;
+  if (q.qp_type == IBV_QPT_UD) {
+    const int needed = from == IBV_QPS_RESET && to == IBV_QPS_INIT ? IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
+                       : from == IBV_QPS_RTR && to == IBV_QPS_RTS  ? IBV_QP_SQ_PSN
+                                                                   : 0;
+    if (bits != needed) return EINVAL;
+  } else if ((bits & t->required) != t->required || (bits & ~(t->required | t->optional))) {
+    return EINVAL;
+  }
   if ((mask & IBV_QP_PORT) && !port_of(*q.ctx->dev, a.port_num)) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) && a.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_PATH_MTU) && (a.path_mtu < IBV_MTU_256 || a.path_mtu > IBV_MTU_4096)) return EINVAL;
@@ -69,6 +76,7 @@ std::uint8_t power_of_two(std::uint8_t n) {
 
 void take(ibv_qp_attr& to, const ibv_qp_attr& a, int mask) {
   if (mask & IBV_QP_ACCESS_FLAGS) to.qp_access_flags = a.qp_access_flags;
+  if (mask & IBV_QP_QKEY) to.qkey = a.qkey;
   if (mask & IBV_QP_PKEY_INDEX) to.pkey_index = a.pkey_index;
   if (mask & IBV_QP_PORT) to.port_num = a.port_num;
   if (mask & IBV_QP_AV) to.ah_attr = a.ah_attr;
@@ -88,7 +96,7 @@ void take(ibv_qp_attr& to, const ibv_qp_attr& a, int mask) {
 int create_error(const device_state& d, const ibv_qp_init_attr& i) {
   const auto& c = i.cap;
   if (d.removed) return EIO;
-  if (i.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
+  if (i.qp_type != IBV_QPT_RC && i.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
   if (!i.send_cq || !i.recv_cq) return EINVAL;
   if (c.max_send_wr > unsigned(d.attr.max_qp_wr) || c.max_send_sge > unsigned(d.attr.max_sge)) return EINVAL;
   if (c.max_inline_data > 512) return EINVAL;
@@ -235,6 +243,7 @@ int ibv_destroy_qp(ibv_qp* qp) {
   entry e{call::ibv_destroy_qp};
   auto& q = e.use<qp_obj>(qp);
   if (e.fault()) return e.code(e.fault());
+  if (!q.groups.empty()) return e.code(EBUSY);
   discard_async_of(*q.ctx, q.as_c());
   wait_acked(e.lock(), "ibv_destroy_qp(" + q.name() + ")", [&] { return q.unacked_async == 0; });
   q.sq.clear();

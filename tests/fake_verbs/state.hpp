@@ -184,6 +184,7 @@ void kick(qp_obj& q);
 void kick_peer(qp_obj& q);
 void run();
 bool execute(qp_obj& q, send_wqe& wqe); ///< true: finished (successfully or not), false: has to wait
+void deliver_datagram(qp_obj& q, const send_wqe& s, const std::vector<std::byte>& data);
 void fail_send(qp_obj& q, const send_wqe& wqe, ibv_wc_status status);
 void check_limit(srq_obj& s);
 std::vector<ibv_sge> copy_sges(const ibv_sge* list, int n);
@@ -202,6 +203,9 @@ id_obj& new_child(id_obj& listener);
 void destroy_on_wire(id_obj& id);
 void send_reject(id_obj& from, int status, std::vector<std::byte> data);
 void send_dreq(id_obj& from);
+int ask_datagram(id_obj& id, const rdma_conn_param* param); ///< 0 or errno, as the next two
+int accept_datagram(id_obj& id, const rdma_conn_param* param);
+int reject_datagram(id_obj& id);
 void send_drep(id_obj& from);
 void discard_events(id_obj& id);
 void set_addresses(id_obj& id);

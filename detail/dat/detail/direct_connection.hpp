@@ -85,6 +85,8 @@ struct direct_connection {
     if (ep.state() != ep_state::unconnected) return ep.wrong_state(call);
     ref<ep_connection> c(new (std::nothrow) ep_connection(ref(&ep.ia()), ep_connection::phase::established), adopt);
     if (!c) return ep.at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+    c->remote_ = address_of(peer.place.gid);
+    c->local_ = address_of(here.assume_value().place.gid);
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTR;
     attr.ah_attr = path.assume_value();
@@ -100,6 +102,8 @@ struct direct_connection {
                                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
       return failed(err);
+    c->attach(&ep);
+    ep.connection_ = std::move(c);
     ep.read_depth_ = std::bit_floor(smaller(ep.read_out_, peer.reads_in));
     ep.atomic_depth_ = ep.ia().device().atomic_cap != IBV_ATOMIC_NONE ? ep.read_depth_ : std::uint8_t{0};
     attr.qp_state = IBV_QPS_RTS;
@@ -114,12 +118,9 @@ struct direct_connection {
       // There is no way back that keeps the receives.
       ep.set_state(ep_state::disconnected);
       ep.flush_queues();
+      ep.announce_event(record::kind::non_peer_rejected, err);
       return failed(err).hint("the endpoint is disconnected: reset it before another attempt");
     }
-    c->remote_ = address_of(peer.place.gid);
-    c->local_ = address_of(here.assume_value().place.gid);
-    c->attach(&ep);
-    ep.connection_ = std::move(c);
     ep.set_state(ep_state::connected);
     ep.announce_event(record::kind::established);
     return success();

@@ -26,9 +26,7 @@ struct qp_place {
 };
 
 /// The index of a gid of this adapter, of the kind that rdma_cm uses; negative when it has none.
-[[nodiscard]] inline int gid_index_of(const ia_core& ia, const ibv_gid& gid) noexcept {
-  ibv_port_attr port{};
-  if (ibv_query_port(ia.context(), ia.where().port, &port) != 0) return -1;
+[[nodiscard]] inline int gid_index_of(const ia_core& ia, const ibv_port_attr& port, const ibv_gid& gid) noexcept {
   int found = -1;
   for (int i = 0; i < port.gid_tbl_len; ++i) {
     ibv_gid_entry e{};
@@ -88,7 +86,7 @@ struct port_place {
   const ia_address* own = ia.address(ipv4 ? address_family::ipv4 : address_family::ipv6);
   if (!own) return error(return_type::invalid_address, return_subtype::address_unsupported);
   p.place.gid = gid_of(*own);
-  p.gid_index = gid_index_of(ia, p.place.gid);
+  p.gid_index = gid_index_of(ia, port, p.place.gid);
   if (p.gid_index < 0)
     return error(return_type::invalid_address, return_subtype::address_unreachable)
         .hint("the adapter has no GID for its address");

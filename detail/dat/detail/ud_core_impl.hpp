@@ -36,7 +36,10 @@ inline result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_co
 }
 
 inline void ud_core::teardown() noexcept {
+  ref<pz_core>
+      last; // released without the lock; an attempt that is still under way keeps this object, but not the zone
   const std::lock_guard lock(mutex_);
+  std::swap(last, pz_);
   ep_ = nullptr;
   for (address_node* n = held_.front(); n; n = held_.after(*n)) destroy(*n);
   for (address_node* n = dropped_.front(); n; n = dropped_.after(*n)) destroy(*n);

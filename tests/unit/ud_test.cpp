@@ -1,0 +1,358 @@
+// Datagram endpoints, groups and descriptors where a device cannot be made to fail.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/descriptor.hpp>
+#include <dat/multicast.hpp>
+#include <dat/ud.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+using namespace unit;
+
+namespace {
+
+constexpr auto ud_streams = all_streams | dat::datagrams;
+using queue = dat::evd<ud_streams>;
+using datagrams = dat::ep<dat::ud>;
+
+struct describe_all : describe {
+  using describe::operator();
+  std::string operator()(const dat::ib::datagram_sent& e) const { return "sent " + std::to_string(e.cookie().value()); }
+  std::string operator()(const dat::ib::received_datagram& e) const {
+    return "received " + std::to_string(e.cookie().value());
+  }
+  std::string operator()(const dat::ib::datagram_established&) const { return "known"; }
+  std::string operator()(const dat::ib::group_joined&) const { return "joined"; }
+  std::string operator()(const dat::ib::datagram_request&) const { return "asked"; }
+};
+
+struct ud_end {
+  std::array<char, 4096> memory{};
+  dat::ia ia;
+  dat::pz pz;
+  queue evd;
+  region mem;
+  datagrams ep;
+};
+
+/// Runs through all that datagram endpoints do. The first thing that goes wrong ends it, and is the result.
+class ud_flow {
+public:
+  std::string run() {
+    if (!both() && why_.empty()) why_ = "no reason";
+    return why_;
+  }
+
+private:
+  template <class T>
+  bool is(dat::expected<T>&& r, T& to) {
+    if (!r) return why_ = r.error().message(), false;
+    to = std::move(r).value();
+    return true;
+  }
+  bool is(dat::expected<void>&& r) { return r ? true : (why_ = r.error().message(), false); }
+  void settle() { unit::settle(a_.ia, b_.ia); }
+  /// Takes the next event of an end, which should be an E.
+  template <class E>
+  std::optional<E> take(ud_end& at) {
+    settle();
+    auto e = at.evd.dequeue();
+    if (!e) {
+      why_ = "nothing came: " + e.error().message();
+      return {};
+    }
+    if (auto* wanted = std::get_if<E>(&e.value())) return std::move(*wanted);
+    why_ = "event " + std::visit(describe_all{}, e.value());
+    return {};
+  }
+  bool open(ud_end& e, const char* device) {
+    return is(dat::ia::open(device, manual), e.ia) && is(e.ia.create_pz(), e.pz) &&
+           is(e.ia.create_evd<ud_streams>(64), e.evd) && is(e.pz.register_memory(e.memory, all_rights), e.mem) &&
+           is(e.pz.create_ep<dat::ud>(e.evd), e.ep);
+  }
+  auto part(ud_end& e, std::size_t first, std::size_t n) { return must(e.mem.slice(first, n)); }
+  /// One message from a to b by `to`.
+  bool send(const dat::ib::address_handle& to, const char* text) {
+    std::memcpy(a_.memory.data(), text, 5);
+    if (!is(b_.ep.post(dat::recv{part(b_, 0, 64)}.cookie(1)))) return false;
+    if (!is(a_.ep.post(dat::ib::send_to{part(a_, 0, 5), to}.cookie(2)))) return false;
+    if (!take<dat::ib::datagram_sent>(a_)) return false;
+    const auto got = take<dat::ib::received_datagram>(b_);
+    if (!got) return false;
+    const dat::ib::datagram_view view(*got, part(b_, 0, 64));
+    CHECK(text_of(view.payload()) == std::string_view(text, 5));
+    CHECK(got->source_qp_number() == a_.ep.number());
+    CHECK(view.header().source() == must(dat::ia_address::parse("10.99.1.1")));
+    last_ = view.header();
+    event_ = got;
+    return true;
+  }
+  bool both() {
+    if (!open(a_, "fk1") || !open(b_, "fk2")) return false;
+    dat::ib::datagram_service service;
+    if (!is(dat::ib::datagram_service::listen(b_.ia, unit::service, b_.evd), service)) return false;
+    if (!is(a_.ep.connect(b_.ia.address(), unit::service, plenty, bytes_of("who")))) return false;
+    auto request = take<dat::ib::datagram_request>(b_);
+    if (!request) return settle(), false;
+    CHECK(text_of(request->private_data()) == "who");
+    if (!is(request->accept(b_.ep, bytes_of("me")))) return false;
+    const auto at_b = take<dat::ib::datagram_established>(b_);
+    const auto at_a = at_b ? take<dat::ib::datagram_established>(a_) : std::nullopt;
+    if (!at_a) return false;
+    CHECK(unpadded(at_a->private_data()) == "me");
+    dat::ib::address_handle to_b;
+    dat::ib::address_handle to_a;
+    if (!is(at_a->peer(), to_b) || !is(at_b->peer(), to_a) || !send(to_b, "hello")) return false;
+    dat::ib::address_handle reply;
+    if (!is(b_.ep.reply_to(*event_, last_), reply)) return false;
+    CHECK(reply.qp_number() == a_.ep.number());
+    // By descriptors.
+    dat::ib::descriptor where;
+    dat::ib::address_handle found;
+    if (!is(b_.ep.export_descriptor(), where) || !is(a_.ep.connect(where), found) || !send(found, "again"))
+      return false;
+    if (!connections()) return false;
+    // A group, which a reset does not leave.
+    dat::ib::multicast_group group;
+    if (!is(dat::ib::multicast_group::join(b_.ep, must(dat::ia_address::parse("239.1.2.3"))), group)) return false;
+    if (!take<dat::ib::group_joined>(b_)) return false;
+    if (!is(b_.ep.disconnect()) || !take<dat::disconnected>(b_) || !is(b_.ep.reset())) return false;
+    dat::ib::multicast_group sender;
+    if (!is(dat::ib::multicast_group::join(a_.ep, must(dat::ia_address::parse("239.1.2.3")),
+                                           dat::ib::membership::send_only),
+            sender))
+      return false;
+    dat::ib::address_handle all;
+    if (!take<dat::ib::group_joined>(a_) || !is(sender.peer(), all) || !send(all, "group")) return false;
+    return is(group.leave()) && is(a_.ep.close()) && is(service.close());
+  }
+  bool connections() {
+    dat::ep<dat::rc> near;
+    dat::ep<dat::rc> far;
+    dat::ib::descriptor of_near;
+    dat::ib::descriptor of_far;
+    if (!is(a_.pz.create_ep<dat::rc>(a_.evd), near) || !is(b_.pz.create_ep<dat::rc>(b_.evd), far) ||
+        !is(near.export_descriptor(), of_near) || !is(far.export_descriptor(), of_far))
+      return false;
+    if (!is(far.post(dat::recv{part(b_, 0, 64)})) || !is(near.connect(of_far)) || !is(far.connect(of_near)))
+      return false;
+    if (!take<dat::established>(a_) || !take<dat::established>(b_)) return false;
+    if (!is(near.post(dat::send{part(a_, 0, 5)}.immediate(7)))) return false;
+    const auto done = take<dat::sent>(a_);
+    const auto got = done ? take<dat::ib::received_immediate>(b_) : std::nullopt;
+    if (!got) return false;
+    CHECK(got->immediate() == 7);
+    return true;
+  }
+
+  ud_end a_;
+  ud_end b_;
+  std::string why_;
+  dat::ib::grh last_{};
+  std::optional<dat::ib::received_datagram> event_;
+};
+
+} // namespace
+
+TEST_CASE("each call that datagrams, groups and descriptors make may fail: it is told, and nothing is left behind",
+          "[ud][descriptor][multicast]") {
+  const auto result = fake::for_each_failure([](const fake::injected& i) {
+    const std::string told = ud_flow().run();
+    INFO(i.text() << " -> " << told);
+    if (!i.active) CHECK(told.empty());
+    // What fails where no call can tell becomes an event. Reading a table of which one entry is wanted need not be
+    // told, nor that an adapter has no address.
+    if (!told.empty() && !told.starts_with("event") && !told.starts_with("nothing came")) {
+      const std::string_view name = fake::name(i.which);
+      if (!name.starts_with("ibv_reg_mr") && !name.starts_with("ibv_query_gid") && name != "rdma_bind_addr")
+        CHECK_THAT(told, support::contains_text(std::string(name.substr(0, name.find("_ex")))));
+    }
+  });
+  for (const auto& d : result.dirty) UNSCOPED_INFO(d);
+  CHECK(result.dirty.empty());
+  CHECK(result.runs > 50);
+}
+
+namespace {
+
+/// Two ends whose endpoints know each other by descriptors.
+struct known_pair {
+  ud_end a;
+  ud_end b;
+  dat::ib::address_handle to_b;
+  known_pair() {
+    for (auto* e : {&a, &b}) {
+      e->ia = must(dat::ia::open(e == &a ? "fk1" : "fk2", manual));
+      e->pz = must(e->ia.create_pz());
+      e->evd = must(e->ia.create_evd<ud_streams>(64));
+      e->mem = must(e->pz.register_memory(e->memory, all_rights));
+      e->ep = must(e->pz.create_ep<dat::ud>(e->evd, {.max_request_dtos = 4}));
+    }
+    to_b = must(a.ep.connect(must(b.ep.export_descriptor())));
+  }
+  [[nodiscard]] auto out(std::size_t n) { return must(a.mem.slice(0, n)); }
+  [[nodiscard]] std::vector<std::string> events_of(ud_end& e) {
+    std::vector<std::string> all;
+    while (e.evd.drain([&](const auto& x) { all.push_back(describe_all{}(x)); }) != 0) {
+    }
+    return all;
+  }
+};
+
+} // namespace
+
+TEST_CASE("an address handle that is dropped is kept until the sends to it are done", "[ud][IBX-063]") {
+  clean_world world;
+  known_pair p;
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::ib::send_to{p.out(1), p.to_b}.cookie(1)));
+  must(p.a.ep.post(dat::ib::send_to{p.out(1), p.to_b}.cookie(2).suppress()));
+  auto other = must(p.a.ep.connect(must(p.b.ep.export_descriptor())));
+  must(p.a.ep.post(dat::ib::send_to{p.out(1), other}.cookie(3)));
+  p.to_b = {};
+  other = {};
+  CHECK(fake::live().ahs == 2);
+  REQUIRE(fake::complete(p.a.ep.native_handle()));
+  CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 1"});
+  auto third = must(p.a.ep.connect(must(p.b.ep.export_descriptor())));
+  CHECK(fake::live().ahs == 3); // the suppressed one may still be under way
+  fake::hold(p.a.ep.native_handle(), false);
+  CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 3"});
+  third = {};
+  CHECK(fake::live().ahs == 0);
+  CHECK(fake::violations().empty());
+}
+
+TEST_CASE("an address handle outlives its endpoint without harm, and is of no use then", "[ud]") {
+  clean_world world;
+  known_pair p;
+  auto kept = std::move(p.to_b);
+  p.a.ep = {};
+  CHECK(fake::live().ahs == 0);
+  p.a.ep = must(p.a.pz.create_ep<dat::ud>(p.a.evd));
+  CHECK(p.a.ep.post(dat::ib::send_to{p.out(1), kept}).error().type() == dat::return_type::protection_violation);
+  CHECK(p.b.ep.post(dat::ib::send_to{kept}).error().type() == dat::return_type::protection_violation);
+}
+
+TEST_CASE("a datagram endpoint whose device fails is broken, told once, and can be reset", "[ud][IBX-068]") {
+  clean_world world;
+  known_pair p;
+  must(p.a.ep.post(dat::recv{must(p.a.mem.slice(0, 64))}.cookie(4)));
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::ib::send_to{p.out(3), p.to_b}.cookie(5)));
+  REQUIRE(fake::complete(p.a.ep.native_handle(), {}, IBV_WC_LOC_QP_OP_ERR));
+  auto seen = p.events_of(p.a);
+  p.a.ia.run();
+  for (auto& e : p.events_of(p.a)) seen.push_back(e);
+  CHECK(std::ranges::count(seen, "broken") == 1);
+  CHECK(std::ranges::count(seen, "flushed 4") == 1);
+  CHECK(p.a.ep.state() == dat::ep_state::disconnected);
+  must(p.a.ep.reset());
+  CHECK(p.a.ep.state() == dat::ep_state::connected);
+  must(p.a.ep.post(dat::ib::send_to{p.out(3), p.to_b}.cookie(6)));
+  CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 6"});
+}
+
+TEST_CASE("a full queue of datagrams takes no more, and all as before once completions are taken", "[ud][IBX-066]") {
+  clean_world world;
+  known_pair p;
+  fake::hold(p.a.ep.native_handle());
+  for (std::uint64_t i = 0; i < 4; ++i) must(p.a.ep.post(dat::ib::send_to{p.to_b}.cookie(i)));
+  CHECK(p.a.ep.post(dat::ib::send_to{p.to_b}).error().type() == dat::return_type::insufficient_resources);
+  fake::hold(p.a.ep.native_handle(), false);
+  CHECK(p.events_of(p.a).size() == 4);
+  must(p.a.ep.post(dat::ib::send_to{p.to_b}, dat::ib::send_to{p.out(2), p.to_b}));
+  CHECK(p.events_of(p.a).size() == 2);
+  fake::fail(fake::call::ibv_post_send, 1, EIO);
+  CHECK(p.a.ep.post(dat::ib::send_to{p.to_b}).error().sys_errno() == EIO);
+  must(p.a.ep.post(dat::ib::send_to{p.to_b}));
+  CHECK(p.events_of(p.a).size() == 1);
+}
+
+TEST_CASE("a descriptor is refused unless every bit of it is right", "[descriptor][DOCA-031]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  const auto good = must(e.ep.export_descriptor()).to_wire();
+  CHECK(must(dat::ib::descriptor::from_wire(good)).to_wire() == good);
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto bad = good;
+    bad[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    if (dat::ib::descriptor::from_wire(bad)) FAIL("bit " << bit << " does not matter");
+  }
+  std::vector<std::byte> longer(good.begin(), good.end());
+  longer.push_back({});
+  for (std::size_t n = 0; n <= longer.size(); ++n)
+    CHECK(dat::ib::descriptor::from_wire(std::span(longer).first(n)).has_value() == (n == good.size()));
+  auto swapped = good;
+  std::swap(swapped[6], swapped[7]);
+  CHECK_THAT(dat::ib::descriptor::from_wire(swapped).error().message(), support::contains_text("byte order"));
+  auto newer = good;
+  newer[4] = std::byte{2};
+  CHECK_THAT(dat::ib::descriptor::from_wire(newer).error().message(), support::contains_text("version"));
+}
+
+namespace {
+/// The check sum, so that what is behind it is looked at.
+void seal(std::span<std::byte, 64> w) {
+  std::uint32_t sum = 2166136261u;
+  for (std::size_t i = 0; i < 60; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;
+  for (std::size_t i = 0; i < 4; ++i) w[60 + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
+}
+} // namespace
+
+TEST_CASE("hostile descriptors do no harm: an error, or a connection to where they point", "[descriptor][DOCA-031]") {
+  clean_world world;
+  end e;
+  queue evd = must(e.ia.create_evd<ud_streams>(8));
+  auto ud = must(e.pz.create_ep<dat::ud>(evd));
+  std::mt19937 random(20240607);
+  std::size_t taken = 0;
+  for (int i = 0; i < 2000; ++i) {
+    e.make_ep();
+    auto w = must(e.ep.export_descriptor()).to_wire();
+    const auto changes = 1 + random() % 6;
+    for (std::size_t n = 0; n < changes; ++n) w[4 + random() % 56] = static_cast<std::byte>(random());
+    if (random() % 4 == 0)
+      for (auto& b : w) b = static_cast<std::byte>(random());
+    if (random() % 8 != 0) {
+      std::memcpy(w.data(), "DATE\1", 5);
+      w[6] = std::byte{1};
+      w[7] = std::byte{2};
+    }
+    seal(w);
+    const auto d = dat::ib::descriptor::from_wire(w);
+    if (!d) continue;
+    ++taken;
+    const auto r = e.ep.connect(d.value());
+    CHECK((e.ep.state() == dat::ep_state::connected) == r.has_value());
+    (void)ud.connect(d.value());
+    e.evd.drain([](const auto&) {});
+  }
+  CHECK(taken > 0);
+  CHECK(taken < 2000);
+}
+
+TEST_CASE("a connection by descriptors that the device refuses half way asks for a reset", "[descriptor]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  must(a.ep.post(dat::recv{a.at(0, 10)}.cookie(1)));
+  const auto to_b = must(b.ep.export_descriptor());
+  fake::fail(fake::call::ibv_modify_qp, 1, EIO);
+  CHECK(a.ep.connect(to_b).error().sys_errno() == EIO);
+  CHECK(a.ep.state() == dat::ep_state::unconnected); // its receive is still there
+  fake::fail(fake::call::ibv_modify_qp, 2, EIO);
+  CHECK_THAT(a.ep.connect(to_b).error().message(), support::contains_text("reset"));
+  CHECK(a.ep.state() == dat::ep_state::disconnected);
+  CHECK(a.take() == events{"non_peer_rejected 5", "flushed 1"});
+  must(a.ep.reset());
+  must(a.ep.connect(to_b));
+  must(b.ep.connect(must(a.ep.export_descriptor())));
+  CHECK(a.take() == events{"established"});
+}
