@@ -4,6 +4,7 @@
 
 #include <dat/dat.hpp>
 #include <dat/srq.hpp>
+#include <dat/ud.hpp>
 
 #include <array>
 #include <cstdint>
@@ -18,6 +19,10 @@ inline constexpr auto rights = dat::local_read | dat::local_write | dat::remote_
 using memory = dat::lmr<char, decltype(rights)::value>;
 using local = dat::local_segment<char, decltype(rights)::value>;
 using remote = dat::remote_segment<char, decltype(rights)::value>;
+inline constexpr auto word_rights = dat::local_write | dat::remote_atomic;
+using words = dat::lmr<std::uint64_t, decltype(word_rights)::value>;
+using local_word = dat::local_segment<std::uint64_t, decltype(word_rights)::value>;
+using remote_word = dat::remote_segment<std::uint64_t, decltype(word_rights)::value>;
 
 /// A connected endpoint, whose completions go to an evd of streams::dto alone or to one that merges streams.
 template <dat::streams S>
@@ -38,10 +43,18 @@ struct place {
   end<dat::dto> lean;
   end<dat::dto | dat::connection> merged;
   shared_end shared;
+  dat::evd<dat::dto | dat::datagrams> ud_evd;
+  dat::ep<dat::ud> ud;
+  dat::ib::address_handle peer; ///< whom `ud` sends to
+  local_word old;               ///< what the word was
+  remote_word word;
   std::array<local, 4> out; ///< segments of 64 bytes
   local in;
   remote there;
   ibv_sge sge[4]; ///< `out` and `there` as verbs has them
+  ibv_sge old_sge{};
+  std::uint64_t word_address = 0;
+  std::uint32_t word_key = 0;
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
 };
@@ -58,6 +71,9 @@ struct job {
 
 [[nodiscard]] std::span<const job> raw_jobs();
 [[nodiscard]] std::span<const job> dat_jobs();
+/// Those of the InfiniBand extensions.
+[[nodiscard]] std::span<const job> raw_ib_jobs();
+[[nodiscard]] std::span<const job> dat_ib_jobs();
 
 /// Fed by all loops with the cookies of what completed; a run of n operations adds 0 + ... + n-1.
 extern std::uint64_t consumed;

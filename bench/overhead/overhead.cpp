@@ -96,6 +96,17 @@ public:
     where.remote_address = reinterpret_cast<std::uint64_t>(memory_.data()) + 2048;
     where.rkey = region_.native_handle()->rkey;
 
+    words_region_ = must(pz_.register_memory(words_, word_rights));
+    where.old = must(words_region_.slice(0, 1));
+    where.word = must(words_region_.remote(1, 1));
+    where.old_sge = {reinterpret_cast<std::uint64_t>(words_.data()), 8, words_region_.native_handle()->lkey};
+    where.word_address = reinterpret_cast<std::uint64_t>(&words_[1]);
+    where.word_key = words_region_.native_handle()->rkey;
+    where.ud_evd = must(ia_.create_evd<dat::dto | dat::datagrams>(256));
+    where.ud = must(pz_.create_ep<dat::ud>(
+        dat::ib::datagram_evds{.recv = where.ud_evd, .request = where.ud_evd, .connect = dat::drop_events}));
+    where.peer = must(where.ud.address_of(must(where.ud.address())));
+
     context_ = where.lean.ep.native_handle()->context;
     instant::take_over(*context_, where.shared.ep.number());
   }
@@ -124,6 +135,8 @@ private:
   dat::evd<dat::dto> peer_completions_;
   dat::psp psp_;
   memory region_;
+  std::array<std::uint64_t, 2> words_{};
+  words words_region_;
   std::array<dat::ep<dat::rc>, 3> peers_;
   ibv_context* context_ = nullptr;
 };
@@ -131,9 +144,13 @@ private:
 /// Calls `f` with each pair of sides.
 template <class F>
 void for_each_job(const F& f) {
-  for (const job& raw : raw_jobs())
-    for (const job& dat : dat_jobs())
-      if (std::string_view(raw.name) == dat.name) f(raw, dat);
+  const auto match = [&](std::span<const job> raws, std::span<const job> dats) {
+    for (const job& raw : raws)
+      for (const job& dat : dats)
+        if (std::string_view(raw.name) == dat.name) f(raw, dat);
+  };
+  match(raw_jobs(), dat_jobs());
+  match(raw_ib_jobs(), dat_ib_jobs());
 }
 
 /// Runs a side and checks that it did what it should.

@@ -39,10 +39,10 @@ struct named_attribute {
   short_text value;
 };
 
-/// Up to eight named attributes, without memory of their own.
+/// Up to sixteen named attributes, without memory of their own.
 class named_attributes {
 public:
-  static constexpr std::size_t capacity = 8;
+  static constexpr std::size_t capacity = 16;
   [[nodiscard]] constexpr const named_attribute* begin() const noexcept { return list_.data(); }
   [[nodiscard]] constexpr const named_attribute* end() const noexcept { return list_.data() + size_; }
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
@@ -264,7 +264,9 @@ struct provider_attributes {
 
   /// provider_specific_attr: what there is of the IB extensions, by the names of their document; a name that is there
   /// means support. DAT_EXTENSION_INTERFACE, DAT_EXTENSION_VERSION, DAT_IB_IMMED_DATA_OP, DAT_IB_FETCH_AND_ADD_OP,
-  /// DAT_IB_CMP_AND_SWAP_OP.
+  /// DAT_IB_CMP_AND_SWAP_OP; by the names that its implementations gave them, DAT_IB_IMMED_DATA, DAT_IB_UD,
+  /// DAT_IB_FETCH_AND_ADD, DAT_IB_CMP_AND_SWAP; and by those of the proposal of 2005, DAT_EXT_RDMA_WRITE_IMMED,
+  /// DAT_EXT_RECV_IMMED_EVENT, DAT_EXT_FETCH_AND_ADD, DAT_EXT_CMP_AND_SWAP. As values: <dat/ib_query.hpp>.
   named_attributes specific;
 
   /// lmr_mem_types_supported.

@@ -398,7 +398,11 @@ void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Vi
 }
 
 template <streams S, class Visitor>
-bool take_datagram(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+[[gnu::always_inline]] inline bool take_datagram_sent(work_entry& e, Visitor& visit) {
+  return take_done<ib::datagram_sent>(e, visit);
+}
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
   ep_core& ep = e.ring().owner();
   work_ring::retire(e); // first: the visitor may post

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/buffer.hpp>
 #include <dat/descriptor.hpp>
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
@@ -212,4 +213,107 @@ TEST_CASE("a group's messages reach its members in another process, until they l
   must(ep.reset());
   must(ep.close());
   must(again.leave());
+}
+
+namespace {
+
+constexpr auto job_rights = decltype(all_rights)::value;
+template <std::size_t N>
+using chain = dat::buffer<N, job_rights>;
+
+/// A chain of N pieces of 16 bytes.
+template <std::size_t N>
+chain<N> pieces_of(const buffer& b, std::size_t data_in_first = 0) {
+  chain<N> c;
+  for (std::size_t i = 0; i < N; ++i)
+    if (!c.push_back(b.slice(16 * i, 16), i == 0 ? data_in_first : 0)) throw failure("no room in the chain");
+  return c;
+}
+
+} // namespace
+
+TEST_CASE("receives append to the data section of a chain, sends send it",
+          "[descriptor][DOCA-001][DOCA-009][DOCA-010][DOCA-012][DOCA-013][DOCA-014][DOCA-016][DOCA-022][DOCA-028]") {
+  connected_pair link;
+  buffer out(link.a.pz, 64);
+  buffer in(link.b.pz, 64);
+  fill(out.bytes, 1);
+  fill(in.bytes, 2);
+  auto inbox = pieces_of<3>(in, 10);
+  CHECK(inbox.data_size() == 10);
+  CHECK(inbox.room_size() == 38);
+  CHECK_FALSE(inbox.push_back(in.slice(48, 16)));
+  auto text = pieces_of<2>(out);
+  REQUIRE(text.append(20)); // 16 and 4
+  must(link.passive.post(dat::recv{inbox.room()}.cookie(0xfedcba9876543210)));
+  must(link.active.post(dat::send{text.data()}.cookie(5)));
+  CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(5));
+  const auto got = next<dat::received>(link.b.evd);
+  CHECK(got.cookie() == dat::cookie(0xfedcba9876543210)); // user data, untouched
+  REQUIRE(inbox.append(got.bytes()));
+  CHECK(inbox.data_size(0) == 16);
+  CHECK(inbox.data_size(1) == 14);
+  CHECK(inbox.data_size(2) == 0);
+  CHECK(first_difference(in.part(0, 10), 2) == 10); // what was there is kept
+  for (std::size_t i = 0; i < 20; ++i)
+    if (in.bytes[10 + i] != out.bytes[i]) FAIL("byte " << i);
+  CHECK_FALSE(inbox.append(19));
+  CHECK(inbox.data_size() == 30); // unchanged
+  // With immediate data in a byte order that both agree on, and empty.
+  must(link.passive.post(dat::recv{inbox.room()}, dat::recv{}));
+  must(link.active.post(dat::send{}.immediate(__builtin_bswap32(7)), dat::send{}.immediate(0)));
+  (void)next<dat::sent>(link.a.evd);
+  (void)next<dat::sent>(link.a.evd);
+  const auto with = next<dat::ib::received_immediate>(link.b.evd);
+  CHECK(__builtin_bswap32(with.immediate()) == 7);
+  CHECK(with.bytes() == 0);
+  CHECK(next<dat::ib::received_immediate>(link.b.evd).immediate() == 0);
+  inbox.clear();
+  CHECK(inbox.data().empty());
+  // A chain that is longer than the endpoint's limit.
+  buffer long_one(link.b.pz, 16 * 5);
+  CHECK(error_of(link.passive.post(dat::recv{pieces_of<5>(long_one).room()})).type() == type::invalid_parameter);
+}
+
+TEST_CASE("writes append at the peer, reads append here, as much as both have",
+          "[descriptor][DOCA-004][DOCA-017][DOCA-018][DOCA-019][DOCA-020][DOCA-021][DOCA-023][DOCA-006]") {
+  connected_pair link;
+  buffer out(link.a.pz, 128);
+  buffer in(link.b.pz, 100);
+  fill(out.bytes, 3);
+  dat::remote_buffer<job_rights> remote(in.remote());
+  chain<1> mine(out.slice(0, 64), 40);
+  for (int i = 0; i < 2; ++i) {
+    must(link.active.post(dat::rdma_write{mine.data(), remote.room()}));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    REQUIRE(remote.append(mine.data_size()));
+  }
+  CHECK(remote.data_size() == 80);
+  CHECK(has_pattern(in.part(0, 40), 3));
+  CHECK(has_pattern(in.part(40, 40), 3));
+  // 20 bytes of room for 40: refused here.
+  CHECK(error_of(link.active.post(dat::rdma_write{mine.data(), remote.room()})).type() == type::length_error);
+  CHECK_FALSE(remote.append(40));
+  // A write with immediate data needs a receive there, and may be empty.
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()}.immediate(9)));
+  (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
+  const auto told = next<dat::ib::received_write_immediate>(link.b.evd);
+  CHECK(told.immediate() == 9);
+  CHECK(told.bytes() == 0);
+  // 80 bytes there, 60 of room here; then 80 there, 100 of room.
+  fill(in.bytes, 6);
+  chain<1> small(out.slice(0, 64), 4);
+  must(link.active.post(dat::rdma_read{small.room_for(remote), remote.data()}));
+  const auto read = next<dat::rdma_read_done>(link.a.evd);
+  CHECK(read.bytes() == 60);
+  REQUIRE(small.append(read.bytes()));
+  CHECK(small.data_size() == 64);
+  CHECK(has_pattern(out.part(4, 60), 6));
+  chain<1> large(out.slice(0, 100));
+  must(link.active.post(dat::rdma_read{large.room_for(remote), remote.data()}));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 80);
+  // An empty read.
+  must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
 }

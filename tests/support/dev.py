@@ -54,7 +54,7 @@ SANITIZER_ENV = {
     "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:second_deadlock_stack=1:die_after_fork=0",
 }
 # Examples that need no arguments: the tests run them on a device.
-EXAMPLES = ["asio_echo", "coro_echo", "hello"]
+EXAMPLES = ["asio_echo", "coro_echo", "dtestx", "hello", "jobs", "ticket_lock"]
 
 
 def say(text: str) -> None:

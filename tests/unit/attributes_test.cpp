@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ib_query.hpp>
+
 #include <cstring>
 #include <limits>
 
@@ -143,13 +145,30 @@ TEST_CASE("named attributes tell of transport, vendor and extensions",
     for (const auto& n : p.specific) all.append(n.name).append("=").append(n.value.view()).append(" ");
     return all;
   };
-  CHECK(names(ia) == "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE "
-                     "DAT_IB_FETCH_AND_ADD_OP=TRUE DAT_IB_CMP_AND_SWAP_OP=TRUE ");
-  CHECK(names(must(dat::ia::open("fk2", manual))) ==
-        "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE ");
+  const std::string always = "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE "
+                             "DAT_IB_IMMED_DATA=TRUE DAT_IB_UD=TRUE DAT_EXT_RDMA_WRITE_IMMED=TRUE "
+                             "DAT_EXT_RECV_IMMED_EVENT=TRUE ";
+  CHECK(names(ia) == always + "DAT_IB_FETCH_AND_ADD_OP=TRUE DAT_IB_CMP_AND_SWAP_OP=TRUE DAT_IB_FETCH_AND_ADD=TRUE "
+                              "DAT_IB_CMP_AND_SWAP=TRUE DAT_EXT_FETCH_AND_ADD=TRUE DAT_EXT_CMP_AND_SWAP=TRUE ");
+  CHECK(names(must(dat::ia::open("fk2", manual))) == always);
+  // The same as values.
+  const auto here = must(dat::ib::query_extensions(ia));
+  CHECK(here.version == 2);
+  CHECK(here.atomics != dat::ib::atomic_scope::none);
+  for (const auto operation :
+       {dat::dto_operation::send_immediate, dat::dto_operation::rdma_write_immediate, dat::dto_operation::fetch_and_add,
+        dat::dto_operation::compare_and_swap, dat::dto_operation::send_ud, dat::dto_operation::send})
+    CHECK(here.supports(operation));
+  CHECK_FALSE(here.supports(dat::dto_operation::unbind));
+  const auto there = must(dat::ib::query_extensions(must(dat::ia::open("fk2", manual))));
+  CHECK(there.atomics == dat::ib::atomic_scope::none);
+  CHECK_FALSE(there.supports(dat::dto_operation::fetch_and_add));
+  CHECK(there.supports(dat::dto_operation::send_ud));
+  CHECK(dat::ib::query_extensions(dat::ia()).error().type() == dat::return_type::invalid_handle);
   ia = {};
   w.devices[0].transport = IBV_TRANSPORT_IWARP;
   CHECK(names(opened(w)).empty());
+  CHECK(must(dat::ib::query_extensions(opened(w))) == dat::ib::extensions{});
 }
 
 TEST_CASE("short texts and lists of names never run over", "[ia][IA-146]") {

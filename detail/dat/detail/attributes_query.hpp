@@ -191,11 +191,13 @@ inline constexpr const char* query_call = "ia.query";
   constexpr short_text yes("TRUE");
   a.specific.push_back({"DAT_EXTENSION_INTERFACE", yes});
   a.specific.push_back({"DAT_EXTENSION_VERSION", short_text("2")});
-  a.specific.push_back({"DAT_IB_IMMED_DATA_OP", yes});
-  if (core.device().atomic_cap != IBV_ATOMIC_NONE) {
-    a.specific.push_back({"DAT_IB_FETCH_AND_ADD_OP", yes});
-    a.specific.push_back({"DAT_IB_CMP_AND_SWAP_OP", yes});
-  }
+  constexpr std::string_view always[] = {"DAT_IB_IMMED_DATA_OP", "DAT_IB_IMMED_DATA", "DAT_IB_UD",
+                                         "DAT_EXT_RDMA_WRITE_IMMED", "DAT_EXT_RECV_IMMED_EVENT"};
+  constexpr std::string_view atomics[] = {"DAT_IB_FETCH_AND_ADD_OP", "DAT_IB_CMP_AND_SWAP_OP", "DAT_IB_FETCH_AND_ADD",
+                                          "DAT_IB_CMP_AND_SWAP",     "DAT_EXT_FETCH_AND_ADD",  "DAT_EXT_CMP_AND_SWAP"};
+  for (const std::string_view name : always) a.specific.push_back({name, yes});
+  if (core.device().atomic_cap != IBV_ATOMIC_NONE)
+    for (const std::string_view name : atomics) a.specific.push_back({name, yes});
   return success();
 }
 

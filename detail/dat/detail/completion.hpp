@@ -26,7 +26,9 @@ struct event_access {
 template <streams S, class Visitor>
 void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit);
 template <streams S, class Visitor>
-[[nodiscard]] bool take_datagram(work_entry& e, const ibv_wc& wc, Visitor& visit);
+[[nodiscard]] bool take_datagram_sent(work_entry& e, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit);
 template <streams S, class Visitor>
 [[nodiscard]] bool take_datagram_record(record& r, Visitor& visit);
 
@@ -150,9 +152,10 @@ template <streams S, class Visitor>
   const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<sent>(*e, visit);
-  if constexpr (includes(S, streams::datagrams))
-    if (outcome == code(dto_operation::send_ud) || outcome == code(dto_operation::recv_ud))
-      return take_datagram<S>(*e, wc, visit);
+  if constexpr (includes(S, streams::datagrams)) {
+    if (outcome == code(dto_operation::send_ud)) return take_datagram_sent<S>(*e, visit);
+    if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+  }
   if (outcome < 0) {
     // Nothing but a plain message has no flags.
     if ((outcome | static_cast<std::int32_t>(wc.wc_flags)) != code(dto_operation::recv)) [[unlikely]]
@@ -169,6 +172,7 @@ template <streams S, class Visitor>
   if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
   if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  if (outcome == code(dto_operation::send_immediate)) return take_done<sent>(*e, visit);
   return take_unusual<S>(*e, wc, visit);
 }
 

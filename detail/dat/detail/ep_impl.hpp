@@ -223,7 +223,7 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   work_entry* const receives = requests + attributes_.max_request_dtos + 1;
   sq_.place(requests, attributes_.max_request_dtos, this,
             kind_of_work(ud_ ? dto_operation::send_ud : dto_operation::send));
-  rq_.place(receives, receives_here, this, kind_of_work(ud_ ? dto_operation::recv_ud : dto_operation::recv));
+  rq_.place(receives, receives_here, this, ud_ ? recv_ud_work : kind_of_work(dto_operation::recv));
   entries_->queue = &sq_;
   entries_->posted.kind = marker_work;
   for (std::size_t i = 0; i < prepared_requests; ++i) {

@@ -279,7 +279,8 @@ protected:
   post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
     const ibv_send_wr& wr = send_wr_[prepared_requests - 1];
     send_request<1> r;
-    r.data.push(sge_[prepared_requests - 1], zone);
+    // Nothing in the list, or nothing that transfers, has no zone.
+    if (!zone.is(nullptr)) r.data.push(sge_[prepared_requests - 1], zone);
     r.cookie = c;
     r.opcode = wr.opcode;
     if (r.is_atomic()) {
@@ -405,7 +406,7 @@ protected:
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(refused_post why) noexcept {
     if (why.err != 0) return not_posted(why.err, &recv_wr_, &recv_wr_, rq_.before(rq_.next()));
     recv_request<1> r;
-    r.gather.push(recv_sge_, common_zone::of(why.zone));
+    if (why.zone != 0) r.gather.push(recv_sge_, common_zone::of(why.zone));
     r.cookie = dat::cookie(why.cookie);
     return post_slowly(r);
   }

@@ -23,9 +23,12 @@ inline constexpr std::uint32_t max_ring = 1u << 20;
 /// the status of a completion and both be looked at together; the sign tells receives from requests.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
-  const std::uint32_t receive = o == dto_operation::recv || o == dto_operation::recv_ud ? 1u << 31 : 0u;
+  const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
   return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
 }
+/// A receive of a datagram endpoint. Not known to kind_of_work, which is in the path of every post.
+inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
+    static_cast<std::int32_t>(static_cast<std::uint32_t>(kind_of_work(dto_operation::recv_ud)) | 1u << 31));
 /// A request of the library's own that tells that all before it are done.
 inline constexpr work_kind marker_work = kind_of_work(static_cast<dto_operation>(255));
 /// A receive that was posted to a shared receive queue: whose it is, its completion tells.

@@ -1,0 +1,59 @@
+// The jobs of the InfiniBand extensions, dat's side. In a file of their own, so that what they make the compiler inline
+// changes nothing for the others.
+// SPDX-License-Identifier: BSL-1.0
+#include "jobs.hpp"
+
+namespace overhead {
+namespace {
+
+/// Consumes the cookies of the events of type `E`; any other event is wrong.
+template <class E>
+constexpr auto take() noexcept {
+  return dat::overloaded{[](const E& e) noexcept { consumed += e.cookie().value(); },
+                         [](const auto&) noexcept { wrong(); }};
+}
+
+/// Takes events until one was there.
+template <class E, class Evd>
+[[gnu::always_inline]] inline void take_one(Evd& evd) {
+  while (evd.drain(take<E>(), 1) == 0) {
+  }
+}
+
+[[gnu::noinline]] void counted_send_immediate(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::send{p.out[0]}.cookie(i).immediate(static_cast<std::uint32_t>(i)))) wrong();
+    take_one<dat::sent>(p.lean.evd);
+  }
+}
+[[gnu::noinline]] void counted_add(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::ib::fetch_and_add{p.old, p.word, 1}.cookie(i))) wrong();
+    take_one<dat::ib::fetch_and_add_done>(p.lean.evd);
+  }
+}
+[[gnu::noinline]] void counted_swap(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::ib::compare_and_swap{p.old, p.word, 0, 1}.cookie(i))) wrong();
+    take_one<dat::ib::compare_and_swap_done>(p.lean.evd);
+  }
+}
+[[gnu::noinline]] void counted_ud(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.ud.post(dat::ib::send_to{p.out[0], p.peer}.cookie(i))) wrong();
+    take_one<dat::ib::datagram_sent>(p.ud_evd);
+  }
+}
+
+constexpr job jobs[] = {
+    {"send with immediate", counted_send_immediate},
+    {"fetch and add", counted_add},
+    {"compare and swap", counted_swap},
+    {"UD send", counted_ud},
+};
+
+} // namespace
+
+std::span<const job> dat_ib_jobs() { return jobs; }
+
+} // namespace overhead

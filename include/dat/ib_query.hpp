@@ -1,0 +1,78 @@
+// Which of the InfiniBand extensions an adapter has.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/attributes.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+#include <dat/ia.hpp>
+#include <dat/status.hpp>
+
+#include <dat/detail/core_access.hpp>
+#include <dat/detail/enum_name.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace dat::inline v0::ib {
+
+/// For whom an atomic is one step.
+enum class atomic_scope : std::uint8_t {
+  none,    ///< there are no atomics
+  adapter, ///< for all operations of the adapter that has the memory; not for its host's processors
+  global   ///< for processors and other adapters as well
+};
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(atomic_scope value) noexcept {
+  return detail::enum_name(value, {"none", "adapter", "global"}, "unknown atomic_scope");
+}
+
+/// What there is of the extensions on an adapter, as values; `provider_attributes::specific` has the same by the names
+/// of their document (IB extensions §2.3).
+struct extensions {
+  std::uint32_t version = 0;     ///< of the document; 0: none of them, as on iWARP
+  bool immediate_data = false;   ///< sends and RDMA writes with `.immediate()`
+  bool fetch_and_add = false;    ///< ib::fetch_and_add
+  bool compare_and_swap = false; ///< ib::compare_and_swap
+  bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
+  atomic_scope atomics = atomic_scope::none;
+
+  /// Whether an operation can be posted.
+  [[nodiscard]] constexpr bool supports(dto_operation operation) const noexcept {
+    switch (operation) {
+    case dto_operation::send_immediate:
+    case dto_operation::rdma_write_immediate:
+      return immediate_data;
+    case dto_operation::fetch_and_add:
+      return fetch_and_add;
+    case dto_operation::compare_and_swap:
+      return compare_and_swap;
+    case dto_operation::send_ud:
+      return datagrams;
+    default:
+      return operation == dto_operation::send || operation == dto_operation::rdma_write ||
+             operation == dto_operation::rdma_read || operation == dto_operation::recv;
+    }
+  }
+  friend constexpr bool operator==(const extensions&, const extensions&) = default;
+};
+
+/// Asks an open adapter. Errors: `invalid_handle`. Allocates: no. Blocks: no.
+[[nodiscard]] inline expected<extensions> query_extensions(const ia& of) noexcept {
+  if (!of || detail::core_access::of(of)->closed())
+    return detail::empty_handle("ib.query_extensions", return_subtype::handle_ia);
+  const detail::ia_core& core = *detail::core_access::of(of);
+  extensions e;
+  if (core.context()->device->transport_type == IBV_TRANSPORT_IWARP) return e;
+  e.version = 2;
+  e.immediate_data = true;
+  e.datagrams = true;
+  const ibv_atomic_cap cap = core.device().atomic_cap;
+  e.fetch_and_add = e.compare_and_swap = cap != IBV_ATOMIC_NONE;
+  e.atomics = cap == IBV_ATOMIC_NONE  ? atomic_scope::none
+              : cap == IBV_ATOMIC_HCA ? atomic_scope::adapter
+                                      : atomic_scope::global;
+  return e;
+}
+
+} // namespace dat::inline v0::ib
