@@ -317,3 +317,27 @@ TEST_CASE("writes append at the peer, reads append here, as much as both have",
   must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
 }
+
+TEST_CASE("what does not fit is refused here, or fails at the peer and changes nothing",
+          "[descriptor][DOCA-005][DOCA-008][DOCA-011][DOCA-015]") {
+  pair_options options;
+  options.active.max_message_size = 48;
+  options.active.rnr_retry_count = 1;
+  connected_pair link(options);
+  buffer out(link.a.pz, 64);
+  buffer in(link.b.pz, 64);
+  chain<1> text(out.slice(0, 64), 49);
+  CHECK(error_of(link.active.post(dat::send{text.data()})).type() == type::length_error);
+  text = chain<1>(out.slice(0, 64), 40);
+  auto inbox = pieces_of<2>(in, 2); // room for 30
+  must(link.passive.post(dat::recv{inbox.room()}));
+  must(link.active.post(dat::send{text.data()}));
+  CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_responder);
+  CHECK(link.at_b<dat::dto_failure>().status() == dat::dto_status::local_length);
+  CHECK(inbox.data_size() == 2);
+
+  connected_pair other(options);
+  buffer more(other.a.pz, 8);
+  must(other.active.post(dat::send{more.lmr})); // nothing waits for it, and it is tried again but once
+  CHECK(next<dat::dto_failure>(other.a.evd).status() == dat::dto_status::receiver_not_ready);
+}

@@ -3,6 +3,8 @@
 #include "../support/worker.hpp"
 #include "support.hpp"
 
+#include <dat/ib_query.hpp>
+
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -51,7 +53,7 @@ struct atomic_pair : connected_pair {
 } // namespace
 
 TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
-          "[ib][IBX-005][IBX-006][IBX-035][IBX-036][IBX-048][EXT05-009][DOCA-004]") {
+          "[ib][IBX-005][IBX-006][IBX-035][IBX-036][IBX-048][EXT05-009][DOCA-004][DOCA-024][DOCA-025][DOCA-027]") {
   atomic_pair link;
   link.far.value[0] = 40;
   link.far.value[1] = 7;
@@ -70,7 +72,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
 }
 
 TEST_CASE("compare-and-swap replaces what is as expected, and gives the old value in any case",
-          "[ib][IBX-033][IBX-034][IBX-048][IBX-005][EXT05-009]") {
+          "[ib][IBX-033][IBX-034][IBX-048][IBX-005][EXT05-009][DOCA-026]") {
   atomic_pair link;
   link.far.value[0] = 10;
   CHECK(link.swap(10, 20) == 10);
@@ -126,7 +128,7 @@ TEST_CASE("an atomic that cannot be is refused before it reaches the device", "[
   CHECK(link.active.state() == state::connected);
 }
 
-TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044]") {
+TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044][IBX-045]") {
   pair_options options;
   options.active.max_rdma_read_out = 0;
   connected_pair link(options);
@@ -206,4 +208,76 @@ TEST_CASE("atomics of several endpoints on one word lose nothing, and a lock mad
   CHECK(shared.value[0] == endpoints * each);
   CHECK(shared.value[1] == 0);
   CHECK(guarded == endpoints * each);
+}
+
+TEST_CASE("an atomic sees what was written before it, and what it leaves is read after it", "[ib][IBX-043][IBX-046]") {
+  atomic_pair link;
+  link.near.value[2] = 70;
+  must(link.active.post(dat::rdma_write{link.near.at(2), link.far.remote(0)}.suppress(),
+                        dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 5}.suppress(),
+                        dat::rdma_read{link.near.at(3), link.far.remote(0)}.fence()));
+  (void)next<dat::rdma_read_done>(link.a.evd);
+  CHECK(link.near.value[0] == 70);
+  CHECK(link.near.value[3] == 75);
+  // There is no receive to solicit at the peer, so the flag is not there.
+  constexpr auto solicits = []<class T>(const T&) {
+    return requires(T & t) { t.solicited(); };
+  };
+  const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
+  const dat::ib::compare_and_swap two{link.near.at(0), link.far.remote(0), 1, 2};
+  STATIC_REQUIRE_FALSE(solicits(one));
+  STATIC_REQUIRE_FALSE(solicits(two));
+  STATIC_REQUIRE(requires(dat::rdma_write<1> w) { w.solicited(); });
+}
+
+TEST_CASE("extensions are queried, by values and by names", "[ib][IBX-001][IBX-002][EXT05-003]") {
+  side s(0);
+  const auto e = must(dat::ib::query_extensions(s.ia));
+  const auto a = must(s.ia.query());
+  CHECK(e.version == a.extension_version);
+  CHECK((e.version != 0) == (a.extension_supported == dat::extension::infiniband));
+  const auto named = must(s.ia.query<dat::provider_attributes>()).specific;
+  const auto said = [&](const char* name) {
+    const auto* value = named.find(name);
+    return value && value->view() == "TRUE";
+  };
+  for (const char* name : {"DAT_IB_IMMED_DATA_OP", "DAT_IB_IMMED_DATA", "DAT_EXT_RDMA_WRITE_IMMED"})
+    CHECK(said(name) == e.immediate_data);
+  for (const char* name : {"DAT_IB_FETCH_AND_ADD_OP", "DAT_IB_FETCH_AND_ADD", "DAT_EXT_FETCH_AND_ADD"})
+    CHECK(said(name) == e.fetch_and_add);
+  CHECK(said("DAT_IB_UD") == e.datagrams);
+  CHECK(said("DAT_EXTENSION_INTERFACE") == (e.version != 0));
+}
+
+TEST_CASE("a write with immediate data takes the flags of a write; one that fails is no success at the peer",
+          "[ib][IBX-023][IBX-024][IBX-027][IBX-031]") {
+  connected_pair link;
+  buffer out(link.a.pz, 32);
+  buffer in(link.b.pz, 32);
+  fill(out.bytes, 8);
+  for (std::uint64_t i = 1; i <= 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.immediate(1).suppress().solicited(),
+                        dat::rdma_write{out.lmr, in.remote()}.immediate(2).fence().cookie(9)));
+  const auto done = next<dat::ib::rdma_write_immediate_done>(link.a.evd); // one: the first is suppressed
+  CHECK(done.cookie() == dat::cookie(9));
+  CHECK(done.bytes() == 32);
+  CHECK(next<dat::ib::received_write_immediate>(link.b.evd).immediate() == 1);
+  CHECK(next<dat::ib::received_write_immediate>(link.b.evd).immediate() == 2);
+  CHECK(has_pattern(in.bytes, 8));
+  // A key that is none: the write fails, and the receive that waits is no success either, nor known as an immediate.
+  auto wire = in.remote().to_wire();
+  wire[16] ^= std::byte{0xff};
+  must(link.active.post(dat::rdma_write{out.lmr, must(window::from_wire(wire))}.immediate(3).cookie(10)));
+  const auto failed = next<dat::dto_failure>(link.a.evd);
+  CHECK(failed.operation() == dat::dto_operation::rdma_write_immediate);
+  CHECK(failed.status() == dat::dto_status::remote_access);
+  (void)next<dat::broken>(link.a.evd);
+  const auto unmet = link.at_b<dat::dto_failure>();
+  CHECK(unmet.cookie() == dat::cookie(3));
+  CHECK(unmet.operation() == dat::dto_operation::recv);
+  // Afterwards it is flushed, as a write is.
+  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.immediate(4).cookie(11)));
+  const auto late = next<dat::dto_failure>(link.a.evd);
+  CHECK(late.status() == dat::dto_status::flushed);
+  CHECK(late.operation() == dat::dto_operation::rdma_write_immediate);
 }

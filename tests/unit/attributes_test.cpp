@@ -116,7 +116,7 @@ TEST_CASE("an adapter reports what its device says of itself", "[ia][IA-070]") {
 }
 
 TEST_CASE("named attributes tell of transport, vendor and extensions",
-          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002]") {
+          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002][EXT05-003]") {
   auto w = small_device();
   w.devices[1].attr = fake::rxe_attr();
   w.devices[1].attr->atomic_cap = IBV_ATOMIC_NONE;

@@ -517,7 +517,7 @@ TEST_CASE("an atomic becomes one of verbs, with its operands", "[IBX-033][IBX-03
   CHECK(wr.sg_list[0].length == 8);
 }
 
-TEST_CASE("an adapter without atomics says so, and the endpoint goes on", "[IBX-003][IBX-049]") {
+TEST_CASE("an adapter without atomics says so, and the endpoint goes on", "[IBX-003][IBX-049][EXT05-002]") {
   auto attr = fake::rxe_attr();
   attr.atomic_cap = IBV_ATOMIC_NONE;
   fake::world w;

@@ -120,7 +120,7 @@ TEST_CASE("Completion statuses have the values of the C header", "[DTO-064]") {
   STATIC_REQUIRE(value(dto_status::local_mm_error) == 12);
 }
 
-TEST_CASE("Operations have the codes of DAT and of its InfiniBand extensions", "[DTO-054]") {
+TEST_CASE("Operations have the codes of DAT and of its InfiniBand extensions", "[DTO-054][IBX-010]") {
   STATIC_REQUIRE(value(dto_operation::send) == 0);
   STATIC_REQUIRE(value(dto_operation::rdma_write) == 1);
   STATIC_REQUIRE(value(dto_operation::rdma_read) == 2);

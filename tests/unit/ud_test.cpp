@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/buffer.hpp>
 #include <dat/descriptor.hpp>
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
@@ -355,4 +356,36 @@ TEST_CASE("a connection by descriptors that the device refuses half way asks for
   must(a.ep.connect(to_b));
   must(b.ep.connect(must(a.ep.export_descriptor())));
   CHECK(a.take() == events{"established"});
+}
+
+TEST_CASE("what events of the extensions carry is no more than 64 bytes", "[ud][IBX-015]") {
+  STATIC_REQUIRE(sizeof(dat::ib::received_datagram_immediate) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::received_immediate) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::datagram_established) <= 64);
+}
+
+TEST_CASE("a buffer's data grows piece by piece, and never beyond its room", "[DOCA-009][DOCA-010][DOCA-013]") {
+  clean_world world;
+  std::array<std::byte, 48> bytes{};
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto pz = must(ia.create_pz());
+  auto region = must(pz.register_memory(bytes, all_rights));
+  dat::buffer<3, all_rights.value> chain;
+  for (std::size_t i = 0; i < 3; ++i) REQUIRE(chain.push_back(must(region.slice(16 * i, 16))));
+  CHECK_FALSE(chain.push_back(must(region.slice(0, 1))));
+  REQUIRE(chain.append(40));
+  CHECK(chain.data_size(0) == 16);
+  CHECK(chain.data_size(1) == 16);
+  CHECK(chain.data_size(2) == 8);
+  CHECK(chain.room().size_bytes() == 8);
+  CHECK(chain.data().size() == 3);
+  CHECK_FALSE(chain.append(9));
+  CHECK(chain.data_size() == 40);
+  dat::buffer<1, all_rights.value> small;
+  CHECK_FALSE(small.push_back(must(region.slice(0, 4)), 5));
+  CHECK(small.pieces() == 0);
+  dat::remote_buffer<all_rights.value> remote(region.remote(), 100);
+  CHECK(remote.data_size() == 48);
+  CHECK_FALSE(remote.append(1));
+  CHECK(remote.data(7).size() == 7);
 }
