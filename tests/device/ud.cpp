@@ -438,7 +438,8 @@ struct plain_end {
     attr.qp_type = IBV_QPT_UD;
     attr.sq_sig_all = 1;
     check(rdma_create_qp(id, pd, &attr) == 0, "rdma_create_qp");
-    mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    const int access = IBV_ACCESS_LOCAL_WRITE; // the macro mixes enumerations otherwise
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(), access);
     check(mr != nullptr, "ibv_reg_mr");
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory.data()), static_cast<std::uint32_t>(memory.size()), mr->lkey};
     ibv_recv_wr wr{};
