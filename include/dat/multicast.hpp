@@ -7,8 +7,11 @@
 #include <dat/expected.hpp>
 #include <dat/ud.hpp>
 
+#include <dat/detail/enum_name.hpp>
 #include <dat/detail/group_core.hpp>
 
+#include <cstdint>
+#include <string_view>
 #include <utility>
 
 namespace dat::inline v0::detail {
@@ -24,6 +27,10 @@ enum class membership : std::uint8_t {
   full,     ///< to send and to receive
   send_only ///< to send: not every InfiniBand subnet manager knows this
 };
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(membership value) noexcept {
+  return detail::enum_name(value, {"full", "send_only"}, "unknown membership");
+}
 
 /// The membership of an endpoint in a multicast group, through rdma_cm. Ends with this object: the endpoint gets no
 /// more messages of the group then.
