@@ -195,7 +195,8 @@ public:
   }
 
   /// Makes a disconnected endpoint ready for another connection (uDAPL 2.0 §6.6.18). Completions that were not taken
-  /// yet may be lost. No effect on an unconnected endpoint. Must not overlap posts.
+  /// yet may be lost. No effect on an unconnected endpoint. Must not overlap posts; with an srq, nor taking completions
+  /// from a recv evd of streams::dto alone.
   /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left.
   expected<void> reset() noexcept {
     if (!core_) return detail::empty_handle("ep.reset", return_subtype::handle_ep);

@@ -58,10 +58,11 @@ struct world {
   statuses wc_statuses = statuses::rxe;
   bool flush_late_receives = true; ///< false: a receive posted in ERR stays until the next move to ERR (rxe)
   bool rejected_sends_stay = true; ///< a send refused with EINVAL below RTS stays queued, runs at the next post (rxe)
-  bool timewait_exit = false;      ///< true: TIMEWAIT_EXIT follows the end of a disconnect at once
-  bool hold_sends = false;         ///< true: sends wait for complete(); hold() sets it for one queue pair
-  int max_backlog = 1024;          ///< what rdma_listen(id, 0) means
-  int num_comp_vectors = 2;        ///< ibv_context::num_comp_vectors
+  bool destroy_drops = false; ///< true: destroying a queue pair drops its unread completions (mlx5; rxe keeps them)
+  bool timewait_exit = false; ///< true: TIMEWAIT_EXIT follows the end of a disconnect at once
+  bool hold_sends = false;    ///< true: sends wait for complete(); hold() sets it for one queue pair
+  int max_backlog = 1024;     ///< what rdma_listen(id, 0) means
+  int num_comp_vectors = 2;   ///< ibv_context::num_comp_vectors
 };
 
 /// The limits of rxe; a starting point for device_config::attr.

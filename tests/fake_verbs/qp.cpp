@@ -246,6 +246,8 @@ int ibv_destroy_qp(ibv_qp* qp) {
   if (!q.groups.empty()) return e.code(EBUSY);
   discard_async_of(*q.ctx, q.as_c());
   wait_acked(e.lock(), "ibv_destroy_qp(" + q.name() + ")", [&] { return q.unacked_async == 0; });
+  if (e.w.cfg.destroy_drops)
+    for (cq_obj* cq : {q.scq, q.rcq}) std::erase_if(cq->entries, [&](const ibv_wc& c) { return c.qp_num == q.qp_num; });
   q.sq.clear();
   q.rq.clear();
   q.alive = false;

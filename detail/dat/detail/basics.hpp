@@ -60,6 +60,8 @@ private:
 };
 
 template <class T>
+inline constexpr auto delete_object = [](T* p) { delete p; };
+template <class T>
 inline constexpr auto delete_array = [](T* p) { delete[] p; };
 /// An array from `new (std::nothrow) T[n]`.
 template <class T>

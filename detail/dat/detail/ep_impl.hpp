@@ -347,8 +347,11 @@ inline result<ibv_qp*> ep_core::make_qp(const char* call, ep_tag tag) noexcept {
 
 inline void ep_core::leave_srq() noexcept {
   if (!srq_) return;
-  // Some devices drop the completions of a queue pair that is destroyed: those that are known by now are accounted for.
-  if (merged_evd* m = merged(evds_.recv.get())) m->forget(tag_, true);
+  // Some devices drop the completions of a queue pair that is destroyed: those that are there are accounted for now.
+  if (merged_evd* m = merged(evds_.recv.get()))
+    m->forget(tag_, true);
+  else
+    evds_.recv->drop_shared(qp_->qp_num);
   srq_->endpoints.erase(qp_->qp_num);
 }
 

@@ -8,6 +8,7 @@
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
 
+#include <dat/detail/aside_queue.hpp>
 #include <dat/detail/cno_core.hpp>
 #include <dat/detail/event_queue.hpp>
 #include <dat/detail/ia_core.hpp>
@@ -156,6 +157,11 @@ public:
   void guard() noexcept;
   void unguard() noexcept { guarded_.fetch_sub(1, std::memory_order_relaxed); }
 
+  /// Frees the buffers of shared queues that stand in the completion queue for a queue pair that is about to go: some
+  /// devices drop its completions then, and nothing would ever tell of them. The others are kept, in their order.
+  /// Nobody may be taking meanwhile.
+  void drop_shared(std::uint32_t qp_num) noexcept;
+
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
 
@@ -215,6 +221,7 @@ private:
   std::atomic<bool> interrupted_{false};
   wake_fd kick_;
   ibv_cq* cq_ = nullptr;
+  owned<aside_queue, delete_object<aside_queue>> aside_; // guarded by cno_mutex_; see drop_shared
   ibv_comp_channel* channel_ = nullptr;
   unsigned unacked_ = 0;
   std::uint32_t number_;

@@ -117,6 +117,28 @@ inline void evd_core::teardown() noexcept {
   channel_ = nullptr;
 }
 
+inline void evd_core::drop_shared(std::uint32_t qp_num) noexcept {
+  const std::lock_guard lock(cno_mutex_); // several endpoints may be ending
+  if (!cq_ || ia().closed()) return;
+  if (!aside_) aside_.reset(new (std::nothrow) aside_queue(polled_, cq_));
+  if (!aside_) return;
+  const auto dropped = [&](const ibv_wc& c) {
+    work_entry* const e = c.qp_num == qp_num ? find(c) : nullptr;
+    if (!e || !work_queue::read(*e).is_shared()) return false;
+    shared_queue::retire(*e);
+    return true;
+  };
+  aside_->erase_if(dropped);
+  std::array<ibv_wc, 16> wc;
+  for (int left = cq_->cqe; left > 0 && aside_->reserve(16); left -= 16) {
+    const int n = ibv_poll_cq(cq_, 16, wc.data());
+    for (int i = 0; i < n; ++i)
+      if (const ibv_wc& c = wc[static_cast<std::size_t>(i)]; !dropped(c)) aside_->push(c);
+    if (n < 16) break;
+  }
+  aside_->stand_in();
+}
+
 inline expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
   static constexpr const char* call = "evd.modify_cno";
   if (dead()) return closed(call);
