@@ -247,7 +247,7 @@ TEST_CASE("an evd of completions alone gives those of a shared queue as well",
 
 TEST_CASE("receives of an endpoint with a shared queue are posted to the queue, and nowhere else",
           "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
-          "[EPATTR-009][EP-054][EP-027][REQ-116][REQ-120][REQ-124][DTO-031]") {
+          "[EPATTR-009][EP-054][EP-027][SRQ-006][REQ-116][REQ-120][REQ-124][DTO-031]") {
   const clean_world clean;
   pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999 % 8});
   const auto refused = [&](ep_state s, return_subtype why) {
@@ -907,6 +907,7 @@ TEST_CASE("the hard high watermark cuts an endpoint off, and no other",
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   CHECK(p.b.take() == events{"broken"});
   must(p.to[0].set_watermark(3, 9)); // in any state
+  CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   must(p.to[0].reset());
   p.settle();
   CHECK(must(p.to[0].query()).attributes.hard_high_watermark == 9);
@@ -920,12 +921,16 @@ TEST_CASE("the hard high watermark cuts an endpoint off, and no other",
   p.settle();
   for (int i = 0; i < 3; ++i) p.send(0);
   p.settle();
-  must(plain.set_watermark(dat::no_watermark, 2));
+  must(plain.set_watermark(1, 2));
   CHECK(plain.state() == ep_state::disconnected);
+  CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(plain.number())});
+  must(plain.set_watermark(3, dat::no_watermark));
+  p.settle();
+  CHECK(async_of(p.b.ia).empty()); // receives that were flushed are no messages
 }
 
 TEST_CASE("what the completion of a shared buffer wakes is the choice of the endpoint that took it",
-          "[SRQ-079][COMP-028][EP-031][EPATTR-005]") {
+          "[SRQ-079][COMP-028][EPATTR-005]") {
   const clean_world clean;
   end a{"fk1"};
   end b{"fk2"};

@@ -107,7 +107,7 @@ public:
   /// Called with the evd's lock held as a connection event is appended.
   void announce(bool done) noexcept { announced_ = done; }
 
-  /// A receive has completed and stands in the recv evd, whose lock is held; or was taken from it.
+  /// A message has arrived and stands in the recv evd, whose lock is held; or was taken from it.
   void hold_receive() noexcept {
     const std::uint32_t n = held_.load(std::memory_order_relaxed) + 1;
     held_.store(n, std::memory_order_relaxed);

@@ -409,7 +409,7 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
       // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
       record r(c, posted, ep.tag(), shared ? 0 : e->ring().position(*e));
       if (shared) e->shared().hold();
-      if (posted.is_receive()) ep.hold_receive();
+      if (posted.is_receive() && c.status == IBV_WC_SUCCESS) ep.hold_receive();
       const bool announced = ep.announced_on(this);
       if (!(announced ? ring_ : parked_).push(std::move(r)))
         (void)release_entry(r); // no memory; the ring has room for all that it was made for
@@ -460,7 +460,7 @@ inline ep_core* merged_evd::release_entry(const record& r) noexcept {
     e->ring().retire_through(*e, r.position);
     whose = &e->ring().owner();
   }
-  if (whose && r.posted.is_receive()) whose->release_receive();
+  if (whose && r.posted.is_receive() && r.wc.status == IBV_WC_SUCCESS) whose->release_receive();
   return whose;
 }
 
