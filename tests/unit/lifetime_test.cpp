@@ -3,10 +3,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/srq.hpp>
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <new>
+#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <thread>
@@ -153,6 +156,61 @@ TEST_CASE("memory that runs out in any call is an error of that call, and nothin
     REQUIRE(n < 100);
   }
   CHECK(failures > 9);
+}
+
+TEST_CASE("memory that runs out for a shared receive queue is an error of that call; posts and ends need none",
+          "[SRQ-015][SRQ-067][SRQ-081][EP-030]") {
+  if (!DAT_TESTS_OWN_NEW) SKIP("the requests for memory belong to the sanitizer");
+  int failures = 0;
+  for (int n = 0;; ++n) {
+    clean_world world;
+    end a("fk1");
+    end b("fk2");
+    a.make_ep();
+    auto lean = must(b.ia.create_evd<dat::dto>(8));
+    auto psp = must(b.ia.create_psp(service, b.evd));
+    std::optional<out_of_memory> limit(n);
+    const auto step = [&](auto call) {
+      auto r = call();
+      if (!r) {
+        INFO(r.error().message());
+        CHECK(allocation_failed);
+        CHECK(r.error().type() == dat::return_type::insufficient_resources);
+        ++failures;
+        allocations_left = -1;
+        r = call();
+        REQUIRE(r);
+      }
+      return r;
+    };
+    auto srq = step([&] { return b.pz.create_srq({.max_recv_dtos = 3}); });
+    must(step([&] { return srq.value().resize(20); }));
+    auto one = step([&] { return b.pz.create_ep<dat::rc>(b.evd, srq.value()); });
+    auto two =
+        step([&] { return b.pz.create_ep<dat::rc>({.recv = lean, .request = b.evd, .connect = b.evd}, srq.value()); });
+    const bool done = !allocation_failed;
+    limit.reset();
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).accept(two.value()));
+    settle(a, b);
+    {
+      const out_of_memory none(0);
+      for (int i = 0; i < 4; ++i) must(srq.value().post(dat::recv{b.at(0, 8)}.cookie(i)));
+      CHECK_FALSE(allocation_failed);
+      must(a.ep.post(dat::send{a.at(0, 8)}.suppress()));
+      CHECK(take(lean) == events{"received 0"});
+      must(a.ep.post(dat::send{a.at(0, 8)}.suppress()));
+      CHECK_FALSE(allocation_failed);
+      must(two.value().close()); // where it cannot set completions aside, they stay where they are
+    }
+    CHECK(take(lean).empty());
+    CHECK(must(srq.value().query()).outstanding == 2);
+    must(one.value().close());
+    must(srq.value().close());
+    if (done) break;
+  }
+  CHECK(failures >= 6);
 }
 
 TEST_CASE("the data path asks for no memory", "[DTO-074]") {
