@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "jobs.hpp"
 
+#include <dat/policies.hpp>
+
 #include <utility>
 #include <variant>
 
@@ -57,6 +59,19 @@ template <class E, class Evd>
   for (long i = 0; i < n; ++i) {
     if (!p.lean.ep.post(dat::rdma_write{p.out[0], p.there}.cookie(i).immediate(static_cast<std::uint32_t>(i)))) wrong();
     take_one<dat::ib::rdma_write_immediate_done>(p.lean.evd);
+  }
+}
+/// The same send without checks of its segment.
+[[gnu::noinline]] void counted_trusting(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post<dat::trusting>(dat::send{p.out[0]}.cookie(i))) wrong();
+    take_one<dat::sent>(p.lean.evd);
+  }
+}
+[[gnu::noinline]] void counted_bind(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.window.bind(p.binding.ep, dat::bind{*p.region, 0, 64, dat::remote_write}.cookie(i))) wrong();
+    take_one<dat::bind_done>(p.binding.evd);
   }
 }
 [[gnu::noinline]] void counted_recv(place& p, long n) {
@@ -141,6 +156,8 @@ constexpr job jobs[] = {
     {"RDMA write", counted_write},
     {"RDMA write with immediate", counted_write_immediate},
     {"recv", counted_recv},
+    {"send, checks off", counted_trusting},
+    {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
     {"batch of 16", counted_batch},
     {"batch of 16, chained", counted_batch},

@@ -69,6 +69,13 @@ int poll_cq(ibv_cq*, int n, ibv_wc* wc) {
   return k;
 }
 
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  static constexpr ibv_sge no_bytes{};
+  put(*queue, bind->wr_id, IBV_WC_BIND_MW, &no_bytes, qp->qp_num);
+  mw->rkey = ibv_inc_rkey(mw->rkey);
+  return 0;
+}
+
 int req_notify_cq(ibv_cq*, int) { return 0; }
 
 } // namespace
@@ -81,6 +88,7 @@ void take_over(ibv_context& context, std::uint32_t draws) {
   context.ops.post_srq_recv = post_srq_recv;
   context.ops.poll_cq = poll_cq;
   context.ops.req_notify_cq = req_notify_cq;
+  context.ops.bind_mw = bind_mw;
 }
 
 void give_back(ibv_context& context) { context.ops = own_ops; }

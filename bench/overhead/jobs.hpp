@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/dat.hpp>
+#include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
 
@@ -48,6 +49,9 @@ struct place {
   dat::ib::address_handle peer; ///< whom `ud` sends to
   local_word old;               ///< what the word was
   remote_word word;
+  end<dat::dto | dat::rmr_bind> binding;
+  dat::rmr window; ///< of type 1
+  const memory* region = nullptr;
   std::array<local, 4> out; ///< segments of 64 bytes
   local in;
   remote there;

@@ -85,6 +85,12 @@ public:
         must(pz_.create_ep<dat::rc>({where.shared.evd, where.shared.evd, events_}, where.shared.srq, attributes));
     connect(where.shared.ep, peers_[2], events_);
 
+    where.binding.evd = must(ia_.create_evd<dat::dto | dat::rmr_bind>(256));
+    where.binding.ep = must(pz_.create_ep<dat::rc>({where.binding.evd, where.binding.evd, events_}, attributes));
+    connect(where.binding.ep, window_peer_, events_);
+    where.window = must(pz_.create_rmr());
+    where.region = &region_;
+
     constexpr std::uint32_t block = 64;
     for (std::size_t i = 0; i < where.out.size(); ++i) {
       where.out[i] = must(region_.slice(i * block, block));
@@ -137,6 +143,7 @@ private:
   memory region_;
   std::array<std::uint64_t, 2> words_{};
   words words_region_;
+  dat::ep<dat::rc> window_peer_;
   std::array<dat::ep<dat::rc>, 3> peers_;
   ibv_context* context_ = nullptr;
 };

@@ -49,6 +49,24 @@ template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
   }
 }
 
+[[gnu::noinline]] void counted_bind(place& p, long n) {
+  ibv_qp* const qp = p.binding.ep.native_handle();
+  ibv_cq* const cq = p.binding.evd.native_handle();
+  ibv_mw* const mw = p.window.native_handle();
+  ibv_mr* const mr = p.region->native_handle();
+  for (long i = 0; i < n; ++i) {
+    ibv_mw_bind bind;
+    bind.wr_id = static_cast<std::uint64_t>(i);
+    bind.send_flags = IBV_SEND_SIGNALED;
+    bind.bind_info.mr = mr;
+    bind.bind_info.addr = reinterpret_cast<std::uintptr_t>(mr->addr);
+    bind.bind_info.length = 64;
+    bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (ibv_bind_mw(qp, mw, &bind) != 0) wrong();
+    poll_one(cq);
+  }
+}
+
 template <ibv_wr_opcode Opcode>
 [[gnu::noinline]] void counted_write(place& p, long n) {
   ibv_qp* const qp = p.lean.ep.native_handle();
@@ -179,6 +197,8 @@ constexpr job jobs[] = {
     {"RDMA write", counted_write<IBV_WR_RDMA_WRITE>},
     {"RDMA write with immediate", counted_write<IBV_WR_RDMA_WRITE_WITH_IMM>},
     {"recv", counted_recv},
+    {"send, checks off", counted_send<1>},
+    {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
     {"batch of 16", counted_one_by_one<at_a_time>},
     {"batch of 16, chained", counted_chain<at_a_time>},

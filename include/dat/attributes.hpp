@@ -83,8 +83,8 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
 }
 
 /// The adapter itself: the same for everybody who opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are those of DAT.
-/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs
-/// means that this version of dat has no such objects.
+/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs and
+/// max_srqs means that the device has no such objects.
 struct ia_attributes {
   short_text adapter_name; ///< the device's name
   std::uint8_t port = 1;   ///< its port
@@ -162,6 +162,16 @@ private:
   std::size_t size_ = 0;
 };
 
+/// Where the key of an rmr is valid (DAT_RMR_SCOPE); the values are DAT's.
+enum class rmr_scope : std::uint8_t {
+  ep = 0,  ///< on the connection that it is bound through
+  pz = 1,  ///< on all connections of its zone
+  any = 2, ///< only of what a provider supports: both
+};
+[[nodiscard]] constexpr std::string_view to_string(rmr_scope value) noexcept {
+  return detail::enum_name(value, {"ep", "pz", "any"}, "unknown rmr_scope");
+}
+
 /// Who owns the array of segments after a post has returned (DAT_IOV_OWNERSHIP).
 enum class iov_ownership : std::uint8_t { consumer, provider_no_modify, provider_modify };
 /// What memory can be registered (DAT_MEM_TYPE).
@@ -235,7 +245,7 @@ struct provider_attributes {
 
   iov_ownership iov_ownership_on_return = iov_ownership::consumer;
   completion_flags completion_flags_supported{
-      .suppress = true, .solicited_wait = true, .barrier_fence = true, .evd_threshold = true};
+      .suppress = true, .solicited_wait = true, .unsignalled = true, .barrier_fence = true, .evd_threshold = true};
   bool is_thread_safe = true;
   bool is_signal_safe = false;
   std::size_t max_private_data_size = 56; ///< bytes, for connect, accept and reject alike; rdma_cm carries no more
@@ -244,16 +254,17 @@ struct provider_attributes {
   dat::pz_support pz_support = pz_support::unique;
   std::size_t optimal_buffer_alignment = 64; ///< bytes: a cache line
   /// The streams of which an evd may merge any (evd_stream_merging_supported).
-  streams evd_stream_merging_supported = software | connection_requests | dto | connection;
+  streams evd_stream_merging_supported = software | connection_requests | dto | connection | rmr_bind;
 
   bool srq_supported = false;
   srq_watermarks srq_watermarks_supported{};
   bool srq_ep_pz_difference_supported = false; ///< an endpoint and its srq are of one zone
   srq_counts srq_info_supported{};
-  bool ep_recv_info_supported = false; ///< adapters do not tell what an endpoint has taken from an srq
-  bool rmr_supported = false;          ///< rmr_scope_supported says where an RMR is valid; dat has none
-  bool lmr_sync_req = false;           ///< memory is coherent: no calls to synchronise it
-  bool zb_supported = false;           ///< zero-based addresses of memory regions
+  bool ep_recv_info_supported = false;            ///< adapters do not tell what an endpoint has taken from an srq
+  bool rmr_supported = false;                     ///< whether there are RMRs at all
+  rmr_scope rmr_scope_supported = rmr_scope::any; ///< where they are
+  bool lmr_sync_req = false;                      ///< memory is coherent: no calls to synchronise it
+  bool zb_supported = true;                       ///< zero-based addresses of memory regions
   bool ha_supported = false;
   ha_load_balancing ha_loadbalancing = ha_load_balancing::none;
   bool dto_async_return_guaranteed = true;   ///< success of a send or RDMA write means that the peer has checked it
@@ -269,8 +280,8 @@ struct provider_attributes {
   /// DAT_EXT_RECV_IMMED_EVENT, DAT_EXT_FETCH_AND_ADD, DAT_EXT_CMP_AND_SWAP. As values: <dat/ib_query.hpp>.
   named_attributes specific;
 
-  /// lmr_mem_types_supported.
-  [[nodiscard]] constexpr bool supports(mem_type t) const noexcept { return t == mem_type::virtual_memory; }
+  /// lmr_mem_types_supported. Kinds besides virtual memory are in <dat/memory.hpp>.
+  [[nodiscard]] constexpr bool supports(mem_type t) const noexcept { return t <= mem_type::shared_virtual; }
 };
 
 } // namespace dat::inline v0

@@ -87,6 +87,7 @@ private:
   }
   template <std::size_t M>
   [[gnu::cold, gnu::noinline]] void append_tidied(detail::send_request<M> r) noexcept {
+    if ((r.flags & IBV_SEND_INLINE) != 0 && r.data.zone().has_offsets()) limits_.note_bad_inline();
     r.data.tidy();
     limits_.note_tidied(r, has_segments());
     end_->wr.num_sge = static_cast<int>(r.data.count());

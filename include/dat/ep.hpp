@@ -62,6 +62,16 @@ public:
     return core_->post(detail::request_access::of(operations)...);
   }
 
+  /// The same by a policy of <dat/policies.hpp>: `ep.post<dat::trusting>(...)`, `ep.post<dat::checked>(...)`.
+  template <class Policy, class... D>
+  requires(Policy::is_posting_policy && sizeof...(D) > 0)
+      [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
+    static_assert((detail::is_recv<D> && ...) || (detail::is_request<D> && ...),
+                  "dat: post either receives or requests (send, rdma_write, rdma_read) in one call: they go to "
+                  "different queues");
+    return Policy::post(*core_, operations...);
+  }
+
   /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.
   /// Errors: as above. Allocates: never.
   template <std::size_t N, std::size_t Iov>
@@ -129,6 +139,11 @@ public:
   template <class... D>
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     return ref_.post(operations...);
+  }
+  template <class Policy, class... D>
+  requires(Policy::is_posting_policy && sizeof...(D) > 0)
+      [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
+    return ref_.template post<Policy>(operations...);
   }
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
@@ -264,6 +279,7 @@ private:
   friend class ia;
   friend class cr;
   friend class ep<with_srq<rc>>;
+  friend class rmr;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)), ref_(core_.get()) {}
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
   [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,8 +68,17 @@ class sent : public transfer {
 
 /// A message has arrived in the receive that `cookie()` names; `bytes()` is its length.
 class received : public transfer {
+public:
+  /// The key of the rmr that the sender has invalidated by this message (uDAPL 2.0 §6.6.21), whose window is closed
+  /// from now on; empty for other messages. `rmr::is(key)` tells which rmr it was.
+  [[nodiscard]] std::optional<std::uint32_t> invalidated() const noexcept {
+    return invalidated_ != 0 ? std::optional(invalidated_) : std::nullopt;
+  }
+
+private:
   using transfer::transfer;
   friend struct detail::event_access;
+  std::uint32_t invalidated_ = 0;
 };
 
 /// An RDMA write is done: its memory is free, and the data is at the peer.
@@ -107,6 +117,22 @@ private:
   dto_operation operation_;
   dto_status status_;
   std::uint8_t verbs_;
+};
+
+/// An rmr was bound or unbound (streams::rmr_bind; uDAPL 2.0 §6.7.3.5). A bind that failed is a dto_failure.
+class bind_done : public completion {
+public:
+  /// `bind` or `unbind`.
+  [[nodiscard]] dto_operation operation() const noexcept { return operation_; }
+  /// Whether it was a bind of `which`.
+  [[nodiscard]] bool is_of(const rmr& which) const noexcept;
+
+private:
+  friend struct detail::event_access;
+  bind_done(detail::ep_core* ep, dat::cookie c, dto_operation op, const void* window) noexcept
+      : completion(ep, c), window_(window), operation_(op) {}
+  const void* window_;
+  dto_operation operation_;
 };
 
 /// Completions of the InfiniBand extensions.

@@ -23,6 +23,7 @@ class ia;
 class cno;
 class pz;
 class psp;
+class rmr;
 class rsp;
 class csp;
 class cr;
@@ -57,6 +58,7 @@ struct event_access;    // makes events, whose constructors are not the consumer
 struct group_access;    // a datagram endpoint, for its multicast groups
 struct address_access;  // makes address handles
 struct datagram_access; // what is in a datagram and its events
+struct memory_access;   // regions, for the headers of further kinds of memory
 struct core_access;     // what is behind a handle, for the headers that join dat to something else
 } // namespace detail
 

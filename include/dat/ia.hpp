@@ -267,6 +267,7 @@ public:
 private:
   friend dat::object<ia, object_kind::ia>;
   friend struct detail::core_access;
+  friend struct detail::memory_access;
   explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] static expected<ia> make(detail::result<detail::ia_core::place> where,
                                          const ia_options& options) noexcept {

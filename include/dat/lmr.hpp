@@ -76,8 +76,14 @@ public:
   }
 
   /// Ends the registration (uDAPL 2.0 §6.7.2.2). Operations that still name it fail and break their connection.
-  /// Errors: `invalid_handle`. Blocks: while the system unpins the pages.
-  expected<void> close() noexcept { return core_.close("lmr.close", return_subtype::handle_lmr); }
+  /// Errors: `invalid_handle`; `invalid_state` (lmr_in_use) while an rmr is bound to it, or a bind to it is posted and
+  /// its completion not taken, and while an operation names it that was posted by the policy dat::checked. (The
+  /// destructor ends such bindings.) Blocks: while the system unpins the pages.
+  expected<void> close() noexcept {
+    if (core_ && core_->mr())
+      if (auto ok = core_->ia().region_ends(*core_->mr(), false); !ok) return ok;
+    return core_.close("lmr.close", return_subtype::handle_lmr, return_subtype::lmr_in_use);
+  }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_bytes() / sizeof(T); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return core_ && core_->mr() ? core_->mr()->length : 0; }
@@ -93,6 +99,8 @@ public:
 private:
   friend dat::object<lmr, object_kind::lmr>;
   friend class pz;
+  friend class rmr;
+  friend struct detail::memory_access;
   explicit lmr(detail::ref<detail::lmr_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] expected<void> check(const char* call, std::size_t first, std::size_t count) const noexcept {
     if (!core_ || !core_->mr()) return detail::empty_handle(call, return_subtype::handle_lmr);

@@ -164,8 +164,23 @@ public:
   template <class Srq = srq>
   [[nodiscard]] expected<Srq> create_srq(const srq_attributes& attributes = {}) noexcept;
 
+  /// Makes a remote memory region (uDAPL 2.0 §6.7.3.1 dat_rmr_create), not bound to anything, whose key any connection
+  /// of this zone may use. Include <dat/rmr.hpp>, which says more.
+  /// Errors: `insufficient_resources`; `model_not_supported` on an adapter without such windows; `invalid_handle`.
+  /// Allocates: yes. Blocks: briefly, in the driver.
+  template <class Rmr = rmr>
+  [[nodiscard]] expected<Rmr> create_rmr() noexcept {
+    return Rmr::create(core_.shared(), false);
+  }
+  /// The same for one connection at a time: the one that it is bound through (uDAPL 2.0 §6.7.3.2
+  /// dat_rmr_create_for_ep). The peer can invalidate it.
+  template <class Rmr = rmr>
+  [[nodiscard]] expected<Rmr> create_rmr_for_ep() noexcept {
+    return Rmr::create(core_.shared(), true);
+  }
+
   /// Frees the zone (uDAPL 2.0 §6.7.1.2).
-  /// Errors: `invalid_state` (pz_in_use) while an endpoint, region or srq of it lives: the zone stays usable;
+  /// Errors: `invalid_state` (pz_in_use) while an endpoint, lmr, rmr or srq of it lives: the zone stays usable;
   /// `invalid_handle`.
   expected<void> close() noexcept {
     return core_.close("pz.close", return_subtype::handle_pz, return_subtype::pz_in_use);
@@ -182,6 +197,7 @@ private:
   friend class ep<rc>;
   friend class ep<ud>;
   friend class srq;
+  friend struct detail::memory_access;
   explicit pz(detail::ref<detail::pz_core> core) noexcept : core_(std::move(core)) {}
   [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
   detail::handle<detail::pz_core> core_;

@@ -13,6 +13,7 @@ enum class streams : std::uint32_t {
   connection_requests = 0x010, ///< requests that arrive at service points
   dto = 0x020,                 ///< completions of data transfer operations
   connection = 0x040,          ///< established, rejected, disconnected ... of endpoints
+  rmr_bind = 0x080,            ///< completions of binds and unbinds of rmrs; besides dto
   async = 0x100,               ///< what goes wrong, or changes, in the adapter and its objects
   datagrams = 0x200            ///< joined with others: also what those have of datagram endpoints, see <dat/ud.hpp>
 };
@@ -29,13 +30,15 @@ enum class streams : std::uint32_t {
 
 /// True for an evd that is nothing but a completion queue: no ring, no lock, polled straight from the device.
 [[nodiscard]] constexpr bool is_lean(streams s) noexcept {
-  return s == streams::dto || s == (streams::dto | streams::datagrams);
+  return includes(s, streams::dto) &&
+         includes(streams::dto | streams::rmr_bind | streams::datagrams, s);
 }
 
 inline constexpr streams software = streams::software;
 inline constexpr streams dto = streams::dto;
 inline constexpr streams connection = streams::connection;
 inline constexpr streams connection_requests = streams::connection_requests;
+inline constexpr streams rmr_bind = streams::rmr_bind;
 inline constexpr streams async = streams::async;
 inline constexpr streams datagrams = streams::datagrams;
 

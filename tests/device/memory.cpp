@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/memory.hpp>
+#include <dat/rmr.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <grp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -59,7 +63,7 @@ dat::dto_failure fails_and_breaks(connected_pair& link, std::size_t flushed_at_p
 } // namespace
 
 TEST_CASE("spans, vectors and arrays register as what they are",
-          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-041][PZ-001]") {
+          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-039][LMR-041][PZ-001]") {
   side a(0);
   std::vector<sample> numbers(100);
   std::array<std::uint64_t, 8> words{1, 2, 3};
@@ -336,6 +340,145 @@ TEST_CASE("an ordinary user's limits are named in the errors", "[memory][LMR-028
   const auto low_port = peer.hear();
   if (in_lab()) CHECK(low_port == "privileges_violation"); // elsewhere net.ipv4.ip_unprivileged_port_start may allow it
   CHECK(peer.wait() == 0);
+}
+
+// --- other kinds of memory -----------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::size_t shared_size = 16 * 1024;
+dat::shared_cookie the_cookie() {
+  dat::shared_cookie c{};
+  c.back() = std::byte{7};
+  return c;
+}
+std::span<std::byte> map_shared(int fd) {
+  void* m = ::mmap(nullptr, shared_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (m == MAP_FAILED) fail("mmap", place::here());
+  return {static_cast<std::byte*>(m), shared_size};
+}
+
+/// Registers the shared memory of its parent, and takes a message into it.
+int sharing_role(channel& to, const std::vector<std::string>& args) {
+  const int fd = ::open(args.at(0).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) fail("open " + args.at(0), place::here());
+  const auto memory = map_shared(fd);
+  ::close(fd);
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  auto mem = must(dat::register_shared(b.pz, memory, the_cookie(), all_rights));
+  to.say(std::to_string(port.port()));
+  auto request = must(b.evd.wait_for<dat::connection_request>(patience));
+  auto ep = b.make_ep();
+  must(ep.post(dat::recv{mem}));
+  must(request.accept(ep));
+  must(b.evd.wait_for<dat::received>(patience));
+  to.say("received");
+  (void)to.closed();
+  return 0;
+}
+const role sharing_registered("sharing", &sharing_role);
+
+} // namespace
+
+TEST_CASE("memory: two processes register one piece of shared memory", "[memory][LMR-007][LMR-010][LMR-012]") {
+  side a(0);
+  const int fd = ::memfd_create("dat-test", MFD_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(::ftruncate(fd, shared_size) == 0);
+  const auto memory = map_shared(fd);
+  const auto mem = must(dat::register_shared(a.pz, memory, the_cookie(), dat::local_read));
+  CHECK(must(dat::query(mem)).type == dat::mem_type::shared_virtual);
+  std::vector<std::byte> own(shared_size);
+  CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
+
+  peer_process peer("sharing", {"/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd)});
+  auto ep = a.make_ep();
+  must(ep.connect(addresses()[1], must(dat::conn_qual::make(std::stoul(peer.hear()))), patience));
+  (void)must(a.evd.wait_for<dat::established>(patience));
+  fill(own, 31);
+  const auto out = must(a.pz.register_memory(own, dat::local_read));
+  must(ep.post(dat::send{out}));
+  CHECK(peer.hear() == "received");
+  CHECK(has_pattern(memory, 31)); // what the peer received is here
+  ::munmap(memory.data(), memory.size());
+  ::close(fd);
+}
+
+TEST_CASE("memory: a region over another one has rights and a life of its own", "[memory][LMR-006][LMR-014]") {
+  connected_pair link;
+  buffer out(link.a.pz, 64);
+  fill(out.bytes, 8);
+  std::vector<std::byte> bytes(64);
+  auto closed = must(link.b.pz.register_memory(bytes, dat::local_read));
+  const auto open = must(dat::register_again(link.b.pz, closed, dat::local_write | dat::remote_write));
+  must(closed.close());
+  must(link.active.post(dat::rdma_write{out.lmr, open.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  CHECK(has_pattern(bytes, 8));
+}
+
+TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[memory][LMR-023][LMR-024][DTO-092]") {
+  connected_pair link({.active = {.max_inline = 64}});
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* map =
+      static_cast<std::byte*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  const std::span all(map, page + 100);
+  {
+    auto zero = must(dat::register_zero_based(link.b.pz, all, all_rights));
+    auto from = must(dat::register_zero_based(link.a.pz, all, all_rights));
+    buffer mine(link.a.pz, 100);
+    fill(mine.bytes, 3);
+    must(link.active.post(dat::rdma_write{mine.lmr, must(zero.remote(page, 100))}));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    CHECK(has_pattern(all.last(100), 3));
+    must(link.passive.post(dat::recv{must(zero.slice(0, 100))}));
+    must(link.active.post(dat::send{must(from.slice(page, 100))}));
+    (void)next<dat::sent>(link.a.evd);
+    (void)next<dat::received>(link.b.evd);
+    CHECK(has_pattern(all.first(100), 3));
+    CHECK(error_of(link.active.post(dat::send{must(from.slice(0, 8))}.inlined())).type() == type::invalid_parameter);
+    const auto inner = all.subspan(1);
+    CHECK(error_of(dat::register_zero_based(link.b.pz, inner, all_rights)).type() == type::model_not_supported);
+    must(dat::sync_rdma_read(link.a.ia, must(from.slice(page, 100))));
+    // Beyond the end is beyond the end.
+    auto wire = zero.remote().to_wire();
+    dat::detail::put_be(wire.data(), std::uint64_t{page + 99});
+    must(link.active.post(dat::rdma_write{mine.slice(0, 2), must(window::from_wire(wire))}));
+    CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_access);
+  }
+  ::munmap(map, 2 * page);
+}
+
+TEST_CASE("memory: paging on demand and dmabuf are used where the adapter has them, else refused",
+          "[memory][LMR-003][LMR-013]") {
+  side a(0);
+  std::vector<std::byte> bytes(4096);
+  if (const auto lmr = dat::register_on_demand(a.pz, bytes, dat::local_read | dat::local_write); !lmr)
+    CHECK(error_of(lmr).type() == type::model_not_supported);
+  const int fd = ::memfd_create("dat-test", MFD_CLOEXEC); // no dmabuf
+  REQUIRE(fd >= 0);
+  const auto wrong = error_of(dat::register_dmabuf<std::byte>(a.pz, fd, 0, 4096, dat::local_read)).type();
+  CHECK((wrong == type::model_not_supported || wrong == type::invalid_parameter));
+  ::close(fd);
+}
+
+TEST_CASE("memory: what is written before a sync is what a peer's read finds",
+          "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-005][SYNC-008]") {
+  connected_pair link;
+  buffer here(link.a.pz, 256);
+  buffer there(link.b.pz, 256);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    fill(there.bytes, i);
+    must(dat::sync_rdma_read(link.b.ia, there.lmr));
+    must(link.active.post(dat::rdma_read{here.lmr, there.remote()}));
+    (void)next<dat::rdma_read_done>(link.a.evd);
+    CHECK(has_pattern(here.bytes, i));
+    must(dat::sync_rdma_write(link.a.ia, here.lmr));
+  }
+  CHECK(error_of(dat::sync_rdma_read(link.a.ia, there.lmr)).type() == type::invalid_parameter);
 }
 
 } // namespace device

@@ -50,7 +50,7 @@ void solicited() {
 } // namespace
 
 TEST_CASE("who waits for solicited receives sleeps through the others",
-          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043]") {
+          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]") {
   SECTION("on an evd of completions alone") { solicited<dat::dto>(); }
   SECTION("on a merged one") { solicited<mixed>(); }
 }

@@ -124,6 +124,8 @@ template <class E>
     return e.message() + ", cookie " + std::to_string(e.cookie().value());
   else if constexpr (std::is_base_of_v<dat::transfer, E>)
     return "success, cookie " + std::to_string(e.cookie().value()) + ", " + std::to_string(e.bytes()) + " bytes";
+  else if constexpr (std::is_same_v<E, dat::bind_done>)
+    return std::string(to_string(e.operation())) + " done, cookie " + std::to_string(e.cookie().value());
   else if constexpr (std::is_same_v<E, dat::established>)
     return "established";
   else if constexpr (std::is_same_v<E, dat::peer_rejected>)

@@ -83,7 +83,7 @@ void die(const std::string& why) {
 }
 
 const char* kind_name(kind k) {
-  static constexpr const char* names[] = {"context",       "pd", "mr", "comp_channel", "cq", "srq", "qp",
+  static constexpr const char* names[] = {"context",       "pd", "mr", "mw", "comp_channel", "cq", "srq", "qp",
                                           "event_channel", "id", "ah"};
   return names[unsigned(k)];
 }

@@ -28,6 +28,8 @@ ibv_wc_opcode wc_opcode(ibv_wr_opcode o) {
     return IBV_WC_FETCH_ADD;
   case IBV_WR_LOCAL_INV:
     return IBV_WC_LOCAL_INV;
+  case IBV_WR_BIND_MW:
+    return IBV_WC_BIND_MW;
   default:
     return IBV_WC_SEND;
   }
@@ -138,6 +140,11 @@ void receive_wc(qp_obj& p, const qp_obj& from, const recv_wqe& r, const send_wqe
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = s.wr.imm_data;
   }
+  if (s.wr.opcode == IBV_WR_SEND_WITH_INV) {
+    // rxe gives the kernel's bit for it, which is another one of libibverbs.
+    wc.wc_flags |= is_iba() ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;
+    wc.invalidated_rkey = s.wr.invalidate_rkey;
+  }
   push_wc(*p.rcq, wc, (s.wr.send_flags & IBV_SEND_SOLICITED) != 0);
 }
 
@@ -149,7 +156,7 @@ bool do_send(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& da
     fail_send(q, s, is_iba() && !fits ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
     return true;
   }
-  if (s.wr.opcode == IBV_WR_SEND_WITH_INV)
+  if (s.wr.opcode == IBV_WR_SEND_WITH_INV && !invalidate_window(p, s.wr.invalidate_rkey))
     fail_receive(p, r->wr_id, IBV_WC_REM_INV_REQ_ERR); // only windows can be invalidated; the sender does not learn it
   else
     receive_wc(p, q, *r, s, data.size());
@@ -161,9 +168,9 @@ bool do_write(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& d
   if (!(p.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
   if (!data.empty()) {
     const auto& to = s.wr.wr.rdma;
-    const auto* m = remote_region(p, to.rkey, to.remote_addr, data.size(), IBV_ACCESS_REMOTE_WRITE);
+    auto* m = remote_memory(p, to.rkey, to.remote_addr, data.size(), IBV_ACCESS_REMOTE_WRITE);
     if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
-    std::memmove(pointer_into(*m, to.remote_addr), data.data(), data.size());
+    std::memmove(m, data.data(), data.size());
   }
   if (s.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     const auto r = take_receive(p);
@@ -180,9 +187,9 @@ bool do_read(qp_obj& q, qp_obj& p, send_wqe& s) {
   const auto n = total(s.sges);
   if (n) {
     const auto& from = s.wr.wr.rdma;
-    const auto* m = remote_region(p, from.rkey, from.remote_addr, n, IBV_ACCESS_REMOTE_READ);
+    const auto* m = remote_memory(p, from.rkey, from.remote_addr, n, IBV_ACCESS_REMOTE_READ);
     if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
-    if (!scatter(q, s.sges, pointer_into(*m, from.remote_addr), n)) return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
+    if (!scatter(q, s.sges, m, n)) return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
   }
   complete_send(q, s, std::uint32_t(n));
   return true;
@@ -192,10 +199,9 @@ bool do_atomic(qp_obj& q, qp_obj& p, send_wqe& s) {
   const auto& a = s.wr.wr.atomic;
   if (!(p.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || p.attr.max_dest_rd_atomic == 0)
     return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
-  const auto* m = remote_region(p, a.rkey, a.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
-  if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
+  auto* target = remote_memory(p, a.rkey, a.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
+  if (!target) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
   std::uint64_t old = 0;
-  auto* target = pointer_into(*m, a.remote_addr);
   std::memcpy(&old, target, 8);
   if (!scatter(q, s.sges, reinterpret_cast<const std::byte*>(&old), 8))
     return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
@@ -212,7 +218,7 @@ int check_send(const qp_obj& q, const ibv_send_wr& wr) {
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
   if ((wr.send_flags & IBV_SEND_INLINE) && length > q.asked.max_inline_data) return EINVAL;
   if (is_atomic(wr.opcode) && length < 8) return EINVAL;
-  if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_TSO || wr.opcode > IBV_WR_TSO) return EOPNOTSUPP;
+  if (wr.opcode == IBV_WR_TSO || wr.opcode > IBV_WR_TSO) return EOPNOTSUPP;
   return 0;
 }
 
@@ -223,6 +229,7 @@ send_wqe make_wqe(const ibv_send_wr& wr, bool held) {
   s.wr.sg_list = nullptr;
   s.held = held;
   s.sges = copy_sges(wr.sg_list, wr.num_sge);
+  if (wr.opcode == IBV_WR_BIND_MW) s.window_key = wr.bind_mw.mw->rkey;
   s.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (s.is_inline && wr.opcode != IBV_WR_RDMA_READ)
     for (const auto& g : s.sges) {
@@ -253,7 +260,11 @@ bool execute(qp_obj& q, send_wqe& s) {
     s.waits = w;
     return false;
   };
-  if (op == IBV_WR_LOCAL_INV) return fail_send(q, s, IBV_WC_LOC_QP_OP_ERR), true; // no windows here yet
+  if (op == IBV_WR_LOCAL_INV)
+    return invalidate_window(q, s.wr.invalidate_rkey) ? complete_send(q, s, 0) : fail_send(q, s, IBV_WC_LOC_QP_OP_ERR),
+           true;
+  if (op == IBV_WR_BIND_MW)
+    return bind_window(q, s) ? complete_send(q, s, 0) : fail_send(q, s, IBV_WC_MW_BIND_ERR), true;
   const bool reads = op == IBV_WR_RDMA_READ || is_atomic(op);
   if (reads && q.attr.max_rd_atomic == 0) return wait(send_wqe::wait::forever);
   if (is_atomic(op) && (s.wr.wr.atomic.remote_addr & 7)) return wait(send_wqe::wait::forever);

@@ -74,6 +74,9 @@ context_obj& new_context(device_state& d, bool of_cm) {
   x.ops.post_send = op_post_send;
   x.ops.post_recv = op_post_recv;
   x.ops.post_srq_recv = op_post_srq_recv;
+  x.ops.alloc_mw = op_alloc_mw;
+  x.ops.dealloc_mw = op_dealloc_mw;
+  x.ops.bind_mw = op_bind_mw;
   x.cmd_fd = -1;
   x.async_fd = c.async_fd.fd();
   x.num_comp_vectors = the_world().cfg.num_comp_vectors;

@@ -112,7 +112,11 @@ constexpr bool has(group set, group one) { return (unsigned(set) & unsigned(one)
   X(ibv_reg_mr, setup, ENOMEM)                                                                                         \
   X(ibv_reg_mr_iova, setup, ENOMEM)                                                                                    \
   X(ibv_reg_mr_iova2, setup, ENOMEM)                                                                                   \
+  X(ibv_reg_dmabuf_mr, setup, EOPNOTSUPP)                                                                              \
   X(ibv_dereg_mr, teardown, EINVAL)                                                                                    \
+  X(ibv_alloc_mw, setup, ENOMEM)                                                                                       \
+  X(ibv_dealloc_mw, teardown, EINVAL)                                                                                  \
+  X(ibv_bind_mw, transfer, ENOMEM)                                                                                     \
   X(ibv_create_comp_channel, setup, EMFILE)                                                                            \
   X(ibv_destroy_comp_channel, teardown, EBUSY)                                                                         \
   X(ibv_create_cq, setup, ENOMEM)                                                                                      \
@@ -220,7 +224,7 @@ sweep_result for_each_failure(const std::function<void(const injected&)>& flow, 
 
 /// Objects that live now. What librdmacm keeps for itself is not in it.
 struct live_counts {
-  std::size_t contexts = 0, pds = 0, mrs = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
+  std::size_t contexts = 0, pds = 0, mrs = 0, mws = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
   std::size_t event_channels = 0, ids = 0, device_lists = 0;
   std::size_t unacked_cm_events = 0, unacked_cq_events = 0, unacked_async_events = 0;
   std::size_t total() const;

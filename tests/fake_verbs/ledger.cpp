@@ -40,6 +40,9 @@ live_counts count_live() {
     case kind::mr:
       ++n.mrs;
       break;
+    case kind::mw:
+      ++n.mws;
+      break;
     case kind::comp_channel:
       ++n.comp_channels;
       break;
@@ -83,7 +86,7 @@ auto handles() {
 } // namespace
 
 std::size_t live_counts::total() const {
-  return contexts + pds + mrs + comp_channels + cqs + srqs + qps + ahs + event_channels + ids + device_lists +
+  return contexts + pds + mrs + mws + comp_channels + cqs + srqs + qps + ahs + event_channels + ids + device_lists +
          unacked_cm_events + unacked_cq_events + unacked_async_events;
 }
 
@@ -98,6 +101,7 @@ std::string leaks() {
   tell<context_obj>(s, "context");
   tell<pd_obj>(s, "pd");
   tell<mr_obj>(s, "mr");
+  tell<mw_obj>(s, "mw");
   tell<channel_obj>(s, "comp channel");
   tell<cq_obj>(s, "cq");
   tell<srq_obj>(s, "srq");
@@ -174,11 +178,13 @@ ibv_device_attr rxe_attr() {
   a.max_qp_wr = 1048576;
   a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
+                       IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   a.max_sge = a.max_sge_rd = 32;
   a.max_cq = 1048576;
   a.max_cqe = 32767;
   a.max_mr = 524287;
+  a.max_mw = 524287;
   a.max_pd = 1048576;
   a.max_qp_rd_atom = a.max_qp_init_rd_atom = 128;
   a.max_res_rd_atom = 258048;

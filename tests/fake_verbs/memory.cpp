@@ -1,4 +1,4 @@
-// Protection domains and memory regions.
+// Protection domains, memory regions and windows.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -76,10 +76,115 @@ mr_obj* local_region(qp_obj& q, const ibv_sge& s, bool write) {
   return m;
 }
 
-mr_obj* remote_region(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
-                      unsigned access) {
+std::byte* remote_memory(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
+                         unsigned access) {
+  auto& w = the_world();
+  if (const auto it = w.windows.find(rkey >> 8); it != w.windows.end()) {
+    const mw_obj& m = *it->second;
+    if (m.key != rkey || !m.region || m.domain != responder.domain || (m.access & access) != access) return nullptr;
+    if (m.through && m.through != &responder) return nullptr;
+    const std::uint64_t first = m.access & IBV_ACCESS_ZERO_BASED ? 0 : m.start;
+    if (addr < first || length > m.size || addr - first > m.size - length) return nullptr;
+    return pointer_into(*m.region, m.start + (addr - first));
+  }
   auto* m = region(rkey, addr, length);
-  return m && m->domain == responder.domain && (m->access & access) == access ? m : nullptr;
+  return m && m->domain == responder.domain && (m->access & access) == access ? pointer_into(*m, addr) : nullptr;
+}
+
+void unbind(mw_obj& m) {
+  if (m.region) --m.region->windows;
+  m.region = nullptr;
+  m.through = nullptr;
+}
+
+bool bind_window(qp_obj& q, const send_wqe& s) {
+  auto& w = the_world();
+  const auto& b = s.wr.bind_mw;
+  const auto it = w.windows.find(b.rkey >> 8);
+  if (it == w.windows.end()) return false;
+  mw_obj& m = *it->second;
+  const bool type_2 = m.type == IBV_MW_TYPE_2;
+  if (m.domain != q.domain || m.key != s.window_key || (type_2 && m.region)) return false;
+  if (b.bind_info.length == 0) {
+    if (type_2) return false;
+    unbind(m);
+    m.key = b.rkey;
+    return true;
+  }
+  auto* r = region(b.bind_info.mr->lkey, b.bind_info.addr, b.bind_info.length);
+  const unsigned access = b.bind_info.mw_access_flags;
+  constexpr unsigned writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  if (!r || r->domain != m.domain || !(r->access & IBV_ACCESS_MW_BIND)) return false;
+  if ((access & writes) && !(r->access & IBV_ACCESS_LOCAL_WRITE)) return false;
+  if (access & ~(writes | IBV_ACCESS_REMOTE_READ | (type_2 ? unsigned(IBV_ACCESS_ZERO_BASED) : 0u))) return false;
+  unbind(m);
+  m.region = r;
+  ++r->windows;
+  m.through = type_2 ? &q : nullptr;
+  m.key = b.rkey;
+  m.start = b.bind_info.addr;
+  m.size = b.bind_info.length;
+  m.access = access;
+  return true;
+}
+
+bool invalidate_window(qp_obj& q, std::uint32_t key) {
+  auto& w = the_world();
+  const auto it = w.windows.find(key >> 8);
+  if (it == w.windows.end() || it->second->key != key || it->second->through != &q) return false;
+  unbind(*it->second);
+  return true;
+}
+
+ibv_mw* op_alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  entry e{call::ibv_alloc_mw};
+  auto& p = e.use<pd_obj>(pd);
+  if (e.fault()) return e.null(e.fault());
+  const auto& a = p.ctx->dev->attr;
+  const unsigned needed = type == IBV_MW_TYPE_1 ? IBV_DEVICE_MEM_WINDOW : IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  if (!(a.device_cap_flags & needed)) return e.null(EOPNOTSUPP);
+  if (e.w.windows.size() >= std::size_t(a.max_mw)) return e.null(ENOMEM);
+  auto& m = adopt(std::make_unique<mw_obj>());
+  m.context = p.context;
+  m.pd = pd;
+  m.type = type;
+  m.domain = &p;
+  m.key = m.rkey = (e.w.next_key++ << 8) | 0xfe;
+  ++p.users;
+  e.w.windows[m.key >> 8] = &m;
+  e.made(m);
+  return m.as_c();
+}
+
+int op_dealloc_mw(ibv_mw* mw) {
+  entry e{call::ibv_dealloc_mw};
+  auto& m = e.use<mw_obj>(mw);
+  if (e.fault()) return e.code(e.fault());
+  unbind(m);
+  e.w.windows.erase(m.key >> 8);
+  --m.domain->users;
+  m.alive = false;
+  return e.code(0);
+}
+
+int op_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  {
+    entry e{call::ibv_bind_mw};
+    e.use<mw_obj>(mw);
+    if (e.fault()) return e.code(e.fault());
+    if (!bind->bind_info.mr) die("ibv_bind_mw without a region, which crashes a provider");
+  }
+  ibv_send_wr wr{};
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  wr.bind_mw.bind_info = bind->bind_info;
+  ibv_send_wr* bad = nullptr;
+  const int error = op_post_send(qp, &wr, &bad);
+  if (!error) mw->rkey = wr.bind_mw.rkey;
+  return error;
 }
 
 std::byte* pointer_into(const mr_obj& m, std::uint64_t addr) {
@@ -124,10 +229,18 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64
   return register_region(call::ibv_reg_mr_iova2, pd, addr, length, iova, access);
 }
 
+// Of no device of this world.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t, std::uint64_t, int, int) {
+  entry e{call::ibv_reg_dmabuf_mr};
+  e.use<pd_obj>(pd);
+  return e.null(e.fault() ? e.fault() : EOPNOTSUPP);
+}
+
 int ibv_dereg_mr(ibv_mr* mr) {
   entry e{call::ibv_dereg_mr};
   auto& m = e.use<mr_obj>(mr);
   if (e.fault()) return e.code(e.fault());
+  if (m.windows) return e.code(EINVAL);
   e.w.keys.erase(m.lkey);
   --m.domain->users;
   m.alive = false;

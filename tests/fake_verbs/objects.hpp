@@ -14,7 +14,7 @@
 
 namespace fake::impl {
 
-enum class kind : unsigned { context, pd, mr, comp_channel, cq, srq, qp, event_channel, id, ah, count };
+enum class kind : unsigned { context, pd, mr, mw, comp_channel, cq, srq, qp, event_channel, id, ah, count };
 const char* kind_name(kind k);
 
 /// Base of everything that a program holds a pointer to. Dead objects stay allocated until reset().
@@ -78,8 +78,21 @@ struct mr_obj : ibv_mr, object {
   pd_obj* domain = nullptr;
   std::uint64_t iova = 0;
   unsigned access = 0;
+  unsigned windows = 0; ///< bound to it
   mr_obj() : ibv_mr{}, object{k} {}
   ibv_mr* as_c() { return this; }
+};
+
+struct mw_obj : ibv_mw, object {
+  static constexpr kind k = kind::mw;
+  pd_obj* domain = nullptr;
+  std::uint32_t key = 0;            ///< the device's; ibv_mw::rkey is the program's
+  mr_obj* region = nullptr;         ///< null: not bound
+  struct qp_obj* through = nullptr; ///< type 2: the only queue pair that it works on
+  std::uint64_t start = 0, size = 0;
+  unsigned access = 0;
+  mw_obj() : ibv_mw{}, object{k} {}
+  ibv_mw* as_c() { return this; }
 };
 
 struct channel_obj : ibv_comp_channel, object {
@@ -125,6 +138,7 @@ struct send_wqe {
   ibv_send_wr wr{};
   std::vector<ibv_sge> sges;
   std::vector<std::byte> inlined;
+  std::uint32_t window_key = 0; ///< bind: the program's idea of the window's key when it was posted
   bool is_inline = false;
   bool held = false;   ///< waits for complete()
   bool parked = false; ///< refused by post_send, waits for the next doorbell

@@ -248,6 +248,9 @@ int ibv_destroy_qp(ibv_qp* qp) {
   wait_acked(e.lock(), "ibv_destroy_qp(" + q.name() + ")", [&] { return q.unacked_async == 0; });
   if (e.w.cfg.destroy_drops)
     for (cq_obj* cq : {q.scq, q.rcq}) std::erase_if(cq->entries, [&](const ibv_wc& c) { return c.qp_num == q.qp_num; });
+  for (auto* m : all_live<mw_obj>())
+    if (m->through == &q)
+      e.w.wrong_orders.push_back(q.name() + " destroyed under " + m->name() + ", which stalls a device");
   q.sq.clear();
   q.rq.clear();
   q.alive = false;

@@ -46,6 +46,7 @@ struct state {
   std::array<unsigned, std::size_t(kind::count)> serials{};
   std::map<std::uint32_t, qp_obj*> qp_nums;
   std::map<std::uint32_t, mr_obj*> keys;
+  std::map<std::uint32_t, mw_obj*> windows; ///< by their keys without the low byte
   std::map<const void*, std::unique_ptr<ibv_device*[]>> device_lists;
   std::map<const void*, std::unique_ptr<ibv_context*[]>> cm_device_lists;
   std::map<const rdma_cm_event*, std::unique_ptr<event_obj>> cm_events;
@@ -172,8 +173,17 @@ void push_wc(cq_obj& cq, const ibv_wc& wc, bool solicited);
 
 // memory
 mr_obj* local_region(qp_obj& q, const ibv_sge& s, bool write);
-mr_obj* remote_region(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length, unsigned access);
+/// What a peer reaches by a key of a region or a window; null if it may not.
+std::byte* remote_memory(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
+                         unsigned access);
 std::byte* pointer_into(const mr_obj& m, std::uint64_t addr);
+
+ibv_mw* op_alloc_mw(ibv_pd*, ibv_mw_type);
+int op_dealloc_mw(ibv_mw*);
+int op_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*);
+bool bind_window(qp_obj& q, const send_wqe& s);       ///< executes IBV_WR_BIND_MW
+bool invalidate_window(qp_obj& q, std::uint32_t key); ///< of type 2, bound through that queue pair
+void unbind(mw_obj& m);
 
 // queue pairs and data path
 std::uint32_t ring_depth(std::uint32_t asked); ///< 2^n-1 that holds `asked`

@@ -18,7 +18,11 @@ FOREIGN = re.compile(
 )
 
 # Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of what they define.
-OPT_IN = {"asio.hpp", "buffer.hpp", "coro.hpp", "csp.hpp", "datagram.hpp", "descriptor.hpp", "ep_params.hpp", "ib_query.hpp", "multicast.hpp", "registry.hpp", "rsp.hpp", "srq.hpp", "try.hpp", "ud.hpp"}
+OPT_IN = {
+    "asio.hpp", "buffer.hpp", "coro.hpp", "credits.hpp", "csp.hpp", "datagram.hpp", "descriptor.hpp", "ep_params.hpp",
+    "ib_query.hpp", "memory.hpp", "multicast.hpp", "policies.hpp", "pool.hpp", "registry.hpp", "rmr.hpp", "rsp.hpp",
+    "srq.hpp", "try.hpp", "ud.hpp",
+}
 MACRO_HEADERS = {"try.hpp": ("DAT_TRY", "DAT_CO_TRY", "DAT_DETAIL_TRY", "DAT_DETAIL_CO_TRY"), "version.hpp": ("DAT_VERSION_",)}
 
 

@@ -213,7 +213,8 @@ TEST_CASE("A warning is of type success and no error", "[ERR-004]") {
   STATIC_REQUIRE(dat::class_of(0x80030002) != return_class::warning);
 }
 
-TEST_CASE("All 25 types and 103 subtypes have the values of the C header", "[ERR-006][ERR-007][ERR-008][ERR-009][IBX-009]") {
+TEST_CASE("All 25 types and 103 subtypes have the values of the C header",
+          "[ERR-006][ERR-007][ERR-008][ERR-009][IBX-009][DTO-067][DTO-068]") {
   STATIC_REQUIRE(types_have_their_values());
   STATIC_REQUIRE(all_subtypes.size() == 103);
   STATIC_REQUIRE(subtypes_count_from_zero());

@@ -62,7 +62,8 @@ constexpr dat::ep_attributes choosy{.recv_completion = waking::unsignalled, .req
 } // namespace
 
 TEST_CASE("unsignalled endpoints: a completion wakes unless it was posted unsignalled",
-          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][COMP-016][COMP-018][COMP-019][COMP-021][COMP-022][EVD-067]") {
+          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][DTO-040][DTO-112][DTO-162][COMP-016][COMP-018][COMP-019][COMP-"
+          "021][COMP-022][EVD-067]") {
   const clean_world clean;
   watched<mixed> w(choosy);
   CHECK(must(w.evd.query()).config == waking::unsignalled);
@@ -104,7 +105,8 @@ TEST_CASE("unsignalled endpoints: a failure wakes unless it was posted unsignall
 }
 
 TEST_CASE("threshold endpoints: every completion wakes, and none can be posted unsignalled",
-          "[COMP-011][COMP-012][COMP-013][COMP-014][COMP-015][COMP-025][COMP-026][EVD-059][EVENT-045]") {
+          "[COMP-011][COMP-012][COMP-013][COMP-014][COMP-015][COMP-025][COMP-026][EVD-059][EVENT-045][DTO-076][DTO-112]"
+          "[DTO-162]") {
   const clean_world clean;
   watched<mixed> w({});
   CHECK(must(w.evd.query()).config == waking::evd_threshold);
@@ -135,8 +137,9 @@ TEST_CASE("threshold endpoints: every completion wakes, and none can be posted u
   CHECK(take(w.evd) == events{"transport error 4"});
 }
 
-TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which wakes", "[EVENT-050][COMP-024][COMP-026][CNO-013]",
-                       ((dat::streams S), S), dat::dto, mixed) {
+TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which wakes",
+                       "[EVENT-050][COMP-024][COMP-026][CNO-013][DTO-097][DTO-113][DTO-162]", ((dat::streams S), S),
+                       dat::dto, mixed) {
   const clean_world clean;
   watched<S> w({.recv_completion = waking::solicited_wait}, true);
   CHECK(must(w.evd.query()).config == waking::solicited_wait);
@@ -200,7 +203,7 @@ TEST_CASE("a wait for several is refused where not all completions wake", "[EVEN
 }
 
 TEST_CASE("all that feed one evd agree on what wakes", "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
-                                                       "[EP-018][EP-019][COMP-009][COMP-027]") {
+                                                       "[EP-018][EP-019][COMP-009][COMP-027][DTO-041]") {
   const clean_world clean;
   end a;
   auto lean = must(a.ia.create_evd<dat::dto>(16));

@@ -152,6 +152,7 @@ inline constexpr const char* query_call = "ia.query";
     a.max_ep_per_srq = a.max_eps; // a number of the device alone
     a.max_recv_per_srq = count_of(d.max_srq_wr, max_ring);
   }
+  a.max_rmrs = count_of(d.max_mw);
   a.max_message_size = core.max_message();
   a.max_rdma_size = core.max_message();
   a.extension_supported = iwarp ? extension::none : extension::infiniband;
@@ -186,6 +187,11 @@ inline constexpr const char* query_call = "ia.query";
   a.srq_supported = core.device().max_srq > 0;
   a.srq_watermarks_supported = {a.srq_supported, a.srq_supported, a.srq_supported};
   a.srq_info_supported = {a.srq_supported, a.srq_supported};
+  const unsigned caps = core.device().device_cap_flags;
+  const bool of_pz = (caps & IBV_DEVICE_MEM_WINDOW) != 0;
+  const bool of_ep = (caps & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0;
+  a.rmr_supported = core.device().max_mw > 0 && (of_pz || of_ep);
+  a.rmr_scope_supported = of_pz == of_ep ? rmr_scope::any : of_pz ? rmr_scope::pz : rmr_scope::ep;
   a.specific = {};
   if (iwarp) return success();
   constexpr short_text yes("TRUE");

@@ -40,6 +40,8 @@ public:
     simple_ = false;
     note_rest(r);
   }
+  /// A request would copy what has no address in this process.
+  void note_bad_inline() noexcept { bad_inline_ = true; }
   /// For a batch that is filled anew: most probably with segments of the same zone.
   void forget() noexcept {
     const common_zone usual = zone_;
@@ -74,6 +76,9 @@ public:
     if (most_segments_ > ep.attributes().max_request_iov)
       return as(return_type::invalid_parameter, "a request has more segments than the endpoint's max_request_iov");
     if (quiet_ && !ep.takes_quiet_requests()) return as(return_type::invalid_parameter, quiet_hint);
+    if (bad_inline_) return as(return_type::invalid_parameter, offset_hint);
+    if (invalidates_ && !ep.invalidates())
+      return as(return_type::model_not_supported, "this adapter has no sends that invalidate");
     if (bad_atomic_)
       return as(return_type::invalid_parameter,
                 "an atomic takes one local word of 8 bytes and a remote word at a multiple of 8");
@@ -102,6 +107,7 @@ private:
     }
     if (r.quiet) quiet_ = true, simple_ = false;
     if (r.opcode == IBV_WR_RDMA_READ) reads_ = true, simple_ = false;
+    if (r.opcode == IBV_WR_SEND_WITH_INV) invalidates_ = true, simple_ = false;
     if (r.is_atomic()) {
       atomics_ = true;
       simple_ = false;
@@ -112,7 +118,8 @@ private:
   [[nodiscard]] bool within_others(const ep_posting& ep) const noexcept {
     return !too_long_ && longest_ <= ep.max_message() && longest_inline_ <= ep.max_inline() &&
            most_segments_ <= ep.attributes().max_request_iov && (!reads_ || ep.read_depth() != 0) &&
-           (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_)) && (!quiet_ || ep.takes_quiet_requests());
+           (!atomics_ || (ep.atomic_depth() != 0 && !bad_atomic_)) && (!quiet_ || ep.takes_quiet_requests()) &&
+           (!invalidates_ || ep.invalidates()) && !bad_inline_;
   }
 
   std::uint64_t longest_ = 0; ///< of the requests that may be too long
@@ -125,6 +132,8 @@ private:
   bool atomics_ = false;
   bool bad_atomic_ = false;
   bool quiet_ = false;
+  bool invalidates_ = false;
+  bool bad_inline_ = false;
   bool too_long_ = false;
 };
 

@@ -20,6 +20,7 @@ struct event_access {
   static E make(A&&... a) noexcept {
     return E(std::forward<A>(a)...);
   }
+  static void set_invalidated(received& e, std::uint32_t key) noexcept { e.invalidated_ = key; }
 };
 
 // What datagram endpoints give. Defined where their events are, in <dat/ud.hpp>.
@@ -34,11 +35,38 @@ template <streams S, class Visitor>
 
 /// Calls `visit` with the event of a completion whose queue entry is known: of an operation that failed,
 template <class Visitor>
-[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, posted_work posted, Visitor& visit) {
+[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, const ibv_wc& wc, posted_work posted, Visitor& visit,
+                                                dto_operation reported) {
   ep.broke(ep.tag());
-  const dto_operation operation = posted.operation();
-  auto e = event_access::make<dto_failure>(&ep, posted.cookie, operation, to_dto_status(wc.status, operation),
+  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
                                            wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+  visit(e);
+}
+/// of a bind, which also changes its window; false when it is not to be told,
+template <streams S, class Visitor>
+[[gnu::cold, gnu::noinline]] bool visit_bind(ep_core& ep, const ibv_wc& wc, posted_work posted, Visitor& visit) {
+  const bool done = wc.status == IBV_WC_SUCCESS;
+  const bool silent = posted.is_silent();
+  const bind_outcome outcome = ep.ia().bind_ended(posted.length, done, posted.is_first_half());
+  if (!outcome.window || (done && silent)) return false;
+  if (!done) {
+    visit_failure(ep, wc, posted, visit, outcome.operation);
+    return true;
+  }
+  if constexpr (includes(S, streams::rmr_bind)) {
+    auto e = event_access::make<bind_done>(&ep, posted.cookie, outcome.operation, outcome.window);
+    visit(e);
+  }
+  return includes(S, streams::rmr_bind);
+}
+/// of a message that invalidated a window,
+template <class Visitor>
+[[gnu::cold, gnu::noinline]] void visit_invalidating(ep_core& ep, const ibv_wc& wc, dat::cookie posted,
+                                                     Visitor& visit) {
+  auto e = event_access::make<received>(&ep, posted, wc.byte_len);
+  // rxe says so by the kernel's bit, which is that of a checksum in libibverbs: there, a window must know the key.
+  const bool known = ep.ia().invalidated(wc.invalidated_rkey);
+  if (known || (wc.wc_flags & IBV_WC_WITH_INV) != 0) event_access::set_invalidated(e, wc.invalidated_rkey);
   visit(e);
 }
 /// of a receive,
@@ -46,9 +74,11 @@ template <class Visitor>
 [[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const posted_work& posted,
                                                   Visitor& visit) {
   using access = event_access;
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) [[likely]] {
+  if ((wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)) == 0) [[likely]] {
     auto e = access::make<received>(&ep, posted.cookie, wc.byte_len);
     visit(e);
+  } else if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) {
+    visit_invalidating(ep, wc, posted.cookie, visit);
   } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     auto e = access::make<ib::received_write_immediate>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
     visit(e);
@@ -81,15 +111,23 @@ template <class Visitor>
 }
 
 template <streams S, class Visitor>
-void visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
-  if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
-    return visit_failure(ep, wc, posted, visit);
+bool visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
+  if (posted.is_bind()) [[unlikely]]
+    return visit_bind<S>(ep, wc, posted, visit);
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    visit_failure(ep, wc, posted, visit, posted.operation());
+    return true;
+  }
   if constexpr (includes(S, streams::datagrams))
-    if (posted.is_datagram()) return visit_datagram<S>(ep, wc, posted, visit);
+    if (posted.is_datagram()) {
+      visit_datagram<S>(ep, wc, posted, visit);
+      return true;
+    }
   if (posted.is_receive())
     visit_received(ep, wc, posted, visit);
   else
     visit_requested(ep, posted, visit);
+  return true;
 }
 
 /// A receive of a shared queue, whatever has become of it. False when its endpoint is gone.
@@ -101,7 +139,7 @@ template <class Visitor>
   if (!ep) [[unlikely]]
     return false;
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    visit_failure(*ep, wc, posted, visit);
+    visit_failure(*ep, wc, posted, visit, posted.operation());
     return true;
   }
   if (ep->state() == ep_state::completion_pending) [[unlikely]]
@@ -110,7 +148,7 @@ template <class Visitor>
   return true;
 }
 
-/// What seldom comes: failures, receives of before the connection, and the library's own requests.
+/// What seldom comes: failures, receives of before the connection, binds, and the library's own requests.
 template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
@@ -118,9 +156,9 @@ template <streams S, class Visitor>
   if (posted.kind == marker_work) return ep.marker_taken(ep.tag(), wc.status), false;
   if (posted.is_receive()) e.posted.kind = e.ring().usual();
   if (posted.is_early() && wc.status == IBV_WC_SUCCESS) ep.arrived();
-  work_ring::retire(e);
-  visit_completion<S>(ep, wc, posted, visit);
-  return true;
+  // The slot of a suppressed bind is freed by what the consumer takes, as those of other suppressed requests.
+  if (!posted.is_silent() || wc.status != IBV_WC_SUCCESS) work_ring::retire(e);
+  return visit_completion<S>(ep, wc, posted, visit);
 }
 
 /// What is no plain success of an endpoint's own queue. Not inlined: it would cost the others registers.
@@ -204,8 +242,7 @@ bool take_record(record& r, Visitor&& visit) {
     if (r.what == kind::completion) {
       const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
       if (!ep) return false; // gone, or reset since
-      visit_completion<S>(*ep, r.wc, r.posted, visit);
-      return true;
+      return visit_completion<S>(*ep, r.wc, r.posted, visit);
     }
   }
   if constexpr (includes(S, streams::software)) {

@@ -98,6 +98,9 @@ public:
   /// Where its receives come from, if not from a queue of its own.
   [[nodiscard]] const ref<srq_core>& srq() const noexcept { return srq_; }
 
+  /// Windows that are bound through it, or about to be: they end before its queue pair does.
+  std::atomic<std::uint32_t> windows{0};
+
   // --- completing ------------------------------------------------------------------------------------------------
 
   [[nodiscard]] work_ring& requests() noexcept { return sq_; }
@@ -201,6 +204,7 @@ private:
   friend class ud_connection;
   friend struct direct_connection;
   friend class ia_child;
+  friend class rmr_core;
 
   ~ep_core() = default;
   void teardown() noexcept;
@@ -226,6 +230,9 @@ private:
                                            return_subtype limit_arg, return_subtype data_arg) const noexcept;
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
   void free_entries() noexcept;
+  void part_from_windows() noexcept {
+    if (windows.load(std::memory_order_acquire) != 0) ia().let_windows_go(*this);
+  }
   void note_zone() noexcept;
   /// How many receives can have completed and not be taken.
   [[nodiscard]] static std::uint32_t most_receives(const srq_core* srq, const ep_attributes& a) noexcept {

@@ -87,6 +87,9 @@ inline void ep_core::set_attributes(const ep_attributes& a) noexcept {
   // Adapters round up to a power of two; rounded down here, none runs more than was asked.
   read_out_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
   read_in_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
+  constexpr unsigned invalidating =
+      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  invalidates_ = (device.device_cap_flags & invalidating) != 0;
   max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
   note_zone();
 }
@@ -373,6 +376,7 @@ inline void ep_core::teardown() noexcept {
   // A thread that found this endpoint by a completion is inside one of the evds; wait until it has left.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag_, false);
+  part_from_windows();
   if (qp_) {
     if (ud_) requeue_(*ud_, nullptr);
     ibv_destroy_qp(qp_);
@@ -495,6 +499,8 @@ error ep_posting::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok
                 "more segments than the endpoint's max_request_iov");
   if (r.one_sided() && bytes > r.remote.length)
     return with(return_type::length_error, "more local bytes than the remote segment has");
+  if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
+    return with(return_type::model_not_supported, "this adapter has no sends that invalidate");
   if (r.is_atomic() && r.data.bytes() != 8)
     return with(return_type::length_error, "the old value of an atomic is one word of 8 bytes");
   if (r.is_atomic() && r.remote.address % 8 != 0)
@@ -801,6 +807,7 @@ inline expected<void> ep_core::reset() noexcept {
   deferred_.store(0, std::memory_order_relaxed);
   if (ia().reactor.cancel(work_)) release();
   tag_ = fresh;
+  part_from_windows();
   auto qp = make_qp(call, fresh);
   if (!qp) return qp.assume_error(); // still disconnected; the old completions are gone, as reset may do
   if (ud_) requeue_(*ud_, qp.assume_value());

@@ -26,6 +26,9 @@ class ud_core;
 inline constexpr const char* quiet_hint = "unsignalled operations need an endpoint whose attribute for that queue, "
                                           "recv_completion or request_completion, is unsignalled";
 
+inline constexpr const char* offset_hint = "data is copied during the post from addresses of this process; a region "
+                                           "that is addressed from 0 has none: post it without inlined()";
+
 /// What `state` holds once the endpoint is gone: no DAT state, every call answers invalid_handle.
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
 /// What it holds while a datagram endpoint may send: connected to the consumer, but to nobody for a request that names
@@ -52,6 +55,7 @@ public:
   [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
   [[nodiscard]] std::uint8_t read_depth() const noexcept { return read_depth_; }
   [[nodiscard]] std::uint8_t atomic_depth() const noexcept { return atomic_depth_; }
   [[nodiscard]] bool takes_quiet_requests() const noexcept {
@@ -143,6 +147,8 @@ public:
 
 protected:
   friend struct ud_posting;
+  friend struct trusting_post;
+  friend class watch;
   ~ep_posting() = default;
 
   // How many work requests an endpoint keeps ready for the posts of one call, and segments for the posts of a list.
@@ -171,6 +177,7 @@ protected:
   [[nodiscard, gnu::always_inline]] bool simply_within_limits(const send_request<N>& r) const noexcept {
     if (r.one_sided() && r.data.bytes() > r.remote.length) return false;
     if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0) return false;
+    if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
     if (r.is_atomic() && !(atomic_depth_ != 0 && r.data.bytes() == 8 && r.remote.address % 8 == 0)) return false;
     return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
   }
@@ -293,25 +300,27 @@ protected:
     }
     r.flags = wr.send_flags;
     r.operation = operation;
-    r.imm = wr.imm_data;
+    r.imm = wr.imm_data; // or the key, in the same place
     return post_slowly(r);
   }
   // Several, or with several segments.
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post_chain(ibv_qp* qp, work_entry* first,
                                                               const send_request<N>&... r) noexcept {
+    // What is a function of its own takes addresses, and what has an address is copied to memory: so all is inlined.
     constexpr std::uint32_t n = sizeof...(N);
     std::array<ibv_send_wr, n> wr;
     std::tuple<posted_list<N>...> lists;
     work_entry* e = first;
-    const auto add = [&]<std::size_t M>(ibv_send_wr& w, posted_list<M>& list, const send_request<M>& request) {
+    const auto add = [&]<std::size_t M>(ibv_send_wr & w, posted_list<M> & list, const send_request<M>& request)
+        __attribute__((always_inline)) {
       stage(w, *e, request);
       request.fill(w);
       w.sg_list = list.from(request.data);
       w.num_sge = static_cast<int>(request.data.count());
       e = e->next;
     };
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       (add(wr[I], std::get<I>(lists), r), ...);
       ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
     }
@@ -325,13 +334,14 @@ protected:
     std::array<ibv_recv_wr, n> wr;
     std::tuple<posted_list<N>...> lists;
     work_entry* e = first;
-    const auto add = [&]<std::size_t M>(ibv_recv_wr& w, posted_list<M>& list, const recv_request<M>& request) {
+    const auto add = [&]<std::size_t M>(ibv_recv_wr & w, posted_list<M> & list, const recv_request<M>& request)
+        __attribute__((always_inline)) {
       stage(w, *e, request);
       w.sg_list = list.from(request.gather);
       w.num_sge = static_cast<int>(request.gather.count());
       e = e->next;
     };
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       (add(wr[I], std::get<I>(lists), r), ...);
       ((wr[I].next = I + 1 < n ? &wr[I] + 1 : nullptr), ...);
     }
@@ -342,8 +352,10 @@ protected:
   /// What could not be posted at once: made tidy and checked in the order that errors are reported in.
   template <std::size_t... N>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_slowly(send_request<N>... r) noexcept {
+    const bool bad_inline = ((((r.flags & IBV_SEND_INLINE) != 0) && r.data.zone().has_offsets()) || ...);
     (r.data.tidy(), ...);
     if (!takes_requests()) return wrong_state("ep.post");
+    if (bad_inline) return at({return_type::invalid_parameter, return_subtype::arg5}, "ep.post").hint(offset_hint);
     work_entry* const first = sq_.next();
     if (sq_.room(first) < sizeof...(N)) return queue_full("ep.post", 0);
     error why;
@@ -448,6 +460,7 @@ protected:
   bool shares_ = false; // receives come from a shared queue, and rq_ has no room
   std::uint8_t read_depth_ = 0;
   std::uint8_t atomic_depth_ = 0; // as read_depth_; 0 also on an adapter without atomics
+  bool invalidates_ = false;      // the adapter can invalidate a peer's window
   std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
   // Of segments that need no other check, by their number; see simply_acceptable.

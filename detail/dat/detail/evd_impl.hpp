@@ -220,8 +220,8 @@ inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
   const bool sink = m && m->is_sink();
   const std::lock_guard lock(cno_mutex_);
   if (f != waking::evd_threshold && !sink) {
-    if (!includes(streams::dto | streams::software | streams::datagrams, streams_))
-      return refuse("an evd whose completions do not all wake may have no streams but dto and software");
+    if (!includes(streams::dto | streams::rmr_bind | streams::software | streams::datagrams, streams_))
+      return refuse("an evd whose completions do not all wake may have no streams but dto, rmr_bind and software");
     if (f == waking::unsignalled && !m)
       return refuse(
           "unsignalled completions have to be set aside, for which an evd of streams::dto alone has no place: "
@@ -399,6 +399,10 @@ inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
       if (c.status != IBV_WC_SUCCESS) ep.defer_break(ep.tag());
       if (posted.kind == marker_work) {
         if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
+        continue;
+      }
+      if (posted.is_silent() && c.status == IBV_WC_SUCCESS) {
+        (void)ia().bind_ended(posted.length, true);
         continue;
       }
       if (posted.is_receive() && !shared && posted.kind != e->ring().usual())

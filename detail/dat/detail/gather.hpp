@@ -80,6 +80,7 @@ public:
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
   [[nodiscard]] bool marked() const noexcept { return value_ == nothing || (value_ & marks) != 0; }
+  [[nodiscard]] bool has_offsets() const noexcept { return (value_ & offset_mark) != 0; }
   [[nodiscard]] common_zone unmarked() const noexcept { return common_zone(value_ & ~marks); }
 
   friend common_zone operator+(common_zone a, common_zone b) noexcept { return a.value_ == b.value_ ? a : join(a, b); }
@@ -89,7 +90,7 @@ public:
 private:
   static constexpr std::uintptr_t nothing = 0; // what an empty segment has
   static constexpr std::uintptr_t empty_mark = 2;
-  static constexpr std::uintptr_t marks = empty_mark | long_mark;
+  static constexpr std::uintptr_t marks = empty_mark | long_mark | offset_mark;
 
   constexpr explicit common_zone(std::uintptr_t value) noexcept : value_(value) {}
   [[gnu::cold, gnu::noinline]] static common_zone join(common_zone a, common_zone b) noexcept {

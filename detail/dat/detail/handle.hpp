@@ -64,8 +64,10 @@ public:
 
 private:
   void drop() noexcept {
-    // An endpoint or service point has no users: it ends here, whoever still holds a reference for a moment.
-    if constexpr (!requires { core_->users; })
+    // An endpoint or service point has no users: it ends here, whoever still holds a reference for a moment. A region
+    // ends as well, as its memory may: windows that are bound to it lose it.
+    if constexpr (
+        !requires { core_->users; } || requires { Core::ends_with_handle; })
       if (core_) core_->end();
     core_ = {};
   }

@@ -31,6 +31,7 @@ namespace dat::inline v0::detail {
 /// Kinds of children in the order in which an abrupt close tears them down: users before what they use.
 enum class child_kind : std::uint8_t {
   service_point,
+  window,
   endpoint,
   connection,
   shared_queue,
@@ -99,6 +100,27 @@ private:
 class ep_core;
 class ep_connection;
 class service_point;
+
+/// How a bind ended: of which window, and what it was. No window: the consumer was told before.
+struct bind_outcome {
+  const void* window = nullptr;
+  dto_operation operation{};
+};
+/// What remembers the memory that posted operations name, where a program asks for it: see watch.hpp.
+struct post_watch {
+  /// A region is closed, or `ending` for good. The error names an operation that needs it.
+  expected<void> (*region_ends)(post_watch&, const ibv_mr&, bool ending) noexcept;
+  void (*destroy)(post_watch&) noexcept;
+};
+
+/// What the library at large knows of memory windows. They are in rmr_core.hpp, which only programs that have some need
+/// to compile.
+struct window_table {
+  bind_outcome (*bind_ended)(window_table&, std::uint32_t key, bool done, bool first_half) noexcept;
+  bool (*invalidated)(window_table&, std::uint32_t key) noexcept;
+  void (*let_go)(window_table&, const ia_child& user) noexcept;
+  void (*destroy)(window_table&) noexcept;
+};
 
 class ia_core final : public counted {
 public:
@@ -175,6 +197,32 @@ public:
   void hand_over() noexcept { handed_over_.fetch_add(1, std::memory_order_release); }
   void take_over() const noexcept { (void)handed_over_.load(std::memory_order_acquire); }
 
+  // --- memory windows ----------------------------------------------------------------------------------------------
+
+  /// The bind of the window with that key has completed. `first_half`: it did not get further than to take the old
+  /// binding away.
+  [[nodiscard]] bind_outcome bind_ended(std::uint32_t key, bool done, bool first_half = false) noexcept {
+    window_table* const t = windows.load(std::memory_order_acquire);
+    return t ? t->bind_ended(*t, key, done, first_half) : bind_outcome{};
+  }
+  /// A peer has invalidated the window with that key. False when there is none.
+  [[nodiscard]] bool invalidated(std::uint32_t key) noexcept {
+    window_table* const t = windows.load(std::memory_order_acquire);
+    return t && t->invalidated(*t, key);
+  }
+  /// An endpoint or a region is about to end: the windows that need it end before.
+  void let_windows_go(const ia_child& user) noexcept {
+    if (window_table* const t = windows.load(std::memory_order_acquire)) t->let_go(*t, user);
+  }
+  std::atomic<window_table*> windows{nullptr};
+
+  /// Whether a region may end; always, unless operations are posted by a policy that remembers.
+  [[nodiscard]] expected<void> region_ends(const ibv_mr& mr, bool ending) noexcept {
+    post_watch* const w = watched.load(std::memory_order_acquire);
+    return w ? w->region_ends(*w, mr, ending) : success();
+  }
+  std::atomic<post_watch*> watched{nullptr};
+
   // --- asynchronous events -----------------------------------------------------------------------------------------
 
   /// An evd that gets every asynchronous event from now on.
@@ -215,7 +263,10 @@ public:
 
 private:
   ia_core() noexcept : counted([](counted& c) noexcept { static_cast<ia_core&>(c).last_release(); }) {}
-  ~ia_core() = default;
+  ~ia_core() {
+    if (window_table* const t = windows.load(std::memory_order_relaxed)) t->destroy(*t);
+    if (post_watch* const w = watched.load(std::memory_order_relaxed)) w->destroy(*w);
+  }
   void last_release() noexcept;
 
   static void* service(void* self) noexcept;
@@ -303,8 +354,8 @@ inline void ia_core::close_abruptly() noexcept {
   closed_.store(true, std::memory_order_release);
   closing.raise();
   for (const auto kind :
-       {child_kind::service_point, child_kind::endpoint, child_kind::connection, child_kind::shared_queue,
-        child_kind::memory, child_kind::events, child_kind::notification, child_kind::zone})
+       {child_kind::service_point, child_kind::window, child_kind::endpoint, child_kind::connection,
+        child_kind::shared_queue, child_kind::memory, child_kind::events, child_kind::notification, child_kind::zone})
     end_all(kind);
   reactor.settle(); // what it holds for a moment goes before this returns
 }

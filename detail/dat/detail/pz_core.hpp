@@ -7,8 +7,13 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <new>
+#include <utility>
 
 namespace dat::inline v0::detail {
 
@@ -29,7 +34,7 @@ public:
 
   [[nodiscard]] ibv_pd* pd() const noexcept { return pd_; }
 
-  std::atomic<std::uint32_t> users{0}; ///< endpoints and regions
+  std::atomic<std::uint32_t> users{0}; ///< endpoints, regions, windows
 
 private:
   friend class ia_child;
@@ -48,9 +53,16 @@ inline constexpr child_type pz_core::table = type_for<pz_core>();
 
 class lmr_core final : public ia_child {
 public:
+  /// Memory of this process, at its own addresses.
   [[nodiscard]] static result<ref<lmr_core>> create(const ref<pz_core>& pz, void* address, std::size_t length,
                                                     int access) noexcept {
-    static constexpr const char* call = "pz.register_memory";
+    return create_by("pz.register_memory", pz, length, access, "ibv_reg_mr",
+                     [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); });
+  }
+  /// By what `make(access)` gives: a verbs region, or null and errno.
+  template <class Make>
+  [[nodiscard]] static result<ref<lmr_core>> create_by(const char* call, const ref<pz_core>& pz, std::size_t length,
+                                                       int access, const char* verb, Make make) noexcept {
     if (pz->dead()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::pz);
     if (length == 0)
       return error(return_type::invalid_parameter, return_subtype::arg3)
@@ -59,11 +71,16 @@ public:
     ref<lmr_core> lmr(new (std::nothrow) lmr_core(pz), adopt);
     if (!lmr)
       return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::lmr);
-    lmr->mr_ = ibv_reg_mr(pz->pd(), address, length, access);
+    // Windows may be bound to it, where the device has any. For that the system wants to write to the memory: where it
+    // may not, the region goes without.
+    const bool windows = (pz->ia().device().device_cap_flags & any_window) != 0;
+    lmr->mr_ = make(windows ? access | IBV_ACCESS_MW_BIND : access);
+    lmr->bindable_ = windows && lmr->mr_;
+    if (!lmr->mr_ && windows && errno == EFAULT && (access & IBV_ACCESS_LOCAL_WRITE) == 0) lmr->mr_ = make(access);
     if (!lmr->mr_)
       return map_errno(errno, return_subtype::resource_memory_region, true)
           .at(call, object_kind::lmr)
-          .from("ibv_reg_mr", errno);
+          .from(verb, errno);
     return lmr;
   }
 
@@ -76,21 +93,41 @@ public:
   [[nodiscard]] const pz_core* zone_of(std::size_t bytes) const noexcept {
     return bytes <= ia().max_message() / message_parts ? pz_.get() : marked_long(pz_.get());
   }
-  [[nodiscard]] std::uint64_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(mr_->addr); }
+  /// Of its first byte, as segments name it.
+  [[nodiscard]] std::uint64_t address() const noexcept {
+    return zero_based ? 0 : reinterpret_cast<std::uintptr_t>(mr_->addr);
+  }
+  [[nodiscard]] const pz_core* pz() const noexcept { return pz_.get(); }
+  [[nodiscard]] bool bindable() const noexcept { return bindable_; }
+  void forbid_windows() noexcept { bindable_ = false; }
+
+  std::atomic<std::uint32_t> users{0}; ///< windows that are bound to it, or about to be
+  static constexpr bool ends_with_handle = true;
+
+  // How it came to be, for queries (memory.hpp). Written once, before anybody else has it.
+  std::uint8_t kind = 0; ///< mem_type
+  bool zero_based = false;
+  ref<lmr_core> origin;               ///< the region that this one is another view of
+  std::array<std::byte, 40> cookie{}; ///< of shared memory
 
 private:
   friend class ia_child;
   ~lmr_core() = default;
   void teardown() noexcept {
+    if (users.load(std::memory_order_acquire) != 0) ia().let_windows_go(*this);
+    if (mr_) (void)ia().region_ends(*mr_, true);
     if (mr_) ibv_dereg_mr(mr_);
     mr_ = nullptr;
     pz_->users.fetch_sub(1, std::memory_order_release);
   }
 
   ref<pz_core> pz_; // kept until the region object goes, so that zone pointers in segments stay distinct
+  static constexpr unsigned any_window =
+      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   static constexpr child_kind kind_of_child = child_kind::memory;
   static const child_type table;
   ibv_mr* mr_ = nullptr;
+  bool bindable_ = false;
 };
 
 inline constexpr child_type lmr_core::table = type_for<lmr_core>();

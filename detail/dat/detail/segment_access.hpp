@@ -28,6 +28,12 @@ inline constexpr std::uintptr_t long_mark = 4;
   return reinterpret_cast<const pz_core*>(reinterpret_cast<std::uintptr_t>(pz) | long_mark);
 }
 
+/// Likewise, of a region that is addressed from 0: the address is no pointer, so nothing can be copied from it.
+inline constexpr std::uintptr_t offset_mark = 8;
+[[nodiscard]] inline const pz_core* marked_offset(const pz_core* pz) noexcept {
+  return reinterpret_cast<const pz_core*>(reinterpret_cast<std::uintptr_t>(pz) | offset_mark);
+}
+
 struct raw_remote {
   std::uint64_t address = 0;
   std::uint64_t length = 0;

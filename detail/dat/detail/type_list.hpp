@@ -13,6 +13,7 @@ class received;
 class rdma_write_done;
 class rdma_read_done;
 class dto_failure;
+class bind_done;
 namespace ib {
 class received_immediate;
 class received_write_immediate;
@@ -86,6 +87,7 @@ using dto_events = type_list<sent, received, rdma_write_done, rdma_read_done, dt
 using datagram_completions = type_list<ib::datagram_sent, ib::received_datagram, ib::received_datagram_immediate>;
 using datagram_connections = type_list<ib::datagram_established, ib::group_joined>;
 using datagram_requests = type_list<ib::datagram_request>;
+using bind_events = type_list<bind_done>;
 using connection_events = type_list<established, peer_rejected, non_peer_rejected, accept_completion_error,
                                     disconnected, broken, timed_out, unreachable>;
 using request_events = type_list<cr>;
@@ -99,7 +101,8 @@ using if_stream = std::conditional_t<includes(S, Bit), L, type_list<>>;
 
 template <streams S>
 using event_list =
-    typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::connection, connection_events>,
+    typename concat<if_stream<S, streams::dto, dto_events>, if_stream<S, streams::rmr_bind, bind_events>,
+                    if_stream<S, streams::connection, connection_events>,
                     if_stream<S, streams::connection_requests, request_events>,
                     if_stream<S, streams::software, software_events>, if_stream<S, streams::async, async_events>,
                     if_stream<S, streams::dto | streams::datagrams, datagram_completions>,

@@ -43,7 +43,7 @@ struct send_request {
   ibv_wr_opcode opcode = IBV_WR_SEND;
   unsigned flags = IBV_SEND_SIGNALED;
   dto_operation operation = dto_operation::send;
-  std::uint32_t imm = 0;
+  std::uint32_t imm = 0;         // or the key to invalidate
   std::uint64_t compare_add = 0; // only atomics set and read these
   std::uint64_t swap = 0;
   bool quiet = false; // its completion is no notification
@@ -65,11 +65,12 @@ struct send_request {
 
   void start(dto_operation op) noexcept {
     operation = op;
-    opcode = op == dto_operation::send            ? IBV_WR_SEND
-             : op == dto_operation::rdma_write    ? IBV_WR_RDMA_WRITE
-             : op == dto_operation::fetch_and_add ? IBV_WR_ATOMIC_FETCH_AND_ADD
-             : op == dto_operation::rdma_read     ? IBV_WR_RDMA_READ
-                                                  : IBV_WR_ATOMIC_CMP_AND_SWP;
+    opcode = op == dto_operation::send                   ? IBV_WR_SEND
+             : op == dto_operation::send_with_invalidate ? IBV_WR_SEND_WITH_INV
+             : op == dto_operation::rdma_write           ? IBV_WR_RDMA_WRITE
+             : op == dto_operation::fetch_and_add        ? IBV_WR_ATOMIC_FETCH_AND_ADD
+             : op == dto_operation::rdma_read            ? IBV_WR_RDMA_READ
+                                                         : IBV_WR_ATOMIC_CMP_AND_SWP;
   }
   template <class S>
   void start(dto_operation op, const S& segment) noexcept {
@@ -99,7 +100,8 @@ struct send_request {
   }
 
   [[nodiscard]] bool one_sided() const noexcept {
-    return operation != dto_operation::send && operation != dto_operation::send_immediate;
+    return operation != dto_operation::send && operation != dto_operation::send_immediate &&
+           operation != dto_operation::send_with_invalidate;
   }
 
   [[nodiscard]] bool is_atomic() const noexcept {
@@ -112,6 +114,7 @@ struct send_request {
     wr.opcode = opcode;
     wr.send_flags = flags;
     if (opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = imm;
+    if (opcode == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = imm;
     if (is_atomic()) {
       wr.wr.atomic.remote_addr = remote.address;
       wr.wr.atomic.compare_add = compare_add;

@@ -40,6 +40,14 @@ inline constexpr work_kind early_recv_work =
 
 /// Joined with a kind: the completion is no notification.
 inline constexpr std::int32_t quiet_work = 1 << 17;
+/// Likewise: a success is the library's to know, and no event. A bind whose completion is suppressed still completes,
+/// because its window changes then.
+inline constexpr std::int32_t silent_work = 1 << 20;
+[[nodiscard]] constexpr work_kind silent_if(bool silent, work_kind k) noexcept {
+  return silent ? static_cast<work_kind>(static_cast<std::int32_t>(k) | silent_work) : k;
+}
+/// Likewise: the first of two requests that make one bind. It takes the old binding away, and only tells when it fails.
+inline constexpr std::int32_t first_half_work = 1 << 21;
 [[nodiscard]] constexpr work_kind quiet_if(bool quiet, work_kind k) noexcept {
   return quiet ? static_cast<work_kind>(static_cast<std::int32_t>(k) | quiet_work) : k;
 }
@@ -47,10 +55,14 @@ inline constexpr std::int32_t quiet_work = 1 << 17;
 /// What the consumer wanted to be reminded of.
 struct posted_work {
   dat::cookie cookie{};
-  std::uint32_t length = 0;
+  std::uint32_t length = 0; ///< bytes; of a bind, the key of its window
   work_kind kind{};
 
   [[nodiscard]] bool is_quiet() const noexcept { return (static_cast<std::int32_t>(kind) & quiet_work) != 0; }
+  [[nodiscard]] bool is_silent() const noexcept { return (static_cast<std::int32_t>(kind) & silent_work) != 0; }
+  [[nodiscard]] bool is_first_half() const noexcept { return (static_cast<std::int32_t>(kind) & first_half_work) != 0; }
+  [[nodiscard]] bool is_bind() const noexcept { return operation() == dto_operation::bind || is_unbind(); }
+  [[nodiscard]] bool is_unbind() const noexcept { return operation() == dto_operation::unbind; }
   [[nodiscard]] bool is_early() const noexcept {
     constexpr auto bit =
         static_cast<std::int32_t>(early_recv_work) ^ static_cast<std::int32_t>(kind_of_work(dto_operation::recv));
@@ -165,6 +177,12 @@ public:
   [[nodiscard]] work_kind usual() const noexcept { return usual_; }
   /// Posted and not retired.
   [[nodiscard]] std::uint32_t used() const noexcept { return distance(peek(last_retired_), next()) - 1; }
+
+  /// Whether `e` is posted and not retired.
+  [[nodiscard]] bool holds(const work_entry& e) const noexcept {
+    const work_entry* const last = peek(last_retired_);
+    return distance(last, &e) < distance(last, next());
+  }
 
   // Posting side.
   /// The entry that the next post takes, if the ring is not full.

@@ -1,0 +1,331 @@
+// Memory windows on a device: what they let through and when, who can close them, and in which orders things may end.
+//
+// What would harm a device is left out: a second invalidation of one window is a null pointer in some kernels.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/rmr.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace device {
+namespace {
+
+constexpr auto binds = dat::dto | dat::rmr_bind;
+constexpr auto local = dat::local_read | dat::local_write;
+constexpr auto both = dat::remote_read | dat::remote_write;
+using inner = dat::lmr<std::byte, local.value>;
+using open_window = dat::remote_segment<std::byte, both.value>;
+
+/// A connected pair whose completions go to evds of their own, which can tell of binds.
+struct linked : two_sides {
+  dat::evd<binds> at_active = must(a.ia.create_evd<binds>(256));
+  dat::evd<binds> at_passive = must(b.ia.create_evd<binds>(256));
+  std::vector<std::byte> a_bytes = std::vector<std::byte>(4096);
+  std::vector<std::byte> b_bytes = std::vector<std::byte>(4096);
+  inner a_mem = must(a.pz.register_memory(a_bytes, local));
+  inner b_mem = must(b.pz.register_memory(b_bytes, local)); // no remote right: windows alone open it
+  endpoint active;
+  endpoint passive;
+
+  linked() : active(new_active()), passive(new_passive()) { connect(active, passive); }
+  endpoint new_active() { return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd})); }
+  endpoint new_passive() { return must(b.pz.create_ep<dat::rc>(dat::ep_evds{at_passive, at_passive, b.evd})); }
+
+  dat::rmr make(bool for_ep) { return for_ep ? must(b.pz.create_rmr_for_ep()) : must(b.pz.create_rmr()); }
+  open_window bind(dat::rmr& rmr, std::size_t first, std::size_t count) {
+    const auto w = must(rmr.bind(passive, dat::bind{b_mem, first, count, both}.cookie(1)));
+    if (!next<dat::bind_done>(at_passive).is_of(rmr)) fail("the bind of another rmr", place::here());
+    return w;
+  }
+  template <class W>
+  void write(const W& to, std::uint32_t seed) {
+    fill(std::span(a_bytes).first(to.size()), seed);
+    must(active.post(dat::rdma_write{must(a_mem.slice(0, to.size())), to}));
+    (void)next<dat::rdma_write_done>(at_active);
+  }
+  template <class W>
+  dat::dto_status refused(const W& to, endpoint& by) {
+    must(by.post(dat::rdma_write{must(a_mem.slice(0, to.size())), to}));
+    return next<dat::dto_failure>(at_active).status();
+  }
+};
+
+template <class W>
+W moved(const W& from, std::uint64_t by) {
+  auto raw = dat::detail::segment_access::raw(from);
+  raw.address += by;
+  return dat::detail::segment_access::make<W>(raw);
+}
+
+} // namespace
+
+TEST_CASE("rmr: peers use what an rmr is bound to, until it is bound elsewhere or unbound",
+          "[rmr][RMR-001][RMR-005][RMR-008][RMR-014][RMR-015][RMR-017][RMR-019][RMR-020][RMR-021][RMR-030][RMR-034]"
+          "[LMR-022][LMR-033][REQ-074]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  CHECK_FALSE(must(rmr.query()).binding);
+  const open_window first = t.bind(rmr, 64, 100);
+  t.write(first, 1);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
+  CHECK(t.b_bytes[63] == std::byte{});
+  CHECK(t.b_bytes[164] == std::byte{});
+  must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
+  CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
+  CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
+
+  dat::rmr other = t.make(for_ep); // two windows over one region
+  const open_window second = t.bind(other, 512, 8);
+  t.write(second, 2);
+  t.write(first, 3);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(512, 8), 2));
+
+  std::uint32_t key = must(rmr.query()).binding->key;
+  for (std::size_t i = 0; i < 300; ++i) { // the part of the key that counts comes round
+    const open_window w = t.bind(rmr, i, 16);
+    const std::uint32_t now = must(rmr.query()).binding->key;
+    CHECK(now != key);
+    key = now;
+    if (i % 50 == 0) t.write(w, 4);
+  }
+  CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  must(rmr.unbind(t.passive));
+  CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
+  must(rmr.unbind(t.passive)); // once more, of nothing
+  CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
+  must(other.close());
+  CHECK(t.refused(first, t.active) == dat::dto_status::remote_access);
+  must(t.b_mem.close());
+}
+
+TEST_CASE("rmr: a key may be sent at once over the connection that it was bound through",
+          "[rmr][RMR-018][RMR-022][RMR-023][RMR-024]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  using wire = open_window::wire;
+  auto& slot = *reinterpret_cast<wire*>(t.b_bytes.data() + 2048);
+  for (std::uint32_t i = 1; i <= 100; ++i) {
+    must(t.active.post(dat::recv{must(t.a_mem.slice(0, sizeof(wire)))}));
+    const std::size_t at = i % 7 * 64;
+    slot = must(rmr.bind(t.passive, dat::bind{t.b_mem, at, 64, both}.suppress().fence())).to_wire();
+    must(t.passive.post(dat::send{must(t.b_mem.slice(2048, sizeof(wire)))}));
+    (void)next<dat::received>(t.at_active);
+    const auto opened = must(open_window::from_wire(std::span(t.a_bytes).first(sizeof(wire))));
+    t.write(opened, i);
+    (void)next<dat::sent>(t.at_passive); // and no event of the bind
+    if (!has_pattern(std::span(t.b_bytes).subspan(at, 64), i)) FAIL("round " << i);
+  }
+  CHECK(must(rmr.query()).binding);
+}
+
+TEST_CASE("rmr: who may use a window, and for what",
+          "[rmr][RMR-002][RMR-003][RMR-016][RMR-027][RMR-031][RMR-033][RMR-040]") {
+  linked t;
+  endpoint far = t.new_active();
+  endpoint near = t.new_passive();
+  t.connect(far, near);
+  dat::rmr rmr = t.make(false);
+  SECTION("of an rmr for one endpoint, the peer of that connection") {
+    dat::rmr one = t.make(true);
+    const open_window w = t.bind(one, 0, 64);
+    t.write(w, 1);
+    CHECK(t.refused(w, far) == dat::dto_status::remote_access);
+  }
+  SECTION("of an rmr of the zone, all peers") {
+    const open_window w = t.bind(rmr, 0, 64);
+    must(far.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), w}));
+    (void)next<dat::rdma_write_done>(t.at_active);
+    t.write(w, 1);
+  }
+  SECTION("no writing where only reading is allowed") {
+    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::remote_read}));
+    (void)next<dat::bind_done>(t.at_passive);
+    const auto raw = dat::detail::segment_access::raw(w);
+    CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
+          dat::dto_status::remote_access);
+  }
+  SECTION("nothing where no right was given") {
+    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::no_rights}));
+    (void)next<dat::bind_done>(t.at_passive);
+    const auto raw = dat::detail::segment_access::raw(w);
+    CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
+          dat::dto_status::remote_access);
+  }
+  SECTION("from address 0, if it was bound so") {
+    dat::rmr one = t.make(true);
+    const open_window w = must(one.bind(t.passive, dat::bind{t.b_mem, 128, 64, both}.zero_based()));
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK(must(one.query()).binding->address == 0);
+    t.write(w, 5);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(128, 64), 5));
+    CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())) ==
+          dat::error(type::model_not_supported));
+  }
+}
+
+TEST_CASE("rmr: an access outside of the window fails, at the latest at the end of its region",
+          "[rmr][RMR-039][DTO-139]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  // rxe looks at the region's ends, not at the window's: so the window is the region's last part here.
+  const open_window w = t.bind(rmr, 4096 - 64, 64);
+  t.write(w, 1);
+  CHECK(t.refused(moved(w, 1), t.active) == dat::dto_status::remote_access);
+}
+
+TEST_CASE("rmr: what rxe lets through beside a window, but inside of its region", "[rmr][rxe-deviation]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  const open_window w = t.bind(rmr, 0, 64);
+  const auto beside = moved(w, 64);
+  must(t.active.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), beside}));
+  // An adapter that looks refuses it; either way it is told.
+  auto e = must(t.at_active.wait(patience));
+  if (auto* f = std::get_if<dat::dto_failure>(&e))
+    CHECK(f->status() == dat::dto_status::remote_access);
+  else
+    CHECK(std::holds_alternative<dat::rdma_write_done>(e));
+}
+
+TEST_CASE("rmr: either side can close a window of the other's by a send",
+          "[rmr][DTO-100][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const open_window w = t.bind(rmr, 0, 64);
+    t.write(w, 1);
+    must(t.passive.post(dat::recv{must(t.b_mem.slice(100, 8))}.cookie(round), dat::recv{}.cookie(99)));
+    if (round % 2 == 0)
+      must(t.active.post(dat::send_with_invalidate{w}, dat::send{}));
+    else
+      must(t.active.post(dat::send_with_invalidate{must(t.a_mem.slice(0, 8)), w}.solicited(), dat::send{}));
+    (void)next<dat::sent>(t.at_active);
+    (void)next<dat::sent>(t.at_active);
+    const auto closing = next<dat::received>(t.at_passive);
+    CHECK(closing.cookie().value() == round);
+    CHECK(closing.bytes() == (round % 2 == 0 ? 0 : 8));
+    REQUIRE(closing.invalidated());
+    CHECK(rmr.is(*closing.invalidated()));
+    CHECK_FALSE(must(rmr.query()).binding);
+    CHECK_FALSE(next<dat::received>(t.at_passive).invalidated()); // a plain send
+  }
+  // The other way round: the passive side closes what the active one has bound.
+  dat::rmr mine = must(t.a.pz.create_rmr_for_ep());
+  const auto w = must(mine.bind(t.active, dat::bind{t.a_mem, both}));
+  (void)next<dat::bind_done>(t.at_active);
+  must(t.active.post(dat::recv{}));
+  must(t.passive.post(dat::send_with_invalidate{w}));
+  CHECK(next<dat::received>(t.at_active).invalidated());
+  (void)next<dat::sent>(t.at_passive);
+  must(t.a_mem.close());
+  t.a_mem = must(t.a.pz.register_memory(t.a_bytes, local));
+
+  const open_window last = t.bind(rmr, 0, 64);
+  must(t.passive.post(dat::recv{}));
+  must(t.active.post(dat::send_with_invalidate{last}));
+  (void)next<dat::sent>(t.at_active);
+  (void)next<dat::received>(t.at_passive);
+  must(t.b_mem.close()); // the window is gone
+  CHECK(t.refused(last, t.active) == dat::dto_status::remote_access);
+}
+
+TEST_CASE("rmr: a send cannot invalidate a region", "[rmr][DTO-104]") {
+  linked t;
+  const buffer open(t.b.pz, 64);
+  must(t.passive.post(dat::recv{}.cookie(1)));
+  must(t.active.post(dat::send_with_invalidate{open.remote()}));
+  (void)must(t.at_active.wait(patience)); // success on rxe: the sender cannot know
+  CHECK(next<dat::dto_failure>(t.at_passive).cookie().value() == 1);
+  (void)t.at_b<dat::broken>();
+  CHECK(t.passive.state() == state::disconnected);
+}
+
+TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-145][DTO-147]") {
+  linked t;
+  buffer source(t.a.pz, 256);
+  fill(source.bytes, 9);
+  dat::rmr rmr = t.make(false);
+  CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 1)).type() == type::privileges_violation);
+  (void)t.bind(rmr, 256, 256);
+  must(t.passive.post(dat::rdma_read{must(rmr.sink<std::byte>(t.passive, 0, 256)), source.remote()}));
+  CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 256);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(256, 256), 9));
+  CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 257)).type() == type::invalid_parameter);
+}
+
+TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
+          "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][RMR-028][LMR-033][PZ-005]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    linked t;
+    dat::rmr rmr = t.make(for_ep);
+    const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));
+    CHECK(error_of(t.b.pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+    SECTION("the rmr, at once after its bind") {
+      rmr = {};
+      CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
+      must(t.b_mem.close());
+      CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
+    }
+    SECTION("the region") {
+      (void)next<dat::bind_done>(t.at_passive);
+      t.b_mem = {};
+      CHECK_FALSE(must(rmr.query()).binding);
+      t.b_mem = must(t.b.pz.register_memory(t.b_bytes, local));
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("the endpoint, and the rmr is bound through another one") {
+      (void)next<dat::bind_done>(t.at_passive);
+      must(t.passive.close());
+      CHECK(must(rmr.query()).binding.has_value() != for_ep);
+      (void)t.at_a<dat::disconnected>();
+      t.passive = t.new_passive();
+      t.active = t.new_active();
+      t.connect(t.active, t.passive);
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("the connection: binds are flushed, and the endpoint can be used again") {
+      (void)next<dat::bind_done>(t.at_passive);
+      t.disconnect(t.active, t.passive);
+      must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(8)));
+      const auto flushed = next<dat::dto_failure>(t.at_passive);
+      CHECK(flushed.cookie().value() == 8);
+      CHECK(flushed.status() == dat::dto_status::flushed);
+      CHECK(flushed.operation() == dat::dto_operation::bind);
+      CHECK(must(rmr.query()).binding->length == 4096);
+      must(t.active.reset());
+      must(t.passive.reset());
+      CHECK(must(rmr.query()).binding.has_value() != for_ep);
+      t.connect(t.active, t.passive);
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("everything at once") { must(t.b.ia.close(dat::close_flags::abrupt)); }
+    SECTION("whatever goes first") {}
+  }
+  // A queue pair that goes before its window holds some kernels up for 50 s.
+  CHECK(std::chrono::steady_clock::now() - start < patience);
+}
+
+TEST_CASE("rmr: memory that can only be read is registered, but not bound", "[rmr][RMR-030][LMR-004]") {
+  linked t;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* map = static_cast<std::byte*>(::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  const auto only = must(t.b.pz.register_memory(std::span(map, page), dat::local_read));
+  dat::rmr rmr = t.make(false);
+  auto bound = rmr.bind(t.passive, dat::bind{only, dat::remote_read});
+  if (bound)
+    (void)next<dat::bind_done>(t.at_passive); // some systems have no such rule
+  else
+    CHECK(error_of(bound).type() == type::privileges_violation);
+  rmr = {};
+  ::munmap(map, page);
+}
+
+} // namespace device
