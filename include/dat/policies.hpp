@@ -1,11 +1,11 @@
 // Policies of posting: what a post checks, chosen where it is called, at compile time.
-//
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
 //     ep.post<dat::trusting>(dat::send{out});   // checks nothing that the types have not checked
 //     ep.post<dat::checked>(dat::send{out});    // remembers what it named, and finds who takes that away
 //
 // A post without a policy is what ep_ref::post says; what is here costs it nothing.
-// SPDX-License-Identifier: BSL-1.0
-#pragma once
 
 #include <dat/ep.hpp>
 #include <dat/expected.hpp>

@@ -1,12 +1,12 @@
 // Registered memory to allocate from: so that what is sent and received need not be registered each time.
-//
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
 //     DAT_TRY(auto pool, dat::memory_pool<P>::create(pz, 16 << 20));
 //     std::pmr::vector<int> numbers(1000, &pool.resource());
 //     ep.post(dat::send{pool.segment(std::span(numbers)).value()});
 //
 // Opt-in: <memory_resource> costs to compile.
-// SPDX-License-Identifier: BSL-1.0
-#pragma once
 
 #include <dat/expected.hpp>
 #include <dat/lmr.hpp>

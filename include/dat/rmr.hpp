@@ -1,5 +1,7 @@
 // Remote memory regions: windows that open a part of an lmr to peers, and close it again, as cheaply as a DTO.
-//
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
 //     DAT_TRY(auto rmr, pz.create_rmr_for_ep());
 //     DAT_TRY(auto window, rmr.bind(ep, dat::bind{lmr, 0, 100, dat::remote_write}));
 //     ep.post(dat::send{...});                // with window.to_wire() in it: no need to wait for the bind
@@ -7,8 +9,6 @@
 //     rmr.unbind(ep);
 //
 // Besides: the send that closes a window of the peer's, and the RDMA read into a window.
-// SPDX-License-Identifier: BSL-1.0
-#pragma once
 
 #include <dat/attributes.hpp>
 #include <dat/dto.hpp>
