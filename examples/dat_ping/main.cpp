@@ -1,7 +1,8 @@
-// dat-ping: does RDMA work between two hosts? Connects, sends, writes, reads and counts, and says how long each takes.
-// SPDX-License-Identifier: BSL-1.0
+// dat-ping: does RDMA work between two hosts? Connects, sends, writes, reads, counts, sends datagrams, and says how
+// long each takes. SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
-#include <dat/ib.hpp>
+#include <dat/ib_query.hpp>
+#include <dat/ud.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include <exception>
 #include <list>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -89,13 +91,48 @@ private:
   dat::ep<dat::rc> ep_;
 };
 
+/// What comes as a datagram goes back to where it came from.
+class datagram_echo {
+public:
+  template <class Evd>
+  datagram_echo(dat::ia& ia, dat::pz& pz, Evd& evd, std::uint16_t port)
+      : ep_(pz.create_ep<dat::ud>(evd, {.max_request_dtos = slots, .max_recv_dtos = slots}).value()),
+        service_(dat::ib::datagram_service::listen(ia, dat::conn_qual::make(port).value(), evd).value()),
+        slot_size_(ep_.max_message_size() + dat::ib::grh::size),
+        memory_(slots * slot_size_),
+        region_(pz.register_memory(memory_, dat::local_read | dat::local_write).value()) {
+    for (std::uint64_t i = 0; i < slots; ++i) receive(i);
+  }
+  void answer(dat::ib::datagram_request& request) { request.accept(ep_).value(); }
+  void answer(const dat::ib::received_datagram& message) {
+    const std::uint64_t i = message.cookie().value();
+    const auto peer = ep_.reply_to(message, dat::ib::datagram_view(message, slot(i, 0, slot_size_))).value();
+    ep_.post(dat::ib::send_to{slot(i, dat::ib::grh::size, message.payload_bytes()), peer}.cookie(i)).value();
+  }
+  void receive(std::uint64_t i) { ep_.post(dat::recv{slot(i, 0, slot_size_)}.cookie(i)).value(); }
+
+private:
+  static constexpr std::uint32_t slots = 16;
+  dat::local_segment<std::byte, dat::mem_priv::local_read | dat::mem_priv::local_write>
+  slot(std::uint64_t i, std::size_t first, std::size_t count) {
+    return region_.slice(i * slot_size_ + first, count).value();
+  }
+  dat::ep<dat::ud> ep_;
+  dat::ib::datagram_service service_;
+  std::size_t slot_size_;
+  std::vector<std::byte> memory_;
+  dat::lmr<std::byte, dat::mem_priv::local_read | dat::mem_priv::local_write> region_;
+};
+
 void serve(const options& o) {
   auto ia = open(o);
   auto pz = ia.create_pz().value();
-  auto evd = ia.create_evd<dat::dto | dat::connection | dat::connection_requests>(1024).value();
+  auto evd = ia.create_evd<dat::dto | dat::connection | dat::connection_requests | dat::datagrams>(1024).value();
   const auto psp = ia.create_psp(dat::conn_qual::make(o.port).value(), evd).value();
   fmt::print(stderr, "dat-ping: serving on {} at {}, port {}\n", ia.name(), ia.address().host_string(), psp.port());
 
+  std::optional<datagram_echo> datagrams;
+  if (dat::ib::query_extensions(ia).value().datagrams) datagrams.emplace(ia, pz, evd, o.port);
   std::list<guest> guests;
   bool over = false;
   const auto leave = [&](const dat::connection_event& e) {
@@ -112,6 +149,9 @@ void serve(const options& o) {
                        for (guest& g : guests)
                          if (g.is(r.ep())) g.answer(r.bytes());
                      },
+                     [&](dat::ib::datagram_request& request) { datagrams->answer(request); },
+                     [&](const dat::ib::received_datagram& message) { datagrams->answer(message); },
+                     [&](const dat::ib::datagram_sent& e) { datagrams->receive(e.cookie().value()); },
                      [&](const dat::disconnected& e) { leave(e); },
                      [&](const dat::broken& e) { leave(e); },
                      [&](const dat::accept_completion_error& e) { leave(e); },
@@ -144,7 +184,7 @@ public:
       : o_(o),
         limit_(std::chrono::duration_cast<dat::timeout>(std::chrono::duration<double>(o.limit))),
         ia_(open(o)),
-        evd_(ia_.create_evd<dat::dto | dat::connection>(64).value()),
+        evd_(ia_.create_evd<dat::dto | dat::connection | dat::datagrams>(64).value()),
         pz_(ia_.create_pz().value()),
         out_memory_(o.size),
         in_memory_(o.size),
@@ -180,6 +220,7 @@ public:
         evd_.wait_for<dat::ib::fetch_and_add_done>(ep_, limit_).value();
         if (old_value_[0] != turn) throw std::runtime_error("the server counts wrong");
       });
+    if (dat::ib::query_extensions(ia_).value().datagrams) datagrams();
     step("disconnect", 1, [&](unsigned) {
       ep_.disconnect(dat::close_flags::graceful).value();
       evd_.wait_for<dat::disconnected>(ep_, limit_).value();
@@ -204,6 +245,33 @@ private:
     timings_.push_back(std::move(t));
   }
 
+  /// One packet there and back; as long as it is lost, another one.
+  void datagrams() {
+    auto ep = pz_.create_ep<dat::ud>(evd_).value();
+    const std::size_t bytes = std::min<std::size_t>(o_.size, ep.max_message_size());
+    std::vector<char> memory(bytes + dat::ib::grh::size);
+    const auto in = pz_.register_memory(memory, dat::local_write).value();
+    const auto part = out_.slice(0, bytes).value();
+    dat::ib::address_handle server;
+    step("acquaint", 1, [&](unsigned) {
+      ep.connect(server_, dat::conn_qual::make(o_.port).value(), limit_).value();
+      server = evd_.wait_for<dat::ib::datagram_established>(ep, limit_ + 1s).value().peer().value();
+    });
+    step("datagram", o_.count, [&](unsigned turn) {
+      fill(turn + 200);
+      ep.post(dat::recv{in}).value();
+      const auto give_up = clock::now() + limit_;
+      for (;;) {
+        ep.post(dat::ib::send_to{part, server}).value();
+        evd_.wait_for<dat::ib::datagram_sent>(ep, limit_).value();
+        auto got = evd_.wait_for<dat::ib::received_datagram>(ep, limit_ / 10);
+        if (!got && clock::now() < give_up) continue;
+        const auto payload = dat::ib::datagram_view(got.value(), in).payload();
+        if (payload.size() == bytes && std::memcmp(payload.data(), out_memory_.data(), bytes) == 0) return;
+        ep.post(dat::recv{in}).value(); // the answer to one of before, which was not lost but late
+      }
+    });
+  }
   void connect() {
     const auto family = ia_.address().family();
     const auto addresses = dat::resolve(o_.host).value();
@@ -230,7 +298,7 @@ private:
   const options& o_;
   dat::timeout limit_;
   dat::ia ia_;
-  dat::evd<dat::dto | dat::connection> evd_;
+  dat::evd<dat::dto | dat::connection | dat::datagrams> evd_;
   dat::pz pz_;
   std::vector<char> out_memory_, in_memory_;
   std::array<std::uint64_t, 1> old_value_{};
@@ -284,7 +352,7 @@ int ping(const options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Checks RDMA between two hosts: connects, sends, writes, reads, counts by atomics.\n"
+  CLI::App app("Checks RDMA between two hosts: connects, sends, writes, reads, counts by atomics, sends datagrams.\n"
                "  dat-ping --serve        on one host\n"
                "  dat-ping HOST           on the other\n"
                "Ends with 0 when everything worked; else one line says what did not.",

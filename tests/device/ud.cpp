@@ -421,12 +421,26 @@ void check(bool ok, const char* what, place where = place::here()) {
 struct plain_end {
   rdma_event_channel* channel = rdma_create_event_channel();
   rdma_cm_id* id = nullptr;
+  rdma_cm_id* listener = nullptr;
+  ibv_ah* ah = nullptr;
   ibv_pd* pd = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
   std::array<char, 240> memory{};
 
   plain_end() { check(channel != nullptr, "rdma_create_event_channel"); }
+  plain_end(const plain_end&) = delete;
+  plain_end& operator=(const plain_end&) = delete;
+  ~plain_end() {
+    if (ah) ibv_destroy_ah(ah);
+    if (mr) ibv_dereg_mr(mr);
+    if (id) rdma_destroy_qp(id);
+    if (cq) ibv_destroy_cq(cq);
+    if (pd) ibv_dealloc_pd(pd);
+    for (rdma_cm_id* i : {id, listener})
+      if (i) rdma_destroy_id(i);
+    rdma_destroy_event_channel(channel);
+  }
   void equip(rdma_cm_id* on) {
     id = on;
     pd = ibv_alloc_pd(id->verbs);
@@ -462,7 +476,7 @@ struct plain_end {
     check(wc.status == IBV_WC_SUCCESS, "completion");
     return wc;
   }
-  void send(ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey, const char* text) {
+  void send(std::uint32_t qpn, std::uint32_t qkey, const char* text) {
     std::strcpy(memory.data() + 100, text);
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory.data() + 100), 8, mr->lkey};
     ibv_send_wr wr{};
@@ -502,8 +516,8 @@ int plain_ud_client(channel& to, const std::vector<std::string>& args) {
   p.qp_num = id->qp->qp_num;
   check(rdma_connect(id, &p) == 0, "rdma_connect");
   rdma_cm_event* up = e.next(RDMA_CM_EVENT_ESTABLISHED);
-  ibv_ah* ah = ibv_create_ah(e.pd, &up->param.ud.ah_attr);
-  e.send(ah, up->param.ud.qp_num, up->param.ud.qkey, "question");
+  e.ah = ibv_create_ah(e.pd, &up->param.ud.ah_attr);
+  e.send(up->param.ud.qp_num, up->param.ud.qkey, "question");
   rdma_ack_cm_event(up);
   const auto wc = e.poll();
   to.say(std::to_string(wc.byte_len) + ' ' + std::string(e.memory.data() + 40, 6));
@@ -514,11 +528,10 @@ const role plain_ud_client_registered("plain ud client", &plain_ud_client);
 /// Arguments: address, port. Accepts one request, and answers the message that comes.
 int plain_ud_server(channel& to, const std::vector<std::string>& args) {
   plain_end e;
-  rdma_cm_id* listener = nullptr;
-  check(rdma_create_id(e.channel, &listener, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
+  check(rdma_create_id(e.channel, &e.listener, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
   auto here = address_of(args.at(0), args.at(1));
-  check(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&here)) == 0, "rdma_bind_addr");
-  check(rdma_listen(listener, 1) == 0, "rdma_listen");
+  check(rdma_bind_addr(e.listener, reinterpret_cast<sockaddr*>(&here)) == 0, "rdma_bind_addr");
+  check(rdma_listen(e.listener, 1) == 0, "rdma_listen");
   to.say("listening");
   rdma_cm_event* request = e.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   e.equip(request->id);
@@ -527,9 +540,9 @@ int plain_ud_server(channel& to, const std::vector<std::string>& args) {
   check(rdma_accept(e.id, &p) == 0, "rdma_accept");
   rdma_ack_cm_event(request);
   auto wc = e.poll();
-  ibv_ah* ah = ibv_create_ah_from_wc(e.pd, &wc, reinterpret_cast<ibv_grh*>(e.memory.data()), e.id->port_num);
-  check(ah != nullptr, "ibv_create_ah_from_wc");
-  e.send(ah, wc.src_qp, 0x01234567, "answer!!");
+  e.ah = ibv_create_ah_from_wc(e.pd, &wc, reinterpret_cast<ibv_grh*>(e.memory.data()), e.id->port_num);
+  check(e.ah != nullptr, "ibv_create_ah_from_wc");
+  e.send(wc.src_qp, 0x01234567, "answer!!");
   to.say("done");
   return 0;
 }

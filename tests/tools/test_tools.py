@@ -122,8 +122,8 @@ class ping(unittest.TestCase):
                 told = json.loads(done.stdout)
                 self.assertTrue(told["ok"])
                 self.assertEqual(told["from"], "rx1 (10.78.1.1)")
-                self.assertEqual([t["step"] for t in told["steps"]], ["connect", "send", "write", "read", "atomic", "disconnect"])
-                self.assertEqual([t["times"] for t in told["steps"]], [1, 3, 3, 3, 3, 1])
+                self.assertEqual([t["step"] for t in told["steps"]], ["connect", "send", "write", "read", "atomic", "acquaint", "datagram", "disconnect"])
+                self.assertEqual([t["times"] for t in told["steps"]], [1, 3, 3, 3, 3, 1, 3, 1])
                 self.assertTrue(all(0 < t["microseconds_least"] <= t["microseconds_mean"] for t in told["steps"]))
         self.assertEqual((s.code, s.log), (0, ""))
 
