@@ -170,8 +170,8 @@ public:
   /// disconnect is not told to the peer, whose connection breaks when it sends. Errors, all but the last leaving the
   /// endpoint unconnected with its receives posted: `invalid_state` unless unconnected; `invalid_parameter` for a
   /// descriptor of a datagram endpoint or another link layer; `invalid_address` when no way leads there;
-  /// `insufficient_resources`; by errno when the device refuses; where that comes late, the endpoint is disconnected, and
-  /// the connect evd gets non_peer_rejected. Allocates: yes. Blocks: no.
+  /// `insufficient_resources`; by errno when the device refuses; where that comes late, the endpoint is disconnected,
+  /// and the connect evd gets non_peer_rejected. Allocates: yes. Blocks: no.
   expected<void> connect(const ib::descriptor& peer) noexcept;
   /// What a peer needs for that. Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the
   /// adapter has no address; `invalid_handle`. Allocates: no.
