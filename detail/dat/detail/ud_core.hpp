@@ -248,14 +248,55 @@ struct ud_posting {
   /// One doorbell for all.
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] static expected<void> post(ep_posting& ep, const send<N>&... s) noexcept {
-    work_entry* const first = ep.sq_.next();
-    if (!(ep.state_.load(std::memory_order_acquire) == ep_datagram && ep.sq_.room(first) >= sizeof...(N) &&
-          (acceptable(ep, s) && ...) && !(s.request.quiet || ...))) [[unlikely]]
-      return post_slowly(ep, kept<N>{s.request.copy(), s.to}...);
-    return post_chain(ep, first, s...);
+    if constexpr (sizeof...(N) == 1 && ((N == 1) && ...)) {
+      return post_one(ep, s...);
+    } else {
+      work_entry* const first = ep.sq_.next();
+      if (!(ep.state_.load(std::memory_order_acquire) == ep_datagram && ep.sq_.room(first) >= sizeof...(N) &&
+            (acceptable(ep, s) && ...) && !(s.request.quiet || ...))) [[unlikely]]
+        return post_slowly(ep, kept<N>{s.request.copy(), s.to}...);
+      return post_chain(ep, first, s...);
+    }
   }
 
 private:
+  // One message of one segment, which most are.
+  [[nodiscard, gnu::always_inline]] static expected<void> post_one(ep_posting& ep, const send<1>& s) noexcept {
+    const send_request<1>& r = s.request;
+    work_entry* const e = ep.sq_.next();
+    if (ep.state_.load(std::memory_order_acquire) != ep_datagram || ep.sq_.taken(e) || !acceptable(ep, s) || r.quiet)
+        [[unlikely]]
+      return post_slowly(ep, kept<1>{r.copy(), s.to});
+    ibv_sge sge;
+    copy_triplet(&sge, r.data.list());
+    ibv_send_wr wr;
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    fill(wr, *e, s);
+    ep.sq_.set_next(e->next);
+    ibv_send_wr* bad = &wr; // not every provider sets it
+    const int err = ibv_post_send(ep.qp_, &wr, &bad);
+    ep.ud_->count_post();
+    if (err != 0) [[unlikely]]
+      return ep.not_posted(err, &wr, &wr, e);
+    return success();
+  }
+  /// What the entry remembers, and what the request says. The chain and the segments are the caller's.
+  template <std::size_t N>
+  [[gnu::always_inline]] static void fill(ibv_send_wr& w, work_entry& e, const send<N>& one) noexcept {
+    const send_request<N>& r = one.request;
+    e.posted.cookie = r.cookie;
+    e.posted.length = static_cast<std::uint32_t>(r.data.bytes());
+    e.posted.kind = quiet_if(r.quiet, kind_of_work(dto_operation::send_ud));
+    w.wr_id = e.id();
+    w.opcode = r.opcode;
+    w.send_flags = r.flags;
+    if (r.opcode == IBV_WR_SEND_WITH_IMM) w.imm_data = r.imm;
+    w.wr.ud.ah = one.to.ah;
+    w.wr.ud.remote_qpn = one.to.qp_num;
+    w.wr.ud.remote_qkey = one.to.qkey;
+  }
   template <std::size_t N>
   struct kept {
     send_request<N> request;
@@ -277,19 +318,9 @@ private:
     std::tuple<posted_list<N>...> lists;
     work_entry* e = first;
     const auto add = [&]<std::size_t M>(ibv_send_wr& w, posted_list<M>& list, const send<M>& one) {
-      const send_request<M>& r = one.request;
-      e->posted.cookie = r.cookie;
-      e->posted.length = static_cast<std::uint32_t>(r.data.bytes());
-      e->posted.kind = quiet_if(r.quiet, kind_of_work(dto_operation::send_ud));
-      w.wr_id = e->id();
-      w.opcode = r.opcode;
-      w.send_flags = r.flags;
-      if (r.opcode == IBV_WR_SEND_WITH_IMM) w.imm_data = r.imm;
-      w.wr.ud.ah = one.to.ah;
-      w.wr.ud.remote_qpn = one.to.qp_num;
-      w.wr.ud.remote_qkey = one.to.qkey;
-      w.sg_list = list.from(r.data);
-      w.num_sge = static_cast<int>(r.data.count());
+      fill(w, *e, one);
+      w.sg_list = list.from(one.request.data);
+      w.num_sge = static_cast<int>(one.request.data.count());
       e = e->next;
     };
     [&]<std::size_t... I>(std::index_sequence<I...>) {
