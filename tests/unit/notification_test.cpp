@@ -62,8 +62,8 @@ constexpr dat::ep_attributes choosy{.recv_completion = waking::unsignalled, .req
 } // namespace
 
 TEST_CASE("unsignalled endpoints: a completion wakes unless it was posted unsignalled",
-          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][DTO-040][DTO-112][DTO-162][COMP-016][COMP-018][COMP-019][COMP-"
-          "021][COMP-022][EVD-067]") {
+          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][DTO-040][DTO-112][DTO-162][COMP-016][COMP-018][COMP-019]"
+          "[COMP-021][COMP-022][EVD-067]") {
   const clean_world clean;
   watched<mixed> w(choosy);
   CHECK(must(w.evd.query()).config == waking::unsignalled);
