@@ -140,7 +140,8 @@ public:
       : port_{checked(constant)} {}
 
   /// Errors: invalid_parameter for 0 and everything else that is neither a port nor the service id of one.
-  [[nodiscard]] static expected<conn_qual> make(std::uint64_t value) noexcept {
+  template <class Qualifier = conn_qual> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] static expected<Qualifier> make(std::uint64_t value) noexcept {
     if (!valid(value))
       return error(return_type::invalid_parameter).hint("A connection qualifier is a port, 1 to 65535.");
     return conn_qual(from_port{}, static_cast<std::uint16_t>(value));

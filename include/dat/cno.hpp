@@ -33,9 +33,10 @@ public:
   /// id when the evds of this cno were all freed, or the ia was closed, meanwhile. Errors: `queue_empty` when the time
   /// is over; `interrupted_call` when a signal came; `invalid_parameter` for a negative time; `invalid_handle`.
   /// Allocates: never. Blocks: up to `limit`.
-  [[nodiscard]] expected<evd_id> wait(timeout limit = infinite) noexcept {
+  template <class Id = evd_id> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Id> wait(timeout limit = infinite) noexcept {
     if (!core_) return detail::empty_handle("cno.wait", return_subtype::handle_cno);
-    return core_->wait(limit);
+    return core_->wait<Id>(limit);
   }
 
   /// The evd that triggered last; does not take the trigger (uDAPL 2.0 §6.3.2.5). Empty before the first.

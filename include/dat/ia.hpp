@@ -110,7 +110,8 @@ public:
   }
 
   /// Makes a protection zone (uDAPL 2.0 §6.7.1.1). Errors: `insufficient_resources`, `invalid_handle`.
-  [[nodiscard]] expected<pz> create_pz() noexcept {
+  template <class Pz = pz> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Pz> create_pz() noexcept {
     if (!core_) return detail::empty_handle("ia.create_pz", return_subtype::handle_ia);
     auto core = detail::pz_core::create(core_.shared());
     if (!core) return core.assume_error();
@@ -137,7 +138,8 @@ public:
 
   /// Makes a consumer notification object, with an agent that its first trigger calls or without one (uDAPL 2.0
   /// §6.3.2.1). Errors: `insufficient_resources`, `invalid_handle`.
-  [[nodiscard]] expected<cno> create_cno(const wait_proxy_agent& agent = {}) noexcept {
+  template <class Cno = cno> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Cno> create_cno(const wait_proxy_agent& agent = {}) noexcept {
     if (!core_) return detail::empty_handle("ia.create_cno", return_subtype::handle_ia);
     auto core = detail::cno_core::create(core_.shared(), agent);
     if (!core) return core.assume_error();
@@ -149,15 +151,17 @@ public:
   /// Errors: `conn_qual_in_use`; `privileges_violation` for a port below 1024 without the right to it;
   /// `invalid_handle` for an evd that is closed or of another ia; `invalid_parameter` for flags that do not exist;
   /// `insufficient_resources`.
-  [[nodiscard]] expected<psp> create_psp(conn_qual qualifier, const evd_ref<connection_requests>& requests,
+  template <class Psp = psp> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Psp> create_psp(conn_qual qualifier, const evd_ref<connection_requests>& requests,
                                          psp_flags flags = psp_flags::consumer) noexcept {
-    return listen("ia.create_psp", qualifier.port(), requests, flags);
+    return listen<Psp>("ia.create_psp", qualifier.port(), requests, flags);
   }
   /// Listens on a qualifier that is free, which `psp::port` tells (uDAPL 2.0 §6.4.4.1.2).
   /// Errors: `conn_qual_unavailable` when none is; else as above.
-  [[nodiscard]] expected<psp> create_psp_any(const evd_ref<connection_requests>& requests,
+  template <class Psp = psp>
+  [[nodiscard]] expected<Psp> create_psp_any(const evd_ref<connection_requests>& requests,
                                              psp_flags flags = psp_flags::consumer) noexcept {
-    return listen("ia.create_psp_any", 0, requests, flags);
+    return listen<Psp>("ia.create_psp_any", 0, requests, flags);
   }
   /// Listens for one request, for the endpoint `with`, which must be unconnected (uDAPL 2.0 §6.4.4.3.1). Include
   /// <dat/rsp.hpp>. Errors: `invalid_state` with the endpoint's state; else as create_psp.
@@ -281,7 +285,8 @@ private:
     return made;
   }
   [[nodiscard]] auto* entity() const noexcept { return core_.shared().get(); }
-  [[nodiscard]] expected<psp> listen(const char* call, std::uint16_t port, const evd_ref<connection_requests>& requests,
+  template <class Psp>
+  [[nodiscard]] expected<Psp> listen(const char* call, std::uint16_t port, const evd_ref<connection_requests>& requests,
                                      psp_flags flags) noexcept {
     if (!core_) return detail::empty_handle(call, return_subtype::handle_ia);
     if (flags != psp_flags::consumer && flags != psp_flags::provider)

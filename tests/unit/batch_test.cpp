@@ -70,6 +70,93 @@ TEST_CASE("a batch can be posted again, and to another endpoint of its zone") {
   CHECK(p.a.take() == events{"written 1", "written 2"});
 }
 
+TEST_CASE("a batch that is filled anew takes requests of other zones and with other numbers of segments",
+          "[DTO-081][DTO-086]") {
+  clean_world world;
+  pair p;
+  auto zone = must(p.a.ia.create_pz());
+  std::array<char, 64> memory{};
+  std::strcpy(memory.data(), "foreign");
+  auto foreign = must(zone.register_memory(memory, all_rights));
+  auto there = must(zone.create_ep<dat::rc>(p.a.evd));
+  auto here = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(there.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(here));
+  p.settle();
+  CHECK(p.a.take() == events{"established"});
+  std::strcpy(p.a.memory.data(), "abcdefgh");
+  const auto target = p.b.mem.remote();
+
+  dat::batch<3, 2> b;
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 0), target}.cookie(1))); // nothing to transfer
+  CHECK(b.push_back(dat::rdma_write{dat::iov{p.a.at(4, 2), p.a.at(0, 2)}, target}.cookie(2)));
+  CHECK(b.push_back(dat::rdma_write{dat::iov{p.a.at(0, 0), p.a.at(7, 1)}, target.slice(10, 10).value()}.cookie(3)));
+  must(p.a.ep.post(b));
+  CHECK(p.a.take() == events{"written 1", "written 2", "written 3"});
+  CHECK(std::string(p.b.memory.data(), 4) == "efab");
+  CHECK(p.b.memory[10] == 'h');
+
+  for (int i = 0; i < 2; ++i) { // the second time it expects the zone
+    b.clear();
+    p.b.memory.fill('-');
+    for (std::size_t j = 0; j < 3; ++j)
+      CHECK(b.push_back(dat::rdma_write{foreign.slice(j, 1).value(), target.slice(2 * j, 2).value()}.cookie(j)));
+    CHECK(p.a.ep.post(b).error().type() == return_type::protection_violation);
+    must(there.post(b));
+    CHECK(p.a.take() == events{"written 0", "written 1", "written 2"});
+    CHECK(std::string(p.b.memory.data(), 6) == "f-o-r-");
+  }
+
+  b.clear();
+  CHECK(b.push_back(dat::rdma_write{foreign, target}));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 1), target}));
+  CHECK(p.a.ep.post(b).error().type() == return_type::protection_violation);
+  CHECK(there.post(b).error().type() == return_type::protection_violation);
+
+  // Without memory it is of every zone.
+  b.clear();
+  CHECK(b.push_back(dat::rdma_write{p.a.at(0, 0), target}.cookie(1)));
+  must(p.a.ep.post(b));
+  must(there.post(b));
+  CHECK(p.a.take() == events{"written 1", "written 1"});
+}
+
+TEST_CASE("lists of up to eight segments and of more, and calls of up to four requests and of more, all arrive",
+          "[DTO-086][DTO-091]") {
+  clean_world world;
+  pair p({.max_request_dtos = 32, .max_request_iov = 10});
+  std::strcpy(p.a.memory.data(), "abcdefghij");
+  const auto target = p.b.mem.remote();
+  const auto letter = [&](std::size_t i) { return p.a.at(i, 1); };
+  const auto wrote = [&](std::size_t n) {
+    auto text = std::string(p.b.memory.data(), n);
+    p.b.memory.fill('-');
+    return text;
+  };
+  must(p.a.ep.post(dat::rdma_write{
+      dat::iov{letter(7), letter(6), letter(5), letter(4), letter(3), letter(2), letter(1), letter(0)}, target}));
+  CHECK(wrote(8) == "hgfedcba");
+  must(p.a.ep.post(dat::rdma_write{dat::iov{letter(9), letter(8), letter(7), letter(6), letter(5), letter(4), letter(3),
+                                            letter(2), letter(1), letter(0)},
+                                   target}));
+  CHECK(wrote(10) == "jihgfedcba");
+  dat::iov<8, all_rights.value> grown; // how many it has is known at run time only
+  for (std::size_t i = 0; i < 3; ++i) CHECK(grown.push_back(letter(i)));
+  must(p.a.ep.post(dat::rdma_write{grown, target}));
+  CHECK(wrote(4) == "abc-");
+  must(p.a.ep.post(dat::rdma_write{dat::iov<8, all_rights.value>{}, target}));
+  CHECK(wrote(1) == "-");
+  const auto at = [&](std::size_t i) { return dat::rdma_write{letter(i), target.slice(9 - i, 1).value()}; };
+  must(p.a.ep.post(at(0), at(1)));
+  must(p.a.ep.post(at(2), at(3), at(4)));
+  CHECK(wrote(10) == "-----edcba");
+  must(p.a.ep.post(at(0), at(1), at(2), at(3)));
+  must(p.a.ep.post(at(4), at(5), at(6), at(7), at(8)));
+  CHECK(wrote(10) == "-ihgfedcba");
+  CHECK(p.a.take().size() == 18);
+}
+
 TEST_CASE("an empty batch is nothing to do") {
   clean_world world;
   pair p;

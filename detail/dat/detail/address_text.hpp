@@ -67,14 +67,14 @@ template <std::size_t Size>
   return true;
 }
 
-[[nodiscard]] inline expected<std::uint32_t> parse_scope(std::string_view text) noexcept {
-  if (const auto number = parse_number(text, 0xFFFFFFFF); number && *number != 0) return *number;
+[[nodiscard]] inline expected<void> parse_scope(std::string_view text, std::uint32_t& index) noexcept {
+  if (const auto number = parse_number(text, 0xFFFFFFFF); number && *number != 0) return index = *number, success();
   std::array<char, IF_NAMESIZE> name;
   if (!copy_text(text, name)) return malformed_address;
-  const std::uint32_t index = ::if_nametoindex(name.data());
+  index = ::if_nametoindex(name.data());
   if (index == 0)
     return error(return_type::invalid_address, return_subtype::address_unreachable).from("if_nametoindex", errno);
-  return index;
+  return success();
 }
 
 [[nodiscard]] inline expected<ia_address> parse_v4(std::string_view host, std::uint16_t port) noexcept {
@@ -95,9 +95,7 @@ template <std::size_t Size>
   if (!copy_text(host.substr(0, percent), text) || ::inet_pton(AF_INET6, text.data(), &native.sin6_addr) != 1)
     return malformed_address;
   if (percent != std::string_view::npos) {
-    const auto scope = parse_scope(host.substr(percent + 1));
-    if (!scope) return scope.assume_error();
-    native.sin6_scope_id = scope.assume_value();
+    if (auto known = parse_scope(host.substr(percent + 1), native.sin6_scope_id); !known) return known.assume_error();
   }
   return ia_address(native);
 }

@@ -72,7 +72,8 @@ public:
     return success();
   }
 
-  [[nodiscard]] expected<evd_id> wait(timeout limit) noexcept {
+  template <class Id>
+  [[nodiscard]] expected<Id> wait(timeout limit) noexcept {
     static constexpr const char* call = "cno.wait";
     if (dead() || ia().foreign()) return at(return_type::invalid_handle, call);
     if (limit < timeout::zero())

@@ -239,9 +239,11 @@ protected:
     dto_operation operation;
     int err;
   };
+  template <std::size_t One = 1> // templates from here on, so that only who posts pays for compiling it
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> not_posted(refused_post why, std::size_t n) noexcept {
     if (why.err == 0)
-      return post_prepared_slowly(common_zone::of(why.zone), dat::cookie(why.cookie), why.remote_length, why.operation);
+      return post_prepared_slowly<One>(common_zone::of(why.zone), dat::cookie(why.cookie), why.remote_length,
+                                       why.operation);
     ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
     work_entry* first = sq_.next();
     for (std::size_t i = 0; i < n; ++i) first = sq_.before(first);
@@ -262,7 +264,8 @@ protected:
       return list_not_posted(err);
     return success();
   }
-  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<1>& r) noexcept {
+  template <std::size_t One>
+  [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<One>& r) noexcept {
     work_entry* const e = rq_.next();
     copy_triplet(&recv_sge_, r.gather.list());
     refused_post why;
@@ -276,16 +279,17 @@ protected:
         return success();
       }
       why = {0, 0, 0, {}, err};
-      if constexpr (!one_exit) return recv_not_posted(why);
+      if constexpr (!one_exit) return recv_not_posted<One>(why);
     } else {
       why = {r.gather.zone().value(), r.cookie.value(), 0, {}, 0};
     }
-    return recv_not_posted(why);
+    return recv_not_posted<One>(why);
   }
+  template <std::size_t One>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
   post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
     const ibv_send_wr& wr = send_wr_[prepared_requests - 1];
-    send_request<1> r;
+    send_request<One> r;
     // Nothing in the list, or nothing that transfers, has no zone.
     if (!zone.is(nullptr)) r.data.push(sge_[prepared_requests - 1], zone);
     r.cookie = c;
@@ -415,9 +419,10 @@ protected:
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> list_not_posted(int err) noexcept {
     return not_posted(err, &list_wr_, &list_wr_, sq_.before(sq_.next())); // found again: not kept in the fast path
   }
+  template <std::size_t One>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(refused_post why) noexcept {
     if (why.err != 0) return not_posted(why.err, &recv_wr_, &recv_wr_, rq_.before(rq_.next()));
-    recv_request<1> r;
+    recv_request<One> r;
     if (why.zone != 0) r.gather.push(recv_sge_, common_zone::of(why.zone));
     r.cookie = dat::cookie(why.cookie);
     return post_slowly(r);
