@@ -263,8 +263,14 @@ public:
   }
   /// Addresses, with ports, of the two ends of a connection, and of an attempt at one as soon as connect is back.
   /// Errors: `invalid_state` without either.
-  [[nodiscard]] expected<ia_address> remote_address() const noexcept { return address(true); }
-  [[nodiscard]] expected<ia_address> local_address() const noexcept { return address(false); }
+  template <class Address = ia_address> // templates, so that only who calls them pays for compiling them
+  [[nodiscard]] expected<Address> remote_address() const noexcept {
+    return address<Address>(true);
+  }
+  template <class Address = ia_address>
+  [[nodiscard]] expected<Address> local_address() const noexcept {
+    return address<Address>(false);
+  }
 
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
   operator ep_ref() const noexcept { return ref(); }
@@ -282,9 +288,10 @@ private:
   friend class rmr;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)), ref_(core_.get()) {}
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
-  [[nodiscard]] expected<ia_address> address(bool remote) const noexcept {
+  template <class Address>
+  [[nodiscard]] expected<Address> address(bool remote) const noexcept {
     if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
-    std::optional<ia_address> found;
+    std::optional<Address> found;
     core_->locked([&](detail::ep_core& e) {
       const ep_state now = e.state();
       if (!e.connection() || now == ep_state::disconnected || now == detail::ep_dead) return;

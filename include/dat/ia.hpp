@@ -75,30 +75,34 @@ public:
   /// IP address; when none is active, the first that has one. Errors: `provider_not_found` when there is none (the
   /// message says how to get one); `insufficient_resources`; `privileges_violation` when the device files may not be
   /// opened. Allocates: yes. Blocks: briefly, in the kernel.
-  [[nodiscard]] static expected<ia> open(const ia_options& options = {}) noexcept {
-    return make(detail::first_adapter(), options);
+  template <class Ia = ia> // a template, so that only who calls it pays for compiling it
+  [[nodiscard]] static expected<Ia> open(const ia_options& options = {}) noexcept {
+    return make<Ia>(detail::first_adapter(), options);
   }
 
   /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2"; or by the name that
   /// /etc/dat.conf, or the file that DAT_OVERRIDE names, gives it (see <dat/registry.hpp>).
   /// Errors: `provider_not_found` when nothing has that name, or the device's port has no IP address;
   /// `insufficient_resources` (resource_device) for a name of dat.conf whose device is not there; else as above.
-  [[nodiscard]] static expected<ia> open(std::string_view name, const ia_options& options = {}) noexcept {
-    return make(detail::adapter_named(name), options);
+  template <class Ia = ia>
+  [[nodiscard]] static expected<Ia> open(std::string_view name, const ia_options& options = {}) noexcept {
+    return make<Ia>(detail::adapter_named(name), options);
   }
 
   /// Opens the adapter that has this local address.
   /// Errors: `invalid_address` when the address is not of this host, or not on an RDMA device; else as above.
-  [[nodiscard]] static expected<ia> open(const ia_address& local, const ia_options& options = {}) noexcept {
-    return make(detail::adapter_at(local), options);
+  template <class Ia = ia>
+  [[nodiscard]] static expected<Ia> open(const ia_address& local, const ia_options& options = {}) noexcept {
+    return make<Ia>(detail::adapter_at(local), options);
   }
 
   /// Opens the adapter that the host's routing uses to reach `remote`, a name or numeric address.
   /// Errors: `invalid_address` when the name cannot be resolved or no RDMA device leads there; else as above.
   /// Blocks: up to `limit` for neighbour resolution, and as long as the host's resolver takes for names.
-  [[nodiscard]] static expected<ia> open_reaching(const std::string& remote, const ia_options& options = {},
+  template <class Ia = ia>
+  [[nodiscard]] static expected<Ia> open_reaching(const std::string& remote, const ia_options& options = {},
                                                   timeout limit = std::chrono::seconds(2)) noexcept {
-    return make(detail::adapter_reaching(remote, limit), options);
+    return make<Ia>(detail::adapter_reaching<address_list>(remote, limit), options);
   }
 
   /// The adapters of this host, port by port, open or not; <dat/registry.hpp> has more of each, and the names of
@@ -106,7 +110,7 @@ public:
   /// Errors: by errno of ibv_get_device_list. Allocates: no. Blocks: briefly, in the kernel.
   template <class List = adapter_list> // a template, so that only who calls it pays for compiling it
   [[nodiscard]] static expected<List> list() noexcept {
-    return detail::list_adapters();
+    return detail::list_adapters<List>();
   }
 
   /// Makes a protection zone (uDAPL 2.0 §6.7.1.1). Errors: `insufficient_resources`, `invalid_handle`.
@@ -228,11 +232,12 @@ public:
   /// The address that peers reach this adapter at; IPv4 if it has one, else IPv6.
   [[nodiscard]] ia_address address() const noexcept {
     for (const auto family : {address_family::ipv4, address_family::ipv6})
-      if (auto a = address(family)) return a.assume_value();
+      if (const ia_address* a = core_ ? core_->address(family) : nullptr) return *a;
     return {};
   }
   /// The adapter's address of one family. Errors: `invalid_address` when it has none.
-  [[nodiscard]] expected<ia_address> address(address_family family) const noexcept {
+  template <class Address = ia_address>
+  [[nodiscard]] expected<Address> address(address_family family) const noexcept {
     const ia_address* a = core_ ? core_->address(family) : nullptr;
     if (!a)
       return error(return_type::invalid_address, return_subtype::address_unsupported)
@@ -273,7 +278,8 @@ private:
   friend struct detail::core_access;
   friend struct detail::memory_access;
   explicit ia(detail::ref<detail::ia_core> core) noexcept : core_(std::move(core)) {}
-  [[nodiscard]] static expected<ia> make(detail::result<detail::ia_core::place> where,
+  template <class Ia>
+  [[nodiscard]] static expected<Ia> make(detail::result<detail::ia_core::place> where,
                                          const ia_options& options) noexcept {
     if (!where) return where.assume_error();
     auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);

@@ -288,8 +288,9 @@ inline constexpr const char* open_call = "ia.open";
       .hint("dat.conf has that name, but not for version u2.0 of the interface");
 }
 
-[[nodiscard]] inline result<ia_core::place> adapter_reaching(const std::string& remote, timeout limit) noexcept {
-  auto addresses = resolve(remote);
+template <class Addresses> // a template, so that only who calls it pays for compiling it
+[[nodiscard]] result<ia_core::place> adapter_reaching(const std::string& remote, timeout limit) noexcept {
+  auto addresses = resolve<Addresses>(remote);
   if (!addresses) return addresses.assume_error().at("ia.open_reaching", object_kind::ia);
   error why =
       error(return_type::invalid_address, return_subtype::address_unreachable).at("ia.open_reaching", object_kind::ia);

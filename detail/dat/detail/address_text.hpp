@@ -12,7 +12,6 @@
 #include <cstring>
 #include <net/if.h>
 #include <netdb.h>
-#include <optional>
 
 namespace dat::inline v0 {
 
@@ -41,21 +40,23 @@ namespace detail {
 inline constexpr error malformed_address{return_type::invalid_address, return_subtype::address_malformed};
 
 // Decimal digits and nothing else. By hand, since <charconv> would be a fifth of the compile time of this header.
-[[nodiscard]] constexpr std::optional<std::uint32_t> parse_number(std::string_view digits, std::uint32_t max) noexcept {
-  if (digits.empty()) return std::nullopt;
+[[nodiscard]] constexpr bool parse_number(std::string_view digits, std::uint32_t max, std::uint32_t& into) noexcept {
+  if (digits.empty()) return false;
   std::uint64_t number = 0;
   for (const char c : digits) {
-    if (c < '0' || c > '9') return std::nullopt;
+    if (c < '0' || c > '9') return false;
     number = number * 10 + static_cast<std::uint64_t>(c - '0');
-    if (number > max) return std::nullopt;
+    if (number > max) return false;
   }
-  return static_cast<std::uint32_t>(number);
+  into = static_cast<std::uint32_t>(number);
+  return true;
 }
 
-[[nodiscard]] constexpr std::optional<std::uint16_t> parse_port(std::string_view digits) noexcept {
-  const auto number = parse_number(digits, 0xFFFF);
-  if (!number) return std::nullopt;
-  return static_cast<std::uint16_t>(*number);
+[[nodiscard]] constexpr bool parse_port(std::string_view digits, std::uint16_t& port) noexcept {
+  std::uint32_t number = 0;
+  if (!parse_number(digits, 0xFFFF, number)) return false;
+  port = static_cast<std::uint16_t>(number);
+  return true;
 }
 
 // The system's parsers want a terminated string; the longest host is 45 characters, an interface name 15 more.
@@ -68,7 +69,7 @@ template <std::size_t Size>
 }
 
 [[nodiscard]] inline expected<void> parse_scope(std::string_view text, std::uint32_t& index) noexcept {
-  if (const auto number = parse_number(text, 0xFFFFFFFF); number && *number != 0) return index = *number, success();
+  if (parse_number(text, 0xFFFFFFFF, index) && index != 0) return success();
   std::array<char, IF_NAMESIZE> name;
   if (!copy_text(text, name)) return malformed_address;
   index = ::if_nametoindex(name.data());
@@ -168,22 +169,21 @@ inline expected<ia_address> ia_address::from(const ::sockaddr* address, std::siz
 }
 
 inline expected<ia_address> ia_address::parse(std::string_view text) noexcept {
+  std::uint16_t port = 0;
   if (text.starts_with('[')) {
     const auto close = text.find(']');
     if (close == std::string_view::npos) return detail::malformed_address;
     const auto host = text.substr(1, close - 1);
     const auto rest = text.substr(close + 1);
     if (rest.empty()) return detail::parse_v6(host, 0);
-    const auto port = rest.front() == ':' ? detail::parse_port(rest.substr(1)) : std::nullopt;
-    if (!port) return detail::malformed_address;
-    return detail::parse_v6(host, *port);
+    if (rest.front() != ':' || !detail::parse_port(rest.substr(1), port)) return detail::malformed_address;
+    return detail::parse_v6(host, port);
   }
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return detail::parse_v4(text, 0);
   if (text.find(':', colon + 1) != std::string_view::npos) return detail::parse_v6(text, 0);
-  const auto port = detail::parse_port(text.substr(colon + 1));
-  if (!port) return detail::malformed_address;
-  return detail::parse_v4(text.substr(0, colon), *port);
+  if (!detail::parse_port(text.substr(colon + 1), port)) return detail::malformed_address;
+  return detail::parse_v4(text.substr(0, colon), port);
 }
 
 inline address_family ia_address::family() const noexcept {

@@ -207,8 +207,9 @@ inline constexpr const char* query_call = "ia.query";
   return success();
 }
 
-[[nodiscard]] inline expected<adapter_list> list_adapters() noexcept {
-  adapter_list all;
+template <class List>
+[[nodiscard]] expected<List> list_adapters() noexcept {
+  List all;
   int count = 0;
   ibv_device** const devices = ibv_get_device_list(&count);
   if (!devices && errno != ENOSYS) // ENOSYS: a kernel without InfiniBand has no device

@@ -310,7 +310,7 @@ inline expected<std::string> find_adapter(const ia_address& local) {
 }
 
 inline expected<std::string> find_adapter_reaching(const std::string& remote, timeout limit) {
-  auto where = detail::adapter_reaching(remote, limit);
+  auto where = detail::adapter_reaching<address_list>(remote, limit);
   if (!where) return where.assume_error().at("find_adapter_reaching", object_kind::ia);
   return detail::name_of(where.assume_value());
 }

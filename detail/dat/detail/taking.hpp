@@ -164,10 +164,9 @@ template <class Look>
 }
 
 /// Waits for a first event, then takes up to `max` of what is there.
-template <streams S, class Visitor>
-[[nodiscard]] expected<std::size_t>
-drain_within(evd_core& e, Visitor& visit, timeout limit,
-             std::size_t max) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+template <streams S, class Visitor, class Count = std::size_t>
+[[nodiscard]] expected<Count> drain_within(evd_core& e, Visitor& visit, timeout limit,
+                                           std::size_t max) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
   std::size_t taken = 0;
   const auto look = [&]() noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
     taken = drain<S>(e, visit, max);
@@ -336,12 +335,13 @@ inline constexpr bool hopes_for_connection =
 template <streams S, class Out, class... E>
 [[nodiscard]] expected<Out> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
   std::optional<Out> out;
-  std::optional<error> other;
+  error other;
+  bool ended = false;
   const auto sort = [&]<class Got>(Got& got) {
     if constexpr ((std::is_same_v<Got, E> || ...))
       out.emplace(std::move(got));
     else if constexpr (ends_hope<Got>)
-      other = instead(got);
+      other = instead(got), ended = true;
   };
   const auto matters = [&](const record& r) {
     const bool wanted = ((r.what == kind_of<E> && (kind_of<E> != record::kind::completion || becomes<E>(r))) || ...);
@@ -354,11 +354,11 @@ template <streams S, class Out, class... E>
   };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
-    while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
-    return out || other;
+    while (!out && !ended && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
+    return out || ended;
   });
   if (!r) return r.assume_error();
-  if (other) return *other;
+  if (ended) return other;
   return std::move(*out);
 }
 
