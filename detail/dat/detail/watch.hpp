@@ -72,7 +72,7 @@ private:
     ep.rq_.set_next(e->next);
     if (const int err = ibv_post_recv(ep.recv_to_.load(std::memory_order_acquire), &ep.recv_wr_, &ep.bad_recv_))
         [[unlikely]]
-      return ep.recv_not_posted(ep_posting::refused_post{0, 0, 0, {}, err});
+      return ep.recv_not_posted<1>(ep_posting::refused_post{0, 0, 0, {}, err});
     if (!peek(ep.up_)) [[unlikely]]
       ep.came_late();
     return success();
