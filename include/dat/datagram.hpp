@@ -8,6 +8,7 @@
 #include <dat/expected.hpp>
 #include <dat/segment.hpp>
 
+#include <dat/detail/completion.hpp>
 #include <dat/detail/ud_core.hpp>
 
 #include <array>
