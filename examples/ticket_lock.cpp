@@ -24,8 +24,8 @@ using shared = dat::remote_segment<std::uint64_t, rights.value>;
 constexpr std::size_t next_ticket = 0; // the words at the owner
 constexpr std::size_t now_serving = 1;
 constexpr std::size_t counter = 2;
-constexpr int clients = 8; // half of them in a process of their own
-constexpr int rounds = 25;
+constexpr std::size_t clients = 8; // half of them in a process of their own
+constexpr std::size_t rounds = 25;
 
 /// One endpoint that uses the lock.
 class client {
@@ -95,11 +95,12 @@ private:
 bool work(const dat::ia_address& to, std::uint16_t port) {
   std::array<bool, clients / 2> good{};
   std::vector<std::thread> threads;
+  threads.reserve(good.size());
   for (bool& ok : good)
     threads.emplace_back([&ok, &to, port] {
       client c;
       auto r = c.connect(to, port);
-      for (int i = 0; r && i < rounds; ++i) {
+      for (std::size_t i = 0; r && i < rounds; ++i) {
         r = c.lock();
         if (r) r = c.count();
         if (r) r = c.unlock();
@@ -141,7 +142,7 @@ dat::expected<std::uint64_t> serve(const char* self) {
     peers.push_back(std::move(ep));
     return dat::success();
   };
-  for (int i = 0; r && i < clients; ++i) r = answer();
+  for (std::size_t i = 0; r && i < clients; ++i) r = answer();
   half.join();
   int status = 1;
   ::waitpid(other, &status, 0);
@@ -159,7 +160,7 @@ int main(int argc, char** argv) {
   }
   const auto counted = serve("/proc/self/exe");
   if (!counted) return std::fprintf(stderr, "%s\n", counted.error().message().c_str()), 1;
-  std::printf("%d clients counted to %llu of %d\n", clients, static_cast<unsigned long long>(counted.value()),
+  std::printf("%zu clients counted to %llu of %zu\n", clients, static_cast<unsigned long long>(counted.value()),
               clients * rounds);
   return counted.value() == clients * rounds ? 0 : 1;
 }

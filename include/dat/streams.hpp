@@ -30,8 +30,7 @@ enum class streams : std::uint32_t {
 
 /// True for an evd that is nothing but a completion queue: no ring, no lock, polled straight from the device.
 [[nodiscard]] constexpr bool is_lean(streams s) noexcept {
-  return includes(s, streams::dto) &&
-         includes(streams::dto | streams::rmr_bind | streams::datagrams, s);
+  return includes(s, streams::dto) && includes(streams::dto | streams::rmr_bind | streams::datagrams, s);
 }
 
 inline constexpr streams software = streams::software;

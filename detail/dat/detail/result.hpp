@@ -14,7 +14,8 @@ namespace dat::inline v0::detail {
 template <class T>
 class [[nodiscard]] result {
 public:
-  result(T value) noexcept : value_(std::move(value)), ok_(true) {} // NOLINT(google-explicit-constructor)
+  // One member of the union stays as it is: the analyzer takes that for forgotten.
+  result(T value) noexcept : value_(std::move(value)), ok_(true) {} // NOLINT
   result(const error& why) noexcept : why_(why) {}                  // NOLINT(google-explicit-constructor)
 
   explicit operator bool() const noexcept { return ok_; }
