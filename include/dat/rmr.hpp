@@ -115,6 +115,9 @@ public:
   /// Completes with `bind_done` on the request evd, which needs streams::rmr_bind; a failure is a dto_failure, breaks
   /// the connection, and leaves the old binding.
   ///
+  /// When the peer may have invalidated it, take the receive that says so before binding or unbinding again: what is
+  /// posted before that tells the device to invalidate what is invalid already, which devices take amiss.
+  ///
   /// Errors, with nothing changed: `invalid_handle` for an empty rmr, lmr or endpoint; `invalid_state` for an endpoint
   /// that takes no requests, while another bind of this rmr is posted, and while it is bound through another connected
   /// endpoint; `invalid_parameter` for elements outside the lmr or none, an evd without streams::rmr_bind, and
