@@ -58,7 +58,10 @@ public:
     if constexpr (requires { core_->users; })
       if (core_->users.load(std::memory_order_acquire) != 0)
         return error(return_type::invalid_state, in_use).at(call).hint("close first what was created from it");
-    std::exchange(core_, {})->end();
+    // The handle names it until it has ended: what runs until then, an agent, may still use it.
+    const ref<Core> closing = core_;
+    closing->end();
+    core_ = {};
     return success();
   }
 
