@@ -259,12 +259,12 @@ TEST_CASE("as many segments as the adapter reports can be posted, and not one mo
   buffer in(link.b.pz, 256);
   fill(out.bytes, 5);
   dat::iov<256, all_rights.value> list;
-  dat::iov<256, all_rights.value> sinks;
+  dat::iov<256, all_rights.value> into;
   for (std::uint32_t i = 0; i < most; ++i) {
     REQUIRE(list.push_back(out.slice(i, 1)));
-    REQUIRE(sinks.push_back(in.slice(i, 1)));
+    REQUIRE(into.push_back(in.slice(i, 1)));
   }
-  must(passive.post(dat::recv{sinks}));
+  must(passive.post(dat::recv{into}));
   must(active.post(dat::send{list}));
   list.clear(); // a post has copied the list; DTO-007 says so in an attribute
   (void)next<dat::sent>(link.a.evd);
