@@ -352,41 +352,41 @@ def tier_clang(sums: tally) -> None:
 
 
 def tier_sanitizers(sums: tally) -> None:
-    """Unit tests with AddressSanitizer + UndefinedBehaviorSanitizer, and with ThreadSanitizer."""
+    """Unit and device tests with AddressSanitizer + UndefinedBehaviorSanitizer, and with ThreadSanitizer."""
     for flavour, what in (("asan", "ASan + UBSan"), ("tsan", "TSan")):
         with step(f"{what}: building the test programs", "1 to 3 min the first time"):
             good = build(flavour)
             sums.check(f"build, {flavour}", good)
         if good:
             sums.beside(f"unit tests, {flavour}", functools.partial(unit_tests, flavour, what, sums))
+            sums.beside(f"device tests, {flavour}", functools.partial(device_tests, flavour, what, sums))
 
 
 def tier_device(sums: tally) -> None:
-    """One boot of the lab runs the device programs of three flavours, and the examples."""
-    flavours = ["gcc", "asan", "tsan"]
-    with step("Device tests in the lab: plain, ASan + UBSan, TSan; examples", "2 to 5 min, one boot"):
-        examples = [example for example in EXAMPLES if (ROOT / f"examples/{example}.cpp").exists()]
-        for example in set(EXAMPLES) - set(examples):
-            sums.check(f"example {example}", False, f"examples/{example}.cpp is not there")
+    """Device tests as users build them, and the examples, in the lab. (Those with sanitizers: see tier_sanitizers.)"""
+    examples = [example for example in EXAMPLES if (ROOT / f"examples/{example}.cpp").exists()]
+    for example in set(EXAMPLES) - set(examples):
+        sums.check(f"example {example}", False, f"examples/{example}.cpp is not there")
+    device_tests("gcc", "g++", sums, examples)
+
+
+def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = ()) -> None:
+    """One boot of the lab runs the device program of a flavour, and the examples."""
+    with step(f"{what}, device tests in the lab: beside what comes next", "2 to 4 min"):
         # No more than is needed, so that a fault in another part does not keep these from running.
-        targets = {flavour: ["tests/device/device"] for flavour in flavours}
-        targets["gcc"] += [f"examples/{example}" for example in examples]
-        for flavour in list(flavours):
-            if not build(flavour, *targets[flavour]):
-                sums.check(f"device, {flavour}", False, "not built")
-                flavours.remove(flavour)
-        if not flavours:
+        if not build(flavour, "tests/device/device", *(f"examples/{example}" for example in examples)):
+            sums.check(f"device, {flavour}", False, "not built")
             return
-        out = RESULTS / "lab"
+        out = RESULTS / f"lab-{flavour}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         lines = []
-        for name in [f"device-{flavour}" for flavour in flavours] + [f"example-{example}" for example in examples]:
-            kind, which = name.split("-", 1)
-            if kind == "device":
-                command = [str(BUILD / which / "tests/device/device"), "-r", "xml", "-o", str(out / f"{name}.xml")]
+        device = f"device-{flavour}"
+        for name in [device] + [f"example-{example}" for example in examples]:
+            if name == device:
+                command = [str(BUILD / flavour / "tests/device/device"), "-r", "xml", "-o", str(out / f"{name}.xml")]
             else:
-                command = [str(BUILD / "gcc/examples" / which)]
+                command = [str(BUILD / flavour / "examples" / name.removeprefix("example-"))]
             # A file each, so that the lab's lines of progress are short.
             log, code = shlex.quote(str(out / f"{name}.log")), shlex.quote(str(out / f"{name}.rc"))
             script = out / f"{name}.sh"
@@ -394,21 +394,18 @@ def tier_device(sums: tally) -> None:
             lines.append(f"sh {script.relative_to(ROOT)}\n")
         script = out / "script"
         script.write_text("".join(lines), encoding="utf-8")
-        lab = [LAB, "--memory", "2048", "--timeout", "1200", "--each", "500", "--out", out, "--script", script]
-        whole = run(lab, "device.log", 1260, show=True, **SANITIZER_ENV)
+        lab = [LAB, "--memory", "2048", "--timeout", "800", "--each", "600", "--out", out, "--script", script]
+        whole = run(lab, f"{device}.log", 860, show=True, **SANITIZER_ENV)
 
         def code_of(name: str) -> int:
             with contextlib.suppress(OSError, ValueError):
                 return int((out / f"{name}.rc").read_text(encoding="utf-8"))
             return 124 if whole == 0 else whole
 
-        for flavour in flavours:
-            name = f"device-{flavour}"
-            code = code_of(name)
-            xml = RESULTS / f"{name}.xml"
-            if (out / f"{name}.xml").exists():
-                shutil.copyfile(out / f"{name}.xml", xml)
-            sums.catch2(f"device, {flavour}", xml, code, out / f"{name}.log")
+        xml = RESULTS / f"{device}.xml"
+        if (out / f"{device}.xml").exists():
+            shutil.copyfile(out / f"{device}.xml", xml)
+        sums.catch2(f"device, {flavour}", xml, code_of(device), out / f"{device}.log")
         for example in examples:
             code = code_of(f"example-{example}")
             if code:
@@ -492,22 +489,23 @@ def tier_readme(sums: tally) -> None:
     sums.check("README", code == 0)
 
 
+# In the order in which those that run beside others have something to run.
 TIERS: dict[str, Callable[[tally], None]] = {
     "lint": tier_lint,
     "readme": tier_readme,
     "gcc": tier_gcc,
-    "sanitizers": tier_sanitizers,
     "device": tier_device,
     "datcp": tier_datcp,
     "tools": tier_tools,
+    "lab": tier_lab,
+    "sanitizers": tier_sanitizers,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
     "consume": tier_consume,
-    "lab": tier_lab,
     "gauge": tier_gauge,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Those that have nothing to build after the ones before them, and mostly wait for an emulated machine.
+# Those that have nothing to build after the one before them, and keep one core busy or less.
 BESIDE = {"device", "datcp", "tools", "lab"}
 
 
