@@ -283,9 +283,9 @@ TEST_CASE("memory of operations that were flushed is free", "[programs][DTO-006]
   bool ended = false;
   bool flushed = false;
   while (!ended || !flushed) { // in any order
-    const auto event = must(link.b.evd.wait(patience));
-    ended = ended || std::holds_alternative<dat::disconnected>(event);
-    if (const auto* failure = std::get_if<dat::dto_failure>(&event)) {
+    const auto came = must(link.b.evd.wait(patience));
+    ended = ended || std::holds_alternative<dat::disconnected>(came);
+    if (const auto* failure = std::get_if<dat::dto_failure>(&came)) {
       CHECK(failure->status() == dat::dto_status::flushed);
       flushed = true;
     }
