@@ -287,7 +287,7 @@ class Copies(case):
         self.same(self.there, self.here)
 
     def test_the_progress_is_shown_on_a_terminal_and_nowhere_else(self) -> None:
-        (self.there / "file").write_bytes(content(1_000_000))
+        (self.there / "file").write_bytes(content(4_000_000))
         with self.serving() as s:
             mine, its = pty.openpty()
             process = subprocess.Popen(
@@ -300,7 +300,7 @@ class Copies(case):
                     shown += data
             os.close(mine)
             self.assertEqual(process.wait(LIMIT), 0)
-            self.assertRegex(shown, rb"\d+% \[#*-*\] [\d.]+ \w+ of 976.6 KiB, [\d.]+ \w+/s, \d+:\d\d left")
+            self.assertRegex(shown, rb"\d+% \[#*-*\] [\d.]+ \w+ of 3.8 MiB, [\d.]+ \w+/s, \d+:\d\d left")
             self.good(run(*s.name, f"{SERVER}:file", self.here))  # good: nothing on standard error
 
 
