@@ -60,6 +60,8 @@ json limits_of(const dat::ia_attributes& a) {
           {"max_lmrs", a.max_lmrs},
           {"max_lmr_block_size", a.max_lmr_block_size},
           {"max_pzs", a.max_pzs},
+          {"max_rmrs", a.max_rmrs},
+          {"max_srqs", a.max_srqs},
           {"max_message_size", a.max_message_size}};
 }
 

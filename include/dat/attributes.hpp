@@ -254,7 +254,7 @@ struct provider_attributes {
   dat::pz_support pz_support = pz_support::unique;
   std::size_t optimal_buffer_alignment = 64; ///< bytes: a cache line
   /// The streams of which an evd may merge any (evd_stream_merging_supported).
-  streams evd_stream_merging_supported = software | connection_requests | dto | connection | rmr_bind;
+  streams evd_stream_merging_supported = software | connection_requests | dto | connection | rmr_bind | async;
 
   bool srq_supported = false;
   srq_watermarks srq_watermarks_supported{};

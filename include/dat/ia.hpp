@@ -38,10 +38,17 @@ enum class progress : std::uint8_t {
   return detail::enum_name(value, {"automatic", "manual"}, "unknown progress");
 }
 
+/// In the place of an evd of asynchronous events: somebody else on this host looks after the adapter
+/// (DAT_EVD_ASYNC_EXISTS, uDAPL 2.0 §6.2.1.1). `ia::async_evd` is empty then (DAT_EVD_OUT_OF_SCOPE), and nobody is told
+/// what only such events tell. What they do to endpoints and evds happens as ever.
+struct async_exists_t {};
+inline constexpr async_exists_t async_exists;
+
 /// Names an evd with streams::async for the time of a call.
 class async_target {
 public:
-  constexpr async_target() noexcept = default; ///< no evd
+  constexpr async_target() noexcept = default;                             ///< no evd
+  constexpr async_target(async_exists_t) noexcept : out_of_scope_(true) {} // NOLINT(google-explicit-constructor)
   template <streams S>
   async_target(const evd<S>& e) noexcept : core_(e.core_.get()) { // NOLINT(google-explicit-constructor)
     static_assert(includes(S, async), "dat: this evd cannot take asynchronous events; create it with dat::async");
@@ -50,12 +57,14 @@ public:
 private:
   friend class ia;
   detail::evd_core* core_ = nullptr;
+  bool out_of_scope_ = false;
 };
 
 struct ia_options {
   dat::progress progress = progress::automatic;
   std::uint32_t async_qlen = 16; ///< room of the evd that `ia::async_evd` gives
-  /// Another ia's evd, on the same adapter, to take the asynchronous events of this one; there is no own one then.
+  /// Another ia's evd, on the same adapter, to take the asynchronous events of this one, or dat::async_exists for
+  /// nobody; there is no own one then.
   async_target async_evd = {};
 };
 
@@ -124,7 +133,7 @@ public:
 
   /// Where the asynchronous events of this ia come: overflows, failures and changes of the adapter (uDAPL 2.0 §6.2.1.1
   /// async_evd_handle). Made by `open`, goes with the ia; cannot be closed. Any other evd with streams::async gets each
-  /// of them as well. An empty one when `open` was given another ia's.
+  /// of them as well. An empty one when `open` was given another ia's, or dat::async_exists.
   [[nodiscard]] evd<async>& async_evd() noexcept { return async_evd_; }
 
   /// Makes an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.4.1):
@@ -284,6 +293,7 @@ private:
     if (!where) return where.assume_error();
     auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
     if (!core) return core.assume_error();
+    if (options.async_evd.out_of_scope_) return ia(std::move(core).assume_value());
     auto own = detail::async_evd_for(*core.assume_value(), options.async_evd.core_, options.async_qlen);
     if (!own) return own.assume_error();
     ia made(std::move(core).assume_value());

@@ -190,6 +190,11 @@ private:
 /// Errors: as ia::open(address). Allocates. Blocks: in the kernel.
 [[nodiscard]] expected<std::string> find_adapter(const ia_address& local);
 
+/// The name, as ia::open takes it, of the adapter that has this network interface, "eth0": of several the first; opens
+/// nothing (uDAPL 2.0 §9.1.1). Errors: `invalid_parameter` (arg1) for no name; `invalid_address` (address_unreachable)
+/// when no RDMA device has such an interface; those of list_devices. Allocates. Blocks: in the kernel.
+[[nodiscard]] expected<std::string> find_adapter_on(const std::string& interface);
+
 /// The name, as ia::open takes it, of the adapter that the host's routing uses to reach `remote`, a name or numeric
 /// address; opens nothing (uDAPL 2.0 §9.1.2). Errors: as ia::open_reaching. Allocates.
 /// Blocks: up to `limit` for neighbour resolution, and as long as the host's resolver takes for names.

@@ -36,6 +36,9 @@ class the_headers(unittest.TestCase):
         self.assertGreater(len(enumerations), 20)
         nameless = [name for name in enumerations if not re.search(rf"\bto_string\({name}\b", text)]
         self.assertEqual([], nameless)
+        # ... and a test goes through all its values: it knows what the others are called.
+        tests = "".join(path.read_text(encoding="utf-8") for path in sorted((HERE.parent / "unit").glob("*.cpp")))
+        self.assertEqual([], [name for name in sorted(enumerations) if f'"unknown {name}"' not in tests])
 
 
 class what_is_wrong_is_seen(unittest.TestCase):
@@ -110,6 +113,20 @@ class dat_conform(unittest.TestCase):
         self.assertEqual(by_name["dat_pz_free"]["shown"], 1)
         self.assertEqual(by_name["dat_evd_wait"]["shown"], 0)
         self.assertEqual(by_name["dat_pz_create"]["dat"], "ia::create_pz")
+
+    def test_each_rule_stands_somewhere_on_the_device(self) -> None:
+        told = json.loads(self.conform("--json", closing="false").stdout)
+        self.assertEqual([told["rules"][r] for r in ("PZ-001", "PZ-003", "PZ-005")], ["shown here", "shown here", "failed"])
+        self.assertEqual(told["rules"]["REQ-047"], "deviates")
+        self.assertEqual(told["rules"]["REQ-058"], "not testable")
+        self.assertEqual(told["rules"]["ERR-046"], "by type")
+        self.assertEqual(told["rules"]["CONF-003"], "fake only")
+        self.assertEqual(told["rules"]["CONN-003"], "not run")
+        self.assertEqual(sum(n for counts in told["objects"].values() for n in counts.values()), len(told["rules"]))
+        self.assertEqual(told["objects"]["PZ"]["failed"], 1)
+        lines = self.conform("--rules").stdout.splitlines()
+        for start in ("PZ +protection zone +14 +3 +0 ", r"PZ-005 +shown here +\S", "all +1908 +3 "):
+            self.assertEqual(len([line for line in lines if re.match(start, line)]), 1, start)
 
     def test_a_failed_test_is_named_where_it_belongs(self) -> None:
         done = self.conform(closing="false")

@@ -65,13 +65,15 @@ void overflow_completions() {
 } // namespace
 
 TEST_CASE("completions beyond the room of their evd break its connections and are told of once",
-          "[async][EVENT-068][EVENT-069][EVENT-073][EVENT-074][EVENT-076][EVENT-084][EVENT-014][REQ-013]") {
+          "[async][EVENT-068][EVENT-069][EVENT-073][EVENT-074][EVENT-076][EVENT-084][EVENT-014][REQ-013]"
+          "[REQ-153]") {
   SECTION("of completions alone") { overflow_completions<dat::dto>(); }
   SECTION("merged") { overflow_completions<dat::dto | dat::software>(); }
 }
 
 TEST_CASE("connection events beyond the room of their evd are lost, told of, and change the state all the same",
-          "[async][EVENT-068][EVENT-069][EVENT-072][EVENT-075][EVENT-077][CONN-034]") {
+          "[async][EVENT-068][EVENT-069][EVENT-072][EVENT-075][EVENT-077][CONN-034]"
+          "[REQ-153]") {
   two_sides link;
   auto shared = must(link.a.ia.create_evd<dat::async>(2));
   auto completions = must(link.a.ia.create_evd<dat::dto>(64));

@@ -10,7 +10,8 @@ namespace device {
 
 TEST_CASE("an adapter's attributes are those of its device, alike for all who open it",
           "[ia][IA-070][IA-073][IA-074][IA-077][IA-079][IA-080][IA-081][IA-083][IA-084][IA-086][IA-087][IA-089][IA-095]"
-          "[IA-096][IA-097][IA-098][IA-102][IA-103][IA-104][IA-105][IA-138][IA-144][REQ-003]") {
+          "[IA-096][IA-097][IA-098][IA-102][IA-103][IA-104][IA-105][IA-138][IA-144][REQ-003]"
+          "[IA-085][IA-090][IA-091]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto a = must(ia.query());
   ibv_device_attr d{};
@@ -38,6 +39,8 @@ TEST_CASE("an adapter's attributes are those of its device, alike for all who op
   CHECK(a.max_iov_segments_per_rdma_read <= a.max_iov_segments_per_dto);
   CHECK(a.max_iov_segments_per_rdma_read >= 1);
   CHECK(a.max_lmr_virtual_address >= reinterpret_cast<std::uintptr_t>(&d));
+  CHECK(a.max_lmr_block_size == d.max_mr_size);
+  CHECK(a.max_rmrs == static_cast<std::uint32_t>(d.max_mw));
   // What is named by texts.
   CHECK(a.vendor_name.view().starts_with("0x"));
   const auto* gid = a.transport.find("gid");
@@ -86,7 +89,8 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
 }
 
 TEST_CASE("the library says of itself what holds on every adapter",
-          "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-015][SAFE-016][REQ-023][REQ-180]") {
+          "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-015][SAFE-016][REQ-023][REQ-180]"
+          "[IA-110][IA-116][REQ-061]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto p = must(ia.query<dat::provider_attributes>());
   CHECK(p.is_thread_safe);
@@ -94,6 +98,7 @@ TEST_CASE("the library says of itself what holds on every adapter",
   CHECK_FALSE(p.supports_multipath);
   CHECK_FALSE(p.ha_supported);
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
+  CHECK(p.qos_supported == 0); // DAT_QOS_BEST_EFFORT
   CHECK(p.srq_supported == (must(ia.query()).max_srqs != 0));
   must(ia.close());
   CHECK(error_of(ia.query<dat::provider_attributes>()).type() == type::invalid_handle);

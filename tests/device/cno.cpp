@@ -52,7 +52,8 @@ struct watched_pair {
 } // namespace
 
 TEST_CASE("completions of lean and merged evds trigger one cno, and none is missed",
-          "[cno][CNO-011][CNO-001][EVD-011][EVENT-066][EVENT-045][MODEL-007]") {
+          "[cno][CNO-011][CNO-001][EVD-011][EVENT-066][EVENT-045][MODEL-007]"
+          "[REQ-154][REQ-156]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   watched_pair link(how);
   must(link.lean.modify_cno(link.cno));
@@ -127,7 +128,8 @@ TEST_CASE("an agent learns of completions while no thread is inside the library"
 }
 
 TEST_CASE("a wait for a threshold counts completions and software events alike",
-          "[evd][EVD-054][EVD-056][EVENT-067][EVENT-058]") {
+          "[evd][EVD-054][EVD-056][EVENT-067][EVENT-058]"
+          "[REQ-162]") {
   watched_pair link;
   for (std::uint64_t i = 0; i < 3; ++i) must(link.far.post(dat::recv{}.cookie(i)));
   support::worker sender([&](support::worker& w) {
@@ -141,7 +143,8 @@ TEST_CASE("a wait for a threshold counts completions and software events alike",
   CHECK(link.merged.wait(1ms, 4).error().index() == 3);
 }
 
-TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order", "[evd][EVD-036][EVD-037][EVD-039]") {
+TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order", "[evd][EVD-036][EVD-037][EVD-039]"
+                                                                                  "[REQ-138][REQ-152]") {
   watched_pair link;
   constexpr std::uint64_t messages = 2000;
   std::atomic<bool> done{false};

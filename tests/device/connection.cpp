@@ -64,7 +64,8 @@ void exchange(connected_pair& p) { exchange(p.a.evd, p.active, p.b.evd, p.passiv
 TEST_CASE("a connection comes up on both sides and carries private data both ways",
           "[connection][CONN-003][CONN-018][CONN-037][CONN-045][CONN-047][CONN-049][CONN-064][CR-001][CR-004][CR-011]"
           "[CR-020][CR-026][CR-034][CR-035][EPS-005][EPS-023][EVENT-017][EVENT-018][EVENT-092][EVENT-094][REQ-042]"
-          "[REQ-043][REQ-073][REQ-074][MODEL-004][MODEL-016][MODEL-017][ADDR-003][ADDR-017][EP-052][PSP-016]") {
+          "[REQ-043][REQ-073][REQ-074][MODEL-004][MODEL-016][MODEL-017][ADDR-003][ADDR-017][EP-052][PSP-016]"
+          "[REQ-048][REQ-055][REQ-171][HA-024][SAFE-032]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   two_sides link({.progress = how});
@@ -116,7 +117,8 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 }
 
 TEST_CASE("private data longer than 56 bytes is refused and nothing is harmed",
-          "[connection][CR-025][CR-028][CR-057][CR-052][CR-015]") {
+          "[connection][CR-025][CR-028][CR-057][CR-052][CR-015]"
+          "[SAFE-032]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -233,7 +235,8 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
 // --- refusals ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("where nobody listens the request is refused and receives are flushed",
-          "[connection][CONN-022][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]") {
+          "[connection][CONN-022][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]"
+          "[NAME-016]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
   auto ep = link.a.make_ep();
@@ -282,7 +285,8 @@ TEST_CASE("a request that is dropped is refused, not forgotten", "[connection][P
 }
 
 TEST_CASE("an address that nobody can have is refused by the call",
-          "[connection][CONN-054][CONN-057][EPS-012][ADDR-006][ADDR-007][ADDR-020]") {
+          "[connection][CONN-054][CONN-057][EPS-012][ADDR-006][ADDR-007][ADDR-020]"
+          "[ERR-039]") {
   side a(0);
   auto ep = a.make_ep();
   must(ep.post(dat::recv{}.cookie(9)));
@@ -307,7 +311,8 @@ TEST_CASE("an address that nobody can have is refused by the call",
 }
 
 TEST_CASE("an address that nobody has is unreachable within the limit",
-          "[connection][CONN-002][CONN-024][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]") {
+          "[connection][CONN-002][CONN-024][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]"
+          "[ERR-039]") {
   if (!in_lab()) SKIP("only the lab's network is known to have no such host");
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   side a(0, how);
@@ -443,7 +448,8 @@ TEST_CASE("after a service point is closed nobody listens, and the qualifier is 
   }
 }
 
-TEST_CASE("one service point serves one request after the other", "[connection][PSP-016][PSP-025][EPS-028]") {
+TEST_CASE("one service point serves one request after the other", "[connection][PSP-016][PSP-025][EPS-028]"
+                                                                  "[MODEL-019]") {
   two_sides link;
   std::vector<endpoint> pool;
   for (int i = 0; i < 4; ++i) pool.push_back(link.b.make_ep());

@@ -143,6 +143,36 @@ TEST_CASE("two endpoints of one process are connected by descriptors, with reads
   (void)next<dat::rdma_write_done>(sides.a.evd);
 }
 
+TEST_CASE("rxe lets a peer have more reads under way than its target allows", "[descriptor][rxe-deviation]") {
+  two_sides sides;
+  if (!sides.a.ia.name().starts_with("rx")) SKIP("says what Soft-RoCE does");
+  endpoint a = sides.a.make_ep({.max_rdma_read_out = 8});
+  endpoint b = sides.b.make_ep({.max_rdma_read_in = 1});
+  auto w = must(b.export_descriptor()).to_wire();
+  CHECK(w[10] == std::byte{1});
+  w[10] = std::byte{8}; // a target that promises too much
+  std::uint32_t sum = 2166136261u;
+  for (std::size_t i = 0; i < w.size() - 4; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;
+  for (std::size_t i = 0; i < 4; ++i) w[w.size() - 4 + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
+  const auto of_a = must(a.export_descriptor());
+  must(a.connect(must(descriptor::from_wire(w))));
+  must(b.connect(of_a));
+  (void)next<dat::established>(sides.a.evd);
+  (void)next<dat::established>(sides.b.evd);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(a.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
+  CHECK(attr.max_rd_atomic == 8);
+  buffer mine(sides.a.pz, 64 * 1024);
+  buffer theirs(sides.b.pz, 64 * 1024);
+  fill(theirs.bytes, 6);
+  for (std::size_t i = 0; i < 16; ++i)
+    must(a.post(dat::rdma_read{mine.slice(i * 4096, 4096), theirs.remote(i * 4096, 4096)}.cookie(i)));
+  for (std::size_t i = 0; i < 16; ++i) CHECK(next<dat::rdma_read_done>(sides.a.evd).cookie() == dat::cookie(i));
+  CHECK(has_pattern(mine.bytes, 6));
+  CHECK(a.state() == state::connected);
+}
+
 TEST_CASE("endpoints of two processes are connected by descriptors over any channel", "[descriptor][DOCA-031]") {
   peer_process peer("descriptor echo");
   side s(0);

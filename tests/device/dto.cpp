@@ -194,13 +194,15 @@ TEST_CASE(
     "[DTO-114][DTO-128][DTO-129][DTO-131][DTO-148][DTO-149][DTO-150][DTO-152][DTO-156][COMP-001][COMP-051][COMP-068]"
     "[COMP-069][COMP-071][COMP-073][IBX-005][IBX-014][IBX-017][IBX-018][IBX-019][IBX-022][IBX-025][IBX-026]"
     "[EXT05-007][IBX-028][IBX-029][IBX-030][IBX-032][MODEL-040][MODEL-041][MODEL-046][REQ-085][REQ-098][EVENT-002]"
-    "[EP-007][EP-010]") {
+    "[EP-007][EP-010]"
+    "[MODEL-011][REQ-106][REQ-164]") {
   merged_pair link;
   every_operation(link);
 }
 
 TEST_CASE("every operation moves every size in any number of segments, on evds that are completion queues alone",
-          "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][COMP-068][REQ-090]") {
+          "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][COMP-068][REQ-090]"
+          "[MODEL-011][REQ-106][REQ-164]") {
   lean_pair link;
   every_operation(link);
   CHECK(is_empty(link.a.others));
@@ -223,6 +225,28 @@ TEST_CASE("a receive fills its segments in order, the last one used only in part
   CHECK(std::equal(message.begin(), message.begin() + 64, in.bytes.begin() + 128));
   CHECK(std::equal(message.begin() + 64, message.end(), in.bytes.begin()));
   CHECK(std::all_of(in.bytes.begin() + 36, in.bytes.begin() + 128, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_CASE("segments that are sent may overlap", "[dto][REQ-102]") {
+  connected_pair link;
+  buffer out(link.a.pz, 300);
+  buffer in(link.b.pz, 600);
+  fill(out.bytes, 12);
+  const dat::iov overlapping{out.slice(0, 200), out.slice(100, 200), out.slice(0, 200)};
+  const auto arrived = [&] {
+    CHECK(std::memcmp(in.bytes.data(), out.bytes.data(), 200) == 0);
+    CHECK(std::memcmp(in.bytes.data() + 200, out.bytes.data() + 100, 200) == 0);
+    CHECK(std::memcmp(in.bytes.data() + 400, out.bytes.data(), 200) == 0);
+    std::fill(in.bytes.begin(), in.bytes.end(), std::byte{});
+  };
+  must(link.passive.post(dat::recv{in.lmr}));
+  must(link.active.post(dat::send{overlapping}));
+  (void)next<dat::received>(link.b.evd);
+  arrived();
+  (void)next<dat::sent>(link.a.evd);
+  must(link.active.post(dat::rdma_write{overlapping, in.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  arrived();
 }
 
 TEST_CASE("cookies come back as they were, unique or not",
@@ -408,7 +432,8 @@ TEST_CASE("a batch is posted as a whole, again, and on another endpoint", "[dto]
 // --- flags ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("suppressed requests give no event and free their places with the next that does",
-          "[dto][COMP-004][COMP-005][DTO-043][DTO-077][DTO-078][EVENT-044][REQ-131]") {
+          "[dto][COMP-004][COMP-005][DTO-043][DTO-077][DTO-078][EVENT-044][REQ-131]"
+          "[REQ-111]") {
   connected_pair link({.active = {.max_request_dtos = 4}});
   const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
   buffer out(link.a.pz, 64);
@@ -461,7 +486,8 @@ TEST_CASE("a suppressed request that fails reports itself",
     }
 }
 
-TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079][MODEL-002][REQ-092]") {
+TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079][MODEL-002][REQ-092]"
+                                                         "[REQ-112]") {
   connected_pair link;
   constexpr std::size_t size = 8192;
   buffer theirs(link.b.pz, size);
@@ -643,7 +669,8 @@ TEST_CASE("receives that were posted before connecting are used in their order",
 TEST_CASE(
     "a post that breaks a rule is refused and the link goes on",
     "[dto][DTO-080][DTO-081][DTO-083][DTO-085][DTO-086][DTO-087][DTO-093][DTO-130][DTO-137][DTO-149][DTO-124][EP-012]"
-    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034][EPATTR-003][EPATTR-011][EPATTR-012]") {
+    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034][EPATTR-003][EPATTR-011][EPATTR-012]"
+    "[REQ-096][REQ-137]") {
   connected_pair link({.active = {.max_request_iov = 2, .max_recv_iov = 1, .max_message_size = 4096}});
   buffer out(link.a.pz, 8192);
   buffer in(link.b.pz, 8192);
@@ -767,7 +794,8 @@ TEST_CASE("memory that is no longer registered cannot be sent", "[dto][COMP-036]
 // --- reads ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("more reads than the connection runs at a time wait for their turn",
-          "[dto][CONN-065][CONN-067][CR-042][DTO-019][DTO-134][EPATTR-014][EPATTR-015]") {
+          "[dto][CONN-065][CONN-067][CR-042][DTO-019][DTO-134][EPATTR-014][EPATTR-015]"
+          "[REQ-105]") {
   const std::uint8_t out = GENERATE(std::uint8_t{1}, std::uint8_t{3}, std::uint8_t{16});
   const std::uint8_t in = GENERATE(std::uint8_t{1}, std::uint8_t{4});
   connected_pair link({.active = {.max_rdma_read_out = out}, .passive = {.max_rdma_read_in = in}});

@@ -83,7 +83,8 @@ TEST_CASE("no success comes after disconnected",
   }
 }
 
-TEST_CASE("an event is the last step of what it tells of", "[evd][CONN-017][EPS-004][EVENT-093]") {
+TEST_CASE("an event is the last step of what it tells of", "[evd][CONN-017][EPS-004][EVENT-093]"
+                                                           "[REQ-158]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -173,7 +174,8 @@ TEST_CASE("a wait ends at its limit", "[evd][EVD-050][EVD-051][EVD-058]") {
   CHECK(none.capacity() == 0);
 }
 
-TEST_CASE("an evd has the length that was asked for, within the device's limits", "[evd][EVD-002][EVD-003]") {
+TEST_CASE("an evd has the length that was asked for, within the device's limits", "[evd][EVD-002][EVD-003]"
+                                                                                  "[REQ-152]") {
   side a(0);
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(a.ia.native_handle(), &device) == 0);
@@ -258,7 +260,8 @@ TEST_CASE("closing the adapter abruptly releases those who wait", "[evd][EVENT-1
   CHECK(third.get().type() == type::abort);
 }
 
-TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106][EVD-012]") {
+TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106][EVD-012]"
+                                                              "[REQ-159]") {
   side a(0);
   auto receives = must(a.ia.create_evd<dat::dto>(4));
   auto requests = must(a.ia.create_evd<dat::dto>(4));

@@ -2,9 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/registry.hpp>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <poll.h>
+#include <unistd.h>
 
 namespace device {
 namespace {
@@ -13,7 +18,8 @@ dat::ia open_first() { return must(dat::ia::open(addresses()[0])); }
 
 } // namespace
 
-TEST_CASE("an adapter opens by address, by its name, and as the host's first", "[ia][IA-072][IA-076]") {
+TEST_CASE("an adapter opens by address, by its name, and as the host's first", "[ia][IA-072][IA-076]"
+                                                                               "[IA-019]") {
   const auto by_address = open_first();
   CHECK(by_address.address() == addresses()[0].with_port(0));
   CHECK(by_address);
@@ -53,6 +59,81 @@ TEST_CASE("an adapter opens by what it reaches", "[ia]") {
   CHECK(nowhere.sys_errno() != 0);
 }
 
+TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to names",
+          "[ia][registry][NAME-002][NAME-013][NAME-014][REQ-171][REQ-172]") {
+  if (!in_lab()) SKIP("which names there are is known in the lab only");
+  for (const int n : {1, 2}) { // each link of the pair
+    const std::string device = "rx" + std::to_string(n);
+    const std::string host = "10.78." + std::to_string(n) + ".1";
+    const std::string six = "fd00:78:" + std::to_string(n) + "::1";
+    const auto address = must(dat::ia_address::parse(host));
+    CHECK(must(dat::find_adapter(address)) == device);
+    CHECK(must(dat::find_adapter(must(dat::ia_address::parse("::ffff:" + host)))) == device);
+    CHECK(must(dat::find_adapter(must(dat::ia_address::parse(six)))) == device);
+    CHECK(must(dat::find_adapter_on("v" + std::to_string(n))) == device);
+    // What a peer's address is reached by is the other end of its wire.
+    const std::string partner = "rx" + std::to_string(3 - n);
+    CHECK(must(dat::find_adapter_reaching(host)) == partner);
+    CHECK(must(dat::find_adapter_reaching(six)) == partner);
+    CHECK(must(dat::find_adapter_reaching(device)) == partner); // the lab's resolver knows the devices' names
+    const auto resolved = must(dat::resolve(device));
+    CHECK(std::count(resolved.begin(), resolved.end(), address) == 1);
+    CHECK(must(dat::host_name(address)) == device);
+  }
+  CHECK(error_of(dat::find_adapter_on("lo")) == dat::error(type::invalid_address, subtype::address_unreachable));
+
+  // A connection by a name, and by an IPv4 address written as IPv6.
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  for (const auto& to :
+       {must(dat::resolve("rx2"))[0], must(dat::ia_address::parse("::ffff:" + addresses()[1].host_string()))}) {
+    must(active.connect(to, link.port(), patience));
+    must(link.at_b<dat::connection_request>().accept(passive));
+    (void)link.at_a<dat::established>();
+    (void)link.at_b<dat::established>();
+    CHECK(must(active.remote_address()).with_port(0) == addresses()[1]);
+    link.disconnect(active, passive);
+    must(active.reset());
+    must(passive.reset());
+  }
+}
+
+namespace {
+/// The first thing that this process does with dat is to open a name.
+int open_name_role(channel& to, const std::vector<std::string>& args) {
+  const auto ia = dat::ia::open(args.at(0));
+  to.say(ia ? std::string(ia.assume_value().name()) : std::string(to_string(ia.assume_error().subtype())));
+  return 0;
+}
+const role open_name_registered("open name", &open_name_role);
+
+std::string opened_as(const std::string& name) { return peer_process("open name", {name}).hear(); }
+} // namespace
+
+TEST_CASE("the very first call of a process opens an adapter by its device's name, or by the site's",
+          "[ia][registry][REG-067][CONF-004][REQ-017]") {
+  const std::string device(open_first().name());
+  CHECK(opened_as(device) == device);
+  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
+  const char* const places[] = {"/etc/dat.conf", "/etc/rdma/dat.conf"};
+  const std::string line = " u2.0 threadsafe default libdaplofa.so.2 dapl.2.0 \"v2 0\" \"\"\n";
+  CHECK(opened_as("site-name") == "name_not_registered");
+  (void)!std::system("mkdir -p /etc/rdma");
+  for (const char* file : places) {
+    INFO(file);
+    std::ofstream(file) << "site-name" << line;
+    CHECK(opened_as("site-name") == "rx2");
+    ::unlink(file);
+  }
+  // Where both are there the first counts.
+  std::ofstream(places[0]) << "first" << line;
+  std::ofstream(places[1]) << "second" << line;
+  CHECK(opened_as("first") == "rx2");
+  CHECK(opened_as("second") == "name_not_registered");
+  for (const char* file : places) ::unlink(file);
+}
+
 TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][IA-003][IA-016]") {
   (void)open_first(); // libraries load once
   const auto before = resources::now();
@@ -79,7 +160,8 @@ TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][I
   CHECK(resources::no_more_than(before));
 }
 
-TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA-001][IA-046][EVENT-006][REQ-008]") {
+TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA-001][IA-046][EVENT-006][REQ-008]"
+                                                                        "[REQ-159]") {
   side one(open_first(), 64);
   side two(open_first(), 64);
   CHECK(one.ia.native_handle() != two.ia.native_handle());
@@ -148,7 +230,8 @@ TEST_CASE("a graceful close wants everything closed first", "[ia][IA-034][IA-037
 }
 
 TEST_CASE("after an abrupt close every handle answers invalid_handle",
-          "[ia][IA-030][IA-031][IA-043][REQ-004][LMR-040][PZ-008][PSP-040][EP-041][EVD-017]") {
+          "[ia][IA-030][IA-031][IA-043][REQ-004][LMR-040][PZ-008][PSP-040][EP-041][EVD-017]"
+          "[IA-038]") {
   (void)open_first();
   const auto before = resources::now();
   {
@@ -206,7 +289,8 @@ TEST_CASE("closing an adapter abruptly refuses the requests that wait", "[ia][PS
   (void)next<dat::non_peer_rejected>(link.a.evd);
 }
 
-TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049][EVD-013]") {
+TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049][EVD-013]"
+                                                   "[REG-017]") {
   (void)open_first();
   const auto before = resources::now();
   const auto port = next_port();
@@ -236,7 +320,8 @@ TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049
 }
 
 TEST_CASE("opening, connecting and closing again and again leaves nothing behind",
-          "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]") {
+          "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]"
+          "[REG-021]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto flags = GENERATE(dat::close_flags::abrupt, dat::close_flags::graceful);
   (void)open_first();

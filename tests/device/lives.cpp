@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -313,7 +314,8 @@ struct cut_wire {
 } // namespace
 
 TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection does not wait for it",
-          "[lives][CONN-029][CONN-032][DISC-018][DISC-036][EPS-055][EPS-059]") {
+          "[lives][CONN-029][CONN-032][DISC-018][DISC-036][EPS-055][EPS-059]"
+          "[MODEL-043][HA-011]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;
   std::array<endpoint, 3> active{t.a.make_ep(), t.a.make_ep(), t.a.make_ep()};
@@ -335,6 +337,121 @@ TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection doe
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
+}
+
+TEST_CASE("a wire with a smaller MTU than its ends lets small messages through, fails large ones, and is named",
+          "[lives]") {
+  if (!in_lab()) SKIP("changes the wire of the lab");
+  connected_pair link({.active = {.retry_count = 1}});
+  buffer out(link.a.pz, 4096);
+  buffer in(link.b.pz, 4096);
+  // At the far end, as a switch would do it: what the sender's own end refuses to send is not lost, but tried again.
+  struct smaller {
+    bool done = std::system("tc qdisc add dev v2 ingress && tc filter add dev v2 parent ffff: protocol ip u32 "
+                            "match u16 0x0400 0xfc00 at 2 action drop") == 0; // IP packets of 1024 bytes and more
+    smaller() = default;
+    smaller(const smaller&) = delete;
+    smaller& operator=(const smaller&) = delete;
+    ~smaller() { (void)!std::system("tc qdisc del dev v2 ingress"); }
+  } const wire;
+  REQUIRE(wire.done);
+  must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}));
+  const auto failure = must(link.a.evd.wait_for<dat::dto_failure>(patience));
+  CHECK(failure.status() == dat::dto_status::transport);
+  CHECK_THAT(failure.message(), support::contains_text("MTU"));
+}
+
+namespace {
+/// Has a hundred endpoints and memory that its parent may write, until it is killed.
+int hoard_role(channel& to, const std::vector<std::string>&) {
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  std::vector<endpoint> many;
+  for (int i = 0; i < 100; ++i)
+    many.push_back(must(b.pz.create_ep<dat::rc>(b.evd, {.max_request_dtos = 1, .max_recv_dtos = 1})));
+  buffer memory(b.pz, 4096);
+  to.say(std::to_string(port.port()));
+  must(must(b.evd.wait_for<dat::connection_request>(patience)).accept(many[0], memory.lmr.remote().to_wire()));
+  (void)to.closed();
+  return 0;
+}
+const role hoard_registered("hoard", &hoard_role);
+} // namespace
+
+TEST_CASE("what a killed process had is free again, and its memory is out of reach", "[lives][REQ-029][REQ-031]") {
+  two_sides link;
+  peer_process peer("hoard");
+  const auto port = must(dat::conn_qual::make(std::stoul(peer.hear())));
+  auto ep = link.a.make_ep();
+  must(ep.connect(addresses()[1], port, patience));
+  const auto up = must(link.a.evd.wait_for<dat::established>(patience));
+  const auto there = must(window::from_wire(up.private_data()));
+  buffer out(link.a.pz, 4096);
+  must(ep.post(dat::rdma_write{out.lmr, must(there.slice(0, 4096))}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  if (in_lab()) CHECK(resources::of(peer.id()).count["lqpn"] >= 100);
+  CHECK(error_of(link.b.ia.create_psp(port, link.b.evd)).type() == type::conn_qual_in_use);
+  peer.kill();
+  // Who goes on writing is told; nothing of it arrives in memory that somebody else has now.
+  for (;;) {
+    if (!ep.post(dat::rdma_write{out.lmr, must(there.slice(0, 4096))}.cookie(7))) break; // the end came first
+    const auto e = must(link.a.evd.wait(patience));
+    if (!std::holds_alternative<dat::rdma_write_done>(e)) break;
+  }
+  while (ep.state() != state::disconnected) (void)must(link.a.evd.wait(patience));
+  (void)peer.wait();
+  for (const auto until = std::chrono::steady_clock::now() + patience;
+       !resources::of(peer.id()).count.empty() && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  CHECK(resources::of(peer.id()).count.empty());
+  const auto again = must(link.b.ia.create_psp(port, link.b.evd));
+  link.a.evd.drain([](const auto&) {}, 100);
+  auto second = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  link.connect(second, passive);
+}
+
+TEST_CASE("data that the wire damages is sent again, or the operation fails: it never arrives wrong",
+          "[lives][MODEL-042]") {
+  if (!in_lab()) SKIP("damages packets of the lab");
+  connected_pair link;
+  constexpr std::size_t size = 200 * 1024;
+  buffer out(link.a.pz, size);
+  buffer in(link.b.pz, size);
+  struct damage {
+    bool done = std::system("tc qdisc add dev v1 root netem corrupt 2%") == 0;
+    damage() = default;
+    damage(const damage&) = delete;
+    damage& operator=(const damage&) = delete;
+    ~damage() { (void)!std::system("tc qdisc del dev v1 root"); }
+  } const wire;
+  REQUIRE(wire.done);
+  const auto repairs = [] { // what the devices count of packets that came in the wrong order, or not at all
+    std::uint64_t sum = 0;
+    for (const char* name : {"rx1/ports/1/hw_counters/completer_retry_err", "rx1/ports/1/hw_counters/rcvd_seq_err",
+                             "rx2/ports/1/hw_counters/out_of_seq_request"}) {
+      std::uint64_t n = 0;
+      std::ifstream(std::string("/sys/class/infiniband/") + name) >> n;
+      sum += n;
+    }
+    return sum;
+  };
+  const auto before = repairs();
+  bool up = true;
+  for (std::uint32_t i = 0; i < 4 && up; ++i) {
+    fill(out.bytes, i);
+    must(link.active.post(dat::rdma_write{out.lmr, in.remote()}));
+    const auto e = must(link.a.evd.wait(patience * 4));
+    up = std::holds_alternative<dat::rdma_write_done>(e);
+    if (up)
+      CHECK(has_pattern(in.bytes, i));
+    else
+      CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::transport);
+  }
+  CHECK((repairs() > before || !up)); // something was damaged, indeed
 }
 
 // --- programs of rdma-core -------------------------------------------------------------------------------------------

@@ -179,7 +179,8 @@ const role window_registered("window", &window_role);
 } // namespace
 
 TEST_CASE("the wire form lets another process read and write a region",
-          "[memory][LMR-021][MODEL-040][MODEL-046][DTO-150][DTO-135][REQ-085]") {
+          "[memory][LMR-021][MODEL-040][MODEL-046][DTO-150][DTO-135][REQ-085]"
+          "[REG-006]") {
   side a(0);
   peer_process peer("window");
   const auto port = must(dat::conn_qual::make(std::stoul(peer.hear())));
@@ -204,7 +205,8 @@ TEST_CASE("the wire form lets another process read and write a region",
 TEST_CASE("a peer's operation beyond its rights fails there and breaks the connection",
           "[memory][LMR-021][LMR-029][LMR-037][DTO-135][DTO-139][DTO-151][DTO-161]"
           "[COMP-030][COMP-039][COMP-061][CONN-029][EPS-059][EPS-061][EPS-062][MODEL-044][PZ-013][DTO-137]"
-          "[EP-003][DTO-090][COMP-031]") {
+          "[EP-003][DTO-090][COMP-031]"
+          "[MODEL-012][REQ-149][REQ-148][IA-122][IA-131][IA-132][HA-005]") {
   connected_pair link;
   buffer mine(link.a.pz, 4096);
   std::vector<std::byte> bytes(4096);
@@ -269,6 +271,12 @@ TEST_CASE("a peer's operation beyond its rights fails there and breaks the conne
     must(link.active.post(dat::rdma_write{mine.slice(0, 64), foreign.remote()}.cookie(7)));
     expect_refused(dat::dto_operation::rdma_write);
   }
+  // So the provider says of itself: what a peer has not checked does not succeed, zones keep apart what is in them, and
+  // memory that is read needs no more than the right to be read.
+  const auto provider = must(link.a.ia.query<dat::provider_attributes>());
+  CHECK(provider.dto_async_return_guaranteed);
+  CHECK(provider.pz_support == dat::pz_support::unique);
+  CHECK_FALSE(provider.rdma_write_for_rdma_read_req);
   // Both endpoints are good for another connection.
   must(link.active.reset());
   must(link.passive.reset());
@@ -382,7 +390,8 @@ const role sharing_registered("sharing", &sharing_role);
 
 } // namespace
 
-TEST_CASE("memory: two processes register one piece of shared memory", "[memory][LMR-007][LMR-010][LMR-012]") {
+TEST_CASE("memory: two processes register one piece of shared memory", "[memory][LMR-007][LMR-010][LMR-012]"
+                                                                       "[REQ-143]") {
   side a(0);
   const int fd = ::memfd_create("dat-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);
@@ -406,7 +415,8 @@ TEST_CASE("memory: two processes register one piece of shared memory", "[memory]
   ::close(fd);
 }
 
-TEST_CASE("memory: a region over another one has rights and a life of its own", "[memory][LMR-006][LMR-014]") {
+TEST_CASE("memory: a region over another one has rights and a life of its own", "[memory][LMR-006][LMR-014]"
+                                                                                "[REQ-142]") {
   connected_pair link;
   buffer out(link.a.pz, 64);
   fill(out.bytes, 8);
@@ -419,8 +429,10 @@ TEST_CASE("memory: a region over another one has rights and a life of its own", 
   CHECK(has_pattern(bytes, 8));
 }
 
-TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[memory][LMR-023][LMR-024][DTO-092]") {
+TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[memory][LMR-023][LMR-024][DTO-092]"
+                                                                           "[REQ-141][MODEL-020][IA-101]") {
   connected_pair link({.active = {.max_inline = 64}});
+  CHECK(must(link.a.ia.query<dat::provider_attributes>()).zb_supported);
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* map =
       static_cast<std::byte*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -466,7 +478,8 @@ TEST_CASE("memory: paging on demand and dmabuf are used where the adapter has th
 }
 
 TEST_CASE("memory: what is written before a sync is what a peer's read finds",
-          "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-005][SYNC-008]") {
+          "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-005][SYNC-008]"
+          "[REQ-144]") {
   connected_pair link;
   buffer here(link.a.pz, 256);
   buffer there(link.b.pz, 256);
@@ -479,6 +492,7 @@ TEST_CASE("memory: what is written before a sync is what a peer's read finds",
     must(dat::sync_rdma_write(link.a.ia, here.lmr));
   }
   CHECK(error_of(dat::sync_rdma_read(link.a.ia, there.lmr)).type() == type::invalid_parameter);
+  CHECK_FALSE(must(link.a.ia.query<dat::provider_attributes>()).lmr_sync_req); // here memory is coherent
 }
 
 } // namespace device

@@ -50,7 +50,8 @@ void solicited() {
 } // namespace
 
 TEST_CASE("who waits for solicited receives sleeps through the others",
-          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]") {
+          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
+          "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
   SECTION("on an evd of completions alone") { solicited<dat::dto>(); }
   SECTION("on a merged one") { solicited<mixed>(); }
 }
@@ -58,7 +59,8 @@ TEST_CASE("who waits for solicited receives sleeps through the others",
 TEST_CASE(
     "who waits sleeps through unsignalled completions",
     "[notification][EVENT-009][EVENT-044][EVENT-046][EVENT-047][EVENT-056][EVENT-062][COMP-018][COMP-019][COMP-021]"
-    "[COMP-022]") {
+    "[COMP-022]"
+    "[MODEL-014][REQ-108][REQ-109][REQ-135][REQ-163]") {
   two_sides link;
   auto own = must(link.a.ia.create_evd<mixed>(64));
   auto active = must(link.a.pz.create_ep<dat::rc>(

@@ -232,7 +232,8 @@ TEST_CASE("random programs of operations leave the bytes that a model says",
   }
 }
 
-TEST_CASE("the largest message arrives whole, a larger one is not posted", "[programs][DTO-060][DTO-087][DTO-094]") {
+TEST_CASE("the largest message arrives whole, a larger one is not posted", "[programs][DTO-060][DTO-087][DTO-094]"
+                                                                           "[IA-088]") {
   connected_pair link;
   const std::size_t most = 8 * 1024 * 1024;
   buffer out(link.a.pz, most + 1);
@@ -240,6 +241,7 @@ TEST_CASE("the largest message arrives whole, a larger one is not posted", "[pro
   fill(out.bytes, 77);
   const auto sum = dat::iov{out.slice(0, most / 2), out.slice(most / 2, most / 2 + 1)};
   const auto limit = link.active.attributes().max_message_size;
+  if (in_lab()) CHECK(must(link.a.ia.query()).max_message_size == most);
   if (limit == 0 || limit == most) CHECK(error_of(link.active.post(dat::send{sum})).type() == type::length_error);
   must(link.passive.post(dat::recv{in.lmr}));
   must(link.active.post(dat::send{dat::iov{out.slice(0, most / 2), out.slice(most / 2, most / 2)}}));
@@ -248,9 +250,11 @@ TEST_CASE("the largest message arrives whole, a larger one is not posted", "[pro
   CHECK(std::equal(in.bytes.begin(), in.bytes.end(), out.bytes.begin()));
 }
 
-TEST_CASE("as many segments as the adapter reports can be posted, and not one more", "[programs][DTO-012][DTO-081]") {
+TEST_CASE("as many segments as the adapter reports can be posted, and not one more", "[programs][DTO-012][DTO-081]"
+                                                                                     "[REQ-101][REQ-095][IA-115]") {
   two_sides link;
-  const auto most = must(link.a.ia.query()).max_iov_segments_per_dto;
+  const auto adapter = must(link.a.ia.query());
+  const auto most = adapter.max_iov_segments_per_dto;
   const dat::ep_attributes attributes{.max_request_iov = most, .max_recv_iov = most};
   auto active = link.a.make_ep(attributes);
   auto passive = link.b.make_ep(attributes);
@@ -270,8 +274,22 @@ TEST_CASE("as many segments as the adapter reports can be posted, and not one mo
   (void)next<dat::sent>(link.a.evd);
   CHECK(next<dat::received>(link.b.evd).bytes() == most);
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + most, out.bytes.begin()));
-  for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(list.push_back(out.slice(i, 1)));
-  CHECK(error_of(active.post(dat::send{list})).type() == type::invalid_parameter);
+  // RDMA has attributes of its own for this.
+  const auto pieces = [](buffer& of, std::uint32_t n) {
+    dat::iov<256, all_rights.value> all;
+    for (std::uint32_t i = 0; i < n; ++i) REQUIRE(all.push_back(of.slice(i, 1)));
+    return all;
+  };
+  fill(out.bytes, 6);
+  must(active.post(dat::rdma_write{pieces(out, adapter.max_iov_segments_per_rdma_write), in.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_write, out.bytes.begin()));
+  std::fill(out.bytes.begin(), out.bytes.end(), std::byte{});
+  must(active.post(dat::rdma_read{pieces(out, adapter.max_iov_segments_per_rdma_read), in.remote()}));
+  (void)next<dat::rdma_read_done>(link.a.evd);
+  CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_read, out.bytes.begin()));
+  CHECK(must(link.a.ia.query<dat::provider_attributes>()).iov_ownership_on_return == dat::iov_ownership::consumer);
+  CHECK(error_of(active.post(dat::send{pieces(out, most + 1)})).type() == type::invalid_parameter);
 }
 
 TEST_CASE("memory of operations that were flushed is free", "[programs][DTO-006]") {

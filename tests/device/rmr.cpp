@@ -63,7 +63,8 @@ W moved(const W& from, std::uint64_t by) {
 
 TEST_CASE("rmr: peers use what an rmr is bound to, until it is bound elsewhere or unbound",
           "[rmr][RMR-001][RMR-005][RMR-008][RMR-014][RMR-015][RMR-017][RMR-019][RMR-020][RMR-021][RMR-030][RMR-034]"
-          "[LMR-022][LMR-033][REQ-074]") {
+          "[LMR-022][LMR-033][REQ-074]"
+          "[MODEL-023][MODEL-053]") {
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -103,7 +104,8 @@ TEST_CASE("rmr: peers use what an rmr is bound to, until it is bound elsewhere o
 }
 
 TEST_CASE("rmr: a key may be sent at once over the connection that it was bound through",
-          "[rmr][RMR-018][RMR-022][RMR-023][RMR-024]") {
+          "[rmr][RMR-018][RMR-022][RMR-023][RMR-024]"
+          "[REQ-147][SAFE-005]") {
   linked t;
   dat::rmr rmr = t.make(true);
   using wire = open_window::wire;
@@ -123,8 +125,10 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
 }
 
 TEST_CASE("rmr: who may use a window, and for what",
-          "[rmr][RMR-002][RMR-003][RMR-016][RMR-027][RMR-031][RMR-033][RMR-040]") {
+          "[rmr][RMR-002][RMR-003][RMR-016][RMR-027][RMR-031][RMR-033][RMR-040]"
+          "[MODEL-020][MODEL-052][REQ-146][REQ-148][IA-134]") {
   linked t;
+  CHECK(must(t.b.ia.query<dat::provider_attributes>()).rmr_scope_supported == dat::rmr_scope::any);
   endpoint far = t.new_active();
   endpoint near = t.new_passive();
   t.connect(far, near);
@@ -244,7 +248,8 @@ TEST_CASE("rmr: a send cannot invalidate a region", "[rmr][DTO-104]") {
   CHECK(t.passive.state() == state::disconnected);
 }
 
-TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-145][DTO-147]") {
+TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-145][DTO-147]"
+                                             "[REQ-104]") {
   linked t;
   buffer source(t.a.pz, 256);
   fill(source.bytes, 9);

@@ -53,7 +53,8 @@ std::string text_of(std::span<const std::byte> data) {
 } // namespace
 
 TEST_CASE("service points on any free qualifier are all different, and can be reached",
-          "[service_point][PSP-003][PSP-004][PSP-029][PSP-030][PSP-037][PSP-041][PSP-042]") {
+          "[service_point][PSP-003][PSP-004][PSP-029][PSP-030][PSP-037][PSP-041][PSP-042]"
+          "[MODEL-005]") {
   ends e;
   std::vector<dat::psp> psps;
   std::set<std::uint16_t> ports;
@@ -78,7 +79,8 @@ TEST_CASE("service points on any free qualifier are all different, and can be re
 TEST_CASE(
     "on request the endpoint comes with the request, and is made for it",
     "[service_point][PSP-015][PSP-021][PSP-022][PSP-023][PSP-024][CR-005][CR-043][CR-053][EPS-029][EPS-032][EPS-040]"
-    "[EPS-041][EPS-042][EPS-043][EPS-077][EP-051][IA-103]") {
+    "[EPS-041][EPS-042][EPS-043][EPS-077][EP-051][IA-103]"
+    "[IA-121][REQ-055]") {
   ends e;
   CHECK(must(e.b.ia.query<dat::provider_attributes>()).ep_creator == dat::psp_creates_ep::if_asked);
   const auto port = next_port();
@@ -114,7 +116,8 @@ TEST_CASE(
 TEST_CASE(
     "a reserved service point brings one request to its endpoint",
     "[service_point][RSP-001][RSP-002][RSP-003][RSP-004][RSP-017][RSP-018][RSP-021][RSP-023][RSP-024][RSP-025][CR-054]"
-    "[EPS-033][EPS-034][EPS-035][EPS-036][EPS-037][EPS-039][CONN-020]") {
+    "[EPS-033][EPS-034][EPS-035][EPS-036][EPS-037][EPS-039][CONN-020]"
+    "[MODEL-019][REQ-055]") {
   ends e;
   const auto port = next_port();
   buffer memory(e.b.pz, 64);
@@ -189,7 +192,8 @@ TEST_CASE("a common service point is a socket's port",
           "[service_point][CSP-001][CSP-005][CSP-006][CSP-007][CSP-008]"
           "[CSP-010][CSP-014][CSP-016][CSP-017][CSP-018][CSP-021][CONN-004]"
           "[CONN-073][CONN-077][CONN-078][CR-004][CR-030][CR-032][CR-046]"
-          "[CONN-049][EP-052][EPS-030][ADDR-001][ADDR-003][ADDR-016]") {
+          "[CONN-049][EP-052][EPS-030][ADDR-001][ADDR-003][ADDR-016]"
+          "[REQ-044][REQ-055]") {
   ends e;
   const bool six = GENERATE(false, true);
   const auto comm = six ? tcp6 : tcp;
@@ -234,7 +238,8 @@ TEST_CASE("a common service point is a socket's port",
 }
 
 TEST_CASE("requests are handed from service point to service point, and the peer does not notice",
-          "[service_point][CR-011][CR-015][CR-066][CR-069][CR-072][CR-073][CR-075][CR-076][EPS-048][REQ-064]") {
+          "[service_point][CR-011][CR-015][CR-066][CR-069][CR-072][CR-073][CR-075][CR-076][EPS-048][REQ-064]"
+          "[MODEL-003][REQ-024][REQ-055]") {
   ends e;
   auto first = must(e.b.ia.create_psp_any(e.b.evd));
   auto making = must(e.b.ia.create_psp_any(e.b.evd, dat::psp_flags::provider));
@@ -266,7 +271,8 @@ TEST_CASE("requests are handed from service point to service point, and the peer
 }
 
 TEST_CASE("a second connection goes where the first went", "[service_point][CONN-013][CONN-084][CONN-086][CONN-088]"
-                                                           "[CONN-089][CONN-092]") {
+                                                           "[CONN-089][CONN-092]"
+                                                           "[REQ-063][HA-008]") {
   ends e;
   auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
   auto first = e.a.make_ep({.comm = tcp});
@@ -293,7 +299,8 @@ TEST_CASE("a second connection goes where the first went", "[service_point][CONN
 TEST_CASE("an endpoint that is configured late works like any other",
           "[service_point][EPS-076][EPS-080][EPS-083][EP-002][EP-049][EP-051][EP-053][EP-067][EP-075][EP-079][EP-080]["
           "CONN-009]"
-          "[CONN-050][CONN-067][CONN-076][CR-045][EP-020]") {
+          "[CONN-050][CONN-067][CONN-076][CR-045][EP-020]"
+          "[REQ-059]") {
   ends e;
   auto port = must(e.b.ia.create_psp_any(e.b.evd));
   auto active = must(e.a.ia.create_ep<dat::rc>({.connect = e.a.evd}));

@@ -62,10 +62,15 @@ dat::conn_qual next_port() {
 }
 
 resources resources::now() {
-  resources r;
+  resources r = of(::getpid());
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     ++r.count["descriptors"];
-  const std::string mine = " pid " + std::to_string(::getpid()) + " ";
+  return r;
+}
+
+resources resources::of(pid_t process) {
+  resources r;
+  const std::string mine = " pid " + std::to_string(process) + " ";
   if (FILE* list = ::popen("for k in qp cm_id cq mr pd; do rdma resource show $k 2>/dev/null; done", "r")) {
     char line[1024];
     std::string text;

@@ -106,6 +106,8 @@ template <class T>
 struct resources {
   std::map<std::string, std::size_t> count; ///< "descriptors", and by kind what the `rdma` tool lists for this process
   [[nodiscard]] static resources now();
+  /// RDMA objects of another process; none when it has gone.
+  [[nodiscard]] static resources of(pid_t process);
   /// Whether there is no more of anything than at `before`. An adapter's thread may close it a moment after its last
   /// handle has gone, so this looks again until it is so, for a while.
   [[nodiscard]] static bool no_more_than(const resources& before);
@@ -385,6 +387,7 @@ public:
   [[nodiscard]] std::string hear(place where = place::here()) { return channel_->hear(where); }
   /// Ends it without a chance to clean up.
   void kill();
+  [[nodiscard]] pid_t id() const noexcept { return pid_; }
   /// Its exit code, 128 + n for signal n.
   int wait();
 

@@ -176,7 +176,8 @@ TEST_CASE("many threads want one port, and one gets it", "[threads][PSP-013]") {
 }
 
 TEST_CASE("a disconnect from another thread lets every accepted post complete once",
-          "[threads][DISC-031][DISC-035][EPS-086][DTO-046][MODEL-044]") {
+          "[threads][DISC-031][DISC-035][EPS-086][DTO-046][MODEL-044]"
+          "[SAFE-026]") {
   connected_pair link({.active = {.max_request_dtos = 512}, .qlen = 2048});
   for (int round = 0; round < 20; ++round) {
     buffer memory(link.a.pz, 64);
@@ -215,7 +216,8 @@ TEST_CASE("a disconnect from another thread lets every accepted post complete on
   }
 }
 
-TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][REQ-020][IA-043]") {
+TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][REQ-020][IA-043]"
+                                                            "[REG-031]") {
   std::list<background<std::function<void()>>> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([i] {

@@ -441,9 +441,9 @@ def tier_datcp(sums: tally) -> None:
 
 
 def tier_tools(sums: tally) -> None:
-    """dat-info and dat-ping, in the lab."""
-    with step("dat-info and dat-ping, in the lab", "about 20 s"):
-        if not build("gcc", "examples/dat-info", "examples/dat-ping"):
+    """dat-info, dat-ping and dat-conform, in the lab."""
+    with step("dat-info, dat-ping and dat-conform, in the lab", "about 30 s"):
+        if not build("gcc", "examples/dat-info", "examples/dat-ping", "tests/device/device"):
             sums.check("tools", False, "not built")
             return
         sums.unittests("tools", ROOT / "tests/tools/test_tools.py", 240, DAT_TOOLS=str(BUILD / "gcc/examples"))
@@ -630,6 +630,13 @@ def command_lint(arguments: list[str]) -> int:
 
 def command_conformance(arguments: list[str]) -> int:
     """./dev conformance"""
+    if arguments[:1] == ["device"]:
+        if not build("gcc", "tests/device/device"):
+            return 1
+        conform = [sys.executable, str(ROOT / "tests/conformance/dat-conform"), *arguments[1:]]
+        # DAT_TEST_ADDRESSES: on this host's adapters; else on those of the lab.
+        lab = [] if "DAT_TEST_ADDRESSES" in os.environ else [str(LAB), "--memory", "2048", "--timeout", "900", "--"]
+        return subprocess.run([*lab, *conform], check=False).returncode
     ledger = ROOT / "tests/conformance/ledger.py"
     if not arguments:
         if not any(RESULTS.glob("*.xml")):

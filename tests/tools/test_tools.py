@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of dat-info and dat-ping on real RDMA devices: what they say when all is well, and when it is not.
+# Tests of dat-info, dat-ping and dat-conform on real RDMA devices: what they say when all is well, and when it is not.
 # SPDX-License-Identifier: BSL-1.0
 """test_tools.py [unittest options]: runs itself in the lab, once. DAT_TOOLS names the directory of the programs; by default
 that of build/gcc."""
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples"))
+DEVICE_TESTS = TOOLS.parent / "tests/device/device"
 LAB = ROOT / "tests/lab/dat-lab"
 SERVER = "10.78.2.1"
 LIMIT = 30.0  # seconds; nothing here takes that long unless it hangs
@@ -100,6 +102,19 @@ class info(unittest.TestCase):
         self.assertIn("missing: /dev/infiniband/rdma_cm may not be opened by this user", done.stdout)
         self.assertIn("chosen: none (", done.stdout)
 
+    def test_a_missing_module_is_named(self) -> None:
+        there, away = "/dev/infiniband/rdma_cm", "/dev/infiniband/rdma_cm.away"
+        os.rename(there, away)  # as it is before rdma_ucm has been loaded
+        try:
+            told, ping = run("dat-info", "--json"), run("dat-ping", SERVER, "--port", "7598")
+        finally:
+            os.rename(away, there)
+        self.assertEqual(told.returncode, 1)
+        self.assertIn(f"{there} is missing: modprobe rdma_ucm", json.loads(told.stdout)["missing"])
+        self.assertIsNone(json.loads(told.stdout)["chosen"])
+        self.assertEqual(ping.returncode, 1)
+        self.assertRegex(ping.stderr, "^dat-ping: open: .*rdma_cm.*modprobe rdma_ucm[^\n]*\n$")
+
     def test_no_way_to_a_host(self) -> None:
         done = run("dat-info", "--to", "no-such-host.invalid")
         self.assertEqual(done.returncode, 1)
@@ -169,12 +184,45 @@ class ping(unittest.TestCase):
         self.failed(second, "connection qualifier is in use")
 
 
+class conform(unittest.TestCase):
+    """dat-conform, on the lab's devices."""
+
+    def conform(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "tests/conformance/dat-conform"), "--program", str(DEVICE_TESTS), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=4 * LIMIT, check=False)
+
+    def test_the_device_at_hand_gets_the_table(self) -> None:
+        done = self.conform("--json", "[memory]")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual([d.split()[0] for d in told["devices"]], ["rx1", "rx2"])
+        self.assertGreater(told["tests"]["passed"], 5)
+        self.assertEqual(len(told["functions"]), 93)
+        register = next(f for f in told["functions"] if f["function"] == "dat_lmr_create")
+        self.assertEqual((register["dat"].split(";")[0], register["failed_tests"]), ("pz::register_memory", []))
+        self.assertGreater(register["shown"], 5)
+        self.assertEqual(len(told["rules"]), 1908)
+        self.assertEqual(told["rules"]["LMR-021"], "shown here")
+        self.assertEqual(told["rules"]["CONN-003"], "not run")
+        self.assertEqual(told["rules"]["REQ-145"], "deviates")
+        self.assertGreater(told["objects"]["LMR"]["shown here"], 10)
+
+    def test_words_tell_the_same(self) -> None:
+        done = self.conform("--rules", "a zone cannot be closed while a region or an endpoint uses it")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertRegex(lines[0], "^devices: rx1.*, rx2")
+        self.assertEqual(len([line for line in lines if re.match(r"67 dat_pz_free +ok +\d+/", line)]), 1)
+        self.assertEqual(len([line for line in lines if re.match("PZ-005 +shown here ", line)]), 1)
+        self.assertEqual(lines[-1], "1 tests passed, 0 failed, 0 skipped on this device")
+
+
 def main() -> None:
     """In the lab: the tests. Elsewhere: the lab."""
     if "DAT_LAB" not in os.environ:
-        for tool in ("dat-info", "dat-ping"):
-            if not os.access(TOOLS / tool, os.X_OK):
-                sys.exit(f"test_tools: {tool} is not built (./dev build gcc)")
+        for program in (TOOLS / "dat-info", TOOLS / "dat-ping", DEVICE_TESTS):
+            if not os.access(program, os.X_OK):
+                sys.exit(f"test_tools: {program.name} is not built (./dev build gcc)")
         lab = [str(LAB), "--timeout", "200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
         os.execve(str(LAB), lab, os.environ | {"DAT_TOOLS": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1"})
     unittest.main()

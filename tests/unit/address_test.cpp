@@ -183,7 +183,8 @@ TEST_CASE("An address is a copy: what it was made from may change at once") {
   CHECK(address.to_string() == "10.78.1.1");
 }
 
-TEST_CASE("An IPv4 address written as IPv6 becomes IPv4", "[ADDR-008]") {
+TEST_CASE("An IPv4 address written as IPv6 becomes IPv4", "[ADDR-008]"
+                                                          "[REQ-171]") {
   const auto v6 = native_v6("::ffff:10.78.1.1", 7471);
   const auto address = ia_address::from(reinterpret_cast<const ::sockaddr*>(&v6), sizeof v6).value();
   CHECK(address.family() == address_family::ipv4);

@@ -3,6 +3,8 @@
 #include "../support/worker.hpp"
 #include "world.hpp"
 
+#include <dat/detail/core_access.hpp>
+
 #include <thread>
 
 using namespace unit;
@@ -50,7 +52,8 @@ events all_of(dat::evd<S>& evd) {
 } // namespace
 
 TEST_CASE("every asynchronous event of the device has its type, and steps of connections are none",
-          "[EVENT-012][EVENT-082][EVENT-085][EVENT-088][EVENT-089][EVENT-090][EVENT-030][HA-015][HA-016]") {
+          "[EVENT-012][EVENT-082][EVENT-085][EVENT-088][EVENT-089][EVENT-090][EVENT-030][HA-015][HA-016]"
+          "[REQ-165][REQ-187][CTX-014]") {
   const clean_world clean;
   pair p;
   auto* const context = p.a.ia.native_handle();
@@ -172,6 +175,59 @@ TEST_CASE("an ia can give its asynchronous events to the evd of another",
   must(second.close(dat::close_flags::graceful));
 }
 
+TEST_CASE("where somebody else looks after the adapter, an ia has no evd of asynchronous events",
+          "[REQ-014][IA-012][IA-140]") {
+  const clean_world clean;
+  auto usual = must(dat::ia::open("fk1", manual));
+  auto ia = must(dat::ia::open("fk1", {.progress = dat::progress::manual, .async_evd = dat::async_exists}));
+  CHECK(usual.async_evd());
+  CHECK_FALSE(ia.async_evd());
+  CHECK(ia.async_evd().dequeue().error().type() == return_type::invalid_handle);
+  CHECK(ia.async_evd().wait(0s).error().type() == return_type::invalid_handle);
+  // What happens does not stay in the kernel's list, and its effects are as ever.
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<dat::dto | dat::connection | dat::connection_requests>(16));
+  auto psp = must(ia.create_psp(service, evd));
+  auto near = must(pz.create_ep<dat::rc>(evd));
+  auto far = must(pz.create_ep<dat::rc>(evd));
+  must(near.connect(ia.address(), service, plenty));
+  must(must(evd.wait_for<dat::connection_request>(plenty)).accept(far));
+  (void)must(evd.wait_for<dat::established>(near, plenty));
+  fake::async(IBV_EVENT_PORT_ERR, ia.native_handle());
+  fake::async(IBV_EVENT_QP_FATAL, near.native_handle());
+  ia.run();
+  CHECK(near.state() == dat::ep_state::disconnected);
+  CHECK(fake::live().unacked_async_events == 0);
+  // A program that wants to know after all makes an evd for it.
+  auto later = must(ia.create_evd<dat::async>(4));
+  fake::async(IBV_EVENT_PORT_ACTIVE, ia.native_handle());
+  ia.run();
+  CHECK(all_of(later) == events{"port active"});
+  must(later.close());
+  must(near.close());
+  must(far.close());
+  must(psp.close());
+  must(evd.close());
+  must(pz.close());
+  must(ia.close(dat::close_flags::graceful));
+}
+
+TEST_CASE("any streams can be merged in one evd, as the provider's attribute says", "[IA-124]") {
+  const clean_world clean;
+  auto ia = must(dat::ia::open("fk1", manual));
+  constexpr std::array all{dat::software, dat::connection_requests, dat::dto, dat::connection, dat::rmr_bind,
+                           dat::async};
+  const auto told = must(ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
+  for (unsigned mask = 1; mask < 1u << all.size(); ++mask) {
+    dat::streams merged{};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if ((mask >> i & 1u) != 0) merged = merged | all[i];
+    INFO(mask);
+    CHECK(includes(told, merged));
+    CHECK(dat::detail::evd_core::create(dat::detail::core_access::of(ia), merged, 8)); // what every create_evd<S> calls
+  }
+}
+
 TEST_CASE("asynchronous events merge with every other stream",
           "[EVENT-021][EVENT-022][EVENT-024][EVENT-042][MODEL-010]") {
   const clean_world clean;
@@ -195,7 +251,8 @@ TEST_CASE("asynchronous events merge with every other stream",
   CHECK(all_of(evd) == events{"received 4", "sent 3", "software 5"});
 }
 
-TEST_CASE("a device that fails is told of once, and can be closed", "[EVENT-078][EVENT-087][IA-034]") {
+TEST_CASE("a device that fails is told of once, and can be closed", "[EVENT-078][EVENT-087][IA-034]"
+                                                                    "[REQ-151]") {
   const clean_world clean;
   {
     pair p;

@@ -257,7 +257,9 @@ TEST_CASE("iWARP is told from InfiniBand in what it guarantees and lacks", "[ia]
 
 TEST_CASE("the library's own attributes are what it does",
           "[ia][IA-111][IA-112][IA-113][IA-123][IA-130][VER-001][DTO-007][DTO-011][DTO-042][PZ-014][LMR-012][LMR-024]"
-          "[RMR-003][SYNC-002]") {
+          "[RMR-003][SYNC-002]"
+          "[IA-101][IA-115][IA-117][IA-134]"
+          "[IA-114]") {
   const auto p = must(opened({}).query<dat::provider_attributes>());
   CHECK(p.provider_name == "dat");
   CHECK(p.provider_version_major == dat::version.major_part);
@@ -278,6 +280,51 @@ TEST_CASE("the library's own attributes are what it does",
   CHECK(p.rmr_scope_supported == dat::rmr_scope::any);
   CHECK(includes(p.evd_stream_merging_supported, all_streams | dat::software));
   CHECK(p.max_private_data_size == dat::detail::max_private_data);
+}
+
+namespace {
+template <class T>
+concept has_paths = requires(T t) {
+  t.multipath;
+}
+|| requires(T t) { t.flags; }
+|| requires(T t) { t.paths; };
+template <class T>
+concept has_quality = requires(T t) {
+  t.qos;
+}
+|| requires(T t) { t.quality; };
+struct asks_for_both {
+  int multipath;
+  int qos;
+};
+// What DAT gives to connect and accept besides: connect flags, and a quality of service.
+template <class Ep, class... More>
+concept connects_with = requires(Ep e, const dat::ia_address& a, dat::conn_qual q, std::span<const std::byte> d,
+                                 More... more) {
+  e.connect(a, q, dat::infinite, d, more...);
+};
+template <class Cr, class Ep, class... More>
+concept accepts_with = requires(Cr c, Ep& e, std::span<const std::byte> d, More... more) {
+  c.accept(e, d, more...);
+};
+using rc_ep = dat::ep<dat::rc>;
+} // namespace
+
+TEST_CASE("neither several paths nor a quality of service can be asked for: there is one path, at best effort",
+          "[ia][type]") {
+  STATIC_REQUIRE(has_paths<asks_for_both>);
+  STATIC_REQUIRE(has_quality<asks_for_both>);
+  STATIC_REQUIRE_FALSE(has_paths<dat::ep_attributes>);
+  STATIC_REQUIRE_FALSE(has_quality<dat::ep_attributes>);
+  STATIC_REQUIRE_FALSE(has_paths<dat::ep_changes>);
+  STATIC_REQUIRE_FALSE(has_quality<dat::ep_changes>);
+  STATIC_REQUIRE(connects_with<rc_ep>);
+  STATIC_REQUIRE_FALSE(connects_with<rc_ep, int>);
+  STATIC_REQUIRE(accepts_with<dat::cr, rc_ep>);
+  STATIC_REQUIRE_FALSE(accepts_with<dat::cr, rc_ep, int>);
+  STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
+  STATIC_REQUIRE(dat::provider_attributes().qos_supported == 0); // DAT_QOS_BEST_EFFORT
 }
 
 TEST_CASE("the state of the port is that of the moment; a device that has gone, or a closed ia, says so", "[ia]") {

@@ -65,7 +65,8 @@ TEST_CASE("a cno gives the evd that triggered, once", "[CNO-003][CNO-006][CNO-03
   CHECK(f.evd.dequeue().has_value());
 }
 
-TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][CNO-004][CNO-036][MODEL-007]") {
+TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][CNO-004][CNO-036][MODEL-007]"
+                                                           "[REQ-154][REQ-156]") {
   fake::reset();
   fixture f;
   auto other = must(f.ia.create_evd<soft>(8));
@@ -78,7 +79,8 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
 }
 
-TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]") {
+TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]"
+                                                       "[REQ-157]") {
   fake::reset();
   fixture f;
   constexpr int waiters = 4;
@@ -189,7 +191,8 @@ TEST_CASE("an agent that arms itself again sees every trigger", "[CNO-038][CNO-0
   CHECK(a.events == n);
 }
 
-TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-010]") {
+TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-010]"
+                                                     "[REQ-155]") {
   fake::reset();
   fixture f;
   fixture g;
@@ -200,6 +203,34 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   must(g.evd.post(1));
   a.await(2);
   CHECK(a.calls == 2);
+}
+
+TEST_CASE("what an agent feeds stays the consumer's, who may feed it, too", "[cno][REQ-011]") {
+  fake::reset();
+  fixture f;
+  std::array<int, 2> pipe{};
+  REQUIRE(::pipe(pipe.data()) == 0);
+  const auto put = [&](char c) { REQUIRE(::write(pipe[1], &c, 1) == 1); };
+  const auto get = [&] {
+    char c = 0;
+    REQUIRE(::read(pipe[0], &c, 1) == 1);
+    return c;
+  };
+  const dat::wait_proxy_agent agent{
+      [](void* fd, dat::evd_id) noexcept { (void)!::write(*static_cast<int*>(fd), "a", 1); }, &pipe[1]};
+  put('c');
+  must(f.cno.modify_agent(agent));
+  must(f.evd.post(1));
+  CHECK(get() == 'c');
+  CHECK(get() == 'a');
+  put('c');
+  CHECK(get() == 'c');
+  must(f.cno.modify_agent(agent));
+  CHECK(f.evd.dequeue().has_value());
+  must(f.evd.post(2));
+  CHECK(get() == 'a');
+  ::close(pipe[0]);
+  ::close(pipe[1]);
 }
 
 TEST_CASE("a disabled evd queues its events and gives notice when it is enabled",
@@ -242,7 +273,8 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is left al
 }
 
 TEST_CASE("changing the cno moves notifications to the new one, also those that are due",
-          "[EVD-023][EVD-024][EVD-025][EVD-027][CNO-002]") {
+          "[EVD-023][EVD-024][EVD-025][EVD-027][CNO-002]"
+          "[REQ-154]") {
   fake::reset();
   fixture f;
   auto next = must(f.ia.create_cno());
@@ -310,7 +342,8 @@ TEST_CASE("the end of its last evd releases a waiter with an empty id", "[CNO-03
 }
 
 TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls armed agents with no evd",
-          "[EVENT-104][CNO-033][CNO-048]") {
+          "[EVENT-104][CNO-033][CNO-048]"
+          "[IA-032]") {
   fake::reset();
   fixture f;
   counting_agent a;
@@ -326,7 +359,8 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   CHECK(a.last == 0);
 }
 
-TEST_CASE("once close has returned no agent runs, not even one that arms itself again", "[CNO-026][CNO-047]") {
+TEST_CASE("once close has returned no agent runs, not even one that arms itself again", "[CNO-026][CNO-047]"
+                                                                                        "[IA-038]") {
   struct agent_data {
     dat::cno* cno;
     std::atomic<bool> freed = false;
@@ -399,7 +433,8 @@ TEST_CASE("completions trigger without any call of the consumer", "[CNO-011][EVD
   }
 }
 
-TEST_CASE("evds with a cno can be freed while completions arrive", "[EVD-012][EVD-063]") {
+TEST_CASE("evds with a cno can be freed while completions arrive", "[EVD-012][EVD-063]"
+                                                                   "[SAFE-030]") {
   fake::reset();
   auto ia = must(dat::ia::open("fk1", automatic));
   auto cno = must(ia.create_cno());

@@ -66,7 +66,8 @@ concept connects = requires(T& t, dat::ia_address a) {
 } // namespace
 
 TEST_CASE("service points and requests have nothing to change them by, and only endpoints connect",
-          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063][CR-009]") {
+          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063][CR-009]"
+          "[REQ-054]") {
   STATIC_REQUIRE_FALSE(changeable<dat::psp>);
   STATIC_REQUIRE_FALSE(changeable<dat::rsp>);
   STATIC_REQUIRE_FALSE(changeable<dat::csp>);
@@ -196,7 +197,8 @@ TEST_CASE("what the peer said in its answer stays readable, also when the connec
 }
 
 TEST_CASE("attributes are the same before, during and after a connection", "[CONN-009][CONN-067][CR-045][EP-020]"
-                                                                           "[EPS-074][EPATTR-021][EPATTR-022]") {
+                                                                           "[EPS-074][EPATTR-021][EPATTR-022]"
+                                                                           "[REQ-059]") {
   two t;
   t.a.make_ep({.max_request_dtos = 7, .max_rdma_read_out = std::uint8_t{16}, .comm = tcp});
   t.b.make_ep({.max_rdma_read_out = std::uint8_t{1}, .max_rdma_read_in = std::uint8_t{2}});
@@ -363,7 +365,8 @@ void look_at_status(int) {
 } // namespace
 
 TEST_CASE("queries are answered in other threads and in signal handlers while connections come and go",
-          "[PSP-043][CSP-021][RSP-027][CR-007][EP-047][EP-048][EP-057][EP-066]") {
+          "[PSP-043][CSP-021][RSP-027][CR-007][EP-047][EP-048][EP-057][EP-066]"
+          "[SAFE-022][SAFE-024]") {
   clean_world world;
   end a("fk1", automatic);
   end b("fk2", automatic);

@@ -222,7 +222,8 @@ TEST_CASE("All 25 types and 103 subtypes have the values of the C header",
   STATIC_REQUIRE(static_cast<std::uint32_t>(dat::ib_error) == 0x10000000);
 }
 
-TEST_CASE("A subtype goes with the types that the specification gives it to, and with no other", "[ERR-041]") {
+TEST_CASE("A subtype goes with the types that the specification gives it to, and with no other", "[ERR-041]"
+                                                                                                 "[ERR-036]") {
   STATIC_REQUIRE(allowed_pairs(return_type::abort) == 1);
   STATIC_REQUIRE(allowed_pairs(return_type::insufficient_resources) == 9);
   STATIC_REQUIRE(allowed_pairs(return_type::invalid_handle) == 26);

@@ -41,7 +41,8 @@ void until_waited(dat::evd<S>& evd) {
 
 } // namespace
 
-TEST_CASE("software events come out in the order in which they were posted", "[EVD-069][EVD-072][EVD-073][EVD-045]") {
+TEST_CASE("software events come out in the order in which they were posted", "[EVD-069][EVD-072][EVD-073][EVD-045]"
+                                                                             "[REQ-160]") {
   fake::reset();
   queue<soft> q;
   int object = 0;
@@ -54,7 +55,8 @@ TEST_CASE("software events come out in the order in which they were posted", "[E
   CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
 }
 
-TEST_CASE("a software event beyond the capacity is refused and disturbs nothing", "[EVENT-070][EVENT-076][EVD-069]") {
+TEST_CASE("a software event beyond the capacity is refused and disturbs nothing", "[EVENT-070][EVENT-076][EVD-069]"
+                                                                                  "[REQ-161]") {
   fake::reset();
   queue<soft> q(4);
   for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
@@ -440,7 +442,8 @@ TEST_CASE("wait_for leaves software events in their place", "[EVENT-040]") {
 
 // --- what an evd is like, and none at all --------------------------------------------------------------------------
 
-TEST_CASE("an evd tells what it is like", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]") {
+TEST_CASE("an evd tells what it is like", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]"
+                                          "[ERR-042]") {
   const clean_world clean;
   auto ia = must(dat::ia::open("fk1", manual));
   auto evd = must(ia.create_evd<mixed>(5));

@@ -66,7 +66,8 @@ TEST_CASE("the adapters of the host are listed port by port, whether or not they
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("a forked child can do nothing with its parent's objects, and does nothing to them", "[ia][REQ-026]") {
+TEST_CASE("a forked child can do nothing with its parent's objects, and does nothing to them", "[ia][REQ-026]"
+                                                                                               "[SAFE-005]") {
   for (const bool with_thread : {false, true}) {
     fake::reset();
     {

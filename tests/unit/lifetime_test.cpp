@@ -213,7 +213,8 @@ TEST_CASE("memory that runs out for a shared receive queue is an error of that c
   CHECK(failures >= 6);
 }
 
-TEST_CASE("the data path asks for no memory", "[DTO-074]") {
+TEST_CASE("the data path asks for no memory", "[DTO-074]"
+                                              "[REQ-033][REQ-100][SAFE-022]") {
   if (!DAT_TESTS_OWN_NEW) SKIP("the requests for memory belong to the sanitizer");
   clean_world world;
   pair p;
@@ -330,6 +331,33 @@ TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-1
   CHECK((result == dat::return_type::abort || result == dat::return_type::invalid_handle));
 }
 
+TEST_CASE("when an exception has ended a thread inside the library, its ia can be closed, and others go on",
+          "[REQ-034]") {
+  struct lost {};
+  clean_world world;
+  auto other = must(dat::ia::open("fk1", automatic));
+  auto others = must(other.create_evd<dat::software>(8));
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<dat::dto | dat::software>(8));
+  auto ep = must(pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = {}}));
+  must(evd.post(1));
+  bool ended = false;
+  std::thread thread([&] {
+    try {
+      (void)evd.drain([](const auto&) { throw lost(); }, plenty);
+    } catch (const lost&) { // where a program's own handler would give up the thread
+      ended = true;
+    }
+  });
+  thread.join();
+  CHECK(ended);
+  must(ia.close());
+  CHECK(evd.dequeue().error().type() == dat::return_type::invalid_handle);
+  must(others.post(2));
+  CHECK(std::get<dat::software_event>(must(others.wait(plenty))).cookie() == dat::cookie(2));
+}
+
 TEST_CASE("two threads do not wait on one evd", "[EVENT-054]") {
   clean_world world;
   auto ia = must(dat::ia::open("fk1", automatic));
@@ -406,7 +434,8 @@ TEST_CASE("the service thread may be the last to let go of an ia", "[IA-043]") {
   while (fake::live().total() != 0) std::this_thread::yield();
 }
 
-TEST_CASE("taking events in one thread and ending endpoints in another", "[COMP-074][EP-037]") {
+TEST_CASE("taking events in one thread and ending endpoints in another", "[COMP-074][EP-037]"
+                                                                         "[SAFE-030]") {
   clean_world world;
   end a("fk1", automatic);
   end b("fk2", automatic);

@@ -47,7 +47,8 @@ void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subt
 } // namespace
 
 TEST_CASE("a query tells what a region was made of",
-          "[memory][LMR-012][LMR-015][LMR-016][LMR-018][LMR-041][LMR-042][LMR-043][LMR-044][PZ-010][PZ-012]") {
+          "[memory][LMR-012][LMR-015][LMR-016][LMR-018][LMR-041][LMR-042][LMR-043][LMR-044][PZ-010][PZ-012]"
+          "[REQ-139]") {
   const clean_world world;
   end e;
   const auto plain = must(dat::query(e.mem));
@@ -206,7 +207,8 @@ TEST_CASE("an rmr can be bound to a zero-based region", "[memory][rmr][RMR-033]"
   CHECK(in.bytes[108] == 0);
 }
 
-TEST_CASE("what an adapter cannot do with memory is not supported", "[memory][LMR-003][LMR-013]") {
+TEST_CASE("what an adapter cannot do with memory is not supported", "[memory][LMR-003][LMR-013]"
+                                                                    "[ERR-021]") {
   const clean_world world;
   end e;
   is_error(dat::register_on_demand(e.pz, e.memory, dat::local_read), dat::return_type::model_not_supported);

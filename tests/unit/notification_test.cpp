@@ -186,7 +186,8 @@ TEST_CASE("who waits for one of some sleeps through the others, and gets the fir
   }
 }
 
-TEST_CASE("a wait for several is refused where not all completions wake", "[EVENT-048][EVD-049][EVD-046]") {
+TEST_CASE("a wait for several is refused where not all completions wake", "[EVENT-048][EVD-049][EVD-046]"
+                                                                          "[REQ-162]") {
   const clean_world clean;
   {
     watched<mixed> w(choosy);

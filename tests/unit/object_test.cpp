@@ -2,8 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ib_query.hpp>
+#include <dat/multicast.hpp>
+#include <dat/pool.hpp>
+#include <dat/registry.hpp>
+#include <dat/srq_attributes.hpp>
+#include <dat/ud.hpp>
+
 #include <support/worker.hpp>
 
+#include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <unordered_set>
 
@@ -78,7 +87,8 @@ TEST_CASE("every object carries one context, none at first, that moves with its 
   });
 }
 
-TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]") {
+TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]"
+                                                                                       "[CTX-012]") {
   everything all;
   int session = 0;
   must(all.ep.set_context(&session));
@@ -151,7 +161,8 @@ TEST_CASE("an empty or closed handle takes no context and shows none", "[object]
   });
 }
 
-TEST_CASE("every handle knows what it is, by DAT's number", "[object][CTX-013][CTX-015]") {
+TEST_CASE("every handle knows what it is, by DAT's number", "[object][CTX-013][CTX-015]"
+                                                            "[SAFE-002][CTX-014]") {
   STATIC_REQUIRE(dat::cr::kind == object_kind::cr);
   STATIC_REQUIRE(dat::ep<dat::rc>::kind == object_kind::ep);
   STATIC_REQUIRE(dat::ep_ref::kind == object_kind::ep);
@@ -246,9 +257,32 @@ void all_named(E last, std::string_view otherwise) {
   }
 }
 
+/// The same for values with gaps between them.
+template <class E>
+void these_named(std::initializer_list<E> values, std::string_view otherwise) {
+  INFO(otherwise);
+  std::set<std::string_view> names;
+  for (unsigned i = 0; i < 256; ++i) {
+    const auto name = to_string(static_cast<E>(i));
+    if (std::find(values.begin(), values.end(), static_cast<E>(i)) != values.end())
+      CHECK((name != otherwise && names.insert(name).second));
+    else if (name != otherwise)
+      FAIL_CHECK(i << " is called " << name);
+  }
+}
+
 } // namespace
 
 TEST_CASE("every enumerator has a name of its own, and other values are called unknown", "[object]") {
+  all_named(dat::ep_state::completion_pending, "unknown ep_state");
+  all_named(dat::port_state::active_deferred, "unknown port_state");
+  all_named(dat::rmr_scope::any, "unknown rmr_scope");
+  all_named(dat::srq_state::error, "unknown srq_state");
+  all_named(dat::ha_relationship::conflicting, "unknown ha_relationship");
+  all_named(dat::pages::huge_or_normal, "unknown pages");
+  all_named(dat::ib::membership::send_only, "unknown membership");
+  all_named(dat::ib::atomic_scope::global, "unknown atomic_scope");
+  these_named({dat::waking::solicited_wait, dat::waking::unsignalled, dat::waking::evd_threshold}, "unknown waking");
   all_named(dat::address_family::ipv6, "unknown address_family");
   all_named(dat::address_role::remote, "unknown address_role");
   all_named(dat::ep_error::other_error, "unknown ep_error");

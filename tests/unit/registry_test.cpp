@@ -239,7 +239,8 @@ TEST_CASE("the registry lists every port of every device, and what dat.conf adds
   CHECK(r.list().size() == names.size());
 }
 
-TEST_CASE("instance data names a device, an interface or an address", "[registry][CONF-014][CONF-016]") {
+TEST_CASE("instance data names a device, an interface or an address", "[registry][CONF-014][CONF-016]"
+                                                                      "[NAME-014]") {
   const dat::registry r({port("dev", 1, "10.0.0.1"), port("dev", 2, "10.0.1.1")},
                         dat::conf::parse(line("a", "dev") + line("b", "dev 0") + line("c", "net2") +
                                          line("d", "10.0.1.1") + line("e", "  net2\t2 ") + line("f", "net2 1") +
@@ -251,7 +252,8 @@ TEST_CASE("instance data names a device, an interface or an address", "[registry
 }
 
 TEST_CASE("a provider is found by name, major version, minor version and thread safety",
-          "[registry][REG-026][REG-027][REG-028][VER-005][VER-008][ERR-037]") {
+          "[registry][REG-026][REG-027][REG-028][VER-005][VER-008][ERR-037]"
+          "[REQ-017]") {
   const dat::registry r({port("dev", 1, "")}, dat::conf::parse(line("x", "dev", "u2.3") + line("x", "dev", "u2.0") +
                                                                line("x", "dev", "u2.5", "nonthreadsafe") +
                                                                line("x", "dev", "u3.1", "nonthreadsafe")));
@@ -324,7 +326,8 @@ TEST_CASE("the devices of this host are listed port by port with addresses and s
 }
 
 TEST_CASE("an ia opens by the name that dat.conf gives it",
-          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-002][CONF-020][ERR-022]") {
+          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-002][CONF-020][ERR-022]"
+          "[REQ-017]") {
   fake::reset();
   CHECK(dat::ia::open("site-name", manual).error().subtype() == subtype::name_not_registered);
   {
@@ -363,6 +366,18 @@ TEST_CASE("the adapter at an address, and the one that leads to one, are found w
         dat::error(type::invalid_address, subtype::address_unreachable));
   CHECK(fake::live().contexts == 0);
   CHECK(fake::leaks().empty());
+}
+
+TEST_CASE("the adapter on a network interface is found by the interface's name", "[registry][NAME-014]") {
+  fake::reset({.devices = {{"fk1", {{{"10.99.1.1"}}, {{"10.99.3.1"}}}}, {"fk2", {{{"10.99.2.1"}}}}}});
+  const auto devices = must(dat::list_devices());
+  REQUIRE(devices.size() == 3);
+  for (const auto& d : devices) CHECK(must(dat::find_adapter_on(d.interface)) == d.name());
+  const auto none = dat::find_adapter_on("no-such0").error();
+  CHECK(none == dat::error(type::invalid_address, subtype::address_unreachable));
+  CHECK_THAT(none.message(), support::contains_text("rdma link"));
+  CHECK(dat::find_adapter_on("").error() == dat::error(type::invalid_parameter, subtype::arg1));
+  CHECK(fake::live().contexts == 0);
 }
 
 TEST_CASE("addresses have names, or nobody knows them", "[registry][NAME-001]") {

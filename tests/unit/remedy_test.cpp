@@ -50,7 +50,8 @@ dat::error connecting() {
 
 } // namespace
 
-TEST_CASE("the failures that users meet most say what to do", "[error]") {
+TEST_CASE("the failures that users meet most say what to do", "[error]"
+                                                              "[REG-064]") {
   // The call fails at its first use after the world is set up by what comes before it.
   const std::vector<trouble> all{
       {"too little lockable memory",
@@ -175,6 +176,69 @@ TEST_CASE("the failures that users meet most say what to do", "[error]") {
     CHECK(e.verb() == fake::name(t.fails));
     for (const std::string& word : t.says) CHECK_THAT(e.message(), support::contains_text(word));
     CHECK(fake::leaks() == "");
+  }
+}
+
+TEST_CASE("failures that come later, or need another world, say what to do", "[error][REG-064]") {
+  const auto says = [](const dat::error& e, std::initializer_list<const char*> words) {
+    for (const char* word : words) CHECK_THAT(e.message(), support::contains_text(word));
+  };
+  SECTION("how much memory may be locked") {
+    fake::reset();
+    ::rlimit limit{};
+    REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    const std::string value =
+        limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur / 1024) + " KiB";
+    end a("fk1");
+    fail_registration(ENOMEM);
+    const auto e = why(a.pz.register_memory(a.memory, all_rights));
+    CHECK_THAT(e.message(), support::contains_text("RLIMIT_MEMLOCK of this process is " + value));
+  }
+  SECTION("a port without an address, so without a GID of use") {
+    fake::reset({.devices = {{"fk1", {{{}}}}}});
+    says(opening(), {"no RDMA device of that name and port has an IP address", "rdma link", "ip address"});
+    says(why(dat::ia::open(manual)), {"no RDMA device of this host has an IP address", "modprobe rdma_rxe"});
+  }
+  SECTION("no device at all") {
+    fake::reset({.devices = {}});
+    says(why(dat::ia::open(manual)), {"modprobe rdma_rxe", "rdma link add"});
+  }
+  SECTION("a firewall, or a program that does not answer") {
+    fake::reset();
+    end a("fk1", automatic);
+    end b("fk2");
+    const auto psp = must(b.ia.create_psp(7471, b.evd));
+    a.make_ep();
+    must(a.ep.connect(b.ia.address(), 7471, 10ms));
+    says(why(a.evd.wait_for<dat::established>(a.ep, plenty)), {"did not answer", "firewall drops UDP port 4791"});
+  }
+  SECTION("a host that is down, or an address that nobody has") {
+    fake::reset();
+    end a("fk1");
+    end b("fk2");
+    const auto psp = must(b.ia.create_psp(7471, b.evd));
+    a.make_ep();
+    must(a.ep.connect(b.ia.address(), 7471, plenty));
+    settle(a, b); // the request is out
+    fake::deliver({.event = RDMA_CM_EVENT_UNREACHABLE, .status = -ETIMEDOUT, .qp_num = a.ep.number()});
+    says(why(a.evd.wait_for<dat::established>(a.ep, plenty)), {"is the host up", "UDP port 4791"});
+  }
+  SECTION("a port that is down") {
+    fake::reset();
+    end a("fk1");
+    a.make_ep();
+    fake::fail(call::rdma_resolve_addr, 1, ENETUNREACH); // as the kernel says when the interface has gone down
+    says(why(a.ep.connect(must(dat::ia_address::parse("10.99.2.1")), 7471, plenty)), {"interface is up", "ip link"});
+    fake::set_port_state("fk1", 1, IBV_PORT_DOWN);
+    CHECK(must(a.ia.query()).state == dat::port_state::down);
+  }
+  SECTION("a peer that is gone, a wire that is cut, or one with a smaller MTU") {
+    fake::reset();
+    pair p;
+    fake::hold(p.a.ep.native_handle());
+    must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+    CHECK(fake::complete(p.a.ep.native_handle(), {}, IBV_WC_RETRY_EXC_ERR));
+    says(why(p.a.evd.wait_for<dat::sent>(plenty)), {"link is down", "UDP port 4791", "smaller MTU", "ip link"});
   }
 }
 

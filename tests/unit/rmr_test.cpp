@@ -515,7 +515,8 @@ TEST_CASE("what cannot be invalidated fails at the receiver", "[rmr][dto][DTO-10
 }
 
 TEST_CASE("an adapter without windows says so, and its regions ask for none",
-          "[rmr][RMR-003][RMR-004][RMR-007][DTO-103]") {
+          "[rmr][RMR-003][RMR-004][RMR-007][DTO-103]"
+          "[ERR-021]") {
   fake::world w;
   for (auto& d : w.devices) {
     d.attr = fake::rxe_attr();
@@ -571,7 +572,8 @@ TEST_CASE("an RDMA read can have a window as its sink",
   is_error(readable.sink<char>(t.b.ep, 0, 1), dat::return_type::privileges_violation);
 }
 
-TEST_CASE("binds and receives of one endpoint may be posted by two threads", "[rmr][RMR-038][DTO-088]") {
+TEST_CASE("binds and receives of one endpoint may be posted by two threads", "[rmr][RMR-038][DTO-088]"
+                                                                             "[SAFE-027][SAFE-028]") {
   const clean_world world;
   two t;
   dat::rmr rmr = make(t.b, GENERATE(false, true));

@@ -553,7 +553,8 @@ TEST_CASE("a request can be handed to other service points",
   CHECK(must(active.remote_address()).port() == service);
 }
 
-TEST_CASE("a request that cannot be handed off stays where it is", "[CR-015][CR-069][CR-070][CR-071][CR-072]") {
+TEST_CASE("a request that cannot be handed off stays where it is", "[CR-015][CR-069][CR-070][CR-071][CR-072]"
+                                                                   "[MODEL-003][SAFE-032]") {
   sides s;
   auto psp = must(s.b.ia.create_psp(service, s.b.evd));
   auto small = must(s.b.ia.create_evd<dat::connection_requests | dat::software>(1));

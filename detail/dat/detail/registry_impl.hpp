@@ -309,6 +309,21 @@ inline expected<std::string> find_adapter(const ia_address& local) {
   return detail::name_of(where.assume_value());
 }
 
+inline expected<std::string> find_adapter_on(const std::string& interface) {
+  static constexpr const char* call = "find_adapter_on";
+  if (interface.empty()) // so are the interfaces of ports that have none
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at(call, object_kind::ia)
+        .hint("Give the name of a network interface, as `ip link` shows it.");
+  auto devices = list_devices();
+  if (!devices) return devices.assume_error();
+  for (const device_port& p : devices.assume_value())
+    if (p.interface == interface) return p.name();
+  return error(return_type::invalid_address, return_subtype::address_unreachable)
+      .at(call, object_kind::ia)
+      .hint("No RDMA device has an interface of that name: `rdma link` shows which interfaces have one.");
+}
+
 inline expected<std::string> find_adapter_reaching(const std::string& remote, timeout limit) {
   auto where = detail::adapter_reaching<address_list>(remote, limit);
   if (!where) return where.assume_error().at("find_adapter_reaching", object_kind::ia);

@@ -83,8 +83,12 @@ inline constexpr std::array call_remedies{
     call_remedy{"rdma_resolve_addr", ENODEV,
                 "The route to this address leaves by an interface without RDMA device: `ip route get <address>` shows "
                 "the interface, `rdma link` the devices."},
-    call_remedy{"rdma_resolve_addr", ENETUNREACH, "No route leads there: see `ip route get <address>`."},
-    call_remedy{"rdma_resolve_addr", EHOSTUNREACH, "No route leads there: see `ip route get <address>`."},
+    call_remedy{"rdma_resolve_addr", ENETUNREACH,
+                "No route leads there: see `ip route get <address>`, and whether the interface is up (`ip link`, `rdma "
+                "link`)."},
+    call_remedy{"rdma_resolve_addr", EHOSTUNREACH,
+                "No route leads there: see `ip route get <address>`, and whether the interface is up (`ip link`, `rdma "
+                "link`)."},
     call_remedy{"rdma_resolve_addr", EADDRNOTAVAIL, "The local address belongs to no interface: see `ip address`."},
     call_remedy{"rdma_resolve_addr", EINVAL, "Local and remote address must both be IPv4 or both IPv6."},
     call_remedy{"rdma_resolve_addr", ETIMEDOUT,

@@ -106,7 +106,9 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "atomic that its endpoint does not allow, or a misaligned atomic.";
   case dto_status::transport:
     return "The peer did not acknowledge in time: its process or host is gone, a link is down, or a firewall drops UDP "
-           "port 4791 (RoCE v2).";
+           "port 4791 (RoCE v2). If small messages arrive and large ones do not, something on the way has a smaller "
+           "MTU "
+           "than the two ends: compare `ip link` along the path.";
   case dto_status::receiver_not_ready:
     return "The peer had no receive posted for this message within the retries; it should post receives before the "
            "sender may send.";

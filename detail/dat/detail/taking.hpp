@@ -315,7 +315,8 @@ template <class E>
   else if constexpr (std::is_same_v<E, unreachable>)
     what = "no answer from that address: is the host up, the address right, UDP port 4791 open?";
   else if constexpr (std::is_same_v<E, timed_out>)
-    what = "the peer did not answer the connection request in time";
+    what = "the peer did not answer the connection request in time: its program is busy or does not accept, or a "
+           "firewall drops UDP port 4791 (RoCE v2)";
   else if constexpr (std::is_same_v<E, disconnected>)
     what = "the connection was ended";
   else

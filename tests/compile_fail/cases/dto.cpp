@@ -15,7 +15,7 @@ constexpr auto both = mem_priv::local_read | mem_priv::local_write;
 
 //! case: a send from memory that the adapter may not read
 //! error: dat: send needs memory registered with dat::local_read
-//! tags: [DTO-096][DTO-084]
+//! tags: [DTO-096][DTO-084][REQ-139]
 #ifdef DAT_EXPECT_FAIL
 auto bad_send(local<mem_priv::local_write> s) { return dat::send{s}; }
 #else
@@ -42,7 +42,7 @@ auto good_mixed(local<both> a, local<mem_priv::local_read> b) { return dat::send
 
 //! case: a receive into memory that the adapter may not write
 //! error: dat: recv needs memory registered with dat::local_write
-//! tags: [DTO-084]
+//! tags: [DTO-084][REQ-139]
 #ifdef DAT_EXPECT_FAIL
 auto bad_recv(local<mem_priv::local_read> s) { return dat::recv{s}; }
 #else
