@@ -55,9 +55,16 @@ public:
   [[nodiscard]] wait_proxy_agent agent() const noexcept { return core_ ? core_->agent() : wait_proxy_agent(); }
 
   /// A descriptor that is readable while a trigger is not taken: for poll, select, epoll (level and edge), Asio (uDAPL
-  /// 2.0 §6.3.2.2). Reading 8 bytes takes the trigger, as `wait(0us)` does. Owned by the cno; closed on exec. With
-  /// manual progress, watch `ia::fd` as well. -1 for an empty handle.
+  /// 2.0 §6.3.2.2). Reading 8 bytes takes the trigger, as `wait(0us)` does. Goes with the cno; closed on exec. With
+  /// manual progress, watch `ia::fd` as well. -1 for an empty handle, and after close_fd.
   [[nodiscard]] int fd() const noexcept { return core_ ? core_->fd() : -1; }
+  /// Closes the descriptor; take it out of epoll sets first. All else goes on. A program that closes the descriptor by
+  /// itself harms nothing, either: the cno has another one.
+  /// Errors: `invalid_state` when it is closed already; `invalid_handle`.
+  expected<void> close_fd() noexcept {
+    if (!core_) return detail::empty_handle("cno.close_fd", return_subtype::handle_cno);
+    return core_->close_fd();
+  }
 
   /// Frees the cno (uDAPL 2.0 §6.3.2.3). Waits until a running agent has returned, unless called by it.
   /// Errors: `invalid_state` (cno_in_use) while an evd notifies it or a thread waits on it; `invalid_handle`.

@@ -236,10 +236,10 @@ public:
   ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
   ///
   /// Until connect or accept; the zone, the communicator and the own address also not once it is reserved. The zone,
-  /// the evds of completions and the sizes only while no receive is posted. Must not overlap posts, status and
-  /// recv_query. Errors, with nothing changed: `invalid_state`; `invalid_parameter` for a value that the device cannot
-  /// provide; `invalid_handle` for a zone or evd that is closed or of another ia; `insufficient_resources`. Allocates:
-  /// yes.
+  /// the evds of completions, the sizes and recv_completion only while no receive is posted. Must not overlap posts,
+  /// status and recv_query. Errors, with nothing changed: `invalid_state`; `invalid_parameter` for a value that the
+  /// device cannot provide; `invalid_handle` for a zone or evd that is closed or of another ia;
+  /// `insufficient_resources`. Allocates: yes.
   expected<void> modify(const ep_changes& wanted) noexcept;
   /// All that is known of the endpoint (uDAPL 2.0 §6.6.10). Errors: `invalid_handle`. Thread safety: safe.
   [[nodiscard]] expected<ep_params> query() const noexcept;

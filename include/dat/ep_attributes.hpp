@@ -116,7 +116,7 @@ struct ep_attributes {
   std::chrono::microseconds ack_timeout{67'000};
   /// How long the peer waits before it tries again a send that met no receive here, 10 us to 491.52 ms, rounded up.
   std::chrono::microseconds min_rnr_timer{640};
-  /// Which completions wake: see waking. Fixed when the endpoint is made.
+  /// Which completions wake: see waking.
   waking recv_completion = waking::evd_threshold;
   waking request_completion = waking::evd_threshold;
   /// How many receives may have completed without being taken from the evd: with more than the soft one, an

@@ -41,6 +41,8 @@ struct ep_changes {
   std::optional<std::uint8_t> rnr_retry_count = std::nullopt;
   std::optional<std::chrono::microseconds> ack_timeout = std::nullopt;
   std::optional<std::chrono::microseconds> min_rnr_timer = std::nullopt;
+  std::optional<waking> recv_completion = std::nullopt; ///< only while no receive is posted
+  std::optional<waking> request_completion = std::nullopt;
 };
 
 /// Everything about an endpoint at one moment (DAT_EP_PARAM, uDAPL 2.0 §6.6.10).

@@ -143,6 +143,10 @@ public:
   template <streams S>
   [[nodiscard]] expected<evd<S>> create_evd(std::uint32_t qlen) noexcept {
     static_assert(S != streams{}, "dat: an evd needs at least one stream");
+    static_assert(includes(streams::software | streams::connection_requests | streams::dto | streams::connection |
+                               streams::rmr_bind | streams::async | streams::datagrams,
+                           S),
+                  "dat: a stream that does not exist; join the constants of <dat/streams.hpp> by |");
     if (!core_) return detail::empty_handle("ia.create_evd", return_subtype::handle_ia);
     auto core = detail::evd_core::create(core_.shared(), S, qlen);
     if (!core) return core.assume_error();

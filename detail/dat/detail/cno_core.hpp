@@ -13,7 +13,9 @@
 #include <dat/detail/ia_core.hpp>
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
+#include <fcntl.h>
 #include <mutex>
 #include <sched.h>
 #include <sys/poll.h>
@@ -31,10 +33,26 @@ public:
       return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::cno);
     if (const int err = cno->trigger_.open())
       return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("eventfd", err);
+    cno->shown_.store(::fcntl(cno->trigger_.get(), F_DUPFD_CLOEXEC, 0), std::memory_order_release);
+    if (cno->fd() < 0) {
+      const int err = errno;
+      return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("fcntl", err);
+    }
     return cno;
   }
 
-  [[nodiscard]] int fd() const noexcept { return trigger_.get(); }
+  /// The consumer's descriptor of the trigger, or -1.
+  [[nodiscard]] int fd() const noexcept { return shown_.load(std::memory_order_acquire); }
+  [[nodiscard]] expected<void> close_fd() noexcept {
+    static constexpr const char* call = "cno.close_fd";
+    const int fd = shown_.exchange(-1, std::memory_order_acq_rel);
+    if (fd < 0) return at(return_type::invalid_state, call).hint("it was closed before");
+    if (!is_trigger(fd))
+      return at(return_type::invalid_state, call)
+          .hint("the program has closed it by itself; its number, which may stand for another file now, is left alone");
+    ::close(fd);
+    return success();
+  }
   [[nodiscard]] evd_id latest() const noexcept { return evd_id(latest_.load(std::memory_order_acquire)); }
   [[nodiscard]] wait_proxy_agent agent() noexcept {
     const std::lock_guard lock(mutex_);
@@ -124,7 +142,17 @@ private:
       self->call_agent();
     };
   }
-  ~cno_core() = default;
+  ~cno_core() {
+    if (const int fd = shown_.load(std::memory_order_acquire); fd >= 0 && is_trigger(fd)) ::close(fd);
+  }
+  /// Whether `fd` still is what was shown to the consumer, who may have closed it. Two descriptors of one open file
+  /// have one signal number; as nobody asked for signals, it can be anything.
+  [[nodiscard]] bool is_trigger(int fd) const noexcept {
+    ::fcntl(trigger_.get(), F_SETSIG, SIGURG);
+    const bool same = ::fcntl(fd, F_GETSIG) == SIGURG;
+    ::fcntl(trigger_.get(), F_SETSIG, 0);
+    return same && ::fcntl(fd, F_GETSIG) == 0;
+  }
 
   [[nodiscard]] static error at(error e, const char* call) noexcept { return e.at(call, object_kind::cno); }
   [[nodiscard]] static expected<void> check(const wait_proxy_agent& agent, const char* call) noexcept {
@@ -179,7 +207,8 @@ private:
   }
 
   wake_fd trigger_;
-  std::mutex mutex_; // a leaf, but for the reactor's timers
+  std::atomic<int> shown_{-1}; // the consumer's own descriptor of it, which the consumer may close
+  std::mutex mutex_;           // a leaf, but for the reactor's timers
   wait_proxy_agent agent_;
   std::atomic<bool> running_{false};
   bool scheduled_ = false;

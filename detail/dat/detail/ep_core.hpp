@@ -110,6 +110,11 @@ public:
   /// Called with the evd's lock held as a connection event is appended.
   void announce(bool done) noexcept { announced_ = done; }
 
+  /// Whether its completions may pass the ring of `e`: nothing of the connection has to come first, and nobody counts.
+  [[nodiscard]] bool hands_over(const evd_core* e) const noexcept {
+    return announced_on(e) && alarm_.load(std::memory_order_relaxed) == no_watermark;
+  }
+
   /// A message has arrived and stands in the recv evd, whose lock is held; or was taken from it.
   void hold_receive() noexcept {
     const std::uint32_t n = held_.load(std::memory_order_relaxed) + 1;
@@ -216,7 +221,9 @@ private:
   [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
   void set_attributes(const ep_attributes& a) noexcept;
   /// The evds learn how completions that come from here are to wake; all that feed one must agree.
-  [[nodiscard]] static expected<void> attach(const queues& evds, const ep_attributes& a) noexcept;
+  /// Feeds them as the attributes say; `leaving`: the queues that this endpoint feeds now, and is about to leave.
+  [[nodiscard]] static expected<void> attach(const queues& evds, const ep_attributes& a,
+                                             const queues& leaving) noexcept;
   static void detach(const queues& evds) noexcept;
   /// Puts a hidden evd where nobody wants the events.
   [[nodiscard]] static expected<void> add_sink(const char* call, const ref<ia_core>& ia, queues& evds,

@@ -112,7 +112,7 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
     return error(return_type::invalid_parameter, return_subtype::arg6).at(call, object_kind::ep).hint(other_zone_hint);
   queues fed = evds;
   if (auto ok = add_sink(call, ia, fed, a, srq.get()); !ok) return ok.assume_error();
-  if (auto ok = attach(fed, a); !ok) return ok.assume_error().at(call, object_kind::ep);
+  if (auto ok = attach(fed, a, {}); !ok) return ok.assume_error().at(call, object_kind::ep);
   ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed, srq), adopt);
   if (!ep) {
     detach(fed);
@@ -149,11 +149,15 @@ inline expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia
   return success();
 }
 
-inline expected<void> ep_core::attach(const queues& evds, const ep_attributes& a) noexcept {
+inline expected<void> ep_core::attach(const queues& evds, const ep_attributes& a, const queues& leaving) noexcept {
+  const auto leaves = [&](const evd_core& e) {
+    return (leaving.recv.get() == &e ? 1u : 0u) + (leaving.request.get() == &e ? 1u : 0u);
+  };
   if (evds.recv)
-    if (auto ok = evds.recv->attach(a.recv_completion, false); !ok) return ok;
+    if (auto ok = evds.recv->attach(a.recv_completion, false, leaves(*evds.recv)); !ok) return ok;
   if (!evds.request) return success();
-  auto ok = evds.request->attach(a.request_completion, true);
+  const bool both = evds.recv && evds.recv.get() == evds.request.get() && a.recv_completion == a.request_completion;
+  auto ok = evds.request->attach(a.request_completion, true, leaves(*evds.request) + (both ? 1u : 0u));
   if (!ok && evds.recv) evds.recv->detach();
   return ok;
 }

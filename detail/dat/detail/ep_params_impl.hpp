@@ -40,6 +40,8 @@ inline ep_attributes changed(ep_attributes a, const ep_changes& c, bool& rebuild
   set(a.rnr_retry_count, c.rnr_retry_count);
   set(a.ack_timeout, c.ack_timeout);
   set(a.min_rnr_timer, c.min_rnr_timer);
+  set(a.recv_completion, c.recv_completion);
+  set(a.request_completion, c.request_completion);
   if (c.comm) a.comm = *c.comm;
   return a;
 }
@@ -86,22 +88,32 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
   const auto replaces = [](const auto& by, const auto& what) { return by && by.get() != what.get(); };
   rebuild =
       rebuild || replaces(wanted.pz, pz_) || replaces(evds.recv, evds_.recv) || replaces(evds.request, evds_.request);
-  queues added; // those of completions that are new here
+  const ep_attributes old_attributes = attributes_;
+  const bool other_recv = future.recv_completion != old_attributes.recv_completion;
+  const bool other_request = future.request_completion != old_attributes.request_completion;
+  queues added; // those of completions that are fed anew, or in another mode
   queues gone;
-  if (replaces(evds.recv, evds_.recv)) {
-    added.recv = evds.recv;
+  if (replaces(evds.recv, evds_.recv) || other_recv) {
+    added.recv = evds.recv ? evds.recv : evds_.recv;
     gone.recv = evds_.recv;
   }
-  if (replaces(evds.request, evds_.request)) {
-    added.request = evds.request;
+  if (replaces(evds.request, evds_.request) || other_request) {
+    added.request = evds.request ? evds.request : evds_.request;
     gone.request = evds_.request;
   }
-  if (qp_ && rebuild && rq_.used() != 0)
+  if (qp_ && (rebuild || other_recv) && rq_.used() != 0)
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
-        .hint("receives are posted, and a queue pair with other sizes, zone or evds would not have them: modify first");
+        .hint("receives are posted, and would not be as they were with other sizes, zone, evds or recv_completion: "
+              "modify first");
 
-  if (auto ok = attach(added, attributes_); !ok) return at(ok.assume_error(), call);
-  const ep_attributes old_attributes = attributes_;
+  const auto as_before = [&] {
+    if (gone.recv) gone.recv->feed_as(old_attributes.recv_completion);
+    if (gone.request) gone.request->feed_as(old_attributes.request_completion);
+  };
+  if (auto ok = attach(added, future, gone); !ok) {
+    as_before();
+    return at(ok.assume_error(), call);
+  }
   old_evds = evds_;
   old_pz = pz_;
   if (wanted.pz) pz_ = wanted.pz;
@@ -115,6 +127,7 @@ inline expected<void> ep_core::modify(const changes& wanted) noexcept {
       std::swap(pz_, old_pz);
       set_attributes(old_attributes);
       detach(added);
+      as_before();
       return ok;
     }
   }

@@ -91,9 +91,11 @@ public:
   [[nodiscard]] waking mode() const noexcept { return mode_.load(std::memory_order_acquire); }
   /// Some events do not wake who waits.
   [[nodiscard]] bool is_choosy() const noexcept { return mode() != waking::evd_threshold; }
-  /// Another queue of an endpoint feeds it, in that mode.
-  [[nodiscard]] expected<void> attach(waking f, bool requests) noexcept;
+  /// Another queue of an endpoint feeds it, in that mode. `leaving` of those that feed it have no say any more.
+  [[nodiscard]] expected<void> attach(waking f, bool requests, std::uint32_t leaving = 0) noexcept;
   void detach() noexcept;
+  /// The mode before an attach that came to nothing.
+  void feed_as(waking f) noexcept;
   /// What wakes has come since this was last asked.
   [[nodiscard]] bool take_notice() noexcept { return noticed_.exchange(false, std::memory_order_seq_cst); }
   void notice() noexcept { noticed_.store(true, std::memory_order_seq_cst); }
@@ -123,7 +125,25 @@ public:
   }
   /// The descriptor that wakes the waiter; a lean evd gets it with its first wait. Returns 0 or errno.
   [[nodiscard]] int open_kick() noexcept { return kick_.get() >= 0 ? 0 : kick_.open(); }
-  void clear_kick() noexcept { kick_.clear(); }
+  /// Before the waiter arms the device: reads what it was told of when it slept last. Only now, on the way to sleep
+  /// again: the way back then is as short as it can be.
+  void read_channel() noexcept {
+    if (unread_) take_channel_events();
+  }
+
+  // A poll of the device that fails says no more than that. Calls that wait for an answer tell of it; what fails where
+  // nobody waits is told of once, by an asynchronous event.
+  void poll_failed() noexcept { poll_failed_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool take_poll_failure() noexcept {
+    return poll_failed_.load(std::memory_order_relaxed) && poll_failed_.exchange(false, std::memory_order_relaxed);
+  }
+  [[nodiscard]] error poll_error(const char* call) const noexcept {
+    return at(map_errno(EIO).from("ibv_poll_cq", EIO), call).hint("the device failed; what was posted is still there");
+  }
+  void tell_poll_failure() noexcept {
+    if (take_poll_failure() && !poll_failure_told_.exchange(true, std::memory_order_relaxed))
+      ia().failed_inside("ibv_poll_cq", EIO, number());
+  }
 
   /// Notifies `cno` from now on, and no other; null: none. Returns what keeps the device's events from being watched.
   [[nodiscard]] expected<void> set_cno(ref<cno_core> cno) noexcept;
@@ -208,6 +228,13 @@ private:
   /// Arms the device and tells the cno of what may be there already.
   void arm_for_cno() noexcept;
   void take_channel_events() noexcept;
+  /// The reactor has polled: who waits is to see a failure, or else all are told.
+  void answer_poll_failure() noexcept {
+    if (waited.load(std::memory_order_seq_cst))
+      kick_.raise();
+    else
+      tell_poll_failure();
+  }
 
   streams streams_;
   std::atomic<std::uint32_t> qlen_;
@@ -223,7 +250,10 @@ private:
   ibv_cq* cq_ = nullptr;
   owned<aside_queue, delete_object<aside_queue>> aside_; // guarded by cno_mutex_; see drop_shared
   ibv_comp_channel* channel_ = nullptr;
-  unsigned unacked_ = 0;
+  unsigned unacked_ = 0; // the waiter's, as is what follows
+  bool unread_ = false;  // the channel has something for it
+  std::atomic<bool> poll_failed_{false};
+  std::atomic<bool> poll_failure_told_{false};
   std::uint32_t number_;
   std::atomic<bool> enabled_{true};
   std::mutex cno_mutex_; // guards cno_; a leaf
@@ -244,6 +274,36 @@ private:
   channel_source channel_source_{{&on_channel}, this};
 };
 
+/// Completions that were taken from the device without a stop in the ring. Their endpoints stay until it goes.
+class ready_completions {
+public:
+  static constexpr std::uint32_t most = 16;
+  struct item {
+    ep_core* ep;
+    const ibv_wc* wc;
+    posted_work posted;
+  };
+
+  ready_completions() noexcept {} // nothing of it is read before it is written
+  ready_completions(const ready_completions&) = delete;
+  ready_completions& operator=(const ready_completions&) = delete;
+  ~ready_completions();
+
+  [[nodiscard]] ibv_wc* room() noexcept { return wc_; }
+  /// With the lock of the evd held, so that the endpoint is there.
+  void add(ep_core& ep, const ibv_wc& wc, const posted_work& posted) noexcept;
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  [[nodiscard]] const item* begin() const noexcept { return items_; }
+  [[nodiscard]] const item* end() const noexcept { return items_ + size_; }
+
+private:
+  std::uint32_t size_ = 0;
+  ibv_wc wc_[most];
+  union {
+    item items_[most];
+  };
+};
+
 /// A merged evd. Lock order: endpoint before evd, so nothing here calls into an endpoint with the lock held.
 class merged_evd final : public evd_core {
 public:
@@ -253,8 +313,11 @@ public:
   /// Room for the ring and the descriptor that wakes a waiter.
   [[nodiscard]] expected<void> prepare(const char* call) noexcept;
 
-  /// Takes the next event; false when there is none.
-  [[nodiscard]] bool take(record& out) noexcept;
+  /// Takes the next event; false when there is none. `left` stand in the ring then.
+  [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
+  enum class found : std::uint8_t { none, ready, queued };
+  /// Takes up to `max` completions that are next, past the ring. `queued`: what is next stands in the ring.
+  [[nodiscard]] found take_ready(ready_completions& out, std::uint32_t max) noexcept;
   /// Takes the next event if at least `threshold` are there. `count` is how many there are, or are left.
   [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
   /// Takes the first event that `wanted` accepts, leaving the others in order.
@@ -306,6 +369,13 @@ private:
   static const child_type table;
   /// Until that many events are queued, or the completion queue is empty.
   void drain_locked(std::uint32_t limit) noexcept;
+  /// Appends a completion to the ring, if it is an event. True when it wakes.
+  bool set_aside(const ibv_wc& c, work_entry& e) noexcept;
+  /// Tells of what was set aside.
+  void announce() noexcept {
+    notice();
+    wake();
+  }
   [[nodiscard]] bool wakes(const ibv_wc& c, const posted_work& posted) const noexcept;
   [[nodiscard]] bool push_if_room(record&& r) noexcept;
   void extract(std::uint32_t i, record& out) noexcept;

@@ -203,16 +203,18 @@ inline void evd_core::glance() noexcept {
   if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
   if (watching_.load(std::memory_order_acquire) == watching::sometimes)
     ia().reactor.watch_again(channel_->fd, channel_source_, true);
-  if (merged_evd* m = merged(this))
+  if (merged_evd* m = merged(this)) {
     m->drain();
-  else
+    if (poll_failed_.load(std::memory_order_relaxed)) answer_poll_failure();
+  } else {
     ia().for_each_endpoint([&](ep_core& ep) { ep.look_for_break(*this); });
+  }
   if (!again) return;
   glance_later();
   completed_.store(false, std::memory_order_relaxed);
 }
 
-inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
+inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t leaving) noexcept {
   const auto refuse = [](const char* hint) {
     return error(return_type::invalid_parameter, return_subtype::arg7).hint(hint);
   };
@@ -230,7 +232,7 @@ inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
     if (waited.load(std::memory_order_acquire) && awaited.load(std::memory_order_relaxed) > 1)
       return error(return_type::invalid_state, return_subtype::evd_waiter).hint("a thread waits for several events");
   }
-  if (feeding_ != 0 && mode() != f && !sink)
+  if (feeding_ > leaving && mode() != f && !sink)
     return refuse("all queues that feed one evd must have the same recv_completion and request_completion");
   ++feeding_;
   mode_.store(sink ? waking::evd_threshold : f, std::memory_order_release);
@@ -240,6 +242,12 @@ inline expected<void> evd_core::attach(waking f, bool requests) noexcept {
 inline void evd_core::detach() noexcept {
   const std::lock_guard lock(cno_mutex_);
   if (--feeding_ == 0) mode_.store(waking::evd_threshold, std::memory_order_release);
+}
+
+inline void evd_core::feed_as(waking f) noexcept {
+  const merged_evd* const m = merged(this);
+  const std::lock_guard lock(cno_mutex_);
+  if (!m || !m->is_sink()) mode_.store(f, std::memory_order_release);
 }
 
 inline void evd_core::set_enabled(bool enabled) noexcept {
@@ -283,7 +291,9 @@ inline void evd_core::channel_ready() noexcept {
   if (sink || (enabled() && has_cno())) // before looking: what comes after the look raises another event
     if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
   if (sink) return m->discard();
-  if (m && !m->look()) return;
+  const bool something = !m || m->look();
+  if (poll_failed_.load(std::memory_order_relaxed)) answer_poll_failure();
+  if (!something) return;
   if (mode() == waking::unsignalled) {                         // looking told of what wakes
     if (waited.load(std::memory_order_seq_cst)) kick_.raise(); // who waits has to arm again
     return;
@@ -303,11 +313,15 @@ inline void evd_core::detach_cno() noexcept {
 }
 
 inline void evd_core::take_channel_events() noexcept {
+  unread_ = false;
   ibv_cq* cq;
   void* context;
   while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) {
     device_fired();
     ++unacked_;
+    // Nearly always it was the only one. Another only ends the next sleep at once, which is cheaper than asking; but
+    // where it says which completions wake, all count.
+    if (!is_choosy()) break;
   }
   // Acknowledging takes a lock: do it in bulk.
   if (unacked_ >= 64) ibv_ack_cq_events(cq_, std::exchange(unacked_, 0u));
@@ -325,8 +339,10 @@ inline expected<void> evd_core::sleep(const deadline& until) noexcept {
   if (ready < 0) return at(map_errno(errno).from("ppoll", errno), call);
   if (ready == 0) return at(error(return_type::timeout_expired), call);
   if (ia().closed() || dead()) return at(error(return_type::abort), call);
+  if (fds[1].revents != 0) kick_.clear(); // before the caller looks: what is raised from now on ends the next sleep
   ia().progress(0);
-  take_channel_events();
+  unread_ = channel_ && fds[2].revents != 0;
+  if (is_choosy()) read_channel();
   return success();
 }
 
@@ -377,59 +393,108 @@ inline bool merged_evd::has_notification() noexcept {
   return false;
 }
 
+inline ready_completions::~ready_completions() {
+  const ep_core* before = nullptr;
+  for (const item& i : *this)
+    if (i.ep != before) {
+      before = i.ep;
+      i.ep->release();
+    }
+}
+
+inline void ready_completions::add(ep_core& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
+  if (size_ == 0 || items_[size_ - 1].ep != &ep) ep.add_ref();
+  ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
+  ++size_;
+}
+
+inline bool merged_evd::set_aside(const ibv_wc& c, work_entry& e) noexcept {
+  const posted_work posted = work_queue::read(e);
+  const bool shared = posted.is_shared();
+  ep_core* const whose = shared ? e.shared().owner_of(c.qp_num) : &e.ring().owner();
+  if (!whose) {
+    shared_queue::retire(e); // of an endpoint that is gone, but the buffer is there to be posted again
+    return false;
+  }
+  ep_core& ep = *whose;
+  // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
+  if (c.status != IBV_WC_SUCCESS) ep.defer_break(ep.tag());
+  if (posted.kind == marker_work) {
+    if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
+    return false;
+  }
+  if (posted.is_silent() && c.status == IBV_WC_SUCCESS) {
+    (void)ia().bind_ended(posted.length, true);
+    return false;
+  }
+  if (posted.is_receive() && !shared && posted.kind != e.ring().usual())
+    e.posted.kind = e.ring().usual(); // as rings of receives have it
+  if (posted.is_early() || shared) {
+    if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
+  }
+  // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
+  record r(c, posted, ep.tag(), shared ? 0 : e.ring().position(e));
+  if (shared) e.shared().hold();
+  if (posted.is_receive() && c.status == IBV_WC_SUCCESS) ep.hold_receive();
+  const bool announced = ep.announced_on(this);
+  if ((announced ? ring_ : parked_).push(std::move(r))) return announced && wakes(c, posted);
+  (void)release_entry(r); // no memory; the ring has room for all that it was made for
+  return false;
+}
+
 inline void merged_evd::drain_locked(std::uint32_t limit) noexcept {
   std::array<ibv_wc, 16> wc;
   bool woken = false;
   while (completions() < limit) {
     const auto room = static_cast<int>(smaller<std::uint32_t>(16, limit - completions()));
     const int n = poll(room, wc.data());
-    for (int i = 0; i < n; ++i) {
-      const ibv_wc& c = wc[static_cast<std::size_t>(i)];
-      work_entry* const e = find(c);
-      if (!e) continue; // of an endpoint that is gone or was reset
-      const posted_work posted = work_queue::read(*e);
-      const bool shared = posted.is_shared();
-      ep_core* const whose = shared ? e->shared().owner_of(c.qp_num) : &e->ring().owner();
-      if (!whose) {
-        shared_queue::retire(*e); // likewise, but the buffer is there to be posted again
-        continue;
-      }
-      ep_core& ep = *whose;
-      // Nobody may be looking at completions when the connection breaks, so the break is noticed here.
-      if (c.status != IBV_WC_SUCCESS) ep.defer_break(ep.tag());
-      if (posted.kind == marker_work) {
-        if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
-        continue;
-      }
-      if (posted.is_silent() && c.status == IBV_WC_SUCCESS) {
-        (void)ia().bind_ended(posted.length, true);
-        continue;
-      }
-      if (posted.is_receive() && !shared && posted.kind != e->ring().usual())
-        e->posted.kind = e->ring().usual(); // as rings of receives have it
-      if (posted.is_early() || shared) {
-        if (c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending) ep.defer_arrival(ep.tag());
-      }
-      // ESTABLISHED comes before the first completion, whichever thread is faster (uDAPL 2.0 §6.3.1).
-      record r(c, posted, ep.tag(), shared ? 0 : e->ring().position(*e));
-      if (shared) e->shared().hold();
-      if (posted.is_receive() && c.status == IBV_WC_SUCCESS) ep.hold_receive();
-      const bool announced = ep.announced_on(this);
-      if (!(announced ? ring_ : parked_).push(std::move(r)))
-        (void)release_entry(r); // no memory; the ring has room for all that it was made for
-      else
-        woken = (announced && wakes(c, posted)) || woken;
-    }
+    for (int i = 0; i < n; ++i)
+      if (work_entry * e; find(wc[static_cast<std::size_t>(i)], e)) // else of an endpoint that is gone or was reset
+        woken = set_aside(wc[static_cast<std::size_t>(i)], *e) || woken;
+    if (n < 0) [[unlikely]]
+      poll_failed();
     if (n < room) break;
   }
-  if (!woken) return;
-  notice();
-  wake();
+  if (woken) announce();
 }
 
-inline bool merged_evd::take(record& out) noexcept {
-  std::uint32_t count;
-  return take_from(out, 1, count);
+inline merged_evd::found merged_evd::take_ready(ready_completions& out, std::uint32_t max) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!ring_.empty() || is_choosy()) return found::queued;
+  ibv_wc* const wc = out.room();
+  const int n = poll(static_cast<int>(smaller(max, ready_completions::most)), wc);
+  bool aside = false;
+  bool woken = false;
+  for (int i = 0; i < n; ++i) {
+    work_entry* e;
+    if (!find(wc[i], e)) continue; // of an endpoint that is gone or was reset
+    work_queue::observe(*e);
+    // Once one stands in the ring, those that follow it have to.
+    if (!aside && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
+      work_ring& ring = e->ring();
+      if (ring.owner().hands_over(this)) [[likely]] {
+        out.add(ring.owner(), wc[i], e->posted);
+        ring.retire_through(*e, ring.position(*e));
+        continue;
+      }
+    }
+    woken = set_aside(wc[i], *e) || woken;
+    aside = !ring_.empty();
+  }
+  if (n < 0) [[unlikely]]
+    poll_failed();
+  if (woken) announce();
+  return out.size() != 0 ? found::ready : aside ? found::queued : found::none;
+}
+
+inline bool merged_evd::take(record& out, std::uint32_t& left) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (ring_.empty() || is_choosy()) drain_locked(qlen());
+  left = ring_.size();
+  if (left == 0) return false;
+  extract(0, out);
+  --left;
+  return true;
 }
 
 inline bool merged_evd::take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept {
@@ -521,7 +586,8 @@ inline result<ref<evd_core>> merged_evd::create_sink(const ref<ia_core>& ia, str
 }
 
 inline void merged_evd::discard() noexcept {
-  for (record r; take(r);) r = record();
+  std::uint32_t left;
+  for (record r; take(r, left);) r = record();
 }
 
 inline void merged_evd::push_async(record&& r) noexcept {

@@ -28,21 +28,38 @@ template <streams S>
   return static_cast<merged_evd&>(e);
 }
 
+/// The device was asked for completions, and could not tell.
+[[gnu::cold, gnu::noinline]] inline void polling_failed(const evd_polling& e) noexcept {
+  auto& core = static_cast<evd_core&>(const_cast<evd_polling&>(e)); // what stands in for no evd does not fail
+  core.poll_failed();
+  if (!core.waited.load(std::memory_order_acquire)) core.tell_poll_failure(); // else the wait does
+}
+
 /// The lean way: straight from the device.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
   if (max == 1) { // usually known when compiling: no loops then
     ibv_wc one;
-    while (e.poll(1, &one) > 0)
+    for (;;) {
+      const int n = e.poll(1, &one);
+      if (n <= 0) {
+        if (n < 0) [[unlikely]]
+          polling_failed(e);
+        return 0;
+      }
       if (take_completion<S>(e, one, visit)) return 1;
-    return 0;
+    }
   }
   std::size_t taken = 0;
   std::array<ibv_wc, 16> wc;
   do {
     const int want = static_cast<int>(smaller(max - taken, wc.size()));
     const int n = e.poll(want, wc.data());
-    if (n <= 0) break;
+    if (n <= 0) {
+      if (n < 0) [[unlikely]]
+        polling_failed(e);
+      break;
+    }
     taken += static_cast<std::size_t>(n);
     for (int i = 0; i < n; ++i)
       if (!take_completion<S>(e, wc[static_cast<std::size_t>(i)], visit)) [[unlikely]]
@@ -52,16 +69,48 @@ template <streams S, class Visitor>
   return taken;
 }
 
+/// What stands in the ring, until `taken` is `max` or the ring is empty: then completions may come straight from the
+/// device again. False when nothing was there.
+template <streams S, class Visitor>
+[[gnu::noinline]] bool drain_ring(merged_evd& e, Visitor& visit, std::size_t max, std::size_t& taken) {
+  record r;
+  std::uint32_t left = 0;
+  if (!e.take(r, left)) return false;
+  do taken += take_record<S>(r, visit) ? 1 : 0;
+  while (taken < max && left != 0 && e.take(r, left));
+  return true;
+}
+
+/// The merged way: from the ring, or, when nothing stands there, straight from the device.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t drain_merged(merged_evd& e, Visitor& visit, std::size_t max) {
+  std::size_t taken = 0;
+  if constexpr (!includes(S, streams::dto)) {
+    while (taken < max && drain_ring<S>(e, visit, max, taken)) {
+    }
+  } else {
+    while (taken < max) {
+      ready_completions ready;
+      const auto want = static_cast<std::uint32_t>(smaller<std::size_t>(max - taken, ready_completions::most));
+      const merged_evd::found what = e.take_ready(ready, want);
+      if (what == merged_evd::found::none) break;
+      if (what == merged_evd::found::queued && !drain_ring<S>(e, visit, max, taken)) break;
+      for (const ready_completions::item& i : ready)
+        if (e.find(*i.wc)) [[likely]] // else the visitor has ended its endpoint meanwhile
+          taken += visit_completion<S>(*i.ep, *i.wc, i.posted, visit) ? 1 : 0;
+    }
+  }
+  return taken;
+}
+
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
   if constexpr (is_lean(S)) {
     return drain_polled<S>(e, visit, max);
   } else {
     e.ia().progress(0);
-    std::size_t taken = 0;
-    record r;
-    while (taken < max && as_merged<S>(e).take(r))
-      if (take_record<S>(r, visit)) ++taken;
+    const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, max);
+    if (taken == 0 && !e.waited.load(std::memory_order_relaxed)) e.tell_poll_failure(); // else the wait does
     return taken;
   }
 }
@@ -73,10 +122,13 @@ template <streams S>
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   if constexpr (is_lean(S)) {
     ibv_wc wc;
-    while (!out && e.poll(1, &wc) > 0) (void)take_completion<S>(e, wc, keep);
+    int n = 1;
+    while (!out && n > 0)
+      if ((n = e.poll(1, &wc)) > 0) (void)take_completion<S>(e, wc, keep);
+    if (n < 0) [[unlikely]]
+      e.poll_failed();
   } else {
-    record r;
-    while (!out && as_merged<S>(e).take(r)) (void)take_record<S>(r, keep);
+    (void)drain_merged<S>(as_merged<S>(e), keep, 1);
   }
   return out;
 }
@@ -90,6 +142,8 @@ template <streams S>
     return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
   if constexpr (!is_lean(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
+  if (e.take_poll_failure()) [[unlikely]]
+    return e.poll_error(call);
   return e.at(error(return_type::queue_empty), call);
 }
 
@@ -135,13 +189,15 @@ template <class Look>
   if (look()) return success();
   bool armed = false;
   for (;;) {
-    e.clear_kick();
+    if (e.take_poll_failure()) [[unlikely]]
+      return e.poll_error(call);
     if (e.forbidden() != allowed) return unwaitable();
     if (e.take_interrupt()) return woken();
     // Where some events wake and others do not, the device is not armed again before it has told of one: what it tells
     // is all that is known of solicited completions. What came before it was armed may have been one.
     if (e.take_fired() || !e.is_choosy()) armed = false;
     if (!armed) {
+      e.read_channel();
       if (const int err = e.arm()) return e.at(map_errno(err).from("ibv_req_notify_cq", err), call);
       armed = true;
       if (e.mode() != waking::unsignalled && look()) return success();
@@ -151,6 +207,8 @@ template <class Look>
       return e.at(error(return_type::invalid_state), call)
           .hint("completions were lost because the evd was full: its endpoints are disconnected, and nothing more "
                 "comes; create it anew, with room for all that they can have outstanding");
+    if (e.take_poll_failure()) [[unlikely]]
+      return e.poll_error(call);
     if (auto slept = e.sleep(until); !slept) {
       // What came at the last moment counts: a time-out or a signal is about having nothing.
       const return_type why = slept.assume_error().type();

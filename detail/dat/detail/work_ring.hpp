@@ -73,6 +73,10 @@ struct posted_work {
     return operation() == dto_operation::send_ud || operation() == dto_operation::recv_ud;
   }
   [[nodiscard]] bool is_shared() const noexcept { return kind == shared_recv_work; }
+  /// Posted by the consumer, with no property that the rest of this list is about, to a queue of the endpoint's own.
+  [[nodiscard]] bool is_plain() const noexcept {
+    return (static_cast<std::int32_t>(kind) & 0x7fff'0000) == 0 && kind != marker_work;
+  }
   [[nodiscard]] dto_operation operation() const noexcept {
     return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
   }
