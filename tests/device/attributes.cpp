@@ -90,11 +90,13 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
 
 TEST_CASE("the library says of itself what holds on every adapter",
           "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-015][SAFE-016][REQ-023][REQ-180]"
+          "[COMP-048][EVENT-110]"
           "[IA-110][IA-116][REQ-061]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto p = must(ia.query<dat::provider_attributes>());
   CHECK(p.is_thread_safe);
   CHECK_FALSE(p.is_signal_safe);
+  CHECK(p.dto_async_return_guaranteed);
   CHECK_FALSE(p.supports_multipath);
   CHECK_FALSE(p.ha_supported);
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);

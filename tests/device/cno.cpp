@@ -168,4 +168,144 @@ TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order"
   resizer.join();
   CHECK(link.merged.capacity() >= 128);
 }
+
+TEST_CASE("completions that one taker leaves, and those that come later, trigger the cno again",
+          "[cno][CNO-012][EVD-005][EVD-067][EVD-068][EVENT-039][EVENT-042]") {
+  watched_pair link;
+  must(link.merged.modify_cno(link.cno));
+  for (std::uint64_t i = 0; i < 4; ++i) must(link.far.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 3; ++i) {
+    must(link.near.post(dat::send{}));
+    (void)must(link.lean.wait(patience)); // it has arrived
+  }
+  must(link.merged.post(9)); // came after them
+  const auto received = [&](std::uint64_t cookie) {
+    CHECK(std::get<dat::received>(must(link.merged.dequeue())).cookie() == dat::cookie(cookie));
+  };
+  CHECK(must(link.cno.wait(patience)) == link.merged.id());
+  received(0);
+  while (link.cno.wait(0s)) {
+  }
+  must(link.near.post(dat::send{}));
+  CHECK(must(link.cno.wait(patience)) == link.merged.id()); // though there were some all the time
+  (void)must(link.lean.wait(patience));
+  received(1);
+  received(2);
+  CHECK(std::get<dat::software_event>(must(link.merged.dequeue())).cookie() == dat::cookie(9));
+  received(3);
+  CHECK(is_empty(link.merged));
+}
+
+TEST_CASE("completions and software events fill a merged evd apart from each other",
+          "[evd][EVENT-081][EVENT-070][EVENT-080]") {
+  watched_pair link;
+  auto small = must(link.ia.create_evd<mixed>(8));
+  auto near = must(link.pz.create_ep<dat::rc>({.recv = link.lean, .request = link.lean, .connect = link.events}));
+  auto far = must(link.pz.create_ep<dat::rc>({.recv = small, .request = small, .connect = link.events}));
+  must(near.connect(link.ia.address(), 7481, patience));
+  must(must(link.events.wait_for<dat::connection_request>(patience)).accept(far));
+  (void)must(link.events.wait_for<dat::established>(near, patience));
+  (void)must(link.events.wait_for<dat::established>(far, patience));
+  for (std::uint64_t i = 0; i < 8; ++i) must(small.post(i));
+  for (std::uint64_t i = 0; i < 8; ++i) must(far.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 8; ++i) {
+    must(near.post(dat::send{}));
+    (void)must(link.lean.wait(patience));
+  }
+  CHECK(error_of(small.post(9)) == dat::error(type::queue_full));
+  std::uint64_t software = 0;
+  std::uint64_t received = 0;
+  for (int i = 0; i < 16; ++i) {
+    auto e = must(small.dequeue());
+    if (const auto* s = std::get_if<dat::software_event>(&e))
+      CHECK(s->cookie() == dat::cookie(software++));
+    else
+      CHECK(std::get<dat::received>(e).cookie() == dat::cookie(received++));
+  }
+  CHECK(is_empty(small));
+  CHECK(is_empty(link.ia.async_evd()));
+  must(near.disconnect());
+}
+
+namespace {
+
+/// Sends `n` messages and receives as many, as fast as it can; sleeps on one edge-triggered descriptor alone.
+void flood(endpoint& ep, queue& evd, dat::cno& cno, std::uint64_t n) {
+  const int set = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event e{};
+  e.events = EPOLLIN | EPOLLET;
+  if (::epoll_ctl(set, EPOLL_CTL_ADD, cno.fd(), &e) != 0) fail("epoll_ctl", place::here());
+  std::uint64_t posted = 0;
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  bool ended = false;
+  const auto take = dat::overloaded{[&](const dat::sent& s) {
+                                      if (s.cookie() != dat::cookie(sent++)) fail("sent out of order", place::here());
+                                    },
+                                    [&](const dat::received& r) {
+                                      if (r.bytes() != 0 || ended) fail("received out of order", place::here());
+                                      ++received;
+                                      must(ep.post(dat::recv{}));
+                                    },
+                                    [&](const dat::disconnected&) { ended = true; },
+                                    [&](const auto& other) {
+                                      if (!ended) fail(describe(other), place::here());
+                                    }};
+  while (sent < n || received < n) {
+    while (posted < n && posted < received + 24 && ep.post(dat::send{}.cookie(posted))) ++posted;
+    if (evd.drain(take) != 0) continue;
+    if (posted < n && posted < received + 24 && posted - sent < 32) continue;
+    if (::epoll_wait(set, &e, 1, static_cast<int>(patience / 1ms)) != 1)
+      fail("a wake-up is missing: " + std::to_string(sent) + " sent, " + std::to_string(received) + " received",
+           place::here());
+    std::uint64_t which;
+    (void)!::read(cno.fd(), &which, sizeof which);
+  }
+  ::close(set);
+}
+
+constexpr dat::ep_attributes flooding{.max_request_dtos = 32, .max_recv_dtos = 64};
+
+int flood_role(channel& to, const std::vector<std::string>& args) {
+  side b(1);
+  auto cno = must(b.ia.create_cno());
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  to.say(std::to_string(port.port()));
+  auto request = must(b.evd.wait_for<dat::connection_request>(patience));
+  auto ep = b.make_ep(flooding);
+  for (int i = 0; i < 64; ++i) must(ep.post(dat::recv{}));
+  must(request.accept(ep));
+  must(b.evd.wait_for<dat::established>(patience));
+  must(b.evd.modify_cno(cno));
+  flood(ep, b.evd, cno, std::stoul(args.at(0)));
+  to.say("done");
+  (void)to.closed();
+  return 0;
+}
+const role flood_registered("flood", &flood_role);
+
+} // namespace
+
+TEST_CASE("two processes flood each other, and each sleeps on one edge-triggered descriptor",
+          "[cno][CNO-019][CNO-020][EVENT-066][EVENT-109]") {
+  constexpr std::uint64_t messages = 3000;
+  side a(0);
+  auto cno = must(a.ia.create_cno());
+  peer_process peer("flood", {std::to_string(messages)});
+  const auto port = must(dat::conn_qual::make(std::stoul(peer.hear())));
+  auto ep = a.make_ep(flooding);
+  for (int i = 0; i < 64; ++i) must(ep.post(dat::recv{}));
+  must(ep.connect(addresses()[1], port, patience));
+  must(a.evd.wait_for<dat::established>(patience));
+  must(a.evd.modify_cno(cno));
+  flood(ep, a.evd, cno, messages);
+  CHECK(peer.hear() == "done");
+  CHECK(is_empty(a.evd));
+  CHECK(is_empty(a.ia.async_evd()));
+  must(ep.disconnect());
+  while (!std::holds_alternative<dat::disconnected>(must(a.evd.wait(patience)))) { // after the receives that are left
+  }
+}
+
 } // namespace device

@@ -503,6 +503,65 @@ TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079
   }
 }
 
+TEST_CASE("a read gets what was written before it, when the write after it is fenced", "[dto][COMP-079]") {
+  connected_pair link;
+  constexpr std::size_t size = 8192;
+  buffer first(link.a.pz, size);
+  buffer second(link.a.pz, size);
+  buffer mine(link.a.pz, size);
+  buffer theirs(link.b.pz, size);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    fill(first.bytes, 2 * i);
+    fill(second.bytes, 2 * i + 1);
+    must(link.active.post(dat::rdma_write{first.lmr, theirs.remote()}.suppress(),
+                          dat::rdma_read{mine.lmr, theirs.remote()}.suppress(),
+                          dat::rdma_write{second.lmr, theirs.remote()}.fence()));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    REQUIRE(has_pattern(mine.bytes, 2 * i));
+    REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
+  }
+}
+
+TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047]") {
+  connected_pair link({.active = {.max_request_iov = 2}, .passive = {.max_recv_iov = 2}});
+  buffer out(link.a.pz, 200);
+  buffer in(link.b.pz, 200);
+  fill(out.bytes, 5);
+  using list = dat::iov<2, all_rights.value>;
+  list from;
+  list to;
+  const auto set = [](list& l, const buffer& b, std::size_t first) {
+    l = list();
+    REQUIRE(l.push_back(b.slice(first, 50)));
+    REQUIRE(l.push_back(b.slice(first + 50, 50)));
+  };
+  set(to, in, 0);
+  must(link.passive.post(dat::recv{to}));
+  set(to, in, 100);
+  set(from, out, 0);
+  must(link.active.post(dat::send{from}));
+  set(from, out, 100);
+  CHECK(next<dat::received>(link.b.evd).bytes() == 100);
+  CHECK(has_pattern(std::span(in.bytes).first(100), 5));
+  CHECK(std::all_of(in.bytes.begin() + 100, in.bytes.end(), [](std::byte b) { return b == std::byte{}; }));
+}
+
+TEST_CASE("a message longer than the receiver's max_message_size arrives if its buffer holds it", "[dto]") {
+  connected_pair link({.passive = {.max_message_size = 64}});
+  buffer out(link.a.pz, 128);
+  buffer in(link.b.pz, 256);
+  fill(out.bytes, 6);
+  must(link.passive.post(dat::recv{in.lmr}));
+  must(link.active.post(dat::send{out.lmr}));
+  CHECK(next<dat::received>(link.b.evd).bytes() == 128);
+  CHECK(has_pattern(std::span(in.bytes).first(128), 6));
+  (void)next<dat::sent>(link.a.evd);
+  must(link.active.post(dat::recv{}));
+  // It is this side's limit, for what it sends itself.
+  CHECK(error_of(link.passive.post(dat::send{in.slice(0, 65)})).type() != type::success);
+  must(link.passive.post(dat::send{in.slice(0, 0)}));
+}
+
 TEST_CASE("a write is in place when the receive of a later send completes",
           "[dto][COMP-077][COMP-078][DTO-155][MODEL-048][MODEL-050][COMP-046][DTO-098][MODEL-047]") {
   connected_pair link;

@@ -106,6 +106,42 @@ TEST_CASE("an event is the last step of what it tells of", "[evd][CONN-017][EPS-
   }
 }
 
+TEST_CASE("the adapter moves a connection on though nobody looks at its events", "[evd][EVENT-005]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  must(active.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  (void)link.at_b<dat::established>(); // so the other side has sent the last message of the handshake
+  CHECK(active.state() == state::connected);
+  CHECK(next<dat::established>(link.a.evd).ep() == active);
+}
+
+TEST_CASE("a limit is kept when the wall clock is set meanwhile", "[evd][EVD-050][CNO-029]") {
+  if (!in_lab()) SKIP("sets the clock of the machine");
+  side a(0);
+  auto cno = must(a.ia.create_cno());
+  for (const int hours : {1, -1}) {
+    const auto wait = [&](auto& at) {
+      background waiter([&] {
+        const auto start = std::chrono::steady_clock::now();
+        (void)error_of(at.wait(150ms));
+        return std::chrono::steady_clock::now() - start;
+      });
+      waiter.until_asleep();
+      timespec now{};
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      now.tv_sec += 3600 * hours;
+      REQUIRE(::clock_settime(CLOCK_REALTIME, &now) == 0);
+      const auto took = waiter.get();
+      CHECK(took >= 150ms);
+      CHECK(took < patience); // and not an hour longer
+    };
+    wait(a.evd);
+    wait(cno);
+  }
+}
+
 TEST_CASE("wait, dequeue and drain take the same events in the same order",
           "[evd][EVD-045][EVD-052][EVD-064][EVENT-040][EVENT-060][EVENT-062][EVENT-033]") {
   connected_pair link;

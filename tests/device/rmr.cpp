@@ -63,7 +63,7 @@ W moved(const W& from, std::uint64_t by) {
 
 TEST_CASE("rmr: peers use what an rmr is bound to, until it is bound elsewhere or unbound",
           "[rmr][RMR-001][RMR-005][RMR-008][RMR-014][RMR-015][RMR-017][RMR-019][RMR-020][RMR-021][RMR-030][RMR-034]"
-          "[LMR-022][LMR-033][REQ-074]"
+          "[LMR-022][LMR-033][REQ-074][COMP-072]"
           "[MODEL-023][MODEL-053]") {
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
@@ -196,7 +196,7 @@ TEST_CASE("rmr: what rxe lets through beside a window, but inside of its region"
 }
 
 TEST_CASE("rmr: either side can close a window of the other's by a send",
-          "[rmr][DTO-100][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020]") {
+          "[rmr][DTO-100][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020][COMP-070]") {
   linked t;
   dat::rmr rmr = t.make(true);
   for (std::uint64_t round = 0; round < 20; ++round) {

@@ -136,6 +136,8 @@ TEST_CASE(
   {
     auto request = e.request();
     CHECK(request.local_ep() == passive);
+    CHECK(request.service() == rsp.id());
+    CHECK_FALSE(request.truncated());
     CHECK(passive.state() == state::passive_connection_pending);
     auto second = e.ask(port.port());
     (void)next<dat::non_peer_rejected>(e.a.evd);

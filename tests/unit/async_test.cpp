@@ -288,6 +288,54 @@ TEST_CASE("failures that no call can tell of are told", "[EVENT-091]") {
   CHECK(p.b.take() == events{"received 0", "disconnected"});
 }
 
+TEST_CASE("a poll that fails is an error of the call that looks, or is told of, and loses nothing", "[EVENT-091]") {
+  const clean_world clean;
+  pair p;
+  const auto failed = [](const dat::error& e) {
+    CHECK(e.type() == dat::return_type::internal_error);
+    CHECK(e.verb() == "ibv_poll_cq");
+  };
+  auto lean = must(p.b.ia.create_evd<dat::dto>(8));
+  auto merged = must(p.b.ia.create_evd<dat::dto | dat::software>(8));
+  const auto calls = [&](auto& evd) {
+    const auto next_fails = [] { fake::fail(fake::call::ibv_poll_cq, 1, EIO); };
+    next_fails();
+    failed(evd.dequeue().error());
+    CHECK(evd.dequeue().error().type() == dat::return_type::queue_empty);
+    next_fails();
+    failed(evd.wait(plenty).error());
+    next_fails();
+    failed(evd.drain([](auto&) {}, plenty).error());
+    fake::fail(fake::call::ibv_poll_cq, 2, EIO); // the look after arming
+    failed(evd.wait(plenty).error());
+    CHECK(evd.wait(0us).error().type() == dat::return_type::timeout_expired);
+    CHECK(all_of(p.b.ia.async_evd()).empty()); // they had an answer
+    for (int twice = 0; twice < 2; ++twice) {  // a drain has none to give
+      next_fails();
+      CHECK(evd.drain([](auto&) {}) == 0);
+    }
+    const auto e = must(p.b.ia.async_evd().dequeue());
+    CHECK(name_of{}(std::get<dat::provider_internal_error>(e)) == "ibv_poll_cq EIO");
+    CHECK(std::get<dat::provider_internal_error>(e).evd() == evd.id());
+    CHECK(all_of(p.b.ia.async_evd()).empty()); // once
+  };
+  calls(lean);
+  calls(merged);
+  fake::fail(fake::call::ibv_poll_cq, 1, EIO);
+  CHECK(merged.wait(plenty, 1).error().verb() == "ibv_poll_cq");
+  fake::fail(fake::call::ibv_poll_cq, 1, EIO);
+  CHECK(p.a.evd.wait_for<dat::sent>(plenty).error().verb() == "ibv_poll_cq");
+  // Where nobody looks but the reactor, for a cno:
+  auto cno = must(p.b.ia.create_cno());
+  must(p.b.evd.modify_cno(cno));
+  must(p.b.ep.post(dat::recv{}));
+  must(p.a.ep.post(dat::send{}));
+  fake::fail(fake::call::ibv_poll_cq, 1, EIO);
+  p.b.ia.run();
+  CHECK(all_of(p.b.ia.async_evd()) == events{"ibv_poll_cq EIO"});
+  CHECK(p.b.take() == events{"received 0"});
+}
+
 // --- overflow ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("lost completions break the connections of the evd and no other",

@@ -174,7 +174,7 @@ TEST_CASE("Receives are those operations that complete on the receive queue") {
 }
 
 TEST_CASE("Each ibv_wc_status becomes the DAT status of the table, by kind of operation",
-          "[DTO-157][COMP-051][COMP-052][COMP-054][COMP-055][COMP-056][COMP-057][COMP-058][COMP-059]"
+          "[DTO-157][COMP-038][COMP-051][COMP-052][COMP-054][COMP-055][COMP-056][COMP-057][COMP-058][COMP-059]"
           "[COMP-060][COMP-061][COMP-062][COMP-063][COMP-064][COMP-065][COMP-066]") {
   REQUIRE(rows.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {

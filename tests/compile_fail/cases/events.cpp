@@ -104,6 +104,7 @@ auto known_service(dat::pz& pz, all& a) { return pz.create_ep<dat::rc>(a).has_va
 
 //! case: an evd without streams
 //! error: dat: an evd needs at least one stream
+//! tags: [EVENT-023]
 #ifdef DAT_EXPECT_FAIL
 auto no_streams(dat::ia& ia) { return ia.create_evd<dat::streams{}>(8).has_value(); }
 #else
@@ -238,4 +239,49 @@ bool taken(all& a) { return a.wait(2s).has_value(); }
 auto finer(all& a) { return a.wait(5ns); }
 #else
 auto coarser(all& a) { return a.wait(5us); }
+#endif
+
+//! case: a software event for an evd without their stream
+//! error: dat: software events need their stream
+//! tags: [EVD-071][EVENT-025]
+constexpr auto usual = dat::connection_requests | dat::dto | dat::connection | dat::rmr_bind | dat::async;
+#ifdef DAT_EXPECT_FAIL
+bool post_to_usual(dat::evd<usual>& e) { return e.post(1).has_value(); }
+#else
+bool post_to_mixed(dat::evd<usual | dat::software>& e) { return e.post(1).has_value(); }
+#endif
+
+//! case: an event of the library's, posted by the consumer
+//! error: no matching (member )?function|no viable conversion|could not convert|cannot convert
+//! tags: [EVD-070]
+#ifdef DAT_EXPECT_FAIL
+bool post_event(dat::evd<dat::software>& e, const dat::sent& s) { return e.post(s).has_value(); }
+#else
+bool post_cookie(dat::evd<dat::software>& e, const dat::sent& s) { return e.post(s.cookie()).has_value(); }
+#endif
+
+//! case: an agent that may throw
+//! error: no viable conversion|invalid conversion|cannot convert|no known conversion|could not convert
+#ifdef DAT_EXPECT_FAIL
+const dat::wait_proxy_agent throwing{[](void*, dat::evd_id) {}, nullptr};
+#else
+const dat::wait_proxy_agent quiet{[](void*, dat::evd_id) noexcept {}, nullptr};
+#endif
+
+//! case: a receive whose completion is suppressed
+//! error: no member named .suppress
+//! tags: [COMP-012][COMP-020][COMP-023]
+#ifdef DAT_EXPECT_FAIL
+auto suppressed(dat::ep<dat::rc>& ep) { return ep.post(dat::recv{}.suppress()).has_value(); }
+#else
+auto unsignalled(dat::ep<dat::rc>& ep) { return ep.post(dat::recv{}.unsignalled()).has_value(); }
+#endif
+
+//! case: an evd with a stream that does not exist
+//! error: dat: a stream that does not exist
+//! tags: [EVENT-023]
+#ifdef DAT_EXPECT_FAIL
+auto unknown_stream(dat::ia& ia) { return ia.create_evd<static_cast<dat::streams>(0x400)>(8).has_value(); }
+#else
+auto known_stream(dat::ia& ia) { return ia.create_evd<static_cast<dat::streams>(0x020)>(8).has_value(); }
 #endif
