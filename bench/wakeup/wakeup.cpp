@@ -243,8 +243,7 @@ struct way {
   const char* name;
   double (*measure)(const ends&, std::size_t);
 };
-constexpr std::array<way, 8> ways = {{{"verbs: channel, arm, poll", &raw},
-                                      {"evd.wait", &evd_wait<dat::dto>},
+constexpr std::array<way, 7> ways = {{{"evd.wait", &evd_wait<dat::dto>},
                                       {"evd.drain with a limit", &evd_drain},
                                       {"evd.wait, merged", &evd_wait<dat::dto | dat::software>},
                                       {"coroutine", &coroutine},
@@ -256,15 +255,22 @@ constexpr std::array<way, 8> ways = {{{"verbs: channel, arm, poll", &raw},
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fputs("usage: wakeup ROUNDS WAKES SERVER CLIENT\nPrints way|microseconds, the median of each round\n", stderr);
+    std::fputs("usage: wakeup ROUNDS WAKES SERVER CLIENT\n"
+               "Prints way|microseconds|of verbs by hand just before|and just after: the medians of each turn\n",
+               stderr);
     return 2;
   }
   const ends e{argv[3], argv[4]};
   const auto n = static_cast<std::size_t>(std::stoul(argv[2]));
-  for (unsigned long round = std::stoul(argv[1]); round != 0; --round)
+  for (unsigned long round = std::stoul(argv[1]); round != 0; --round) {
+    double before = raw(e, n);
     for (const way& w : ways) {
-      std::printf("%s|%.3f\n", w.name, w.measure(e, n));
+      const double here = w.measure(e, n);
+      const double after = raw(e, n);
+      std::printf("%s|%.3f|%.3f|%.3f\n", w.name, here, before, after);
       std::fflush(stdout);
+      before = after;
     }
+  }
   return 0;
 }
