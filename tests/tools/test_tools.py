@@ -90,7 +90,8 @@ class info(unittest.TestCase):
         told = json.loads(done.stdout)
         self.assertEqual(told["memlock_bytes"], 65536)
         self.assertEqual(told["dat_conf"][0], {"name": "ofa-1", "file": str(conf), "line": 1})
-        self.assertIn(f"{conf}:2", told["dat_conf"][1]["problem"])
+        problems = [entry["problem"] for entry in told["dat_conf"] if "problem" in entry]  # the host may have a dat.conf, too
+        self.assertEqual([f"{conf}:2" in problem for problem in problems], [True])
 
     def test_a_user_without_rights_to_the_devices_is_told_so(self) -> None:
         os.chmod("/dev/infiniband/rdma_cm", 0o600)

@@ -11,7 +11,10 @@ using unit::manual;
 using unit::must;
 inline constexpr dat::timeout patience = unit::plenty;
 
-inline void begin() { fake::reset(); }
+inline void begin() {
+  unit::until_nothing_is_left(); // of the test before, whose service thread may still be behind an agent
+  fake::reset();
+}
 inline dat::ia open(const dat::ia_options& options = automatic) { return must(dat::ia::open("fk1", options)); }
 inline dat::conn_qual port() { return unit::service; }
 

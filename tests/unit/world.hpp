@@ -177,16 +177,20 @@ inline void fail_registration(int error) {
   fake::fail(fake::call::ibv_reg_mr_iova2, 1, error);
 }
 
+/// The service thread may be the last to let go of an ia, and still be on its way out; a real leak stays one.
+inline void until_nothing_is_left() {
+  for (const auto until = std::chrono::steady_clock::now() + 5s;
+       fake::leaks() != "" && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+}
+
 /// Starts a new world, and checks at the end that nothing of it is left.
 struct clean_world {
   explicit clean_world(const fake::world& w = {}) { fake::reset(w); }
   clean_world(const clean_world&) = delete;
   clean_world& operator=(const clean_world&) = delete;
   ~clean_world() {
-    // The service thread may be the last to let go of an ia, and still be on its way out; a real leak stays one.
-    for (const auto until = std::chrono::steady_clock::now() + 5s;
-         fake::leaks() != "" && std::chrono::steady_clock::now() < until;)
-      std::this_thread::yield();
+    until_nothing_is_left();
     CHECK(fake::leaks() == "");
   }
 };
