@@ -28,6 +28,14 @@ class the_pages(unittest.TestCase):
         self.assertEqual([], nameless)
 
 
+    def test_the_headers_that_have_to_be_included_are_named(self) -> None:
+        text = (functions.DOCS / "mapping.md").read_text(encoding="utf-8")
+        umbrella = set(re.findall(r"<dat/(\w+\.hpp)>", (functions.INCLUDE / "dat.hpp").read_text(encoding="utf-8")))
+        used = {name for cells in functions.rows(text) for name in re.findall(r"\w+\.hpp", cells[3])}
+        said = re.search(r"All but (.*?) come\s+with\s+`<dat/dat.hpp>`", text, re.DOTALL)
+        self.assertEqual(used - umbrella, set(re.findall(r"\w+\.hpp", said[1])) if said else None)
+
+
 class the_headers(unittest.TestCase):
     def test_every_enumeration_has_names(self) -> None:
         """But for sets of bits, which have no single name."""
