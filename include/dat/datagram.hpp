@@ -338,10 +338,11 @@ public:
   /// bytes. Errors, with the request left open: `invalid_parameter` for too much data; `invalid_state` for a
   /// disconnected endpoint; `invalid_handle`; `insufficient_resources`. Allocates: no. Blocks: no.
   expected<void> accept(ep<ud>& with, std::span<const std::byte> data = {}) noexcept;
-  /// Says no: the peer gets `peer_rejected`; no data can be given. Errors: `invalid_handle`.
-  expected<void> reject() noexcept {
+  /// Says no: the peer gets `peer_rejected` with `data` (at most 128 bytes). Errors: `invalid_parameter` for too much
+  /// data; `invalid_handle`. On success the request is empty. Allocates: no. Blocks: no.
+  expected<void> reject(std::span<const std::byte> data = {}) noexcept {
     if (!request_) return detail::empty_handle("datagram_request.reject", return_subtype::handle_cr);
-    auto r = core()->reject();
+    auto r = core()->reject(data);
     if (r) request_.done();
     return r;
   }

@@ -728,7 +728,7 @@ TEST_CASE("receives that were posted before connecting are used in their order",
 TEST_CASE(
     "a post that breaks a rule is refused and the link goes on",
     "[dto][DTO-080][DTO-081][DTO-083][DTO-085][DTO-086][DTO-087][DTO-093][DTO-130][DTO-137][DTO-149][DTO-124][EP-012]"
-    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034][EPATTR-003][EPATTR-011][EPATTR-012]"
+    "[LMR-001][MODEL-013][MODEL-018][PZ-002][COMP-034][EPATTR-003][EPATTR-011][EPATTR-012][EPATTR-017][EPATTR-018]"
     "[REQ-096][REQ-137]") {
   connected_pair link({.active = {.max_request_iov = 2, .max_recv_iov = 1, .max_message_size = 4096}});
   buffer out(link.a.pz, 8192);
@@ -759,6 +759,7 @@ TEST_CASE(
   const dat::iov three{out.slice(0, 1), out.slice(1, 1), out.slice(2, 1)};
   CHECK(error_of(ep.post(dat::send{three})) == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(error_of(ep.post(dat::rdma_write{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(error_of(ep.post(dat::rdma_read{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(error_of(ep.post(dat::recv{dat::iov{out.slice(0, 1), out.slice(1, 1)}})) ==
         dat::error(type::invalid_parameter, subtype::arg2));
   still_works(link);
@@ -877,7 +878,8 @@ TEST_CASE("more reads than the connection runs at a time wait for their turn",
   CHECK(has_pattern(mine.bytes, 3));
 }
 
-TEST_CASE("where one side allows no reads none can be posted", "[dto][CR-044][EP-012][EPATTR-013][EPATTR-014]") {
+TEST_CASE("where one side allows no reads none can be posted",
+          "[dto][CR-044][EP-012][EP-021][EPATTR-013][EPATTR-014]") {
   const bool at_peer = GENERATE(false, true);
   pair_options options;
   (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};

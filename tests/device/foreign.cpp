@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -222,6 +223,76 @@ TEST_CASE("a plain rdma_cm client connects, is echoed and ends the connection",
   bounce(b.evd, ep, memory);
   (void)next<dat::disconnected>(b.evd);
   CHECK(peer.wait() == 0);
+  CHECK(is_empty(b.evd));
+}
+
+namespace {
+/// A request that only has to be sent: no queue pair stands behind it.
+struct bare_request {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+
+  bare_request(const dat::ia_address& to, rdma_conn_param& p) {
+    check(channel && rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+    check(rdma_resolve_addr(id, nullptr, const_cast<sockaddr*>(to.native_handle()), 2000) == 0, "rdma_resolve_addr");
+    CHECK(next() == RDMA_CM_EVENT_ADDR_RESOLVED);
+    check(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
+    CHECK(next() == RDMA_CM_EVENT_ROUTE_RESOLVED);
+    check(rdma_connect(id, &p) == 0, "rdma_connect");
+  }
+  bare_request(const bare_request&) = delete;
+  bare_request& operator=(const bare_request&) = delete;
+  ~bare_request() {
+    if (id) rdma_destroy_id(id);
+    rdma_destroy_event_channel(channel);
+  }
+  rdma_cm_event_type next() const {
+    rdma_cm_event* e = nullptr;
+    check(rdma_get_cm_event(channel, &e) == 0, "rdma_get_cm_event");
+    const auto type = e->event;
+    rdma_ack_cm_event(e);
+    return type;
+  }
+};
+} // namespace
+
+TEST_CASE("requests of any content arrive as they were sent, and those that lead nowhere fail alone",
+          "[foreign][CR-019][CR-037][CONN-001]") {
+  INFO("DAT_TEST_SEED=" << random_seed());
+  std::mt19937 random(random_seed());
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  for (int i = 0; i < (dat::detail::thread_sanitizer ? 4 : 16); ++i) {
+    std::vector<std::byte> data(random() % 57);
+    for (auto& one : data) one = static_cast<std::byte>(random());
+    rdma_conn_param p{};
+    p.private_data = data.data();
+    p.private_data_len = static_cast<std::uint8_t>(data.size());
+    p.responder_resources = static_cast<std::uint8_t>(random() % 129);
+    p.initiator_depth = static_cast<std::uint8_t>(random() % 129);
+    p.retry_count = static_cast<std::uint8_t>(random() % 8);
+    p.rnr_retry_count = static_cast<std::uint8_t>(random() % 8);
+    p.qp_num = 0x800000 + static_cast<std::uint32_t>(random() % 0x7fffff); // of nobody
+    bare_request peer(addresses()[1].with_port(port.port()), p);
+    auto request = next<dat::connection_request>(b.evd);
+    data.resize(56);
+    CHECK(std::equal(data.begin(), data.end(), request.private_data().begin(), request.private_data().end()));
+    if (i % 3 == 0) {
+      must(request.reject());
+      CHECK(peer.next() == RDMA_CM_EVENT_REJECTED);
+    } else if (i % 3 == 1) {
+      request = {};
+      CHECK(peer.next() == RDMA_CM_EVENT_REJECTED);
+    } else {
+      auto ep = b.make_ep();
+      must(request.accept(ep));
+      CHECK(peer.next() == RDMA_CM_EVENT_CONNECT_RESPONSE);
+      rdma_destroy_id(std::exchange(peer.id, nullptr)); // in place of an answer
+      (void)next<dat::accept_completion_error>(b.evd);
+      CHECK(ep.state() == state::disconnected);
+    }
+  }
   CHECK(is_empty(b.evd));
 }
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <malloc.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -20,6 +21,16 @@ namespace device {
 namespace {
 
 constexpr bool slow = dat::detail::thread_sanitizer;
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DAT_TEST_ADDRESS_SANITIZER
+#endif
+#endif
+#if defined(DAT_TEST_ADDRESS_SANITIZER) || defined(__SANITIZE_ADDRESS__)
+constexpr bool padded_heap = true;
+#else
+constexpr bool padded_heap = slow;
+#endif
 
 // --- the matrix of endings -------------------------------------------------------------------------------------------
 
@@ -116,14 +127,18 @@ private:
 
 /// Connects to a program that may not be listening yet.
 void connect_to(side& a, endpoint& ep, dat::conn_qual port, const std::function<void()>& prepare,
+                std::span<const std::byte> data = {}, const std::function<void(const dat::established&)>& up = {},
                 place where = place::here()) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
     prepare();
-    must(ep.connect(addresses()[1], port, patience), where);
+    must(ep.connect(addresses()[1], port, patience, data), where);
     auto e = a.evd.wait_for_any<dat::established, dat::non_peer_rejected>(ep, patience);
     if (!e) fail(e.assume_error().message(), where);
-    if (std::holds_alternative<dat::established>(e.assume_value())) return;
+    if (const auto* there = std::get_if<dat::established>(&e.assume_value())) {
+      if (up) up(*there);
+      return;
+    }
     if (std::chrono::steady_clock::now() > until) fail("the program does not listen", where);
     must(ep.reset(), where);
     while (a.evd.dequeue()) { // receives, flushed
@@ -237,23 +252,150 @@ TEST_CASE("a connection ends as it should, whoever ends it, however, and whateve
       }
 }
 
-TEST_CASE("connections, one after the other, leave nothing behind",
+namespace {
+/// The events of one endpoint, taken out of `all`.
+std::vector<event> of(dat::ep_ref ep, std::vector<event>& all) {
+  const auto is_its = [&](const event& e) {
+    return std::visit(
+        [&](const auto& one) {
+          if constexpr (requires { one.ep() == ep; })
+            return one.ep() == ep;
+          else
+            return false;
+        },
+        e);
+  };
+  const auto others = std::stable_partition(all.begin(), all.end(), [&](const event& e) { return !is_its(e); });
+  std::vector<event> its(std::make_move_iterator(others), std::make_move_iterator(all.end()));
+  all.erase(others, all.end());
+  return its;
+}
+
+/// An end of a connection that something is done to, with work of each kind.
+struct loaded {
+  load l;
+  dat::srq pool;
+  endpoint ep;
+  unsigned receives = 0;
+  unsigned sends = 0;
+
+  loaded(side& s, load kind) : l(kind) {
+    if (l == load::shared) {
+      pool = must(s.pz.create_srq());
+      ep = must(s.pz.create_ep<dat::rc>(s.evd, pool));
+    } else {
+      ep = s.make_ep({.retry_count = 3, .ack_timeout = std::chrono::milliseconds(30)});
+    }
+  }
+  void post(buffer& memory) {
+    receives = l == load::nothing ? 0 : l == load::receives ? 4 : 2;
+    sends = l == load::sends || l == load::shared ? 3 : 0;
+    for (unsigned i = 1; i <= receives; ++i) {
+      const auto r = dat::recv{memory.slice(0, 8)}.cookie(i);
+      must(l == load::shared ? pool.post(r) : ep.post(r));
+    }
+    for (unsigned i = 1; i <= sends; ++i) must(ep.post(dat::send{memory.slice(64, 8)}.cookie(i)));
+  }
+  /// Receives that come back with the end of the connection: not those of a queue that others may draw from.
+  [[nodiscard]] unsigned flushed() const { return l == load::shared ? 0 : receives; }
+};
+constexpr std::array all_loads{load::nothing, load::receives, load::sends, load::shared};
+
+/// A process with connections in both directions: arguments are its peer's address and port.
+int many_ends_role(channel& to, const std::vector<std::string>& args) {
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  to.say(std::to_string(port.port()));
+  const auto there = must(dat::ia_address::parse(args.at(0)));
+  const auto there_port = must(dat::conn_qual::make(std::stoul(args.at(1))));
+  std::vector<endpoint> all;
+  for (std::size_t i = 0; i < all_loads.size(); ++i) {
+    all.push_back(b.make_ep());
+    must(next<dat::connection_request>(b.evd).accept(all.back()));
+    (void)next<dat::established>(b.evd);
+  }
+  for (std::size_t i = 0; i < all_loads.size(); ++i) {
+    all.push_back(b.make_ep());
+    must(all.back().connect(there, there_port, patience));
+    (void)next<dat::established>(b.evd);
+  }
+  to.say("up");
+  (void)to.closed();
+  return 0;
+}
+const role many_ends_registered("many ends", &many_ends_role);
+} // namespace
+
+TEST_CASE("a peer that is killed ends all its connections, whoever asked for them and whatever is in flight",
+          "[lives][CONN-030][DISC-039][EPS-049][EPS-055][EPS-058][EPS-064][SRQ-083]") {
+  side a(0);
+  buffer memory(a.pz, 256);
+  const auto port = next_port();
+  const auto psp = must(a.ia.create_psp(port, a.evd));
+  peer_process peer("many ends", {addresses()[0].host_string(), std::to_string(port.port())});
+  const auto there = must(dat::conn_qual::make(std::stoul(peer.hear())));
+  std::vector<loaded> ends;
+  for (const bool passive : {false, true})
+    for (const load l : all_loads) {
+      ends.emplace_back(a, l);
+      if (passive)
+        must(next<dat::connection_request>(a.evd).accept(ends.back().ep));
+      else
+        must(ends.back().ep.connect(addresses()[1], there, patience));
+      (void)next<dat::established>(a.evd);
+    }
+  CHECK(peer.hear() == "up");
+  std::size_t expected = 0;
+  for (auto& e : ends) {
+    e.post(memory);
+    expected += 1 + e.flushed() + e.sends;
+  }
+  peer.kill();
+  auto all = take(a.evd, expected);
+  for (auto& e : ends) {
+    INFO("load " << static_cast<int>(e.l));
+    const story seen(of(e.ep, all));
+    CHECK(seen.connection == words{"disconnected"});
+    CHECK(seen.receives == each("flushed", 1, e.flushed()));
+    CHECK(seen.requests == each("flushed", 1, e.sends));
+    CHECK_FALSE(seen.late);
+    CHECK(e.ep.state() == state::disconnected);
+    if (e.l == load::shared) CHECK(must(e.pool.query()).available == e.receives);
+  }
+  CHECK(is_empty(a.evd));
+}
+
+TEST_CASE("a thousand connections come and go on twenty pairs of endpoints and leave nothing behind",
           "[lives][DISC-044][EPS-002][EPS-070][CONN-069][REQ-007][DISC-050]") {
   two_sides t;
-  auto active = t.a.make_ep();
-  auto passive = t.b.make_ep();
-  const auto round = [&](bool graceful) {
-    t.connect(active, passive);
-    must(active.disconnect(graceful ? dat::close_flags::graceful : dat::close_flags::abrupt));
-    (void)next<dat::disconnected>(t.a.evd);
-    (void)next<dat::disconnected>(t.b.evd);
-    must(active.reset());
-    must(passive.reset());
+  constexpr std::size_t pairs = 20;
+  std::vector<endpoint> active;
+  std::vector<endpoint> passive;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    active.push_back(t.a.make_ep());
+    passive.push_back(t.b.make_ep());
+  }
+  const auto all_are = [&]<class E>(const E*) {
+    CHECK(count_of<E>(take(t.a.evd, pairs)) == pairs);
+    CHECK(count_of<E>(take(t.b.evd, pairs)) == pairs);
   };
-  for (int i = 0; i < 3; ++i) round(i % 2 == 0);
+  const auto round = [&](int n) {
+    for (auto& ep : active) must(ep.connect(t.target(), t.port(), patience));
+    for (auto& ep : passive) must(t.at_b<dat::connection_request>().accept(ep));
+    all_are(static_cast<const dat::established*>(nullptr));
+    for (auto& ep : n % 2 == 0 ? active : passive)
+      must(ep.disconnect(n % 4 < 2 ? dat::close_flags::graceful : dat::close_flags::abrupt));
+    all_are(static_cast<const dat::disconnected*>(nullptr));
+    for (auto* side : {&active, &passive})
+      for (auto& ep : *side) must(ep.reset());
+  };
+  for (int i = 0; i < (slow ? 1 : 4); ++i) round(i);
   const auto before = resources::now();
-  for (int i = 0; i < (slow ? 10 : 60); ++i) round(i % 2 == 0);
+  const auto heap = ::mallinfo2().uordblks;
+  for (int i = 0; i < (slow ? 2 : padded_heap ? 10 : 50); ++i) round(i);
   CHECK(resources::no_more_than(before));
+  if (!padded_heap) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
 }
@@ -301,14 +443,19 @@ TEST_CASE("hundreds of endpoints are connected at once, all on one evd a side",
 }
 
 namespace {
-/// The wire takes nothing of what the first adapter sends, as long as this lives.
+/// The wire takes nothing of what the first adapter sends, or nothing at all, as long as this lives.
 struct cut_wire {
-  bool done = std::system("tc qdisc add dev v1 root netem loss 100%") == 0;
-  cut_wire() = default;
+  const bool both;
+  const bool done;
+  explicit cut_wire(bool both_ways = false)
+      : both(both_ways),
+        done(std::system("tc qdisc add dev v1 root netem loss 100%") == 0 &&
+             (!both || std::system("tc qdisc add dev v2 root netem loss 100%") == 0)) {}
   cut_wire(const cut_wire&) = delete;
   cut_wire& operator=(const cut_wire&) = delete;
   ~cut_wire() {
-    if (done) (void)!std::system("tc qdisc del dev v1 root");
+    (void)!std::system("tc qdisc del dev v1 root");
+    if (both) (void)!std::system("tc qdisc del dev v2 root");
   }
 };
 } // namespace
@@ -452,6 +599,68 @@ TEST_CASE("data that the wire damages is sent again, or the operation fails: it 
       CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::transport);
   }
   CHECK((repairs() > before || !up)); // something was damaged, indeed
+}
+
+TEST_CASE("a wire that is cut breaks the connections of those that send, and the others live on when it is whole again",
+          "[lives][CONN-029][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  buffer here(t.a.pz, 256);
+  buffer there(t.b.pz, 256);
+  struct link {
+    bool passive_has_it; ///< the work
+    loaded mine;
+    endpoint theirs;
+  };
+  std::vector<link> links;
+  for (const bool passive : {false, true})
+    for (const load l : all_loads) {
+      links.push_back({passive, loaded(passive ? t.b : t.a, l), (passive ? t.a : t.b).make_ep()});
+      auto& k = links.back();
+      t.connect(passive ? k.theirs : k.mine.ep, passive ? k.mine.ep : k.theirs);
+    }
+  std::array<std::size_t, 2> expected{};
+  {
+    const cut_wire cut(true);
+    REQUIRE(cut.done);
+    for (auto& k : links) {
+      must(k.theirs.post(dat::recv{(k.passive_has_it ? here : there).slice(128, 8)}.cookie(9)));
+      k.mine.post(k.passive_has_it ? there : here);
+      if (k.mine.sends != 0) expected[k.passive_has_it ? 1 : 0] += 1 + k.mine.flushed() + k.mine.sends;
+    }
+    std::array all{take(t.a.evd, expected[0]), take(t.b.evd, expected[1])};
+    for (auto& k : links) {
+      INFO((k.passive_has_it ? "passive" : "active") << ", load " << static_cast<int>(k.mine.l));
+      const story seen(of(k.mine.ep, all[k.passive_has_it ? 1 : 0]));
+      if (k.mine.sends == 0) { // nobody can have noticed
+        CHECK(seen.connection.empty());
+        CHECK(k.mine.ep.state() == state::connected);
+        continue;
+      }
+      CHECK(seen.connection == words{"broken"});
+      CHECK(seen.receives == each("flushed", 1, k.mine.flushed()));
+      CHECK(seen.requests == words{"transport error 1"} + each("flushed", 2, k.mine.sends));
+      CHECK_FALSE(seen.late);
+      CHECK(k.mine.ep.state() == state::disconnected);
+    }
+  }
+  // What was broken is told to the peer as soon as it can be reached; the rest is as before.
+  const auto broken = static_cast<std::size_t>(
+      std::count_if(links.begin(), links.end(), [](const link& k) { return k.mine.sends != 0; }));
+  std::array all{take(t.a.evd, broken), take(t.b.evd, broken)}; // two events each, and half of them at either side
+  for (auto& k : links) {
+    side& other = k.passive_has_it ? t.a : t.b;
+    INFO((k.passive_has_it ? "passive" : "active") << ", load " << static_cast<int>(k.mine.l));
+    const story seen(of(k.theirs, all[k.passive_has_it ? 0 : 1]));
+    if (k.mine.sends != 0) {
+      CHECK(seen.connection == words{"disconnected"});
+      CHECK(seen.receives == words{"flushed 9"});
+      continue;
+    }
+    CHECK(seen.connection.empty());
+    must(k.mine.ep.post(dat::send{(k.passive_has_it ? there : here).slice(64, 8)}));
+    CHECK(must(other.evd.wait_for<dat::received>(k.theirs, patience)).cookie() == dat::cookie(9));
+  }
 }
 
 // --- programs of rdma-core -------------------------------------------------------------------------------------------
@@ -603,6 +812,129 @@ TEST_CASE("ucmatose is understood, as server and as client, on several connectio
       for (unsigned i = 0; i < messages; ++i) (void)must(a.evd.wait_for<dat::sent>(ep, patience));
     for (auto& ep : eps) (void)must(a.evd.wait_for<dat::disconnected>(ep, patience));
     CHECK(server.wait() == 0);
+  }
+}
+
+// --- OFA's uDAPL -----------------------------------------------------------------------------------------------------
+
+namespace {
+/// ofa_peer.cpp, which is built where its library is installed.
+program ofa_peer(const char* what, std::size_t at, dat::conn_qual port) {
+  std::array<char, 4096> self{};
+  (void)!::readlink("/proc/self/exe", self.data(), self.size() - 1);
+  const std::string path(self.data());
+  return program({path.substr(0, path.rfind('/')) + "/ofa_peer", what, addresses()[at].host_string(),
+                  addresses()[1 - at].host_string(), std::to_string(port.port())});
+}
+
+/// What both sides tell each other: where the other one may write to, and who they are.
+constexpr std::size_t hello_size = 24;
+std::vector<std::byte> ofa_hello(const buffer& memory) {
+  std::vector<std::byte> h(hello_size);
+  rping_format(h, memory, 0, 1024);
+  const auto word = bytes_of("dat here");
+  std::copy(word.begin(), word.end(), h.begin() + 12);
+  return h;
+}
+window ofa_window(std::span<const std::byte> told, const buffer& any) {
+  REQUIRE(told.size() >= hello_size);
+  CHECK(std::string(reinterpret_cast<const char*>(&told[12])) == "ofa here");
+  std::array<std::byte, rping_message> w{};
+  std::copy_n(told.begin(), 12, w.begin());
+  put_be(&w[12], 1024, 4);
+  return rping_window(w, any);
+}
+
+/// The conversation of ofa_peer, seen from here.
+void talk_to_ofa(side& s, endpoint& ep, buffer& memory, const window& there) {
+  for (std::size_t i = 0; i < 1024; ++i) memory.bytes[1024 + i] = static_cast<std::byte>(i % 251);
+  const auto word = bytes_of("ready");
+  std::copy(word.begin(), word.end(), memory.bytes.begin() + 2048);
+  must(ep.post(dat::rdma_write{memory.slice(1024, 1024), there}.suppress(), dat::send{memory.slice(2048, 5)}));
+  (void)next<dat::sent>(s.evd);
+  CHECK(next<dat::received>(s.evd).bytes() == 7);
+  for (std::size_t i = 0; i < 1024; ++i)
+    if (memory.bytes[i] != static_cast<std::byte>(i % 241)) FAIL("byte " << i << " of what the peer has written");
+}
+} // namespace
+
+TEST_CASE("OFA's uDAPL connects, is written to and writes, and disconnects",
+          "[programs][ofa][CONN-001][CR-019][REQ-040]") {
+  side b(1);
+  buffer memory(b.pz, 4096);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  auto peer = ofa_peer("connect", 0, port);
+  if (!peer) SKIP("built without libdapl-dev");
+  auto ep = b.make_ep();
+  must(ep.post(dat::recv{memory.slice(3072, 64)}));
+  auto request = next<dat::connection_request>(b.evd);
+  const auto there = ofa_window(request.private_data(), memory);
+  must(request.accept(ep, ofa_hello(memory)));
+  (void)next<dat::established>(b.evd);
+  talk_to_ofa(b, ep, memory, there);
+  (void)next<dat::disconnected>(b.evd);
+  CHECK(peer.wait() == 0);
+  CHECK(is_empty(b.evd));
+}
+
+TEST_CASE("OFA's uDAPL is connected to, is written to and writes, and is disconnected from",
+          "[programs][ofa][CONN-001][REQ-040]") {
+  side a(0);
+  buffer memory(a.pz, 4096);
+  const auto port = next_port();
+  auto peer = ofa_peer("serve", 1, port);
+  if (!peer) SKIP("built without libdapl-dev");
+  auto ep = a.make_ep();
+  std::optional<window> there;
+  connect_to(
+      a, ep, port, [&] { must(ep.post(dat::recv{memory.slice(3072, 64)})); }, ofa_hello(memory),
+      [&](const dat::established& e) { there = ofa_window(e.private_data(), memory); });
+  talk_to_ofa(a, ep, memory, *there);
+  must(ep.disconnect(dat::close_flags::graceful));
+  (void)next<dat::disconnected>(a.evd);
+  CHECK(peer.wait() == 0);
+  CHECK(is_empty(a.evd));
+}
+
+TEST_CASE("OFA's uDAPL and dat understand each other's rejects", "[programs][ofa][CONN-021][CR-058][CR-060]") {
+  const auto port = next_port();
+  SECTION("dat rejects") {
+    side b(1);
+    const auto psp = must(b.ia.create_psp(port, b.evd));
+    auto peer = ofa_peer("connect", 0, port);
+    if (!peer) SKIP("built without libdapl-dev");
+    must(next<dat::connection_request>(b.evd).reject(bytes_of("dat busy")));
+    CHECK(peer.wait() == 3); // rejected by the peer, with that data
+  }
+  SECTION("nobody decides") {
+    side b(1);
+    const auto psp = must(b.ia.create_psp(port, b.evd));
+    auto peer = ofa_peer("connect", 0, port);
+    if (!peer) SKIP("built without libdapl-dev");
+    (void)next<dat::connection_request>(b.evd); // dropped
+    CHECK(peer.wait() == 4);                    // rejected, but by no peer
+  }
+  SECTION("OFA rejects") {
+    side a(0);
+    buffer memory(a.pz, 4096);
+    auto peer = ofa_peer("refuse", 1, port);
+    if (!peer) SKIP("built without libdapl-dev");
+    auto ep = a.make_ep();
+    const auto until = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+      must(ep.connect(addresses()[1], port, patience, ofa_hello(memory)));
+      auto e = must(a.evd.wait_for_any<dat::peer_rejected, dat::non_peer_rejected>(ep, patience));
+      if (const auto* no = std::get_if<dat::peer_rejected>(&e)) {
+        // Four bytes of the provider's own come before the consumer's.
+        REQUIRE(no->private_data().size() >= 4 + hello_size);
+        CHECK(std::string(reinterpret_cast<const char*>(&no->private_data()[4 + 12])) == "ofa here");
+        break;
+      }
+      if (std::chrono::steady_clock::now() > until) FAIL("the program does not listen");
+      must(ep.reset());
+    }
+    CHECK(peer.wait() == 0);
   }
 }
 

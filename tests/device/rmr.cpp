@@ -263,7 +263,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
 }
 
 TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
-          "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][RMR-028][LMR-033][PZ-005]") {
+          "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][RMR-028][LMR-033][PZ-005][EP-040]") {
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   const auto start = std::chrono::steady_clock::now();

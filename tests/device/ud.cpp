@@ -63,6 +63,11 @@ struct ud_pair {
   [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(service.port())); }
 };
 
+template <class Request, class Endpoint>
+concept accepts = requires(Request& r, Endpoint& ep) {
+  r.accept(ep);
+};
+
 std::string text_of(std::span<const std::byte> s) {
   std::string t(reinterpret_cast<const char*>(s.data()), s.size());
   return t.substr(0, t.find('\0'));
@@ -71,14 +76,14 @@ std::string text_of(std::span<const std::byte> s) {
 } // namespace
 
 TEST_CASE("datagram endpoints get to know each other by a request, and both sides can send first",
-          "[ud][IBX-050][IBX-056][IBX-057][IBX-058][IBX-059][IBX-004][IBX-007][IBX-013]") {
+          "[ud][IBX-050][IBX-056][IBX-057][IBX-058][IBX-059][IBX-004][IBX-007][IBX-013][CONN-036][CR-018][CR-050]") {
+  STATIC_REQUIRE_FALSE(accepts<dat::ib::datagram_request, endpoint>); // each kind of request has its kind of endpoint
   ud_side a(0);
   ud_side b(1);
   auto active = a.make_ep();
   auto passive = b.make_ep();
   CHECK(active.state() == state::connected);
   auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
-  auto rc_service = must(b.ia.create_psp(must(dat::conn_qual::make(service.port())), b.evd)); // both on one qualifier
   const auto port = must(dat::conn_qual::make(service.port()));
   const auto data = pattern(128, 5);
   must(active.connect(b.ia.address(), port, patience, data));
@@ -249,23 +254,52 @@ TEST_CASE("what a datagram endpoint cannot do is refused, and nothing is lost by
         type::invalid_parameter);
 }
 
-TEST_CASE("a request for datagrams that is refused, dropped or meets nobody is told", "[ud][IBX-056]") {
+TEST_CASE("a request for datagrams that is refused, dropped or meets nobody is told, and others may follow",
+          "[ud][IBX-056][CONN-036][CONN-072][CR-051][CR-065]") {
   ud_pair link;
   must(link.active.connect(link.b.ia.address(), link.port(), patience));
-  must(expect<dat::ib::datagram_request>(link.b.evd).reject());
-  (void)expect<dat::peer_rejected>(link.a.evd);
+  {
+    auto request = expect<dat::ib::datagram_request>(link.b.evd);
+    CHECK(error_of(request.reject(pattern(129, 1))).type() == type::invalid_parameter);
+    const auto why = pattern(20, 3);
+    must(request.reject(why));
+    CHECK(std::ranges::equal(expect<dat::peer_rejected>(link.a.evd).private_data(), why)); // exactly
+  }
   must(link.active.connect(link.b.ia.address(), link.port(), patience));
   (void)expect<dat::ib::datagram_request>(link.b.evd); // dropped
-  (void)expect<dat::peer_rejected>(link.a.evd);
+  CHECK(expect<dat::peer_rejected>(link.a.evd).private_data().empty());
   must(link.active.connect(link.b.ia.address(), next_port(), patience));
   (void)expect<dat::non_peer_rejected>(link.a.evd);
-  must(link.active.connect(link.b.ia.address(), link.port(), 100ms)); // nobody answers
+  must(link.active.connect(link.b.ia.address(), link.port(), 1s)); // nobody answers
   (void)expect<dat::timed_out>(link.a.evd);
   (void)expect<dat::ib::datagram_request>(link.b.evd);
   CHECK(link.active.state() == state::connected);
+  // Neither endpoint is used up by what it has asked and answered.
+  for (int i = 0; i < 2; ++i) {
+    must(link.active.connect(link.b.ia.address(), link.port(), patience));
+    must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));
+    CHECK(expect<dat::ib::datagram_established>(link.b.evd).ep() == link.passive);
+    CHECK(expect<dat::ib::datagram_established>(link.a.evd).ep() == link.active);
+  }
 }
 
-TEST_CASE("disconnecting flushes what is posted, and reset makes the endpoint ready again", "[ud][IBX-068][IBX-069]") {
+TEST_CASE("requests for connections and for datagrams come to one qualifier, each as what it is",
+          "[ud][PSP-028][CR-018]") {
+  ud_pair link;
+  const auto psp = must(link.b.ia.create_psp(link.port(), link.b.evd));
+  auto connecting = must(link.a.pz.create_ep<dat::rc>(link.a.evd));
+  must(connecting.connect(link.b.ia.address(), link.port(), patience));
+  must(expect<dat::connection_request>(link.b.evd).reject());
+  (void)expect<dat::peer_rejected>(link.a.evd);
+  must(link.active.connect(link.b.ia.address(), link.port(), patience));
+  must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));
+  (void)expect<dat::ib::datagram_established>(link.b.evd);
+  (void)expect<dat::ib::datagram_established>(link.a.evd);
+  CHECK(error_of(link.b.ia.create_psp(link.port(), link.b.evd)).type() == type::conn_qual_in_use);
+}
+
+TEST_CASE("disconnecting flushes what is posted, and reset makes the endpoint ready again",
+          "[ud][IBX-068][IBX-069][DISC-040]") {
   ud_pair link;
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(8)));
   must(link.passive.disconnect());
@@ -283,6 +317,7 @@ TEST_CASE("disconnecting flushes what is posted, and reset makes the endpoint re
     }
   }
   CHECK(flushed == 1);
+  CHECK(is_empty(link.a.evd)); // there is no connection that a peer could have lost
   // Posting now: flushed at once.
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(9)));
   CHECK(expect<dat::dto_failure>(link.b.evd).cookie() == dat::cookie(9));

@@ -524,7 +524,7 @@ TEST_CASE("a wait for several is refused where not all completions wake", "[EVEN
 }
 
 TEST_CASE("modify changes which completions wake, until a receive is posted",
-          "[EP-076][EP-077][EVENT-027][EVENT-028]") {
+          "[EP-076][EP-077][EPATTR-007][EVENT-027][EVENT-028]") {
   rig::begin();
   adapter a;
   auto evd = must(a.ia.create_evd<mixed>(8));

@@ -116,7 +116,7 @@ int accept(id_obj& id, const rdma_conn_param* given) {
 int reject(entry& e, id_obj& id, int status, const void* data, std::size_t n) {
   if (e.fault()) return e.minus1(e.fault());
   if (n > rej_data) return e.minus1(EINVAL);
-  if (id.ps != RDMA_PS_TCP) return e.minus1(reject_datagram(id));
+  if (id.ps != RDMA_PS_TCP) return e.minus1(reject_datagram(id, data, n));
   if (id.wire != ib::req_rcvd && id.wire != ib::rep_rcvd && id.wire != ib::rep_sent && id.wire != ib::req_sent)
     return e.minus1(EINVAL);
   send_reject(id, status, padded(data, n, rej_data));
@@ -176,7 +176,7 @@ void send_drep(id_obj& from) {
 }
 
 void destroy_on_wire(id_obj& id) {
-  if (id.ps == RDMA_PS_UDP) (void)reject_datagram(id); // one that was not answered
+  if (id.ps == RDMA_PS_UDP) (void)reject_datagram(id, nullptr, 0); // one that was not answered
   switch (id.wire) {
   case ib::req_sent:
     send_reject(id, rej_timeout, padded(nullptr, 0, rej_data));

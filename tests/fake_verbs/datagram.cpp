@@ -126,9 +126,9 @@ int accept_datagram(id_obj& id, const rdma_conn_param* param) {
   return 0;
 }
 
-int reject_datagram(id_obj& id) {
-  if (id.wire != ib::req_rcvd) return EINVAL;
-  answer(id, RDMA_CM_EVENT_UNREACHABLE, said_no, nullptr, 0, 0);
+int reject_datagram(id_obj& id, const void* data, std::size_t n) {
+  if (id.wire != ib::req_rcvd || n > 136) return EINVAL;
+  answer(id, RDMA_CM_EVENT_UNREACHABLE, said_no, data, n, 0);
   return 0;
 }
 

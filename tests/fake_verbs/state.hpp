@@ -215,7 +215,7 @@ void send_reject(id_obj& from, int status, std::vector<std::byte> data);
 void send_dreq(id_obj& from);
 int ask_datagram(id_obj& id, const rdma_conn_param* param); ///< 0 or errno, as the next two
 int accept_datagram(id_obj& id, const rdma_conn_param* param);
-int reject_datagram(id_obj& id);
+int reject_datagram(id_obj& id, const void* data, std::size_t n);
 void send_drep(id_obj& from);
 void discard_events(id_obj& id);
 void set_addresses(id_obj& id);

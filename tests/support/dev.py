@@ -585,7 +585,7 @@ def command_demo(arguments: list[str]) -> int:
 def command_bench(arguments: list[str]) -> int:
     """./dev bench"""
     parser = argparse.ArgumentParser(
-        prog="./dev bench", description="Compile time, instructions per operation, latency and rate beside hand-written verbs."
+        prog="./dev bench", description="Compile time, instructions per operation, latency, rate and connections beside hand-written verbs."
     )
     parser.parse_args(arguments)
     worst = 0
@@ -597,6 +597,7 @@ def command_bench(arguments: list[str]) -> int:
             ("Compile time", "about 30 s", "bench/compile_time.py", ["--cxx", "g++", "--cxx", "clang++"]),
             ("Instructions and ns per operation", "about 1 min", "bench/overhead/gauge.py", ["--build", str(BUILD / "release")]),
             ("Latency and rate", "2 to 5 min", "bench/pingpong/run.py", ["--build", str(BUILD / "release")]),
+            ("Connections", "about 4 min", "bench/connect/run.py", ["--build", str(BUILD / "release"), "--check"]),
             ("Waking a thread", "about 2 min", "bench/wakeup/run.py", ["--build", str(BUILD / "release")]),
         ):
             with step(what, estimate):

@@ -9,6 +9,7 @@
 
 #include <support/worker.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -82,6 +83,56 @@ TEST_CASE("service points and requests have nothing to change them by, and only 
   STATIC_REQUIRE_FALSE(takes_out_pointers<dat::ep<dat::rc>>);
 }
 
+namespace {
+int (*true_poll)(ibv_cq*, int, ibv_wc*);
+std::atomic<bool> late{false};
+} // namespace
+
+TEST_CASE("completions that the device flushes late are told once each", "[DISC-020]") {
+  const auto flushed_late = [](auto& completions, end& a, end& b, dat::ep<dat::rc>& ep) {
+    auto& ops = ep.native_handle()->context->ops;
+    true_poll =
+        std::exchange(ops.poll_cq, [](ibv_cq* cq, int n, ibv_wc* wc) { return late ? 0 : true_poll(cq, n, wc); });
+    fake::hold(ep.native_handle());
+    must(ep.post(dat::recv{}.cookie(1), dat::recv{}.cookie(2)));
+    must(ep.post(dat::send{}.cookie(1), dat::send{}.cookie(2)));
+    late = true;
+    must(ep.disconnect());
+    CHECK(ep.state() == ep_state::disconnected);
+    settle(a, b);
+    events all = take(completions);
+    late = false;
+    settle(a, b);
+    for (const auto& e : take(completions)) all.push_back(e);
+    CHECK(std::count(all.begin(), all.end(), "flushed 1") == 2);
+    CHECK(std::count(all.begin(), all.end(), "flushed 2") == 2);
+    must(ep.post(dat::recv{}.cookie(3)));
+    settle(a, b);
+    CHECK(take(completions) == events{"flushed 3"});
+    must(ep.reset());
+    settle(a, b);
+    CHECK(take(completions).empty());
+    ops.poll_cq = true_poll;
+  };
+  two t;
+  SECTION("on an evd for everything") {
+    t.a.make_ep();
+    t.b.make_ep();
+    must(t.ask().accept(t.b.ep));
+    t.settle();
+    (void)t.a.take();
+    flushed_late(t.a.evd, t.a, t.b, t.a.ep);
+  }
+  SECTION("on an evd of completions alone") {
+    auto lean = must(t.a.ia.create_evd<dat::dto>(16));
+    t.a.ep = must(t.a.pz.create_ep<dat::rc>({.recv = lean, .request = lean, .connect = t.a.evd}));
+    t.b.make_ep();
+    must(t.ask().accept(t.b.ep));
+    t.settle();
+    flushed_late(lean, t.a, t.b, t.a.ep);
+  }
+}
+
 TEST_CASE("what was given to connect is copied by the call", "[ADDR-009][CONN-045]") {
   two t;
   t.a.make_ep();
@@ -138,9 +189,67 @@ TEST_CASE("an accept that the connection manager refuses at the last step is an 
   }
 }
 
-TEST_CASE("rejects that redirect or are stale are no reject of a consumer",
-          "[CONN-012][CONN-023][EPS-013][EPS-019][CONN-069]") {
-  for (const int reason : {1, 10, 12, 17, 24, 25, 26, 32}) {
+TEST_CASE("a peer that has not forgotten an older connection is asked again while there is time",
+          "[CONN-069][EPS-013]") {
+  two t;
+  t.a.make_ep();
+  must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(1)));
+  const auto stale = [&] {
+    fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = 10, .qp_num = t.a.ep.number()});
+    t.settle();
+  };
+  const auto number = t.a.ep.number();
+  dat::cr request = t.ask("the same");
+  const auto from = must(t.a.ep.local_address());
+  SECTION("until it has") {
+    for (int tries = 0; tries < 2; ++tries) {
+      stale();
+      CHECK(t.a.take().empty());
+      CHECK(t.a.ep.state() == ep_state::active_connection_pending);
+      (void)t.b.take();
+      while (fake::count(fake::call::rdma_connect) < static_cast<std::size_t>(tries) + 2) t.settle();
+      request = request_on(t.b.evd);
+      CHECK(request.remote_address() == from);
+      CHECK(unpadded(request.private_data()) == "the same");
+    }
+    t.b.make_ep();
+    must(request.accept(t.b.ep));
+    t.settle();
+    CHECK(t.a.take() == events{"established"});
+    CHECK(t.a.ep.number() == number);
+    must(t.b.ep.post(dat::send{t.b.at(0, 8)}));
+    CHECK(t.a.take() == events{"received 1"});
+  }
+  SECTION("until the endpoint ends it") {
+    stale();
+    must(t.a.ep.disconnect());
+    t.settle();
+    CHECK(t.a.take() == events{"disconnected", "flushed 1"});
+  }
+  SECTION("until a call fails") {
+    const auto which = GENERATE(fake::call::rdma_create_id, fake::call::rdma_bind_addr, fake::call::rdma_resolve_addr);
+    fake::fail(which, 1, ENOMEM);
+    stale();
+    while (t.a.ep.state() == ep_state::active_connection_pending) t.settle();
+    CHECK(t.a.take() == events{"non_peer_rejected " + std::to_string(ENOMEM), "flushed 1"});
+  }
+  SECTION("while there is time") {
+    must(t.a.ep.disconnect());
+    (void)t.a.take();
+    must(t.a.ep.reset());
+    must(t.a.ep.connect(t.b.ia.address(), service, 300ms));
+    t.settle();
+    while (t.a.ep.state() == ep_state::active_connection_pending) {
+      if (fake::id_of_qp(t.a.ep.number())) stale();
+      t.settle();
+    }
+    CHECK(t.a.take() == events{"non_peer_rejected 10"});
+    CHECK(fake::count(fake::call::rdma_connect) > 2);
+  }
+}
+
+TEST_CASE("rejects that redirect are no reject of a consumer", "[CONN-012][CONN-023][EPS-019]") {
+  for (const int reason : {1, 12, 17, 24, 25, 26, 32}) {
     two t;
     auto request = t.ask();
     fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = reason, .qp_num = t.a.ep.number()});

@@ -147,7 +147,7 @@ TEST_CASE("unset read attributes take what the device can, rounded down to a pow
   CHECK(attr.max_rd_atomic == 4); // 5 at most
 }
 
-TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][CONN-067]") {
+TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][CONN-067][EPATTR-020]") {
   clean_world world;
   pair p({.retry_count = 3,
           .rnr_retry_count = 5,

@@ -132,7 +132,7 @@ bool one_of(ep_state s, std::initializer_list<ep_state> set) {
 TEST_CASE(
     "each call on an endpoint does in each state what the table of states says",
     "[EPS-001][EPS-045][EPS-047][EPS-077][EPS-078][CONN-038][CONN-039][CONN-074][CONN-085][RSP-006][CR-022][DISC-003]"
-    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-085][CR-023]") {
+    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-082][EP-085][CR-023]") {
   using enum ep_state;
   for (const ep_state s : all_states) {
     INFO(to_string(s));
@@ -190,6 +190,8 @@ TEST_CASE(
             [](in_state& t) { return t.ep.modify({.pz = &t.a.pz}); });
     allowed("modify a size", s == unconnected || pending || unconfigured,
             [](in_state& t) { return t.ep.modify({.max_recv_dtos = 70}); });
+    allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
+            [](in_state& t) { return t.ep.modify({.rnr_retry_count = std::uint8_t{3}}); });
     allowed("modify the communicator", s == unconnected || s == unconfigured_unconnected,
             [](in_state& t) { return t.ep.modify({.comm = tcp}); });
     for (const auto how : {dat::close_flags::abrupt, dat::close_flags::graceful})
@@ -310,6 +312,36 @@ TEST_CASE("modify changes what is named, all of it or nothing",
   must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
   must(events.close());
   must(zone.close());
+}
+
+TEST_CASE("an endpoint may be modified while its request arrives", "[EP-084]") {
+  clean_world world;
+  end a("fk1", {.progress = dat::progress::automatic});
+  end b("fk2", {.progress = dat::progress::automatic});
+  auto one = must(a.ia.create_evd<dat::dto>(16));
+  auto other = must(a.ia.create_evd<dat::dto>(16));
+  for (int i = 0; i < 40; ++i) {
+    auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+    auto rsp = must(a.ia.create_rsp(7300, ep, a.evd));
+    b.make_ep();
+    must(b.ep.connect(a.ia.address(), 7300, plenty));
+    bool last = false;
+    for (bool there = false; !there; last = !last) {
+      there = ep.state() == ep_state::passive_connection_pending;
+      must(ep.modify({.recv = last ? one : other}));
+    }
+    CHECK(ep.state() == ep_state::passive_connection_pending);
+    must(ep.post(dat::recv{a.at(0, 8)}.cookie(5)));
+    must(must(a.evd.wait_for<dat::connection_request>(plenty)).accept());
+    (void)must(b.evd.wait_for<dat::established>(plenty));
+    (void)must(a.evd.wait_for<dat::established>(plenty));
+    must(b.ep.post(dat::send{b.at(0, 8)}));
+    const auto got = must((last ? other : one).wait(plenty)); // where it was to go at last
+    CHECK(std::visit(describe{}, got) == "received 5");
+    (void)must(b.evd.wait_for<dat::sent>(plenty));
+    must(ep.close());
+    (void)must(b.evd.wait_for<dat::disconnected>(plenty));
+  }
 }
 
 TEST_CASE("receives that are posted stay where they are: modify refuses to move them", "[EP-081]") {

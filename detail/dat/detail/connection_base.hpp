@@ -40,6 +40,7 @@ struct cm_event {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_UNREACHABLE: // of datagrams: a reject
     case RDMA_CM_EVENT_ESTABLISHED: {
       const rdma_conn_param& p = e.param.conn; // both kinds of parameters begin alike
       if (type == RDMA_CM_EVENT_ESTABLISHED && e.id->ps == RDMA_PS_UDP) datagram = e.param.ud;

@@ -28,12 +28,38 @@ inline constexpr std::size_t max_private_data = 56;
 /// length of the data that follows.
 inline constexpr std::array<std::byte, 3> reject_mark{std::byte{'D'}, std::byte{'A'}, std::byte{'T'}};
 
+/// The bytes of such a reject, of a consumer's `data` that is not longer than Most.
+template <std::size_t Most>
+struct reject_message {
+  std::array<std::byte, reject_mark.size() + 1 + Most> bytes{};
+  std::uint8_t size;
+
+  explicit reject_message(std::span<const std::byte> data) noexcept
+      : size(static_cast<std::uint8_t>(reject_mark.size() + 1 + data.size())) {
+    std::byte* out = copy_bytes(reject_mark, bytes.data());
+    *out++ = static_cast<std::byte>(data.size());
+    copy_bytes(data, out);
+  }
+};
+
+/// Whether a reject's data has the mark.
+[[nodiscard]] inline bool is_marked(std::span<const std::byte> data) noexcept {
+  return data.size() > reject_mark.size() && std::memcmp(reject_mark.data(), data.data(), reject_mark.size()) == 0;
+}
+/// What the consumer said, of a reject that has the mark.
+[[nodiscard]] inline std::span<const std::byte> behind_mark(std::span<const std::byte> data) noexcept {
+  const auto length = static_cast<std::size_t>(data[reject_mark.size()]);
+  const auto rest = data.subspan(reject_mark.size() + 1);
+  return rest.first(smaller(length, rest.size()));
+}
+
 class ep_connection final : public connection_base {
 public:
   enum class phase : std::uint8_t {
     resolving,   ///< active: address
     routing,     ///< active: route
     requested,   ///< active: the request is out
+    stale,       ///< active: the peer has remnants of an older connection; it is asked again in a moment
     waiting,     ///< passive: the consumer has not answered
     completing,  ///< passive: accepted
     established, ///< both
@@ -114,6 +140,8 @@ private:
   void active_event(ep_core& ep, const cm_event& e) noexcept;
   void connected_event(ep_core& ep, const cm_event& e) noexcept;
   void rejected(ep_core& ep, const cm_event& e) noexcept;
+  [[nodiscard]] bool ask_later() noexcept;
+  void ask_again(ep_core& ep) noexcept;
   void lingering_event(const cm_event& e) noexcept;
 
   std::mutex link_; // guards ep_
@@ -126,6 +154,7 @@ private:
   std::uint8_t out_size_ = 0;
   std::array<std::byte, max_private_data> out_{}; // active: private data, needed after the route is known
   deadline deadline_;
+  std::chrono::milliseconds pause_{20}; // active: before the peer is asked again
   owned_timer timer_;
 };
 

@@ -9,6 +9,7 @@
 namespace dat::inline v0::detail {
 
 // Reasons of RDMA_CM_EVENT_REJECTED (IBA table 107) that librdmacm names nowhere.
+inline constexpr int rej_stale = 10;
 inline constexpr int rej_consumer_defined = 28;
 
 inline ref<ep_core> ep_connection::endpoint() noexcept {
@@ -53,12 +54,8 @@ inline expected<void> ep_connection::reject(std::span<const std::byte> data) noe
     return at(error(return_type::invalid_parameter, return_subtype::arg2)).hint("at most 56 bytes of private data");
   rdma_cm_id* i = id();
   if (!i) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
-  std::array<std::byte, reject_mark.size() + 1 + max_private_data> message{};
-  std::byte* out = copy_bytes(reject_mark, message.data());
-  *out++ = static_cast<std::byte>(data.size());
-  copy_bytes(data, out);
-  const auto size = static_cast<std::uint8_t>(reject_mark.size() + 1 + data.size());
-  if (rdma_reject(i, message.data(), size) != 0) {
+  const reject_message<max_private_data> message(data);
+  if (rdma_reject(i, message.bytes.data(), message.size) != 0) {
     const int err = errno;
     // EINVAL: the peer has given up meanwhile, and there is nothing left to reject.
     if (err != EINVAL) return at(map_errno(err, return_subtype::resource_tep).from("rdma_reject", err));
@@ -101,6 +98,7 @@ inline void ep_connection::handle(const cm_event& e) noexcept {
   case phase::resolving:
   case phase::routing:
   case phase::requested:
+  case phase::stale:
     return active_event(*ep, e);
   default:
     return connected_event(*ep, e);
@@ -161,18 +159,41 @@ inline void ep_connection::active_event(ep_core& ep, const cm_event& e) noexcept
 
 inline void ep_connection::rejected(ep_core& ep, const cm_event& e) noexcept {
   using kind = record::kind;
+  if (e.status == rej_stale && ask_later()) return;
   const auto data = e.data();
   const bool consumer = e.status == rej_consumer_defined;
-  if (consumer && data.size() > reject_mark.size() &&
-      std::memcmp(reject_mark.data(), data.data(), reject_mark.size()) == 0) {
-    const auto length = static_cast<std::size_t>(data[reject_mark.size()]);
-    const auto rest = data.subspan(reject_mark.size() + 1);
-    keep_private_data(rest.first(smaller(length, rest.size())));
+  if (consumer && is_marked(data)) {
+    keep_private_data(behind_mark(data));
     return ep.end_connection(kind::peer_rejected, e.status);
   }
   const bool any = any_nonzero(data);
   keep_private_data(any ? data : std::span<const std::byte>{});
   ep.end_connection(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, e.status);
+}
+
+/// The peer's connection manager takes the queue pair for one of a connection that it has not forgotten yet. The queue
+/// pair stays, and with it the receives that are posted. False when there is no time for another try.
+inline bool ep_connection::ask_later() noexcept {
+  const clock::time_point at = clock::now() + pause_;
+  if (!deadline_.never() && at >= deadline_.at) return false;
+  pause_ = smaller(2 * pause_, std::chrono::milliseconds(1000));
+  phase_ = phase::stale;
+  destroy_id();
+  cancel_timer();
+  add_ref();
+  ia().reactor.arm(timer_, at);
+  return true;
+}
+
+/// From the same port, which the consumer may know already.
+inline void ep_connection::ask_again(ep_core& ep) noexcept {
+  phase_ = phase::resolving;
+  int err = create_id();
+  if (err == 0 && rdma_bind_addr(id(), const_cast<sockaddr*>(local_.native_handle())) != 0) err = errno;
+  if (err == 0 && rdma_resolve_addr(id(), nullptr, const_cast<sockaddr*>(remote_.native_handle()), resolve_ms()) != 0)
+    err = errno;
+  if (err != 0) return ep.end_connection(record::kind::non_peer_rejected, err);
+  arm_timer();
 }
 
 inline void ep_connection::connected_event(ep_core& ep, const cm_event& e) noexcept {
@@ -233,6 +254,8 @@ inline void ep_connection::on_timer(timer& t) noexcept {
     return ep->end_connection(record::kind::unreachable, ETIMEDOUT);
   case phase::requested:
     return ep->end_connection(record::kind::timed_out, ETIMEDOUT);
+  case phase::stale:
+    return self->ask_again(*ep);
   default:
     return;
   }

@@ -148,7 +148,7 @@ public:
   // Passive.
   void adopt_request(rdma_cm_id* child, const cm_event& request) noexcept;
   [[nodiscard]] expected<void> accept(ep_core& with, std::span<const std::byte> data) noexcept;
-  [[nodiscard]] expected<void> reject() noexcept;
+  [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 
   [[nodiscard]] const std::optional<datagram_target>& target() const noexcept { return target_; }
   [[nodiscard]] std::uint32_t peer_number() const noexcept { return peer_ ? peer_->qp_num : 0; }

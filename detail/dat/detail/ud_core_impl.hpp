@@ -215,6 +215,7 @@ inline void ud_connection::handle(const cm_event& e) noexcept {
     return established(e);
   case RDMA_CM_EVENT_UNREACHABLE:
     // A positive status is the peer's: 1 nobody listens, 2 its consumer said no.
+    keep_private_data(is_marked(e.data()) ? behind_mark(e.data()) : std::span<const std::byte>{});
     if (e.status > 0) return over(e.status == 2 ? kind::peer_rejected : kind::non_peer_rejected, e.status);
     return over(kind::unreachable, -e.status);
   case RDMA_CM_EVENT_ADDR_ERROR:
@@ -262,14 +263,17 @@ inline void ud_connection::refuse() noexcept {
   end();
 }
 
-inline expected<void> ud_connection::reject() noexcept {
+inline expected<void> ud_connection::reject(std::span<const std::byte> data) noexcept {
+  static constexpr const char* call = "datagram_request.reject";
+  if (data.size() > max_datagram_data)
+    return error(return_type::invalid_parameter, return_subtype::arg2)
+        .at(call, object_kind::cr)
+        .hint("at most 128 bytes of private data");
   rdma_cm_id* i = id();
-  if (!i)
-    return error(return_type::invalid_handle, return_subtype::handle_cr).at("datagram_request.reject", object_kind::cr);
-  if (rdma_reject(i, nullptr, 0) != 0 && errno != EINVAL)
-    return map_errno(errno, return_subtype::resource_tep)
-        .from("rdma_reject", errno)
-        .at("datagram_request.reject", object_kind::cr);
+  if (!i) return error(return_type::invalid_handle, return_subtype::handle_cr).at(call, object_kind::cr);
+  const reject_message<max_datagram_data> message(data);
+  if (rdma_reject(i, message.bytes.data(), message.size) != 0 && errno != EINVAL)
+    return map_errno(errno, return_subtype::resource_tep).from("rdma_reject", errno).at(call, object_kind::cr);
   end();
   return success();
 }

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# Connections per second and memory per connection beside hand-written rdma_cm: runs connect, prints a table.
+# SPDX-License-Identifier: BSL-1.0
+"""run.py --build DIR [--rounds N] [--connections N] [--ends SERVER CLIENT] [--check]
+
+Runs DIR/bench/connect/connect in one boot of the lab, or natively where dat-lab finds RDMA devices (then name the
+addresses of two ports, or one twice, with --ends). The ways of connecting take turns. Writes connect.txt (the table)
+into DIR/bench/connect. With --check it fails when dat makes less than 0.9 of the connections that the program by hand
+makes in the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAB = ROOT / "tests/lab/dat-lab"
+LAB_ENDS = ["10.78.2.1", "10.78.1.1"]
+WAYS = ["raw", "dat", "dat manual"]
+RATES = ["one at a time", "several at a time"]
+MEMORY = ["heap, connecting", "heap, accepting", "resident, connecting", "resident, accepting"]
+BUDGET = 0.9
+
+Values = dict[tuple[str, str], list[float]]
+
+
+def values_of(text: str) -> Values:
+    """What was measured, by way and by what it is."""
+    values: Values = {}
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) == 3:
+            values.setdefault((parts[0], parts[1]), []).append(float(parts[2]))
+    return values
+
+
+def ratios_of(values: Values, what: str) -> dict[str, float]:
+    """Each way beside the one by hand: the middle of the rounds' ratios, since what else the machine does changes slower
+    than the ways take turns."""
+    raw = values["raw", what]
+    return {way: statistics.median(a / b for a, b in zip(values[way, what], raw)) for way in WAYS}
+
+
+def table_of(values: Values) -> str:
+    """Rates: the best and the middle round, and the middle ratio. Memory: the middle round."""
+    out = [f"{'connections per second':<24}{'':<12}{'best':>9}{'middle':>9}{'ratio':>7}"]
+    for what in RATES:
+        ratios = ratios_of(values, what)
+        for way in WAYS:
+            rounds = values[way, what]
+            out.append(f"{what:<24}{way:<12}{max(rounds):9.1f}{statistics.median(rounds):9.1f}{ratios[way]:7.2f}")
+    out += ["", f"{'bytes per connection':<24}" + "".join(f"{way:>12}" for way in WAYS)]
+    for what in MEMORY:
+        out.append(f"{what:<24}" + "".join(f"{statistics.median(values[way, what]):12.0f}" for way in WAYS))
+    return "\n".join(out) + "\n"
+
+
+def main() -> int:
+    """Run, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="turns of each way (9)")
+    parser.add_argument("--connections", type=int, default=48, metavar="N", help="connections of a turn (48)")
+    parser.add_argument("--ends", nargs=2, default=LAB_ENDS, metavar=("SERVER", "CLIENT"), help="addresses to measure between")
+    parser.add_argument("--check", action="store_true", help=f"fail below {BUDGET} of the rate by hand")
+    options = parser.parse_args()
+
+    folder = (options.build / "bench/connect").resolve()
+    program = folder / "connect"
+    if not program.exists():
+        print(f"connect: {program} is not there: configure with -Dbench=enabled, and build")
+        return 2
+    command = [LAB, "--timeout", str(120 + 60 * options.rounds), "--", program, options.rounds, options.connections, *options.ends]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+    values = values_of(done.stdout)
+    if done.returncode or any((way, what) not in values for way in WAYS for what in RATES + MEMORY):
+        print(f"connect: exit code {done.returncode}, the measurement is not complete\n{done.stdout[-2000:]}")
+        return 1
+    shown = table_of(values)
+    print(shown, end="")
+    (folder / "connect.txt").write_text(shown, encoding="utf-8")
+    slow = [f"{what}: {ratio:.2f}" for what in RATES if (ratio := ratios_of(values, what)["dat"]) < BUDGET]
+    if options.check and slow:
+        print(f"connect: below {BUDGET} of the rate by hand: {', '.join(slow)}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
