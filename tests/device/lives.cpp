@@ -393,7 +393,7 @@ TEST_CASE("a thousand connections come and go on twenty pairs of endpoints and l
   for (int i = 0; i < (slow ? 1 : 4); ++i) round(i);
   const auto before = resources::now();
   const auto heap = ::mallinfo2().uordblks;
-  for (int i = 0; i < (slow ? 2 : padded_heap ? 10 : 50); ++i) round(i);
+  for (int i = 0; i < (slow ? 1 : padded_heap ? 10 : 50); ++i) round(i);
   CHECK(resources::no_more_than(before));
   if (!padded_heap) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
   CHECK(is_empty(t.a.evd));
@@ -604,6 +604,7 @@ TEST_CASE("data that the wire damages is sent again, or the operation fails: it 
 TEST_CASE("a wire that is cut breaks the connections of those that send, and the others live on when it is whole again",
           "[lives][CONN-029][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
+  if (slow) SKIP("nothing in it that the same endings, without a cut, would not show to ThreadSanitizer");
   two_sides t;
   buffer here(t.a.pz, 256);
   buffer there(t.b.pz, 256);
