@@ -1,7 +1,7 @@
 // Notification: cnos over evds of every kind, thresholds, wake-ups that must not be lost.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
-#include "support.hpp"
+#include "rig.hpp"
 
 #include <atomic>
 #include <sys/epoll.h>
@@ -289,7 +289,7 @@ const role flood_registered("flood", &flood_role);
 
 TEST_CASE("two processes flood each other, and each sleeps on one edge-triggered descriptor",
           "[cno][CNO-019][CNO-020][EVENT-066][EVENT-109]") {
-  constexpr std::uint64_t messages = 3000;
+  constexpr std::uint64_t messages = rig::stress_messages;
   side a(0);
   auto cno = must(a.ia.create_cno());
   peer_process peer("flood", {std::to_string(messages)});

@@ -29,7 +29,7 @@ inline constexpr bool instrumented = false;
 #else
 inline constexpr bool instrumented = false;
 #endif
-inline constexpr std::uint64_t stress_events = instrumented ? 60'000 : 1'000'000;
-inline constexpr std::uint64_t stress_messages = instrumented ? 300 : 2'000; ///< of each of four connections
+inline constexpr std::uint64_t stress_events = instrumented ? 25'000 : 1'000'000;
+inline constexpr std::uint64_t stress_messages = instrumented ? 200 : 2'000; ///< of each of four connections
 
 } // namespace rig

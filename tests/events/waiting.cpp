@@ -290,7 +290,7 @@ TEST_CASE("no wake is lost between a thread that wakes and one that waits", "[ev
   queue<dat::dto> q;
   std::atomic<int> asked{0};
   std::atomic<int> seen{0};
-  constexpr int rounds = 5000;
+  constexpr auto rounds = static_cast<int>(rig::stress_messages);
   worker other([&](worker& w) {
     for (int i = 1; i <= rounds; ++i) {
       asked = i;
