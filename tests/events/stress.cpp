@@ -27,8 +27,8 @@ constexpr std::uint64_t producers = 3;
 constexpr std::uint64_t stations = 4;
 /// Software events of a producer for each station. Most go where the thread waits on the evd: a cno takes two
 /// system calls for each, and these are emulated where there is no device.
-constexpr std::array<std::uint64_t, stations> share = {32, 1, 1, 1};
-constexpr std::uint64_t shares = 35;
+constexpr std::array<std::uint64_t, stations> share = {128, 1, 1, 1};
+constexpr std::uint64_t shares = 131;
 constexpr std::uint64_t messages = rig::stress_messages; // of each connection
 
 /// An evd, the connection that completes on it, and what has been taken from it.
