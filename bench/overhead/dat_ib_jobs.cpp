@@ -1,24 +1,10 @@
 // The jobs of the InfiniBand extensions, dat's side. In a file of their own, so that what they make the compiler inline
 // changes nothing for the others.
 // SPDX-License-Identifier: BSL-1.0
-#include "jobs.hpp"
+#include "taking.hpp"
 
 namespace overhead {
 namespace {
-
-/// Consumes the cookies of the events of type `E`; any other event is wrong.
-template <class E>
-constexpr auto take() noexcept {
-  return dat::overloaded{[](const E& e) noexcept { consumed += e.cookie().value(); },
-                         [](const auto&) noexcept { wrong(); }};
-}
-
-/// Takes events until one was there.
-template <class E, class Evd>
-[[gnu::always_inline]] inline void take_one(Evd& evd) {
-  while (evd.drain(take<E>(), 1) == 0) {
-  }
-}
 
 [[gnu::noinline]] void counted_send_immediate(place& p, long n) {
   for (long i = 0; i < n; ++i) {

@@ -68,13 +68,7 @@ void send_request(id_obj& id, const rdma_conn_param& p) {
     send_dreq(*old);
     return post_reject(id, rej_stale, padded(nullptr, 0, rej_data));
   }
-  auto& child = new_child(*l);
-  child.src = id.dst;
-  child.dst = id.src;
-  child.dev = o.dev;
-  child.dev_port = o.port;
-  child.peer = &id;
-  id.peer = &child;
+  auto& child = new_child(*l, id, o);
   child.peer_qpn = p.qp_num;
   child.responder_resources = p.initiator_depth;
   child.initiator_depth = p.responder_resources;
@@ -137,6 +131,17 @@ id_obj& new_child(id_obj& listener) {
   c.child = true;
   c.state = cma::connect;
   c.wire = ib::req_rcvd;
+  return c;
+}
+
+id_obj& new_child(id_obj& listener, id_obj& asking, const owner& at) {
+  auto& c = new_child(listener);
+  c.src = asking.dst;
+  c.dst = asking.src;
+  c.dev = at.dev;
+  c.dev_port = at.port;
+  c.peer = &asking;
+  asking.peer = &c;
   return c;
 }
 

@@ -103,13 +103,7 @@ int ask_datagram(id_obj& id, const rdma_conn_param* param) {
     post_event(std::move(r));
     return 0;
   }
-  auto& child = new_child(*l);
-  child.src = id.dst;
-  child.dst = id.src;
-  child.dev = o.dev;
-  child.dev_port = o.port;
-  child.peer = &id;
-  id.peer = &child;
+  auto& child = new_child(*l, id, o);
   cm_record r;
   r.id = &child;
   r.listener = l;

@@ -210,6 +210,7 @@ std::vector<std::byte> padded(const void* data, std::size_t n, std::size_t size)
 void post_event(cm_record r);   ///< subject to drops and holding
 void arrive_event(cm_record r); ///< state change and queue
 id_obj& new_child(id_obj& listener);
+id_obj& new_child(id_obj& listener, id_obj& asking, const owner& at); ///< for the request of another id
 void destroy_on_wire(id_obj& id);
 void send_reject(id_obj& from, int status, std::vector<std::byte> data);
 void send_dreq(id_obj& from);

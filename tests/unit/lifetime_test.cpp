@@ -73,6 +73,22 @@ struct out_of_memory {
   out_of_memory& operator=(const out_of_memory&) = delete;
 };
 
+/// What `call` gives; when it fails for want of memory, what it gives the second time, with all there is.
+template <class Call>
+auto with_memory_again(Call& call, int& failures) {
+  auto r = call();
+  if (!r) {
+    INFO(r.error().message());
+    CHECK(allocation_failed);
+    CHECK(r.error().type() == dat::return_type::insufficient_resources);
+    ++failures;
+    allocations_left = -1;
+    r = call();
+    REQUIRE(r);
+  }
+  return r;
+}
+
 std::string next(end& e) {
   auto r = e.evd.wait(plenty);
   return r ? std::visit(describe{}, r.value()) : r.error().message();
@@ -109,19 +125,7 @@ TEST_CASE("memory that runs out in any call is an error of that call, and nothin
     b.make_ep();
     std::array<char, 64> memory{};
     out_of_memory limit(n);
-    const auto step = [&](auto call) {
-      auto r = call();
-      if (!r) {
-        INFO(r.error().message());
-        CHECK(allocation_failed);
-        CHECK(r.error().type() == dat::return_type::insufficient_resources);
-        ++failures;
-        allocations_left = -1;
-        r = call();
-        REQUIRE(r);
-      }
-      return r;
-    };
+    const auto step = [&](auto call) { return with_memory_again(call, failures); };
     auto ia = step([] { return dat::ia::open("fk1", manual); });
     auto pz = step([&] { return ia.value().create_pz(); });
     auto lean = step([&] { return ia.value().create_evd<dat::dto>(8); });
@@ -170,19 +174,7 @@ TEST_CASE("memory that runs out for a shared receive queue is an error of that c
     auto lean = must(b.ia.create_evd<dat::dto>(8));
     auto psp = must(b.ia.create_psp(service, b.evd));
     std::optional<out_of_memory> limit(n);
-    const auto step = [&](auto call) {
-      auto r = call();
-      if (!r) {
-        INFO(r.error().message());
-        CHECK(allocation_failed);
-        CHECK(r.error().type() == dat::return_type::insufficient_resources);
-        ++failures;
-        allocations_left = -1;
-        r = call();
-        REQUIRE(r);
-      }
-      return r;
-    };
+    const auto step = [&](auto call) { return with_memory_again(call, failures); };
     auto srq = step([&] { return b.pz.create_srq({.max_recv_dtos = 3}); });
     must(step([&] { return srq.value().resize(20); }));
     auto one = step([&] { return b.pz.create_ep<dat::rc>(b.evd, srq.value()); });

@@ -35,15 +35,6 @@ dat::shared_cookie cookie(char last) {
   return c;
 }
 
-template <class T>
-void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subtype subtype = {}) {
-  REQUIRE_FALSE(r);
-  INFO(r.error().message());
-  CHECK(r.error().type() == type);
-  CHECK(r.error().subtype() == subtype);
-  CHECK_FALSE(r.error().call().empty());
-}
-
 } // namespace
 
 TEST_CASE("a query tells what a region was made of",

@@ -15,15 +15,6 @@ using namespace unit;
 
 namespace {
 
-template <class T>
-void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subtype subtype = {}) {
-  REQUIRE_FALSE(r);
-  INFO(r.error().message());
-  CHECK(r.error().type() == type);
-  CHECK(r.error().subtype() == subtype);
-  CHECK_FALSE(r.error().call().empty());
-}
-
 std::uint32_t blamed_ep = 0;
 void note(const dat::error& e) noexcept { blamed_ep = e.object_id(); }
 

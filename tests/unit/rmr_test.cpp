@@ -103,15 +103,6 @@ struct two {
 }
 const std::string refused = failed(dat::dto_status::remote_access, 1);
 
-template <class T>
-void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subtype subtype = {}) {
-  REQUIRE_FALSE(r);
-  INFO(r.error().message());
-  CHECK(r.error().type() == type);
-  CHECK(r.error().subtype() == subtype);
-  CHECK_FALSE(r.error().call().empty());
-}
-
 dat::rmr make(place& at, bool for_ep) { return for_ep ? must(at.pz.create_rmr_for_ep()) : must(at.pz.create_rmr()); }
 
 } // namespace

@@ -41,6 +41,15 @@ T must(dat::expected<T>&& r) {
 inline void must(dat::expected<void>&& r) {
   if (!r) FAIL(r.error().message());
 }
+/// It failed so, in a call that it names.
+template <class T>
+void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subtype subtype = {}) {
+  REQUIRE_FALSE(r);
+  INFO(r.error().message());
+  CHECK(r.error().type() == type);
+  CHECK(r.error().subtype() == subtype);
+  CHECK_FALSE(r.error().call().empty());
+}
 
 inline std::span<const std::byte> bytes_of(std::string_view s) {
   return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
