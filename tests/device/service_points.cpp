@@ -352,7 +352,8 @@ TEST_CASE(
   try {
     fuzz::walk walk(addresses()[0], addresses()[1], next_port().port(), random_seed());
     walk.run(slow ? 150 : 1000, 2ms);
-    if (!slow) CHECK(walk.connections() > 0); // a short walk may have none
+    for (int more = 0; walk.connections() == 0 && more < 20; ++more) walk.run(100, 50ms); // for a slow machine
+    CHECK(walk.connections() > 0);
   } catch (const fuzz::wrong& w) {
     what = w.what();
   }
