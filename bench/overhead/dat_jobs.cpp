@@ -1,6 +1,6 @@
 // dat's side: the same jobs as a user of the library writes them.
 // SPDX-License-Identifier: BSL-1.0
-#include "jobs.hpp"
+#include "taking.hpp"
 
 #include <dat/policies.hpp>
 
@@ -9,20 +9,6 @@
 
 namespace overhead {
 namespace {
-
-/// Consumes the cookies of the events of type `E`; any other event is wrong.
-template <class E>
-constexpr auto take() noexcept {
-  return dat::overloaded{[](const E& e) noexcept { consumed += e.cookie().value(); },
-                         [](const auto&) noexcept { wrong(); }};
-}
-
-/// Takes events until one was there.
-template <class E, class Evd>
-[[gnu::always_inline]] inline void take_one(Evd& evd) {
-  while (evd.drain(take<E>(), 1) == 0) {
-  }
-}
 
 // Each posts one operation and takes its completion.
 [[gnu::noinline]] void counted_send(place& p, long n) {
@@ -88,8 +74,20 @@ template <class E, class Evd>
   }
 }
 
-/// Filled, posted and taken.
+/// Made, posted and taken.
 [[gnu::noinline]] void counted_batch(place& p, long n) {
+  const dat::ep_ref ep = p.lean.ep;
+  for (long i = 0; i < n; i += at_a_time) {
+    const auto next = [&](std::size_t j) noexcept {
+      return dat::send{p.out[0]}.cookie(static_cast<std::size_t>(i) + j);
+    };
+    if (!ep.post_n(at_a_time, next)) wrong();
+    if (p.lean.evd.drain(take<dat::sent>()) != at_a_time) wrong();
+  }
+}
+
+/// The same, kept in a batch first.
+[[gnu::noinline]] void counted_kept(place& p, long n) {
   dat::batch<at_a_time> batch;
   for (long i = 0; i < n; i += at_a_time) {
     batch.clear();
@@ -161,6 +159,7 @@ constexpr job jobs[] = {
     {"recv, shared queue", counted_shared_recv},
     {"batch of 16", counted_batch},
     {"batch of 16, chained", counted_batch},
+    {"batch of 16, kept", counted_kept},
     {"post of 4", counted_four},
     {"post of 4, chained", counted_four},
     {"drain, 16 there", drain<&place::lean>},

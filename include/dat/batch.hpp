@@ -81,8 +81,8 @@ private:
     }
     r.fill(s->wr);
     s->posted.cookie = r.cookie;
-    s->posted.length = static_cast<std::uint32_t>(r.data.bytes());
-    s->posted.kind = detail::quiet_if(r.quiet, detail::kind_of_work(r.operation));
+    s->posted.set(static_cast<std::uint32_t>(r.data.few_bytes()),
+                  detail::quiet_if(r.quiet, detail::kind_of_work(r.operation)));
     end_ = s + 1;
   }
   template <std::size_t M>

@@ -177,7 +177,7 @@ public:
   explicit recv(S&& into) noexcept {
     static_assert(detail::writable<S>, "dat: recv needs memory registered with dat::local_write");
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the recv: pass an lvalue, not a temporary");
-    wr_.gather.push(detail::raw_of(into));
+    wr_.gather.start(detail::raw_of(into));
   }
   template <mem_priv P>
   explicit recv(const iov<N, P>& into) noexcept {

@@ -15,11 +15,13 @@
 #include <dat/detail/handle.hpp>
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace dat::inline v0 {
 
@@ -70,6 +72,26 @@ public:
                   "dat: post either receives or requests (send, rdma_write, rdma_read) in one call: they go to "
                   "different queues");
     return Policy::post(*core_, operations...);
+  }
+
+  /// Posts `n` requests, in order: what `make(0)` to `make(n - 1)` return. One doorbell for every 16 of them.
+  ///
+  ///     ep.post_n(blocks.size(), [&](std::size_t i) { return dat::rdma_write{blocks[i], window[i]}.cookie(i); });
+  ///
+  /// `make` returns requests of one type and of one segment each, and must not post to this endpoint.
+  ///
+  /// Errors: as above. Where there is no room for all of them, nothing is posted. A request that is refused is not, nor
+  /// what comes after it; those before it are, and `error().index()` says how many. What `make` throws is passed on;
+  /// then up to 15 of those before it are not posted either.
+  /// Allocates: never. Blocks: never.
+  template <std::invocable<std::size_t> Make>
+  [[gnu::always_inline]] expected<void> post_n(std::size_t n, Make make) const noexcept(noexcept(make(std::size_t{}))) {
+    using made = std::remove_cvref_t<std::invoke_result_t<Make&, std::size_t>>;
+    static_assert(detail::is_request<made>, "dat: post_n takes a callable that returns the request of an index (send, "
+                                            "rdma_write, rdma_read, atomics); give receives to post");
+    static_assert(made::max_segments == 1, "dat: post_n takes requests of one segment: put those of several, or of "
+                                           "none, into a dat::batch<N, Iov>");
+    return core_->post_made(n, make);
   }
 
   /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.
@@ -148,6 +170,11 @@ public:
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
     return ref_.post(operations);
+  }
+  /// As many requests as are wanted at run time; see ep_ref::post_n.
+  template <std::invocable<std::size_t> Make>
+  [[gnu::always_inline]] expected<void> post_n(std::size_t n, Make make) const noexcept(noexcept(make(std::size_t{}))) {
+    return ref_.post_n(n, std::move(make));
   }
 
   /// Asks the service `qualifier` at the adapter address `remote` for a connection (uDAPL 2.0 §6.6.14). Returns at

@@ -35,7 +35,7 @@ public:
                   "dat: a segment of this iov lacks a right of the list; register its memory with that right");
     static_assert((detail::outlives_call<S> && ...),
                   "dat: the adapter reads or writes this memory after the call; pass an lmr that lives on (an lvalue)");
-    (gather_.push(detail::raw_of(segments)), ...);
+    gather_.start(detail::raw_of(segments)...);
   }
 
   /// Appends a segment. False when the list is full; it is unchanged then.

@@ -3,6 +3,8 @@
 #include "world.hpp"
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 using namespace unit;
@@ -236,4 +238,107 @@ TEST_CASE("the device refuses in the middle of a batch: index() tells how far it
   CHECK(p.a.take() == events{"written 0", "written 1", "written 2"});
   must(p.a.ep.post(b));
   CHECK(p.a.take().size() == 5);
+}
+
+TEST_CASE("requests that a callable makes are posted in order, with one call to the device for sixteen",
+          "[DTO-091][DTO-086]") {
+  clean_world world;
+  pair p({.max_request_dtos = 50, .max_recv_dtos = 50});
+  for (std::size_t i = 0; i < 40; ++i) p.a.memory[i] = static_cast<char>('0' + i);
+  const auto target = p.b.mem.remote();
+  const auto letter = [&](std::size_t i) {
+    return dat::rdma_write{p.a.at(i, 1), target.slice(99 - i, 1).value()}.cookie(i);
+  };
+  for (const std::size_t n : {0u, 1u, 3u, 4u, 15u, 16u, 17u, 40u}) {
+    INFO(n);
+    p.b.memory.fill('-');
+    const auto calls = fake::count(fake::call::ibv_post_send);
+    must(p.a.ep.post_n(n, letter));
+    CHECK(fake::count(fake::call::ibv_post_send) == calls + (n + 15) / 16);
+    events wanted;
+    for (std::size_t i = 0; i < n; ++i) wanted.push_back("written " + std::to_string(i));
+    CHECK(p.a.take() == wanted);
+    for (std::size_t i = 0; i < 41; ++i) CHECK(p.b.memory[99 - i] == (i < n ? p.a.memory[i] : '-'));
+  }
+  // Those between which one has nothing to transfer, as well; and the chain is whole again after it.
+  for (int round = 0; round < 2; ++round) {
+    p.b.memory.fill('-');
+    must(p.a.ep.post_n(9, [&](std::size_t i) {
+      return dat::rdma_write{i == 5 ? p.a.at(0, 0) : p.a.at(i, 1), target.slice(i, 1).value()}.cookie(i);
+    }));
+    CHECK(p.a.take().size() == 9);
+    CHECK(std::string(p.b.memory.data(), 10) == "01234-678-");
+  }
+  must(p.a.ep.post_n(3, [&](std::size_t i) {
+    auto w = dat::rdma_write{p.a.at(i, 1), target}.cookie(i);
+    if (i != 2) w.suppress();
+    return w;
+  }));
+  CHECK(p.a.take() == events{"written 2"});
+}
+
+TEST_CASE("of requests that a callable makes, those before one that is refused are posted", "[DTO-081][DTO-149]") {
+  clean_world world;
+  pair p({.max_request_dtos = 30, .max_message_size = 1000});
+  const auto target = p.b.mem.remote();
+  for (const std::size_t bad : {0u, 2u, 7u, 15u, 16u, 21u}) {
+    INFO(bad);
+    std::size_t made = 0;
+    const auto r = p.a.ep.post_n(24, [&](std::size_t i) {
+      ++made;
+      return dat::rdma_write{p.a.at(0, i == bad ? 1001 : 4), target}.cookie(i);
+    });
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == return_type::length_error);
+    CHECK(r.error().call() == "ep.post_n");
+    CHECK(r.error().index() == bad);
+    CHECK(made == bad + 1);
+    CHECK(p.a.take().size() == bad);
+  }
+  // Nothing where they do not fit, where nobody listens, or where there is no endpoint; and nothing is asked for.
+  const auto never = [&](std::size_t) -> dat::rdma_write<1> { throw std::logic_error("asked for"); };
+  const auto calls = fake::count(fake::call::ibv_post_send);
+  CHECK(p.a.ep.post_n(31, never).error().type() == return_type::insufficient_resources);
+  CHECK(p.a.ep.post_n(~std::size_t{}, never).error().type() == return_type::insufficient_resources);
+  CHECK(dat::ep<dat::rc>().post_n(1, never).error().type() == return_type::invalid_handle);
+  end unconnected("fk1");
+  unconnected.make_ep();
+  const auto there = [&](std::size_t) { return dat::rdma_write{unconnected.at(0, 1), target}; };
+  CHECK(unconnected.ep.post_n(2, there).error().subtype() == dat::return_subtype::ep_unconnected);
+  CHECK(fake::count(fake::call::ibv_post_send) == calls);
+
+  // What the callable throws passes through, and nothing of its sixteen is posted.
+  CHECK_THROWS_AS(p.a.ep.post_n(20,
+                                [&](std::size_t i) {
+                                  if (i == 18) throw std::runtime_error("no more");
+                                  return dat::rdma_write{p.a.at(0, 4), target}.cookie(i);
+                                }),
+                  std::runtime_error);
+  CHECK(p.a.take().size() == 16);
+  must(p.a.ep.post_n(30, [&](std::size_t i) { return dat::rdma_write{p.a.at(0, 4), target}.cookie(i); }));
+  CHECK(p.a.take().size() == 30);
+}
+
+TEST_CASE("the device refuses one of many requests that a callable makes: index() tells how far it came") {
+  clean_world world;
+  pair p({.max_request_dtos = 30});
+  auto* qp = p.a.ep.native_handle();
+  for (const std::size_t room : {3u, 16u, 19u}) {
+    INFO(room);
+    fake::hold(qp);
+    ibv_send_wr stranger{};
+    stranger.opcode = IBV_WR_RDMA_WRITE;
+    ibv_send_wr* bad = nullptr;
+    while (ibv_post_send(qp, &stranger, &bad) == 0) {
+    }
+    for (std::size_t i = 0; i < room; ++i) REQUIRE(fake::complete(qp));
+    const auto write = [&](std::size_t i) { return dat::rdma_write{p.a.at(0, 4), p.b.mem.remote()}.cookie(i); };
+    const auto r = p.a.ep.post_n(25, write);
+    REQUIRE_FALSE(r);
+    CHECK(r.error().index() == room);
+    fake::hold(qp, false);
+    CHECK(p.a.take().size() == room);
+    must(p.a.ep.post_n(25, write));
+    CHECK(p.a.take().size() == 25);
+  }
 }

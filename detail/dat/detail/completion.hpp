@@ -187,7 +187,7 @@ template <streams S, class Visitor>
   work_ring::observe(*e);
   // One comparison for each kind of success.
   const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
-  const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
+  std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<sent>(*e, visit);
   if constexpr (includes(S, streams::datagrams)) {
@@ -206,6 +206,7 @@ template <streams S, class Visitor>
     return true;
   }
   if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
+  asm("" : "+r"(outcome));
   if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
   if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);

@@ -234,9 +234,9 @@ inline expected<void> ep_core::equip(const char* call) noexcept {
   entries_->queue = &sq_;
   entries_->posted.kind = marker_work;
   for (std::size_t i = 0; i < prepared_requests; ++i) {
-    send_wr_[i].sg_list = &sge_[i];
-    send_wr_[i].num_sge = 1;
-    send_wr_[i].next = i + 1 < prepared_requests ? &send_wr_[i + 1] : nullptr;
+    prepared_[i].wr.sg_list = &prepared_[i].sge;
+    prepared_[i].wr.num_sge = 1;
+    prepared_[i].wr.next = i + 1 < prepared_requests ? &prepared_[i + 1].wr : nullptr;
   }
   list_wr_.sg_list = list_sge_;
   recv_wr_.sg_list = &recv_sge_;

@@ -6,6 +6,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/basics.hpp>
 #include <dat/detail/null_device.hpp>
 #include <dat/detail/work_request.hpp>
 #include <dat/detail/work_ring.hpp>
@@ -105,6 +106,59 @@ public:
     return submit(qp_, &from->wr, first, e);
   }
 
+  /// As many requests of one segment as are wanted at run time, which `make` gives one after the other.
+  template <class Make>
+  [[nodiscard, gnu::always_inline]] expected<void> post_made(std::size_t n,
+                                                             Make& make) noexcept(noexcept(make(std::size_t{}))) {
+    work_entry* e = sq_.next();
+    if (!sq_.has_room(e, n)) [[unlikely]]
+      return relay(no_room_for_all());
+    refused_post why;
+    prepared_request* const end = prepared_ + prepared_requests;
+    for (std::size_t i = 0; i != n;) {
+      prepared_request* const first = end - smaller(n - i, prepared_requests);
+      prepared_request* at = first;
+      prepared_request* odd = nullptr;
+      bool quiet = false;
+      const auto add = [&](prepared_request & to, std::size_t nth) __attribute__((always_inline)) {
+        const auto made = make(nth);
+        const auto& r = request_access::of(made);
+        copy_triplet(&to.sge, r.data.list());
+        r.fill(to.wr);
+        if (r.quiet || !simply_acceptable(r)) [[unlikely]] {
+          why = {r.data.zone().value(), r.cookie.value(), r.remote.length, r.operation, 0};
+          quiet = r.quiet;
+          odd = &to;
+          return false;
+        }
+        stage(to.wr, *e, r);
+        e = e->next;
+        return true;
+      };
+      // Four at a time, which saves most of the counting.
+      for (std::size_t fours = static_cast<std::size_t>(end - first) / 4;
+           fours != 0 && add(at[0], i) && add(at[1], i + 1) && add(at[2], i + 2) && add(at[3], i + 3); --fours)
+        at += 4, i += 4;
+      while (!odd && at != end && add(*at, i)) ++at, ++i;
+      if (odd) [[unlikely]] {
+        i += static_cast<std::size_t>(odd - at);
+        auto r = made_slowly(*first, *odd, e, why, quiet);
+        if (!r) return made_not_posted(r.assume_error(), i - static_cast<std::size_t>(odd - first));
+        ++i;
+        e = sq_.next();
+        continue;
+      }
+      sq_.set_next(e);
+      bad_send_ = &first->wr; // not every provider sets it
+      if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &first->wr, &bad_send_))
+          [[unlikely]] {
+        const auto group = static_cast<std::size_t>(end - first);
+        if (auto r = group_not_posted(err, group); !r) return made_not_posted(r.assume_error(), i - group);
+      }
+    }
+    return success();
+  }
+
   template <std::size_t... N>
   [[nodiscard, gnu::always_inline]] expected<void> post(const recv_request<N>&... r) noexcept {
     if ((r.quiet || ...)) [[unlikely]] // known when compiling, nearly always
@@ -151,8 +205,13 @@ protected:
   friend class watch;
   ~ep_posting() = default;
 
-  // How many work requests an endpoint keeps ready for the posts of one call, and segments for the posts of a list.
-  static constexpr std::size_t prepared_requests = 4;
+  // A work request of one segment that is kept ready.
+  struct prepared_request {
+    ibv_send_wr wr;
+    ibv_sge sge;
+  };
+  // How many of them an endpoint has, for the posts of one call; and segments for the posts of a list.
+  static constexpr std::size_t prepared_requests = 16;
   static constexpr std::size_t prepared_segments = message_parts;
 
   // The same for any list; false also for one that is to be tidied first.
@@ -160,7 +219,7 @@ protected:
   [[nodiscard, gnu::always_inline]] bool simply_acceptable(const send_request<N>& r) const noexcept {
     // The zone also says that no segment is longer than its part of a message, and how many there may be.
     if constexpr (N <= prepared_segments)
-      return r.data.simply_within(zones_[N <= 1 ? N : r.data.count()]) && simply_within_limits(r);
+      return r.data.simply_within(zones_[N <= 1 ? N : r.data.count()]) && simply_within_limits(r, r.data.few_bytes());
     else
       return r.data.simply_within(zones_[1]) && r.data.bytes() <= max_message_ && within_limits(r);
   }
@@ -170,16 +229,17 @@ protected:
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool within_limits(const send_request<N>& r) const noexcept {
-    return (N <= 1 || r.data.count() <= attributes_.max_request_iov) && simply_within_limits(r);
+    return (N <= 1 || r.data.count() <= attributes_.max_request_iov) && simply_within_limits(r, r.data.bytes());
   }
-  /// But for the number of segments.
+  /// But for the number of segments, which have so many bytes.
   template <std::size_t N>
-  [[nodiscard, gnu::always_inline]] bool simply_within_limits(const send_request<N>& r) const noexcept {
-    if (r.one_sided() && r.data.bytes() > r.remote.length) return false;
+  [[nodiscard, gnu::always_inline]] bool simply_within_limits(const send_request<N>& r,
+                                                              std::uint64_t bytes) const noexcept {
+    if (r.one_sided() && bytes > r.remote.length) return false;
     if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0) return false;
     if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
-    if (r.is_atomic() && !(atomic_depth_ != 0 && r.data.bytes() == 8 && r.remote.address % 8 == 0)) return false;
-    return (r.flags & IBV_SEND_INLINE) == 0 || r.data.bytes() <= max_inline_;
+    if (r.is_atomic() && !(atomic_depth_ != 0 && bytes == 8 && r.remote.address % 8 == 0)) return false;
+    return (r.flags & IBV_SEND_INLINE) == 0 || bytes <= max_inline_;
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool within_limits(const recv_request<N>& r) const noexcept {
@@ -196,41 +256,40 @@ protected:
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<One>&... r) noexcept {
     constexpr std::size_t n = sizeof...(One);
     refused_post why;
-    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n); // the last ones: their chain ends where it should
-    ibv_sge* const sge = sge_ + (prepared_requests - n);
+    prepared_request* const at = prepared_ + (prepared_requests - n); // the last ones: their chain ends where it should
     work_entry* e = sq_.next();
     std::size_t i = 0;
-    if (((prepare(wr[i], sge[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
+    if (((prepare(at[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
       sq_.set_next(e);
-      if constexpr (n > 1) bad_send_ = wr; // not every provider sets it
-      const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), wr, &bad_send_);
+      if constexpr (n > 1) bad_send_ = &at->wr; // not every provider sets it
+      const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &at->wr, &bad_send_);
       if (err == 0) [[likely]]
         return success();
       why = {0, 0, 0, {}, err};
-      if constexpr (!one_exit) return not_posted(why, n);
+      if constexpr (!one_exit) return relay(not_posted(why, n));
     } else if constexpr (n == 1) {
       why = {(r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), 0};
     } else {
-      return post_slowly(r.copy()...);
+      return relay(post_slowly(r.copy()...));
     }
-    return not_posted(why, n);
+    return relay(not_posted(why, n));
   }
-  [[nodiscard, gnu::always_inline]] bool prepare(ibv_send_wr& wr, ibv_sge& sge, work_entry* e,
+  [[nodiscard, gnu::always_inline]] bool prepare(prepared_request& to, work_entry* e,
                                                  const send_request<1>& r) noexcept {
-    copy_triplet(&sge, r.data.list());
-    r.fill(wr);
+    copy_triplet(&to.sge, r.data.list());
+    r.fill(to.wr);
     if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
       return false;
-    stage(wr, *e, r);
+    stage(to.wr, *e, r);
     return true;
   }
   // Clang 14 keeps the result of a post in memory when more than one call may give it. For it, all that is not usual
   // goes one way; g++ 12 does better with several.
-#if defined(__clang__)
-  static constexpr bool one_exit = true;
-#else
   static constexpr bool one_exit = false;
-#endif
+  [[gnu::always_inline]] static expected<void> relay(expected<void> r) noexcept {
+    if (r) return success();
+    return r.assume_error();
+  }
   // Why prepared requests were not posted: what the one request said besides what stands in it, or errno.
   struct refused_post {
     std::uintptr_t zone;
@@ -241,27 +300,57 @@ protected:
   };
   template <std::size_t One = 1> // templates from here on, so that only who posts pays for compiling it
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> not_posted(refused_post why, std::size_t n) noexcept {
-    if (why.err == 0)
-      return post_prepared_slowly<One>(common_zone::of(why.zone), dat::cookie(why.cookie), why.remote_length,
-                                       why.operation);
-    ibv_send_wr* const wr = send_wr_ + (prepared_requests - n);
+    if (why.err == 0) return post_slowly(in_full<One>(prepared_[prepared_requests - 1], why, false));
+    ibv_send_wr* const wr = &prepared_[prepared_requests - n].wr;
     work_entry* first = sq_.next();
     for (std::size_t i = 0; i < n; ++i) first = sq_.before(first);
     return not_posted(why.err, wr, n > 1 ? bad_send_ : wr, first);
+  }
+  // Of those that a callable makes.
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> no_room_for_all() const noexcept {
+    if (!takes_requests()) return wrong_state("ep.post_n");
+    return queue_full("ep.post_n", 0);
+  }
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> group_not_posted(int err, std::size_t n) noexcept {
+    return not_posted<One>(refused_post{0, 0, 0, {}, err}, n);
+  }
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] error made_not_posted(const error& why, std::size_t before) const noexcept {
+    return at(why.index(static_cast<std::uint32_t>(before) + why.index()), "ep.post_n");
+  }
+  /// One that needs another look, after those that are made and not posted yet, which go first.
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
+  made_slowly(prepared_request& first, prepared_request& odd, work_entry* end, refused_post why, bool quiet) noexcept {
+    const auto before = static_cast<std::uint32_t>(&odd - &first);
+    send_request<One> r = in_full<One>(odd, why, quiet);
+    if (before != 0) {
+      ibv_send_wr& last = (&odd - 1)->wr;
+      work_entry* const from = sq_.next();
+      last.next = nullptr;
+      auto posted = submit(send_to_.load(std::memory_order_acquire), &first.wr, from, end);
+      last.next = &odd.wr;
+      if (!posted) return posted;
+    }
+    auto posted = post_slowly(r);
+    if (!posted) return posted.assume_error().index(before);
+    return success();
   }
   // One request of several segments.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] expected<void> post_list(const send_request<N>& r) noexcept {
     work_entry* const e = sq_.next();
     if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
-      return post_slowly(r.copy());
+      return relay(post_slowly(r.copy()));
     r.data.copy_to(list_sge_);
     list_wr_.num_sge = static_cast<int>(r.data.count());
     r.fill(list_wr_);
     stage(list_wr_, *e, r);
     sq_.set_next(e->next);
     if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &list_wr_, &bad_send_)) [[unlikely]]
-      return list_not_posted(err);
+      return relay(list_not_posted(err));
     return success();
   }
   template <std::size_t One>
@@ -279,33 +368,35 @@ protected:
         return success();
       }
       why = {0, 0, 0, {}, err};
-      if constexpr (!one_exit) return recv_not_posted<One>(why);
+      if constexpr (!one_exit) return relay(recv_not_posted<One>(why));
     } else {
       why = {r.gather.zone().value(), r.cookie.value(), 0, {}, 0};
     }
-    return recv_not_posted<One>(why);
+    return relay(recv_not_posted<One>(why));
   }
+  /// What a prepared request says, and what it does not.
   template <std::size_t One>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
-  post_prepared_slowly(common_zone zone, cookie c, std::uint64_t remote_length, dto_operation operation) noexcept {
-    const ibv_send_wr& wr = send_wr_[prepared_requests - 1];
+  [[nodiscard]] static send_request<One> in_full(const prepared_request& p, const refused_post& why,
+                                                 bool quiet) noexcept {
+    const ibv_send_wr& wr = p.wr;
     send_request<One> r;
     // Nothing in the list, or nothing that transfers, has no zone.
-    if (!zone.is(nullptr)) r.data.push(sge_[prepared_requests - 1], zone);
-    r.cookie = c;
+    if (why.zone != 0) r.data.push(p.sge, common_zone::of(why.zone));
+    r.cookie = dat::cookie(why.cookie);
     r.opcode = wr.opcode;
     if (r.is_atomic()) {
       const auto& a = wr.wr.atomic;
-      r.remote = {a.remote_addr, remote_length, a.rkey};
+      r.remote = {a.remote_addr, why.remote_length, a.rkey};
       r.compare_add = a.compare_add;
       r.swap = a.swap;
     } else {
-      r.remote = {wr.wr.rdma.remote_addr, remote_length, wr.wr.rdma.rkey};
+      r.remote = {wr.wr.rdma.remote_addr, why.remote_length, wr.wr.rdma.rkey};
     }
     r.flags = wr.send_flags;
-    r.operation = operation;
+    r.operation = why.operation;
     r.imm = wr.imm_data; // or the key, in the same place
-    return post_slowly(r);
+    r.quiet = quiet;
+    return r;
   }
   // Several, or with several segments.
   template <std::size_t... N>
@@ -385,9 +476,9 @@ protected:
   // What the entry remembers, and what the request says. The chain and the segments are the caller's.
   template <std::size_t N>
   [[gnu::always_inline]] static void stage(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) noexcept {
-    e.posted.cookie = r.cookie; // member by member: two or three stores, where a copy of the whole takes more
-    e.posted.length = static_cast<std::uint32_t>(r.data.bytes());
-    e.posted.kind = quiet_if(r.quiet, kind_of_work(r.operation));
+    e.posted.cookie =
+        dat::cookie(r.cookie.value()); // member by member: two or three stores, where a copy of the whole takes more
+    e.posted.set(static_cast<std::uint32_t>(r.data.few_bytes()), quiet_if(r.quiet, kind_of_work(r.operation)));
     wr.wr_id = e.id();
   }
   template <std::size_t N>
@@ -474,8 +565,7 @@ protected:
   std::atomic<ibv_qp*> recv_to_{nothing.qp()};
   work_ring sq_;
   work_ring rq_;
-  ibv_send_wr send_wr_[prepared_requests] = {}; // a chain
-  ibv_sge sge_[prepared_requests] = {};
+  prepared_request prepared_[prepared_requests] = {}; // a chain
   ibv_send_wr list_wr_{};
   ibv_sge list_sge_[prepared_segments] = {};
   ibv_recv_wr recv_wr_{};

@@ -76,6 +76,8 @@ public:
   /// From what value() gave.
   [[nodiscard]] static common_zone of(std::uintptr_t value) noexcept { return common_zone(value); }
   [[nodiscard]] std::uintptr_t value() const noexcept { return value_; }
+  /// As a segment has it.
+  [[nodiscard]] const pz_core* marked_pointer() const noexcept { return reinterpret_cast<const pz_core*>(value_); }
   explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
@@ -106,7 +108,7 @@ private:
 };
 
 /// At most N segments. Those of length 0 must not reach the device: zero means 2^31 bytes to some adapters, and the key
-/// may be invalid. Rather than look for them each time, they are marked in the zone, and `tidy` removes them.
+/// may be invalid. Rather than look for them each time, they are marked in their zone, and `tidy` removes them.
 template <std::size_t N>
 class gather {
 public:
@@ -117,22 +119,17 @@ public:
     zone_ = o.zone_;
     bytes_ = o.bytes_;
     count_ = o.count_;
-    if constexpr (N <= 8) {
-      [&]<std::size_t... I>(std::index_sequence<I...>) {
-        ((I < count_ ? static_cast<void>(sge_[I] = o.sge_[I]) : static_cast<void>(0)), ...);
-      }
-      (std::make_index_sequence<N>());
-    } else {
-      for (std::uint32_t i = 0; i < count_; ++i) sge_[i] = o.sge_[i];
-    }
+    each([&](std::size_t i) __attribute__((always_inline)) { sge_[i] = o.sge_[i]; });
   }
 
-  [[gnu::always_inline]] void push(const raw_segment& s) noexcept {
-    copy_triplet(&sge_[count_], &s);
-    zone_ = count_ == 0 ? common_zone(s.pz) : zone_ + common_zone(s.pz);
-    bytes_ += s.length;
-    ++count_;
+  /// The list that a DTO is made with, likewise with constant places.
+  template <class... Raw>
+  [[gnu::always_inline]] void start(const Raw&... segments) noexcept {
+    std::size_t i = 0;
+    (put(i++, segments), ...);
+    count_ = sizeof...(Raw);
   }
+  void push(const raw_segment& s) noexcept { put(count_++, s); }
   [[gnu::cold]] void push(const ibv_sge& s, common_zone zone) noexcept {
     sge_[count_++] = s;
     zone_ = zone;
@@ -157,7 +154,14 @@ public:
     copy.tidy();
     return copy.count_;
   }
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard, gnu::always_inline]] std::uint64_t bytes() const noexcept {
+    if constexpr (N <= 1) return bytes_;
+    std::uint64_t n = 0;
+    each([&](std::size_t i) __attribute__((always_inline)) { n += sge_[i].length; });
+    return n;
+  }
+  /// The same for lists that are simply within a zone, which are not long.
+  [[nodiscard]] auto few_bytes() const noexcept { return bytes_; }
   [[nodiscard]] common_zone zone() const noexcept { return zone_; }
   /// True when all segments are of `pz`, none is empty, and none long.
   [[nodiscard]] bool simply_within(const pz_core* pz) const noexcept { return N == 0 || zone_.is(pz); }
@@ -165,19 +169,34 @@ public:
   [[nodiscard]] bool within(const pz_core* pz) const noexcept { return zone_.is(pz) || count_ == 0; }
   /// For few segments: with constant places, so that a list that is known when compiling need not be in memory.
   [[gnu::always_inline]] void copy_to(ibv_sge* to) const noexcept {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      ((I < count_ ? copy_triplet(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
-    }
-    (std::make_index_sequence<N>());
+    each([&](std::size_t i) __attribute__((always_inline)) { copy_triplet(&to[i], &sge_[i]); });
   }
   // Verbs takes a pointer to non-const and does not write through it.
   [[nodiscard]] ibv_sge* list() const noexcept { return const_cast<ibv_sge*>(sge_); }
   [[nodiscard]] const ibv_sge& operator[](std::size_t i) const noexcept { return sge_[i]; }
 
 private:
+  [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
+    bytes_ += s.length; // before the copy: what was copied as one word is not well taken apart
+    zone_ = i == 0 ? common_zone(s.pz) : zone_ + common_zone(s.pz);
+    copy_triplet(&sge_[i], &s);
+  }
+  /// Of few segments, with constant places.
+  template <class F>
+  [[gnu::always_inline]] void each(F f) const noexcept {
+    if constexpr (N <= 8) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+        ((I < count_ ? f(I) : static_cast<void>(0)), ...);
+      }
+      (std::make_index_sequence<N>());
+    } else {
+      for (std::uint32_t i = 0; i < count_; ++i) f(i);
+    }
+  }
+
   ibv_sge sge_[N == 0 ? 1 : N];
   common_zone zone_;
-  std::uint64_t bytes_ = 0;
+  std::conditional_t<(N > 1), std::uint32_t, std::uint64_t> bytes_ = 0; ///< of more than one, the low part
   std::uint32_t count_ = 0;
 };
 

@@ -54,12 +54,12 @@ private:
     if (ep.sq_.taken(e)) [[unlikely]]
       return ep.post(r);
     constexpr std::size_t last = ep_posting::prepared_requests - 1;
-    copy_triplet(&ep.sge_[last], r.data.list());
-    r.fill(ep.send_wr_[last]);
-    ep.stage(ep.send_wr_[last], *e, r);
+    copy_triplet(&ep.prepared_[last].sge, r.data.list());
+    r.fill(ep.prepared_[last].wr);
+    ep.stage(ep.prepared_[last].wr, *e, r);
     ep.sq_.set_next(e->next);
-    if (const int err = ibv_post_send(ep.send_to_.load(std::memory_order_acquire), &ep.send_wr_[last], &ep.bad_send_))
-        [[unlikely]]
+    if (const int err = ibv_post_send(ep.send_to_.load(std::memory_order_acquire), &ep.prepared_[last].wr,
+                                      &ep.bad_send_)) [[unlikely]]
       return ep.not_posted(ep_posting::refused_post{0, 0, 0, {}, err}, 1);
     return success();
   }

@@ -95,6 +95,7 @@ public:
   [[nodiscard, gnu::always_inline]] static bool
   find(const std::byte* base, std::uint64_t wr_id, work_entry*& e) noexcept {
     auto* at = reinterpret_cast<const std::uint64_t*>(base + static_cast<std::uint32_t>(wr_id));
+    asm("" : "+r"(at)); // clang adds twice otherwise, here and where the entry is used
     e = reinterpret_cast<work_entry*>(const_cast<std::uint64_t*>(at));
     return peek(*at) == wr_id;
   }

@@ -11,6 +11,8 @@
 #include <dat/detail/basics.hpp>
 
 #include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -58,6 +60,17 @@ struct posted_work {
   std::uint32_t length = 0; ///< bytes; of a bind, the key of its window
   work_kind kind{};
 
+  /// Both at once where the kind is 0, as that of a send is: compilers do not join the two stores.
+  [[gnu::always_inline]] void set(std::uint32_t bytes, work_kind k) noexcept {
+    if (std::endian::native == std::endian::little && k == work_kind{}) { // known when compiling
+      using word [[gnu::may_alias]] = std::uint64_t;
+      static_assert(offsetof(posted_work, kind) == offsetof(posted_work, length) + 4);
+      *reinterpret_cast<word*>(reinterpret_cast<std::byte*>(this) + offsetof(posted_work, length)) = bytes;
+    } else {
+      length = bytes;
+      kind = k;
+    }
+  }
   [[nodiscard]] bool is_quiet() const noexcept { return (static_cast<std::int32_t>(kind) & quiet_work) != 0; }
   [[nodiscard]] bool is_silent() const noexcept { return (static_cast<std::int32_t>(kind) & silent_work) != 0; }
   [[nodiscard]] bool is_first_half() const noexcept { return (static_cast<std::int32_t>(kind) & first_half_work) != 0; }
@@ -197,6 +210,13 @@ public:
   [[nodiscard]] std::size_t room(const work_entry* e) const noexcept {
     const auto n = peek(last_retired_) - e;
     return static_cast<std::size_t>(n < 0 ? n + count_ : n);
+  }
+  /// The same as a question, without a division.
+  [[nodiscard, gnu::always_inline]] bool has_room(const work_entry* e, std::size_t n) const noexcept {
+    if (n > max_ring) return false;
+    const auto free = reinterpret_cast<std::intptr_t>(peek(last_retired_)) - reinterpret_cast<std::intptr_t>(e);
+    const auto wanted = static_cast<std::intptr_t>(n * sizeof(work_entry));
+    return free >= wanted || (free < 0 && free + count_ * std::intptr_t{sizeof(work_entry)} >= wanted);
   }
   /// The entry that is `n` after `e`.
   [[nodiscard]] static work_entry* after(work_entry* e, std::uint32_t n) noexcept {

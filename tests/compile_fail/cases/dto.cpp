@@ -225,6 +225,30 @@ bool recv_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::recv{
 bool send_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::send{s}); }
 #endif
 
+//! case: receives made by a callable
+//! error: dat: post_n takes a callable that returns the request of an index
+#ifdef DAT_EXPECT_FAIL
+auto made_receives(const dat::ep_ref& ep, local<both> s) {
+  return ep.post_n(2, [=](std::size_t) { return dat::recv{s}; });
+}
+#else
+auto made_sends(const dat::ep_ref& ep, local<both> s) {
+  return ep.post_n(2, [=](std::size_t) { return dat::send{s}; });
+}
+#endif
+
+//! case: requests of several segments made by a callable
+//! error: dat: post_n takes requests of one segment
+#ifdef DAT_EXPECT_FAIL
+auto made_lists(const dat::ep_ref& ep, local<both> s) {
+  return ep.post_n(2, [=](std::size_t) { return dat::send{dat::iov{s, s}}; });
+}
+#else
+auto made_singles(const dat::ep_ref& ep, local<both> s) {
+  return ep.post_n(2, [=](std::size_t) { return dat::send{dat::iov{s}}; });
+}
+#endif
+
 //! case: what a batch answers is thrown away
 //! error: -Werror=unused-result|-Wunused-result
 #ifdef DAT_EXPECT_FAIL
