@@ -362,6 +362,28 @@ TEST_CASE("several operations in one call, in order", "[dto][DTO-091][DTO-002]")
   still_works(link);
 }
 
+TEST_CASE("requests that a callable makes all arrive, and those before a refused one", "[dto][DTO-091]") {
+  connected_pair link({.active = {.max_request_dtos = 50}});
+  constexpr std::size_t piece = 30;
+  buffer out(link.a.pz, 41 * piece);
+  buffer in(link.b.pz, 41 * piece);
+  fill(out.bytes, 11);
+  const auto write = [&](std::size_t i) {
+    return dat::rdma_write{out.slice(i * piece, piece), in.remote(i * piece, piece)}.cookie(i);
+  };
+  must(link.active.post_n(41, write));
+  for (std::uint64_t i = 0; i < 41; ++i) CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(i));
+  CHECK(has_pattern(in.bytes, 11));
+
+  const auto refused = error_of(link.active.post_n(30, [&](std::size_t i) {
+    return i == 21 ? dat::rdma_write{out.slice(0, 11), in.remote(0, 10)} : write(i);
+  }));
+  CHECK(refused.type() == type::length_error);
+  CHECK(refused.index() == 21);
+  for (std::uint64_t i = 0; i < 21; ++i) CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(i));
+  still_works(link);
+}
+
 TEST_CASE("a batch is posted as a whole, again, and on another endpoint", "[dto]") {
   connected_pair link({.active = {.max_request_dtos = 20}});
   constexpr std::size_t piece = 100;

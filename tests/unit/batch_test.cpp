@@ -243,7 +243,11 @@ TEST_CASE("the device refuses in the middle of a batch: index() tells how far it
 TEST_CASE("requests that a callable makes are posted in order, with one call to the device for sixteen",
           "[DTO-091][DTO-086]") {
   clean_world world;
-  pair p({.max_request_dtos = 50, .max_recv_dtos = 50});
+  const bool limited = GENERATE(false, true); // by the consumer: then nothing is plain
+  CAPTURE(limited);
+  pair p({.max_request_dtos = 50,
+          .max_recv_dtos = 50,
+          .max_message_size = limited ? 1000 : dat::ep_attributes{}.max_message_size});
   for (std::size_t i = 0; i < 40; ++i) p.a.memory[i] = static_cast<char>('0' + i);
   const auto target = p.b.mem.remote();
   const auto letter = [&](std::size_t i) {

@@ -135,13 +135,21 @@ public:
         e = e->next;
         return true;
       };
-      // Four at a time, which saves most of the counting.
-      for (std::size_t fours = static_cast<std::size_t>(end - first) / 4;
-           fours != 0 && add(at[0], i) && add(at[1], i + 1) && add(at[2], i + 2) && add(at[3], i + 3); --fours)
-        at += 4, i += 4;
-      while (!odd && at != end && add(*at, i)) ++at, ++i;
-      if (odd) [[unlikely]] {
+      for (;;) {
+        // Four at a time, which saves most of the counting.
+        for (std::size_t fours = static_cast<std::size_t>(end - at) / 4;
+             fours != 0 && add(at[0], i) && add(at[1], i + 1) && add(at[2], i + 2) && add(at[3], i + 3); --fours)
+          at += 4, i += 4;
+        while (!odd && at != end && add(*at, i)) ++at, ++i;
+        if (!odd) [[likely]]
+          break;
         i += static_cast<std::size_t>(odd - at);
+        if (!made_in_place(*odd, *e, why, quiet)) break;
+        at = std::exchange(odd, nullptr) + 1;
+        e = e->next;
+        ++i;
+      }
+      if (odd) [[unlikely]] {
         auto r = made_slowly(*first, *odd, e, why, quiet);
         if (!r) return made_not_posted(r.assume_error(), i - static_cast<std::size_t>(odd - first));
         ++i;
@@ -266,7 +274,7 @@ protected:
       if (err == 0) [[likely]]
         return success();
       why = {0, 0, 0, {}, err};
-      if constexpr (!one_exit) return relay(not_posted(why, n));
+      return relay(not_posted(why, n));
     } else if constexpr (n == 1) {
       why = {(r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), 0};
     } else {
@@ -283,9 +291,8 @@ protected:
     stage(to.wr, *e, r);
     return true;
   }
-  // Clang 14 keeps the result of a post in memory when more than one call may give it. For it, all that is not usual
-  // goes one way; g++ 12 does better with several.
-  static constexpr bool one_exit = false;
+  // What an unusual way out gives. Clang 14 keeps in memory what a call out of line may write to: so that is not the
+  // result of the post itself.
   [[gnu::always_inline]] static expected<void> relay(expected<void> r) noexcept {
     if (r) return success();
     return r.assume_error();
@@ -320,7 +327,18 @@ protected:
   [[nodiscard, gnu::cold, gnu::noinline]] error made_not_posted(const error& why, std::size_t before) const noexcept {
     return at(why.index(static_cast<std::uint32_t>(before) + why.index()), "ep.post_n");
   }
-  /// One that needs another look, after those that are made and not posted yet, which go first.
+  /// One that needs another look: whether it can be posted as it stands there.
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] bool made_in_place(prepared_request& odd, work_entry& e, refused_post why,
+                                                             bool quiet) noexcept {
+    send_request<One> r = in_full<One>(odd, why, quiet);
+    if ((r.flags & IBV_SEND_INLINE) != 0 && r.data.zone().has_offsets()) return false;
+    r.data.tidy();
+    if (r.data.count() != 1 || !acceptable(r)) return false;
+    stage(odd.wr, e, r);
+    return true;
+  }
+  /// One that is refused or has nothing to transfer, after those that are made and not posted yet, which go first.
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
   made_slowly(prepared_request& first, prepared_request& odd, work_entry* end, refused_post why, bool quiet) noexcept {
@@ -368,7 +386,7 @@ protected:
         return success();
       }
       why = {0, 0, 0, {}, err};
-      if constexpr (!one_exit) return relay(recv_not_posted<One>(why));
+      return relay(recv_not_posted<One>(why));
     } else {
       why = {r.gather.zone().value(), r.cookie.value(), 0, {}, 0};
     }
