@@ -9,7 +9,7 @@ namespace fake::impl {
 
 std::vector<std::byte> padded(const void* data, std::size_t n, std::size_t size) {
   std::vector<std::byte> d(size);
-  if (n) std::memcpy(d.data(), data, std::min(n, size));
+  if (n != 0 && size != 0) std::memcpy(d.data(), data, std::min(n, size));
   return d;
 }
 

@@ -4,7 +4,9 @@
 
 #include <support/worker.hpp>
 
+#include <dat/credits.hpp>
 #include <dat/csp.hpp>
+#include <dat/descriptor.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/ib_query.hpp>
 #include <dat/memory.hpp>
@@ -14,6 +16,7 @@
 #include <dat/rsp.hpp>
 #include <dat/srq.hpp>
 #include <dat/strerror.hpp>
+#include <dat/ud.hpp>
 
 #include <barrier>
 #include <functional>
@@ -150,6 +153,7 @@ struct matrix {
   void take_all() {
     evd.drain([](const auto&) {}, 1000);
     b.evd.drain([](const auto&) {}, 1000);
+    ud_evd.drain([](const auto&) {}, 1000);
     must(evd.clear_unwaitable());
     (void)evd.wait(0us); // a wake that is due
     if (third.state() == dat::ep_state::disconnected) (void)third.reset();
@@ -176,6 +180,16 @@ struct matrix {
   dat::memory_pool<all_rights.value> pool = must(dat::memory_pool<all_rights.value>::create(a.pz, 4096, all_rights));
   dat::registry registry = must(dat::registry::system());
   dat::cr request;
+  dat::evd<dat::dto | dat::connection | dat::datagrams> ud_evd =
+      must(a.ia.create_evd<dat::dto | dat::connection | dat::datagrams>(256));
+  dat::evd<dat::dto | dat::connection | dat::datagrams> far_ud_evd =
+      must(b.ia.create_evd<dat::dto | dat::connection | dat::datagrams>(8));
+  dat::ep<dat::ud> ud = must(a.pz.create_ep<dat::ud>(ud_evd));
+  dat::ep<dat::ud> far_ud = must(b.pz.create_ep<dat::ud>(far_ud_evd));
+  dat::ib::descriptor far_descriptor = must(far_ud.export_descriptor());
+  dat::ib::address_handle peer = must(ud.connect(far_descriptor));
+  dat::send_credits there{4};
+  dat::recv_credits here{4};
 
   const std::vector<entry> all{
       {"ia.open", 0, [] { (void)dat::ia::open("fk1", manual); }},
@@ -245,6 +259,22 @@ struct matrix {
       {"pool", 0,
        [&] {
          if (void* p = pool.try_allocate(64)) pool.resource().deallocate(p, 64);
+       }},
+      {"address handles", 0, [&] { (void)ud.connect(far_descriptor); }},              // made, and dropped
+      {"ep<ud>.connect", 0, [&] { (void)ud.connect(b.ia.address(), 7475, plenty); }}, // nobody listens there
+      {"ep<ud>.post", 'd',
+       [&] {
+         (void)ud.post(dat::ib::send_to{a.at(24, 8), peer});
+       }},
+      {"ep<ud>, queries", 0, [&] { (void)ud.state(), (void)ud.number(); }},
+      {"export_descriptor", 0, [&] { (void)ud.export_descriptor(), (void)ep.export_descriptor(); }},
+      {"identity", 0, [&] { (void)ep.identity(), (void)evd.owner(), (void)(a.pz == b.pz), (void)a.ia.name(); }},
+      {"credits", 0,
+       [&] {
+         if (there.take()) there.give();
+         here.reposted();
+         (void)here.take();
+         (void)there.left();
        }},
       {"registry, read", 0,
        [&] { (void)registry.list(), (void)registry.find("fk1"), (void)registry.related("fk1", "fk2"); }},
