@@ -131,9 +131,11 @@ inline result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>
   ep->soft_armed_ = ep->soft_ != no_watermark;
   ep->arm_alarm();
   ep->set_state(ep_state::unconfigured_unconnected);
-  if (!ep->complete()) return ep;
-  if (auto ok = ep->equip(call); !ok) return ok.assume_error();
-  ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
+  if (ep->complete()) {
+    if (auto ok = ep->equip(call); !ok) return ok.assume_error();
+    ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
+  }
+  ep->show();
   return ep;
 }
 

@@ -26,6 +26,7 @@ inline result<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams wh
   if (includes(which, streams::dto))
     if (auto r = evd->create_queue(call); !r) return r.assume_error();
   if (includes(which, streams::async)) ia->listen(static_cast<merged_evd*>(evd.get())->listener_);
+  evd->show();
   return evd;
 }
 

@@ -79,6 +79,10 @@ public:
   /// Releases the verbs objects. Called once, by close, by the last handle, or by an abrupt close of the ia.
   void end() noexcept;
 
+  /// From now on ia_core::for_each finds it: it is whole.
+  void show() noexcept { shown_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool shown() const noexcept { return shown_.load(std::memory_order_acquire); }
+
 protected:
   ia_child(ref<ia_core> ia, const child_type& type) noexcept;
   ~ia_child();
@@ -95,6 +99,7 @@ private:
   ref<ia_core> ia_;
   const child_type& type_;
   std::atomic<bool> dead_{false};
+  std::atomic<bool> shown_{false};
 };
 
 class ep_core;

@@ -129,7 +129,7 @@ void ia_core::for_each(child_kind kind, F f) noexcept {
       const std::lock_guard lock(mutex_);
       if (at && !at->linked()) return; // the ia is being closed
       ia_child* c = at ? children_.after(*at) : children_.front();
-      while (c && !(c->kind() == kind && c->try_add_ref())) c = children_.after(*c);
+      while (c && !(c->kind() == kind && c->shown() && c->try_add_ref())) c = children_.after(*c);
       if (!c) return;
       next = ref<ia_child>(c, adopt);
     }
