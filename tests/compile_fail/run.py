@@ -144,13 +144,14 @@ class compiler:
         return done.returncode, done.stderr
 
 
-def judge(cxx: compiler, chosen: case, cases: list[case], text: str) -> list[str]:
-    """What is wrong with the case under the compiler; nothing when it passes."""
+def judge(cxx: compiler, chosen: case, cases: list[case], text: str, twins: "concurrent.futures.Future[tuple[int, str]]") -> list[str]:
+    """What is wrong with the case under the compiler; nothing when it passes. `twins`: all of the file, compiled at once."""
     wrong = []
     source = alone(text, cases, chosen)
-    code, messages = cxx.run(source, chosen.path, negative=False)
-    if code:
-        wrong.append(f"{cxx.family}: the twin does not compile:\n{messages}")
+    if twins.result()[0]:
+        code, messages = cxx.run(source, chosen.path, negative=False)
+        if code:
+            wrong.append(f"{cxx.family}: the twin does not compile:\n{messages}")
     code, messages = cxx.run(source, chosen.path, negative=True)
     expected = chosen.errors.get(cxx.family, chosen.errors.get(""))
     if expected is None:
@@ -193,11 +194,14 @@ def main() -> int:
             return 1
         with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
             jobs = []
+            texts = {path: path.read_text(encoding="utf-8") for path in files}
+            # First, as what follows waits for it.
+            twins = {path: [pool.submit(cxx.run, text, path, False) for cxx in compilers] for path, text in texts.items()}
             for path, cases in files.items():
-                text = path.read_text(encoding="utf-8")
                 for chosen in cases:
                     if args.case in chosen.title:
-                        jobs.append((chosen, [pool.submit(judge, cxx, chosen, cases, text) for cxx in compilers]))
+                        pairs = zip(compilers, twins[path])
+                        jobs.append((chosen, [pool.submit(judge, cxx, chosen, cases, texts[path], all_of) for cxx, all_of in pairs]))
             results = []
             for chosen, parts in jobs:
                 wrong = [w for part in parts for w in part.result()]

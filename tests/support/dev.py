@@ -41,7 +41,7 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
 SANITIZED = PLAIN + ["-Db_lundef=false", "-Dexamples=disabled", "-Dbench=disabled"]
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
-    "gcc": ("g++", PLAIN + ["-Dcpp_args=-g1", "--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
+    "gcc": ("g++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=disabled"]),
     "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
     "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", "-Dcpp_args=-gline-tables-only -fpch-instantiate-templates -fno-sanitize-recover=all"]),
     "tsan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=thread", "-Dcpp_args=-gline-tables-only -fpch-instantiate-templates"]),
@@ -343,8 +343,8 @@ def unit_tests(flavour: str, what: str, sums: tally) -> None:
 
 def tier_clang(sums: tally) -> None:
     """The same with clang++, but for the tests: the sanitizers' are clang's."""
-    with step("clang++: building headers, examples, benchmarks", "1 to 2 min the first time"):
-        folders = ["tests/headers", "examples", "bench"]
+    with step("clang++: building headers and examples", "1 to 2 min the first time"):
+        folders = ["tests/headers", "examples"]
         good = all([build_folder("clang", folder) for folder in folders])
         sums.check("build, clang", good)
         if good:
