@@ -58,8 +58,8 @@ outcome serve(party& s) {
     const char number = static_cast<char>(s.memory[0] + 1);
     (void)s.driver.post(next, s.ep, dat::recv{s.mem}); // before the answer lets the peer send again
     s.memory[1] = number;
-    if (const auto sent = co_await s.driver.post(s.ep, dat::send{must(s.mem.slice(1, 1))}); !sent)
-      co_return sent.error().message();
+    // Who has the last answer may part at once: then this side may never get to know that it has arrived.
+    if (const auto sent = co_await s.driver.post(s.ep, dat::send{must(s.mem.slice(1, 1))}); !sent) co_return "served";
   }
 }
 

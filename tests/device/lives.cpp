@@ -1,5 +1,6 @@
 // Lives of connections: who ends them, how, and with what in flight; many of them; with programs that are not ours.
 // SPDX-License-Identifier: BSL-1.0
+#include "rig.hpp"
 #include "support.hpp"
 
 #include <dat/srq.hpp>
@@ -20,17 +21,7 @@ extern char** environ;
 namespace device {
 namespace {
 
-constexpr bool slow = dat::detail::thread_sanitizer;
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define DAT_TEST_ADDRESS_SANITIZER
-#endif
-#endif
-#if defined(DAT_TEST_ADDRESS_SANITIZER) || defined(__SANITIZE_ADDRESS__)
-constexpr bool padded_heap = true;
-#else
-constexpr bool padded_heap = slow;
-#endif
+constexpr bool slow = rig::instrumented; // and its heap is not that of the program
 
 // --- the matrix of endings -------------------------------------------------------------------------------------------
 
@@ -393,9 +384,9 @@ TEST_CASE("a thousand connections come and go on twenty pairs of endpoints and l
   for (int i = 0; i < (slow ? 1 : 4); ++i) round(i);
   const auto before = resources::now();
   const auto heap = ::mallinfo2().uordblks;
-  for (int i = 0; i < (slow ? 1 : padded_heap ? 10 : 50); ++i) round(i);
+  for (int i = 0; i < (slow ? 1 : 50); ++i) round(i);
   CHECK(resources::no_more_than(before));
-  if (!padded_heap) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
+  if (!slow) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
 }
@@ -604,7 +595,7 @@ TEST_CASE("data that the wire damages is sent again, or the operation fails: it 
 TEST_CASE("a wire that is cut breaks the connections of those that send, and the others live on when it is whole again",
           "[lives][CONN-029][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
-  if (slow) SKIP("nothing in it that the same endings, without a cut, would not show to ThreadSanitizer");
+  if (slow) SKIP("nothing in it that the same endings, without a cut, would not show to a sanitizer");
   two_sides t;
   buffer here(t.a.pz, 256);
   buffer there(t.b.pz, 256);

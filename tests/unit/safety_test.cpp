@@ -268,7 +268,12 @@ struct matrix {
        }},
       {"ep<ud>, queries", 0, [&] { (void)ud.state(), (void)ud.number(); }},
       {"export_descriptor", 0, [&] { (void)ud.export_descriptor(), (void)ep.export_descriptor(); }},
-      {"identity", 0, [&] { (void)ep.identity(), (void)evd.owner(), (void)(a.pz == b.pz), (void)a.ia.name(); }},
+      {"identity", 0, [&] { (void)ep.identity(), (void)evd.owner(), (void)(a.pz == b.pz), (void)evd.id(); }},
+      {"ia, what it is", 0,
+       [&] { (void)a.ia.name(), (void)a.ia.address(), (void)a.ia.fd(), (void)a.ia.native_handle(); }},
+      {"ia.async_evd", 0, [&] { a.ia.async_evd().drain([](const auto&) {}, 4); }},
+      {"ia.run", 0, [&] { a.ia.run(); }},
+      {"ia.open_reaching", 0, [] { (void)dat::ia::open_reaching("10.99.2.1", manual); }},
       {"credits", 0,
        [&] {
          if (there.take()) there.give();
@@ -279,6 +284,7 @@ struct matrix {
       {"registry, read", 0,
        [&] { (void)registry.list(), (void)registry.find("fk1"), (void)registry.related("fk1", "fk2"); }},
       {"name service", 0, [&] { (void)dat::find_adapter(a.ia.address()), (void)dat::resolve("10.99.2.1"); }},
+      {"name service, backward", 0, [&] { (void)dat::find_adapter_on("lo"), (void)dat::list_devices(); }},
       {"strerror", 0, [] { (void)dat::strerror(0x80050000u); }},
   };
 };
