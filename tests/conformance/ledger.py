@@ -89,6 +89,7 @@ class Ledger:
     rules: dict[str, Rule] = field(default_factory=dict)
     deviations: dict[str, Deviation] = field(default_factory=dict)
     untestable: dict[str, str] = field(default_factory=dict)  # rule -> reason
+    fake_only: dict[str, str] = field(default_factory=dict)  # rule -> why no device shows it
     tests: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # rule -> [(level, test name)]
     problems: list[str] = field(default_factory=list)
 
@@ -167,10 +168,13 @@ def load_catalogue(docs: Path) -> Ledger:
         ledger.untestable[entry["rule"]] = entry["reason"]
         if entry["rule"] in ledger.deviations:
             ledger.problems.append(f"dispositions.toml: {entry['rule']} is listed in deviations.toml, too")
+    for entry in toml_entries(docs / "fake_only.toml", "fake_only", {"rule", "reason"}, ledger):
+        ledger.fake_only[entry["rule"]] = entry["reason"]
     return ledger
 
 
 def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iterator[dict[str, str]]:
+    """The entries of a list of tables. One with `rules`, a list, stands for as many with `rule`."""
     if not path.exists():
         return
     try:
@@ -179,7 +183,7 @@ def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iter
         ledger.problems.append(f"{path.name}: {error}")
         return
     seen: set[str] = set()
-    for entry in entries:
+    for entry in (one for entry in entries for one in one_rule_each(entry)):
         rule = str(entry.get("rule", "(no rule)"))
         if set(entry) != keys or not all(isinstance(value, str) for value in entry.values()):
             ledger.problems.append(f"{path.name}: {rule}: an entry has exactly the strings {', '.join(sorted(keys))}")
@@ -192,6 +196,15 @@ def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iter
         else:
             seen.add(rule)
             yield entry
+
+
+def one_rule_each(entry: dict[str, object]) -> Iterator[dict[str, object]]:
+    rules = entry.get("rules")
+    if not isinstance(rules, list) or not rules:
+        yield entry
+        return
+    for rule in rules:
+        yield {key: value for key, value in entry.items() if key != "rules"} | {"rule": rule}
 
 
 # --- results of a test run -----------------------------------------------------------------------------------------
@@ -278,6 +291,12 @@ def apply_results(cases: list[Case], ledger: Ledger) -> None:
     for rule in sorted(ledger.untestable.keys() & ledger.tests.keys()):
         name = ledger.tests[rule][0][1]
         ledger.problems.append(f"{rule}: dispositions.toml calls it not testable, but '{name}' shows it")
+    for rule in ledger.rules:
+        now = ledger.disposition(rule)
+        if now == "fake" and rule not in ledger.fake_only:
+            ledger.problems.append(f"{rule}: fake only, and fake_only.toml does not say why no device shows it")
+        elif now != "fake" and rule in ledger.fake_only:
+            ledger.problems.append(f"fake_only.toml: {rule} is {DISPOSITIONS[now]}; take it out")
     outcomes: dict[str, set[str]] = {}
     for case in cases:
         outcomes.setdefault(case.name, set()).add(case.outcome)
@@ -454,6 +473,16 @@ def render_status(ledger: Ledger, lines: list[Line]) -> str:
         "| rule | reason |\n|---|---|",
         *(f"| {rule} | {escape(ledger.untestable[rule])} |" for rule in rules if rule in ledger.untestable),
         "",
+        f"## Fake only ({counts['fake']})",
+        "",
+        "| why no device shows it | rules |\n|---|---|",
+        *(
+            f"| {escape(reason)} | {' '.join(members)} |"
+            for reason, members in group(
+                (r for r in rules if ledger.disposition(r) == "fake"), lambda r: ledger.fake_only.get(r, "")
+            ).items()
+        ),
+        "",
         "## Rules",
     ]
     for family, members in group(rules, lambda r: rules[r].family).items():
@@ -510,6 +539,8 @@ def describe(docs: Path, ledger: Ledger, rule_id: str) -> str:
         out += [f"  at fault: {deviation.at}", f"  reason: {deviation.reason}", f"  measured: {deviation.fact}"]
     if reason := ledger.untestable.get(rule_id):
         out.append(f"  reason: {reason}")
+    if reason := ledger.fake_only.get(rule_id):
+        out.append(f"  no device shows it: {reason}")
     return "\n".join(out + [f"  {level}: {name}" for level, name in sort_tests(ledger.tests.get(rule_id, []))])
 
 

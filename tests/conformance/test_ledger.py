@@ -86,6 +86,10 @@ def not_testable(rule: str) -> str:
     return f'[[not_testable]]\nrule = "{rule}"\nreason = "why"\n'
 
 
+def fake_only(*rules: str) -> str:
+    return f'[[fake_only]]\nrules = {json.dumps(rules)}\nreason = "a REP cannot be lost"\n'
+
+
 class LedgerTest(unittest.TestCase):
     def setUp(self) -> None:
         scratch = tempfile.TemporaryDirectory()
@@ -181,6 +185,7 @@ class Results(LedgerTest):
 
     def test_catch2_version_3(self) -> None:
         self.result("unit-gcc.xml", CATCH2_V3)
+        self.write(self.docs / "fake_only.toml", fake_only("EVD-001"))
         self.expect_counts("0 shown on rxe, 0 by type, 1 fake only, 0 deviates, 0 not testable, 2 open")
 
     def test_compile_time_proofs_as_json_junit_and_by_the_tag_type(self) -> None:
@@ -303,12 +308,26 @@ class Lists(LedgerTest):
         self.write(self.docs / "dispositions.toml", not_testable("EVD-001"))
         self.expect_problem("EVD-001: .*not testable, but 'first works' shows it")
 
+    def test_what_is_shown_on_the_fake_only_has_its_reason_and_nothing_else_has(self) -> None:
+        self.result("unit.xml", catch2("both", "[EVD-001][EVD-002]"))
+        self.write(self.docs / "fake_only.toml", fake_only("EVD-001"))
+        self.expect_problem("EVD-002: fake only, and fake_only.toml does not say why")
+        self.write(self.docs / "fake_only.toml", fake_only("EVD-001", "EVD-002"))
+        self.expect_counts("0 shown on rxe, 0 by type, 2 fake only, 0 deviates, 0 not testable, 1 open", "--update")
+        self.assertIn("| a REP cannot be lost | EVD-001 EVD-002 |", self.status())
+        self.assertIn("no device shows it: a REP cannot be lost", self.run_ledger("--rule", "EVD-002")[1])
+        self.result("device.xml", catch2("both", "[EVD-001]"))
+        self.expect_problem("fake_only.toml: EVD-001 is shown on rxe; take it out")
+        self.write(self.docs / "fake_only.toml", fake_only("EVD-001", "EVD-999"))
+        self.expect_problem("EVD-999 is no rule of the catalogue", results=False)
+
 
 class Recorded(LedgerTest):
     def setUp(self) -> None:
         super().setUp()
         self.result("device.xml", catch2("first works", "[EVD-001]"))
         self.result("unit.xml", catch2("also on the fake", "[EVD-001][COMP-001]"))
+        self.write(self.docs / "fake_only.toml", fake_only("COMP-001"))
         self.assertEqual(self.run_ledger("--update")[0], 0)
 
     def test_update_then_check_agree(self) -> None:
@@ -321,10 +340,10 @@ class Recorded(LedgerTest):
         self.assertEqual(self.run_ledger("--check")[0], 0)
 
     def test_check_notices_new_proofs_and_edited_files(self) -> None:
-        self.result("unit-b.xml", catch2("new", "[EVD-002]"))
+        self.result("types-b.xml", catch2("new", "[EVD-002]"))
         code, _, problems = self.run_ledger("--check")
         self.assertEqual((code, len(problems)), (1, 2))
-        (self.results / "unit-b.xml").unlink()
+        (self.results / "types-b.xml").unlink()
         self.write(self.docs / "STATUS.md", self.status().replace("Open (1)", "Open (0)"))
         self.expect_problem("STATUS.md: differs", "--check")
 
@@ -339,6 +358,7 @@ class Recorded(LedgerTest):
         self.expect_problem("EVD-001: recorded as shown on rxe")
 
     def test_a_shown_rule_may_move_to_another_test_and_to_a_stronger_tier(self) -> None:
+        (self.docs / "fake_only.toml").unlink()
         self.result("device.xml", catch2("renamed", "[EVD-001][COMP-001]"))
         self.assertEqual(self.run_ledger("--update")[0], 0)
         self.assertIn("COMP-001\trxe\trenamed", (self.docs / "shown.txt").read_text(encoding="utf-8"))

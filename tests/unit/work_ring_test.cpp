@@ -28,7 +28,7 @@ struct ring_of {
     ring.set_next(e->next);
     return e;
   }
-  [[nodiscard]] bool has_room(std::uint32_t n) const { return ring.room(ring.next()) >= n; }
+  [[nodiscard]] bool has_room(std::uint32_t n) const { return ring.has_room(ring.next(), n); }
   std::vector<work_entry> entries;
   work_ring ring;
 };

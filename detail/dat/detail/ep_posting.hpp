@@ -84,7 +84,7 @@ public:
       return post_list(r...);
     } else {
       work_entry* const first = sq_.next();
-      if (!(sq_.room(first) >= sizeof...(N) && (simply_acceptable(r) && ...))) [[unlikely]]
+      if (!(sq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
         return post_slowly(r.copy()...); // copies, so that the originals need not be in memory
       return post_chain(send_to_.load(std::memory_order_acquire), first, r...);
     }
@@ -96,7 +96,7 @@ public:
     if (!takes_requests()) [[unlikely]]
       return wrong_state("ep.post(batch)");
     work_entry* const first = sq_.next();
-    if (sq_.room(first) < static_cast<std::size_t>(end - from)) [[unlikely]]
+    if (!sq_.has_room(first, static_cast<std::size_t>(end - from))) [[unlikely]]
       return queue_full("ep.post(batch)", 0);
     work_entry* e = first;
     for (Staged* s = from; s != end; ++s, e = e->next) {
@@ -119,15 +119,13 @@ public:
       prepared_request* const first = end - smaller(n - i, prepared_requests);
       prepared_request* at = first;
       prepared_request* odd = nullptr;
-      bool quiet = false;
       const auto add = [&](prepared_request & to, std::size_t nth) __attribute__((always_inline)) {
         const auto made = make(nth);
         const auto& r = request_access::of(made);
         copy_triplet(&to.sge, r.data.list());
         r.fill(to.wr);
         if (r.quiet || !simply_acceptable(r)) [[unlikely]] {
-          why = {r.data.zone().value(), r.cookie.value(), r.remote.length, r.operation, 0};
-          quiet = r.quiet;
+          why = {r.data.zone().value(), r.cookie.value(), r.remote.length, r.operation, r.quiet, 0};
           odd = &to;
           return false;
         }
@@ -144,13 +142,13 @@ public:
         if (!odd) [[likely]]
           break;
         i += static_cast<std::size_t>(odd - at);
-        if (!made_in_place(*odd, *e, why, quiet)) break;
+        if (!made_in_place(*odd, *e, why)) break;
         at = std::exchange(odd, nullptr) + 1;
         e = e->next;
         ++i;
       }
       if (odd) [[unlikely]] {
-        auto r = made_slowly(*first, *odd, e, why, quiet);
+        auto r = made_slowly(*first, *odd, e, why);
         if (!r) return made_not_posted(r.assume_error(), i - static_cast<std::size_t>(odd - first));
         ++i;
         e = sq_.next();
@@ -175,7 +173,7 @@ public:
       return post_prepared(r...);
     } else {
       work_entry* const first = rq_.next();
-      if (!(rq_.room(first) >= sizeof...(N) && (simply_acceptable(r) && ...))) [[unlikely]]
+      if (!(rq_.has_room(first, sizeof...(N)) && (simply_acceptable(r) && ...))) [[unlikely]]
         return post_slowly(r.copy()...);
       return post_chain(recv_to_.load(std::memory_order_acquire), first, r...);
     }
@@ -273,10 +271,11 @@ protected:
       const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &at->wr, &bad_send_);
       if (err == 0) [[likely]]
         return success();
-      why = {0, 0, 0, {}, err};
+      why = {0, 0, 0, {}, false, err};
       return relay(not_posted(why, n));
     } else if constexpr (n == 1) {
-      why = {(r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), 0};
+      why = {
+          (r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), false, 0};
     } else {
       return relay(post_slowly(r.copy()...));
     }
@@ -299,15 +298,16 @@ protected:
   }
   // Why prepared requests were not posted: what the one request said besides what stands in it, or errno.
   struct refused_post {
-    std::uintptr_t zone;
+    std::uintptr_t zone; // no values from the start: g++ would store them in every post
     std::uint64_t cookie;
     std::uint64_t remote_length;
     dto_operation operation;
+    bool quiet;
     int err;
   };
   template <std::size_t One = 1> // templates from here on, so that only who posts pays for compiling it
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> not_posted(refused_post why, std::size_t n) noexcept {
-    if (why.err == 0) return post_slowly(in_full<One>(prepared_[prepared_requests - 1], why, false));
+    if (why.err == 0) return post_slowly(in_full<One>(prepared_[prepared_requests - 1], why));
     ibv_send_wr* const wr = &prepared_[prepared_requests - n].wr;
     work_entry* first = sq_.next();
     for (std::size_t i = 0; i < n; ++i) first = sq_.before(first);
@@ -321,7 +321,7 @@ protected:
   }
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> group_not_posted(int err, std::size_t n) noexcept {
-    return not_posted<One>(refused_post{0, 0, 0, {}, err}, n);
+    return not_posted<One>(refused_post{0, 0, 0, {}, false, err}, n);
   }
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] error made_not_posted(const error& why, std::size_t before) const noexcept {
@@ -329,9 +329,9 @@ protected:
   }
   /// One that needs another look: whether it can be posted as it stands there.
   template <std::size_t One = 1>
-  [[nodiscard, gnu::cold, gnu::noinline]] bool made_in_place(prepared_request& odd, work_entry& e, refused_post why,
-                                                             bool quiet) noexcept {
-    send_request<One> r = in_full<One>(odd, why, quiet);
+  [[nodiscard, gnu::cold, gnu::noinline]] bool made_in_place(prepared_request& odd, work_entry& e,
+                                                             refused_post why) noexcept {
+    send_request<One> r = in_full<One>(odd, why);
     if ((r.flags & IBV_SEND_INLINE) != 0 && r.data.zone().has_offsets()) return false;
     r.data.tidy();
     if (r.data.count() != 1 || !acceptable(r)) return false;
@@ -340,10 +340,10 @@ protected:
   }
   /// One that is refused or has nothing to transfer, after those that are made and not posted yet, which go first.
   template <std::size_t One = 1>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
-  made_slowly(prepared_request& first, prepared_request& odd, work_entry* end, refused_post why, bool quiet) noexcept {
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> made_slowly(prepared_request& first, prepared_request& odd,
+                                                                     work_entry* end, refused_post why) noexcept {
     const auto before = static_cast<std::uint32_t>(&odd - &first);
-    send_request<One> r = in_full<One>(odd, why, quiet);
+    send_request<One> r = in_full<One>(odd, why);
     if (before != 0) {
       ibv_send_wr& last = (&odd - 1)->wr;
       work_entry* const from = sq_.next();
@@ -385,17 +385,16 @@ protected:
           came_late();
         return success();
       }
-      why = {0, 0, 0, {}, err};
+      why = {0, 0, 0, {}, false, err};
       return relay(recv_not_posted<One>(why));
     } else {
-      why = {r.gather.zone().value(), r.cookie.value(), 0, {}, 0};
+      why = {r.gather.zone().value(), r.cookie.value(), 0, {}, false, 0};
     }
     return relay(recv_not_posted<One>(why));
   }
   /// What a prepared request says, and what it does not.
   template <std::size_t One>
-  [[nodiscard]] static send_request<One> in_full(const prepared_request& p, const refused_post& why,
-                                                 bool quiet) noexcept {
+  [[nodiscard]] static send_request<One> in_full(const prepared_request& p, const refused_post& why) noexcept {
     const ibv_send_wr& wr = p.wr;
     send_request<One> r;
     // Nothing in the list, or nothing that transfers, has no zone.
@@ -413,7 +412,7 @@ protected:
     r.flags = wr.send_flags;
     r.operation = why.operation;
     r.imm = wr.imm_data; // or the key, in the same place
-    r.quiet = quiet;
+    r.quiet = why.quiet;
     return r;
   }
   // Several, or with several segments.
@@ -470,7 +469,7 @@ protected:
     if (!takes_requests()) return wrong_state("ep.post");
     if (bad_inline) return at({return_type::invalid_parameter, return_subtype::arg5}, "ep.post").hint(offset_hint);
     work_entry* const first = sq_.next();
-    if (sq_.room(first) < sizeof...(N)) return queue_full("ep.post", 0);
+    if (!sq_.has_room(first, sizeof...(N))) return queue_full("ep.post", 0);
     error why;
     if (!((acceptable(r) || (why = refuse(r, 0), false)) && ...)) {
       if constexpr (sizeof...(N) > 1) return why.hint("the other operations of the call were not posted either");
@@ -485,7 +484,7 @@ protected:
     if (now == ep_dead || is_unconfigured(now)) return wrong_state("ep.post(recv)");
     if (shares_) return receives_elsewhere();
     work_entry* const first = rq_.next();
-    if (rq_.room(first) < sizeof...(N)) return recv_queue_full();
+    if (!rq_.has_room(first, sizeof...(N))) return recv_queue_full();
     error why;
     if (!((acceptable(r) || (why = refuse(r), false)) && ...)) return why;
     return post_chain(is_up(now) ? qp_ : nothing.qp(), first, r...);
@@ -494,8 +493,8 @@ protected:
   // What the entry remembers, and what the request says. The chain and the segments are the caller's.
   template <std::size_t N>
   [[gnu::always_inline]] static void stage(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) noexcept {
-    e.posted.cookie =
-        dat::cookie(r.cookie.value()); // member by member: two or three stores, where a copy of the whole takes more
+    // Member by member: two or three stores, where a copy of the whole takes more.
+    e.posted.cookie = dat::cookie(r.cookie.value());
     e.posted.set(static_cast<std::uint32_t>(r.data.few_bytes()), quiet_if(r.quiet, kind_of_work(r.operation)));
     wr.wr_id = e.id();
   }

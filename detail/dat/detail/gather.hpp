@@ -76,8 +76,6 @@ public:
   /// From what value() gave.
   [[nodiscard]] static common_zone of(std::uintptr_t value) noexcept { return common_zone(value); }
   [[nodiscard]] std::uintptr_t value() const noexcept { return value_; }
-  /// As a segment has it.
-  [[nodiscard]] const pz_core* marked_pointer() const noexcept { return reinterpret_cast<const pz_core*>(value_); }
   explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
 
   [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }

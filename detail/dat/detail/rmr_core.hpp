@@ -267,7 +267,7 @@ private:
     if (!wanted && !current_) return post_nothing(call, ep, flags, over);
     work_ring& ring = ep.requests();
     work_entry* const e = ring.next();
-    if (ring.room(e) < 1) return ep.queue_full(call, 0);
+    if (!ring.has_room(e, 1)) return ep.queue_full(call, 0);
     ibv_mw_bind bind{};
     bind.wr_id = e->id();
     bind.send_flags = flags.flags | IBV_SEND_SIGNALED;
@@ -301,7 +301,7 @@ private:
     const std::uint32_t n = wanted && current_ ? 2 : 1;
     work_ring& ring = ep.requests();
     work_entry* const first = ring.next();
-    if (ring.room(first) < n) return ep.queue_full(call, 0);
+    if (!ring.has_room(first, n)) return ep.queue_full(call, 0);
     work_entry* const last = n == 2 ? first->next : first;
     std::array<ibv_send_wr, 2> wr{};
     if (current_) {
@@ -347,7 +347,7 @@ private:
                                                     leftovers& over) noexcept {
     work_ring& ring = ep.requests();
     work_entry* const e = ring.next();
-    if (ring.room(e) < 1) return ep.queue_full(call, 0);
+    if (!ring.has_room(e, 1)) return ep.queue_full(call, 0);
     ibv_send_wr wr = nothing_to_do(flags.flags | IBV_SEND_SIGNALED);
     wr.wr_id = e->id();
     stage(*e, dto_operation::unbind, window_->rkey, flags);

@@ -252,7 +252,7 @@ struct ud_posting {
       return post_one(ep, s...);
     } else {
       work_entry* const first = ep.sq_.next();
-      if (!(ep.state_.load(std::memory_order_acquire) == ep_datagram && ep.sq_.room(first) >= sizeof...(N) &&
+      if (!(ep.state_.load(std::memory_order_acquire) == ep_datagram && ep.sq_.has_room(first, sizeof...(N)) &&
             (acceptable(ep, s) && ...) && !(s.request.quiet || ...))) [[unlikely]]
         return post_slowly(ep, kept<N>{s.request.copy(), s.to}...);
       return post_chain(ep, first, s...);
@@ -342,7 +342,7 @@ private:
     const ep_state now = ep.state();
     if (!ep.ud_ || (now != ep_datagram && now != ep_state::disconnected)) return ep.wrong_state(call);
     work_entry* const first = ep.sq_.next();
-    if (ep.sq_.room(first) < sizeof...(N)) return ep.queue_full(call, 0);
+    if (!ep.sq_.has_room(first, sizeof...(N))) return ep.queue_full(call, 0);
     (s.request.data.tidy(), ...);
     error why;
     const auto fine = [&]<std::size_t M>(const kept<M>& k) {

@@ -29,7 +29,7 @@ struct trusting_post {
       return one(ep, r...);
     } else {
       work_entry* const first = ep.sq_.next();
-      if (ep.sq_.room(first) < sizeof...(N)) [[unlikely]]
+      if (!ep.sq_.has_room(first, sizeof...(N))) [[unlikely]]
         return ep.post(r...);
       return ep.post_chain(ep.send_to_.load(std::memory_order_acquire), first, r...);
     }
@@ -42,7 +42,7 @@ struct trusting_post {
       return one(ep, r...);
     } else {
       work_entry* const first = ep.rq_.next();
-      if (ep.rq_.room(first) < sizeof...(N)) [[unlikely]]
+      if (!ep.rq_.has_room(first, sizeof...(N))) [[unlikely]]
         return ep.post(r...);
       return ep.post_chain(ep.recv_to_.load(std::memory_order_acquire), first, r...);
     }
@@ -60,7 +60,7 @@ private:
     ep.sq_.set_next(e->next);
     if (const int err = ibv_post_send(ep.send_to_.load(std::memory_order_acquire), &ep.prepared_[last].wr,
                                       &ep.bad_send_)) [[unlikely]]
-      return ep.not_posted(ep_posting::refused_post{0, 0, 0, {}, err}, 1);
+      return ep.not_posted(ep_posting::refused_post{0, 0, 0, {}, false, err}, 1);
     return success();
   }
   [[gnu::always_inline]] static expected<void> one(ep_posting& ep, const recv_request<1>& r) noexcept {
@@ -72,7 +72,7 @@ private:
     ep.rq_.set_next(e->next);
     if (const int err = ibv_post_recv(ep.recv_to_.load(std::memory_order_acquire), &ep.recv_wr_, &ep.bad_recv_))
         [[unlikely]]
-      return ep.recv_not_posted<1>(ep_posting::refused_post{0, 0, 0, {}, err});
+      return ep.recv_not_posted<1>(ep_posting::refused_post{0, 0, 0, {}, false, err});
     if (!peek(ep.up_)) [[unlikely]]
       ep.came_late();
     return success();
@@ -264,7 +264,7 @@ private:
     if (!w) return none();
     const std::lock_guard lock(w->mutex_);
     work_entry* e = ring.next();
-    if (ring.room(e) < sizeof...(R)) return success(); // likewise
+    if (!ring.has_room(e, sizeof...(R))) return success(); // likewise
     expected<void> ok = success();
     const auto add = [&](const auto& list, dto_operation operation, dat::cookie c) {
       record* const to = w->at(e->id());

@@ -206,12 +206,7 @@ public:
   [[nodiscard, gnu::always_inline]] work_entry* next() const noexcept { return next_.load(std::memory_order_relaxed); }
   /// Whether `e`, next or one that follows it, may not be taken.
   [[nodiscard, gnu::always_inline]] bool taken(const work_entry* e) const noexcept { return e == peek(last_retired_); }
-  /// How many may be taken from `e`, which is next, on.
-  [[nodiscard]] std::size_t room(const work_entry* e) const noexcept {
-    const auto n = peek(last_retired_) - e;
-    return static_cast<std::size_t>(n < 0 ? n + count_ : n);
-  }
-  /// The same as a question, without a division.
+  /// Whether `n` may be taken from `e`, which is next, on. Counted in bytes, to need no division.
   [[nodiscard, gnu::always_inline]] bool has_room(const work_entry* e, std::size_t n) const noexcept {
     if (n > max_ring) return false;
     const auto free = reinterpret_cast<std::intptr_t>(peek(last_retired_)) - reinterpret_cast<std::intptr_t>(e);
