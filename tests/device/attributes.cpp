@@ -91,16 +91,22 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
 TEST_CASE("the library says of itself what holds on every adapter",
           "[ia][IA-118][IA-120][IA-135][IA-136][IA-137][HA-001][HA-003][SAFE-015][SAFE-016][REQ-023][REQ-180]"
           "[COMP-048][EVENT-110]"
-          "[IA-110][IA-116][REQ-061]") {
+          "[IA-110][IA-116][REQ-061][IA-122][IA-131][IA-132][DTO-011][DTO-018][DTO-042][DTO-136][DTO-160][PZ-014]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto p = must(ia.query<dat::provider_attributes>());
   CHECK(p.is_thread_safe);
   CHECK_FALSE(p.is_signal_safe);
-  CHECK(p.dto_async_return_guaranteed);
   CHECK_FALSE(p.supports_multipath);
   CHECK_FALSE(p.ha_supported);
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
   CHECK(p.qos_supported == 0); // DAT_QOS_BEST_EFFORT
+  CHECK(p.pz_support == dat::pz_support::unique);
+  CHECK(p.completion_flags_supported == dat::completion_flags{true, true, true, true, true});
+  CHECK(256 % p.optimal_buffer_alignment == 0);
+  const bool iwarp = ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP;
+  CHECK(p.dto_async_return_guaranteed == !iwarp);
+  CHECK(p.rdma_write_for_rdma_read_req == iwarp);
+  CHECK(p.rdma_read_lmr_rmr_context_exposure == iwarp);
   CHECK(p.srq_supported == (must(ia.query()).max_srqs != 0));
   must(ia.close());
   CHECK(error_of(ia.query<dat::provider_attributes>()).type() == type::invalid_handle);

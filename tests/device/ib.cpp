@@ -140,23 +140,6 @@ TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044]
   (void)next<dat::rdma_write_done>(link.a.evd);
 }
 
-TEST_CASE("memory without the right refuses atomics, and the connection breaks", "[ib][IBX-012][IBX-049]") {
-  atomic_pair link;
-  std::array<std::uint64_t, 1> plain{11};
-  auto region = must(link.b.pz.register_memory(plain, all_rights));
-  // A peer that claims more than it has.
-  auto wire = region.remote().to_wire();
-  wire[22] |= static_cast<std::byte>(dat::mem_priv::remote_atomic);
-  const auto claimed = must(remote_words::from_wire(wire));
-  must(link.active.post(dat::ib::fetch_and_add{link.near.at(0), claimed, 1}.cookie(9)));
-  const auto failed = next<dat::dto_failure>(link.a.evd);
-  CHECK(failed.status() == dat::dto_status::remote_access);
-  CHECK(failed.operation() == dat::dto_operation::fetch_and_add);
-  CHECK(failed.cookie() == dat::cookie(9));
-  CHECK(plain[0] == 11);
-  (void)next<dat::broken>(link.a.evd);
-}
-
 TEST_CASE("atomics of several endpoints on one word lose nothing, and a lock made of them locks", "[ib][IBX-041]") {
   // Each pair of endpoints in a thread of its own; the words live at one adapter.
   constexpr std::size_t endpoints = 4;

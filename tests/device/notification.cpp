@@ -59,7 +59,7 @@ void solicited() {
 
 TEST_CASE("who waits for solicited receives sleeps through the others",
           "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
-          "[EVD-053][COMP-023]"
+          "[EVD-053][COMP-023][DTO-112][DTO-162]"
           "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
   SECTION("on an evd of completions alone") { solicited<dat::dto>(); }
   SECTION("on a merged one") { solicited<mixed>(); }
@@ -143,8 +143,9 @@ private:
 
 } // namespace
 
-TEST_CASE("unsignalled endpoints: the cno is triggered by what was not posted unsignalled",
-          "[notification][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVENT-044][EVD-067][DTO-040]") {
+TEST_CASE(
+    "unsignalled endpoints: the cno is triggered by what was not posted unsignalled",
+    "[notification][DTO-076][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVENT-044][EVD-067][DTO-040]") {
   requester link(dat::waking::unsignalled);
   for (int i = 0; i < 8; ++i) must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}.cookie(1).unsignalled()));
@@ -169,7 +170,7 @@ TEST_CASE("unsignalled endpoints: the cno is triggered by what was not posted un
 }
 
 TEST_CASE("unsignalled endpoints: a failure triggers the cno unless it was posted unsignalled, suppressed or not",
-          "[notification][COMP-008][COMP-017][COMP-018][COMP-019]") {
+          "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019]") {
   const bool quiet = GENERATE(false, true);
   const bool suppressed = GENERATE(false, true);
   requester link(dat::waking::unsignalled);
@@ -185,7 +186,7 @@ TEST_CASE("unsignalled endpoints: a failure triggers the cno unless it was poste
 }
 
 TEST_CASE("threshold endpoints: everything triggers the cno, and nothing can be posted unsignalled",
-          "[notification][COMP-011][COMP-012][COMP-014][COMP-015][COMP-025]") {
+          "[notification][COMP-011][COMP-012][COMP-014][COMP-015][COMP-025][DTO-076][DTO-112][DTO-162]") {
   requester link(dat::waking::evd_threshold);
   const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
   CHECK(error_of(link.active.post(dat::send{}.unsignalled())) == refused);

@@ -250,8 +250,9 @@ TEST_CASE("the largest message arrives whole, a larger one is not posted", "[pro
   CHECK(std::equal(in.bytes.begin(), in.bytes.end(), out.bytes.begin()));
 }
 
-TEST_CASE("as many segments as the adapter reports can be posted, and not one more", "[programs][DTO-012][DTO-081]"
-                                                                                     "[REQ-101][REQ-095][IA-115]") {
+TEST_CASE("as many segments as the adapter reports can be posted, and not one more",
+          "[programs][DTO-012][DTO-081]"
+          "[REQ-101][REQ-095][IA-115][DTO-007]") {
   two_sides link;
   const auto adapter = must(link.a.ia.query());
   const auto most = adapter.max_iov_segments_per_dto;

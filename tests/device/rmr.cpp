@@ -30,7 +30,11 @@ struct linked : two_sides {
   endpoint passive;
 
   linked() : active(new_active()), passive(new_passive()) { connect(active, passive); }
-  endpoint new_active() { return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd})); }
+  /// A request that is sent again, because a busy machine was late with the answer, makes Soft-RoCE overlook the
+  /// answer; when that was a refusal, the peer may part before the next one: flushed.
+  endpoint new_active() {
+    return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd}, {.ack_timeout = 4s}));
+  }
   endpoint new_passive() { return must(b.pz.create_ep<dat::rc>(dat::ep_evds{at_passive, at_passive, b.evd})); }
 
   dat::rmr make(bool for_ep) { return for_ep ? must(b.pz.create_rmr_for_ep()) : must(b.pz.create_rmr()); }
@@ -145,13 +149,6 @@ TEST_CASE("rmr: who may use a window, and for what",
     (void)next<dat::rdma_write_done>(t.at_active);
     t.write(w, 1);
   }
-  SECTION("no writing where only reading is allowed") {
-    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::remote_read}));
-    (void)next<dat::bind_done>(t.at_passive);
-    const auto raw = dat::detail::segment_access::raw(w);
-    CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
-          dat::dto_status::remote_access);
-  }
   SECTION("nothing where no right was given") {
     const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::no_rights}));
     (void)next<dat::bind_done>(t.at_passive);
@@ -196,12 +193,19 @@ TEST_CASE("rmr: what rxe lets through beside a window, but inside of its region"
 }
 
 TEST_CASE("rmr: either side can close a window of the other's by a send",
-          "[rmr][DTO-100][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020][COMP-070]") {
+          "[rmr][DTO-100][DTO-101][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020][COMP-070]") {
   linked t;
   dat::rmr rmr = t.make(true);
   for (std::uint64_t round = 0; round < 20; ++round) {
     const open_window w = t.bind(rmr, 0, 64);
     t.write(w, 1);
+    if (round < 2) { // a message that names no window closes none
+      must(t.passive.post(dat::recv{}));
+      must(t.active.post(dat::send{}));
+      (void)next<dat::sent>(t.at_active);
+      CHECK_FALSE(next<dat::received>(t.at_passive).invalidated());
+      t.write(w, 2);
+    }
     must(t.passive.post(dat::recv{must(t.b_mem.slice(100, 8))}.cookie(round), dat::recv{}.cookie(99)));
     if (round % 2 == 0)
       must(t.active.post(dat::send_with_invalidate{w}, dat::send{}));
@@ -237,18 +241,7 @@ TEST_CASE("rmr: either side can close a window of the other's by a send",
   CHECK(t.refused(last, t.active) == dat::dto_status::remote_access);
 }
 
-TEST_CASE("rmr: a send cannot invalidate a region", "[rmr][DTO-104]") {
-  linked t;
-  const buffer open(t.b.pz, 64);
-  must(t.passive.post(dat::recv{}.cookie(1)));
-  must(t.active.post(dat::send_with_invalidate{open.remote()}));
-  (void)must(t.at_active.wait(patience)); // success on rxe: the sender cannot know
-  CHECK(next<dat::dto_failure>(t.at_passive).cookie().value() == 1);
-  (void)t.at_b<dat::broken>();
-  CHECK(t.passive.state() == state::disconnected);
-}
-
-TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-145][DTO-147]"
+TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-144][DTO-145][DTO-146][DTO-147]"
                                              "[REQ-104]") {
   linked t;
   buffer source(t.a.pz, 256);
@@ -260,6 +253,72 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
   CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 256);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(256, 256), 9));
   CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 257)).type() == type::invalid_parameter);
+  // A window of one endpoint is no sink of another's. A window that closes early does the read no harm.
+  const endpoint other = t.new_passive();
+  dat::rmr own = t.make(true);
+  (void)t.bind(own, 1024, 64);
+  CHECK(error_of(own.sink<std::byte>(other, 0, 1)).type() == type::protection_violation);
+  must(t.passive.post(dat::rdma_read{must(own.sink<std::byte>(t.passive, 0, 64)), source.remote(0, 64)}));
+  must(own.unbind(t.passive));
+  CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
+  (void)next<dat::bind_done>(t.at_passive);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(1024, 64), 9));
+}
+
+TEST_CASE("rmr: a bind that breaks a rule is refused, and what was bound is bound still",
+          "[rmr][RMR-006][RMR-007][RMR-011][RMR-029][RMR-032][RMR-035][RMR-036][RMR-037][RMR-038]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  const open_window before = t.bind(rmr, 0, 64);
+  const auto key = must(rmr.query()).binding->key;
+  dat::rmr none;
+  const inner no_region;
+  CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
+        dat::error(type::invalid_handle, subtype::handle_rmr));
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{no_region, both})) ==
+        dat::error(type::invalid_handle, subtype::handle_lmr));
+  CHECK(error_of(rmr.bind({}, dat::bind{t.b_mem, both})) == dat::error(type::invalid_handle, subtype::handle_ep));
+  CHECK(error_of(dat::pz().create_rmr()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
+    CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, first, count, both})).type() == type::invalid_parameter);
+  auto zone = must(t.b.ia.create_pz());
+  const auto foreign = must(zone.register_memory(t.b_bytes, local));
+  auto elsewhere = must(zone.create_rmr());
+  const auto violation = type::protection_violation;
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
+  CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
+  CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
+  const endpoint apart = t.new_passive();
+  CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.unsignalled())).type() == type::invalid_parameter);
+  CHECK(must(rmr.query()).binding->key == key);
+  t.write(before, 1);
+  // One bind at a time; the region of the old binding is in use until the new one is known to be there.
+  auto second = must(t.b.pz.register_memory(t.b_bytes, local));
+  const open_window after = must(rmr.bind(t.passive, dat::bind{second, 0, 64, both}));
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  CHECK(error_of(rmr.close()).type() == type::invalid_state);
+  CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  (void)next<dat::bind_done>(t.at_passive);
+  must(t.b_mem.close());
+  CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  t.write(after, 2);
+  // Receives may be posted by another thread meanwhile.
+  background receiver([&] {
+    for (int i = 0; i < 50; ++i) must(t.passive.post(dat::recv{}));
+    return 0;
+  });
+  for (std::size_t i = 0; i < 50; ++i) {
+    (void)must(rmr.bind(t.passive, dat::bind{second, i, 8, both}));
+    (void)next<dat::bind_done>(t.at_passive);
+  }
+  CHECK(receiver.get() == 0);
+  must(rmr.close());
+  CHECK(error_of(rmr.close()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  CHECK(error_of(rmr.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  must(second.close());
 }
 
 TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",

@@ -310,7 +310,8 @@ TEST_CASE("what is told and refused of shared queues on this device",
           "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
           "[DTO-022][DTO-026][SRQ-074][DTO-027]"
           "[REQ-113][REQ-115][REQ-116][REQ-120][REQ-121][IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-"
-          "129][DTO-031]") {
+          "129][DTO-031][DTO-122][SRQ-004][SRQ-006][SRQ-013][SRQ-043][SRQ-050][SRQ-053][SRQ-054][SRQ-069][SRQ-087][SRQ-"
+          "090]") {
   side b(1);
   const auto offered = must(b.ia.query<dat::provider_attributes>());
   REQUIRE(offered.srq_supported);
@@ -335,8 +336,110 @@ TEST_CASE("what is told and refused of shared queues on this device",
   CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
   CHECK_FALSE(must(ep.recv_query()).allocated);
   CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
+  // Nothing outside of a region can be named; buffers need not be alike.
+  CHECK(error_of(mine.lmr.slice(60, 5)).type() == type::invalid_parameter);
+  CHECK(error_of(mine.lmr.slice(SIZE_MAX, 2)).type() == type::invalid_parameter);
+  must(srq.post(dat::recv{mine.slice(0, 1)}, dat::recv{mine.lmr}));
+  const auto told = must(srq.query());
+  CHECK(told.pz == b.pz.identity());
+  CHECK(told.outstanding == 2);
+  CHECK(told.low_watermark == 0);
+  // An endpoint that has none is as ever.
+  const auto plain = b.make_ep();
+  CHECK(plain.attributes().soft_high_watermark == dat::no_watermark);
+  CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
   must(ep.close());
   must(srq.close());
+  const dat::error empty(type::invalid_handle, subtype::handle_srq);
+  auto taken = must(b.pz.create_srq());
+  const auto holds = std::move(taken);
+  for (dat::srq* nothing : {&srq, &taken}) {
+    CHECK(error_of(nothing->post(dat::recv{mine.lmr})) == empty);
+    CHECK(error_of(nothing->set_low_watermark(1)) == empty);
+    CHECK(error_of(nothing->resize(1)) == empty);
+    CHECK(error_of(nothing->query()) == empty);
+    CHECK(error_of(nothing->close()) == empty);
+  }
+  CHECK(error_of(dat::pz().create_srq()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  side stranger(0);
+  CHECK_FALSE(stranger.pz.create_ep<dat::rc>(stranger.evd, holds));
+}
+
+TEST_CASE("what stands on an evd harms nobody when endpoints and their shared queue go, in whatever order",
+          "[srq][SRQ-047][SRQ-049][SRQ-052][SRQ-034]") {
+  pool p(2, {.max_recv_dtos = 8}, {.soft_high_watermark = dat::no_watermark, .hard_high_watermark = dat::no_watermark});
+  slots receive(p.b.pz, 8, 16);
+  buffer out(p.a.pz, 16);
+  const auto send = [&](std::size_t which) {
+    must(p.from[which].post(dat::send{out.slice(0, 8)}));
+    (void)must(p.a.evd.wait_for<dat::sent>(p.from[which], patience));
+  };
+  for (unsigned i = 0; i < 6; ++i) receive.post(p.srq, i);
+  send(0);
+  send(1);
+  SECTION("the queue's handle first: its endpoints keep the queue") {
+    { const dat::srq gone = std::move(p.srq); }
+    send(1);
+    for (std::uint64_t i = 0; i < 3; ++i) CHECK(next<dat::received>(p.b.evd).cookie() == dat::cookie(i));
+    p.to.clear();
+  }
+  SECTION("the endpoints, then the queue, with nothing taken") {
+    p.to.clear();
+    must(p.srq.close());
+    CHECK(is_empty(p.b.evd));
+  }
+  SECTION("everything, by an abrupt close") {
+    must(p.b.ia.close(dat::close_flags::abrupt));
+    CHECK(error_of(p.srq.query()).type() == type::invalid_handle);
+    CHECK(error_of(p.srq.post(dat::recv{})).type() == type::invalid_handle);
+  }
+}
+
+TEST_CASE("what the completion of a shared buffer wakes is the choice of the endpoint that drew it",
+          "[srq][SRQ-079][SRQ-080][SRQ-092][COMP-028][EPATTR-005]") {
+  two_sides t;
+  auto srq = must(t.b.pz.create_srq({.max_recv_dtos = 8}));
+  buffer in(t.b.pz, 64);
+  buffer out(t.a.pz, 8);
+  fill(out.bytes, 3);
+  dat::iov<2, all_rights.value> parts{in.slice(1, 3), in.slice(5, 13)}; // any alignment
+  for (std::uint64_t i = 0; i < 6; ++i) must(srq.post(dat::recv{parts}.cookie(i)));
+  parts.clear(); // a post has copied the list
+  for (const auto how : {dat::waking::evd_threshold, dat::waking::unsignalled, dat::waking::solicited_wait}) {
+    INFO(to_string(how));
+    auto evd = must(t.b.ia.create_evd<dat::dto | dat::software>(16));
+    auto cno = must(t.b.ia.create_cno());
+    auto own = must(t.b.ia.create_evd<dat::dto>(16));
+    auto from = t.a.make_ep();
+    auto to = must(
+        t.b.pz.create_ep<dat::rc>({.recv = evd, .request = own, .connect = t.b.evd}, srq, {.recv_completion = how}));
+    must(evd.modify_cno(cno));
+    t.connect(from, to);
+    const auto woken = [&](bool expected) {
+      const auto r = cno.wait(expected ? patience : dat::timeout(0s));
+      return r ? r.assume_value() == evd.id() : false;
+    };
+    const auto arrived = [&] {
+      for (;;)
+        if (auto e = evd.dequeue()) {
+          CHECK(std::get<dat::received>(e.assume_value()).bytes() == 8);
+          CHECK(std::equal(out.bytes.begin(), out.bytes.begin() + 3, in.bytes.begin() + 1));
+          CHECK(std::equal(out.bytes.begin() + 3, out.bytes.end(), in.bytes.begin() + 5));
+          return;
+        }
+    };
+    const bool choosy = how == dat::waking::solicited_wait;
+    must(from.post(dat::send{out.lmr}));
+    (void)next<dat::sent>(t.a.evd);
+    if (choosy) CHECK_FALSE(woken(false));
+    if (!choosy) CHECK(woken(true)); // there is no way to post a buffer quietly
+    arrived();
+    must(from.post(dat::send{out.lmr}.solicited()));
+    CHECK(woken(true));
+    arrived();
+    (void)next<dat::sent>(t.a.evd);
+    t.disconnect(from, to);
+  }
 }
 
 TEST_CASE("without a buffer on the shared queue a message waits, or its sender gives up, as with any endpoint",

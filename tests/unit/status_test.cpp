@@ -84,7 +84,7 @@ constexpr std::array rows{
     row{IBV_WC_BAD_RESP_ERR, dto_status::bad_response, dto_status::transport, dto_status::local_ep},
     row{IBV_WC_LOC_ACCESS_ERR, dto_status::local_protection, dto_status::local_protection,
         dto_status::rmr_operation_failed},
-    row{IBV_WC_REM_INV_REQ_ERR, dto_status::remote_responder, dto_status::local_length, dto_status::local_ep},
+    row{IBV_WC_REM_INV_REQ_ERR, dto_status::remote_responder, dto_status::local_ep, dto_status::local_ep},
     row{IBV_WC_REM_ACCESS_ERR, dto_status::remote_access, dto_status::local_protection,
         dto_status::rmr_operation_failed},
     row{IBV_WC_REM_OP_ERR, dto_status::remote_responder, dto_status::local_ep, dto_status::local_ep},
@@ -197,7 +197,7 @@ TEST_CASE("A message longer than its receive buffer is local_length with hardwar
           "[DTO-118][COMP-033]") {
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_LEN_ERR, dto_operation::recv) == dto_status::local_length);
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_QP_OP_ERR, dto_operation::recv) == dto_status::local_length);
-  STATIC_REQUIRE(to_dto_status(IBV_WC_REM_INV_REQ_ERR, dto_operation::recv) == dto_status::local_length);
+  STATIC_REQUIRE(to_dto_status(IBV_WC_REM_INV_REQ_ERR, dto_operation::recv_ud) == dto_status::local_length);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_INV_REQ_ERR, dto_operation::send) == dto_status::remote_responder);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_OP_ERR, dto_operation::send) == dto_status::remote_responder);
 }

@@ -161,8 +161,8 @@ inline expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
 
 inline int evd_core::watch_channel(watching how) noexcept {
   const watching now = watching_.load(std::memory_order_relaxed);
-  if (!channel_ || now >= how) return 0;
   const bool once = how == watching::sometimes;
+  if (!channel_ || now > how || (now == how && !once)) return 0; // one that is for once may have been used up
   const int err = now == watching::off ? ia().reactor.watch(channel_->fd, channel_source_, once)
                                        : ia().reactor.watch_again(channel_->fd, channel_source_, once);
   if (err == 0) watching_.store(how, std::memory_order_release);

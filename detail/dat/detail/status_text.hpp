@@ -89,10 +89,12 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "tells why.";
   case dto_status::local_length:
     return "A message was longer than the receive buffer it met, or than the endpoint's largest message; post larger "
-           "receives or send less at once.";
+           "receives or send less at once. Soft-RoCE reports a receive whose memory was freed in this way, too.";
   case dto_status::local_ep:
     return "The device found the endpoint or a segment's key unusable; Soft-RoCE reports memory that was freed or "
-           "belongs to another protection zone in this way.";
+           "belongs to another protection zone in this way. On a receive: the peer's send was to close a window that "
+           "is "
+           "none, is closed already, or is of another endpoint.";
   case dto_status::local_protection:
     return "A local segment lies outside its lmr, its lmr was freed, or it lacks the right: receives and RDMA reads "
            "need local write access.";

@@ -41,18 +41,21 @@ namespace dat::inline v0::detail {
   }
 }
 
-[[nodiscard]] constexpr dto_status receive_status(int status) noexcept {
+[[nodiscard]] constexpr dto_status receive_status(int status, dto_operation operation) noexcept {
   switch (status) {
   case IBV_WC_SUCCESS:
     return dto_status::success;
   case IBV_WC_WR_FLUSH_ERR:
     return dto_status::flushed;
   case IBV_WC_LOC_LEN_ERR:
-  // rxe reports a message longer than the buffer so: QP_OP on a plain receive queue, INV_REQ on a shared one. It gives
-  // QP_OP also for a buffer whose registration was freed after the post, and INV_REQ for a failed remote invalidation.
+  // rxe reports a message longer than the buffer so, and also a buffer whose registration was freed after the post.
   case IBV_WC_LOC_QP_OP_ERR:
-  case IBV_WC_REM_INV_REQ_ERR:
     return dto_status::local_length;
+  case IBV_WC_REM_INV_REQ_ERR:
+    // A send that was to close a window that cannot be closed; rxe, of datagrams: one longer than its buffer.
+    return operation == dto_operation::recv_ud || operation == dto_operation::recv_ud_immediate
+               ? dto_status::local_length
+               : dto_status::local_ep;
   case IBV_WC_LOC_PROT_ERR:
   case IBV_WC_LOC_ACCESS_ERR:
   case IBV_WC_REM_ACCESS_ERR:
@@ -90,7 +93,7 @@ namespace dat::inline v0::detail {
 // Total: every value gives a status that DAT allows for the operation. Unreachable from the success path: callers test
 // for IBV_WC_SUCCESS first.
 [[nodiscard]] constexpr dto_status to_dto_status(int status, dto_operation operation) noexcept {
-  if (is_receive(operation)) return receive_status(status);
+  if (is_receive(operation)) return receive_status(status, operation);
   if (operation == dto_operation::bind || operation == dto_operation::unbind) return bind_status(status, operation);
   return request_status(status, operation);
 }
