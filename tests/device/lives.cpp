@@ -433,24 +433,6 @@ TEST_CASE("hundreds of endpoints are connected at once, all on one evd a side",
   end(passive, many / 2);
 }
 
-namespace {
-/// The wire takes nothing of what the first adapter sends, or nothing at all, as long as this lives.
-struct cut_wire {
-  const bool both;
-  const bool done;
-  explicit cut_wire(bool both_ways = false)
-      : both(both_ways),
-        done(std::system("tc qdisc add dev v1 root netem loss 100%") == 0 &&
-             (!both || std::system("tc qdisc add dev v2 root netem loss 100%") == 0)) {}
-  cut_wire(const cut_wire&) = delete;
-  cut_wire& operator=(const cut_wire&) = delete;
-  ~cut_wire() {
-    (void)!std::system("tc qdisc del dev v1 root");
-    if (both) (void)!std::system("tc qdisc del dev v2 root");
-  }
-};
-} // namespace
-
 TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection does not wait for it",
           "[lives][CONN-029][CONN-032][DISC-018][DISC-036][EPS-055][EPS-059]"
           "[MODEL-043][HA-011]") {
@@ -460,8 +442,8 @@ TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection doe
   std::array<endpoint, 3> passive{t.b.make_ep(), t.b.make_ep(), t.b.make_ep()};
   for (std::size_t i = 0; i < 3; ++i) t.connect(active[i], passive[i]);
   buffer memory(t.a.pz, 64);
-  const cut_wire cut;
-  REQUIRE(cut.done);
+  const cut_wire cut(cut_wire::of::first);
+  REQUIRE(cut);
   must(active[0].disconnect());
   (void)next<dat::disconnected>(t.a.evd); // the peer cannot have answered
   CHECK(active[0].state() == state::disconnected);
@@ -613,8 +595,8 @@ TEST_CASE("a wire that is cut breaks the connections of those that send, and the
     }
   std::array<std::size_t, 2> expected{};
   {
-    const cut_wire cut(true);
-    REQUIRE(cut.done);
+    const cut_wire cut(cut_wire::of::both);
+    REQUIRE(cut);
     for (auto& k : links) {
       must(k.theirs.post(dat::recv{(k.passive_has_it ? here : there).slice(128, 8)}.cookie(9)));
       k.mine.post(k.passive_has_it ? there : here);

@@ -1,8 +1,10 @@
-// What the tests in tests/events stand on, here: the first adapter that is under test.
+// What the tests in tests/events and tests/connections stand on, here: the adapters that are under test.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include "support.hpp"
+
+#include <support/words.hpp>
 
 namespace rig {
 
@@ -16,6 +18,43 @@ inline dat::ia open(const dat::ia_options& options = automatic) {
   return must(dat::ia::open(device::addresses()[0], options));
 }
 inline dat::conn_qual port() { return device::next_port(); }
+
+struct [[maybe_unused]] world {}; // it is not ours
+inline constexpr dat::ia_options usual = automatic;
+/// `n` events, and any that are there beyond.
+template <dat::streams S>
+support::events take(dat::evd<S>& evd, std::size_t n, device::place where = device::place::here()) {
+  support::events all;
+  for (const auto& e : device::take(evd, n, where)) all.push_back(std::visit(support::describe{}, e));
+  while (auto more = evd.dequeue()) all.push_back(std::visit(support::describe{}, more.value()));
+  return all;
+}
+/// One of two adapters.
+struct end : device::side {
+  explicit end(std::size_t which, const dat::ia_options& options = usual)
+      : side(which, options.progress), mem(must(pz.register_memory(memory, device::all_rights))) {}
+
+  static constexpr auto streams = device::all_streams;
+  std::array<char, 4096> memory{};
+  dat::lmr<char, device::all_rights.value> mem;
+  device::endpoint ep;
+
+  auto at(std::size_t first, std::size_t count) { return must(mem.slice(first, count)); }
+  void make_ep(const dat::ep_attributes& a = {}) { ep = side::make_ep(a); }
+  support::events take(std::size_t n, device::place where = device::place::here()) { return rig::take(evd, n, where); }
+};
+/// As long as it lives, the last message of a handshake that b has asked for does not arrive at a. In the lab only.
+struct lost_handshake : device::cut_wire {
+  static inline const bool possible = device::in_lab();
+  lost_handshake() : cut_wire(of::second) {}
+};
+/// Progress is automatic: nothing has to be done for the other end.
+inline void settle(end&, end&) {}
+/// The next event of an evd, which must be a request.
+template <dat::streams S>
+dat::cr request_on(dat::evd<S>& evd, device::place where = device::place::here()) {
+  return device::next<dat::connection_request>(evd, where);
+}
 
 // How much the stress is made of: on emulated processors sanitizers take ten times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

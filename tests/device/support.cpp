@@ -107,6 +107,21 @@ bool resources::no_more_than(const resources& before) {
   return false;
 }
 
+namespace {
+/// tc qdisc `what` dev `whose` root `how`
+bool set_wires(cut_wire::of whose, const std::string& what, const std::string& how) {
+  bool good = true;
+  for (const auto& [one, wire] :
+       {std::pair(cut_wire::of::first, " dev v1 root "), {cut_wire::of::second, " dev v2 root "}})
+    if (whose == cut_wire::of::both || whose == one)
+      good = std::system(("tc qdisc " + what + wire + how).c_str()) == 0 && good;
+  return good;
+}
+} // namespace
+
+cut_wire::cut_wire(of whom) : whom_(whom), done_(set_wires(whom, "add", "netem loss 100%")) {}
+cut_wire::~cut_wire() { (void)set_wires(whom_, "del", ""); }
+
 // --- sides ---------------------------------------------------------------------------------------------------------
 
 side::side(std::size_t which, dat::progress how, std::uint32_t qlen)

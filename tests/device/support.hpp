@@ -113,6 +113,21 @@ struct resources {
   [[nodiscard]] static bool no_more_than(const resources& before);
 };
 
+/// As long as it lives, the lab's wire takes nothing of what an adapter sends, or nothing at all.
+class cut_wire {
+public:
+  enum class of { first, second, both };
+  explicit cut_wire(of whom);
+  cut_wire(const cut_wire&) = delete;
+  cut_wire& operator=(const cut_wire&) = delete;
+  ~cut_wire();
+  explicit operator bool() const noexcept { return done_; }
+
+private:
+  const of whom_;
+  const bool done_;
+};
+
 // --- one side of a connection --------------------------------------------------------------------------------------
 
 inline constexpr dat::streams all_streams = dat::dto | dat::connection | dat::connection_requests;

@@ -1,10 +1,13 @@
-// What the tests in tests/events stand on, here: an adapter of the fake world.
+// What the tests in tests/events and tests/connections stand on, here: adapters of the fake world.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include "world.hpp"
 
 namespace rig {
+
+using unit::request_on;
+using unit::settle;
 
 using unit::automatic;
 using unit::manual;
@@ -16,7 +19,37 @@ inline void begin() {
   fake::reset();
 }
 inline dat::ia open(const dat::ia_options& options = automatic) { return must(dat::ia::open("fk1", options)); }
-inline dat::conn_qual port() { return unit::service; }
+/// A port that is free.
+inline dat::conn_qual port() {
+  static std::uint16_t last = unit::service;
+  return must(dat::conn_qual::make(++last));
+}
+
+/// What becomes of its objects is looked at when it goes.
+using world = unit::clean_world;
+inline constexpr dat::ia_options usual = manual;
+/// `n` events, which come if they are not there yet, and any that are there beyond.
+template <dat::streams S>
+unit::events take(dat::evd<S>& evd, std::size_t n) {
+  auto all = unit::take(evd);
+  while (all.size() < n) all.push_back(std::visit(unit::describe{}, must(evd.wait(patience))));
+  return all;
+}
+/// One of two adapters.
+struct end : unit::end {
+  explicit end(std::size_t which, const dat::ia_options& options = usual)
+      : unit::end(which == 0 ? "fk1" : "fk2", options) {}
+  static constexpr auto streams = unit::all_streams;
+  unit::events take(std::size_t n) { return rig::take(evd, n); }
+};
+/// As long as it lives, the last message of a handshake does not arrive: who has accepted waits for it.
+struct lost_handshake {
+  static constexpr bool possible = true;
+  lost_handshake() { fake::hold_events(RDMA_CM_EVENT_ESTABLISHED); }
+  lost_handshake(const lost_handshake&) = delete;
+  lost_handshake& operator=(const lost_handshake&) = delete;
+  ~lost_handshake() { fake::release_events(); }
+};
 
 /// How much the stress is made of: all of it where ThreadSanitizer looks on.
 inline constexpr std::uint64_t stress_events = dat::detail::thread_sanitizer ? 1'000'000 : 200'000;

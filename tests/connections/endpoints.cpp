@@ -1,0 +1,539 @@
+// Endpoints: what each call does in each state, their parameters, and the ways to connect them.
+// SPDX-License-Identifier: BSL-1.0
+#include "sides.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+namespace connections {
+namespace {
+
+using all_events = decltype(rig::end::evd);
+
+bool one_of(ep_state s, std::initializer_list<ep_state> set) {
+  return std::find(set.begin(), set.end(), s) != set.end();
+}
+
+/// An endpoint of a in a state, and what keeps it there.
+struct in_state {
+  sides& s;
+  all_events at_a = must(s.a.ia.create_evd<rig::end::streams>(64));
+  all_events at_b = must(s.b.ia.create_evd<rig::end::streams>(64));
+  dat::conn_qual port = rig::port();
+  dat::conn_qual spare_port = rig::port();
+  dat::psp psp = must(s.b.ia.create_psp(port, at_b));
+  dat::psp own_psp;
+  dat::psp spare_psp = must(s.a.ia.create_psp(spare_port, at_a));
+  dat::rsp rsp;
+  endpoint peer;
+  endpoint spare_peer;
+  dat::cr request;
+  dat::cr spare; ///< a request that has nothing to do with the state
+  endpoint ep;
+  std::optional<rig::lost_handshake> lost;
+
+  in_state(sides& both, ep_state state) : s(both) {
+    spare = asked(spare_peer, spare_port);
+    switch (state) {
+    case ep_state::unconfigured_unconnected:
+    case ep_state::unconfigured_reserved:
+    case ep_state::unconfigured_passive:
+      ep = must(s.a.ia.create_ep<dat::rc>());
+      break;
+    default:
+      ep = must(s.a.pz.create_ep<dat::rc>(at_a));
+    }
+    switch (state) {
+    case ep_state::reserved:
+    case ep_state::unconfigured_reserved:
+      rsp = must(s.a.ia.create_rsp(port, ep, at_a));
+      break;
+    case ep_state::passive_connection_pending:
+    case ep_state::unconfigured_passive:
+      rsp = must(s.a.ia.create_rsp(port, ep, at_a));
+      request = asked(peer, port);
+      break;
+    case ep_state::tentative_connection_pending:
+    case ep_state::unconfigured_tentative:
+      own_psp = must(s.a.ia.create_psp(port, at_a, dat::psp_flags::provider));
+      request = asked(peer, port);
+      ep = std::move(request.ep());
+      if (state == ep_state::tentative_connection_pending)
+        must(ep.modify({.pz = &s.a.pz, .recv = at_a, .request = at_a, .connect = at_a}));
+      break;
+    case ep_state::active_connection_pending:
+      must(ep.connect(s.b.ia.address(), port, patience));
+      break;
+    case ep_state::completion_pending:
+      own_psp = must(s.a.ia.create_psp(port, at_a));
+      request = asked(peer, port);
+      lost.emplace();
+      must(request.accept(ep));
+      break;
+    case ep_state::connected:
+    case ep_state::disconnect_pending:
+    case ep_state::disconnected:
+      peer = must(s.b.pz.create_ep<dat::rc>(at_b));
+      must(ep.connect(s.b.ia.address(), port, patience));
+      s.settle();
+      must(request_on(at_b).accept(peer));
+      s.settle();
+      CHECK(rig::take(at_a, 1) == events{"established"});
+      CHECK(rig::take(at_b, 1) == events{"established"});
+      if (state == ep_state::connected) break;
+      must(ep.post(dat::send{s.a.at(0, 4)})); // meets no receive: a graceful end waits for it
+      must(ep.disconnect(state == ep_state::disconnected ? dat::close_flags::abrupt : dat::close_flags::graceful));
+      break;
+    default:
+      break;
+    }
+    REQUIRE(ep.state() == state);
+  }
+
+  /// A request of b, which has come.
+  dat::cr asked(endpoint& by, dat::conn_qual at) {
+    by = must(s.b.pz.create_ep<dat::rc>(at_b));
+    must(by.connect(s.a.ia.address(), at, patience));
+    s.settle();
+    return request_on(at_a);
+  }
+};
+
+constexpr ep_state all_states[] = {ep_state::unconnected,
+                                   ep_state::unconfigured_unconnected,
+                                   ep_state::reserved,
+                                   ep_state::unconfigured_reserved,
+                                   ep_state::passive_connection_pending,
+                                   ep_state::unconfigured_passive,
+                                   ep_state::active_connection_pending,
+                                   ep_state::tentative_connection_pending,
+                                   ep_state::unconfigured_tentative,
+                                   ep_state::connected,
+                                   ep_state::disconnect_pending,
+                                   ep_state::disconnected,
+                                   ep_state::completion_pending};
+
+} // namespace
+
+TEST_CASE(
+    "each call on an endpoint does in each state what the table of states says",
+    "[EPS-001][EPS-045][EPS-047][EPS-077][EPS-078][CONN-038][CONN-039][CONN-074][CONN-085][RSP-006][CR-022][DISC-003]"
+    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-082][EP-085][CR-023]") {
+  using enum ep_state;
+  sides both;
+  for (const ep_state s : all_states) {
+    INFO(to_string(s));
+    if (s == completion_pending && !rig::lost_handshake::possible) continue;
+    const auto subtype = dat::detail::subtype_of(s);
+    const bool unconfigured = dat::detail::is_unconfigured(s);
+    const bool pending = one_of(s, {reserved, passive_connection_pending, tentative_connection_pending});
+    std::optional<in_state> there;
+    const auto allowed = [&](const char* what, bool yes, const std::function<dat::expected<void>(in_state&)>& call) {
+      INFO(what);
+      if (!there) there.emplace(both, s);
+      const auto r = call(*there);
+      CAPTURE(r ? "success" : r.error().message());
+      CHECK(static_cast<bool>(r) == yes);
+      if (r) {
+        if (!there->ep || there->ep.state() != s) there.reset();
+      } else {
+        CHECK(r.error().type() == return_type::invalid_state);
+        CHECK(r.error().subtype() == subtype);
+        CHECK(there->ep.state() == s);
+      }
+    };
+    allowed("query and status", true, [&](in_state& t) {
+      CHECK(must(t.ep.query()).state == s);
+      CHECK(must(t.ep.status()).state == s);
+      if (!one_of(s, {disconnect_pending, disconnected})) {
+        CHECK(must(t.ep.status()).recv_idle);
+        CHECK(must(t.ep.status()).request_idle);
+      }
+      CHECK(must(t.ep.recv_query()).allocated == 0);
+      return t.ep.set_watermark(dat::no_watermark, dat::no_watermark);
+    });
+    allowed("modify the communicator", s == unconnected || s == unconfigured_unconnected,
+            [](in_state& t) { return t.ep.modify({.comm = tcp}); });
+    allowed("common_connect", s == unconnected, [](in_state& t) {
+      return t.ep.common_connect(t.s.b.ia.address().with_port(rig::port().port()), patience);
+    });
+    allowed("connect", s == unconnected,
+            [](in_state& t) { return t.ep.connect(t.s.b.ia.address(), rig::port(), patience); });
+    allowed("dup_connect to it", s == connected, [](in_state& t) {
+      auto another = must(t.s.a.pz.create_ep<dat::rc>(t.at_a));
+      return another.dup_connect(t.ep, patience);
+    });
+    allowed("create_rsp", s == unconnected || s == unconfigured_unconnected, [](in_state& t) -> dat::expected<void> {
+      auto r = t.s.a.ia.create_rsp(rig::port(), t.ep, t.at_a);
+      if (!r) return r.error();
+      t.rsp = std::move(r).value();
+      return dat::success();
+    });
+    allowed("accept", s == unconnected, [](in_state& t) { return t.spare.accept(t.ep); });
+    allowed("modify the zone",
+            !pending || s == tentative_connection_pending
+                ? one_of(s, {unconnected, tentative_connection_pending}) || unconfigured
+                : false,
+            [](in_state& t) { return t.ep.modify({.pz = &t.s.a.pz}); });
+    allowed("modify a size", s == unconnected || pending || unconfigured,
+            [](in_state& t) { return t.ep.modify({.max_recv_dtos = 70}); });
+    allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
+            [](in_state& t) { return t.ep.modify({.rnr_retry_count = std::uint8_t{3}}); });
+    for (const auto how : {dat::close_flags::abrupt, dat::close_flags::graceful})
+      allowed("disconnect",
+              one_of(s, {active_connection_pending, completion_pending, connected, disconnect_pending, disconnected}),
+              [&](in_state& t) { return t.ep.disconnect(how); });
+    allowed("reset", one_of(s, {unconnected, disconnected}), [](in_state& t) { return t.ep.reset(); });
+    allowed("close", !pending && (!unconfigured || s == unconfigured_unconnected),
+            [](in_state& t) { return t.ep.close(); });
+    allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
+    allowed("post(send)", s == connected || s == disconnected,
+            [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
+  }
+}
+
+TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit",
+          "[EPS-076][EPS-080][EPS-081][EPS-083][EP-002][EP-009][EP-083][CONN-039]") {
+  rig::world world;
+  rig::end e(0);
+  for (unsigned given = 0; given < 16; ++given) {
+    dat::ep_evds evds;
+    if (given & 1) evds.recv = e.evd;
+    if (given & 2) evds.request = e.evd;
+    if (given & 4) evds.connect = e.evd;
+    auto ep = (given & 8) != 0 ? must(e.pz.create_ep<dat::rc>(evds)) : must(e.ia.create_ep<dat::rc>(evds));
+    CHECK(ep.state() == (given == 15 ? ep_state::unconnected : ep_state::unconfigured_unconnected));
+    CHECK((ep.native_handle() != nullptr) == (given == 15));
+    if (given == 15) continue;
+    refuses(ep.connect(e.ia.address(), rig::port(), patience), return_type::invalid_state,
+            return_subtype::ep_unconfigured);
+    // What is missing, one by one; not before the last of it is there an endpoint to connect.
+    for (unsigned bit = 1; bit < 16; bit *= 2) {
+      if (given & bit) continue;
+      CHECK(ep.state() == ep_state::unconfigured_unconnected);
+      dat::ep_changes c;
+      if (bit == 1) c.recv = e.evd;
+      if (bit == 2) c.request = e.evd;
+      if (bit == 4) c.connect = e.evd;
+      if (bit == 8) c.pz = &e.pz;
+      must(ep.modify(c));
+    }
+    CHECK(ep.state() == ep_state::unconnected);
+    must(ep.post(dat::recv{e.at(0, 4)}));
+  }
+}
+
+TEST_CASE("modify changes what is named, all of it or nothing",
+          "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][ADDR-015][CONN-082][EP-049][EP-053]") {
+  sides s;
+  s.needs_two_adapters_with_ipv6();
+  auto& e = s.a;
+  auto& other = s.b;
+  auto ep = must(e.pz.create_ep<dat::rc>(e.evd, {.max_recv_dtos = 8}));
+  const auto before = must(ep.query());
+  CHECK(before.local_address == e.ia.address());
+  CHECK(before.comm == dat::communicator{});
+  const auto unchanged = [&] {
+    const auto now = must(ep.query());
+    CHECK(now.number == before.number);
+    CHECK(now.attributes.max_recv_dtos == before.attributes.max_recv_dtos);
+    CHECK(now.attributes.max_request_iov == before.attributes.max_request_iov);
+    CHECK(now.attributes.rnr_retry_count == before.attributes.rnr_retry_count);
+    CHECK(now.recv == before.recv);
+    CHECK(now.comm == before.comm);
+    CHECK(now.local_address == before.local_address);
+  };
+  must(ep.modify({}));
+  unchanged();
+  // One good value and one bad one each.
+  refuses(ep.modify({.max_recv_dtos = 16, .max_request_iov = 100'000}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.max_recv_dtos = 16, .rnr_retry_count = std::uint8_t{8}}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.comm = dat::communicator{AF_UNIX, 1, 0}, .max_recv_dtos = 16}), return_type::invalid_parameter);
+  unchanged();
+  refuses(ep.modify({.recv = other.evd, .max_recv_dtos = 16}), return_type::invalid_handle,
+          return_subtype::handle_evd_recv);
+  refuses(ep.modify({.recv = decltype(e.evd)(), .max_recv_dtos = 16}), return_type::invalid_handle,
+          return_subtype::handle_evd_recv);
+  refuses(ep.modify({.pz = &other.pz, .max_recv_dtos = 16}), return_type::invalid_handle, return_subtype::handle_pz);
+  const dat::pz no_zone;
+  refuses(ep.modify({.pz = &no_zone}), return_type::invalid_handle, return_subtype::handle_pz);
+  for (const char* odd : {"192.0.2.1", "127.0.0.1", "224.0.0.1"})
+    refuses(ep.modify({.local_address = must(dat::ia_address::parse(odd)), .max_recv_dtos = 16}),
+            return_type::invalid_parameter);
+  refuses(ep.modify({.local_address = other.ia.address()}), return_type::invalid_parameter);
+  unchanged();
+
+  // What another queue pair is needed for,
+  auto completions = must(e.ia.create_evd<dat::dto>(16));
+  auto zone = must(e.ia.create_pz());
+  must(ep.modify({.pz = &zone, .recv = completions, .request = completions, .max_recv_dtos = 16}));
+  const auto now = must(ep.query());
+  CHECK(now.number != before.number);
+  CHECK(now.attributes.max_recv_dtos == 16);
+  CHECK(now.recv == completions.id());
+  CHECK(now.request == completions.id());
+  CHECK(now.connect == e.evd.id());
+  refuses(completions.close(), return_type::invalid_state, return_subtype::evd_in_use);
+  refuses(zone.close(), return_type::invalid_state, return_subtype::pz_in_use);
+  // what is done without,
+  must(ep.modify({.max_message_size = 100, .max_rdma_read_out = std::uint8_t{2}, .rnr_retry_count = std::uint8_t{2}}));
+  CHECK(must(ep.query()).number == now.number);
+  CHECK(must(ep.query()).attributes.max_message_size == 100);
+  CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
+  // and what can be set only once.
+  must(ep.modify({.comm = tcp}));
+  refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
+  // Back: what is not used any more can go.
+  must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
+  must(completions.close());
+  must(zone.close());
+}
+
+TEST_CASE("an endpoint may be modified while its request arrives", "[EP-084]") {
+  sides s(rig::automatic);
+  auto& a = s.a;
+  auto& b = s.b;
+  auto one = must(a.ia.create_evd<dat::dto>(16));
+  auto other = must(a.ia.create_evd<dat::dto>(16));
+  for (int i = 0; i < 20; ++i) {
+    auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+    auto rsp = must(a.ia.create_rsp(s.service, ep, a.evd));
+    b.make_ep();
+    must(b.ep.connect(a.ia.address(), s.service, patience));
+    bool last = false;
+    for (bool there = false; !there; last = !last) {
+      there = ep.state() == ep_state::passive_connection_pending;
+      must(ep.modify({.recv = last ? one : other}));
+    }
+    CHECK(ep.state() == ep_state::passive_connection_pending);
+    must(ep.post(dat::recv{a.at(0, 8)}.cookie(5)));
+    must(must(a.evd.wait_for<dat::connection_request>(patience)).accept());
+    (void)must(b.evd.wait_for<dat::established>(patience));
+    (void)must(a.evd.wait_for<dat::established>(patience));
+    must(b.ep.post(dat::send{b.at(0, 8)}));
+    const auto got = must((last ? other : one).wait(patience)); // where it was to go at last
+    CHECK(std::visit(support::describe{}, got) == "received 5");
+    (void)must(b.evd.wait_for<dat::sent>(patience));
+    must(ep.close());
+    (void)must(b.evd.wait_for<dat::disconnected>(patience));
+  }
+}
+
+TEST_CASE("receives that are posted stay where they are: modify refuses to move them", "[EP-081]") {
+  sides s;
+  auto& e = s.b;
+  e.make_ep();
+  must(e.ep.post(dat::recv{e.at(0, 4)}.cookie(1), dat::recv{e.at(4, 4)}.cookie(2)));
+  CHECK(must(e.ep.recv_query()).allocated == 2);
+  CHECK(must(e.ep.recv_query()).span == 2);
+  CHECK_FALSE(must(e.ep.status()).recv_idle);
+  CHECK(must(e.ep.status()).request_idle);
+  refuses(e.ep.modify({.max_recv_dtos = 1}), return_type::invalid_state, return_subtype::ep_notready);
+  refuses(e.ep.modify({.max_recv_dtos = 100}), return_type::invalid_state, return_subtype::ep_notready);
+  must(e.ep.modify({.max_recv_dtos = 64, .max_rdma_read_in = std::uint8_t{3}})); // the same size: nothing to move
+  auto connections = must(e.ia.create_evd<dat::connection>(4));
+  must(e.ep.modify({.connect = connections}));
+  CHECK(must(e.ep.recv_query()).allocated == 2);
+  auto psp = must(e.ia.create_psp(s.service, e.evd));
+  auto active = s.ask(s.service);
+  must(s.request().accept(e.ep));
+  s.settle();
+  CHECK(rig::take(connections, 1) == events{"established"});
+  CHECK(s.a.take(1) == events{"established"});
+  must(active.post(dat::send{}, dat::send{}));
+  s.settle();
+  CHECK(e.take(2) == events{"received 1", "received 2"});
+}
+
+TEST_CASE("status counts what is outstanding until its completion is taken",
+          "[EP-045][EP-046][EP-058][EP-059][EP-060][EP-062][EP-086][EP-092][EP-096]") {
+  sides p;
+  auto psp = must(p.b.ia.create_psp(p.service, p.b.evd));
+  p.a.ep = p.ask(p.service);
+  p.b.make_ep();
+  must(p.request().accept(p.b.ep));
+  p.settle();
+  CHECK(p.a.take(1) == events{"established"});
+  CHECK(p.b.take(1) == events{"established"});
+  const auto idle = [&] {
+    const auto s = must(p.a.ep.status());
+    return std::pair(s.recv_idle, s.request_idle);
+  };
+  CHECK(idle() == std::pair(true, true));
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}, dat::recv{p.b.at(8, 8)}));
+  CHECK(must(p.b.ep.recv_query()).allocated == 2);
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}.suppress()));
+  p.settle();
+  CHECK(idle() == std::pair(true, false)); // nothing has told yet
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.settle();
+  CHECK(idle() == std::pair(true, false));
+  CHECK(p.a.take(1).size() == 1);
+  CHECK(idle() == std::pair(true, true));
+  CHECK(p.b.take(2).size() == 2);
+  CHECK(must(p.b.ep.recv_query()).allocated == 0);
+  CHECK(must(p.b.ep.status()).recv_idle);
+  for (const auto soft : {0u, 5u, dat::no_watermark})
+    for (const auto hard : {0u, 5u, dat::no_watermark}) {
+      must(p.a.ep.set_watermark(soft, hard));
+      const auto now = must(p.a.ep.query()).attributes;
+      CHECK((now.soft_high_watermark == soft && now.hard_high_watermark == hard));
+    }
+  CHECK(p.a.ep.state() == dat::ep_state::connected);
+}
+
+TEST_CASE("calls about parameters of an endpoint that is gone say so", "[EP-041][EP-057][CR-006]") {
+  rig::world world;
+  rig::end e(0);
+  endpoint none;
+  e.make_ep();
+  must(e.ia.close());
+  for (auto* ep : {&none, &e.ep}) {
+    refuses(ep->query(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->status(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->recv_query(), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->set_watermark(1, 2), return_type::invalid_handle, return_subtype::handle_ep);
+    refuses(ep->modify({.max_recv_dtos = 5}), return_type::invalid_handle);
+    refuses(ep->dup_connect(none, patience), return_type::invalid_handle, return_subtype::handle_ep);
+  }
+}
+
+// --- the ways to connect ---------------------------------------------------------------------------------------------
+
+TEST_CASE("common_connect checks what it is given, and leaves the endpoint as it was",
+          "[CONN-057][CONN-074][CONN-075][CONN-079][CONN-083][ADDR-006][ADDR-011]") {
+  sides s;
+  s.needs_two_adapters_with_ipv6();
+  auto& a = s.a;
+  auto& b = s.b;
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  const auto there = b.ia.address().with_port(s.service.port());
+  refuses(ep.common_connect(there, patience), return_type::invalid_state, return_subtype::ep_notready);
+  must(ep.modify({.comm = tcp}));
+  refuses(ep.common_connect(there, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
+  const std::array<std::byte, 57> much{};
+  refuses(ep.common_connect(there, patience, much), return_type::invalid_parameter, return_subtype::arg4);
+  refuses(ep.common_connect(there.with_port(0), patience), return_type::invalid_parameter, return_subtype::arg2);
+  for (const char* odd : {"0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5", "[::]:5", "[fe80::1]:5"}) {
+    INFO(odd);
+    refuses(ep.common_connect(must(dat::ia_address::parse(odd)), patience), return_type::invalid_parameter,
+            return_subtype::arg2);
+  }
+  const auto six = must(b.ia.address(dat::address_family::ipv6)).with_port(s.service.port());
+  refuses(ep.common_connect(six, patience), return_type::invalid_parameter, return_subtype::arg2);
+  CHECK(ep.state() == ep_state::unconnected);
+
+  auto ep6 = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp6}));
+  must(ep6.common_connect(six, patience));
+  must(ep.common_connect(there, patience));
+  s.settle();
+  CHECK(a.take(2) == events{"non_peer_rejected 8", "non_peer_rejected 8"});
+  refuses(a.pz.create_ep<dat::rc>(a.evd, {.comm = {AF_INET, SOCK_DGRAM, 0}}), return_type::invalid_parameter);
+}
+
+TEST_CASE("an endpoint connects from the address and port that it was given",
+          "[CONN-049][CONN-050][CONN-076][ADDR-017][ADDR-018][EP-051][EP-052][CR-031][DISC-051]") {
+  sides s;
+  s.needs_two_adapters_with_ipv6();
+  auto& a = s.a;
+  auto& b = s.b;
+  auto psp = must(b.ia.create_psp(s.service, b.evd));
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  CHECK_FALSE(must(ep.query()).remote_address);
+  refuses(ep.local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
+  must(ep.modify({.local_address = a.ia.address().with_port(s.other.port())}));
+  CHECK(must(ep.query()).local_address == a.ia.address().with_port(s.other.port()));
+  refuses(ep.connect(must(b.ia.address(dat::address_family::ipv6)), s.service, patience), return_type::invalid_address);
+  must(ep.connect(b.ia.address().with_port(9), s.service, patience)); // the qualifier counts, not the address's port
+  CHECK(must(ep.local_address()) == a.ia.address().with_port(s.other.port()));
+  CHECK(must(ep.query()).remote_address == b.ia.address().with_port(s.service.port()));
+  s.settle();
+  auto request = s.request();
+  CHECK(request.remote_address() == a.ia.address().with_port(s.other.port()));
+  // The port is taken now.
+  auto second = must(a.pz.create_ep<dat::rc>(a.evd));
+  must(second.modify({.local_address = a.ia.address().with_port(s.other.port())}));
+  refuses(second.connect(b.ia.address(), s.service, patience), return_type::invalid_parameter);
+  CHECK(second.state() == ep_state::unconnected);
+
+  // An endpoint that is to accept has to have the address that the request came to.
+  const auto accepting = [&](const dat::ep_changes& c) {
+    auto with = must(b.pz.create_ep<dat::rc>(b.evd));
+    must(with.modify(c));
+    refuses(request.accept(with), return_type::invalid_parameter, return_subtype::arg2);
+    CHECK(with.state() == ep_state::unconnected);
+  };
+  accepting({.local_address = b.ia.address().with_port(5)});
+  accepting({.local_address = must(b.ia.address(dat::address_family::ipv6))});
+  accepting({.comm = tcp6});
+  b.make_ep();
+  must(b.ep.modify({.local_address = b.ia.address().with_port(s.service.port()), .comm = tcp}));
+  must(request.accept(b.ep));
+  s.settle();
+  CHECK(a.take(1) == events{"established"});
+  CHECK(b.take(1) == events{"established"});
+  CHECK(must(b.ep.query()).local_address == b.ia.address().with_port(s.service.port()));
+  CHECK(must(b.ep.query()).remote_address == a.ia.address().with_port(s.other.port()));
+
+  must(ep.disconnect());
+  s.settle();
+  CHECK(b.take(1) == events{"disconnected"});
+  for (auto* e : {&ep, &b.ep}) {
+    CHECK_FALSE(must(e->query()).remote_address);
+    refuses(e->remote_address(), return_type::invalid_state, return_subtype::ep_disconnected);
+    must(e->reset());
+    CHECK_FALSE(must(e->query()).remote_address);
+  }
+  CHECK(must(ep.query()).local_address == a.ia.address().with_port(s.other.port())); // set by the consumer: stays
+}
+
+TEST_CASE("dup_connect asks where another connection went, and does not need that any more then",
+          "[CONN-013][CONN-084][CONN-085][CONN-086][CONN-087][CONN-088][CONN-089][CONN-091][CONN-092]") {
+  sides s;
+  s.needs_two_adapters_with_ipv6();
+  auto& a = s.a;
+  auto& b = s.b;
+  rig::end again(0);
+  auto csp = must(b.ia.create_csp(tcp, b.evd));
+  auto original = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp}));
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  refuses(ep.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_unconnected);
+  refuses(ep.dup_connect(ep, patience), return_type::invalid_state, return_subtype::ep_unconnected);
+  must(original.common_connect(b.ia.address().with_port(csp.port()), patience));
+  refuses(ep.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_actconnpending);
+  s.settle();
+  b.make_ep();
+  must(s.request().accept(b.ep));
+  s.settle();
+  CHECK(a.take(1) == events{"established"});
+  CHECK(b.take(1) == events{"established"});
+
+  auto foreign = must(again.pz.create_ep<dat::rc>(again.evd));
+  refuses(foreign.dup_connect(original, patience), return_type::invalid_parameter, return_subtype::arg2);
+  auto theirs = must(b.pz.create_ep<dat::rc>(b.evd));
+  refuses(theirs.dup_connect(b.ep, patience), return_type::invalid_state, return_subtype::ep_connected);
+  refuses(ep.dup_connect(original, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
+  const std::array<std::byte, 57> much{};
+  refuses(ep.dup_connect(original, patience, much), return_type::invalid_parameter, return_subtype::arg4);
+  refuses(original.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_connected);
+
+  must(ep.dup_connect(original, patience, bytes_of("second")));
+  must(original.close());
+  s.settle();
+  auto request = must(b.evd.wait_for<dat::connection_request>(patience));
+  CHECK(request.service() == csp.id());
+  CHECK(unpadded(request.private_data()) == "second");
+  must(request.accept(theirs));
+  s.settle();
+  CHECK(a.take(1) == events{"established"});
+  refuses(ep.dup_connect(ep, patience), return_type::invalid_state, return_subtype::ep_connected);
+}
+
+} // namespace connections

@@ -1,0 +1,325 @@
+// What requests carry and keep, two connections at once, and queries and calls of many threads.
+// SPDX-License-Identifier: BSL-1.0
+#include "sides.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <support/worker.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <vector>
+
+namespace connections {
+namespace {
+
+/// Two ends, the passive one listening.
+struct two : sides {
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  using sides::sides;
+
+  /// a's endpoint asks.
+  dat::cr ask_with(std::string_view data = {}) {
+    if (!a.ep) a.make_ep();
+    must(a.ep.connect(b.ia.address(), service, patience, bytes_of(data)));
+    settle();
+    return request();
+  }
+};
+
+} // namespace
+
+TEST_CASE("what was given to connect is copied by the call", "[ADDR-009][CONN-045]") {
+  two t;
+  t.a.make_ep();
+  auto address = std::make_unique<dat::ia_address>(t.b.ia.address());
+  auto data = std::make_unique<std::string>("mine");
+  must(t.a.ep.connect(*address, t.service, patience, bytes_of(*data)));
+  *address = dat::ia_address();
+  *data = "gone";
+  address.reset();
+  data.reset();
+  t.settle();
+  auto request = t.request();
+  CHECK(unpadded(request.private_data()) == "mine");
+}
+
+TEST_CASE("a request keeps what the peer sent, whatever becomes of the peer",
+          "[CR-003][CR-010][CR-013][CR-027][CR-033][EPS-020]") {
+  two t;
+  auto request = t.ask_with("remember me");
+  const auto from = must(t.a.ep.local_address());
+  must(t.a.ep.close());
+  t.settle();
+  CHECK(unpadded(request.private_data()) == "remember me");
+  CHECK(request.remote_address() == from);
+  CHECK(request.service() == t.psp.id());
+  // An endpoint of another adapter does not do; the request is as it was.
+  auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
+  CHECK(request.accept(foreign).error().type() == return_type::invalid_handle);
+  CHECK(unpadded(request.private_data()) == "remember me");
+  t.b.make_ep();
+  must(request.accept(t.b.ep));
+  CHECK(request.private_data().empty());
+  CHECK_FALSE(request.service());
+  CHECK(request.remote_address() == dat::ia_address());
+  CHECK(request.reject().error().subtype() == return_subtype::handle_cr);
+  CHECK(dat::conn_qual::make(0x10000).error().type() == return_type::invalid_parameter);
+}
+
+TEST_CASE("what the peer said in its answer stays readable, also when the connection is over",
+          "[CONN-019][EPS-014][EPS-022][DISC-043][EP-056]") {
+  two t;
+  auto request = t.ask_with();
+  t.b.make_ep();
+  must(request.accept(t.b.ep, bytes_of("welcome")));
+  const auto state = t.b.ep.state(); // a device may be through with it
+  CHECK((state == ep_state::completion_pending || state == ep_state::connected));
+  t.settle();
+  const auto up = must(t.a.evd.wait_for<dat::established>(patience));
+  CHECK(t.a.ep.state() == ep_state::connected);
+  CHECK(unpadded(up.private_data()) == "welcome");
+  t.settle();
+  CHECK(t.b.take(1) == events{"established"});
+  const auto params = must(t.a.ep.query());
+  must(t.a.ep.disconnect());
+  CHECK(t.a.ep.state() == ep_state::disconnected);
+  for (const auto how : {dat::close_flags::abrupt, dat::close_flags::graceful}) must(t.a.ep.disconnect(how));
+  t.settle();
+  CHECK(t.a.take(1) == events{"disconnected"});
+  must(t.a.ep.disconnect());
+  must(t.a.ep.close());
+  CHECK(t.a.take(0).empty());
+  CHECK(unpadded(up.private_data()) == "welcome");
+  CHECK(params.remote_address == t.b.ia.address().with_port(t.service.port())); // a copy: the endpoint is gone
+}
+
+TEST_CASE("attributes are the same before, during and after a connection", "[CONN-009][CONN-067][CR-045][EP-020]"
+                                                                           "[EPS-074][EPATTR-021][EPATTR-022]"
+                                                                           "[REQ-059]") {
+  two t;
+  t.a.make_ep({.max_request_dtos = 7, .max_rdma_read_out = std::uint8_t{16}, .comm = tcp});
+  t.b.make_ep({.max_rdma_read_out = std::uint8_t{1}, .max_rdma_read_in = std::uint8_t{2}});
+  const auto same = [](const dat::ep_attributes& x, const dat::ep_attributes& y) {
+    return x.max_request_dtos == y.max_request_dtos && x.max_recv_dtos == y.max_recv_dtos &&
+           x.max_request_iov == y.max_request_iov && x.max_recv_iov == y.max_recv_iov &&
+           x.max_message_size == y.max_message_size && x.max_rdma_read_in == y.max_rdma_read_in &&
+           x.max_rdma_read_out == y.max_rdma_read_out && x.rnr_retry_count == y.rnr_retry_count && x.comm == y.comm;
+  };
+  const auto a = must(t.a.ep.query()).attributes;
+  const auto b = must(t.b.ep.query()).attributes;
+  CHECK(a.max_recv_dtos > 0); // defaults are of use
+  CHECK(a.max_message_size > 0);
+  must(t.ask_with().accept(t.b.ep));
+  t.settle();
+  CHECK(t.a.take(1) == events{"established"});
+  CHECK(t.b.take(1) == events{"established"});
+  CHECK(same(must(t.a.ep.query()).attributes, a));
+  CHECK(same(must(t.b.ep.query()).attributes, b));
+  must(t.a.ep.disconnect());
+  t.settle();
+  CHECK(t.b.take(1) == events{"disconnected"});
+  for (auto* ep : {&t.a.ep, &t.b.ep}) must(ep->reset());
+  CHECK(same(must(t.a.ep.query()).attributes, a));
+  CHECK(same(must(t.b.ep.query()).attributes, b));
+}
+
+TEST_CASE("two sides ask each other at once, and get two connections", "[CONN-071]") {
+  two t;
+  auto at_a = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
+  auto at_b = must(t.b.pz.create_ep<dat::rc>(t.b.evd));
+  auto rsp_a = must(t.a.ia.create_rsp(t.other, at_a, t.a.evd));
+  auto rsp_b = must(t.b.ia.create_rsp(t.other, at_b, t.b.evd));
+  t.a.make_ep();
+  t.b.make_ep();
+  must(t.a.ep.connect(t.b.ia.address(), t.other, patience));
+  must(t.b.ep.connect(t.a.ia.address(), t.other, patience));
+  t.settle();
+  auto to_a = request_on(t.a.evd);
+  auto to_b = t.request();
+  must(to_a.accept());
+  must(to_b.accept());
+  t.settle();
+  CHECK(t.a.take(2) == events{"established", "established"});
+  CHECK(t.b.take(2) == events{"established", "established"});
+  for (const auto* ep : {&at_a, &at_b, &t.a.ep, &t.b.ep}) CHECK(ep->state() == ep_state::connected);
+}
+
+TEST_CASE("a reserved service point without an endpoint gets one with its only request", "[RSP-008][RSP-001][CR-053]") {
+  sides s;
+  auto rsp = must(s.b.ia.create_rsp(s.service, s.b.evd));
+  CHECK_FALSE(must(rsp.query()).ep);
+  auto first = s.ask(s.service);
+  auto request = s.request();
+  auto second = s.ask(s.service);
+  CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+  CHECK(request.service() == rsp.id());
+  REQUIRE(request.ep());
+  CHECK(request.ep().state() == ep_state::unconfigured_tentative);
+  const bool accepts = GENERATE(true, false);
+  if (accepts) {
+    must(request.ep().modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
+    must(request.accept());
+    s.settle();
+    CHECK(s.b.take(1) == events{"established"});
+    CHECK(request.ep().state() == ep_state::connected);
+  } else {
+    const auto kept = std::move(request.ep());
+    must(request.reject());
+    CHECK(gone(kept));
+  }
+}
+
+TEST_CASE("requests and connection events that share an evd share its room", "[PSP-011][CSP-002][PSP-006]") {
+  sides s;
+  auto small = must(s.b.ia.create_evd<dat::connection | dat::connection_requests | dat::dto>(2));
+  auto csp = must(s.b.ia.create_csp(tcp, s.b.ia.address().with_port(s.service.port()), small));
+  auto psp = must(s.b.ia.create_psp(s.other, small));
+  // A connection event takes one of the two places,
+  auto ep = must(s.b.pz.create_ep<dat::rc>({.recv = small, .request = small, .connect = small}));
+  must(ep.connect(s.a.ia.address(), s.third, patience));
+  while (ep.state() != ep_state::disconnected) s.settle();
+  // the first of two requests, whichever that is, the other.
+  const std::array first{s.ask(s.service), s.ask(s.other)};
+  CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+  CHECK(first[0].state() != first[1].state());
+  CHECK(rig::take(small, 2) == events{"non_peer_rejected 8", "request"});
+  s.settle();
+  CHECK(s.a.take(1) == events{"non_peer_rejected 35"}); // taken, and dropped unanswered
+  const std::array then{s.ask(s.service), s.ask(s.other)};
+  CHECK(rig::take(small, 2) == events{"request", "request"});
+}
+
+TEST_CASE("a common service point that is closed leaves its requests, and its handle says so",
+          "[CSP-018][CSP-019][CSP-020][CSP-021]") {
+  sides s;
+  const auto at = s.b.ia.address().with_port(s.service.port());
+  auto csp = must(s.b.ia.create_csp(tcp, at, s.b.evd));
+  s.a.make_ep({.comm = tcp});
+  must(s.a.ep.common_connect(at, patience));
+  s.settle();
+  auto request = s.request();
+  must(csp.close());
+  CHECK(csp.query().error().subtype() == return_subtype::handle_csp);
+  CHECK(csp.close().error().subtype() == return_subtype::handle_csp);
+  CHECK(csp.port() == 0);
+  auto again = must(s.b.ia.create_csp(tcp, at, s.b.evd)); // free at once
+  CHECK(request.service().port() == at.port());
+  CHECK(request.service() != again.id());
+  s.b.make_ep();
+  must(request.accept(s.b.ep));
+  s.settle();
+  CHECK(s.a.take(1) == events{"established"});
+  must(s.b.ia.close());
+  CHECK(again.query().error().subtype() == return_subtype::handle_csp);
+}
+
+TEST_CASE("one of many threads reserves an endpoint, and each gets a port of its own",
+          "[RSP-013][CSP-012][PSP-013][EP-015]") {
+  rig::world world;
+  rig::end e(0, rig::automatic);
+  e.make_ep();
+  const std::array qualifiers{rig::port(), rig::port(), rig::port(), rig::port()};
+  std::atomic<int> reserved{0};
+  std::array<std::uint16_t, 4> ports{};
+  std::array<dat::rsp, 4> rsps;
+  std::array<dat::csp, 4> csps;
+  {
+    std::vector<std::unique_ptr<support::worker>> workers;
+    for (std::size_t i = 0; i < 4; ++i)
+      workers.push_back(std::make_unique<support::worker>([&, i](support::worker& w) {
+        auto r = e.ia.create_rsp(qualifiers[i], e.ep, e.evd);
+        if (r) {
+          ++reserved;
+          rsps[i] = std::move(r).value();
+        } else {
+          w.check(r.error().subtype() == return_subtype::ep_reserved);
+        }
+        auto c = e.ia.create_csp(tcp, e.evd);
+        w.check(c.has_value());
+        if (c) {
+          ports[i] = c.value().port();
+          csps[i] = std::move(c).value();
+        }
+      }));
+    for (auto& w : workers) w->join();
+  }
+  CHECK(reserved == 1);
+  CHECK(e.ep.state() == ep_state::reserved);
+  std::sort(ports.begin(), ports.end());
+  CHECK(std::adjacent_find(ports.begin(), ports.end()) == ports.end());
+}
+
+namespace {
+dat::ep<dat::rc>* watched = nullptr;
+std::atomic<int> statuses{0};
+void look_at_status(int) {
+  const int saved = errno;
+  if (watched->status()) statuses.fetch_add(1, std::memory_order_relaxed);
+  errno = saved;
+}
+} // namespace
+
+TEST_CASE("queries are answered in other threads and in signal handlers while connections come and go",
+          "[PSP-043][CSP-021][RSP-027][CR-007][EP-047][EP-048][EP-057][EP-066]"
+          "[SAFE-022][SAFE-024]") {
+  sides s(rig::automatic);
+  auto& a = s.a;
+  auto& b = s.b;
+  auto psp = must(b.ia.create_psp(s.service, b.evd));
+  auto csp = must(b.ia.create_csp(tcp, b.evd));
+  auto reserved = must(b.pz.create_ep<dat::rc>(b.evd));
+  auto rsp = must(b.ia.create_rsp(s.other, reserved, b.evd));
+  a.make_ep();
+  b.make_ep();
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0};
+  support::worker asks([&](support::worker& w) {
+    while (!stop) {
+      w.check(psp.query().has_value() && csp.query().has_value() && rsp.query().has_value());
+      for (auto* ep : {&a.ep, &b.ep, &reserved}) {
+        const auto q = ep->query();
+        w.check(q.has_value());
+        // One moment: a connection has both ends, or neither is there.
+        if (q && q.value().state == ep_state::connected) w.check(q.value().remote_address.has_value());
+        const auto r = ep->recv_query();
+        w.check(r && r.value().span >= r.value().allocated);
+        w.check(ep->status().has_value());
+      }
+      ++rounds;
+    }
+  });
+  const struct at_end {
+    std::atomic<bool>& stop;
+    ~at_end() { stop = true; } // whatever else happens
+  } at_end{stop};
+  watched = &a.ep;
+  std::signal(SIGUSR1, &look_at_status);
+  for (int i = 0; i < 20 || rounds < 20; ++i) {
+    must(a.ep.connect(b.ia.address(), s.service, patience));
+    std::raise(SIGUSR1);
+    auto request = must(b.evd.wait_for<dat::connection_request>(patience));
+    must(b.ep.post(dat::recv{b.at(0, 8)}));
+    must(request.accept(b.ep));
+    (void)must(a.evd.wait_for<dat::established>(patience));
+    (void)must(b.evd.wait_for<dat::established>(patience));
+    must(a.ep.disconnect());
+    (void)must(a.evd.wait_for<dat::disconnected>(patience));
+    CHECK(b.take(2).size() == 2); // and the receive, flushed
+    std::raise(SIGUSR1);
+    must(a.ep.reset());
+    must(b.ep.reset());
+  }
+  std::signal(SIGUSR1, SIG_DFL);
+  stop = true;
+  asks.join();
+  CHECK(statuses >= 40);
+}
+
+} // namespace connections
