@@ -230,7 +230,8 @@ public:
   /// have completed; if their evd is of streams::dto alone, that is when their completions have been taken from it. May
   /// last for ever when the peer posts no receive; an abrupt disconnect or close ends it.
   /// Both sides get `disconnected` on the connect evd. On a disconnected endpoint: success, no effect.
-  /// Errors: `invalid_state` on an unconnected endpoint. Allocates: no. Blocks: no.
+  /// Errors: `invalid_state` on an unconnected endpoint; `invalid_parameter` when `how` is neither. Allocates: no.
+  /// Blocks: no.
   expected<void> disconnect(close_flags how = close_flags::abrupt) noexcept {
     if (!core_) return detail::empty_handle("ep.disconnect", return_subtype::handle_ep);
     return core_->disconnect(how);

@@ -229,7 +229,8 @@ TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit
 }
 
 TEST_CASE("modify changes what is named, all of it or nothing",
-          "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][ADDR-015][CONN-082][EP-049][EP-053]") {
+          "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][EPATTR-020][ADDR-015][CONN-082][EP-049][EP-"
+          "053]") {
   sides s;
   s.needs_two_adapters_with_ipv6();
   auto& e = s.a;
@@ -287,6 +288,7 @@ TEST_CASE("modify changes what is named, all of it or nothing",
   CHECK(must(ep.query()).number == now.number);
   CHECK(must(ep.query()).attributes.max_message_size == 100);
   CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
+  CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
   // and what can be set only once.
   must(ep.modify({.comm = tcp}));
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);

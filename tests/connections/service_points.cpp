@@ -6,6 +6,9 @@
 #include <dat/ep_params.hpp>
 #include <dat/rsp.hpp>
 
+#include <algorithm>
+#include <vector>
+
 namespace connections {
 
 TEST_CASE("a service point on any qualifier says which, and takes requests there",
@@ -38,6 +41,35 @@ TEST_CASE("flags of a service point are checked", "[PSP-017]") {
     refuses(s.b.ia.create_psp(s.service, s.b.evd, static_cast<dat::psp_flags>(odd)), return_type::invalid_parameter,
             return_subtype::arg4);
   must(s.b.ia.create_psp(s.service, s.b.evd));
+}
+
+TEST_CASE("a service point that is closed among its requests has delivered or refused each of them",
+          "[PSP-035][CSP-019]") {
+  sides s;
+  for (std::size_t round = 0; round < 12; ++round) {
+    auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
+    std::vector<endpoint> asking;
+    for (int i = 0; i < 6; ++i) {
+      asking.push_back(must(s.a.pz.create_ep<dat::rc>(s.a.evd)));
+      must(asking.back().connect(s.b.ia.address(), s.service, patience));
+    }
+    for (std::size_t i = 0; i < round; ++i) rig::some_way(s.a, s.b);
+    must(psp.close());
+    // Each that comes is rejected: what was refused without a request is told in another way.
+    std::size_t rejected = 0;
+    events outcomes;
+    while (outcomes.size() < asking.size()) {
+      s.settle();
+      if (auto e = s.b.evd.dequeue()) {
+        must(std::get<dat::cr>(e.value()).reject());
+        ++rejected;
+      }
+      if (auto e = s.a.evd.dequeue()) outcomes.push_back(std::visit(support::describe{}, e.value()));
+    }
+    CHECK(static_cast<std::size_t>(std::count(outcomes.begin(), outcomes.end(), "peer_rejected")) == rejected);
+    CHECK(s.b.take(0).empty());
+    CHECK(s.a.take(0).empty());
+  }
 }
 
 // --- endpoints that dat makes ----------------------------------------------------------------------------------------

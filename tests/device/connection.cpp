@@ -117,7 +117,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 }
 
 TEST_CASE("private data longer than 56 bytes is refused and nothing is harmed",
-          "[connection][CR-025][CR-028][CR-057][CR-052][CR-015]"
+          "[connection][CONN-044][CR-025][CR-028][CR-057][CR-052][CR-015]"
           "[SAFE-032]") {
   two_sides link;
   auto active = link.a.make_ep();
@@ -164,7 +164,7 @@ TEST_CASE("two endpoints of one adapter instance connect to each other", "[conne
 
 TEST_CASE("an endpoint connects, accepts and resets only in the states that allow it",
           "[connection][EPS-001][CONN-038][CR-022][DISC-003][DISC-030][DISC-045][DISC-046][DISC-053][EPS-045][EPS-068]"
-          "[EPS-071][EPS-072][CONN-040][ADDR-018]") {
+          "[EPS-071][EPS-072][CONN-040][ADDR-018][DISC-002]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -191,6 +191,9 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   (void)link.at_b<dat::established>();
 
   // connected
+  CHECK(error_of(active.disconnect(static_cast<dat::close_flags>(2))) ==
+        dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(active.state() == state::connected);
   CHECK(connect() == invalid(subtype::ep_connected));
   CHECK(error_of(active.reset()) == invalid(subtype::ep_connected));
   auto other = link.a.make_ep();
@@ -235,7 +238,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
 // --- refusals ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("where nobody listens the request is refused and receives are flushed",
-          "[connection][CONN-022][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]"
+          "[connection][CONN-022][CONN-023][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]"
           "[NAME-016]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
@@ -257,7 +260,7 @@ TEST_CASE("where nobody listens the request is refused and receives are flushed"
 }
 
 TEST_CASE("a consumer's reject arrives with exactly its data",
-          "[connection][CR-052][CR-056][CR-059][CR-061][CONN-021][EPS-008][REQ-056][REQ-057][REQ-075]") {
+          "[connection][CR-052][CR-056][CR-059][CR-061][CR-064][CONN-021][EPS-008][REQ-056][REQ-057][REQ-075]") {
   two_sides link;
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{55}, std::size_t{56}}) {
     auto ep = link.a.make_ep();
@@ -285,7 +288,7 @@ TEST_CASE("a request that is dropped is refused, not forgotten", "[connection][P
 }
 
 TEST_CASE("an address that nobody can have is refused by the call",
-          "[connection][CONN-054][CONN-057][EPS-012][ADDR-006][ADDR-007][ADDR-020]"
+          "[connection][CONN-054][CONN-057][EPS-012][ADDR-005][ADDR-006][ADDR-007][ADDR-020]"
           "[ERR-039]") {
   side a(0);
   auto ep = a.make_ep();
@@ -311,7 +314,7 @@ TEST_CASE("an address that nobody can have is refused by the call",
 }
 
 TEST_CASE("an address that nobody has is unreachable within the limit",
-          "[connection][CONN-002][CONN-024][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]"
+          "[connection][CONN-002][CONN-024][CONN-026][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]"
           "[ERR-039]") {
   if (!in_lab()) SKIP("only the lab's network is known to have no such host");
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
@@ -325,19 +328,25 @@ TEST_CASE("an address that nobody has is unreachable within the limit",
 }
 
 TEST_CASE("a connect that is not answered in time times out, and a late answer does no harm",
-          "[connection][CONN-025][EPS-010][REQ-049][REQ-050][REQ-080][CR-013][CR-037][CR-038][CR-063][EPS-025][EPS-026]"
+          "[connection][CONN-025][CONN-026][CONN-080][CR-039][EPS-010][REQ-049][REQ-050][REQ-080][CR-013][CR-037][CR-"
+          "038][CR-063][EPS-025][EPS-026]"
           "[REQ-077]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
   auto first = link.a.make_ep();
-  auto second = link.a.make_ep();
+  const auto target = link.target();
+  const bool four = target.family() == dat::address_family::ipv4;
+  auto second = link.a.make_ep({.comm = {four ? AF_INET : AF_INET6, SOCK_STREAM, 0}});
+  // What no device can do is no connect's or accept's business: it is refused with the endpoint.
+  CHECK(error_of(link.b.pz.create_ep<dat::rc>(link.b.evd, {.max_rdma_read_in = std::uint8_t{255}})).type() ==
+        type::invalid_parameter);
   post_receives(first, 1);
-  must(first.connect(link.target(), link.port(), 200ms, bytes_of("first")));
+  must(first.connect(target, link.port(), 200ms, bytes_of("first")));
   auto unanswered = link.at_b<dat::connection_request>();
   const auto end = ends_with<dat::timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  must(second.connect(link.target(), link.port(), 200ms));
+  must(second.common_connect(target.with_port(link.psp.port()), 200ms));
   auto another = link.at_b<dat::connection_request>();
   (void)link.at_a<dat::timed_out>();
 
@@ -549,11 +558,14 @@ TEST_CASE("a graceful disconnect completes all requests first",
   CHECK(ep.state() == state::disconnected);
 }
 
-TEST_CASE("a graceful disconnect that the peer holds up takes no more requests and ends abruptly on demand",
-          "[connection][DISC-011][DISC-012][DISC-013][DISC-014][EPS-050][EPS-053][EPS-054][EPS-001]") {
-  connected_pair link;
+TEST_CASE(
+    "a graceful disconnect that the peer holds up takes no more requests and ends abruptly on demand",
+    "[connection][DISC-011][DISC-012][DISC-013][DISC-014][DISC-015][DISC-016][DISC-033][EPS-050][EPS-053][EPS-054]"
+    "[EPS-001]") {
+  connected_pair link({.active = {.max_request_dtos = 1}});
   buffer memory(link.a.pz, 64);
   must(link.active.post(dat::send{memory.slice(0, 64)}.cookie(1))); // the peer has posted no receive
+  CHECK(error_of(link.active.post(dat::send{})).type() == type::insufficient_resources); // and the queue is full
   must(link.active.disconnect(dat::close_flags::graceful));
   CHECK(link.active.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
@@ -582,6 +594,16 @@ TEST_CASE("a graceful disconnect that the peer holds up takes no more requests a
     CHECK(count_of<dat::dto_failure>(events) == 2);
     CHECK(count_of<dat::disconnected>(events) == 1);
     (void)next<dat::disconnected>(link.b.evd);
+  }
+  SECTION("so does what the request fails of, which breaks the connection") {
+    buffer room(link.b.pz, 8);
+    must(link.passive.post(dat::recv{room.lmr})); // too short
+    const auto events = take(link.a.evd, 3);
+    INFO(sequence(events));
+    CHECK(count_of<dat::dto_failure>(events) == 2);
+    CHECK(count_of<dat::broken>(events) == 1);
+    CHECK(link.active.state() == state::disconnected);
+    CHECK(count_of<dat::dto_failure>(take(link.b.evd, 2)) == 1);
   }
   SECTION("the peer's receive lets it finish") {
     buffer room(link.b.pz, 64);
@@ -616,8 +638,29 @@ TEST_CASE("one endpoint connects a hundred times",
   exchange(link);
 }
 
+TEST_CASE("completions that nobody took before a reset are not those of the next connection",
+          "[connection][DISC-047]") {
+  two_sides link;
+  auto lean = must(link.a.ia.create_evd<dat::dto>(16));
+  auto ep = must(link.a.pz.create_ep<dat::rc>({.recv = lean, .request = lean, .connect = link.a.evd}));
+  auto other = link.b.make_ep();
+  for (int round = 0; round < 10; ++round) {
+    link.connect(ep, other);
+    CHECK(is_empty(lean));
+    must(ep.post(dat::recv{}.cookie(1)));
+    if (round % 2 != 0) {
+      must(other.post(dat::send{}));
+      CHECK(next<dat::received>(lean).cookie() == dat::cookie(1));
+      (void)next<dat::sent>(link.b.evd);
+    }
+    link.disconnect(ep, other);
+    must(ep.reset());
+    must(other.reset());
+  }
+}
+
 TEST_CASE("closing a connected endpoint tells the peer, and nobody here",
-          "[connection][EP-035][EP-036][EP-037][EP-038][EP-034][DISC-037][EPS-075][COMP-074]") {
+          "[connection][EP-039][EP-035][EP-036][EP-037][EP-038][EP-034][DISC-037][EPS-075][COMP-074]") {
   connected_pair link;
   auto memory = std::make_unique<buffer>(link.a.pz, 4096);
   const auto closing = GENERATE(true, false);
@@ -708,6 +751,39 @@ TEST_CASE("calling off races with the answer, and the events still make sense",
     CHECK(is_empty(link.a.evd));
     CHECK(is_empty(link.b.evd));
   }
+}
+
+TEST_CASE("a time limit races with the answer, and one of them ends the attempt", "[connection][CONN-043][CONN-016]") {
+  two_sides link;
+  int up = 0;
+  for (int round = 0; round < 40; ++round) {
+    auto active = link.a.make_ep();
+    auto passive = link.b.make_ep();
+    must(active.connect(link.target(), link.port(), std::chrono::microseconds(500 + 250 * round)));
+    std::optional<event> end;
+    while (!end) {
+      if (auto e = link.b.evd.dequeue())
+        if (auto* request = std::get_if<dat::connection_request>(&e.assume_value())) {
+          const auto from = active.local_address(); // it may be a late one of the round before
+          if (from && request->remote_address() == from.assume_value()) must(request->accept(passive));
+        }
+      if (auto e = link.a.evd.dequeue()) end.emplace(std::move(e.assume_value()));
+    }
+    INFO("round " << round << ": " << describe(*end));
+    if (std::holds_alternative<dat::established>(*end)) {
+      ++up;
+      CHECK(active.state() == state::connected);
+      must(active.disconnect());
+      (void)next<dat::disconnected>(link.a.evd);
+    } else {
+      CHECK((std::holds_alternative<dat::timed_out>(*end) || std::holds_alternative<dat::unreachable>(*end)));
+      CHECK(active.state() == state::disconnected);
+    }
+    must(passive.close());
+    must(active.close());
+    CHECK(is_empty(link.a.evd));
+  }
+  INFO(up << " came up in time");
 }
 
 TEST_CASE("closing an adapter abruptly ends all its connections",

@@ -459,6 +459,65 @@ TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection doe
   CHECK(is_empty(t.b.evd));
 }
 
+TEST_CASE("an answer that is lost ends in timed_out here and accept_completion_error there",
+          "[lives][CONN-025][CONN-027][CONN-041][EPS-010][EPS-022][EPS-025][CR-037]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  auto first = t.a.make_ep();
+  auto other = t.b.make_ep();
+  t.connect(first, other); // so that the addresses are known
+  auto active = t.a.make_ep();
+  auto passive = t.b.make_ep();
+  must(passive.post(dat::recv{}.cookie(2)));
+  const cut_wire cut(cut_wire::of::second);
+  REQUIRE(cut);
+  must(active.connect(t.target(), t.port(), 1s));
+  must(t.at_b<dat::connection_request>().accept(passive));
+  CHECK(passive.state() == state::completion_pending);
+  (void)next<dat::timed_out>(t.a.evd);
+  CHECK(active.state() == state::disconnected);
+  const story seen(take(t.b.evd, 2));
+  CHECK(seen.connection == words{"accept_completion_error, reason 4"});
+  CHECK(seen.receives == words{"flushed 2"});
+  CHECK(passive.state() == state::disconnected);
+  CHECK(is_empty(t.a.evd));
+}
+
+TEST_CASE("data that is faster than the last handshake establishes the connection: on a wire that loses the handshake",
+          "[lives][CR-036][EPS-024]") {
+  if (!in_lab()) SKIP("changes the wire of the lab");
+  two_sides t;
+  auto active = t.a.make_ep();
+  auto passive = t.b.make_ep();
+  buffer out(t.a.pz, 16);
+  buffer in(t.b.pz, 16);
+  must(active.connect(t.target(), t.port(), patience));
+  auto request = t.at_b<dat::connection_request>();
+  must(passive.post(dat::recv{in.lmr}.cookie(5)));
+  {
+    // What the far end takes from the wire: no messages of the connection manager, which go to queue pair 1.
+    struct deaf {
+      bool done = std::system("tc qdisc add dev v2 ingress && tc filter add dev v2 parent ffff: protocol ip u32 "
+                              "match u32 0x00000001 0x00ffffff at 32 action drop") == 0;
+      deaf() = default;
+      deaf(const deaf&) = delete;
+      deaf& operator=(const deaf&) = delete;
+      ~deaf() { (void)!std::system("tc qdisc del dev v2 ingress"); }
+    } const end;
+    REQUIRE(end.done);
+    must(request.accept(passive));
+    (void)next<dat::established>(t.a.evd);
+    CHECK(passive.state() == state::completion_pending);
+    CHECK(is_empty(t.b.evd));
+    must(active.post(dat::send{out.lmr}));
+    (void)next<dat::established>(t.b.evd);
+    CHECK(next<dat::received>(t.b.evd).cookie() == dat::cookie(5));
+    CHECK(passive.state() == state::connected);
+    (void)next<dat::sent>(t.a.evd);
+  }
+  t.disconnect(active, passive);
+}
+
 TEST_CASE("a wire with a smaller MTU than its ends lets small messages through, fails large ones, and is named",
           "[lives]") {
   if (!in_lab()) SKIP("changes the wire of the lab");

@@ -59,7 +59,7 @@ void solicited() {
 
 TEST_CASE("who waits for solicited receives sleeps through the others",
           "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
-          "[EVD-053][COMP-023][DTO-112][DTO-162]"
+          "[EVD-053][COMP-023][DTO-112][DTO-162][EPATTR-005]"
           "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
   SECTION("on an evd of completions alone") { solicited<dat::dto>(); }
   SECTION("on a merged one") { solicited<mixed>(); }

@@ -306,7 +306,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the buffers of its shared queu
 }
 
 TEST_CASE("what is told and refused of shared queues on this device",
-          "[srq][SRQ-018][SRQ-046][EP-023][EP-025][DTO-033]"
+          "[srq][SRQ-018][SRQ-046][EP-023][EP-025][EP-026][EP-027][EP-028][EP-030][EP-032][EP-054][DTO-033]"
           "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
           "[DTO-022][DTO-026][SRQ-074][DTO-027]"
           "[REQ-113][REQ-115][REQ-116][REQ-120][REQ-121][IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-"
@@ -331,7 +331,20 @@ TEST_CASE("what is told and refused of shared queues on this device",
   dat::iov<40, mine.lmr.rights> many;
   for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
   CHECK(error_of(srq.post(dat::recv{many})).type() == type::invalid_parameter);
-  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  side elsewhere(0);
+  const auto no_queue = dat::error(type::invalid_handle, subtype::handle_srq);
+  CHECK(error_of(elsewhere.pz.create_ep<dat::rc>(elsewhere.evd, srq)) == no_queue);
+  CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, dat::srq())) == no_queue);
+  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 7, .hard_high_watermark = 9}));
+  must(ep.connect(b.ia.address(), next_port(), patience));
+  (void)next<dat::non_peer_rejected>(b.evd);
+  must(ep.reset());
+  const auto params = must(ep.query());
+  CHECK(params.srq == srq);
+  CHECK(params.attributes.max_recv_iov == 0);
+  CHECK(params.attributes.hard_high_watermark == 9);
+  CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
+  CHECK_FALSE(must(b.make_ep().query()).srq);
   const dat::ep_ref ref = ep;
   CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
   CHECK_FALSE(must(ep.recv_query()).allocated);

@@ -562,33 +562,6 @@ TEST_CASE("a qualifier is one service point's", "[PSP-001][PSP-019]") {
   CHECK(t.b.ia.create_psp(service, t.b.evd));
 }
 
-TEST_CASE("objects of another ia, and closed ones, are refused by name",
-          "[PSP-018][CONN-062][EP-008][EVENT-006][DISC-034]") {
-  attempt t;
-  CHECK(t.b.ia.create_psp(1234, t.a.evd).error().subtype() == dat::return_subtype::handle_evd_cr);
-  CHECK(t.b.pz.create_ep<dat::rc>(t.a.evd).error().subtype() == dat::return_subtype::handle_evd_recv);
-  CHECK(t.b.pz.create_ep<dat::rc>({.recv = t.b.evd, .request = t.a.evd, .connect = t.b.evd}).error().subtype() ==
-        dat::return_subtype::handle_evd_request);
-  CHECK(t.b.pz.create_ep<dat::rc>({.recv = t.b.evd, .request = t.b.evd, .connect = t.a.evd}).error().subtype() ==
-        dat::return_subtype::handle_evd_conn);
-  const dat::evd<all_streams> none;
-  CHECK(t.b.pz.create_ep<dat::rc>({.recv = t.b.evd, .request = none, .connect = t.b.evd}).error().subtype() ==
-        dat::return_subtype::handle_evd_request);
-  t.connect();
-  auto request = request_on(t.b.evd);
-  auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
-  CHECK(request.accept(foreign).error().type() == dat::return_type::invalid_handle);
-  dat::ep<dat::rc> empty;
-  CHECK(request.accept(empty).error().subtype() == dat::return_subtype::handle_ep);
-  must(request.accept(t.b.ep));
-  CHECK(request.accept(t.b.ep).error().subtype() == dat::return_subtype::handle_cr);
-  CHECK(request.reject().error().subtype() == dat::return_subtype::handle_cr);
-  CHECK(empty.connect(t.b.ia.address(), service, plenty).error().type() == dat::return_type::invalid_handle);
-  CHECK(empty.disconnect().error().type() == dat::return_type::invalid_handle);
-  CHECK(empty.reset().error().type() == dat::return_type::invalid_handle);
-  CHECK(empty.close().error().type() == dat::return_type::invalid_handle);
-}
-
 TEST_CASE("calls in the wrong state name the state",
           "[EPS-001][CONN-038][DISC-003][DISC-044][DISC-045][DISC-046][EPS-045]") {
   attempt t;

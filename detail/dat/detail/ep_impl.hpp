@@ -755,6 +755,9 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
 
 inline expected<void> ep_core::disconnect(close_flags how) noexcept {
   static constexpr const char* call = "ep.disconnect";
+  if (how != close_flags::abrupt && how != close_flags::graceful)
+    return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
+        .hint("close_flags are abrupt and graceful");
   const std::lock_guard lock(mutex_);
   switch (state()) {
   case ep_state::disconnected:
