@@ -36,6 +36,9 @@ struct extensions {
   bool compare_and_swap = false; ///< ib::compare_and_swap
   bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
   atomic_scope atomics = atomic_scope::none;
+  /// Atomics with masks, or of another size than 8 bytes: on no adapter. libibverbs and the providers of rdma-core have
+  /// no operation for them, whatever the hardware could do; nor is any named in `provider_attributes::specific`.
+  static constexpr bool masked_atomics = false;
 
   /// Whether an operation can be posted.
   [[nodiscard]] constexpr bool supports(dto_operation operation) const noexcept {

@@ -230,6 +230,7 @@ TEST_CASE("extensions are queried, by values and by names", "[ib][IBX-001][IBX-0
     CHECK(said(name) == e.fetch_and_add);
   CHECK(said("DAT_IB_UD") == e.datagrams);
   CHECK(said("DAT_EXTENSION_INTERFACE") == (e.version != 0));
+  CHECK_FALSE(e.masked_atomics);
 }
 
 TEST_CASE("a write with immediate data takes the flags of a write; one that fails is no success at the peer",
