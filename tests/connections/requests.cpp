@@ -175,7 +175,7 @@ TEST_CASE("what the peer said in its answer stays readable, also when the connec
 }
 
 TEST_CASE("attributes are the same before, during and after a connection", "[CONN-009][CONN-067][CR-045][EP-020]"
-                                                                           "[EPS-074][EPATTR-021][EPATTR-022]"
+                                                                           "[EPS-074][DISC-051][EPATTR-021][EPATTR-022]"
                                                                            "[REQ-059]") {
   two t;
   t.a.make_ep({.max_request_dtos = 7, .max_rdma_read_out = std::uint8_t{16}, .comm = tcp});
@@ -198,10 +198,20 @@ TEST_CASE("attributes are the same before, during and after a connection", "[CON
   CHECK(same(must(t.b.ep.query()).attributes, b));
   must(t.a.ep.disconnect());
   t.settle();
+  CHECK(t.a.take(1) == events{"disconnected"});
   CHECK(t.b.take(1) == events{"disconnected"});
   for (auto* ep : {&t.a.ep, &t.b.ep}) must(ep->reset());
   CHECK(same(must(t.a.ep.query()).attributes, a));
   CHECK(same(must(t.b.ep.query()).attributes, b));
+  // What the first service point gave the endpoint is no hindrance to the second.
+  auto another = must(t.b.ia.create_csp(tcp, t.b.evd));
+  must(t.a.ep.common_connect(must(another.query()).address, patience));
+  t.settle();
+  must(t.request().accept(t.b.ep));
+  t.settle();
+  CHECK(t.a.take(1) == events{"established"});
+  CHECK(t.b.take(1) == events{"established"});
+  CHECK(must(t.b.ep.query()).local_address == must(another.query()).address);
 }
 
 TEST_CASE("an endpoint whose attributes do not speak of reads can read, and says how many at once", "[CONN-066]") {

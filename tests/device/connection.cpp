@@ -759,7 +759,7 @@ TEST_CASE("a time limit races with the answer, and one of them ends the attempt"
   for (int round = 0; round < 40; ++round) {
     auto active = link.a.make_ep();
     auto passive = link.b.make_ep();
-    must(active.connect(link.target(), link.port(), std::chrono::microseconds(500 + 250 * round)));
+    must(active.connect(link.target(), link.port(), std::chrono::microseconds(1 + 270 * round)));
     std::optional<event> end;
     while (!end) {
       if (auto e = link.b.evd.dequeue())
