@@ -91,7 +91,8 @@ public:
 
   /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2"; or by the name that
   /// /etc/dat.conf, or the file that DAT_OVERRIDE names, gives it (see <dat/registry.hpp>).
-  /// Errors: `provider_not_found` when nothing has that name, or the device's port has no IP address;
+  /// Errors: `invalid_parameter` for a name that is empty, of more than 255 characters, or with a port that is none;
+  /// `provider_not_found` when nothing has that name, or the device's port has no IP address;
   /// `insufficient_resources` (resource_device) for a name of dat.conf whose device is not there; else as above.
   template <class Ia = ia>
   [[nodiscard]] static expected<Ia> open(std::string_view name, const ia_options& options = {}) noexcept {

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/rmr.hpp>
+#include <dat/srq.hpp>
+
 #include <cstdlib>
+#include <poll.h>
 
 namespace device {
 
@@ -66,14 +70,14 @@ void overflow_completions() {
 
 TEST_CASE("completions beyond the room of their evd break its connections and are told of once",
           "[async][EVENT-068][EVENT-069][EVENT-073][EVENT-074][EVENT-076][EVENT-084][EVENT-014][REQ-013]"
-          "[REQ-153]") {
+          "[REQ-153][REQ-165]") {
   SECTION("of completions alone") { overflow_completions<dat::dto>(); }
   SECTION("merged") { overflow_completions<dat::dto | dat::software>(); }
 }
 
 TEST_CASE("connection events beyond the room of their evd are lost, told of, and change the state all the same",
           "[async][EVENT-068][EVENT-069][EVENT-072][EVENT-075][EVENT-077][CONN-034]"
-          "[REQ-153]") {
+          "[REQ-153][IA-013]") {
   two_sides link;
   auto shared = must(link.a.ia.create_evd<dat::async>(2));
   auto completions = must(link.a.ia.create_evd<dat::dto>(64));
@@ -109,7 +113,8 @@ TEST_CASE("connection events beyond the room of their evd are lost, told of, and
   }
 }
 
-TEST_CASE("an ia can give its asynchronous events to another's evd", "[async][IA-009][REQ-012][EVD-008]") {
+TEST_CASE("an ia can give its asynchronous events to another's evd", "[async][IA-009][IA-010][IA-035][REQ-012][EVD-008]"
+                                                                     "[EVD-014]") {
   auto first = must(dat::ia::open(addresses()[0]));
   auto shared = must(first.create_evd<dat::async | dat::software>(16));
   auto opened = must(dat::ia::open(addresses()[0], {.async_evd = shared}));
@@ -128,10 +133,138 @@ TEST_CASE("an ia can give its asynchronous events to another's evd", "[async][IA
   CHECK(e.is_of(opened));
   CHECK(ep.state() == state::disconnected);
   CHECK(is_empty(first.async_evd()));
+
+  // Who borrowed it and closes leaves it; whose it was may go, too: it stays for who has borrowed it.
+  must(must(dat::ia::open(addresses()[0], {.async_evd = shared})).close());
+  CHECK(error_of(first.close(dat::close_flags::graceful)) == dat::error(type::invalid_state, subtype::ia_in_use));
+  first = {};
+  auto srq = must(pz.create_srq());
+  must(srq.set_low_watermark(1));
+  CHECK(next<dat::srq_low_watermark>(shared).srq() == srq);
+  // It may be freed while asynchronous events feed it, which go to nobody then.
+  must(shared.post(1));
+  must(shared.close());
+  must(srq.set_low_watermark(1));
+  must(opened.query());
+}
+
+TEST_CASE("the evd of asynchronous events is made by open, is as others are, and goes with its ia",
+          "[async][IA-005][IA-008][IA-036][IA-035][EVD-019][EVD-044]") {
+  CHECK(error_of(dat::ia::open(addresses()[0], {.async_qlen = 0})) ==
+        dat::error(type::invalid_parameter, subtype::arg2));
+  auto ia = must(dat::ia::open(addresses()[0], {.async_qlen = 2}));
+  auto& evd = ia.async_evd();
+  const auto made = must(evd.query());
+  CHECK(made.which == dat::async);
+  CHECK(made.qlen >= 2);
+  CHECK((made.enabled && made.waitable && !made.cno));
+  must(evd.resize(12));
+  auto cno = must(ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto pz = must(ia.create_pz());
+  auto srq = must(pz.create_srq());
+  for (int i = 0; i < 12; ++i) must(srq.set_low_watermark(1)); // it has none: told at once
+  CHECK(must(cno.wait(patience)) == evd.id());
+  for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
+  CHECK(is_empty(evd)); // and nothing about itself
+  CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+  must(evd.modify_cno({}));
+  must(cno.close());
+  must(srq.close());
+  must(pz.close());
+  background waiter([&] { return error_of(evd.wait(patience)); });
+  waiter.until_asleep();
+  must(ia.close(dat::close_flags::graceful)); // nothing of the consumer's is left, and it is not the consumer's
+  CHECK(waiter.get().type() == type::abort);
+  CHECK(error_of(ia.async_evd().dequeue()).type() == type::invalid_handle);
+}
+
+TEST_CASE("where somebody else looks after the adapter, what happens has its effects and is told to nobody",
+          "[async][REQ-014][IA-012][IA-140]") {
+  side a(0);
+  side b(must(dat::ia::open(addresses()[1], {.async_evd = dat::async_exists})), 64);
+  CHECK(a.ia.async_evd());
+  CHECK_FALSE(b.ia.async_evd());
+  CHECK(error_of(b.ia.async_evd().dequeue()).type() == type::invalid_handle);
+  CHECK(error_of(b.ia.async_evd().wait(0s)).type() == type::invalid_handle);
+  auto small = must(b.ia.create_evd<dat::dto>(4));
+  const dat::ep_attributes large{.max_request_dtos = 256, .max_recv_dtos = 256};
+  auto active = a.make_ep(large);
+  auto passive = must(b.pz.create_ep<dat::rc>({.recv = small, .request = small, .connect = b.evd}, large));
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  must(active.connect(b.ia.address(), port, patience));
+  must(must(b.evd.wait_for<dat::connection_request>(patience)).accept(passive));
+  (void)next<dat::established>(a.evd);
+  (void)next<dat::established>(b.evd);
+  flood(active, passive, small);
+  (void)next<dat::broken>(b.evd);
+  CHECK(passive.state() == state::disconnected);
+  // A program that wants to know after all makes an evd for it.
+  auto later = must(b.ia.create_evd<dat::async>(4));
+  auto srq = must(b.pz.create_srq());
+  must(srq.set_low_watermark(1));
+  CHECK(next_async<dat::srq_low_watermark>(later).srq() == srq);
+}
+
+TEST_CASE("one evd takes the events of every stream, each as what it is, and another takes its own",
+          "[async][EVENT-012][EVENT-013][EVENT-022][EVENT-024][EVENT-030][EVENT-042][MODEL-010][REQ-187]") {
+  constexpr auto all =
+      dat::async | dat::software | dat::dto | dat::connection | dat::connection_requests | dat::rmr_bind;
+  auto ia = must(dat::ia::open(addresses()[0]));
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<all>(32));
+  auto other = must(ia.create_evd<dat::software>(4));
+  const auto port = next_port();
+  const auto psp = must(ia.create_psp(port, evd));
+  auto near = must(pz.create_ep<dat::rc>(evd));
+  auto far = must(pz.create_ep<dat::rc>(evd));
+  std::array<std::byte, 64> bytes{};
+  auto lmr = must(pz.register_memory(bytes, dat::local_read | dat::local_write));
+  auto rmr = must(pz.create_rmr());
+  auto srq = must(pz.create_srq());
+  must(near.connect(ia.address(), port, patience));
+  must(next<dat::connection_request>(evd).accept(far));
+  CHECK(count_of<dat::established>(take(evd, 2)) == 2);
+  must(far.post(dat::recv{}.cookie(1)));
+  must(near.post(dat::send{}.cookie(2)));
+  (void)must(rmr.bind(near, dat::bind{lmr, dat::remote_read}.cookie(3)));
+  must(evd.post(4));
+  must(other.post(5));
+  must(srq.set_low_watermark(1));
+  const auto got = take(evd, 5);
+  CHECK(count_of<dat::received>(got) == 1);
+  CHECK(count_of<dat::sent>(got) == 1);
+  CHECK(count_of<dat::bind_done>(got) == 1);
+  CHECK(count_of<dat::software_event>(got) == 1);
+  CHECK(count_of<dat::srq_low_watermark>(got) == 1);
+  must(near.disconnect());
+  const auto ends = take(evd, 2);
+  CHECK(count_of<dat::disconnected>(ends) == 2);
+  // There is no stream of its own for what would tell of several paths, and there are no several paths.
+  CHECK(count_of<dat::ha_down_to_1>(got) + count_of<dat::ha_up_to_multi_path>(got) == 0);
+  CHECK(is_empty(evd));
+  CHECK(next<dat::software_event>(other).cookie() == dat::cookie(5));
+  CHECK(is_empty(other));
+}
+
+TEST_CASE("what a device tells of the steps of a connection is no event", "[async][EVENT-090][REQ-165]") {
+  connected_pair link({.progress = dat::progress::manual});
+  pollfd told{link.a.ia.native_handle()->async_fd, POLLIN, 0};
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_SQD;
+  to.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(link.active.native_handle(), &to, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  REQUIRE(::poll(&told, 1, static_cast<int>(patience / 1ms)) == 1); // IBV_EVENT_SQ_DRAINED
+  link.a.ia.run();
+  CHECK(::poll(&told, 1, 0) == 0);
+  CHECK(is_empty(link.a.ia.async_evd()));
+  CHECK(link.active.state() == state::connected);
+  CHECK(is_empty(link.a.evd));
 }
 
 TEST_CASE("a port that goes down and comes up again is told of, and is no catastrophe",
-          "[async][EVENT-088][EVENT-082][IA-007][REQ-013]") {
+          "[async][EVENT-088][EVENT-082][IA-007][REQ-013][REQ-165]") {
   if (!in_lab()) SKIP("takes a network interface down");
   auto first = must(dat::ia::open(addresses()[0]));
   auto second = must(dat::ia::open(addresses()[0]));

@@ -4,6 +4,7 @@
 
 #include <dat/registry.hpp>
 
+#include <cstdio>
 #include <set>
 
 namespace device {
@@ -11,7 +12,7 @@ namespace device {
 TEST_CASE("an adapter's attributes are those of its device, alike for all who open it",
           "[ia][IA-070][IA-073][IA-074][IA-077][IA-079][IA-080][IA-081][IA-083][IA-084][IA-086][IA-087][IA-089][IA-095]"
           "[IA-096][IA-097][IA-098][IA-102][IA-103][IA-104][IA-105][IA-138][IA-144][REQ-003]"
-          "[IA-085][IA-090][IA-091]") {
+          "[IA-085][IA-090][IA-091][IA-075][IA-099][IA-100][IA-133]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto a = must(ia.query());
   ibv_device_attr d{};
@@ -23,6 +24,10 @@ TEST_CASE("an adapter's attributes are those of its device, alike for all who op
   CHECK(a.hardware_version_major == d.hw_ver);
   CHECK(a.hardware_version_minor == 0);
   CHECK(a.firmware_version.view() == d.fw_ver);
+  unsigned major = 0;
+  unsigned minor = 0;
+  (void)std::sscanf(d.fw_ver, "%u.%u", &major, &minor);
+  CHECK((a.firmware_version_major == major && a.firmware_version_minor == minor));
   CHECK(a.max_eps == static_cast<std::uint32_t>(d.max_qp));
   CHECK(a.max_evds == static_cast<std::uint32_t>(d.max_cq));
   CHECK(a.max_lmrs == static_cast<std::uint32_t>(d.max_mr));
@@ -33,6 +38,9 @@ TEST_CASE("an adapter's attributes are those of its device, alike for all who op
   CHECK(a.max_rdma_read_per_ep_in == at_most_255(d.max_qp_rd_atom));
   CHECK(a.max_rdma_read_per_ep_out == at_most_255(d.max_qp_init_rd_atom));
   CHECK(a.max_rdma_read_in == static_cast<std::uint32_t>(d.max_res_rd_atom));
+  const bool enough = std::int64_t{d.max_res_rd_atom} >= std::int64_t{d.max_qp} * d.max_qp_rd_atom;
+  CHECK(a.max_rdma_read_per_ep_in_kind == (enough ? dat::read_resources::guaranteed : dat::read_resources::shared));
+  CHECK(a.max_rdma_read_per_ep_out_kind == dat::read_resources::guaranteed); // queue pairs have their own
   CHECK(a.max_rdma_read_out == std::uint64_t{a.max_eps} * a.max_rdma_read_per_ep_out);
   CHECK(a.max_iov_segments_per_dto == at_most_255(d.max_sge));
   CHECK(a.max_iov_segments_per_rdma_write == a.max_iov_segments_per_dto);
@@ -54,6 +62,8 @@ TEST_CASE("an adapter's attributes are those of its device, alike for all who op
   const bool infiniband = ia.native_handle()->device->transport_type != IBV_TRANSPORT_IWARP;
   CHECK((a.extension_supported == dat::extension::infiniband) == infiniband);
   CHECK(a.extension_version == (infiniband ? 2u : 0u));
+  CHECK(p.rdma_write_for_rdma_read_req == !infiniband);
+  CHECK(p.rdma_read_lmr_rmr_context_exposure == !infiniband);
   CHECK((p.specific.find("DAT_IB_IMMED_DATA_OP") != nullptr) == infiniband);
   CHECK((p.specific.find("DAT_IB_FETCH_AND_ADD_OP") != nullptr) == (infiniband && d.atomic_cap != IBV_ATOMIC_NONE));
 
@@ -73,7 +83,8 @@ TEST_CASE("the longest queue that an adapter reports can be made, and no longer 
 }
 
 TEST_CASE("the adapters of the host are listed, and each can be opened by its name",
-          "[ia][registry][REQ-015][REQ-183][REG-001][REG-066][NAME-012][HA-006]") {
+          "[ia][registry][REQ-015][REQ-183][REG-001][REG-066][NAME-012][HA-006][MODEL-031][IA-017][REQ-018][SAFE-045]"
+          "[SAFE-048]") {
   const auto listed = must(dat::ia::list());
   std::set<std::string> names;
   for (const auto& a : listed) names.emplace(a.name.view());
@@ -85,7 +96,25 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(must(registry.find(name)).thread_safe ==
           must(must(dat::ia::open(name)).query<dat::provider_attributes>()).is_thread_safe);
     CHECK(must(registry.related(name, name)) == dat::ha_relationship::related);
+    // By name, version and thread safety.
+    CHECK(must(registry.open(name, {2, 0, true})).name() == name);
+    const auto refused = [&](const dat::provider_request& wanted) { return error_of(registry.open(name, wanted)); };
+    CHECK(refused({3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
+    CHECK(refused({2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
+    CHECK(refused({2, 0, false}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
   }
+  // Several threads may ask it at once.
+  const auto ask = [&] {
+    int answers = 0;
+    for (int i = 0; i < 50; ++i)
+      answers += static_cast<int>(registry.list().size() >= listed.size() && registry.find(*names.begin()) &&
+                                  registry.related(*names.begin(), *names.rbegin()));
+    return answers;
+  };
+  background one(ask);
+  background two(ask);
+  CHECK(one.get() == 50);
+  CHECK(two.get() == 50);
 }
 
 TEST_CASE("the library says of itself what holds on every adapter",

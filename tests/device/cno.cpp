@@ -67,6 +67,26 @@ TEST_CASE("completions of lean and merged evds trigger one cno, and none is miss
   CHECK(link.drain() == 0);
 }
 
+TEST_CASE("after threads have waited on evds, their cno is triggered again", "[cno][CNO-011][EVENT-065]") {
+  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
+  watched_pair link(how);
+  must(link.lean.modify_cno(link.cno));
+  must(link.merged.modify_cno(link.cno));
+  const auto message = [&] {
+    must(link.far.post(dat::recv{}));
+    must(link.near.post(dat::send{}));
+  };
+  for (int i = 0; i < 50; ++i) {
+    message();
+    (void)must(link.merged.wait(patience));
+    (void)must(link.lean.wait(patience));
+    while (link.cno.wait(0s)) { // what came before anybody waited
+    }
+    message();
+    for (std::size_t taken = 0; taken < 2; taken += link.drain()) (void)must(link.cno.wait(patience));
+  }
+}
+
 TEST_CASE("an edge-triggered epoll set over a cno's descriptor sees every burst",
           "[cno][CNO-019][CNO-020][MODEL-015]") {
   watched_pair link;

@@ -202,7 +202,7 @@ TEST_CASE(
 }
 
 TEST_CASE("every operation moves every size in any number of segments, on evds that are completion queues alone",
-          "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][COMP-068][REQ-090]"
+          "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][EVD-010][COMP-068][REQ-090]"
           "[MODEL-011][REQ-106][REQ-164]") {
   lean_pair link;
   every_operation(link);
@@ -466,6 +466,41 @@ TEST_CASE("a batch is posted as a whole, again, and on another endpoint", "[dto]
 }
 
 // --- flags ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("posting and taking ask for no memory", "[dto][REQ-033][REQ-100][SAFE-022][DTO-074]") {
+  if (!allocations_of_this_thread()) SKIP("the requests for memory belong to the sanitizer");
+  const auto lean = GENERATE(true, false);
+  two_sides link({.progress = dat::progress::manual}); // so that all of it is done by this thread
+  auto completions = must(link.a.ia.create_evd<dat::dto>(64));
+  auto active =
+      lean ? must(link.a.pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = link.a.evd}))
+           : link.a.make_ep();
+  auto passive = link.b.make_ep();
+  link.connect(active, passive);
+  buffer near(link.a.pz, 64);
+  buffer far(link.b.pz, 64);
+  const auto there = far.remote();
+  const auto before = *allocations_of_this_thread();
+  std::size_t rounds = 0;
+  std::size_t failed = 0;
+  for (; rounds < 500 && failed == 0; ++rounds) {
+    failed += !passive.post(dat::recv{far.lmr}) ||
+              !active.post(dat::rdma_write{near.lmr, there}.suppress(), dat::rdma_read{near.lmr, there}) ||
+              !active.post(dat::send{near.lmr});
+    std::size_t left = 3;
+    const auto count =
+        dat::overloaded{[&](const dat::dto_failure&) { ++failed, --left; }, [&](const auto&) { --left; }};
+    while (left != 0) {
+      lean ? completions.drain(count) : link.a.evd.drain(count);
+      if (link.b.evd.dequeue()) --left;
+    }
+  }
+  CHECK(*allocations_of_this_thread() == before);
+  CHECK(failed == 0);
+  CHECK(rounds == 500);
+  CHECK_FALSE(std::make_unique<int>() == nullptr);
+  CHECK(*allocations_of_this_thread() > before); // they are counted
+}
 
 TEST_CASE("suppressed requests give no event and free their places with the next that does",
           "[dto][COMP-004][COMP-005][DTO-043][DTO-077][DTO-078][EVENT-044][REQ-131]"
@@ -742,6 +777,39 @@ TEST_CASE("on a disconnected endpoint everything posted comes back flushed",
   CHECK(is_empty(link.a.evd));
 }
 
+namespace {
+/// An endpoint that lives again and again on `evd`, where nobody takes what is left of its lives.
+template <dat::streams S>
+void many_lives() {
+  two_sides link;
+  auto evd = must(link.a.ia.create_evd<S>(64));
+  auto ep = must(link.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = link.a.evd}));
+  auto peer = link.b.make_ep();
+  for (std::uint64_t life = 1; life <= 5; ++life) {
+    for (std::uint64_t i = 0; i < 4; ++i) must(ep.post(dat::recv{}.cookie(100 * life + i)));
+    must(peer.post(dat::recv{}));
+    link.connect(ep, peer);
+    must(ep.post(dat::send{}.cookie(100 * life + 50)));
+    (void)link.at_b<dat::received>();
+    must(peer.post(dat::send{}));
+    (void)link.at_b<dat::sent>(); // one receive is done, three will be flushed
+    link.disconnect(ep, peer);
+    must(ep.reset());
+    must(peer.reset());
+  }
+  must(ep.post(dat::recv{}.cookie(7)));
+  link.connect(ep, peer);
+  must(peer.post(dat::send{}));
+  CHECK(next<dat::received>(evd).cookie() == dat::cookie(7));
+  CHECK(is_empty(evd));
+}
+} // namespace
+
+TEST_CASE("what nobody took of an endpoint's former life does not come in the next", "[dto][COMP-075]") {
+  SECTION("on an evd of completions alone") { many_lives<dat::dto>(); }
+  SECTION("on a merged one") { many_lives<dat::dto | dat::software>(); }
+}
+
 TEST_CASE("receives that were posted before connecting are used in their order", "[dto][DTO-120][DTO-125][REQ-045]") {
   two_sides link;
   auto active = link.a.make_ep();
@@ -816,7 +884,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("endpoint attributes that the device cannot provide are refused", "[dto][EP-013][EP-014][EP-001]") {
+TEST_CASE("endpoint attributes that the device cannot provide are refused",
+          "[dto][EP-013][EP-014][EP-001][IA-106][IA-108]") {
   side a(0);
   const auto before = resources::now();
   const auto refused = [&](const dat::ep_attributes& attributes) {
@@ -832,6 +901,27 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused", "[dt
   refused({.retry_count = 7});
   refused({.rnr_retry_count = 8});
   CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, {.max_inline = 1u << 30})).type() != type::success);
+  // What the adapter says that there is can be had, and one more is refused before the device is asked.
+  const auto most = must(a.ia.query());
+  const dat::ep_attributes largest{.max_request_iov = most.max_iov_segments_per_dto,
+                                   .max_recv_iov = most.max_iov_segments_per_dto,
+                                   .max_message_size = static_cast<std::uint32_t>(most.max_message_size),
+                                   .max_rdma_read_out = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_out),
+                                   .max_rdma_read_in = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_in)};
+  must(must(a.pz.create_ep<dat::rc>(a.evd, largest)).close());
+  const auto one_more = [&](auto change) {
+    auto more = largest;
+    change(more);
+    refused(more);
+    CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, more)).verb().empty());
+  };
+  one_more([&](auto& e) { e.max_request_dtos = most.max_dto_per_ep + 1; });
+  one_more([&](auto& e) { e.max_recv_dtos = most.max_dto_per_ep + 1; });
+  one_more([](auto& e) { ++e.max_request_iov; });
+  one_more([](auto& e) { ++e.max_recv_iov; });
+  one_more([](auto& e) { ++e.max_message_size; });
+  one_more([](auto& e) { ++*e.max_rdma_read_out; });
+  one_more([](auto& e) { ++*e.max_rdma_read_in; });
   CHECK(resources::no_more_than(before));
 }
 

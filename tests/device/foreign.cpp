@@ -257,7 +257,7 @@ struct bare_request {
 } // namespace
 
 TEST_CASE("requests of any content arrive as they were sent, and those that lead nowhere fail alone",
-          "[foreign][CR-019][CR-037][CONN-001]") {
+          "[foreign][EVENT-097][CR-019][CR-037][CONN-001]") {
   INFO("DAT_TEST_SEED=" << random_seed());
   std::mt19937 random(random_seed());
   side b(1);

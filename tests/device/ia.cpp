@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <poll.h>
 #include <unistd.h>
@@ -111,6 +112,32 @@ const role open_name_registered("open name", &open_name_role);
 std::string opened_as(const std::string& name) { return peer_process("open name", {name}).hear(); }
 } // namespace
 
+namespace {
+/// Whether this process has a device open.
+bool has_device() {
+  for (const auto& e : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(e.path(), gone).string().starts_with("/dev/infiniband/")) return true;
+  }
+  return false;
+}
+int look_role(channel& to, const std::vector<std::string>& args) {
+  const auto say = [&](bool yes) { to.say(yes ? "device" : "none"); };
+  say(has_device());
+  auto ia = must(dat::ia::open(args.at(0)));
+  say(has_device());
+  return 0;
+}
+const role look_registered("look", &look_role);
+} // namespace
+
+TEST_CASE("a process has no device open before it asks for an adapter", "[ia][registry][REQ-016]") {
+  peer_process peer("look", {std::string(open_first().name())});
+  CHECK(peer.hear() == "none"); // though all of dat is in it
+  CHECK(peer.hear() == "device");
+  CHECK(peer.wait() == 0);
+}
+
 TEST_CASE("the very first call of a process opens an adapter by its device's name, or by the site's",
           "[ia][registry][REG-067][CONF-004][REQ-017]") {
   const std::string device(open_first().name());
@@ -134,7 +161,7 @@ TEST_CASE("the very first call of a process opens an adapter by its device's nam
   for (const char* file : places) ::unlink(file);
 }
 
-TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][IA-003][IA-016]") {
+TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
   (void)open_first(); // libraries load once
   const auto before = resources::now();
 
@@ -146,8 +173,9 @@ TEST_CASE("opening what is not there says so and leaves nothing behind", "[ia][I
   const std::string name(open_first().name());
   CHECK(error_of(dat::ia::open(name + "/200")).type() == type::provider_not_found);
   for (const std::string& bad :
-       {std::string(), name + "/0", name + "/x", name + "/1x", name + "/256", std::string("/1")})
+       {std::string(), name + "/0", name + "/x", name + "/1x", name + "/256", std::string("/1"), std::string(256, 'x')})
     CHECK(error_of(dat::ia::open(bad)) == dat::error(type::invalid_parameter, subtype::arg1));
+  CHECK(error_of(dat::ia::open(std::string(255, 'x'))).type() == type::provider_not_found);
 
   for (const char* text : {"192.0.2.1", "127.0.0.1", "0.0.0.0", "2001:db8::1"}) {
     INFO(text);
@@ -321,7 +349,7 @@ TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049
 
 TEST_CASE("opening, connecting and closing again and again leaves nothing behind",
           "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]"
-          "[REG-021]") {
+          "[REG-021][IA-045]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto flags = GENERATE(dat::close_flags::abrupt, dat::close_flags::graceful);
   (void)open_first();

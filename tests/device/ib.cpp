@@ -83,7 +83,8 @@ TEST_CASE("compare-and-swap replaces what is as expected, and gives the old valu
   CHECK(link.far.value[0] == 0);
 }
 
-TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a row and in a batch", "[ib][IBX-042]") {
+TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a row and in a batch",
+          "[ib][IBX-042][EVENT-031]") {
   atomic_pair link;
   const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
   must(link.active.post(dat::ib::fetch_and_add{one}.suppress(), dat::ib::fetch_and_add{one}.fence().cookie(8)));

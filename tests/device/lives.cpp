@@ -434,7 +434,7 @@ TEST_CASE("hundreds of endpoints are connected at once, all on one evd a side",
 }
 
 TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection does not wait for it",
-          "[lives][CONN-029][CONN-032][DISC-018][DISC-036][EPS-055][EPS-059]"
+          "[lives][CONN-029][CONN-032][COMP-042][COMP-063][DISC-018][DISC-036][EPS-055][EPS-059]"
           "[MODEL-043][HA-011]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;

@@ -7,6 +7,7 @@
 #include <dat/rmr.hpp>
 
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
 namespace device {
@@ -374,6 +375,66 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
   }
   // A queue pair that goes before its window holds some kernels up for 50 s.
   CHECK(std::chrono::steady_clock::now() - start < patience);
+}
+
+TEST_CASE("rmr: a bind that the device refuses fails as binds do, and what follows is flushed",
+          "[rmr][COMP-045][COMP-057]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  // Behind the library's back the window is bound already: a window of this kind has to be free for that.
+  ibv_send_wr wr{};
+  ibv_send_wr* bad = nullptr;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.bind_mw.mw = rmr.native_handle();
+  wr.bind_mw.rkey = ibv_inc_rkey(rmr.native_handle()->rkey);
+  wr.bind_mw.bind_info = {t.b_mem.native_handle(), reinterpret_cast<std::uintptr_t>(t.b_bytes.data()), 8,
+                          IBV_ACCESS_REMOTE_READ};
+  REQUIRE(ibv_post_send(t.passive.native_handle(), &wr, &bad) == 0);
+  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(1)));
+  const auto failed = next<dat::dto_failure>(t.at_passive);
+  CHECK(failed.cookie() == dat::cookie(1));
+  CHECK(failed.operation() == dat::dto_operation::bind);
+  CHECK(failed.status() == dat::dto_status::rmr_operation_failed);
+  (void)t.at_b<dat::broken>(t.passive);
+  CHECK_FALSE(must(rmr.query()).binding);
+  dat::rmr other = t.make(false);
+  (void)must(other.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(2)));
+  const auto flushed = next<dat::dto_failure>(t.at_passive);
+  CHECK(flushed.cookie() == dat::cookie(2));
+  CHECK(flushed.status() == dat::dto_status::flushed);
+  (void)t.at_a<dat::disconnected>(t.active);
+}
+
+TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpoint",
+          "[rmr][SAFE-027][SAFE-028][RMR-038][DTO-088]") {
+  const bool for_ep = GENERATE(false, true);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  constexpr std::uint64_t rounds = 60;
+  background receiver([&] {
+    for (std::uint64_t i = 0; i < rounds;) {
+      const auto posted = t.passive.post(dat::recv{}.cookie(i));
+      if (posted)
+        ++i;
+      else if (posted.assume_error().type() != type::insufficient_resources)
+        must(dat::expected<void>(posted.assume_error()));
+      else
+        std::this_thread::yield();
+    }
+  });
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    must(t.active.post(dat::recv{}));
+    (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, i, 8, both}.cookie(i)));
+    must(t.passive.post(dat::send{}.cookie(i)));
+    must(t.active.post(dat::send{}));
+    const auto at_passive = take(t.at_passive, 3);
+    CHECK(count_of<dat::bind_done>(at_passive) == 1);
+    CHECK(count_of<dat::sent>(at_passive) == 1);
+    for (const auto& e : at_passive)
+      if (const auto* r = std::get_if<dat::received>(&e)) CHECK(r->cookie() == dat::cookie(i));
+    CHECK(take(t.at_active, 2).size() == 2);
+  }
+  receiver.get();
 }
 
 TEST_CASE("rmr: memory that can only be read is registered, but not bound", "[rmr][RMR-030][LMR-004]") {

@@ -455,6 +455,45 @@ TEST_CASE("what the completion of a shared buffer wakes is the choice of the end
   }
 }
 
+TEST_CASE("what a message to a shared queue wakes is the choice of the endpoint that took it",
+          "[srq][SRQ-079][COMP-028][EPATTR-005][REQ-124]") {
+  two_sides link({.progress = dat::progress::manual});
+  auto plain = link.b.make_ep();
+  CHECK_FALSE(must(plain.query()).srq); // the default is none
+  auto srq = must(link.b.pz.create_srq());
+  for (int i = 0; i < 8; ++i) must(srq.post(dat::recv{}));
+  struct listener {
+    dat::evd<dat::dto | dat::software> evd;
+    dat::cno cno;
+    endpoint from;
+    shared_ep to;
+  };
+  std::vector<listener> all;
+  for (const auto how : {dat::waking::evd_threshold, dat::waking::unsignalled, dat::waking::solicited_wait}) {
+    auto evd = must(link.b.ia.create_evd<dat::dto | dat::software>(16));
+    auto to = must(link.b.pz.create_ep<dat::rc>({.recv = evd, .request = link.b.evd, .connect = link.b.evd}, srq,
+                                                {.recv_completion = how}));
+    CHECK(must(to.query()).srq == srq);
+    all.push_back({std::move(evd), must(link.b.ia.create_cno()), link.a.make_ep(), std::move(to)});
+    must(all.back().evd.modify_cno(all.back().cno));
+    link.connect(all.back().from, all.back().to);
+    (void)all.back().cno.wait(0s);
+  }
+  for (const bool solicited : {false, true})
+    for (auto& l : all) {
+      INFO("endpoint " << &l - all.data() << ", " << (solicited ? "solicited" : "not solicited"));
+      auto message = dat::send{};
+      if (solicited) message.solicited();
+      must(l.from.post(message));
+      (void)link.at_a<dat::sent>(); // it has arrived
+      if (solicited || &l != &all[2])
+        CHECK(must(l.cno.wait(patience)) == l.evd.id()); // the second could not have been posted quietly
+      else
+        CHECK(error_of(l.cno.wait(0s)).type() == type::queue_empty);
+    }
+  for (auto& l : all) CHECK(count_of<dat::received>(take(l.evd, 2)) == 2);
+}
+
 TEST_CASE("without a buffer on the shared queue a message waits, or its sender gives up, as with any endpoint",
           "[srq][SRQ-012][EPATTR-023]") {
   pool p(2, {.max_recv_dtos = 4}, {}, {.rnr_retry_count = 2, .min_rnr_timer = 10us});

@@ -378,7 +378,7 @@ TEST_CASE(
     "[COMP-029][COMP-030][COMP-031][COMP-033][COMP-035][COMP-036][COMP-039][COMP-041][COMP-042][COMP-043]"
     "[COMP-045][COMP-053][COMP-055][COMP-056][COMP-057][COMP-061][COMP-062][COMP-063][COMP-064]"
     "[CONN-029][CONN-031][CONN-068][EPATTR-023][EPS-056][EPS-059][EPS-061][EPS-062][EVENT-099][EP-003][HA-005]"
-    "[MODEL-012][MODEL-044][REQ-148][REQ-149]") {
+    "[EVENT-020][MODEL-012][MODEL-044][REQ-148][REQ-149]") {
   std::array<bool, dat::dto_status_count> seen{};
   const auto note = [&](status s) { seen[static_cast<std::size_t>(s)] = true; };
   two_sides sides;

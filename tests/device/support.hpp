@@ -366,6 +366,9 @@ private:
   pid_t id_;
 };
 
+/// How often this thread has asked for memory; nothing where a sanitizer answers such requests.
+[[nodiscard]] std::optional<std::size_t> allocations_of_this_thread();
+
 // --- another process -----------------------------------------------------------------------------------------------
 
 /// The lines that a process and its parent exchange.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -149,6 +151,31 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
   std::list<background<std::function<void()>>> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(25); });
   for (auto& t : threads) t.get();
+}
+
+TEST_CASE("an endpoint is asked while its connections come and go, and every answer is of one moment",
+          "[threads][SAFE-024][EP-047]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  std::atomic<bool> stop{false};
+  background asker([&] {
+    int asked = 0;
+    for (; !stop || asked < 100; ++asked)
+      for (const auto* ep : {&active, &passive}) {
+        const auto q = must(ep->query());
+        if (q.state == state::connected && !q.remote_address) fail("connected to nobody", place::here());
+      }
+    return asked;
+  });
+  for (int i = 0; i < 20; ++i) {
+    link.connect(active, passive);
+    link.disconnect(active, passive);
+    must(active.reset());
+    must(passive.reset());
+  }
+  stop = true;
+  CHECK(asker.get() >= 100);
 }
 
 TEST_CASE("many threads want one port, and one gets it", "[threads][PSP-013]") {

@@ -410,28 +410,33 @@ TEST_CASE("a cno is made with its agent, and nothing else", "[CNO-014][CNO-042]"
   CHECK(must(ia.create_cno()).agent().call == nullptr);
 }
 
-TEST_CASE("without descriptors there is no cno, and nothing else is harmed", "[CNO-018]") {
+TEST_CASE("without descriptors there is no cno and no evd of completions, and nothing else is harmed",
+          "[CNO-018][EVD-004]") {
   rig::begin();
   fixture f;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  // From none at all to just enough: each of the descriptors of a cno is once the first that is missing.
-  int made = 0;
-  for (int room = 0; room < 4; ++room) {
-    const int next = ::dup(f.cno.fd()); // the lowest free number
-    ::close(next);
-    rlimit tight = before;
-    tight.rlim_cur = static_cast<rlim_t>(next + room);
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-    const auto r = f.ia.create_cno();
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-    if (r)
-      ++made;
-    else
-      CHECK(r.error().type() == return_type::insufficient_resources);
-    if (room == 0) CHECK_FALSE(r);
-  }
-  CHECK(made > 0);
+  // From none at all to just enough: each descriptor is once the first that is missing.
+  const auto with_few = [&](auto create) {
+    int made = 0;
+    for (int room = 0; room < 4; ++room) {
+      const int next = ::dup(f.cno.fd()); // the lowest free number
+      ::close(next);
+      rlimit tight = before;
+      tight.rlim_cur = static_cast<rlim_t>(next + room);
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+      const auto r = create();
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+      if (r)
+        ++made;
+      else
+        CHECK(r.error().type() == return_type::insufficient_resources);
+      if (room == 0) CHECK_FALSE(r);
+    }
+    CHECK(made > 0);
+  };
+  with_few([&] { return f.ia.create_cno(); });
+  with_few([&] { return f.ia.create_evd<dat::dto>(8); });
   must(f.evd.post(1));
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }

@@ -55,7 +55,7 @@ void until_waited(dat::evd<S>& evd) {
 } // namespace
 
 TEST_CASE("software events come out in the order in which they were posted", "[EVD-069][EVD-072][EVD-073][EVD-045]"
-                                                                             "[REQ-160]") {
+                                                                             "[REQ-160][MODEL-027]") {
   rig::begin();
   queue<soft> q;
   int object = 0;
@@ -79,7 +79,7 @@ TEST_CASE("a software event beyond the capacity is refused and disturbs nothing"
   for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
 }
 
-TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108]") {
+TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108][REQ-035]") {
   rig::begin();
   queue<soft> q;
   worker poster([&](worker& w) {
@@ -90,7 +90,7 @@ TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EV
   poster.join();
 }
 
-TEST_CASE("an evd with completions is woken by software events, too", "[EVD-061]") {
+TEST_CASE("an evd with completions is woken by software events, too", "[EVD-061][REQ-035]") {
   rig::begin();
   queue<mixed> q;
   worker poster([&](worker& w) {
@@ -359,6 +359,33 @@ TEST_CASE("a visitor that throws leaves a drain with a time limit, and the evd a
   CHECK(number(must(q.evd.wait(patience))) == 1);
 }
 
+TEST_CASE("when an exception has ended a thread inside the library, its ia can be closed, and others go on",
+          "[REQ-034]") {
+  struct lost {};
+  rig::begin();
+  auto other = rig::open();
+  auto others = must(other.create_evd<soft>(8));
+  auto ia = rig::open();
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<mixed>(8));
+  auto ep = must(pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = {}}));
+  must(evd.post(1));
+  bool ended = false;
+  std::thread thread([&] {
+    try {
+      (void)evd.drain([](const auto&) { throw lost(); }, patience);
+    } catch (const lost&) { // where a program's own handler would give up the thread
+      ended = true;
+    }
+  });
+  thread.join();
+  CHECK(ended);
+  must(ia.close());
+  CHECK(evd.dequeue().error().type() == return_type::invalid_handle);
+  must(others.post(2));
+  CHECK(std::get<dat::software_event>(must(others.wait(patience))).cookie() == dat::cookie(2));
+}
+
 TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-017][EVENT-103]") {
   rig::begin();
   dat::evd<soft> empty;
@@ -571,6 +598,51 @@ TEST_CASE("modify changes which completions wake, until a receive is posted",
   must(ep.close());
   CHECK(mode(evd) == waking::evd_threshold);
   CHECK(mode(other) == waking::evd_threshold);
+}
+
+// --- what cannot be ------------------------------------------------------------------------------------------------
+
+TEST_CASE("what cannot be asked of an evd is answered by the call, the evd and a remedy, and costs nothing",
+          "[EVD-015][EVD-038][EVD-047][EVD-048][EVD-049][EVENT-048][EVENT-054][EVENT-063]") {
+  rig::begin();
+  adapter a;
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  const auto answered = [&](const dat::error& e, return_type type, std::string_view call, std::string_view remedy) {
+    const std::string text = e.message();
+    INFO(text);
+    CHECK(e.type() == type);
+    CHECK(text.starts_with(std::string(call) + " on evd " + std::to_string(evd.id().number())));
+    CHECK(text.find(remedy) != std::string::npos);
+  };
+  for (std::uint64_t i = 0; i < 5; ++i) must(evd.post(i));
+  answered(evd.wait(patience, 9).error(), return_type::invalid_parameter, "evd.wait", "at most the evd's capacity");
+  answered(evd.resize(3).error(), return_type::invalid_state, "evd.resize", "take them first");
+  must(evd.set_unwaitable());
+  answered(evd.wait(patience).error(), return_type::invalid_state, "evd.wait", "Make the evd waitable again");
+  must(evd.clear_unwaitable());
+  {
+    const auto ep = must(a.pz.create_ep<dat::rc>(
+        {.recv = evd, .request = evd, .connect = a.evd},
+        {.recv_completion = dat::waking::unsignalled, .request_completion = dat::waking::unsignalled}));
+    answered(evd.wait(patience, 2).error(), return_type::invalid_state, "evd.wait", "only a wait for one event");
+    answered(evd.close().error(), return_type::invalid_state, "evd.close", "Free the endpoints");
+  }
+  for (std::uint64_t i = 0; i < 5; ++i)
+    CHECK(std::get<dat::software_event>(must(evd.dequeue())).cookie() == dat::cookie(i));
+  std::optional<dat::error> wait, dequeue, close;
+  worker other([&](worker& w) {
+    until_waited(evd);
+    wait = evd.wait(patience).error();
+    dequeue = evd.dequeue().error();
+    close = evd.close().error();
+    w.check(evd.post(5).has_value());
+  });
+  CHECK(std::get<dat::software_event>(must(evd.wait(patience))).cookie() == dat::cookie(5));
+  other.join();
+  answered(*wait, return_type::invalid_state, "evd.wait", "Only one thread at a time");
+  answered(*dequeue, return_type::invalid_state, "evd.dequeue", "Only one thread at a time");
+  answered(*close, return_type::invalid_state, "evd.close", "release the thread that waits first");
+  must(evd.close());
 }
 
 // --- time ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace fake::impl {
 
@@ -65,6 +67,9 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   entry e{call::ibv_create_comp_channel};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.null(e.fault());
+  const int spare = ::eventfd(0, EFD_CLOEXEC);
+  if (spare < 0) return e.null(errno); // no descriptor left, as on a device
+  ::close(spare);
   auto& c = adopt(std::make_unique<channel_obj>());
   c.context = context;
   c.fd = c.signal.fd();

@@ -212,22 +212,6 @@ TEST_CASE("where somebody else looks after the adapter, an ia has no evd of asyn
   must(ia.close(dat::close_flags::graceful));
 }
 
-TEST_CASE("any streams can be merged in one evd, as the provider's attribute says", "[IA-124]") {
-  const clean_world clean;
-  auto ia = must(dat::ia::open("fk1", manual));
-  constexpr std::array all{dat::software, dat::connection_requests, dat::dto, dat::connection, dat::rmr_bind,
-                           dat::async};
-  const auto told = must(ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
-  for (unsigned mask = 1; mask < 1u << all.size(); ++mask) {
-    dat::streams merged{};
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if ((mask >> i & 1u) != 0) merged = merged | all[i];
-    INFO(mask);
-    CHECK(includes(told, merged));
-    CHECK(dat::detail::evd_core::create(dat::detail::core_access::of(ia), merged, 8)); // what every create_evd<S> calls
-  }
-}
-
 TEST_CASE("asynchronous events merge with every other stream",
           "[EVENT-021][EVENT-022][EVENT-024][EVENT-042][MODEL-010]") {
   const clean_world clean;

@@ -255,33 +255,6 @@ TEST_CASE("iWARP is told from InfiniBand in what it guarantees and lacks", "[ia]
   CHECK(infiniband.immediate_data_supported);
 }
 
-TEST_CASE("the library's own attributes are what it does",
-          "[ia][IA-111][IA-112][IA-113][IA-123][IA-130][VER-001][DTO-007][DTO-011][DTO-042][PZ-014][LMR-012][LMR-024]"
-          "[RMR-003][SYNC-002]"
-          "[IA-101][IA-115][IA-117][IA-134]"
-          "[IA-114]") {
-  const auto p = must(opened({}).query<dat::provider_attributes>());
-  CHECK(p.provider_name == "dat");
-  CHECK(p.provider_version_major == dat::version.major_part);
-  CHECK(p.provider_version_minor == dat::version.minor_part);
-  CHECK(p.dapl_version_major == 2);
-  CHECK(p.dapl_version_minor == 0);
-  CHECK(256 % p.optimal_buffer_alignment == 0);
-  CHECK(p.iov_ownership_on_return == dat::iov_ownership::consumer);
-  CHECK(p.pz_support == dat::pz_support::unique);
-  CHECK(p.zb_supported);
-  CHECK(p.completion_flags_supported == dat::completion_flags{true, true, true, true, true});
-  CHECK_FALSE(p.lmr_sync_req);
-  CHECK(p.supports(dat::mem_type::virtual_memory));
-  CHECK(p.supports(dat::mem_type::lmr));
-  CHECK(p.supports(dat::mem_type::shared_virtual));
-  CHECK_FALSE(p.supports(static_cast<dat::mem_type>(3)));
-  CHECK(p.rmr_supported);
-  CHECK(p.rmr_scope_supported == dat::rmr_scope::any);
-  CHECK(includes(p.evd_stream_merging_supported, all_streams | dat::software));
-  CHECK(p.max_private_data_size == dat::detail::max_private_data);
-}
-
 namespace {
 template <class T>
 concept has_paths = requires(T t) {

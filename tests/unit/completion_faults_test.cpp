@@ -88,6 +88,38 @@ TEST_CASE("completions that are not of any endpoint are not events: merged", "[C
   CHECK(p.a.take() == events{"written 1"});
 }
 
+TEST_CASE("completions that are no events do not stand in the way of those behind them",
+          "[COMP-074][EVD-064][EVENT-066]") {
+  clean_world world;
+  merged_pair p;
+  auto cno = must(p.a.ia.create_cno());
+  const auto behind_many = [&](std::uint64_t cookie) {
+    for (int i = 0; i < 20; ++i) fake::forge(p.a.evd.native_handle(), completion(1, IBV_WC_WR_FLUSH_ERR));
+    must(p.a.ep.post(p.write(cookie)));
+  };
+  behind_many(1);
+  CHECK(std::get<dat::rdma_write_done>(must(p.a.evd.dequeue())).cookie() == dat::cookie(1));
+  behind_many(2);
+  CHECK(std::get<dat::rdma_write_done>(must(p.a.evd.wait(0us))).cookie() == dat::cookie(2));
+  behind_many(3);
+  CHECK(p.a.evd.drain([](const auto&) {}) == 1);
+  // Nor do those that wait for another endpoint's ESTABLISHED.
+  auto other = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  auto far = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(other.post(dat::recv{}.cookie(7)));
+  must(far.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(request_on(p.b.evd).accept(other));
+  p.settle(); // connected, but the passive side has not been told
+  must(far.post(dat::send{}.suppress()));
+  must(p.b.ep.post(dat::rdma_write{p.b.at(0, 8), p.a.mem.remote()}.cookie(8)));
+  CHECK(std::get<dat::rdma_write_done>(must(p.b.evd.dequeue())).cookie() == dat::cookie(8));
+  fake::release_events();
+  p.settle();
+  CHECK(p.b.take() == events{"established", "received 7"});
+}
+
 TEST_CASE_METHOD(lean_pair, "completions of an endpoint's old life are not events of the new one: lean",
                  "[COMP-075][DISC-047][DISC-049]") {
   must(a.ep.post(write(1)));              // done, and never taken

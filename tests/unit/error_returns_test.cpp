@@ -72,6 +72,8 @@ TEST_CASE("an invalid parameter says which it is, where the C call has it", "[er
   CHECK(said(none.related("x", "x")) == "invalid_parameter/arg1");
   CHECK(said(dat::ia::open("", manual)) == "invalid_parameter/arg1");
   CHECK(said(dat::ia::open("fk1/0", manual)) == "invalid_parameter/arg1");
+  CHECK(said(dat::ia::open(std::string(256, 'x'), manual)) == "invalid_parameter/arg1");
+  CHECK(said(dat::ia::open(std::string(255, 'x'), manual)) == "provider_not_found/name_not_registered");
   CHECK(said(dat::strerror(0xFFFFFFFF)) == "invalid_parameter/arg1");
   fake::reset();
   const end a;

@@ -323,33 +323,6 @@ TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-1
   CHECK((result == dat::return_type::abort || result == dat::return_type::invalid_handle));
 }
 
-TEST_CASE("when an exception has ended a thread inside the library, its ia can be closed, and others go on",
-          "[REQ-034]") {
-  struct lost {};
-  clean_world world;
-  auto other = must(dat::ia::open("fk1", automatic));
-  auto others = must(other.create_evd<dat::software>(8));
-  auto ia = must(dat::ia::open("fk1", automatic));
-  auto pz = must(ia.create_pz());
-  auto evd = must(ia.create_evd<dat::dto | dat::software>(8));
-  auto ep = must(pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = {}}));
-  must(evd.post(1));
-  bool ended = false;
-  std::thread thread([&] {
-    try {
-      (void)evd.drain([](const auto&) { throw lost(); }, plenty);
-    } catch (const lost&) { // where a program's own handler would give up the thread
-      ended = true;
-    }
-  });
-  thread.join();
-  CHECK(ended);
-  must(ia.close());
-  CHECK(evd.dequeue().error().type() == dat::return_type::invalid_handle);
-  must(others.post(2));
-  CHECK(std::get<dat::software_event>(must(others.wait(plenty))).cookie() == dat::cookie(2));
-}
-
 TEST_CASE("two threads do not wait on one evd", "[EVENT-054]") {
   clean_world world;
   auto ia = must(dat::ia::open("fk1", automatic));

@@ -158,6 +158,55 @@ TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which wakes",
   CHECK(take(w.evd) == events{"flushed 4"});
 }
 
+TEMPLATE_TEST_CASE_SIG(
+    "an evd that has a cno, or was waited on, before anything fed it can be one of solicited receives",
+    "[EVENT-009][EVENT-050][EVD-005][EVD-011]", ((dat::streams S), S), dat::dto, mixed) {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<S>(32));
+  auto requests = must(p.a.ia.create_evd<dat::dto>(32));
+  auto cno = must(p.a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  CHECK(evd.wait(1us).error().type() == return_type::timeout_expired);
+  (void)cno.wait(0s);
+  const bool solicited = GENERATE(true, false);
+  auto ep =
+      must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = p.a.evd},
+                                     {.recv_completion = solicited ? waking::solicited_wait : waking::evd_threshold}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  for (int i = 0; i < 5; ++i) must(ep.post(dat::recv{}.cookie(i)));
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  CHECK_FALSE(cno.wait(0s));
+  must(far.post(dat::send{}));
+  CHECK(cno.wait(0s).has_value() == !solicited);
+  must(far.post(dat::send{}.solicited()));
+  CHECK(cno.wait(0s));
+  CHECK(take(evd).size() == 2);
+}
+
+TEST_CASE("an endpoint whose completions do not all wake cannot join while a thread waits for several events",
+          "[EVENT-048][EVD-049]") {
+  const clean_world clean;
+  end a("fk1", automatic);
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  worker waiter([&](worker& w) { w.check(evd.wait(plenty, 2).has_value()); });
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+    std::this_thread::yield();
+  }
+  const auto refused = a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  CHECK(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}));
+  must(evd.post(1));
+  must(evd.post(2));
+  waiter.join();
+}
+
 TEST_CASE("who waits for one of some sleeps through the others, and gets the first of all",
           "[EVENT-009][EVENT-046][EVENT-047][EVENT-058][EVENT-062]") {
   const clean_world clean;

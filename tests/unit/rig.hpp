@@ -4,6 +4,8 @@
 
 #include "world.hpp"
 
+#include <atomic>
+
 namespace rig {
 
 using unit::request_on;
@@ -60,5 +62,6 @@ inline void some_way(end& a, end& b) {
 /// How much the stress is made of: all of it where ThreadSanitizer looks on.
 inline constexpr std::uint64_t stress_events = dat::detail::thread_sanitizer ? 1'000'000 : 200'000;
 inline constexpr std::uint64_t stress_messages = 2'000; ///< of each of four connections
+inline constexpr int thread_rounds = 50;                ///< in which each of three threads makes one of everything
 
 } // namespace rig

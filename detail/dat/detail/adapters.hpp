@@ -267,6 +267,10 @@ inline constexpr const char* open_call = "ia.open";
 
 /// A device's name, or one that dat.conf gives.
 [[nodiscard]] inline result<ia_core::place> adapter_named(std::string_view name) noexcept {
+  if (name.size() >= 256) // DAT_NAME_MAX_LENGTH, which counts the end of a C string
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at(open_call, object_kind::ia)
+        .hint("an adapter's name has at most 255 characters");
   auto found = device_named(name);
   if (found || (found.assume_error().type() != return_type::provider_not_found &&
                 found.assume_error().type() != return_type::invalid_parameter))

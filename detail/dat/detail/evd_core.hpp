@@ -84,8 +84,12 @@ public:
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::evd, number_); }
   [[nodiscard]] error closed(const char* call) const noexcept { return at(error(return_type::invalid_handle), call); }
 
-  /// Arms the completion channel, if there is one. Returns 0 or errno.
-  int arm() noexcept { return cq_ ? ibv_req_notify_cq(cq_, mode() == waking::solicited_wait ? 1 : 0) : 0; }
+  /// Arms the completion channel, if there is one and something feeds it: attach does it for what comes later, since
+  /// a device that is armed for all completions cannot be armed for fewer. Returns 0 or errno.
+  int arm() noexcept {
+    if (!cq_ || feeding_.load(std::memory_order_seq_cst) == 0) return 0;
+    return ibv_req_notify_cq(cq_, mode() == waking::solicited_wait ? 1 : 0);
+  }
 
   /// How completions wake: what all endpoints that feed this evd say (uDAPL 2.0 §6.3.1, §6.8.1).
   [[nodiscard]] waking mode() const noexcept { return mode_.load(std::memory_order_acquire); }
@@ -241,7 +245,7 @@ private:
   std::atomic<bool> waitable_{true};
   std::atomic<bool> overflowed_{false};
   std::atomic<waking> mode_{waking::evd_threshold}; // written with cno_mutex_ held
-  std::uint32_t feeding_ = 0;                       // likewise: queues of endpoints
+  std::atomic<std::uint32_t> feeding_{0};           // likewise: queues of endpoints
   std::atomic<bool> noticed_{false};
   std::atomic<bool> fired_{false};
   std::atomic<std::uint32_t> forbidden_{0};

@@ -221,7 +221,7 @@ inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t le
   };
   const merged_evd* const m = merged(this);
   const bool sink = m && m->is_sink();
-  const std::lock_guard lock(cno_mutex_);
+  std::unique_lock lock(cno_mutex_);
   if (f != waking::evd_threshold && !sink) {
     if (!includes(streams::dto | streams::rmr_bind | streams::software | streams::datagrams, streams_))
       return refuse("an evd whose completions do not all wake may have no streams but dto, rmr_bind and software");
@@ -233,16 +233,28 @@ inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t le
     if (waited.load(std::memory_order_acquire) && awaited.load(std::memory_order_relaxed) > 1)
       return error(return_type::invalid_state, return_subtype::evd_waiter).hint("a thread waits for several events");
   }
-  if (feeding_ > leaving && mode() != f && !sink)
+  if (feeding_.load(std::memory_order_relaxed) > leaving && mode() != f && !sink)
     return refuse("all queues that feed one evd must have the same recv_completion and request_completion");
-  ++feeding_;
   mode_.store(sink ? waking::evd_threshold : f, std::memory_order_release);
+  feeding_.fetch_add(1, std::memory_order_seq_cst); // before looking for a waiter, who looks for this after it came
+  const bool watched = watching_.load(std::memory_order_relaxed) == watching::always;
+  lock.unlock();
+  if (waited.load(std::memory_order_seq_cst)) { // who is to arm, and in this mode
+    fired_.store(true, std::memory_order_seq_cst);
+    kick_.raise();
+  }
+  if (!watched) return success();
+  if (const int err = arm()) {
+    detach();
+    return map_errno(err).from("ibv_req_notify_cq", err);
+  }
   return success();
 }
 
 inline void evd_core::detach() noexcept {
   const std::lock_guard lock(cno_mutex_);
-  if (--feeding_ == 0) mode_.store(waking::evd_threshold, std::memory_order_release);
+  if (feeding_.fetch_sub(1, std::memory_order_seq_cst) == 1)
+    mode_.store(waking::evd_threshold, std::memory_order_release);
 }
 
 inline void evd_core::feed_as(waking f) noexcept {
@@ -463,25 +475,28 @@ inline merged_evd::found merged_evd::take_ready(ready_completions& out, std::uin
   const std::lock_guard lock(mutex_);
   if (!ring_.empty() || is_choosy()) return found::queued;
   ibv_wc* const wc = out.room();
-  const int n = poll(static_cast<int>(smaller(max, ready_completions::most)), wc);
+  int n;
   bool aside = false;
   bool woken = false;
-  for (int i = 0; i < n; ++i) {
-    work_entry* e;
-    if (!find(wc[i], e)) continue; // of an endpoint that is gone or was reset
-    work_queue::observe(*e);
-    // Once one stands in the ring, those that follow it have to.
-    if (!aside && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
-      work_ring& ring = e->ring();
-      if (ring.owner().hands_over(this)) [[likely]] {
-        out.add(ring.owner(), wc[i], e->posted);
-        ring.retire_through(*e, ring.position(*e));
-        continue;
+  do {
+    n = poll(static_cast<int>(smaller(max, ready_completions::most)), wc);
+    for (int i = 0; i < n; ++i) {
+      work_entry* e;
+      if (!find(wc[i], e)) continue; // of an endpoint that is gone or was reset
+      work_queue::observe(*e);
+      // Once one stands in the ring, those that follow it have to.
+      if (!aside && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
+        work_ring& ring = e->ring();
+        if (ring.owner().hands_over(this)) [[likely]] {
+          out.add(ring.owner(), wc[i], e->posted);
+          ring.retire_through(*e, ring.position(*e));
+          continue;
+        }
       }
+      woken = set_aside(wc[i], *e) || woken;
+      aside = !ring_.empty();
     }
-    woken = set_aside(wc[i], *e) || woken;
-    aside = !ring_.empty();
-  }
+  } while (out.size() == 0 && !aside && n > 0); // none of them is an event yet, but what is behind them may be
   if (n < 0) [[unlikely]]
     poll_failed();
   if (woken) announce();

@@ -56,8 +56,7 @@ public:
                         : "its ia was closed, and everything in it");
     }
     if constexpr (requires { core_->users; })
-      if (core_->users.load(std::memory_order_acquire) != 0)
-        return error(return_type::invalid_state, in_use).at(call).hint("close first what was created from it");
+      if (core_->users.load(std::memory_order_acquire) != 0) return used(call, in_use);
     // The handle names it until it has ended: what runs until then, an agent, may still use it.
     const ref<Core> closing = core_;
     closing->end();
@@ -66,6 +65,16 @@ public:
   }
 
 private:
+  static constexpr bool names_itself = requires(const Core& c, const error& e) { c.at(e, ""); };
+  /// The subtype, if there is one, says what to do.
+  [[nodiscard]] error used(const char* call, return_subtype in_use) const noexcept {
+    error e(return_type::invalid_state, in_use);
+    if (in_use == return_subtype::none) e = e.hint("something still uses it: end that first");
+    if constexpr (names_itself)
+      return core_->at(e, call);
+    else
+      return e.at(call);
+  }
   void drop() noexcept {
     // An endpoint or service point has no users: it ends here, whoever still holds a reference for a moment. A region
     // ends as well, as its memory may: windows that are bound to it lose it.
