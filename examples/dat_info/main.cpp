@@ -176,9 +176,10 @@ std::string joined(const json& list) {
 }
 
 void print_adapter(const json& a) {
+  const auto interface = a["interface"].get<std::string>();
   fmt::print("\n{}{}: {}, {}{}\n", a["name"].get<std::string>(), a["chosen"] ? " (chosen)" : "",
              a["state"].get<std::string>(), a["link_layer"].get<std::string>(),
-             a["interface"] == "" ? "" : ", interface " + a["interface"].get<std::string>());
+             interface.empty() ? "" : ", interface " + interface);
   fmt::print("  addresses   {}\n", joined(a["addresses"]));
   if (a.contains("problem")) {
     fmt::print("  problem     {}\n", a["problem"].get<std::string>());
