@@ -82,7 +82,7 @@ private:
   friend struct detail::address_access;
   address_handle(detail::ref<detail::ud_core> owner, detail::address_node* node,
                  const detail::datagram_target& to) noexcept
-      : owner_(std::move(owner)), node_(node), raw_{node->ah, owner_.get(), to.qp_num, to.qkey} {}
+      : owner_(std::move(owner)), node_(node), raw_{node->ah, to.qp_num, to.qkey, owner_.get()} {}
   void drop() noexcept {
     if (node_) owner_->drop_address(node_);
     node_ = nullptr;
@@ -405,7 +405,8 @@ template <streams S, class Visitor>
 }
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit) {
-  const posted_work posted = work_ring::read(e);
+  posted_work posted = work_ring::read(e);
+  posted.kind = recv_ud_work; // which is known here, and need not be asked for below
   ep_core& ep = e.ring().owner();
   work_ring::retire(e); // first: the visitor may post
   visit_datagram<S>(ep, wc, posted, visit);

@@ -188,10 +188,11 @@ template <streams S, class Visitor>
   // One comparison for each kind of success.
   const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
   std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
+  if constexpr (includes(S, streams::datagrams))
+    if (outcome == code(dto_operation::send_ud)) return take_datagram_sent<S>(*e, visit);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<sent>(*e, visit);
   if constexpr (includes(S, streams::datagrams)) {
-    if (outcome == code(dto_operation::send_ud)) return take_datagram_sent<S>(*e, visit);
     if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
   }
   if (outcome < 0) {

@@ -229,13 +229,16 @@ private:
 
 inline constexpr child_type ud_service::table = ud_service::make_table();
 
-/// What a send needs of its destination.
+/// What a send needs of its destination: what verbs wants to know, as it stands in a work request, and whose it is.
 struct raw_address {
   ibv_ah* ah = nullptr;
-  const ud_core* owner = nullptr;
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
+  ud_core* owner = nullptr;
 };
+using ud_part = decltype(ibv_send_wr::wr.ud);
+static_assert(sizeof(ud_part) == 16 && offsetof(ud_part, remote_qpn) == offsetof(raw_address, qp_num) &&
+              offsetof(ud_part, remote_qkey) == offsetof(raw_address, qkey));
 
 /// The path of a send to an address: what ep_posting does for requests of connections.
 struct ud_posting {
@@ -260,42 +263,57 @@ struct ud_posting {
   }
 
 private:
-  // One message of one segment, which most are.
+  // One message of one segment, which most are: in a prepared request, as those of connections. Where datagrams may not
+  // be sent, none may be received, and the null device stands in for both.
   [[nodiscard, gnu::always_inline]] static expected<void> post_one(ep_posting& ep, const send<1>& s) noexcept {
     const send_request<1>& r = s.request;
+    ep_posting::prepared_request& to = ep.prepared_[ep_posting::prepared_requests - 1];
     work_entry* const e = ep.sq_.next();
-    if (ep.state_.load(std::memory_order_acquire) != ep_datagram || ep.sq_.taken(e) || !acceptable(ep, s) || r.quiet)
-        [[unlikely]]
-      return post_slowly(ep, kept<1>{r.copy(), s.to});
-    ibv_sge sge;
-    copy_triplet(&sge, r.data.list());
-    ibv_send_wr wr;
-    wr.next = nullptr;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    fill(wr, *e, s);
-    ep.sq_.set_next(e->next);
-    ibv_send_wr* bad = &wr; // not every provider sets it
-    const int err = ibv_post_send(ep.qp_, &wr, &bad);
-    ep.ud_->count_post();
-    if (err != 0) [[unlikely]]
-      return ep.not_posted(err, &wr, &wr, e);
-    return success();
+    fill(to.wr, s);
+    copy_triplet(&to.sge, r.data.list());
+    if (!ep.sq_.taken(e) && acceptable(ep, s) && !r.quiet) [[likely]] {
+      stage(to.wr, *e, r);
+      ep.sq_.set_next(e->next);
+      s.to.owner->count_post();
+      const int err = ibv_post_send(ep.recv_to_.load(std::memory_order_acquire), &to.wr, &ep.bad_send_);
+      if (err == 0) [[likely]]
+        return success();
+      return ep_posting::relay(not_posted<1>(ep, err));
+    }
+    const ep_posting::refused_post why{r.data.zone().value(), r.cookie.value(), 0, r.operation, r.quiet, 0};
+    return ep_posting::relay(not_acceptable<1>(ep, why, s.to.owner));
   }
-  /// What the entry remembers, and what the request says. The chain and the segments are the caller's.
+  template <std::size_t One>
+  [[nodiscard, gnu::cold, gnu::noinline]] static expected<void>
+  not_acceptable(ep_posting& ep, ep_posting::refused_post why, ud_core* owner) noexcept {
+    const ep_posting::prepared_request& p = ep.prepared_[ep_posting::prepared_requests - 1];
+    const ud_part& to = p.wr.wr.ud;
+    return post_slowly(ep, kept<One>{ep_posting::in_full<One>(p, why), {to.ah, to.remote_qpn, to.remote_qkey, owner}});
+  }
+  /// By the device, or the null device, which tells that the state has to be looked at.
+  template <std::size_t One>
+  [[nodiscard, gnu::cold, gnu::noinline]] static expected<void> not_posted(ep_posting& ep, int err) noexcept {
+    work_entry* const e = ep.sq_.before(ep.sq_.next());
+    ep.sq_.set_next(e);
+    if (err != refused)
+      return ep.at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.post");
+    const auto zone = reinterpret_cast<std::uintptr_t>(ep.own_zone_); // as it was acceptable
+    const auto what = ep.prepared_[ep_posting::prepared_requests - 1].wr.opcode == IBV_WR_SEND_WITH_IMM
+                          ? dto_operation::send_immediate
+                          : dto_operation::send;
+    return not_acceptable<One>(ep, {zone, e->posted.cookie.value(), 0, what, false, 0}, ep.ud_);
+  }
+  /// What the request says and what the entry remembers. The chain and the segments are the caller's.
   template <std::size_t N>
-  [[gnu::always_inline]] static void fill(ibv_send_wr& w, work_entry& e, const send<N>& one) noexcept {
-    const send_request<N>& r = one.request;
-    e.posted.cookie = r.cookie;
-    e.posted.length = static_cast<std::uint32_t>(r.data.bytes());
-    e.posted.kind = quiet_if(r.quiet, kind_of_work(dto_operation::send_ud));
+  [[gnu::always_inline]] static void fill(ibv_send_wr& w, const send<N>& one) noexcept {
+    one.request.fill(w);
+    copy_triplet(&w.wr.ud, &one.to);
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] static void stage(ibv_send_wr& w, work_entry& e, const send_request<N>& r) noexcept {
+    e.posted.cookie = dat::cookie(r.cookie.value());
+    e.posted.set(static_cast<std::uint32_t>(r.data.bytes()), quiet_if(r.quiet, kind_of_work(dto_operation::send_ud)));
     w.wr_id = e.id();
-    w.opcode = r.opcode;
-    w.send_flags = r.flags;
-    if (r.opcode == IBV_WR_SEND_WITH_IMM) w.imm_data = r.imm;
-    w.wr.ud.ah = one.to.ah;
-    w.wr.ud.remote_qpn = one.to.qp_num;
-    w.wr.ud.remote_qkey = one.to.qkey;
   }
   template <std::size_t N>
   struct kept {
@@ -318,7 +336,8 @@ private:
     std::tuple<posted_list<N>...> lists;
     work_entry* e = first;
     const auto add = [&]<std::size_t M>(ibv_send_wr& w, posted_list<M>& list, const send<M>& one) {
-      fill(w, *e, one);
+      fill(w, one);
+      stage(w, *e, one.request);
       w.sg_list = list.from(one.request.data);
       w.num_sge = static_cast<int>(one.request.data.count());
       e = e->next;
