@@ -34,10 +34,15 @@ inline constexpr std::uintptr_t offset_mark = 8;
   return reinterpret_cast<const pz_core*>(reinterpret_cast<std::uintptr_t>(pz) | offset_mark);
 }
 
+/// Address and key first, as they stand in the work request of an RDMA operation.
 struct raw_remote {
+  constexpr raw_remote() noexcept = default;
+  constexpr raw_remote(std::uint64_t first, std::uint64_t size, std::uint32_t rkey) noexcept
+      : address(first), key(rkey), length(size) {}
   std::uint64_t address = 0;
-  std::uint64_t length = 0;
   std::uint32_t key = 0;
+  std::uint32_t unused = 0;
+  std::uint64_t length = 0;
 };
 
 struct segment_access {

@@ -56,10 +56,8 @@ struct send_request {
   [[gnu::always_inline]] void assign(const send_request& o) noexcept {
     data.assign(o.data);
     cookie = dat::cookie(o.cookie.value());
-    remote.address = o.remote.address;
-    remote.length = o.remote.length;
-    remote.key = o.remote.key;
     opcode = o.opcode;
+    at(o.remote);
     flags = o.flags;
     operation = o.operation;
     imm = o.imm;
@@ -89,7 +87,17 @@ struct send_request {
   }
   template <class R>
   void target(const R& segment) noexcept {
-    remote = segment_access::raw(segment);
+    at(segment_access::raw(segment));
+  }
+  /// Takes as one word what is posted as one: all but atomics.
+  [[gnu::always_inline]] void at(const raw_remote& there) noexcept {
+    if (is_atomic()) {
+      remote.address = there.address;
+      remote.key = there.key;
+    } else {
+      copy_triplet(&remote, &there);
+    }
+    remote.length = there.length;
   }
   void set(send_flag f) noexcept { flags |= static_cast<unsigned>(f); }
   void suppress() noexcept { flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED); }
@@ -126,11 +134,12 @@ struct send_request {
       wr.wr.atomic.swap = swap;
       wr.wr.atomic.rkey = remote.key;
     } else if (one_sided()) {
-      wr.wr.rdma.remote_addr = remote.address;
-      wr.wr.rdma.rkey = remote.key;
+      copy_triplet(&wr.wr.rdma, &remote);
     }
   }
 };
+static_assert(offsetof(decltype(ibv_send_wr::wr.rdma), rkey) == offsetof(raw_remote, key) &&
+              sizeof(ibv_send_wr::wr.rdma) >= offsetof(raw_remote, length));
 
 template <std::size_t N>
 struct recv_request {
