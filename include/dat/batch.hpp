@@ -101,7 +101,7 @@ private:
   /// The longest request, in bytes.
   [[nodiscard]] std::uint64_t longest() const noexcept {
     std::uint64_t n = 0;
-    for (const staged* s = staged_; s != end_; ++s) n = detail::larger<std::uint64_t>(n, s->posted.length);
+    for (const staged* s = staged_; s != end_; ++s) n = detail::larger<std::uint64_t>(n, s->posted.bytes());
     return n;
   }
   expected<void> post_to(detail::ep_posting& ep) noexcept {

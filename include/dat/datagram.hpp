@@ -388,7 +388,7 @@ template <streams S, class Visitor>
 void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
   using access = event_access;
   if (!posted.is_receive()) {
-    auto e = access::make<ib::datagram_sent>(&ep, posted.cookie, posted.length);
+    auto e = access::make<ib::datagram_sent>(&ep, posted.cookie, posted.bytes());
     visit(e);
   } else if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
     auto e = access::make<ib::received_datagram_immediate>(&ep, posted.cookie, wc);

@@ -91,7 +91,7 @@ template <class Visitor>
 template <class Visitor>
 [[gnu::always_inline]] inline void visit_requested(ep_core& ep, const posted_work& posted, Visitor& visit) {
   const auto give = [&]<class E>(std::type_identity<E>) {
-    auto e = event_access::make<E>(&ep, posted.cookie, posted.length);
+    auto e = event_access::make<E>(&ep, posted.cookie, posted.bytes());
     visit(e);
   };
   switch (posted.operation()) {
@@ -173,7 +173,7 @@ template <class E, class Visitor>
   const posted_work posted = work_ring::read(e);
   ep_core& ep = e.ring().owner();
   work_ring::retire(e); // first: the visitor may post
-  auto event = event_access::make<E>(&ep, posted.cookie, posted.length);
+  auto event = event_access::make<E>(&ep, posted.cookie, posted.bytes());
   visit(event);
   return true;
 }
@@ -209,10 +209,10 @@ template <streams S, class Visitor>
   if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
   asm("" : "+r"(outcome)); // so that clang does not sort what follows in among what was asked first
   if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
+  asm("" : "+r"(outcome));
   if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
   if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
-  if (outcome == code(dto_operation::send_immediate)) return take_done<sent>(*e, visit);
   return take_unusual<S>(*e, wc, visit);
 }
 

@@ -411,7 +411,7 @@ inline result<ref<ia_core>> ia_core::open(const place& where, bool automatic) no
   if (const int err = ibv_query_device(core->context(), &core->device_)) return failed("ibv_query_device", err);
   ibv_port_attr port{};
   if (const int err = ibv_query_port(core->context(), where.port, &port)) return failed("ibv_query_port", err);
-  core->max_message_ = port.max_msg_sz;
+  core->max_message_ = smaller(port.max_msg_sz, longest_message);
 
   core->channel_.reset(rdma_create_event_channel());
   if (!core->channel_) return failed("rdma_create_event_channel", errno);

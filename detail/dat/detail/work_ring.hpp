@@ -54,15 +54,23 @@ inline constexpr std::int32_t first_half_work = 1 << 21;
   return quiet ? static_cast<work_kind>(static_cast<std::int32_t>(k) | quiet_work) : k;
 }
 
+/// Longest message that a request can have: the bit above it is taken.
+inline constexpr std::uint32_t longest_message = (1u << 31) - 1;
+inline constexpr std::uint32_t immediate_mark = longest_message + 1;
+
 /// What the consumer wanted to be reminded of.
 struct posted_work {
   dat::cookie cookie{};
-  std::uint32_t length = 0; ///< bytes; of a bind, the key of its window
+  std::uint32_t length = 0; ///< see bytes(); of a bind, the key of its window
   work_kind kind{};
 
-  /// Both at once where the kind is 0, as that of a send is: compilers do not join the two stores.
+  /// A send with immediate data is marked in its length and has the kind of a send: both end in the same event, by the
+  /// shortest way. Both members at once where the kind is 0: compilers do not join the two stores.
   [[gnu::always_inline]] void set(std::uint32_t bytes, work_kind k) noexcept {
-    if (std::endian::native == std::endian::little && k == work_kind{}) { // known when compiling
+    if (k == static_cast<work_kind>(static_cast<std::int32_t>(dto_operation::send_immediate) << 8)) {
+      length = bytes | immediate_mark;
+      kind = work_kind{};
+    } else if (std::endian::native == std::endian::little && k == work_kind{}) { // known when compiling
       using word [[gnu::may_alias]] = std::uint64_t;
       static_assert(offsetof(posted_work, kind) == offsetof(posted_work, length) + 4);
       *reinterpret_cast<word*>(reinterpret_cast<std::byte*>(this) + offsetof(posted_work, length)) = bytes;
@@ -91,8 +99,11 @@ struct posted_work {
     return (static_cast<std::int32_t>(kind) & 0x7fff'0000) == 0 && kind != marker_work;
   }
   [[nodiscard]] dto_operation operation() const noexcept {
-    return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
+    const auto known = static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
+    return known == dto_operation::send && (length & immediate_mark) != 0 ? dto_operation::send_immediate : known;
   }
+  /// How much a request was to transfer.
+  [[nodiscard]] std::uint32_t bytes() const noexcept { return length & ~immediate_mark; }
 };
 
 class ep_core;
