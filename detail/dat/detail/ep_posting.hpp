@@ -116,7 +116,8 @@ public:
     refused_post why;
     prepared_request* const end = prepared_ + prepared_requests;
     for (std::size_t i = 0; i != n;) {
-      prepared_request* const first = end - smaller(n - i, prepared_requests);
+      std::size_t group = smaller(n - i, prepared_requests);
+      prepared_request* const first = end - group;
       prepared_request* at = first;
       prepared_request* odd = nullptr;
       const auto add = [&](prepared_request & to, std::size_t nth) __attribute__((always_inline)) {
@@ -133,17 +134,22 @@ public:
         e = e->next;
         return true;
       };
+      const auto add_each = [&]<std::size_t... K>(std::index_sequence<K...>, prepared_request * to, std::size_t nth)
+          __attribute__((always_inline)) {
+        return (add(to[K], nth + K) && ...);
+      };
       for (;;) {
-        // Four at a time, which saves most of the counting.
-        for (std::size_t fours = static_cast<std::size_t>(end - at) / 4;
-             fours != 0 && add(at[0], i) && add(at[1], i + 1) && add(at[2], i + 2) && add(at[3], i + 3); --fours)
-          at += 4, i += 4;
+        // Several at a time, which saves most of the counting.
+        for (std::size_t rounds = group / made_at_once;
+             rounds != 0 && add_each(std::make_index_sequence<made_at_once>(), at, i); --rounds)
+          at += made_at_once, i += made_at_once;
         while (!odd && at != end && add(*at, i)) ++at, ++i;
         if (!odd) [[likely]]
           break;
         i += static_cast<std::size_t>(odd - at);
         if (!made_in_place(*odd, *e, why)) break;
         at = std::exchange(odd, nullptr) + 1;
+        group = static_cast<std::size_t>(end - at);
         e = e->next;
         ++i;
       }
@@ -158,8 +164,8 @@ public:
       bad_send_ = &first->wr; // not every provider sets it
       if (const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &first->wr, &bad_send_))
           [[unlikely]] {
-        const auto group = static_cast<std::size_t>(end - first);
-        if (auto r = group_not_posted(err, group); !r) return made_not_posted(r.assume_error(), i - group);
+        const auto all = static_cast<std::size_t>(end - first);
+        if (auto r = group_not_posted(err, all); !r) return made_not_posted(r.assume_error(), i - all);
       }
     }
     return success();
@@ -219,6 +225,13 @@ protected:
   // How many of them an endpoint has, for the posts of one call; and segments for the posts of a list.
   static constexpr std::size_t prepared_requests = 16;
   static constexpr std::size_t prepared_segments = message_parts;
+  // How many of those that a callable makes are made between two looks at the count. More than that, and g++ 12 has
+  // them in memory first.
+#if defined(__clang__)
+  static constexpr std::size_t made_at_once = 8;
+#else
+  static constexpr std::size_t made_at_once = 4;
+#endif
 
   // The same for any list; false also for one that is to be tidied first.
   template <std::size_t N>
