@@ -41,6 +41,12 @@ namespace {
     take_one<dat::rdma_write_done>(p.lean.evd);
   }
 }
+[[gnu::noinline]] void counted_read(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.lean.ep.post(dat::rdma_read{p.in, p.there}.cookie(i))) wrong();
+    take_one<dat::rdma_read_done>(p.lean.evd);
+  }
+}
 [[gnu::noinline]] void counted_write_immediate(place& p, long n) {
   for (long i = 0; i < n; ++i) {
     if (!p.lean.ep.post(dat::rdma_write{p.out[0], p.there}.cookie(i).immediate(static_cast<std::uint32_t>(i)))) wrong();
@@ -153,6 +159,7 @@ constexpr job jobs[] = {
     {"send, inline", counted_inline},
     {"RDMA write", counted_write},
     {"RDMA write with immediate", counted_write_immediate},
+    {"RDMA read", counted_read},
     {"recv", counted_recv},
     {"send, checks off", counted_trusting},
     {"rmr bind", counted_bind},

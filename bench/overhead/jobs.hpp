@@ -16,7 +16,7 @@ namespace overhead {
 /// Operations that the jobs of several do at a time.
 inline constexpr long at_a_time = 16;
 
-inline constexpr auto rights = dat::local_read | dat::local_write | dat::remote_write;
+inline constexpr auto rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
 using memory = dat::lmr<char, decltype(rights)::value>;
 using local = dat::local_segment<char, decltype(rights)::value>;
 using remote = dat::remote_segment<char, decltype(rights)::value>;

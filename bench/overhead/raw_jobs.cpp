@@ -170,6 +170,7 @@ constexpr job jobs[] = {
     {"send, inline", counted_send<1, IBV_SEND_SIGNALED | IBV_SEND_INLINE>},
     {"RDMA write", counted_write<IBV_WR_RDMA_WRITE>},
     {"RDMA write with immediate", counted_write<IBV_WR_RDMA_WRITE_WITH_IMM>},
+    {"RDMA read", counted_write<IBV_WR_RDMA_READ>},
     {"recv", counted_recv},
     {"send, checks off", counted_send<1>},
     {"rmr bind", counted_bind},

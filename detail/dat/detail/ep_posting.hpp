@@ -236,9 +236,12 @@ protected:
   // The same for any list; false also for one that is to be tidied first.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool simply_acceptable(const send_request<N>& r) const noexcept {
-    // The zone also says that no segment is longer than its part of a message, and how many there may be.
-    if constexpr (N <= prepared_segments)
-      return r.data.simply_within(zones_[N <= 1 ? N : r.data.count()]) && simply_within_limits(r, r.data.few_bytes());
+    // The zone also says that no segment is longer than its part of a message, how many there may be, and whether the
+    // peer serves reads and atomics.
+    if constexpr (N <= 1)
+      return r.data.simply_within(zone_for(r)) && has_lengths(r, r.data.few_bytes());
+    else if constexpr (N <= prepared_segments)
+      return r.data.simply_within(zones_[r.data.count()]) && simply_within_limits(r, r.data.few_bytes());
     else
       return r.data.simply_within(zones_[1]) && r.data.bytes() <= max_message_ && within_limits(r);
   }
@@ -254,11 +257,22 @@ protected:
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool simply_within_limits(const send_request<N>& r,
                                                               std::uint64_t bytes) const noexcept {
-    if (r.one_sided() && bytes > r.remote.length) return false;
     if (r.opcode == IBV_WR_RDMA_READ && read_depth_ == 0) return false;
+    if (r.is_atomic() && atomic_depth_ == 0) return false;
+    return has_lengths(r, bytes);
+  }
+  /// But for reads and atomics that the peer does not serve, too.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool has_lengths(const send_request<N>& r, std::uint64_t bytes) const noexcept {
+    if (r.one_sided() && bytes > r.remote.length) return false;
     if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
-    if (r.is_atomic() && !(atomic_depth_ != 0 && bytes == 8 && r.remote.address % 8 == 0)) return false;
+    if (r.is_atomic() && !(bytes == 8 && r.remote.address % 8 == 0)) return false;
     return (r.flags & IBV_SEND_INLINE) == 0 || bytes <= max_inline_;
+  }
+  /// What stands in for simple_zone() for one segment of this request.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] const pz_core* zone_for(const send_request<N>& r) const noexcept {
+    return r.opcode == IBV_WR_RDMA_READ ? read_zone_ : r.is_atomic() ? atomic_zone_ : zones_[N];
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool within_limits(const recv_request<N>& r) const noexcept {
@@ -591,6 +605,8 @@ protected:
   std::uint32_t max_inline_ = 0;
   // Of segments that need no other check, by their number; see simply_acceptable.
   const pz_core* zones_[prepared_segments + 1] = {};
+  const pz_core* read_zone_ = nullptr; // of one segment; of none where depths are 0
+  const pz_core* atomic_zone_ = nullptr;
   std::atomic<ibv_qp*> send_to_{nothing.qp()}; // where the fast path posts
   std::atomic<ibv_qp*> recv_to_{nothing.qp()};
   work_ring sq_;

@@ -131,7 +131,7 @@ struct send_request {
     if (is_atomic()) {
       wr.wr.atomic.remote_addr = remote.address;
       wr.wr.atomic.compare_add = compare_add;
-      wr.wr.atomic.swap = swap;
+      if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) wr.wr.atomic.swap = swap;
       wr.wr.atomic.rkey = remote.key;
     } else if (one_sided()) {
       copy_triplet(&wr.wr.rdma, &remote);
