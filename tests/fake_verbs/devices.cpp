@@ -25,7 +25,7 @@ int op_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
   a.active_mtu = p->active_mtu;
   a.gid_tbl_len = 1024;
   a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
-  a.max_msg_sz = 8388608;
+  a.max_msg_sz = p->max_msg_sz;
   a.pkey_tbl_len = 1;
   a.max_vl_num = 1;
   a.active_width = 1;

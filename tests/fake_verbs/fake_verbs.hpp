@@ -34,6 +34,7 @@ struct port_config {
   ibv_port_state state = IBV_PORT_ACTIVE; ///< state that ibv_query_port reports
   ibv_mtu active_mtu = IBV_MTU_1024;      ///< path MTU of connections
   std::uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
+  std::uint32_t max_msg_sz = 8388608;
 };
 
 /// One fake device.

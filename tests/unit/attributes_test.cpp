@@ -115,6 +115,15 @@ TEST_CASE("an adapter reports what its device says of itself", "[ia][IA-070]") {
   CHECK(must(other.query()).node_guid != a.node_guid);
 }
 
+TEST_CASE("a message has as many bytes as the device can, but fewer than 2^31", "[ia]") {
+  for (const std::uint32_t most : {1u, 1u << 30, (1u << 31) - 1, 1u << 31, ~0u}) {
+    INFO(most);
+    auto w = small_device();
+    w.devices[0].ports[0].max_msg_sz = most;
+    CHECK(must(opened(w).query()).max_message_size == std::min(most, (1u << 31) - 1));
+  }
+}
+
 TEST_CASE("named attributes tell of transport, vendor and extensions",
           "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002][EXT05-003]") {
   auto w = small_device();
