@@ -123,7 +123,8 @@ constexpr ep_state all_states[] = {ep_state::unconnected,
 TEST_CASE(
     "each call on an endpoint does in each state what the table of states says",
     "[EPS-001][EPS-045][EPS-047][EPS-077][EPS-078][CONN-038][CONN-039][CONN-074][CONN-085][RSP-006][CR-022][DISC-003]"
-    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-082][EP-085][CR-023]") {
+    "[DISC-025][DISC-046][EP-034][EP-044][EP-065][EP-068][EP-070][EP-082][EP-085][CR-023]"
+    "[ERR-019][ERR-035]") {
   using enum ep_state;
   sides both;
   for (const ep_state s : all_states) {

@@ -84,7 +84,7 @@ TEST_CASE("the longest queue that an adapter reports can be made, and no longer 
 
 TEST_CASE("the adapters of the host are listed, and each can be opened by its name",
           "[ia][registry][REQ-015][REQ-183][REG-001][REG-066][NAME-012][HA-006][MODEL-031][IA-017][REQ-018][SAFE-045]"
-          "[SAFE-048]") {
+          "[SAFE-048][REG-018][REG-020][REG-026][REG-028][VER-005][ERR-037][NAME-015]") {
   const auto listed = must(dat::ia::list());
   std::set<std::string> names;
   for (const auto& a : listed) names.emplace(a.name.view());
@@ -93,6 +93,12 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   for (const auto& address : addresses()) {
     const auto name = must(dat::find_adapter(address));
     CHECK(names.count(name) == 1);
+    CHECK(must(must(registry.open(name)).query()).adapter_name.view() == name);
+    // The same by asking each for its address.
+    std::string found;
+    for (const auto& a : listed)
+      if (const auto ia = registry.open(a.name.view()); ia && ia.value().address() == address) found = a.name.view();
+    CHECK(found == name);
     CHECK(must(registry.find(name)).thread_safe ==
           must(must(dat::ia::open(name)).query<dat::provider_attributes>()).is_thread_safe);
     CHECK(must(registry.related(name, name)) == dat::ha_relationship::related);
@@ -102,6 +108,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(refused({3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
     CHECK(refused({2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
     CHECK(refused({2, 0, false}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+    CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
   }
   // Several threads may ask it at once.
   const auto ask = [&] {

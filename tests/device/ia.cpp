@@ -139,7 +139,7 @@ TEST_CASE("a process has no device open before it asks for an adapter", "[ia][re
 }
 
 TEST_CASE("the very first call of a process opens an adapter by its device's name, or by the site's",
-          "[ia][registry][REG-067][CONF-004][REQ-017]") {
+          "[ia][registry][REG-067][CONF-004][REQ-017][REG-002][REG-063]") {
   const std::string device(open_first().name());
   CHECK(opened_as(device) == device);
   if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
