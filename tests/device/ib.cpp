@@ -6,9 +6,13 @@
 #include <dat/ib_query.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <list>
+#include <optional>
+#include <string>
+#include <vector>
 
 using namespace device;
 
@@ -141,57 +145,95 @@ TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044]
   (void)next<dat::rdma_write_done>(link.a.evd);
 }
 
-TEST_CASE("atomics of several endpoints on one word lose nothing, and a lock made of them locks", "[ib][IBX-041]") {
-  // Each pair of endpoints in a thread of its own; the words live at one adapter.
-  constexpr std::size_t endpoints = 4;
-  constexpr std::uint64_t each = 50;
+namespace {
+constexpr std::size_t endpoints_of_one = 4; // of two processes
+constexpr std::uint64_t rounds_of_one = 25;
+enum word : std::size_t { counted, locked, guarded };
+
+/// An endpoint whose peer lets it work on its words.
+struct client {
+  side s{0};
+  words mine{s.pz};
+  endpoint ep{s.make_ep()};
+  std::optional<remote_words> theirs;
+
+  [[nodiscard]] remote_words at(word w) const { return must(theirs->slice(w, 1)); }
+  template <class E, class D>
+  std::uint64_t done(const D& operation) {
+    must(ep.post(operation));
+    (void)next<E>(s.evd);
+    return mine.value[0];
+  }
+  std::uint64_t add(word w) { return done<dat::ib::fetch_and_add_done>(dat::ib::fetch_and_add{mine.at(0), at(w), 1}); }
+  std::uint64_t swap(word w, std::uint64_t from, std::uint64_t to) {
+    return done<dat::ib::compare_and_swap_done>(dat::ib::compare_and_swap{mine.at(0), at(w), from, to});
+  }
+  /// What only the holder of the lock may do: read, then write one more.
+  void count_guarded() {
+    (void)done<dat::rdma_read_done>(dat::rdma_read{mine.at(0), at(guarded)});
+    ++mine.value[0];
+    (void)done<dat::rdma_write_done>(dat::rdma_write{mine.at(0), at(guarded)});
+  }
+};
+
+int hammer_role(channel& to, const std::vector<std::string>& args) {
+  std::list<client> clients(endpoints_of_one);
+  for (auto& c : clients) {
+    must(c.ep.connect(addresses()[1], must(dat::conn_qual::make(std::stoull(args.at(0)))), patience));
+    const auto up = must(c.s.evd.wait_for<dat::established>(c.ep, patience));
+    c.theirs = must(remote_words::from_wire(up.private_data()));
+  }
+  to.say("connected");
+  if (to.hear() != "go") return 1;
+  std::atomic<bool> fine{true};
+  {
+    std::list<support::worker> workers;
+    for (auto& c : clients)
+      workers.emplace_back([&c, &fine](support::worker&) {
+        try {
+          for (std::uint64_t i = 0; i < rounds_of_one; ++i) {
+            (void)c.add(counted);
+            while (c.swap(locked, 0, 1) != 0) {
+            }
+            c.count_guarded();
+            if (c.swap(locked, 1, 0) != 1) fine = false;
+          }
+        } catch (const failure&) {
+          fine = false;
+        }
+      });
+  }
+  to.say(fine ? "done" : "failed");
+  return to.hear() == "end" ? 0 : 1;
+}
+const role hammer_registered("hammer", &hammer_role);
+} // namespace
+
+TEST_CASE("atomics of eight endpoints in two processes on one word lose nothing, and a lock made of them locks",
+          "[ib][IBX-041]") {
   side home(1);
   words shared(home.pz);
   auto psp = must(home.ia.create_psp(next_port(), home.evd));
-  struct client {
-    side s{0};
-    words mine{s.pz};
-    endpoint ep{s.make_ep()};
-    std::uint64_t add(std::size_t word, const words& far, std::uint64_t n) {
-      must(ep.post(dat::ib::fetch_and_add{mine.at(0), far.remote(word), n}));
-      (void)next<dat::ib::fetch_and_add_done>(s.evd);
-      return mine.value[0];
-    }
-    std::uint64_t swap(std::size_t word, const words& far, std::uint64_t from, std::uint64_t to) {
-      must(ep.post(dat::ib::compare_and_swap{mine.at(0), far.remote(word), from, to}));
-      (void)next<dat::ib::compare_and_swap_done>(s.evd);
-      return mine.value[0];
-    }
-  };
-  std::list<client> clients(endpoints);
+  std::list<peer_process> peers;
   std::list<endpoint> passive;
-  for (auto& c : clients) {
-    passive.push_back(home.make_ep());
-    must(c.ep.connect(home.ia.address(), must(dat::conn_qual::make(psp.port())), patience));
-    must(must(home.evd.wait_for<dat::connection_request>(patience)).accept(passive.back()));
-    (void)must(c.s.evd.wait_for<dat::established>(c.ep, patience));
-    (void)must(home.evd.wait_for<dat::established>(passive.back(), patience));
+  for (int n = 0; n < 2; ++n) {
+    auto& peer = peers.emplace_back("hammer", std::vector{std::to_string(psp.port())});
+    for (std::size_t i = 0; i < endpoints_of_one; ++i) {
+      auto& ep = passive.emplace_back(home.make_ep());
+      auto request = must(home.evd.wait_for<dat::connection_request>(patience));
+      must(request.accept(ep, shared.lmr.remote().to_wire()));
+      (void)must(home.evd.wait_for<dat::established>(ep, patience));
+    }
+    CHECK(peer.hear() == "connected");
   }
-  std::list<support::worker> workers;
-  std::uint64_t guarded = 0; // changed by whoever holds the lock in word 1
-  for (auto& c : clients)
-    workers.emplace_back([&c, &shared, &guarded](support::worker& w) {
-      try {
-        for (std::uint64_t i = 0; i < each; ++i) {
-          (void)c.add(0, shared, 1);
-          while (c.swap(1, shared, 0, 1) != 0) {
-          }
-          __atomic_store_n(&guarded, __atomic_load_n(&guarded, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-          w.check(c.swap(1, shared, 1, 0) == 1);
-        }
-      } catch (const failure&) {
-        w.check(false);
-      }
-    });
-  workers.clear();
-  CHECK(shared.value[0] == endpoints * each);
-  CHECK(shared.value[1] == 0);
-  CHECK(guarded == endpoints * each);
+  for (auto& peer : peers) peer.say("go");
+  for (auto& peer : peers) CHECK(peer.hear() == "done");
+  const auto all = peers.size() * endpoints_of_one * rounds_of_one;
+  CHECK(shared.value[counted] == all);
+  CHECK(shared.value[locked] == 0);
+  CHECK(shared.value[guarded] == all);
+  for (auto& peer : peers) peer.say("end");
+  for (auto& peer : peers) CHECK(peer.wait() == 0);
 }
 
 TEST_CASE("an atomic sees what was written before it, and what it leaves is read after it", "[ib][IBX-043][IBX-046]") {
