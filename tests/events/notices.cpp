@@ -7,11 +7,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <list>
 #include <poll.h>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -331,21 +333,41 @@ TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]")
   CHECK(f.cno.wait(-1us).error().type() == return_type::invalid_parameter);
 }
 
-TEST_CASE("the end of its last evd releases a waiter with an empty id", "[CNO-033][CNO-034]") {
+namespace {
+/// Returns when the thread sleeps in ppoll.
+void until_asleep(const std::atomic<pid_t>& thread) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (std::string line; !line.starts_with(std::to_string(SYS_ppoll) + ' '); std::this_thread::yield()) {
+    std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/syscall");
+    std::getline(in, line);
+    if (std::chrono::steady_clock::now() > until) FAIL("the thread does not wait: " << line);
+  }
+}
+} // namespace
+
+TEST_CASE("the end of its last evd releases all who wait with an empty id, and nobody who comes later",
+          "[CNO-033][CNO-034]") {
   rig::begin();
   fixture f;
   CHECK(f.cno.wait(1ms).error().type() == return_type::queue_empty);
-  worker closer([&](worker& w) {
-    while (f.cno.close().error().subtype() != return_subtype::cno_in_use) std::this_thread::yield();
-    w.check(f.evd.close().has_value());
-  });
-  // The closer may be faster than the wait: then nobody waited when the evd went, and nothing comes.
-  const auto woken = f.cno.wait(200ms);
-  closer.join();
-  if (woken)
-    CHECK_FALSE(woken.value());
-  else
-    CHECK(woken.error().type() == return_type::queue_empty);
+  std::array<std::atomic<pid_t>, 3> threads{};
+  {
+    std::list<worker> waiters;
+    for (auto& thread : threads)
+      waiters.emplace_back([&](worker& w) {
+        thread = ::gettid();
+        const auto woken = f.cno.wait(patience);
+        w.check(woken && !woken.value());
+      });
+    for (const auto& thread : threads) until_asleep(thread);
+    must(f.evd.close());
+  }
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  // Another evd triggers it as ever.
+  auto evd = must(f.ia.create_evd<dat::software>(4));
+  must(evd.modify_cno(f.cno));
+  must(evd.post(1));
+  CHECK(must(f.cno.wait(patience)) == evd.id());
 }
 
 TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls armed agents with no evd",

@@ -31,11 +31,13 @@ public:
     ref<cno_core> cno(new (std::nothrow) cno_core(ia, agent), adopt);
     if (!cno)
       return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::cno);
-    if (const int err = cno->trigger_.open())
+    int err = cno->trigger_.open();
+    if (err == 0) err = cno->released_.open();
+    if (err != 0)
       return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("eventfd", err);
     cno->shown_.store(::fcntl(cno->trigger_.get(), F_DUPFD_CLOEXEC, 0), std::memory_order_release);
     if (cno->fd() < 0) {
-      const int err = errno;
+      err = errno;
       return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("fcntl", err);
     }
     return cno;
@@ -70,13 +72,20 @@ public:
       unseen_ = true;
   }
 
-  /// The last evd was freed: whoever waits learns that nothing will come.
+  /// The last evd was freed: all who wait learn that nothing will come.
   void abandoned() noexcept {
     const std::lock_guard lock(mutex_);
-    if (agent_.call == nullptr && waiters.load(std::memory_order_acquire) == 0) return;
+    if (agent_.call == nullptr && waiting_ == 0) return;
     latest_.store(0, std::memory_order_release);
-    set(no_evd);
-    if (agent_.call) schedule_agent();
+    if (waiting_ != 0) {
+      releases_.fetch_add(1, std::memory_order_release);
+      leaving_ += waiting_;
+      released_.raise();
+    }
+    if (agent_.call) {
+      set(no_evd);
+      schedule_agent();
+    }
   }
 
   [[nodiscard]] expected<void> modify_agent(const wait_proxy_agent& agent) noexcept {
@@ -97,16 +106,26 @@ public:
     if (limit < timeout::zero())
       return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint("the time-out is negative");
     const deadline until = deadline::in(limit);
-    const guard waiting(waiters);
+    const waiter me(*this);
+    const auto taken = [&](std::uint64_t value) {
+      return evd_id(value == no_evd ? 0 : static_cast<std::uint32_t>(value));
+    };
     for (;;) {
       ia().progress(0);
-      if (std::uint64_t value = 0; take(value)) return evd_id(value == no_evd ? 0 : static_cast<std::uint32_t>(value));
-      if (ia().closed() || dead()) return evd_id();
-      pollfd fds[3] = {{trigger_.get(), POLLIN, 0}, {ia().closing.get(), POLLIN, 0}, {ia().reactor.fd(), POLLIN, 0}};
-      const int ready = poll_until(fds, ia().automatic() ? 2 : 3, until);
+      if (std::uint64_t value = 0; take(value)) return taken(value);
+      if (me.released() || ia().closed() || dead()) return evd_id();
+      pollfd fds[4] = {{trigger_.get(), POLLIN, 0},
+                       {ia().closing.get(), POLLIN, 0},
+                       {released_.get(), POLLIN, 0},
+                       {ia().reactor.fd(), POLLIN, 0}};
+      const int ready = poll_until(fds, ia().automatic() ? 3 : 4, until);
       const int err = errno;
-      if (ready > 0) continue;
-      if (std::uint64_t value = 0; take(value)) return evd_id(value == no_evd ? 0 : static_cast<std::uint32_t>(value));
+      if (ready > 0) {
+        if ((fds[2].revents & POLLIN) != 0 && !me.released()) ::sched_yield(); // for those who were here before
+        continue;
+      }
+      if (std::uint64_t value = 0; take(value)) return taken(value);
+      if (me.released()) return evd_id();
       if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
       return at(return_type::queue_empty, call).hint("no evd of this cno had an event within the time-out");
     }
@@ -124,15 +143,33 @@ private:
   struct agent_timer : timer {
     cno_core* self = nullptr;
   };
-  class guard {
+  /// A thread that waits.
+  class waiter {
   public:
-    explicit guard(std::atomic<std::uint32_t>& n) noexcept : n_(n) { n_.fetch_add(1, std::memory_order_acq_rel); }
-    guard(const guard&) = delete;
-    guard& operator=(const guard&) = delete;
-    ~guard() { n_.fetch_sub(1, std::memory_order_release); }
+    explicit waiter(cno_core& c) noexcept : cno_(c) {
+      cno_.waiters.fetch_add(1, std::memory_order_acq_rel);
+      const std::lock_guard lock(cno_.mutex_);
+      ++cno_.waiting_;
+      before_ = cno_.releases_.load(std::memory_order_relaxed);
+    }
+    waiter(const waiter&) = delete;
+    waiter& operator=(const waiter&) = delete;
+    ~waiter() {
+      {
+        const std::lock_guard lock(cno_.mutex_);
+        --cno_.waiting_;
+        const std::uint32_t missed = cno_.releases_.load(std::memory_order_relaxed) - before_;
+        cno_.leaving_ -= missed;
+        if (missed != 0 && cno_.leaving_ == 0) cno_.released_.clear();
+      }
+      cno_.waiters.fetch_sub(1, std::memory_order_release); // the cno may go now
+    }
+    /// The last evd was freed while it waited.
+    [[nodiscard]] bool released() const noexcept { return cno_.releases_.load(std::memory_order_acquire) != before_; }
 
   private:
-    std::atomic<std::uint32_t>& n_;
+    cno_core& cno_;
+    std::uint32_t before_;
   };
 
   cno_core(ref<ia_core> ia, const wait_proxy_agent& agent) noexcept : ia_child(std::move(ia), table), agent_(agent) {
@@ -207,12 +244,16 @@ private:
   }
 
   wake_fd trigger_;
+  wake_fd released_;           // while threads are to leave
   std::atomic<int> shown_{-1}; // the consumer's own descriptor of it, which the consumer may close
   std::mutex mutex_;           // a leaf, but for the reactor's timers
   wait_proxy_agent agent_;
   std::atomic<bool> running_{false};
   bool scheduled_ = false;
   bool unseen_ = false;
+  std::uint32_t waiting_ = 0;              // threads
+  std::uint32_t leaving_ = 0;              // of them to leave, once for each release
+  std::atomic<std::uint32_t> releases_{0}; // how often the last evd was freed while threads waited
   std::atomic<std::uint32_t> latest_{0};
   agent_timer timer_;
 };
