@@ -267,7 +267,7 @@ TEST_CASE("the failures that dat itself finds say what to do", "[error]") {
   auto theirs = must(other.register_memory(foreign, all_rights));
   says(why(second.post(dat::recv{theirs})), return_type::protection_violation, {"protection zone"});
   says(why(a.ia.create_evd<dat::dto>(1u << 30)), return_type::invalid_parameter, {"ia.create_evd"});
-  says(why(a.pz.close()), return_type::invalid_state, {"pz.close", "close first"});
+  says(why(a.pz.close()), return_type::invalid_state, {"pz.close", "Free the endpoints"});
   says(why(a.ia.close(dat::close_flags::graceful)), return_type::invalid_state, {"ia.close", "abruptly"});
 
   // Nobody listens there; and the words of a failed operation.
