@@ -290,15 +290,15 @@ def without_randomization() -> list[str]:
     return []
 
 
-def run_programs(flavour: str, sums: tally, folder: str = "tests") -> None:
-    """Every test below a folder of a built flavour that is a program of ours: those of the suite `plain` count as one,
+def run_programs(flavour: str, sums: tally) -> None:
+    """Every test of a built flavour that is a program of ours: those of the suite `plain` count as one,
     all others are Catch2 programs, and their reports are results. (The tests that are scripts have tiers of their own.)"""
     directory = BUILD / flavour
     listed = subprocess.run(["meson", "introspect", "--tests", directory], capture_output=True, text=True, check=True).stdout
     prefix = without_randomization() if flavour == "tsan" else []
     for test in json.loads(listed):
         program = pathlib.Path(test["cmd"][0])
-        if directory / folder not in program.parents:
+        if directory / "tests" not in program.parents:
             continue
         name = test["name"]
         title = name if name == "unit" else f"unit, {name}"
@@ -347,8 +347,6 @@ def tier_clang(sums: tally) -> None:
         folders = ["tests/headers", "examples"]
         good = all([build_folder("clang", folder) for folder in folders])
         sums.check("build, clang", good)
-        if good:
-            run_programs("clang", sums, "tests/headers")
 
 
 def tier_sanitizers(sums: tally) -> None:
