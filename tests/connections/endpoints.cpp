@@ -6,6 +6,8 @@
 #include <dat/ep_params.hpp>
 #include <dat/rsp.hpp>
 
+#include <support/ep_states.hpp>
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -104,20 +106,6 @@ struct in_state {
   }
 };
 
-constexpr ep_state all_states[] = {ep_state::unconnected,
-                                   ep_state::unconfigured_unconnected,
-                                   ep_state::reserved,
-                                   ep_state::unconfigured_reserved,
-                                   ep_state::passive_connection_pending,
-                                   ep_state::unconfigured_passive,
-                                   ep_state::active_connection_pending,
-                                   ep_state::tentative_connection_pending,
-                                   ep_state::unconfigured_tentative,
-                                   ep_state::connected,
-                                   ep_state::disconnect_pending,
-                                   ep_state::disconnected,
-                                   ep_state::completion_pending};
-
 } // namespace
 
 TEST_CASE(
@@ -127,7 +115,7 @@ TEST_CASE(
     "[ERR-019][ERR-035]") {
   using enum ep_state;
   sides both;
-  for (const ep_state s : all_states) {
+  for (const ep_state s : support::all_ep_states) {
     INFO(to_string(s));
     if (s == completion_pending && !rig::lost_handshake::possible) continue;
     const auto subtype = dat::detail::subtype_of(s);

@@ -235,7 +235,7 @@ TEST_CASE("however long the consumer would wait, what the connection manager fin
   }
   SECTION("a moment, by common_connect") {
     t.a.make_ep({.comm = tcp});
-    must(t.a.ep.common_connect(t.b.ia.address().with_port(service), 30ms));
+    must(t.a.ep.common_connect(t.b.ia.address().with_port(service), 200ms));
     t.settle(); // the request is out
     const auto e = must(t.a.evd.wait(plenty));
     CHECK(std::visit(describe{}, e) == "timed_out");

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <support/ep_states.hpp>
+
 #include <functional>
 
 using namespace unit;
@@ -41,21 +43,8 @@ ibv_qp_init_attr asked(ibv_qp* qp) {
 } // namespace
 
 TEST_CASE("endpoint states have the values of DAT_EP_STATE and a name each") {
-  const ep_state in_order[] = {ep_state::unconnected,
-                               ep_state::unconfigured_unconnected,
-                               ep_state::reserved,
-                               ep_state::unconfigured_reserved,
-                               ep_state::passive_connection_pending,
-                               ep_state::unconfigured_passive,
-                               ep_state::active_connection_pending,
-                               ep_state::tentative_connection_pending,
-                               ep_state::unconfigured_tentative,
-                               ep_state::connected,
-                               ep_state::disconnect_pending,
-                               ep_state::disconnected,
-                               ep_state::completion_pending};
   int value = 0;
-  for (const auto s : in_order) {
+  for (const auto s : support::all_ep_states) {
     CHECK(static_cast<int>(s) == value++);
     CHECK(to_string(s).find("unknown") == std::string_view::npos);
   }

@@ -209,7 +209,7 @@ TEST_CASE("failures that come later, or need another world, say what to do", "[e
     end b("fk2");
     const auto psp = must(b.ia.create_psp(7471, b.evd));
     a.make_ep();
-    must(a.ep.connect(b.ia.address(), 7471, 10ms));
+    must(a.ep.connect(b.ia.address(), 7471, 200ms));
     says(why(a.evd.wait_for<dat::established>(a.ep, plenty)), {"did not answer", "firewall drops UDP port 4791"});
   }
   SECTION("a host that is down, or an address that nobody has") {

@@ -75,11 +75,12 @@ public:
   /// The last evd was freed: all who wait learn that nothing will come.
   void abandoned() noexcept {
     const std::lock_guard lock(mutex_);
-    if (agent_.call == nullptr && waiting_ == 0) return;
+    const std::uint32_t waiting = waiters.load(std::memory_order_relaxed); // changed with the mutex held
+    if (agent_.call == nullptr && waiting == 0) return;
     latest_.store(0, std::memory_order_release);
-    if (waiting_ != 0) {
+    if (waiting != 0) {
       releases_.fetch_add(1, std::memory_order_release);
-      leaving_ += waiting_;
+      leaving_ += waiting;
       released_.raise();
     }
     if (agent_.call) {
@@ -147,22 +148,18 @@ private:
   class waiter {
   public:
     explicit waiter(cno_core& c) noexcept : cno_(c) {
-      cno_.waiters.fetch_add(1, std::memory_order_acq_rel);
       const std::lock_guard lock(cno_.mutex_);
-      ++cno_.waiting_;
+      cno_.waiters.fetch_add(1, std::memory_order_acq_rel);
       before_ = cno_.releases_.load(std::memory_order_relaxed);
     }
     waiter(const waiter&) = delete;
     waiter& operator=(const waiter&) = delete;
     ~waiter() {
-      {
-        const std::lock_guard lock(cno_.mutex_);
-        --cno_.waiting_;
-        const std::uint32_t missed = cno_.releases_.load(std::memory_order_relaxed) - before_;
-        cno_.leaving_ -= missed;
-        if (missed != 0 && cno_.leaving_ == 0) cno_.released_.clear();
-      }
-      cno_.waiters.fetch_sub(1, std::memory_order_release); // the cno may go now
+      const std::lock_guard lock(cno_.mutex_);
+      const std::uint32_t missed = cno_.releases_.load(std::memory_order_relaxed) - before_;
+      cno_.leaving_ -= missed;
+      if (missed != 0 && cno_.leaving_ == 0) cno_.released_.clear();
+      cno_.waiters.fetch_sub(1, std::memory_order_release); // the cno may go when this has let go of the mutex
     }
     /// The last evd was freed while it waited.
     [[nodiscard]] bool released() const noexcept { return cno_.releases_.load(std::memory_order_acquire) != before_; }
@@ -251,8 +248,7 @@ private:
   std::atomic<bool> running_{false};
   bool scheduled_ = false;
   bool unseen_ = false;
-  std::uint32_t waiting_ = 0;              // threads
-  std::uint32_t leaving_ = 0;              // of them to leave, once for each release
+  std::uint32_t leaving_ = 0;              // waiters that are to leave, once for each release
   std::atomic<std::uint32_t> releases_{0}; // how often the last evd was freed while threads waited
   std::atomic<std::uint32_t> latest_{0};
   agent_timer timer_;

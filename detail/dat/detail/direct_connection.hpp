@@ -104,9 +104,7 @@ struct direct_connection {
       return failed(err);
     c->attach(&ep);
     ep.connection_ = std::move(c);
-    ep.read_depth_ = std::bit_floor(smaller(ep.read_out_, peer.reads_in));
-    ep.atomic_depth_ = ep.ia().device().atomic_cap != IBV_ATOMIC_NONE ? ep.read_depth_ : std::uint8_t{0};
-    ep.note_zone();
+    ep.agree_on_depth(peer.reads_in);
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = psn_of(ep);
     attr.timeout = ack_timeout_code(ep.attributes_.ack_timeout);

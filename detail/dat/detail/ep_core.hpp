@@ -241,6 +241,9 @@ private:
     if (windows.load(std::memory_order_acquire) != 0) ia().let_windows_go(*this);
   }
   void note_zone() noexcept;
+  void note_depths() noexcept;
+  /// Reads and atomics under way at a time: as many as both sides can.
+  void agree_on_depth(std::uint8_t peer_reads_in) noexcept;
   /// How many receives can have completed and not be taken.
   [[nodiscard]] static std::uint32_t most_receives(const srq_core* srq, const ep_attributes& a) noexcept {
     return srq ? srq->capacity() : a.max_recv_dtos;

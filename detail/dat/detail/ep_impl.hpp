@@ -265,8 +265,18 @@ inline void ep_core::note_zone() noexcept {
   zones_[0] = none;
   for (std::size_t n = 1; n <= prepared_segments; ++n)
     zones_[n] = simple && n <= larger<std::size_t>(attributes_.max_request_iov, 1) ? own_zone_ : none;
-  read_zone_ = read_depth_ != 0 ? zones_[1] : none;
-  atomic_zone_ = atomic_depth_ != 0 ? zones_[1] : none;
+  note_depths();
+}
+
+inline void ep_core::note_depths() noexcept {
+  read_zone_ = read_depth_ != 0 ? zones_[1] : zones_[0];
+  atomic_zone_ = atomic_depth_ != 0 ? zones_[1] : zones_[0];
+}
+
+inline void ep_core::agree_on_depth(std::uint8_t peer_reads_in) noexcept {
+  read_depth_ = std::bit_floor(smaller(read_out_, peer_reads_in));
+  atomic_depth_ = ia().device().atomic_cap != IBV_ATOMIC_NONE ? read_depth_ : std::uint8_t{0};
+  note_depths();
 }
 
 // --- service points ------------------------------------------------------------------------------------------------
@@ -584,9 +594,7 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
     r.err = ibv_modify_qp(qp_, &attr, mask);
     return r.err == 0;
   };
-  read_depth_ = std::bit_floor(smaller(read_out_, peer_read_in));
-  atomic_depth_ = ia().device().atomic_cap != IBV_ATOMIC_NONE ? read_depth_ : std::uint8_t{0};
-  note_zone();
+  agree_on_depth(peer_read_in);
   // rdma_cm grants what the connect request offers, not what this endpoint allows; and it knows none of the timers.
   if (!step(IBV_QPS_INIT, [&](ibv_qp_attr& a) { a.qp_access_flags = static_cast<unsigned>(remote_access()); }))
     return r;

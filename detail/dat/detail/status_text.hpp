@@ -92,9 +92,8 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "receives or send less at once. Soft-RoCE reports a receive whose memory was freed in this way, too.";
   case dto_status::local_ep:
     return "The device found the endpoint or a segment's key unusable; Soft-RoCE reports memory that was freed or "
-           "belongs to another protection zone in this way. On a receive: the peer's send was to close a window that "
-           "is "
-           "none, is closed already, or is of another endpoint.";
+           "belongs to another protection zone in this way. On a receive: the peer's send was to close a window "
+           "that is none, is closed already, or is of another endpoint.";
   case dto_status::local_protection:
     return "A local segment lies outside its lmr, its lmr was freed, or it lacks the right: receives and RDMA reads "
            "need local write access.";

@@ -294,14 +294,11 @@ private:
   template <std::size_t One>
   [[nodiscard, gnu::cold, gnu::noinline]] static expected<void> not_posted(ep_posting& ep, int err) noexcept {
     work_entry* const e = ep.sq_.before(ep.sq_.next());
+    ibv_send_wr* const wr = &ep.prepared_[ep_posting::prepared_requests - 1].wr;
+    if (err != refused) return ep.not_posted(err, wr, wr, e);
     ep.sq_.set_next(e);
-    if (err != refused)
-      return ep.at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), "ep.post");
     const auto zone = reinterpret_cast<std::uintptr_t>(ep.own_zone_); // as it was acceptable
-    const auto what = ep.prepared_[ep_posting::prepared_requests - 1].wr.opcode == IBV_WR_SEND_WITH_IMM
-                          ? dto_operation::send_immediate
-                          : dto_operation::send;
-    return not_acceptable<One>(ep, {zone, e->posted.cookie.value(), 0, what, false, 0}, ep.ud_);
+    return not_acceptable<One>(ep, {zone, e->posted.cookie.value(), 0, dto_operation::send, false, 0}, ep.ud_);
   }
   /// What the request says and what the entry remembers. The chain and the segments are the caller's.
   template <std::size_t N>
