@@ -281,6 +281,10 @@ public:
   /// The side that accepted: what the peer gave to `connect`. The other: what it gave to `accept`, followed by zeros,
   /// for the length is not on the wire. Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return data(); }
+  /// Where the peer is (`ia_addr` of DAT_IB_ADDR_HANDLE): what was given to `connect`, or where the request came from.
+  [[nodiscard]] ia_address remote_address() const noexcept {
+    return source() ? source()->remote_address() : ia_address();
+  }
   /// Whether this side accepted (type UD_PASSIVE_REMOTE_AH), or asked (UD_REMOTE_AH).
   [[nodiscard]] bool is_passive() const noexcept { return passive(); }
   /// The peer, for sends of this endpoint. Errors: `model_not_supported` where the peer is a program that does not say

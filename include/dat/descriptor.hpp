@@ -97,9 +97,11 @@ public:
     if (!is_zero(11, 1) || !is_zero(26, 6) || !is_zero(48, 12))
       return bad("the descriptor has more than this version knows");
     const bool ethernet = r.link == IBV_LINK_LAYER_ETHERNET;
+    const ia_address host = d.host();
     if ((r.service != 1 && r.service != 2) || (!ethernet && r.link != IBV_LINK_LAYER_INFINIBAND) ||
         r.mtu < IBV_MTU_256 || r.mtu > IBV_MTU_4096 || r.place.qp_num < 2 || r.place.qp_num > 0xff'ffff ||
-        r.psn > 0xff'ffff || ethernet != (r.place.lid == 0) || is_zero(32, 16))
+        r.psn > 0xff'ffff || ethernet != (r.place.lid == 0) || host.is_any() || host.is_multicast() ||
+        host.is_broadcast())
       return bad("no endpoint is like that");
     return d;
   }

@@ -198,7 +198,8 @@ public:
   /// endpoint unconnected with its receives posted: `invalid_state` unless unconnected; `invalid_parameter` for a
   /// descriptor of a datagram endpoint or another link layer; `invalid_address` when no way leads there;
   /// `insufficient_resources`; by errno when the device refuses; where that comes late, the endpoint is disconnected,
-  /// and the connect evd gets non_peer_rejected. Allocates: yes. Blocks: no.
+  /// and the connect evd gets non_peer_rejected. Allocates: yes. Blocks: in the kernel, for a second at most, where the
+  /// peer's link address is not known yet.
   expected<void> connect(const ib::descriptor& peer) noexcept;
   /// What a peer needs for that. Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the
   /// adapter has no address; `invalid_handle`. Allocates: no.

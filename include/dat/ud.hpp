@@ -49,7 +49,9 @@ private:
 ///     auto peer = known->peer();
 ///     ep->post(dat::ib::send_to{out, *peer});
 ///
-/// Receives need 40 bytes more than the message, for the header that comes before it: see ib::datagram_view.
+/// Receives need 40 bytes more than the message, for the header that comes before it: see ib::datagram_view. Post them
+/// with room for max_message_size and that: what is longer than its receive is dropped by adapters, and breaks the
+/// endpoint on Soft-RoCE (`local_length`, then `broken`; `reset` makes it ready again).
 /// `attributes.max_message_size` is at most the MTU of the adapter's port, which is the default. Of the other
 /// attributes, those about RDMA reads and repeating have no meaning.
 ///
@@ -120,9 +122,10 @@ public:
     return a;
   }
 
-  /// A peer by its address. Errors: `invalid_address` when this adapter has no address of that family;
-  /// `insufficient_resources`; `invalid_parameter` for an address that no way leads to; `invalid_handle`. Allocates:
-  /// yes. Blocks: briefly, in the kernel.
+  /// A peer by its address. Errors: `invalid_address` when this adapter has no address of that family, or no way leads
+  /// there; `insufficient_resources`; `invalid_parameter` for an address that the device does not accept;
+  /// `invalid_handle`. Allocates: yes. Blocks: in the kernel, for a second at most, where the peer's link address is
+  /// not known yet.
   [[nodiscard]] expected<ib::address_handle> address_of(const ib::datagram_address& peer) const noexcept {
     static constexpr const char* call = "ep.address_of";
     if (!alive()) return gone(call);

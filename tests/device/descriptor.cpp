@@ -7,8 +7,11 @@
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
+#include <random>
 
 using namespace device;
 
@@ -66,6 +69,94 @@ int echo_role(channel& to, const std::vector<std::string>&) {
 }
 const role echo_registered("descriptor echo", &echo_role);
 
+/// The sum that makes what was changed whole again, so that what is behind it is looked at.
+void seal(descriptor::wire& w) {
+  std::uint32_t sum = 2166136261u;
+  for (std::size_t i = 0; i < w.size() - 4; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;
+  for (std::size_t i = 0; i < 4; ++i) w[w.size() - 4 + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
+}
+descriptor::wire with(descriptor::wire w, std::size_t at, std::initializer_list<unsigned> bytes) {
+  for (const unsigned b : bytes) w[at++] = static_cast<std::byte>(b);
+  seal(w);
+  return w;
+}
+/// With another address in its gid.
+descriptor::wire moved(const descriptor::wire& w, const char* text) {
+  const auto to = must(dat::ia_address::parse(text));
+  auto changed = w;
+  const ibv_gid gid = dat::detail::gid_of(to);
+  std::memcpy(&changed[32], gid.raw, sizeof gid.raw);
+  seal(changed);
+  return changed;
+}
+
+/// Arguments: a seed. Tells what nobody should believe, each with a word before it: "no" is no descriptor, "link" is of
+/// an adapter of another kind, "nowhere" of none that can be reached; "perhaps" can be believed. Then tells the truth,
+/// and echoes a message.
+int liar_role(channel& to, const std::vector<std::string>& args) {
+  std::mt19937 random(static_cast<std::uint32_t>(std::stoul(args.at(0))));
+  side s(1);
+  endpoint ep = s.make_ep();
+  buffer memory(s.pz, 8);
+  must(ep.post(dat::recv{memory.lmr}));
+  const auto mine = must(ep.export_descriptor());
+  const auto good = mine.to_wire();
+  const auto tell = [&](const char* what, std::span<const std::byte> blob) {
+    to.say(std::string(what) + ' ' + to_hex(blob));
+  };
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto w = good;
+    w[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    tell("no", w);
+  }
+  std::vector<std::byte> any(good.begin(), good.end());
+  any.resize(200, std::byte{1});
+  for (std::size_t n = 0; n < any.size(); n += n < 70 ? 1 : 13)
+    if (n != good.size()) tell("no", std::span(any).first(n));
+  for (int i = 0; i < 100; ++i) {
+    auto w = good;
+    std::generate(w.begin(), w.end(), [&] { return static_cast<std::byte>(random()); });
+    if (i % 2 == 0) seal(w);
+    tell("no", w);
+  }
+  // Whole, but: other versions, byte orders and services, numbers that none can have, addresses that no host has.
+  for (const auto& w : {with(good, 4, {0}),           with(good, 4, {2}),
+                        with(good, 6, {2, 1}),        with(good, 5, {0}),
+                        with(good, 5, {3}),           with(good, 8, {0}),
+                        with(good, 8, {3}),           with(good, 9, {0}),
+                        with(good, 9, {6}),           with(good, 11, {1}),
+                        with(good, 12, {0, 0, 0, 1}), with(good, 12, {1, 0, 0, 0}),
+                        with(good, 16, {1, 0, 0, 0}), with(good, 24, {0, 1}),
+                        with(good, 26, {1}),          with(good, 59, {1}),
+                        moved(good, "0.0.0.0"),       moved(good, "::"),
+                        moved(good, "239.1.2.3"),     moved(good, "255.255.255.255"),
+                        moved(good, "ff02::1")})
+    tell("no", w);
+  for (const unsigned service : {1u, 2u})
+    tell("link", with(with(with(good, 24, {0, 1}), 8, {IBV_LINK_LAYER_INFINIBAND}), 5, {service}));
+  // An endpoint there may be, for all that its words say.
+  for (const unsigned service : {1u, 2u}) tell("nowhere", with(moved(good, "2001:db8::1"), 5, {service}));
+  tell("nowhere", moved(good, "10.78.254.254")); // in this network, but does not answer
+  for (int i = 0; i < 60; ++i) {
+    auto w = good;
+    for (const std::size_t at : {std::size_t{9}, std::size_t{10}, std::size_t{13}, std::size_t{14}, std::size_t{15},
+                                 std::size_t{17}, std::size_t{18}, std::size_t{19}, std::size_t{20}, std::size_t{21}})
+      if (random() % 2 == 0) w[at] = static_cast<std::byte>(at == 9 ? 1 + random() % 5 : random() | (at == 15 ? 2 : 0));
+    if (random() % 8 == 0) w[5] = std::byte{2};
+    seal(w);
+    tell("perhaps", w);
+  }
+  to.say("truth");
+  must(ep.connect(exchange(to, mine)));
+  (void)next<dat::established>(s.evd);
+  to.say("ready");
+  (void)next<dat::received>(s.evd);
+  must(ep.post(dat::send{memory.slice(0, 8)}));
+  (void)next<dat::sent>(s.evd);
+  return to.hear() == "end" ? 0 : 1;
+}
+const role liar_registered("descriptor liar", &liar_role);
+
 /// Arguments: the group's address. Tells what comes, until a message of one byte.
 int group_role(channel& to, const std::vector<std::string>& args) {
   side s(1);
@@ -80,7 +171,9 @@ int group_role(channel& to, const std::vector<std::string>& args) {
   const auto got = must(evd.wait_for<dat::ib::received_datagram>(patience));
   const auto where = memory.slice(static_cast<std::size_t>(got.cookie().value()) * 128, 128);
   to.say(std::to_string(got.payload_bytes()) + ' ' + std::to_string(got.source_qp_number()) + ' ' +
-         (has_pattern(dat::ib::datagram_view(got, where).payload(), 77) ? "right" : "wrong"));
+         (has_pattern(dat::ib::datagram_view(got, where).payload(), 77) ? "right" : "wrong") + " from " +
+         dat::ib::datagram_view(got, where).header().source().to_string() + " to " +
+         dat::ib::datagram_view(got, where).header().destination().to_string());
   must(group.leave());
   to.say(to_hex(must(ep.export_descriptor()).to_wire()));
   // Sent to the endpoint itself, behind what went to the group: it alone arrives.
@@ -151,9 +244,7 @@ TEST_CASE("rxe lets a peer have more reads under way than its target allows", "[
   auto w = must(b.export_descriptor()).to_wire();
   CHECK(w[10] == std::byte{1});
   w[10] = std::byte{8}; // a target that promises too much
-  std::uint32_t sum = 2166136261u;
-  for (std::size_t i = 0; i < w.size() - 4; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;
-  for (std::size_t i = 0; i < 4; ++i) w[w.size() - 4 + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
+  seal(w);
   const auto of_a = must(a.export_descriptor());
   must(a.connect(must(descriptor::from_wire(w))));
   must(b.connect(of_a));
@@ -213,6 +304,141 @@ TEST_CASE("endpoints of two processes are connected by descriptors over any chan
   CHECK(peer.wait() == 0);
 }
 
+TEST_CASE("whatever another process says of its endpoint does no harm: an error that says why, or an endpoint as good "
+          "as ever",
+          "[descriptor][DOCA-030][DOCA-031]") {
+  INFO("DAT_TEST_SEED=" << random_seed());
+  peer_process liar("descriptor liar", {std::to_string(random_seed())});
+  side s(0);
+  endpoint ep = s.make_ep();
+  auto evd = must(s.ia.create_evd<ud_streams>(16));
+  auto ud = must(s.pz.create_ep<dat::ud>(evd));
+  buffer memory(s.pz, 64);
+  fill(memory.bytes, 3);
+  std::size_t believed = 0;
+  std::size_t reached = 0;
+  for (std::string line = liar.hear(); line != "truth"; line = liar.hear()) {
+    INFO(line);
+    const auto word = line.substr(0, line.find(' '));
+    const auto d = descriptor::from_wire(from_hex(line.substr(word.size() + 1)));
+    if (word == "no") {
+      const auto e = error_of(d);
+      if (e.type() != type::invalid_parameter || e.hint().empty()) FAIL(e.message());
+      continue;
+    }
+    ++believed;
+    const bool datagrams = must(d).kind() == descriptor::service::ud;
+    const auto to = ud.connect(d.assume_value());
+    const auto up = ep.connect(d.assume_value());
+    const auto other_service = datagrams ? error_of(up) : error_of(to);
+    CHECK(other_service.type() == type::invalid_parameter);
+    CHECK_THAT(other_service.message(), support::contains_text("other service"));
+    if (word != "perhaps") {
+      const auto e = datagrams ? error_of(to) : error_of(up);
+      CHECK(e.type() == (word == "link" ? type::invalid_parameter : type::invalid_address));
+      CHECK_THAT(e.message(), support::contains_text(word == "link" ? "link layer" : "peer"));
+    }
+    if (to) {
+      must(ud.post(dat::ib::send_to{memory.slice(0, 8), to.assume_value()}));
+      (void)must(evd.wait_for<dat::ib::datagram_sent>(patience));
+    }
+    CHECK(ud.state() == state::connected);
+    CHECK((ep.state() == state::connected) == up.has_value());
+    if (!up) {
+      CHECK(ep.state() == state::unconnected);
+      continue;
+    }
+    ++reached;
+    (void)next<dat::established>(s.evd);
+    must(ep.disconnect());
+    (void)next<dat::disconnected>(s.evd);
+    must(ep.reset());
+  }
+  CHECK(believed > 60);
+  CHECK(reached > 30);
+  // The truth is believed, by the same endpoint, and the liar's endpoint has lost nothing by its lies.
+  must(ep.post(dat::recv{memory.slice(8, 8)}));
+  must(ep.connect(exchange(liar.talk(), must(ep.export_descriptor()))));
+  (void)next<dat::established>(s.evd);
+  REQUIRE(liar.hear() == "ready");
+  must(ep.post(dat::send{memory.slice(0, 8)}));
+  (void)next<dat::sent>(s.evd);
+  CHECK(next<dat::received>(s.evd).bytes() == 8);
+  CHECK(std::memcmp(&memory.bytes[0], &memory.bytes[8], 8) == 0);
+  liar.say("end");
+  CHECK(liar.wait() == 0);
+}
+
+TEST_CASE("a descriptor of one that is gone, one given to two, and an endpoint's own are told when they are used",
+          "[descriptor][DOCA-030]") {
+  two_sides sides;
+  endpoint a = sides.a.make_ep();
+  endpoint b = sides.b.make_ep();
+  buffer out(sides.a.pz, 16);
+  buffer in(sides.b.pz, 16);
+  fill(out.bytes, 9);
+  const auto nobody_answers = [&](const descriptor& there) {
+    endpoint ep = sides.a.make_ep({.retry_count = 1, .ack_timeout = 20ms});
+    must(ep.connect(there)); // nobody can know
+    (void)next<dat::established>(sides.a.evd);
+    must(ep.post(dat::send{out.lmr}.cookie(4)));
+    const auto failed = next<dat::dto_failure>(sides.a.evd);
+    CHECK(failed.cookie() == dat::cookie(4));
+    CHECK(failed.status() == dat::dto_status::transport);
+    (void)next<dat::broken>(sides.a.evd);
+    CHECK(ep.state() == state::disconnected);
+    must(ep.reset());
+    CHECK(ep.state() == state::unconnected);
+  };
+  {
+    endpoint gone = sides.b.make_ep();
+    const auto stale = must(gone.export_descriptor());
+    must(gone.close());
+    nobody_answers(stale);
+    CHECK(error_of(gone.export_descriptor()).type() == type::invalid_handle);
+    CHECK(error_of(gone.connect(stale)).type() == type::invalid_handle);
+  }
+  const auto of_b = must(b.export_descriptor());
+  must(a.connect(of_b));
+  must(b.connect(must(a.export_descriptor())));
+  (void)next<dat::established>(sides.a.evd);
+  (void)next<dat::established>(sides.b.evd);
+  CHECK(error_of(a.connect(of_b)).type() == type::invalid_state); // twice
+  const auto moves = [&](endpoint& from, endpoint& to) {
+    std::fill(in.bytes.begin(), in.bytes.end(), std::byte{});
+    must(to.post(dat::recv{in.lmr}));
+    must(from.post(dat::send{out.lmr}));
+    (void)next<dat::sent>(sides.a.evd);
+    CHECK(next<dat::received>(sides.b.evd).ep() == to);
+    CHECK(has_pattern(in.bytes, 9));
+  };
+  moves(a, b);
+  // Another one goes to b as well. It gets no answer; b's connection does not notice.
+  nobody_answers(of_b);
+  moves(a, b);
+  CHECK(is_empty(sides.a.evd));
+  CHECK(is_empty(sides.b.evd));
+  // To itself.
+  endpoint c = sides.a.make_ep();
+  buffer back(sides.a.pz, 16);
+  must(c.connect(must(c.export_descriptor())));
+  (void)next<dat::established>(sides.a.evd);
+  must(c.post(dat::recv{back.lmr}));
+  must(c.post(dat::send{out.lmr}));
+  const auto both = take(sides.a.evd, 2);
+  CHECK((count_of<dat::sent>(both) == 1 && count_of<dat::received>(both) == 1));
+  CHECK(has_pattern(back.bytes, 9));
+  must(c.disconnect());
+  (void)next<dat::disconnected>(sides.a.evd);
+  must(c.reset());
+  endpoint d = sides.b.make_ep();
+  must(c.connect(must(d.export_descriptor())));
+  must(d.connect(must(c.export_descriptor())));
+  (void)next<dat::established>(sides.a.evd);
+  (void)next<dat::established>(sides.b.evd);
+  moves(c, d);
+}
+
 TEST_CASE("a group's messages reach its members in another process, until they leave", "[multicast]") {
   const std::string where = "239.10.20.30";
   peer_process member("group member", {where});
@@ -230,7 +456,8 @@ TEST_CASE("a group's messages reach its members in another process, until they l
   REQUIRE(member.hear() == "joined");
   must(ep.post(dat::ib::send_to{out.lmr, all}));
   (void)must(evd.wait_for<dat::ib::datagram_sent>(patience));
-  CHECK(member.hear() == "64 " + std::to_string(ep.number()) + " right");
+  CHECK(member.hear() ==
+        "64 " + std::to_string(ep.number()) + " right from " + s.ia.address().host_string() + " to " + where);
   const auto alone = must(ep.connect(must(descriptor::from_wire(from_hex(member.hear()))))); // it has left
   must(ep.post(dat::ib::send_to{out.slice(0, 10), all}, dat::ib::send_to{out.slice(0, 20), alone}));
   CHECK(member.hear() == "20");

@@ -256,6 +256,63 @@ TEST_CASE("an atomic sees what was written before it, and what it leaves is read
   STATIC_REQUIRE(requires(dat::rdma_write<1> w) { w.solicited(); });
 }
 
+TEST_CASE("each event of the extensions has what its operation has, at the side where it belongs, and nothing more",
+          "[ib][IBX-005][IBX-014][IBX-017][IBX-019][IBX-022][IBX-042][IBX-048]") {
+  atomic_pair link;
+  constexpr std::uint32_t word = 0x80c0e0f1;
+  buffer out(link.a.pz, 100);
+  buffer in(link.b.pz, 100);
+  buffer inbox(link.b.pz, 100);
+  fill(out.bytes, 1);
+  const auto is = [](const auto& e, const endpoint& ep, std::uint64_t cookie, std::size_t bytes) {
+    CHECK(e.ep() == ep);
+    CHECK(e.cookie() == dat::cookie(cookie));
+    CHECK(e.bytes() == bytes);
+  };
+  constexpr auto tells = []<class E>(std::type_identity<E>) {
+    return requires(const E& e) { e.immediate(); };
+  };
+  STATIC_REQUIRE_FALSE(tells(std::type_identity<dat::ib::rdma_write_immediate_done>{})); // who sent it knows it
+  STATIC_REQUIRE_FALSE(tells(std::type_identity<dat::sent>{}));
+  STATIC_REQUIRE_FALSE(tells(std::type_identity<dat::received>{}));
+  // A message of four bytes is no immediate data; each of these takes one receive.
+  for (std::uint64_t i = 0; i < 4; ++i) must(link.passive.post(dat::recv{inbox.slice(i * 20, 20)}.cookie(50 + i)));
+  must(link.active.post(dat::send{out.slice(0, 4)}.cookie(10),
+                        dat::rdma_write{out.slice(10, 90), in.remote(5, 95)}.immediate(word).cookie(11),
+                        dat::send{out.slice(20, 20)}.immediate(~word).cookie(12),
+                        dat::rdma_write{out.slice(0, 0), in.remote(0, 0)}.immediate(0).cookie(13)));
+  is(next<dat::received>(link.b.evd), link.passive, 50, 4);
+  const auto written = next<dat::ib::received_write_immediate>(link.b.evd);
+  is(written, link.passive, 51, 90);
+  CHECK(written.immediate() == word);
+  CHECK(std::equal(out.bytes.begin() + 10, out.bytes.end(), in.bytes.begin() + 5));
+  const auto came = next<dat::ib::received_immediate>(link.b.evd);
+  is(came, link.passive, 52, 20);
+  CHECK(came.immediate() == ~word);
+  CHECK(std::equal(out.bytes.begin() + 20, out.bytes.begin() + 40, inbox.bytes.begin() + 40));
+  const auto notice = next<dat::ib::received_write_immediate>(link.b.evd);
+  is(notice, link.passive, 53, 0);
+  CHECK(notice.immediate() == 0);
+  for (const std::size_t untouched : {std::size_t{4}, std::size_t{20}, std::size_t{60}, std::size_t{80}})
+    CHECK(inbox.bytes[untouched] == std::byte{});
+  is(next<dat::sent>(link.a.evd), link.active, 10, 4);
+  is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 11, 90);
+  is(next<dat::sent>(link.a.evd), link.active, 12, 20);
+  is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 13, 0);
+  // Atomics: the old value is in the word that was named, whatever else has come meanwhile; the peer hears nothing.
+  link.far.value = {word, 7, 9};
+  must(link.active.post(dat::ib::fetch_and_add{link.near.at(3), link.far.remote(0), 5}.cookie(14),
+                        dat::ib::compare_and_swap{link.near.at(4), link.far.remote(1), 7, 70}.cookie(15),
+                        dat::ib::compare_and_swap{link.near.at(5), link.far.remote(2), 8, 80}.cookie(16)));
+  is(next<dat::ib::fetch_and_add_done>(link.a.evd), link.active, 14, 8);
+  is(next<dat::ib::compare_and_swap_done>(link.a.evd), link.active, 15, 8);
+  is(next<dat::ib::compare_and_swap_done>(link.a.evd), link.active, 16, 8);
+  CHECK(link.near.value == decltype(link.near.value){0, 0, 0, word, 7, 9});
+  CHECK(link.far.value == decltype(link.far.value){word + 5u, 70, 9});
+  CHECK(is_empty(link.a.evd));
+  CHECK(is_empty(link.b.evd));
+}
+
 TEST_CASE("extensions are queried, by values and by names", "[ib][IBX-001][IBX-002][EXT05-003]") {
   side s(0);
   const auto e = must(dat::ib::query_extensions(s.ia));

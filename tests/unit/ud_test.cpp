@@ -347,7 +347,9 @@ TEST_CASE("a connection by descriptors that the device refuses half way asks for
   const auto to_b = must(b.ep.export_descriptor());
   fake::fail(fake::call::ibv_modify_qp, 1, EIO);
   CHECK(a.ep.connect(to_b).error().sys_errno() == EIO);
-  CHECK(a.ep.state() == dat::ep_state::unconnected); // its receive is still there
+  CHECK(a.ep.state() == dat::ep_state::unconnected);   // its receive is still there
+  fake::fail(fake::call::ibv_modify_qp, 1, ETIMEDOUT); // the host does not answer
+  CHECK(a.ep.connect(to_b).error().type() == dat::return_type::invalid_address);
   fake::fail(fake::call::ibv_modify_qp, 2, EIO);
   CHECK_THAT(a.ep.connect(to_b).error().message(), support::contains_text("reset"));
   CHECK(a.ep.state() == dat::ep_state::disconnected);

@@ -96,7 +96,7 @@ struct direct_connection {
     attr.max_dest_rd_atomic = ep.read_in_;
     attr.min_rnr_timer = rnr_timer_code(ep.attributes_.min_rnr_timer);
     const auto failed = [&](int err) {
-      return ep.at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
+      return ep.at(no_path("ibv_modify_qp", err, return_subtype::resource_tep), call);
     };
     if (const int err = ibv_modify_qp(ep.qp_, &attr,
                                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

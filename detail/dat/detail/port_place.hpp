@@ -109,4 +109,12 @@ struct port_place {
   return path;
 }
 
+/// What a call of verbs says of such a way. The kernel looks for the peer's link address, for a second at most.
+[[nodiscard]] inline error no_path(const char* verb, int errnum, return_subtype resource,
+                                   bool callers_value = false) noexcept {
+  const error e = errnum == ETIMEDOUT ? error(return_type::invalid_address, return_subtype::address_unreachable)
+                                      : map_errno(errnum, resource, callers_value);
+  return e.from(verb, errnum);
+}
+
 } // namespace dat::inline v0::detail

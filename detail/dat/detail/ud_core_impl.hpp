@@ -69,7 +69,7 @@ inline result<address_node*> ud_core::make_address(const char* call, const ibv_a
   if (!node->ah) {
     const int err = errno;
     delete node;
-    return at(map_errno(err, return_subtype::resource_memory, true).from("ibv_create_ah", err));
+    return at(no_path("ibv_create_ah", err, return_subtype::resource_memory, true));
   }
   held_.push_back(*node);
   return node;
