@@ -49,6 +49,7 @@ struct lean_pair {
 };
 
 struct merged_pair : connected_pair {
+  using connected_pair::connected_pair;
   endpoint& from() { return active; }
   endpoint& to() { return passive; }
   queue& sends() { return a.evd; }
@@ -68,26 +69,30 @@ auto cut(const Segment& whole, std::size_t count, std::mt19937& random) {
   return list;
 }
 
-template <class Link>
-void every_operation(Link& link) {
+constexpr std::size_t sizes_of_all[] = {0, 1, 1023, 1024, 1025, 65536, mebi};
+constexpr std::size_t few_segments[] = {1, 2, 3, 4};
+
+/// Up to N segments.
+template <std::size_t N = 4, class Link>
+void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_all,
+                     std::span<const std::size_t> counts = few_segments) {
   INFO("DAT_TEST_SEED=" << random_seed());
   std::mt19937 random(random_seed());
-  constexpr std::size_t room = mebi + 256;
+  const std::size_t room = sizes.back() + 256;
   buffer out(link.a.pz, room);
   buffer in(link.b.pz, room);
   buffer back(link.a.pz, room);
   fill(out.bytes, 1);
   constexpr std::byte canary{0xc5};
-  const std::size_t sizes[] = {0, 1, 1023, 1024, 1025, 65536, mebi};
   for (const std::size_t size : sizes)
-    for (std::size_t segments = 1; segments <= 4; ++segments) {
+    for (const std::size_t segments : counts) {
       if (size == mebi && segments % 3 != 1) continue; // large ones are slow, and cut as the others
       INFO(size << " bytes, " << segments << " segments");
       // Any alignment, and something before and behind that must not change.
       const std::size_t source = random() % 64;
       const std::size_t sink = 8 + random() % 64;
       const auto expected = std::span<const std::byte>(out.bytes).subspan(source, size);
-      const auto pieces = [&] { return cut<4>(out.slice(source, size), segments, random); };
+      const auto pieces = [&] { return cut<N>(out.slice(source, size), segments, random); };
       const auto arrived = [&](buffer& where) {
         CHECK(std::memcmp(where.bytes.data() + sink, expected.data(), size) == 0);
         CHECK(where.bytes[sink - 1] == canary);
@@ -98,7 +103,7 @@ void every_operation(Link& link) {
       std::fill(back.bytes.begin(), back.bytes.end(), canary);
 
       // send; the receive has room to spare
-      must(link.to().post(dat::recv{cut<4>(in.slice(sink, size + 32), segments, random)}.cookie(1)));
+      must(link.to().post(dat::recv{cut<N>(in.slice(sink, size + 32), segments, random)}.cookie(1)));
       must(link.from().post(dat::send{pieces()}.cookie(2)));
       const auto sent = next<dat::sent>(link.sends());
       CHECK(sent.cookie() == dat::cookie(2));
@@ -111,7 +116,7 @@ void every_operation(Link& link) {
       arrived(in);
 
       // send with immediate data
-      must(link.to().post(dat::recv{cut<4>(in.slice(sink, size), segments, random)}.cookie(3)));
+      must(link.to().post(dat::recv{cut<N>(in.slice(sink, size), segments, random)}.cookie(3)));
       must(link.from().post(dat::send{pieces()}.immediate(0x01020304).cookie(4)));
       CHECK(next<dat::sent>(link.sends()).cookie() == dat::cookie(4));
       const auto with = next<dat::ib::received_immediate>(link.receives());
@@ -142,7 +147,7 @@ void every_operation(Link& link) {
       // RDMA read
       std::copy(expected.begin(), expected.end(), in.bytes.begin());
       must(link.from().post(
-          dat::rdma_read{cut<4>(back.slice(sink, size), segments, random), in.remote(0, size)}.cookie(8)));
+          dat::rdma_read{cut<N>(back.slice(sink, size), segments, random), in.remote(0, size)}.cookie(8)));
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
@@ -210,6 +215,17 @@ TEST_CASE("every operation moves every size in any number of segments, on evds t
   CHECK(is_empty(link.b.others));
   CHECK(is_empty(link.a.receives));
   CHECK(is_empty(link.b.requests));
+}
+
+TEST_CASE("every operation moves messages of any size in as many segments as the adapter has, cut anywhere",
+          "[dto][DTO-002][DTO-012][DTO-081][DTO-094][DTO-128][DTO-148]") {
+  constexpr std::size_t room = 256;
+  const std::size_t n = must(must(dat::ia::open(addresses()[0])).query()).max_iov_segments_per_dto;
+  REQUIRE((n > 4 && n <= room));
+  const dat::ep_attributes wide{.max_request_iov = static_cast<std::uint32_t>(n),
+                                .max_recv_iov = static_cast<std::uint32_t>(n)};
+  merged_pair link({.active = wide, .passive = wide});
+  every_operation<room>(link, std::array<std::size_t, 4>{1, 1025, 65537, 8 * mebi}, std::array<std::size_t, 1>{n});
 }
 
 TEST_CASE("a receive fills its segments in order, the last one used only in part", "[dto][DTO-003][DTO-013][REQ-094]") {

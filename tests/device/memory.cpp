@@ -2,14 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/credits.hpp>
 #include <dat/memory.hpp>
+#include <dat/policies.hpp>
+#include <dat/pool.hpp>
 #include <dat/rmr.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <grp.h>
+#include <memory_resource>
+#include <numeric>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -422,6 +428,156 @@ TEST_CASE("memory: what is written before a sync is what a peer's read finds",
   CHECK(error_of(dat::sync_rdma_write(link.a.ia, here.lmr, piece)).type() == type::invalid_parameter);
   CHECK(error_of(dat::sync_rdma_read(dat::ia(), here.lmr)).type() == type::invalid_handle);
   CHECK_FALSE(must(link.a.ia.query<dat::provider_attributes>()).lmr_sync_req); // here memory is coherent
+}
+
+// --- helpers for consumers -------------------------------------------------------------------------------------------
+
+namespace {
+std::uint32_t blamed = 0;
+void blame(const dat::error& e) noexcept { blamed = e.object_id(); }
+} // namespace
+
+TEST_CASE("memory: a checked post names the operation that a region, or the memory in it, was taken away from",
+          "[memory][policies][LMR-035][LMR-036]") {
+  connected_pair link;
+  const auto culprit_is = [&](dat::dto_operation what, std::uint64_t cookie) {
+    const auto c = dat::checked::culprit(link.a.ia);
+    REQUIRE(c);
+    CHECK(c->operation == what);
+    CHECK(c->cookie == dat::cookie(cookie));
+    CHECK(c->ep == link.active.number());
+  };
+  std::vector<std::byte> bytes(64);
+  auto mem = must(link.a.pz.register_memory(bytes, all_rights));
+  const auto piece = must(mem.slice(0, 8));
+  must(link.active.post<dat::checked>(dat::recv{piece}.cookie(77)));
+  const auto refused = error_of(mem.close());
+  CHECK(refused == dat::error(type::invalid_state, subtype::lmr_in_use));
+  culprit_is(dat::dto_operation::recv, 77);
+  CHECK(error_of(dat::checked::unused(link.a.ia, bytes)).type() == type::invalid_state);
+  must(link.passive.post(dat::send{}));
+  CHECK(next<dat::received>(link.a.evd).cookie() == dat::cookie(77));
+  must(dat::checked::unused(link.a.ia, bytes));
+  must(mem.close()); // nothing that is posted names it any more
+  CHECK(error_of(link.active.post<dat::checked>(dat::send{piece}.cookie(78))).type() == type::privileges_violation);
+  culprit_is(dat::dto_operation::send, 78);
+  CHECK(link.active.state() == state::connected);
+
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* map = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(map != MAP_FAILED);
+  const auto mapped = must(link.a.pz.register_memory(std::span(static_cast<std::byte*>(map), page), all_rights));
+  must(link.active.post<dat::checked>(dat::recv{mapped}.cookie(79)));
+  must(dat::checked::verify(link.a.ia));
+  ::munmap(map, page);
+  CHECK(error_of(dat::checked::verify(link.a.ia)).type() == type::invalid_state);
+  culprit_is(dat::dto_operation::recv, 79);
+  must(link.passive.post(dat::send{})); // of no bytes: does no harm
+  CHECK(next<dat::received>(link.a.evd).cookie() == dat::cookie(79));
+  must(dat::checked::verify(link.a.ia));
+
+  // A destructor cannot refuse: it tells, before the device does.
+  auto other = must(link.a.pz.register_memory(bytes, all_rights));
+  buffer out(link.b.pz, 8);
+  must(link.active.post<dat::checked>(dat::recv{must(other.slice(0, 8))}.cookie(80)));
+  dat::checked::on_misuse(&blame);
+  other = {};
+  dat::checked::on_misuse(nullptr);
+  CHECK(blamed == link.active.number());
+  culprit_is(dat::dto_operation::recv, 80);
+  for (int i = 0; i < 2; ++i) (void)next<dat::sent>(link.b.evd);
+  must(link.passive.post(dat::send{out.lmr}));
+  CHECK(next<dat::dto_failure>(link.a.evd).cookie() == dat::cookie(80));
+}
+
+TEST_CASE("memory: containers in a pool are sent and written as they are, on huge pages, too",
+          "[memory][policies][pool]") {
+  connected_pair link;
+  using pool = dat::memory_pool<all_rights.value>;
+  const auto huge_pages = [](int n) { std::ofstream("/proc/sys/vm/nr_hugepages") << n << std::flush; };
+  for (const auto kind : {dat::pages::normal, dat::pages::huge}) {
+    if (kind == dat::pages::huge && !in_lab()) continue;
+    CAPTURE(to_string(kind));
+    if (kind == dat::pages::huge) huge_pages(8);
+    auto from = must(pool::create(link.a.pz, 4 * 1024 * 1024, kind));
+    auto to = must(pool::create(link.b.pz, 4 * 1024 * 1024, kind));
+    CHECK(from.is_huge() == (kind == dat::pages::huge));
+    std::optional<resources> before;
+    if (kind == dat::pages::normal) before = resources::now();
+    {
+      std::pmr::vector<std::uint32_t> numbers(100'000, &from.resource());
+      std::pmr::vector<std::uint32_t> inbox(100'000, &to.resource());
+      std::iota(numbers.begin(), numbers.end(), 7u);
+      must(link.passive.post(dat::recv{must(to.segment(inbox))}));
+      must(link.active.post(dat::send{must(from.segment(numbers))}));
+      (void)next<dat::sent>(link.a.evd);
+      CHECK(next<dat::received>(link.b.evd).bytes() == 400'000);
+      CHECK(numbers == inbox);
+    }
+    for (std::uint32_t i = 1; i < 100; ++i) { // no registration for any of these
+      std::pmr::vector<std::uint32_t> numbers(i, i, &from.resource());
+      std::pmr::vector<std::uint32_t> inbox(i, &to.resource());
+      must(link.active.post(dat::rdma_write{must(from.segment(numbers)), must(to.remote(inbox))}));
+      (void)next<dat::rdma_write_done>(link.a.evd);
+      if (numbers != inbox) FAIL("vector " << i);
+    }
+    if (before) CHECK(resources::now().count == before->count);
+    CHECK((from.used_bytes() == 0 && to.used_bytes() == 0));
+    if (kind == dat::pages::huge) {
+      std::ifstream maps("/proc/self/smaps");
+      const auto start = reinterpret_cast<std::uintptr_t>(from.region().data());
+      bool inside = false;
+      std::string of_it;
+      for (std::string line; std::getline(maps, line);) {
+        char* end = nullptr;
+        const auto first = std::strtoull(line.c_str(), &end, 16);
+        if (*end == '-') // a mapping: first-last
+          inside = first == start;
+        else if (inside && line.starts_with("KernelPageSize:"))
+          of_it = line;
+      }
+      CHECK_THAT(of_it, support::contains_text("2048 kB"));
+    }
+    must(from.close());
+    must(to.close());
+    if (kind == dat::pages::huge) {
+      huge_pages(0);
+      CHECK(error_of(pool::create(link.a.pz, 4 * 1024 * 1024, kind)).type() == type::insufficient_resources);
+      CHECK_FALSE(must(pool::create(link.a.pz, 4 * 1024 * 1024, dat::pages::huge_or_normal)).is_huge());
+    }
+  }
+}
+
+TEST_CASE("memory: with credits no message comes to a peer without receives", "[memory][policies][credits]") {
+  connected_pair link({.active = {.rnr_retry_count = 0}}); // one that did would end the connection
+  constexpr std::uint32_t receives = 5;
+  dat::send_credits there(receives);
+  dat::recv_credits here(receives);
+  const auto receive = [&] { must(link.passive.post(dat::recv{})); };
+  for (std::uint32_t i = 0; i < receives; ++i) receive();
+  for (std::uint32_t sent = 0; sent < 200;) {
+    must(link.active.post(dat::recv{}));
+    const auto first = sent;
+    for (;; ++sent)
+      if (const auto r = there.post(link.active, dat::send{}.cookie(sent)); !r) {
+        CHECK(r.assume_error() == dat::error(type::insufficient_resources, subtype::resource_credits));
+        break;
+      }
+    CHECK(there.left() == 0);
+    std::uint32_t owed = 0;
+    for (auto i = first; i < sent; ++i) {
+      (void)next<dat::received>(link.b.evd);
+      receive();
+      here.reposted();
+      owed += here.take(i + 1 == sent);
+    }
+    CHECK(owed == sent - first);
+    must(link.passive.post(dat::send{}.immediate(owed)));
+    (void)next<dat::sent>(link.b.evd);
+    for (auto i = first; i < sent; ++i) CHECK(next<dat::sent>(link.a.evd).cookie() == dat::cookie(i));
+    there.give(next<dat::ib::received_immediate>(link.a.evd).immediate());
+  }
+  CHECK(link.active.state() == state::connected);
 }
 
 } // namespace device

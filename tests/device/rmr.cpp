@@ -6,6 +6,7 @@
 
 #include <dat/rmr.hpp>
 
+#include <atomic>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -207,16 +208,27 @@ TEST_CASE("rmr: either side can close a window of the other's by a send",
       CHECK_FALSE(next<dat::received>(t.at_passive).invalidated());
       t.write(w, 2);
     }
-    must(t.passive.post(dat::recv{must(t.b_mem.slice(100, 8))}.cookie(round), dat::recv{}.cookie(99)));
+    constexpr std::size_t sizes[] = {1, 8, 1023, 1024, 1025, 2000};
+    const std::size_t size = round % 2 == 0 ? 0 : sizes[round / 2 % std::size(sizes)];
+    const auto here = [&](std::size_t first, std::size_t count) { return must(t.a_mem.slice(1000 + first, count)); };
+    fill(std::span(t.a_bytes).subspan(1000, size), static_cast<std::uint32_t>(round));
+    must(t.passive.post(dat::recv{must(t.b_mem.slice(100, size))}.cookie(round), dat::recv{}.cookie(99)));
     if (round % 2 == 0)
-      must(t.active.post(dat::send_with_invalidate{w}, dat::send{}));
+      must(t.active.post(dat::send_with_invalidate{w}.cookie(7), dat::send{}));
     else
-      must(t.active.post(dat::send_with_invalidate{must(t.a_mem.slice(0, 8)), w}.solicited(), dat::send{}));
+      must(t.active.post(
+          dat::send_with_invalidate{dat::iov{here(0, size / 3), here(size / 3, size - size / 3)}, w}.solicited().cookie(
+              7),
+          dat::send{}));
+    const auto sent = next<dat::sent>(t.at_active);
+    CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
     (void)next<dat::sent>(t.at_active);
-    (void)next<dat::sent>(t.at_active);
+    // As long as nobody has taken the receive, the window counts as open.
+    if (round == 3) CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
     const auto closing = next<dat::received>(t.at_passive);
     CHECK(closing.cookie().value() == round);
-    CHECK(closing.bytes() == (round % 2 == 0 ? 0 : 8));
+    CHECK(closing.bytes() == size);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(100, size), static_cast<std::uint32_t>(round)));
     REQUIRE(closing.invalidated());
     CHECK(rmr.is(*closing.invalidated()));
     CHECK_FALSE(must(rmr.query()).binding);
@@ -245,15 +257,21 @@ TEST_CASE("rmr: either side can close a window of the other's by a send",
 TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-144][DTO-145][DTO-146][DTO-147]"
                                              "[REQ-104]") {
   linked t;
-  buffer source(t.a.pz, 256);
+  buffer source(t.a.pz, 2000);
   fill(source.bytes, 9);
   dat::rmr rmr = t.make(false);
   CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 1)).type() == type::privileges_violation);
-  (void)t.bind(rmr, 256, 256);
-  must(t.passive.post(dat::rdma_read{must(rmr.sink<std::byte>(t.passive, 0, 256)), source.remote()}));
-  CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 256);
-  CHECK(has_pattern(std::span(t.b_bytes).subspan(256, 256), 9));
-  CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 257)).type() == type::invalid_parameter);
+  (void)t.bind(rmr, 1500, 2500);
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1023}, std::size_t{1025}, std::size_t{2000}}) {
+    std::fill(t.b_bytes.begin(), t.b_bytes.end(), std::byte{});
+    must(t.passive.post(dat::rdma_read{must(rmr.sink<std::byte>(t.passive, 100, size)), source.remote()}.cookie(size)));
+    const auto done = next<dat::rdma_read_done>(t.at_passive);
+    CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
+    CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
+  }
+  CHECK(error_of(rmr.sink<std::byte>(t.passive, 0, 2501)).type() == type::invalid_parameter);
   // A window of one endpoint is no sink of another's. A window that closes early does the read no harm.
   const endpoint other = t.new_passive();
   dat::rmr own = t.make(true);
@@ -435,6 +453,68 @@ TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpo
     CHECK(take(t.at_active, 2).size() == 2);
   }
   receiver.get();
+}
+
+TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",
+          "[rmr][RMR-014][RMR-019][RMR-021][RMR-034][DTO-101]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  auto done = must(t.a.ia.create_evd<dat::dto>(16));
+  endpoint far = must(t.a.pz.create_ep<dat::rc>(dat::ep_evds{done, done, t.a.evd}, {.ack_timeout = 4s}));
+  endpoint near = t.new_passive();
+  t.connect(far, near);
+  dat::rmr standing = t.make(for_ep);
+  const open_window always = must(standing.bind(near, dat::bind{t.b_mem, 2048, 1024, both}));
+  (void)next<dat::bind_done>(t.at_passive);
+  buffer out(t.a.pz, 1024);
+  buffer back(t.a.pz, 1024);
+  std::atomic<std::uint32_t> rounds{0};
+  std::atomic<bool> stop{false};
+  background traffic([&] {
+    for (; !stop; ++rounds) {
+      fill(out.bytes, rounds);
+      must(far.post(dat::rdma_write{out.lmr, always}.suppress(), dat::rdma_read{back.lmr, always}));
+      (void)next<dat::rdma_read_done>(done);
+      if (!has_pattern(back.bytes, rounds)) return false;
+    }
+    return true;
+  });
+  const struct stopper {
+    std::atomic<bool>& flag;
+    ~stopper() { flag = true; }
+  } at_the_end{stop};
+  dat::rmr rmr = t.make(for_ep);
+  std::optional<open_window> last;
+  for (std::uint32_t i = 0; i < 60 || rounds < 20; ++i) {
+    const std::size_t first = i % 7 * 100;
+    const open_window w = t.bind(rmr, first, 64 + i % 60);
+    const auto here = must(t.a_mem.slice(0, w.size()));
+    must(t.active.post(dat::rdma_write{here, w}.suppress(), dat::rdma_write{here, w}.suppress()));
+    t.write(w, i); // behind others on their way
+    if (!has_pattern(std::span(t.b_bytes).subspan(first, w.size()), i)) FAIL("round " << i);
+    if (i % 3 == 1) { // closed by its owner
+      must(rmr.unbind(t.passive));
+      (void)next<dat::bind_done>(t.at_passive);
+    } else if (i % 3 == 2 && for_ep) { // or by its user
+      must(t.passive.post(dat::recv{}));
+      must(t.active.post(dat::rdma_write{here, w}.suppress(), dat::send_with_invalidate{w}));
+      (void)next<dat::sent>(t.at_active);
+      CHECK(rmr.is(next<dat::received>(t.at_passive).invalidated().value_or(0)));
+    }
+    CHECK(must(rmr.query()).binding.has_value() == (i % 3 == 0 || (i % 3 == 2 && !for_ep)));
+    last = w;
+  }
+  if (must(rmr.query()).binding) {
+    must(rmr.unbind(t.passive));
+    (void)next<dat::bind_done>(t.at_passive);
+  }
+  CHECK(t.refused(*last, t.active) == dat::dto_status::remote_access);
+  const std::uint32_t so_far = rounds;
+  while (rounds == so_far && !traffic.done()) std::this_thread::yield(); // the other connection goes on
+  stop = true;
+  CHECK(traffic.get());
+  CHECK(must(standing.query()).binding);
 }
 
 TEST_CASE("rmr: memory that can only be read is registered, but not bound", "[rmr][RMR-030][LMR-004]") {
