@@ -874,6 +874,10 @@ TEST_CASE(
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 60);
   CHECK(out.bytes[59] == std::byte{1});
   CHECK(out.bytes[60] == std::byte{2});
+  must(ep.post(dat::rdma_write{out.slice(60, 60), in.remote(6000, 100)}));
+  CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 60);
+  CHECK((in.bytes[5999] == std::byte{1} && in.bytes[6000] == std::byte{2}));
+  CHECK((in.bytes[6059] == std::byte{2} && in.bytes[6060] == std::byte{1}));
 
   // too many segments
   const dat::iov three{out.slice(0, 1), out.slice(1, 1), out.slice(2, 1)};

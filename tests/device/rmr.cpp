@@ -455,6 +455,40 @@ TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpo
   receiver.get();
 }
 
+TEST_CASE("rmr: what a window is told takes its turn behind what was posted before, and one place; two to move one "
+          "endpoint's",
+          "[rmr][RMR-022][RMR-028][DTO-072]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  buffer source(t.a.pz, 64 * 1024);
+  buffer sink(t.b.pz, 64 * 1024);
+  endpoint far = t.new_active();
+  const dat::ep_attributes three{.max_request_dtos = 3};
+  endpoint near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{t.at_passive, t.at_passive, t.b.evd}, three));
+  t.connect(far, near);
+  dat::rmr rmr = t.make(for_ep);
+  for (std::uint64_t i = 0; i < 8; ++i) { // opened, moved, closed, closed again: of which the adapter knows nothing
+    const bool moved = i % 4 == 1;
+    const bool opened = i % 4 == 0;
+    must(near.post(dat::rdma_read{sink.lmr, source.remote()}.cookie(i)));
+    if (opened || moved)
+      (void)must(rmr.bind(near, dat::bind{t.b_mem, i, 8, both}.cookie(10 + i)));
+    else
+      must(rmr.unbind(near, dat::unbind{}.cookie(10 + i)));
+    const bool full = moved && for_ep;
+    if (!full) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
+    CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
+    CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
+    const auto done = next<dat::bind_done>(t.at_passive);
+    CHECK(done.cookie() == dat::cookie(10 + i));
+    CHECK((done.is_of(rmr) && done.ep() == near));
+    CHECK(done.operation() == (opened || moved ? dat::dto_operation::bind : dat::dto_operation::unbind));
+    CHECK(must(rmr.query()).binding.has_value() == (opened || moved));
+    if (!full) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));
+  }
+}
+
 TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",
           "[rmr][RMR-014][RMR-019][RMR-021][RMR-034][DTO-101]") {
   const bool for_ep = GENERATE(false, true);

@@ -453,7 +453,7 @@ TEST_CASE("datagrams on an evd of completions alone, taken by drain", "[ud][IBX-
 }
 
 TEST_CASE("datagrams that the network loses are missing, and nothing else happens", "[ud][loss][IBX-053][IBX-054]") {
-  constexpr std::uint32_t count = 2000;
+  constexpr std::uint32_t count = 1500;
   struct lossy { // one of a hundred
     bool done = in_lab() && std::system("tc qdisc add dev v1 root netem loss 1%") == 0;
     lossy() = default;

@@ -297,6 +297,15 @@ TEST_CASE("a region of 4 GiB and more is used by slices only", "[LMR-026]") {
     REQUIRE(batch.push_back(dat::rdma_write{p.a.at(0, 1), target}));
     REQUIRE(batch.push_back(dat::rdma_write{huge, target}));
     expect(p.a.ep.post(batch), return_type::protection_violation);
+    // 4 GiB and one byte in all: no sum of 32 bits would show it.
+    const auto half = huge.slice(0, std::size_t{1} << 31).value();
+    const dat::iov wraps{half, half, huge.slice(0, 1).value()};
+    expect(p.a.ep.post(dat::send{wraps}), return_type::length_error);
+    expect(p.a.ep.post(dat::rdma_write{wraps, target}), return_type::length_error);
+    expect(p.a.ep.post(dat::rdma_read{wraps, target}), return_type::length_error);
+    dat::batch<1, 3> sums;
+    REQUIRE(sums.push_back(dat::rdma_write{wraps, target}));
+    expect(p.a.ep.post(sums), return_type::length_error);
     CHECK(p.a.take().empty());
     CHECK(huge.remote().size() == size);
     CHECK(huge.remote(size - 1, 1).value().size() == 1);
