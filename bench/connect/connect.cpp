@@ -17,9 +17,10 @@ using namespace connecting;
 
 namespace {
 
+template <bool Threaded>
 struct raw_way {
-  static constexpr const char* name = "raw";
-  static raw_end open(const place& p) { return raw_end(p); }
+  static constexpr const char* name = Threaded ? "raw, two threads" : "raw";
+  static raw_end open(const place& p) { return raw_end(p, Threaded); }
 };
 template <dat::progress How>
 struct dat_way {
@@ -97,7 +98,9 @@ int main(int argc, char** argv) {
   const std::array<job, 3> jobs{{{n, 1, false}, {n, 16, false}, {256, 16, true}}};
   for (int round = std::atoi(argv[1]); round != 0; --round)
     for (const job& j : jobs) {
-      turn<raw_way>(p, j, serves, other);
+      turn<raw_way<false>>(p, j, serves, other);
+      ++p.port;
+      turn<raw_way<true>>(p, j, serves, other);
       ++p.port;
       turn<dat_way<dat::progress::automatic>>(p, j, serves, other);
       ++p.port;

@@ -1,4 +1,4 @@
-// Connections by hand: a program on rdma_cm as its manual pages have it, with one thread and one event channel.
+// Connections by hand: a program on rdma_cm as its manual pages have it, with one event channel, and one thread or two.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -6,8 +6,12 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <infiniband/verbs.h>
+#include <mutex>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <utility>
 #include <vector>
@@ -16,12 +20,20 @@ namespace connecting {
 
 class raw_end {
 public:
-  explicit raw_end(place p) : place_(std::move(p)), channel_(rdma_create_event_channel()) {
+  /// With a thread of its own for the event channel, what is only a step of a connection happens there, and it hands
+  /// the rest to the thread that works: so connections also get on while that one is busy with something else.
+  explicit raw_end(place p, bool threaded = false)
+      : place_(std::move(p)), channel_(rdma_create_event_channel()), threaded_(threaded) {
     if (!channel_) give_up("rdma_create_event_channel", std::strerror(errno));
+    if (threaded_) check("pthread_create", pthread_create(&thread_, nullptr, &run, this));
   }
   raw_end(const raw_end&) = delete;
   raw_end& operator=(const raw_end&) = delete;
   ~raw_end() {
+    if (threaded_) {
+      pthread_cancel(thread_); // it sleeps for the next event
+      pthread_join(thread_, nullptr);
+    }
     if (cq_) ibv_destroy_cq(cq_);
     if (pd_) ibv_dealloc_pd(pd_);
     rdma_destroy_event_channel(channel_);
@@ -73,16 +85,6 @@ public:
     for (std::size_t over = 0; over < j.total;) {
       const auto [what, id] = next();
       switch (what) {
-      case RDMA_CM_EVENT_ADDR_RESOLVED:
-        check("rdma_resolve_route", rdma_resolve_route(id, 2000));
-        break;
-      case RDMA_CM_EVENT_ROUTE_RESOLVED: {
-        equip(id);
-        make_qp(id);
-        rdma_conn_param p = parameters();
-        check("rdma_connect", rdma_connect(id, &p));
-        break;
-      }
       case RDMA_CM_EVENT_ESTABLISHED:
         if (!j.held) break;
         held.push_back(id);
@@ -123,12 +125,47 @@ private:
     p.rnr_retry_count = 7;
     return p;
   }
-  std::pair<rdma_cm_event_type, rdma_cm_id*> next() {
-    rdma_cm_event* e = nullptr;
-    check("rdma_get_cm_event", rdma_get_cm_event(channel_, &e));
-    const std::pair copy(e->event, e->id);
-    rdma_ack_cm_event(e);
-    return copy;
+  using event = std::pair<rdma_cm_event_type, rdma_cm_id*>;
+  /// The next one that is more than a step on the way to a connection.
+  event read() {
+    for (;;) {
+      rdma_cm_event* e = nullptr;
+      check("rdma_get_cm_event", rdma_get_cm_event(channel_, &e));
+      const event copy(e->event, e->id);
+      rdma_ack_cm_event(e);
+      if (!go_on(copy.first, copy.second)) return copy;
+    }
+  }
+  bool go_on(rdma_cm_event_type what, rdma_cm_id* id) {
+    if (what == RDMA_CM_EVENT_ADDR_RESOLVED) {
+      check("rdma_resolve_route", rdma_resolve_route(id, 2000));
+      return true;
+    }
+    if (what != RDMA_CM_EVENT_ROUTE_RESOLVED) return false;
+    equip(id);
+    make_qp(id);
+    rdma_conn_param p = parameters();
+    check("rdma_connect", rdma_connect(id, &p));
+    return true;
+  }
+  event next() {
+    if (!threaded_) return read();
+    std::unique_lock lock(mutex_);
+    more_.wait(lock, [&] { return !events_.empty(); });
+    const event first = events_.front();
+    events_.pop_front();
+    return first;
+  }
+  static void* run(void* self) {
+    auto& me = *static_cast<raw_end*>(self);
+    for (;;) {
+      const event e = me.read();
+      {
+        const std::lock_guard lock(me.mutex_);
+        me.events_.push_back(e);
+      }
+      me.more_.notify_one();
+    }
   }
   rdma_cm_id* make_id() {
     rdma_cm_id* id = nullptr;
@@ -163,6 +200,11 @@ private:
 
   place place_;
   rdma_event_channel* channel_;
+  bool threaded_;
+  pthread_t thread_{};
+  std::mutex mutex_; // guards events_
+  std::condition_variable more_;
+  std::deque<event> events_;
   ibv_pd* pd_ = nullptr;
   ibv_cq* cq_ = nullptr;
 };

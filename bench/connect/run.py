@@ -20,7 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 LAB_ENDS = ["10.78.2.1", "10.78.1.1"]
-WAYS = ["raw", "dat", "dat manual"]
+WAYS = ["raw", "raw, two threads", "dat", "dat manual"]
 RATES = ["one at a time", "several at a time"]
 MEMORY = ["heap, connecting", "heap, accepting", "resident, connecting", "resident, accepting"]
 BUDGET = 0.9
@@ -47,15 +47,15 @@ def ratios_of(values: Values, what: str) -> dict[str, float]:
 
 def table_of(values: Values) -> str:
     """Rates: the best and the middle round, and the middle ratio. Memory: the middle round."""
-    out = [f"{'connections per second':<24}{'':<12}{'best':>9}{'middle':>9}{'ratio':>7}"]
+    out = [f"{'connections per second':<24}{'':<18}{'best':>9}{'middle':>9}{'ratio':>7}"]
     for what in RATES:
         ratios = ratios_of(values, what)
         for way in WAYS:
             rounds = values[way, what]
-            out.append(f"{what:<24}{way:<12}{max(rounds):9.1f}{statistics.median(rounds):9.1f}{ratios[way]:7.2f}")
-    out += ["", f"{'bytes per connection':<24}" + "".join(f"{way:>12}" for way in WAYS)]
+            out.append(f"{what:<24}{way:<18}{max(rounds):9.1f}{statistics.median(rounds):9.1f}{ratios[way]:7.2f}")
+    out += ["", f"{'bytes per connection':<24}" + "".join(f"{way:>18}" for way in WAYS)]
     for what in MEMORY:
-        out.append(f"{what:<24}" + "".join(f"{statistics.median(values[way, what]):12.0f}" for way in WAYS))
+        out.append(f"{what:<24}" + "".join(f"{statistics.median(values[way, what]):18.0f}" for way in WAYS))
     return "\n".join(out) + "\n"
 
 

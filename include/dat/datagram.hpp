@@ -320,7 +320,8 @@ private:
 
 /// A peer wants to get to know an endpoint of this side (DAT_IB_UD_CONNECTION_REQUEST_EVENT); comes from a
 /// datagram_service. Ends by `accept` or `reject`; one that is dropped is rejected. When the network loses the answer,
-/// the peer asks again, and the request comes a second time. Move-only. Thread safety: one thread at a time.
+/// the peer asks again and is given the same answer, unless it is a program that is not dat or the service is closed by
+/// then: the request of such a program comes a second time. Move-only. Thread safety: one thread at a time.
 class datagram_request {
 public:
   datagram_request() noexcept = default;

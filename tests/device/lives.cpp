@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <dat/srq.hpp>
+#include <dat/ud.hpp>
 
 #include <algorithm>
 #include <array>
@@ -516,6 +517,32 @@ TEST_CASE("data that is faster than the last handshake establishes the connectio
     (void)next<dat::sent>(t.a.evd);
   }
   t.disconnect(active, passive);
+}
+
+TEST_CASE("the network loses the answer to a request for datagrams: the peer asks again, and the consumer is not",
+          "[lives][ud][CR-050][CONN-016]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  constexpr auto streams = all_streams | dat::datagrams;
+  side a(0);
+  side b(1);
+  auto at_a = must(a.ia.create_evd<streams>(16));
+  auto at_b = must(b.ia.create_evd<streams>(16));
+  auto active = must(a.pz.create_ep<dat::ud>(at_a));
+  auto passive = must(b.pz.create_ep<dat::ud>(at_b));
+  const auto port = next_port();
+  const auto service = must(dat::ib::datagram_service::listen(b.ia, port, at_b));
+  must(active.connect(b.ia.address(), port, patience));
+  {
+    auto request = std::get<dat::ib::datagram_request>(must(at_b.wait(patience)));
+    const cut_wire lost(cut_wire::of::second);
+    REQUIRE(lost);
+    must(request.accept(passive));
+    CHECK(error_of(at_a.wait(300ms)).type() == type::timeout_expired);
+  }
+  CHECK(std::get<dat::ib::datagram_established>(must(at_b.wait(patience))).is_passive());
+  const auto known = std::get<dat::ib::datagram_established>(must(at_a.wait(patience))); // after 4.1 s
+  CHECK(known.peer().assume_value().qp_number() == passive.number());
+  CHECK(is_empty(at_b));
 }
 
 TEST_CASE("a wire with a smaller MTU than its ends lets small messages through, fails large ones, and is named",

@@ -99,6 +99,60 @@ TEST_CASE("a timer in the future does not fire before its time, and makes the re
   CHECK(r.cancel(far));
 }
 
+TEST_CASE("a timer that was cancelled leaves to others the times they have, sooner or later than its own") {
+  opened r;
+  std::vector<int> fired;
+  noting gone(fired, 1), later(fired, 2), sooner(fired, 3), last(fired, 4);
+  r.arm(gone, now() + 20ms);
+  REQUIRE(r.cancel(gone));
+  const auto late = now() + 40ms;
+  r.arm(later, late);
+  r.arm(sooner, now() + 5ms);
+  while (fired.size() < 2) r.run(1000);
+  CHECK(fired == std::vector<int>{3, 2});
+  CHECK(now() >= late);
+  const auto after = now() + 5ms; // when none is left to look at
+  r.arm(last, after);
+  while (fired.size() < 3) r.run(1000);
+  CHECK(now() >= after);
+}
+
+TEST_CASE("what is put off is done once the event has been dealt with; elsewhere nothing can be put off") {
+  opened r;
+  wake_fd fd;
+  REQUIRE(fd.open() == 0);
+  struct noted : dat::detail::afterthought {
+    std::vector<int> order;
+  } thought;
+  thought.done = [](dat::detail::afterthought& a) noexcept { static_cast<noted&>(a).order.push_back(2); };
+  struct source : event_source {
+    opened& r;
+    wake_fd& fd;
+    noted& thought;
+  } s{{[](event_source& e) noexcept {
+        auto& self = static_cast<source&>(e);
+        self.fd.clear();
+        CHECK_FALSE(self.r.put_off(self.thought));
+        self.r.putting_off([&]() noexcept {
+          CHECK(self.r.put_off(self.thought));
+          CHECK_FALSE(self.r.put_off(self.thought)); // it is already
+          self.thought.order.push_back(1);
+        });
+        self.thought.order.push_back(3);
+      }},
+      r,
+      fd,
+      thought};
+  REQUIRE(r.watch(fd.get(), s) == 0);
+  CHECK_FALSE(r.put_off(thought));
+  for (int i = 0; i < 2; ++i) {
+    fd.raise();
+    r.run(1000);
+  }
+  CHECK(thought.order == std::vector<int>{1, 2, 3, 1, 2, 3});
+  r.unwatch(fd.get(), s);
+}
+
 TEST_CASE("a timer may be armed at the beginning of time") {
   opened r;
   std::vector<int> fired;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 
 using namespace unit;
@@ -236,6 +237,125 @@ TEST_CASE("an address handle outlives its endpoint without harm, and is of no us
   p.a.ep = must(p.a.pz.create_ep<dat::ud>(p.a.evd));
   CHECK(p.a.ep.post(dat::ib::send_to{p.out(1), kept}).error().type() == dat::return_type::protection_violation);
   CHECK(p.b.ep.post(dat::ib::send_to{kept}).error().type() == dat::return_type::protection_violation);
+}
+
+namespace {
+
+/// A question asked by hand and from a chosen port, so that it can be asked again.
+class question {
+public:
+  /// `number`: of the endpoint that asks, as dat tells it; 0: of a program that is not dat.
+  question(std::uint16_t from, std::uint32_t number, std::string_view text) {
+    REQUIRE(dat::detail::make_nonblocking(channel_->fd) == 0);
+    REQUIRE(rdma_create_id(channel_, &id_, nullptr, RDMA_PS_UDP) == 0);
+    const auto here = must(dat::ia_address::parse("10.99.1.1")).with_port(from);
+    const auto there = must(dat::ia_address::parse("10.99.2.1")).with_port(unit::service);
+    const auto raw = [](const dat::ia_address& a) { return const_cast<sockaddr*>(a.native_handle()); };
+    REQUIRE(rdma_bind_addr(id_, raw(here)) == 0);
+    REQUIRE(rdma_resolve_addr(id_, nullptr, raw(there), 1000) == 0);
+    REQUIRE(next().starts_with("RDMA_CM_EVENT_ADDR_RESOLVED"));
+    REQUIRE(rdma_resolve_route(id_, 1000) == 0);
+    REQUIRE(next().starts_with("RDMA_CM_EVENT_ROUTE_RESOLVED"));
+    std::array<std::byte, 180> data{};
+    std::byte* to = data.data();
+    if (number != 0) {
+      dat::detail::qp_place place;
+      place.qp_num = number;
+      to = dat::detail::datagram_header::write(place, text.size(), to);
+    }
+    std::memcpy(to, text.data(), text.size());
+    rdma_conn_param p{};
+    p.private_data = data.data();
+    p.private_data_len = data.size();
+    REQUIRE(rdma_connect(id_, &p) == 0);
+  }
+  question(const question&) = delete;
+  question& operator=(const question&) = delete;
+  ~question() {
+    rdma_destroy_id(id_);
+    rdma_destroy_event_channel(channel_);
+  }
+  /// Name, number and data of the next event; empty when there is none.
+  std::string next() {
+    rdma_cm_event* e = nullptr;
+    if (rdma_get_cm_event(channel_, &e) != 0) return {};
+    std::string all = rdma_event_str(e->event);
+    if (e->event == RDMA_CM_EVENT_ESTABLISHED) all += ' ' + std::to_string(e->param.ud.qp_num);
+    const auto* data = static_cast<const char*>(e->param.ud.private_data);
+    for (std::size_t i = 0; data && i < e->param.ud.private_data_len; ++i)
+      if (data[i] > ' ') all += data[i];
+    rdma_ack_cm_event(e);
+    return all;
+  }
+
+private:
+  rdma_event_channel* channel_ = rdma_create_event_channel();
+  rdma_cm_id* id_ = nullptr;
+};
+
+} // namespace
+
+TEST_CASE("a peer that lost the answer and asks again is given the same one, and nobody is asked twice",
+          "[ud][IBX-056][IBX-057][CR-050][CR-065]") {
+  clean_world world;
+  known_pair p;
+  auto listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
+  using request = dat::ib::datagram_request;
+  const auto asked = [&]() -> std::optional<request> {
+    p.b.ia.run();
+    auto e = p.b.evd.dequeue();
+    if (!e) return {};
+    return std::move(std::get<request>(e.value()));
+  };
+  struct answer {
+    const char* name;
+    std::function<void(request)> give;
+  };
+  const answer answers[] = {{"yes", [&](request r) { must(r.accept(p.b.ep, bytes_of("welcome"))); }},
+                            {"no", [&](request r) { must(r.reject(bytes_of("busy"))); }},
+                            {"dropped", [](request) {}}};
+  std::uint16_t port = 40000;
+  for (const auto& a : answers) {
+    INFO(a.name);
+    ++port;
+    std::string first;
+    {
+      question q(port, 17, "who");
+      auto r = asked();
+      REQUIRE(r);
+      a.give(std::move(*r));
+      first = q.next();
+      CHECK_FALSE(first.empty());
+    }
+    (void)p.events_of(p.b);
+    for (int again = 0; again < 2; ++again) {
+      question q(port, 17, "who");
+      CHECK_FALSE(asked());
+      CHECK(q.next() == first);
+    }
+    const auto asks_anew = [&](std::uint16_t from, std::uint32_t number, std::string_view text) {
+      const question q(from, number, text);
+      return asked().has_value();
+    };
+    CHECK(asks_anew(static_cast<std::uint16_t>(port + 100), 17, "who"));
+    CHECK(asks_anew(port, 18, "who"));
+    CHECK(asks_anew(port, 17, "what"));
+  }
+  // Nothing tells whether a program that is not dat asks again or anew.
+  for (int i = 0; i < 2; ++i) {
+    question q(39000, 0, "plain");
+    auto r = asked();
+    REQUIRE(r);
+    must(r->accept(p.b.ep));
+    CHECK(q.next().starts_with("RDMA_CM_EVENT_ESTABLISHED"));
+    (void)p.events_of(p.b);
+  }
+  // What was answered goes with the service, which listens anew.
+  must(listener.close());
+  listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
+  const question q(40001, 17, "who");
+  CHECK(asked());
+  CHECK(fake::violations().empty());
 }
 
 TEST_CASE("a datagram endpoint whose device fails is broken, told once, and can be reset", "[ud][IBX-068]") {

@@ -103,6 +103,7 @@ private:
   }
 
   void handle(const cm_event&) noexcept;
+  void handle_for(ep_core& ep, const cm_event&) noexcept;
   void refuse() noexcept;
   /// The endpoint that was reserved for the request is free again; one that was made for it goes.
   static void give_back(ref<ia_child> ep) noexcept;

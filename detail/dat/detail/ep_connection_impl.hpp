@@ -90,18 +90,25 @@ inline expected<void> ep_connection::hand_off(std::uint16_t port) noexcept {
 }
 
 inline void ep_connection::handle(const cm_event& e) noexcept {
-  const ref<ep_core> ep = endpoint();
-  if (!ep) return lingering_event(e);
-  const std::lock_guard lock(ep->mutex_);
-  if (ep->connection_.get() != this || phase_ == phase::over) return lingering_event(e);
+  if (const ref<ep_core> ep = endpoint())
+    handle_for(*ep, e);
+  else
+    lingering_event(e);
+  // The peer has its answer. Should that be lost, the kernel gives it again also without the id.
+  if (e.type == RDMA_CM_EVENT_DISCONNECTED && phase_ == phase::over) destroy_id();
+}
+
+inline void ep_connection::handle_for(ep_core& ep, const cm_event& e) noexcept {
+  const std::lock_guard lock(ep.mutex_);
+  if (ep.connection_.get() != this || phase_ == phase::over) return lingering_event(e);
   switch (phase_.load()) {
   case phase::resolving:
   case phase::routing:
   case phase::requested:
   case phase::stale:
-    return active_event(*ep, e);
+    return active_event(ep, e);
   default:
-    return connected_event(*ep, e);
+    return connected_event(ep, e);
   }
 }
 

@@ -74,6 +74,11 @@ public:
     glance_timer_.self = this;
     // Armed without a reference, which would keep an evd that nobody has any more: teardown waits for it.
     glance_timer_.fired = [](timer& t) noexcept { static_cast<glance_timer&>(t).self->glance_due(); };
+    later_.self = this;
+    later_.done = [](afterthought& a) noexcept {
+      const ref<evd_core> self(static_cast<late_kick&>(a).self, adopt);
+      self->kick_.raise();
+    };
   }
 
   [[nodiscard]] streams which() const noexcept { return streams_; }
@@ -137,9 +142,9 @@ public:
 
   // A poll of the device that fails says no more than that. Calls that wait for an answer tell of it; what fails where
   // nobody waits is told of once, by an asynchronous event.
-  void poll_failed() noexcept { poll_failed_.store(true, std::memory_order_relaxed); }
+  void poll_failed() noexcept { poll_failed_.store(true, std::memory_order_seq_cst); }
   [[nodiscard]] bool take_poll_failure() noexcept {
-    return poll_failed_.load(std::memory_order_relaxed) && poll_failed_.exchange(false, std::memory_order_relaxed);
+    return poll_failed_.load(std::memory_order_seq_cst) && poll_failed_.exchange(false, std::memory_order_seq_cst);
   }
   [[nodiscard]] error poll_error(const char* call) const noexcept {
     return at(map_errno(EIO).from("ibv_poll_cq", EIO), call).hint("the device failed; what was posted is still there");
@@ -188,6 +193,9 @@ public:
 
   std::atomic<std::uint32_t> users{0}; ///< endpoints and service points that feed it
   std::atomic<bool> waited{false};     ///< one waiter at a time (uDAPL 2.0 §6.3.4.10)
+  /// The waiter sleeps, or is about to and has still to look at all that it waits for: it is to be kicked, once. At
+  /// other times it looks by itself.
+  std::atomic<bool> asleep{false};
 
 protected:
   friend class ia_child;
@@ -204,9 +212,19 @@ protected:
   /// Something is there: wakes the waiter, or else notifies the cno. Called with or without the lock of a merged evd.
   void wake() noexcept {
     if (waited.load(std::memory_order_seq_cst))
-      kick_.raise();
+      kick();
     else
       notify();
+  }
+  /// After whatever the waiter is to see has been written.
+  void kick() noexcept {
+    if (!asleep.load(std::memory_order_seq_cst) || !asleep.exchange(false, std::memory_order_seq_cst)) return;
+    // The reactor has locks here that the waiter would run into.
+    if (try_add_ref()) {
+      if (ia().reactor.put_off(later_)) return;
+      release();
+    }
+    kick_.raise();
   }
   void notify() noexcept;
   /// The device has told of something. With solicited completions that is what wakes, for it says not of which.
@@ -235,7 +253,7 @@ private:
   /// The reactor has polled: who waits is to see a failure, or else all are told.
   void answer_poll_failure() noexcept {
     if (waited.load(std::memory_order_seq_cst))
-      kick_.raise();
+      kick();
     else
       tell_poll_failure();
   }
@@ -251,6 +269,10 @@ private:
   std::atomic<std::uint32_t> forbidden_{0};
   std::atomic<bool> interrupted_{false};
   wake_fd kick_;
+  struct late_kick : afterthought {
+    evd_core* self = nullptr;
+  };
+  late_kick later_;
   ibv_cq* cq_ = nullptr;
   owned<aside_queue, delete_object<aside_queue>> aside_; // guarded by cno_mutex_; see drop_shared
   ibv_comp_channel* channel_ = nullptr;

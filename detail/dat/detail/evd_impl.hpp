@@ -241,7 +241,7 @@ inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t le
   lock.unlock();
   if (waited.load(std::memory_order_seq_cst)) { // who is to arm, and in this mode
     fired_.store(true, std::memory_order_seq_cst);
-    kick_.raise();
+    kick();
   }
   if (!watched) return success();
   if (const int err = arm()) {
@@ -307,8 +307,8 @@ inline void evd_core::channel_ready() noexcept {
   const bool something = !m || m->look();
   if (poll_failed_.load(std::memory_order_relaxed)) answer_poll_failure();
   if (!something) return;
-  if (mode() == waking::unsignalled) {                         // looking told of what wakes
-    if (waited.load(std::memory_order_seq_cst)) kick_.raise(); // who waits has to arm again
+  if (mode() == waking::unsignalled) {                  // looking told of what wakes
+    if (waited.load(std::memory_order_seq_cst)) kick(); // who waits has to arm again
     return;
   }
   wake();
@@ -349,7 +349,9 @@ inline expected<void> evd_core::sleep(const deadline& until) noexcept {
   if (channel_) fds[n++] = {channel_->fd, POLLIN, 0};
   if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
   const int ready = poll_until(fds.data(), n, until);
-  if (ready < 0) return at(map_errno(errno).from("ppoll", errno), call);
+  const int err = errno;
+  asleep.store(false, std::memory_order_relaxed); // who has seen it true ends the next sleep, which does no harm
+  if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
   if (ready == 0) return at(error(return_type::timeout_expired), call);
   if (ia().closed() || dead()) return at(error(return_type::abort), call);
   if (fds[1].revents != 0) kick_.clear(); // before the caller looks: what is raised from now on ends the next sleep

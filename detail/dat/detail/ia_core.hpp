@@ -278,6 +278,7 @@ private:
   static void on_cm(event_source&) noexcept;
   static void on_async(event_source&) noexcept;
   void read_cm_events() noexcept;
+  void take_cm_event(rdma_cm_event& e) noexcept;
   void end_all(child_kind kind) noexcept;
   void read_async_events() noexcept;
   void take_async(const ibv_async_event& e) noexcept;

@@ -32,6 +32,11 @@ struct timer : list_node {
   clock::time_point at{};
 };
 
+/// Something to be done by the reactor when it holds no lock: to wake a thread that would need the lock at once.
+struct afterthought : list_node {
+  void (*done)(afterthought&) noexcept = nullptr;
+};
+
 class reactor {
 public:
   reactor() noexcept = default;
@@ -80,6 +85,24 @@ public:
       if (!threaded_) run(0);
       while (threaded_ && rounds_.load(std::memory_order_acquire) == round) ::sched_yield();
     }
+  }
+
+  /// Calls `f`, then what it has put off. Only for what calls nothing of the consumer's, who might wait for it.
+  template <class F>
+  void putting_off(F f) noexcept {
+    puts_off_ = true;
+    f();
+    puts_off_ = false;
+    while (afterthought* const a = afterthoughts_.front()) {
+      a->unlink();
+      a->done(*a);
+    }
+  }
+  /// Puts `a` off until then; false when there is no such moment, or `a` has been put off already.
+  [[nodiscard]] bool put_off(afterthought& a) noexcept {
+    if (!runs_here() || !puts_off_ || a.linked()) return false;
+    afterthoughts_.push_back(a);
+    return true;
   }
 
   /// Whether the caller is called by something that the reactor calls.
@@ -141,7 +164,8 @@ public:
     timer* where = timers_.back(); // later timers mostly end later: look from the back
     while (where && where->at > at) where = timers_.before(*where);
     timers_.insert_after(where, t);
-    if (!where) set_timer_fd(at);
+    // What was cancelled leaves the descriptor set: most timers are, and the one that follows mostly ends later.
+    if (at < set_for_) set_timer_fd(at);
   }
   /// True when the timer was armed and will not fire; false when it is not armed or its `fired` runs or has run.
   bool cancel(timer& t) noexcept {
@@ -179,7 +203,10 @@ private:
       {
         const std::lock_guard lock(mutex_);
         due = timers_.front();
-        if (!due) return;
+        if (!due) {
+          set_for_ = clock::time_point::max();
+          return;
+        }
         if (due->at > clock::now()) return set_timer_fd(due->at);
         due->unlink();
       }
@@ -187,7 +214,8 @@ private:
     }
   }
 
-  void set_timer_fd(clock::time_point at) noexcept {
+  void set_timer_fd(clock::time_point at) noexcept { // with mutex_ held
+    set_for_ = at;
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
     itimerspec spec{};
     spec.it_value.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
@@ -202,13 +230,16 @@ private:
   member_source timers_ready_{this, &on_timers};
   member_source woken_{this, &on_wake};
   event_source ignored_{[](event_source&) noexcept {}};
-  std::mutex turn_; // guards ready_
+  std::mutex turn_; // guards ready_ and what follows
   epoll_event ready_[16];
   int ready_count_ = 0;
+  bool puts_off_ = false;
+  intrusive_list<afterthought> afterthoughts_;
   std::atomic<const char*> runner_{nullptr};
   std::atomic<std::uint32_t> rounds_{0};
-  std::mutex mutex_; // guards timers_
+  std::mutex mutex_; // guards timers_ and set_for_
   intrusive_list<timer> timers_;
+  clock::time_point set_for_ = clock::time_point::max(); // when the timers are looked at next
   std::atomic<bool> stopping_{false};
   bool threaded_ = false;
   pthread_t thread_{};

@@ -154,7 +154,9 @@ public:
   waiter(const waiter&) = delete;
   waiter& operator=(const waiter&) = delete;
   ~waiter() {
-    if (mine_) evd_.waited.store(false, std::memory_order_release);
+    if (!mine_) return;
+    evd_.asleep.store(false, std::memory_order_relaxed);
+    evd_.waited.store(false, std::memory_order_release);
   }
   explicit operator bool() const noexcept { return mine_; }
 
@@ -189,6 +191,8 @@ template <class Look>
   if (look()) return success();
   bool armed = false;
   for (;;) {
+    // Before all that is looked at from here on: who writes any of it later kicks.
+    e.asleep.store(true, std::memory_order_seq_cst);
     if (e.take_poll_failure()) [[unlikely]]
       return e.poll_error(call);
     if (e.forbidden() != allowed) return unwaitable();

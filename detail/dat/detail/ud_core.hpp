@@ -8,6 +8,7 @@
 
 #include <dat/detail/core.hpp>
 #include <dat/detail/port_place.hpp>
+#include <dat/detail/ud_answers.hpp>
 #include <dat/detail/wire.hpp>
 
 #include <infiniband/verbs.h>
@@ -140,13 +141,14 @@ public:
   explicit ud_connection(ref<ia_core> ia) noexcept : connection_base(std::move(ia), table) {
     timer_.fired = &on_timer;
     timer_.self = this;
+    answered_.request = this;
   }
 
   // Active.
   [[nodiscard]] int start(ref<ud_core> of, const qp_place& own, const ia_address& from, const ia_address& to,
                           timeout limit, std::span<const std::byte> data, const char*& verb) noexcept;
   // Passive.
-  void adopt_request(rdma_cm_id* child, const cm_event& request) noexcept;
+  void adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers) noexcept;
   [[nodiscard]] expected<void> accept(ep_core& with, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 
@@ -155,6 +157,7 @@ public:
 
 private:
   friend class ia_child;
+  friend class ud_answers;
   ~ud_connection() = default;
   static constexpr child_kind kind_of_child = child_kind::connection;
   static const child_type table;
@@ -167,6 +170,12 @@ private:
   void handle(const cm_event& e) noexcept;
   void established(const cm_event& e) noexcept;
   void over(record::kind what, int reason) noexcept;
+  /// Passive: yes, by the endpoint of that number, or no, for which it is 0. Returns 0 or errno.
+  [[nodiscard]] int answer(std::uint32_t number, std::span<const std::byte> data) noexcept;
+  /// The answer that was decided on, by this id. Returns 0 or errno.
+  [[nodiscard]] int answer_by(rdma_cm_id* id) const noexcept;
+  /// Whether the other one is of the same question, asked again.
+  [[nodiscard]] bool asks_like(const ud_connection& other) const noexcept;
   void refuse() noexcept;
   void teardown() noexcept {
     cancel_timer();
@@ -189,8 +198,11 @@ private:
   std::optional<datagram_target> target_; // written before the event that shows it
   std::optional<qp_place> peer_;
   std::uint8_t out_size_ = 0;
-  std::array<std::byte, datagram_header::size + max_datagram_data> out_{};
+  std::array<std::byte, datagram_header::size + max_datagram_data> out_{}; // the question, or the answer
   owned_timer timer_;
+  ref<ud_answers> answers_; // passive
+  std::uint32_t answer_number_ = 0;
+  answered answered_;
 };
 
 inline constexpr child_type ud_connection::table = ud_connection::make_table();
@@ -201,7 +213,7 @@ public:
   [[nodiscard]] static result<ref<ud_service>> create(const ref<ia_core>& ia, const ref<evd_core>& evd,
                                                       std::uint16_t port) noexcept;
   ud_service(ref<ia_core> ia, ref<evd_core> evd) noexcept
-      : connection_base(std::move(ia), table), evd_(std::move(evd)) {
+      : connection_base(std::move(ia), table), evd_(std::move(evd)), answers_(new (std::nothrow) ud_answers, adopt) {
     evd_->users.fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint16_t port() const noexcept { return local_.port(); }
@@ -223,8 +235,10 @@ private:
   void teardown() noexcept {
     destroy_id();
     evd_->users.fetch_sub(1, std::memory_order_release);
+    answers_ = {}; // no request is being taken any more
   }
   ref<evd_core> evd_;
+  ref<ud_answers> answers_;
 };
 
 inline constexpr child_type ud_service::table = ud_service::make_table();

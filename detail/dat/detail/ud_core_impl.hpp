@@ -246,8 +246,9 @@ inline void ud_connection::over(record::kind what, int reason) noexcept {
   destroy_id();
 }
 
-inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& request) noexcept {
+inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers) noexcept {
   passive_ = true;
+  answers_ = std::move(answers);
   adopt_id(child);
   keep_addresses();
   const auto data = request.data();
@@ -258,8 +259,69 @@ inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& requ
     keep_private_data(data);
 }
 
+inline bool ud_connection::asks_like(const ud_connection& other) const noexcept {
+  // An attempt of dat has its port to itself. Other programs may ask from one port for several endpoints, and do not
+  // say for which: what they ask again is told again.
+  const auto mine = private_data();
+  const auto its = other.private_data();
+  return peer_ && other.peer_ && peer_->qp_num == other.peer_->qp_num && remote_ == other.remote_ &&
+         mine.size() == its.size() && std::memcmp(mine.data(), its.data(), mine.size()) == 0;
+}
+
+inline int ud_connection::answer(std::uint32_t number, std::span<const std::byte> data) noexcept {
+  answer_number_ = number;
+  out_size_ = static_cast<std::uint8_t>(data.size());
+  copy_bytes(data, out_.data());
+  const ref<ud_answers> keeper(peer_ ? answers_.get() : nullptr);
+  return keeper ? keeper->give(*this) : answer_by(id());
+}
+
+inline int ud_connection::answer_by(rdma_cm_id* id) const noexcept {
+  if (answer_number_ == 0) return rdma_reject(id, out_.data(), out_size_) != 0 ? errno : 0;
+  rdma_conn_param param{};
+  param.private_data = out_.data();
+  param.private_data_len = out_size_;
+  param.qp_num = answer_number_;
+  return rdma_accept(id, &param) != 0 ? errno : 0;
+}
+
+inline int ud_answers::give(ud_connection& request) noexcept {
+  forget(clock::now(), most - 1);
+  const std::lock_guard lock(mutex_);
+  if (const int err = request.answer_by(request.id())) return err;
+  request.answers_ = {}; // the caller has a reference: no circle
+  request.add_ref();
+  request.answered_.until = clock::now() + kept;
+  list_.push_back(request.answered_);
+  ++size_;
+  return 0;
+}
+
+inline bool ud_answers::repeat(ud_connection& request) noexcept {
+  forget(clock::now(), most);
+  const std::lock_guard lock(mutex_);
+  for (answered* a = list_.back(); a; a = list_.before(*a))
+    if (a->request->asks_like(request)) {
+      (void)a->request->answer_by(request.id()); // what fails here was lost like the first one
+      return true;
+    }
+  return false;
+}
+
+inline void ud_answers::forget(clock::time_point now, std::uint32_t room) noexcept {
+  for (;;) {
+    ref<ud_connection> last; // goes without the lock
+    const std::lock_guard lock(mutex_);
+    answered* const oldest = list_.front();
+    if (!oldest || (oldest->until > now && size_ <= room)) return;
+    oldest->unlink();
+    --size_;
+    last = ref<ud_connection>(oldest->request, adopt);
+  }
+}
+
 inline void ud_connection::refuse() noexcept {
-  if (rdma_cm_id* i = id()) rdma_reject(i, nullptr, 0);
+  if (id()) (void)answer(0, {});
   end();
 }
 
@@ -269,11 +331,11 @@ inline expected<void> ud_connection::reject(std::span<const std::byte> data) noe
     return error(return_type::invalid_parameter, return_subtype::arg2)
         .at(call, object_kind::cr)
         .hint("at most 128 bytes of private data");
-  rdma_cm_id* i = id();
-  if (!i) return error(return_type::invalid_handle, return_subtype::handle_cr).at(call, object_kind::cr);
+  if (!id()) return error(return_type::invalid_handle, return_subtype::handle_cr).at(call, object_kind::cr);
   const reject_message<max_datagram_data> message(data);
-  if (rdma_reject(i, message.bytes.data(), message.size) != 0 && errno != EINVAL)
-    return map_errno(errno, return_subtype::resource_tep).from("rdma_reject", errno).at(call, object_kind::cr);
+  const int err = answer(0, std::span(message.bytes).first(message.size));
+  if (err != 0 && err != EINVAL)
+    return map_errno(err, return_subtype::resource_tep).from("rdma_reject", err).at(call, object_kind::cr);
   end();
   return success();
 }
@@ -287,18 +349,14 @@ inline expected<void> ud_connection::accept(ep_core& with, std::span<const std::
     return at(error(return_type::invalid_handle, return_subtype::handle_ep))
         .hint("the endpoint belongs to another ia than the request");
   if (with.state() != ep_datagram) return with.wrong_state(call);
-  rdma_cm_id* i = id();
-  if (!i) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
+  if (!id()) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
   if (peer_) {
     auto path = path_to(ia(), *peer_);
     if (!path) return at(path.assume_error());
     target_ = datagram_target{path.assume_value(), peer_->qp_num, peer_->qkey};
   }
-  rdma_conn_param param{};
-  param.private_data = data.data();
-  param.private_data_len = static_cast<std::uint8_t>(data.size());
-  param.qp_num = with.number();
-  if (rdma_accept(i, &param) != 0) return at(map_errno(errno, return_subtype::resource_tep).from("rdma_accept", errno));
+  if (const int err = answer(with.number(), data))
+    return at(map_errno(err, return_subtype::resource_tep).from("rdma_accept", err));
   of_ = ref<ud_core>(with.datagrams());
   over(record::kind::datagram_established, 0);
   return success();
@@ -314,7 +372,7 @@ inline result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, const 
   if (!where) where = ia->address(address_family::ipv6);
   if (!where) return at(error(return_type::invalid_address, return_subtype::address_unreachable));
   ref<ud_service> s(new (std::nothrow) ud_service(ia, evd), adopt);
-  if (!s) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  if (!s || !s->answers_) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
   const auto failed = [&](const char* verb, int err) {
     s->end();
     return at(map_errno(err).from(verb, err));
@@ -335,7 +393,8 @@ inline void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e) 
     rdma_destroy_id(child);
     return;
   }
-  c->adopt_request(child, request);
+  c->adopt_request(child, request, answers_);
+  if (answers_->repeat(*c)) return c->end();
   record r{request_ref(ref<connection_base>(c.get())), record::kind::datagram_request};
   // Without room it is refused at once, as the record goes.
   if (ia().is_ours(*child)) (void)merged(evd_.get())->push_request(std::move(r));
