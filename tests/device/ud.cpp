@@ -453,7 +453,8 @@ TEST_CASE("datagrams on an evd of completions alone, taken by drain", "[ud][IBX-
 }
 
 TEST_CASE("datagrams that the network loses are missing, and nothing else happens", "[ud][loss][IBX-053][IBX-054]") {
-  constexpr std::uint32_t count = 1500;
+  constexpr bool slow = dat::detail::thread_sanitizer;
+  constexpr std::uint32_t count = slow ? 300 : 1500;
   struct lossy { // one of a hundred
     bool done = in_lab() && std::system("tc qdisc add dev v1 root netem loss 1%") == 0;
     lossy() = default;
@@ -503,7 +504,7 @@ TEST_CASE("datagrams that the network loses are missing, and nothing else happen
   INFO(arrived << " arrived");
   CHECK(expected > count);
   CHECK(arrived > count / 2);
-  if (in_lab()) CHECK(of_count < count); // some were lost, indeed
+  if (in_lab() && !slow) CHECK(of_count < count); // some were lost, indeed
   CHECK(near.state() == state::connected);
   CHECK(far.state() == state::connected);
 }

@@ -7,6 +7,7 @@
 #include <support/worker.hpp>
 
 #include <unordered_set>
+#include <utility>
 
 using namespace unit;
 
@@ -319,6 +320,35 @@ TEST_CASE("a bind takes its turn on the request queue, with all flags of request
     CHECK(t.b.take() == events{"sent 4"});
     CHECK_FALSE(must(rmr.query()).binding);
     must(t.b.mem.close());
+  }
+  SECTION("a fence reaches the device, on binds and unbinds") {
+    static unsigned flags;
+    static int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
+    static int (*bind)(ibv_qp*, ibv_mw*, ibv_mw_bind*);
+    auto& ops = t.b.ep.native_handle()->context->ops;
+    post = std::exchange(ops.post_send, [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+      flags = wr->send_flags; // of the first, for which the others wait
+      return post(qp, wr, bad);
+    });
+    bind = std::exchange(ops.bind_mw, [](ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* how) {
+      flags = how->send_flags;
+      return bind(qp, mw, how);
+    });
+    for (const bool fenced : {false, true, false}) {
+      const auto is_so = [&] { return ((flags & IBV_SEND_FENCE) != 0) == fenced; };
+      for (int i = 0; i < 2; ++i) { // opened, and moved
+        auto what = dat::bind{t.b.mem, both};
+        if (fenced) what.fence();
+        (void)must(rmr.bind(t.b.ep, what));
+        CHECK(is_so());
+        (void)t.b.take();
+      }
+      auto nothing = dat::unbind{};
+      if (fenced) nothing.fence();
+      must(rmr.unbind(t.b.ep, nothing));
+      CHECK(is_so());
+      (void)t.b.take();
+    }
   }
   SECTION("the queue has room for as many as it has places") {
     t.b.ep = {};
