@@ -5,26 +5,35 @@
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/rsp.hpp>
+#include <dat/srq.hpp>
 
 #include <support/ep_states.hpp>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
+#include <optional>
+#include <vector>
 
 namespace connections {
 namespace {
 
 using all_events = decltype(rig::end::evd);
+using completions = dat::evd<dat::dto | dat::software>;
 
 bool one_of(ep_state s, std::initializer_list<ep_state> set) {
   return std::find(set.begin(), set.end(), s) != set.end();
 }
 
-/// An endpoint of a in a state, and what keeps it there.
+/// An endpoint of a in a state, and what keeps it there. Its connection events, receives and requests have an evd each,
+/// and the requests that come to a have one, too.
 struct in_state {
   sides& s;
   all_events at_a = must(s.a.ia.create_evd<rig::end::streams>(64));
+  all_events told = must(s.a.ia.create_evd<rig::end::streams>(64));
+  completions receives = must(s.a.ia.create_evd<dat::dto | dat::software>(64));
+  completions requests = must(s.a.ia.create_evd<dat::dto | dat::software>(64));
   all_events at_b = must(s.b.ia.create_evd<rig::end::streams>(64));
   dat::conn_qual port = rig::port();
   dat::conn_qual spare_port = rig::port();
@@ -32,6 +41,7 @@ struct in_state {
   dat::psp own_psp;
   dat::psp spare_psp = must(s.a.ia.create_psp(spare_port, at_a));
   dat::rsp rsp;
+  dat::srq pool;
   endpoint peer;
   endpoint spare_peer;
   dat::cr request;
@@ -39,8 +49,9 @@ struct in_state {
   endpoint ep;
   std::optional<rig::lost_handshake> lost;
 
-  in_state(sides& both, ep_state state) : s(both) {
+  in_state(sides& both, ep_state state, bool shares = false) : s(both) {
     spare = asked(spare_peer, spare_port);
+    if (shares) pool = must(s.a.pz.create_srq());
     switch (state) {
     case ep_state::unconfigured_unconnected:
     case ep_state::unconfigured_reserved:
@@ -48,7 +59,10 @@ struct in_state {
       ep = must(s.a.ia.create_ep<dat::rc>());
       break;
     default:
-      ep = must(s.a.pz.create_ep<dat::rc>(at_a));
+      if (shares)
+        ep = must(s.a.pz.create_ep<dat::rc>(evds(), pool));
+      else
+        ep = must(s.a.pz.create_ep<dat::rc>(evds()));
     }
     switch (state) {
     case ep_state::reserved:
@@ -65,8 +79,7 @@ struct in_state {
       own_psp = must(s.a.ia.create_psp(port, at_a, dat::psp_flags::provider));
       request = asked(peer, port);
       ep = std::move(request.ep());
-      if (state == ep_state::tentative_connection_pending)
-        must(ep.modify({.pz = &s.a.pz, .recv = at_a, .request = at_a, .connect = at_a}));
+      if (state == ep_state::tentative_connection_pending) configure();
       break;
     case ep_state::active_connection_pending:
       must(ep.connect(s.b.ia.address(), port, patience));
@@ -85,7 +98,7 @@ struct in_state {
       s.settle();
       must(request_on(at_b).accept(peer));
       s.settle();
-      CHECK(rig::take(at_a, 1) == events{"established"});
+      CHECK(rig::take(told, 1) == events{"established"});
       CHECK(rig::take(at_b, 1) == events{"established"});
       if (state == ep_state::connected) break;
       must(ep.post(dat::send{s.a.at(0, 4)})); // meets no receive: a graceful end waits for it
@@ -97,6 +110,8 @@ struct in_state {
     REQUIRE(ep.state() == state);
   }
 
+  [[nodiscard]] dat::ep_evds evds() const { return {.recv = receives, .request = requests, .connect = told}; }
+  void configure() { must(ep.modify({.pz = &s.a.pz, .recv = receives, .request = requests, .connect = told})); }
   /// A request of b, which has come.
   dat::cr asked(endpoint& by, dat::conn_qual at) {
     by = must(s.b.pz.create_ep<dat::rc>(at_b));
@@ -184,6 +199,215 @@ TEST_CASE(
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
   }
+}
+
+namespace {
+
+/// A row of the table of states: what happens to an endpoint, with two receives posted and, where it is connected, a
+/// send that its peer has no room for; the state that follows; and the events on each evd. `gone`: it is no more.
+struct transition {
+  const char* what;
+  ep_state from;
+  std::function<void(in_state&)> happens;
+  std::optional<ep_state> to;
+  events told = {};     ///< on its connect evd
+  events requests = {}; ///< on its request evd
+  events there = {};    ///< on the evd of the peer
+};
+constexpr std::nullopt_t gone_for_good = std::nullopt;
+
+/// As far as it is expected: "" is any event. Reasons are the connection manager's.
+bool alike(const events& seen, const events& expected) {
+  return std::equal(seen.begin(), seen.end(), expected.begin(), expected.end(),
+                    [](const std::string& s, const std::string& e) { return s.starts_with(e); });
+}
+
+std::vector<transition> transitions() {
+  using enum ep_state;
+  using t_ = in_state&;
+  constexpr auto abrupt = dat::close_flags::abrupt;
+  constexpr auto graceful = dat::close_flags::graceful;
+  const auto disconnect = [](dat::close_flags how) { return [how](t_ t) { must(t.ep.disconnect(how)); }; };
+  const auto connect = [](t_ t) { must(t.ep.connect(t.s.b.ia.address(), rig::port(), patience)); };
+  const auto reserve = [](t_ t) { t.rsp = must(t.s.a.ia.create_rsp(rig::port(), t.ep, t.at_a)); };
+  const auto unreserve = [](t_ t) { must(t.rsp.close()); };
+  const auto configure = [](t_ t) { t.configure(); };
+  const auto ask = [](t_ t) {
+    t.request = t.asked(t.peer, t.port);
+    CHECK(t.request.service() == t.rsp.id());
+    CHECK(t.request.local_ep() == t.ep);
+  };
+  const auto accept = [](t_ t) { must(t.request.accept()); };
+  const auto reject = [](t_ t) { must(t.request.reject()); };
+  const auto drop = [](t_ t) { t.request = {}; };
+  const auto hand_off = [](t_ t) {
+    must(t.request.handoff(t.spare_port));
+    t.request = request_on(t.at_a);
+    CHECK_FALSE(t.request.local_ep());
+  };
+  const auto close = [](t_ t) { must(t.ep.close()); };
+  const auto reset = [](t_ t) { must(t.ep.reset()); };
+  // Of the other side.
+  const auto answer = [](void (*how)(t_ t, dat::cr & r)) {
+    return [how](t_ t) {
+      t.s.settle();
+      auto r = request_on(t.at_b);
+      how(t, r);
+    };
+  };
+  const auto yes = answer([](t_ t, dat::cr& r) {
+    t.peer = must(t.s.b.pz.create_ep<dat::rc>(t.at_b));
+    must(r.accept(t.peer));
+  });
+  const auto no = answer([](t_, dat::cr& r) { must(r.reject()); });
+  const auto nothing = answer([](t_, dat::cr&) {});
+  const auto peer_ends = [](t_ t) { must(t.peer.disconnect()); };
+  const auto peer_receives = [](t_ t) { must(t.peer.post(dat::recv{t.s.b.at(0, 8)}.cookie(4))); };
+  const auto peer_has_no_room = [](t_ t) { must(t.peer.post(dat::recv{t.s.b.at(0, 2)}.cookie(4))); };
+  const events failed{""};  // flushed, or given up for want of an answer
+  const events one_end{""}; // broken, or disconnected by the peer, for whom it is broken, too
+  const events broken_there{"local length error 4", ""};
+  const events whatever{"?"}; // there: depends on which message is faster
+  const events up{"established"};
+  const events over{"disconnected"};
+  const events rejected{"peer_rejected"};
+  const events dropped{"non_peer_rejected"};
+  return {
+      {"create_rsp", unconnected, reserve, reserved},
+      {"connect, where nobody listens", unconnected, connect, disconnected, {"non_peer_rejected 8"}},
+      {"connect, unanswered",
+       unconnected,
+       [](t_ t) { must(t.ep.connect(t.s.b.ia.address(), t.port, std::chrono::milliseconds(200))); },
+       disconnected,
+       {"timed_out"},
+       {},
+       {"request"}},
+      {"accept", unconnected, [](t_ t) { must(t.spare.accept(t.ep)); }, connected, up, {}, up},
+      {"accept, too late",
+       unconnected,
+       [](t_ t) {
+         must(t.spare_peer.close());
+         t.s.settle();
+         must(t.spare.accept(t.ep));
+       },
+       disconnected,
+       {"accept_completion_error"}},
+      {"reset", unconnected, reset, unconnected},
+      {"close", unconnected, close, gone_for_good},
+      {"create_rsp", unconfigured_unconnected, reserve, unconfigured_reserved},
+      {"modify", unconfigured_unconnected, configure, unconnected},
+      {"close", unconfigured_unconnected, close, gone_for_good},
+      {"a request", reserved, ask, passive_connection_pending},
+      {"rsp.close", reserved, unreserve, unconnected},
+      {"a request", unconfigured_reserved, ask, unconfigured_passive},
+      {"rsp.close", unconfigured_reserved, unreserve, unconfigured_unconnected},
+      {"modify", unconfigured_reserved, configure, reserved},
+      {"accept", passive_connection_pending, accept, connected, up, {}, up},
+      {"reject", passive_connection_pending, reject, unconnected, {}, {}, rejected},
+      {"drop", passive_connection_pending, drop, unconnected, {}, {}, dropped},
+      {"handoff", passive_connection_pending, hand_off, unconnected},
+      {"rsp.close", passive_connection_pending, unreserve, passive_connection_pending},
+      {"modify", unconfigured_passive, configure, passive_connection_pending},
+      {"reject", unconfigured_passive, reject, unconfigured_unconnected, {}, {}, rejected},
+      {"drop", unconfigured_passive, drop, unconfigured_unconnected, {}, {}, dropped},
+      {"handoff", unconfigured_passive, hand_off, unconfigured_unconnected},
+      {"rsp.close", unconfigured_passive, unreserve, unconfigured_passive},
+      {"modify", unconfigured_tentative, configure, tentative_connection_pending},
+      {"reject", unconfigured_tentative, reject, gone_for_good, {}, {}, rejected},
+      {"drop", unconfigured_tentative, drop, gone_for_good, {}, {}, dropped},
+      {"handoff", unconfigured_tentative, hand_off, gone_for_good},
+      {"accept", tentative_connection_pending, accept, connected, up, {}, up},
+      {"reject", tentative_connection_pending, reject, gone_for_good, {}, {}, rejected},
+      {"drop", tentative_connection_pending, drop, gone_for_good, {}, {}, dropped},
+      {"handoff", tentative_connection_pending, hand_off, gone_for_good},
+      {"the peer accepts", active_connection_pending, yes, connected, up, {}, up},
+      {"the peer rejects", active_connection_pending, no, disconnected, rejected},
+      {"the peer drops", active_connection_pending, nothing, disconnected, dropped},
+      {"disconnect", active_connection_pending, disconnect(abrupt), disconnected, over, {}, whatever},
+      {"graceful", active_connection_pending, disconnect(graceful), disconnected, over, {}, whatever},
+      {"close", active_connection_pending, close, gone_for_good, {}, {}, whatever},
+      {"disconnect", completion_pending, disconnect(abrupt), disconnected, over, {}, whatever},
+      {"graceful", completion_pending, disconnect(graceful), disconnected, over, {}, whatever},
+      {"close", completion_pending, close, gone_for_good, {}, {}, whatever},
+      {"the peer ends it", connected, peer_ends, disconnected, one_end, failed, over},
+      {"disconnect", connected, disconnect(abrupt), disconnected, over, {"flushed 7"}, over},
+      {"graceful", connected, disconnect(graceful), disconnect_pending},
+      {"a send fails", connected, peer_has_no_room, disconnected, one_end, {"remote"}, broken_there},
+      {"close", connected, close, gone_for_good, {}, {}, over},
+      {"disconnect", disconnect_pending, disconnect(abrupt), disconnected, over, {"flushed 0"}, over},
+      {"graceful", disconnect_pending, disconnect(graceful), disconnect_pending},
+      {"the peer ends it", disconnect_pending, peer_ends, disconnected, one_end, failed, over},
+      {"all is done",
+       disconnect_pending,
+       peer_receives,
+       disconnected,
+       over,
+       {"sent 0"},
+       {"received 4", "disconnected"}},
+      {"a send fails", disconnect_pending, peer_has_no_room, disconnected, one_end, {"remote"}, broken_there},
+      {"close", disconnect_pending, close, gone_for_good, {}, {}, over},
+      {"disconnect", disconnected, disconnect(abrupt), disconnected, {}, {}, over},
+      {"graceful", disconnected, disconnect(graceful), disconnected, {}, {}, over},
+      {"the peer ends it, too", disconnected, peer_ends, disconnected, {}, {}, over},
+      {"reset", disconnected, reset, unconnected, {}, {}, over},
+      {"close", disconnected, close, gone_for_good, {}, {}, over},
+  };
+}
+
+} // namespace
+
+TEST_CASE("each row of the table of states: what follows, and which events stand where",
+          "[EPS-004][EPS-006][EPS-016][EPS-025][EPS-035][EPS-037][EPS-044][EPS-046][EPS-048][EPS-057][EPS-062][EPS-080]"
+          "[CONN-016][CR-037][CR-054][CR-055][CR-073][DISC-037][EP-004][EP-005][EP-006]") {
+  sides both;
+  for (const auto& row : transitions())
+    for (const bool shares : {false, true}) {
+      const bool made_elsewhere = dat::detail::is_unconfigured(row.from) ||
+                                  row.from == ep_state::tentative_connection_pending; // they have no shared queue
+      // Where nothing ends, it is the same with a shared queue.
+      if (shares && (made_elsewhere || row.to != ep_state::disconnected)) continue;
+      if (row.from == ep_state::completion_pending && !rig::lost_handshake::possible) continue;
+      INFO(row.what << ", " << to_string(row.from) << (shares ? ", shared queue" : ""));
+      in_state t(both, row.from, shares);
+      const bool was_over = row.from == ep_state::disconnected;
+      const bool has_receives = !was_over && !dat::detail::is_unconfigured(row.from);
+      if (was_over) { // what its end has brought
+        CHECK(rig::take(t.told, 1) == events{"disconnected"});
+        CHECK(rig::take(t.requests, 1) == events{"flushed 0"});
+      }
+      for (unsigned i = 1; has_receives && i <= 2; ++i) {
+        const auto receive = dat::recv{both.a.at(8 * i, 8)}.cookie(i);
+        must(shares ? t.pool.post(receive) : t.ep.post(receive));
+      }
+      if (row.from == ep_state::connected) must(t.ep.post(dat::send{both.a.at(0, 4)}.cookie(7)));
+      row.happens(t);
+      both.settle();
+      const auto told = rig::take(t.told, row.told.size());
+      CAPTURE(told);
+      CHECK(alike(told, row.told));
+      if (row.to)
+        CHECK(t.ep.state() == *row.to);
+      else
+        CHECK((!t.ep || gone(t.ep)));
+      const bool flushes = has_receives && !shares && row.to == ep_state::disconnected;
+      CHECK(rig::take(t.receives, flushes ? 2 : 0) == (flushes ? events{"flushed 1", "flushed 2"} : events{}));
+      if (shares && has_receives) CHECK(must(t.pool.query()).available == 2);
+      if (row.to && has_receives && !flushes && !shares) CHECK(must(t.ep.recv_query()).allocated == 2);
+      const auto requests = rig::take(t.requests, row.requests.size());
+      CAPTURE(requests);
+      CHECK(alike(requests, row.requests));
+      if (row.there != events{"?"}) {
+        const auto there = rig::take(t.at_b, row.there.size());
+        CAPTURE(there);
+        // A failure and the end that it brings have no order to each other.
+        CHECK((alike(there, row.there) || alike({there.rbegin(), there.rend()}, row.there)));
+      }
+      both.settle();
+      CHECK(rig::take(t.told, 0).empty()); // one end, if any
+      CHECK(rig::take(t.receives, 0).empty());
+      CHECK(rig::take(t.requests, 0).empty());
+      CHECK(rig::take(t.at_a, 0).empty());
+    }
 }
 
 TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit",
