@@ -130,6 +130,7 @@ TEST_CASE(
     "[ERR-019][ERR-035]") {
   using enum ep_state;
   sides both;
+  const in_state original(both, connected);
   for (const ep_state s : support::all_ep_states) {
     INFO(to_string(s));
     if (s == completion_pending && !rig::lost_handshake::possible) continue;
@@ -168,6 +169,7 @@ TEST_CASE(
     });
     allowed("connect", s == unconnected,
             [](in_state& t) { return t.ep.connect(t.s.b.ia.address(), rig::port(), patience); });
+    allowed("dup_connect", s == unconnected, [&](in_state& t) { return t.ep.dup_connect(original.ep, patience); });
     allowed("dup_connect to it", s == connected, [](in_state& t) {
       auto another = must(t.s.a.pz.create_ep<dat::rc>(t.at_a));
       return another.dup_connect(t.ep, patience);
@@ -377,6 +379,7 @@ TEST_CASE("each row of the table of states: what follows, and which events stand
       }
       for (unsigned i = 1; has_receives && i <= 2; ++i) {
         const auto receive = dat::recv{both.a.at(8 * i, 8)}.cookie(i);
+        if (shares) refuses(t.ep.post(receive), return_type::invalid_state, dat::detail::subtype_of(row.from));
         must(shares ? t.pool.post(receive) : t.ep.post(receive));
       }
       if (row.from == ep_state::connected) must(t.ep.post(dat::send{both.a.at(0, 4)}.cookie(7)));
@@ -408,6 +411,69 @@ TEST_CASE("each row of the table of states: what follows, and which events stand
       CHECK(rig::take(t.requests, 0).empty());
       CHECK(rig::take(t.at_a, 0).empty());
     }
+}
+
+TEST_CASE("an abrupt close of the ia ends an endpoint in every state, and the peer learns of it",
+          "[IA-047][IA-033][DISC-037][DISC-038][EPS-047][RSP-010][CR-033]") {
+  for (const ep_state state : support::all_ep_states) {
+    INFO(to_string(state));
+    if (state == ep_state::completion_pending && !rig::lost_handshake::possible) continue;
+    sides both;
+    in_state t(both, state);
+    if (state == ep_state::active_connection_pending) { // what was asked for is there
+      both.settle();
+      t.request = request_on(t.at_b);
+    }
+    must(both.a.ia.close());
+    both.settle();
+    CHECK(gone(t.ep));
+    for (auto* evd : {&t.at_a, &t.told}) refuses(evd->dequeue(), return_type::invalid_handle);
+    // The request that nobody has answered; and what depended on the state.
+    events expected{"non_peer_rejected"};
+    if (t.peer && state != ep_state::completion_pending)
+      expected.emplace_back(one_of(state, {ep_state::connected, ep_state::disconnect_pending, ep_state::disconnected})
+                                ? "disconnected"
+                                : "non_peer_rejected");
+    if (state == ep_state::active_connection_pending) {
+      auto late = both.make();
+      must(t.request.accept(late));
+      both.settle();
+      CHECK(alike(both.b.take(1), {"accept_completion_error"}));
+    }
+    auto seen = rig::take(t.at_b, expected.size());
+    if (state == ep_state::completion_pending) continue; // as the handshake goes
+    std::sort(seen.rbegin(), seen.rend());
+    CAPTURE(seen);
+    CHECK((alike(seen, expected) || alike({seen.rbegin(), seen.rend()}, expected)));
+  }
+}
+
+TEST_CASE("a reset at once after the end leaves the event of the end where it is, once, before those of the next life",
+          "[DISC-055][CONN-016][EPS-070]") {
+  sides s;
+  auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
+  s.a.make_ep();
+  s.b.make_ep();
+  events expected;
+  for (int round = 0; round < 4; ++round) {
+    // One that comes up, and one that does not. Nobody takes an event of a's before all is over.
+    must(s.a.ep.connect(s.b.ia.address(), s.service, patience));
+    s.settle();
+    must(s.request().accept(s.b.ep));
+    s.settle();
+    CHECK(s.b.take(1) == events{"established"});
+    while (s.a.ep.state() != ep_state::connected) s.settle();
+    must(s.a.ep.disconnect());
+    must(s.a.ep.reset());
+    s.settle();
+    CHECK(s.b.take(1) == events{"disconnected"});
+    must(s.b.ep.reset());
+    must(s.a.ep.connect(s.b.ia.address(), s.other, patience));
+    while (s.a.ep.state() != ep_state::disconnected) s.settle();
+    must(s.a.ep.reset());
+    for (const char* e : {"established", "disconnected", "non_peer_rejected 8"}) expected.emplace_back(e);
+  }
+  CHECK(s.a.take(0) == expected); // when a reset is back, the event is there
 }
 
 TEST_CASE("an endpoint has no configuration, or has it all at once or bit by bit",

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <memory>
@@ -297,6 +298,30 @@ TEST_CASE("requests and connection events that share an evd share its room", "[P
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"}); // taken, and dropped unanswered
   const std::array then{s.ask(s.service), s.ask(s.other)};
   CHECK(rig::take(small, 2) == events{"request", "request"});
+}
+
+TEST_CASE("a request that nobody has taken moves with its evd's room, and is refused when the evd goes",
+          "[CR-019][EVENT-015][EVD-036][PSP-035][PSP-009]") {
+  sides s;
+  auto evd = must(s.b.ia.create_evd<dat::connection_requests>(3));
+  auto psp = must(s.b.ia.create_psp(s.service, evd));
+  const std::array asking{s.ask(s.service, "first"), s.ask(s.service, "second")};
+  while (evd.wait(std::chrono::milliseconds(1), 3).error().index() < 2) s.settle();
+  must(evd.resize(16));
+  must(psp.close()); // with both of them unread
+  s.settle();
+  CHECK(s.a.take(0).empty());
+  auto request = request_on(evd);
+  const bool first = unpadded(request.private_data()) == "first"; // which of the two is faster is not said
+  s.b.make_ep();
+  must(request.accept(s.b.ep));
+  s.settle();
+  CHECK(s.a.take(1) == events{"established"});
+  CHECK(asking[first ? 0 : 1].state() == ep_state::connected);
+  must(evd.close()); // with the other one
+  s.settle();
+  CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+  CHECK(asking[first ? 1 : 0].state() == ep_state::disconnected);
 }
 
 TEST_CASE("a common service point that is closed leaves its requests, and its handle says so",

@@ -538,7 +538,7 @@ TEST_CASE("a request can be handed to other service points",
   CHECK(must(active.remote_address()).port() == s.service.port());
 }
 
-TEST_CASE("a request that cannot be handed off stays where it is", "[CR-015][CR-069][CR-070][CR-071][CR-072]"
+TEST_CASE("a request that cannot be handed off stays where it is", "[CR-015][CR-068][CR-069][CR-070][CR-071][CR-072]"
                                                                    "[MODEL-003][SAFE-032]") {
   sides s;
   s.needs_two_adapters_with_ipv6();
@@ -559,6 +559,10 @@ TEST_CASE("a request that cannot be handed off stays where it is", "[CR-015][CR-
   refuses(request.handoff(must(dat::conn_qual::make(0x01060000U | s.service.port()))), return_type::invalid_parameter);
   refuses(request.handoff(rig::port()), return_type::invalid_parameter, return_subtype::arg2);
   refuses(request.handoff(must(dat::conn_qual::make(six.port()))), return_type::invalid_parameter);
+  // Nor to one of another ia, on the same adapter or not.
+  rig::end again(1);
+  const auto elsewhere = must(again.ia.create_psp_any(again.evd));
+  refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());

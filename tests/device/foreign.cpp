@@ -65,7 +65,8 @@ void echo(rdma_cm_id* id, char* memory, ibv_mr* mr) {
   check(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "rdma_get_send_comp");
 }
 
-/// Arguments: address, port, what to do with the request (accept, accept-long, reject, reject-empty).
+/// Arguments: address, port, what to do with the request (accept, accept-long, reject, or reject and a number
+/// of bytes).
 int plain_server_role(channel& to, const std::vector<std::string>& args) {
   rdma_cm_id* listener = make_id(args.at(0), args.at(1), true);
   check(rdma_listen(listener, 4) == 0, "rdma_listen");
@@ -74,8 +75,8 @@ int plain_server_role(channel& to, const std::vector<std::string>& args) {
   check(rdma_get_request(listener, &id) == 0, "rdma_get_request");
   const auto& conn = id->event->param.conn;
   to.say(hex(conn.private_data, conn.private_data_len));
-  if (args.at(2) == "reject" || args.at(2) == "reject-empty") {
-    const std::string no = args.at(2) == "reject" ? "no, thank you" : "";
+  if (args.at(2) == "reject") {
+    const std::string no(std::stoul(args.at(3)), 'n');
     check(rdma_reject(id, no.data(), static_cast<std::uint8_t>(no.size())) == 0, "rdma_reject");
     rdma_destroy_ep(id);
     rdma_destroy_ep(listener);
@@ -183,19 +184,19 @@ TEST_CASE("a plain rdma_cm server accepts, echoes and ends a connection",
 }
 
 TEST_CASE("a plain rdma_cm server rejects", "[foreign][CONN-001][CONN-021][CR-058]") {
-  const bool with_data = GENERATE(true, false);
+  const std::size_t bytes = GENERATE(0u, 1u, 148u); // none, and as many as fit
   side a(0);
   const auto port = next_port();
   peer_process peer("plain server",
-                    {addresses()[1].host_string(), std::to_string(port.port()), with_data ? "reject" : "reject-empty"});
+                    {addresses()[1].host_string(), std::to_string(port.port()), "reject", std::to_string(bytes)});
   REQUIRE(peer.hear() == "listening");
   auto ep = a.make_ep();
   must(ep.connect(addresses()[1], port, patience));
-  if (with_data) {
+  if (bytes != 0) {
     const auto no = next<dat::peer_rejected>(a.evd);
-    const auto text = bytes_of("no, thank you");
-    REQUIRE(no.private_data().size() >= text.size());
-    CHECK(std::equal(text.begin(), text.end(), no.private_data().begin()));
+    REQUIRE(no.private_data().size() == 148); // with what it is filled up with: the number is not on the wire
+    const auto padded = std::string(bytes, 'n') + std::string(148 - bytes, '\0');
+    CHECK(std::equal(no.private_data().begin(), no.private_data().end(), bytes_of(padded).begin()));
   } else {
     // Not to be told from a reject that the peer's kernel made.
     CHECK(next<dat::non_peer_rejected>(a.evd).reason() == 28);

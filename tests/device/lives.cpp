@@ -460,6 +460,44 @@ TEST_CASE("a wire that is cut is noticed by who sends; who ends a connection doe
   CHECK(is_empty(t.b.evd));
 }
 
+TEST_CASE("with the wire cut, everything can be ended, in every state, and nobody waits for the other side",
+          "[lives][DISC-018][DISC-036][EPS-046][EPS-055][EP-034][EP-040][IA-047]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  std::array<endpoint, 5> active{t.a.make_ep(), t.a.make_ep(), t.a.make_ep(), t.a.make_ep(), t.a.make_ep()};
+  std::array<endpoint, 3> passive{t.b.make_ep(), t.b.make_ep(), t.b.make_ep()};
+  buffer memory(t.a.pz, 64);
+  t.connect(active[0], passive[0]);
+  t.connect(active[1], passive[1]);
+  must(active[2].connect(t.target(), t.port(), patience));
+  auto request = t.at_b<dat::connection_request>();
+  must(active[3].connect(t.target(), t.port(), patience));
+  auto unanswered = t.at_b<dat::connection_request>();
+  const cut_wire cut(cut_wire::of::both);
+  REQUIRE(cut);
+  must(active[1].post(dat::send{memory.slice(0, 8)}));
+  must(active[1].disconnect(dat::close_flags::graceful));
+  must(active[4].connect(t.target(), t.port(), patience));
+  must(request.accept(passive[2]));
+  CHECK(active[1].state() == state::disconnect_pending);
+  CHECK(active[2].state() == state::active_connection_pending);
+  CHECK(passive[2].state() == state::completion_pending);
+  const bool all_at_once = GENERATE(false, true);
+  const background ending([&] {
+    if (!all_at_once) {
+      for (auto& ep : active) must(ep.close());
+      for (auto& ep : passive) must(ep.close());
+      must(unanswered.reject());
+      must(t.psp.close());
+    }
+    must(t.a.ia.close());
+    must(t.b.ia.close());
+  });
+  const auto until = std::chrono::steady_clock::now() + patience; // the connection manager gives up after a minute
+  while (!ending.done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  CHECK(ending.done());
+}
+
 TEST_CASE("an answer that is lost ends in timed_out here and accept_completion_error there",
           "[lives][CONN-025][CONN-027][CONN-041][EPS-010][EPS-022][EPS-025][CR-037]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");

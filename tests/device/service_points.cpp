@@ -8,6 +8,10 @@
 
 #include <support/connection_fuzz.hpp>
 
+#include <array>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <set>
 
@@ -237,6 +241,69 @@ TEST_CASE("a common service point is a socket's port",
   must(plain.reset());
   must(plain.connect(where, must(dat::conn_qual::make(where.port())), patience));
   CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == 8);
+}
+
+TEST_CASE("a link-local address leads to its interface, from an adapter that was opened by one",
+          "[service_point][ADDR-002][ADDR-003][ADDR-005][ADDR-017][CONN-049]") {
+  // The link-local addresses of the interfaces that the adapters are on.
+  struct place_on {
+    std::string interface;
+    std::string host;
+    [[nodiscard]] dat::ia_address seen_from(const place_on& other) const {
+      return must(dat::ia_address::parse(host + '%' + other.interface));
+    }
+  };
+  std::array<place_on, 2> at;
+  ::ifaddrs* list = nullptr;
+  REQUIRE(::getifaddrs(&list) == 0);
+  const std::unique_ptr<::ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  const auto each = [&](const auto& visit) {
+    for (const auto* i = list; i; i = i->ifa_next)
+      if (i->ifa_addr)
+        if (const auto a = dat::ia_address::from(i->ifa_addr, sizeof(sockaddr_storage))) visit(i->ifa_name, a.value());
+  };
+  for (std::size_t n = 0; n < 2; ++n) {
+    each([&](const char* name, const dat::ia_address& a) {
+      if (a == addresses()[n]) at[n].interface = name;
+    });
+    each([&](const char* name, const dat::ia_address& a) {
+      const auto text = a.host_string();
+      if (at[n].interface == name && a.family() == dat::address_family::ipv6 && a.is_link_local())
+        at[n].host = text.substr(0, text.find('%'));
+    });
+    if (at[n].host.empty()) SKIP("no link-local addresses");
+  }
+  side a(must(dat::ia::open(at[0].seen_from(at[0]))), 16);
+  side b(must(dat::ia::open(at[1].seen_from(at[1]))), 16);
+  CHECK(must(a.ia.address(dat::address_family::ipv6)) == at[0].seen_from(at[0]));
+  CHECK(a.ia.name() != b.ia.name());
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  const auto csp = must(b.ia.create_csp(tcp6, b.evd));
+  for (const bool common : {false, true}) {
+    const auto to = at[1].seen_from(at[0]); // named by the interface that leads there
+    auto active = a.make_ep({.comm = tcp6});
+    auto passive = b.make_ep();
+    must(passive.modify({.local_address = at[1].seen_from(at[1])})); // it is to accept there only
+    if (common)
+      must(active.common_connect(to.with_port(csp.port()), patience));
+    else
+      must(active.connect(to, port, patience));
+    auto request = next<dat::connection_request>(b.evd);
+    CHECK(request.service() == (common ? csp.id() : psp.id()));
+    // The addresses of the request are complete, too: they can be connected to.
+    CHECK(request.remote_address().with_port(0) == at[0].seen_from(at[1]));
+    CHECK(request.local_address().with_port(0) == at[1].seen_from(at[1]));
+    must(request.accept(passive));
+    (void)next<dat::established>(a.evd);
+    (void)next<dat::established>(b.evd);
+    CHECK(must(active.local_address()).with_port(0) == at[0].seen_from(at[0]));
+    CHECK(must(active.remote_address()).with_port(0) == to);
+    exchange(a, active, b, passive);
+    must(active.disconnect());
+    (void)next<dat::disconnected>(a.evd);
+    (void)next<dat::disconnected>(b.evd);
+  }
 }
 
 TEST_CASE("requests are handed from service point to service point, and the peer does not notice",

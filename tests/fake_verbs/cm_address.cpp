@@ -220,10 +220,11 @@ int rdma_listen(rdma_cm_id* handle, int backlog) {
   return e.minus1(0);
 }
 
-int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* src, sockaddr* dst, int) {
+int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* src, sockaddr* dst, int timeout_ms) {
   entry e{call::rdma_resolve_addr};
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
+  e.w.resolve_timeout_ms = timeout_ms;
   sockaddr_storage to, from{};
   if (const int error = copy_address(to, dst)) return e.minus1(error);
   if (id.state == cma::idle) {

@@ -245,6 +245,7 @@ std::vector<ibv_cq*> cqs();                       ///< live completion queues in
 std::vector<ibv_context*> contexts();             ///< contexts that the program opened
 std::vector<rdma_cm_id*> ids();                   ///< ids that the program holds, in order of creation
 ibv_qp* qp_by_num(std::uint32_t qp_num);          ///< nullptr if none lives
+int resolve_timeout_ms();                         ///< what the latest rdma_resolve_addr was given
 rdma_cm_id* id_of_qp(std::uint32_t qp_num);       ///< the newest id that was connected or accepted with it
 rdma_cm_id* listener(std::uint16_t port);         ///< the listening id on that port (host byte order)
 ibv_qp_state qp_state(const ibv_qp* qp);          ///< the device's view, not ibv_qp::state

@@ -136,6 +136,11 @@ ibv_qp* qp_by_num(std::uint32_t qp_num) {
   return q ? q->as_c() : nullptr;
 }
 
+int resolve_timeout_ms() {
+  const lock hold{mutex()};
+  return the_world().resolve_timeout_ms;
+}
+
 rdma_cm_id* id_of_qp(std::uint32_t qp_num) {
   const lock hold{mutex()};
   rdma_cm_id* found = nullptr;

@@ -123,6 +123,28 @@ TEST_CASE_METHOD(attempt, "a time limit in each phase names what is missing",
   CHECK(a.ep.state() == ep_state::disconnected);
 }
 
+TEST_CASE_METHOD(attempt,
+                 "the resolver is given what is left of the time limit, in whole milliseconds, and ten seconds at most",
+                 "[CONN-041][CONN-040]") {
+  // A name that nobody answers to is told of only when that time has passed, however long the consumer would wait.
+  struct limit {
+    dat::timeout given;
+    int least;
+    int most;
+  };
+  fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
+  for (const limit l :
+       {limit{1us, 1, 1}, {999us, 1, 1}, {5s, 1, 5000}, {1h, 10'000, 10'000}, {dat::infinite, 10'000, 10'000}}) {
+    must(a.ep.connect(b.ia.address(), service, l.given));
+    CHECK(fake::resolve_timeout_ms() >= l.least);
+    CHECK(fake::resolve_timeout_ms() <= l.most);
+    must(a.ep.disconnect());
+    must(a.ep.reset());
+    settle();
+  }
+  fake::release_events();
+}
+
 TEST_CASE_METHOD(attempt, "a request whose sender has given up can be rejected all the same", "[CR-063][CR-013]") {
   connect(soon);
   auto request = request_on(b.evd);
@@ -179,6 +201,92 @@ TEST_CASE_METHOD(attempt, "what the connection manager reports ends the attempt 
     connect();
     deliver(RDMA_CM_EVENT_DISCONNECTED);
     ended("non_peer_rejected 0");
+  }
+}
+
+TEST_CASE(
+    "what the connection manager reports of a connection that was accepted, or is up, ends it in its own way, once",
+    "[CR-037][CR-041][EPS-025][CONN-016][CONN-027][CONN-028][CONN-029][EVENT-097][EVENT-098]") {
+  struct report {
+    rdma_cm_event_type type;
+    int status;
+    const char* accepted; ///< what it is before the last handshake; "" for nothing
+    const char* up;
+  };
+  const report reports[] = {
+      {RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, "accept_completion_error 110", ""},
+      {RDMA_CM_EVENT_REJECTED, 4, "accept_completion_error 4", "disconnected"},
+      {RDMA_CM_EVENT_REJECTED, 28, "accept_completion_error 28",
+       "disconnected"}, // the peer ended it after its last word
+      {RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, "accept_completion_error 22", "broken"},
+      {RDMA_CM_EVENT_DISCONNECTED, 0, "accept_completion_error 0", "disconnected"},
+      {RDMA_CM_EVENT_DEVICE_REMOVAL, 0, "accept_completion_error 0", "broken"},
+      {RDMA_CM_EVENT_ADDR_CHANGE, 0, "", ""},
+      {RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, "", ""},
+  };
+  for (const auto& r : reports)
+    for (const bool up : {false, true}) {
+      INFO(rdma_event_str(r.type) << ", " << r.status << (up ? ", established" : ", accepted"));
+      attempt t;
+      must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(2)));
+      if (!up) fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+      t.connect();
+      must(request_on(t.b.evd).accept(t.b.ep));
+      t.settle();
+      CHECK(t.b.take() == (up ? events{"established"} : events{}));
+      for (int twice = 0; twice < 2; ++twice) {
+        if (fake::id_of_qp(t.b.ep.number()))
+          fake::deliver({.event = r.type, .status = r.status, .qp_num = t.b.ep.number()});
+        t.settle();
+      }
+      const std::string end = up ? r.up : r.accepted;
+      auto seen = t.b.take();
+      std::sort(seen.begin(), seen.end());
+      if (end.empty()) {
+        CHECK(seen.empty());
+        CHECK(t.b.ep.state() == (up ? ep_state::connected : ep_state::completion_pending));
+        fake::release_events();
+        continue;
+      }
+      events expected{end, flushed + " 2"};
+      std::sort(expected.begin(), expected.end());
+      CHECK(seen == expected);
+      CHECK(t.b.ep.state() == ep_state::disconnected);
+      must(t.b.ep.reset());
+      fake::release_events();
+      t.settle();
+      CHECK(t.b.take().empty());
+    }
+}
+
+TEST_CASE("an answer that cannot be made use of ends the attempt here, and there by an event",
+          "[EPS-014][CONN-022][CONN-059][EPS-025]") {
+  struct step {
+    fake::call which;
+    unsigned nth;
+  };
+  using enum fake::call;
+  for (const step f : {step{rdma_init_qp_attr, 1},
+                       {rdma_init_qp_attr, 2},
+                       {rdma_init_qp_attr, 3},
+                       {ibv_modify_qp, 1},
+                       {ibv_modify_qp, 2},
+                       {ibv_modify_qp, 3},
+                       {rdma_establish, 1}}) {
+    INFO(name(f.which) << ' ' << f.nth);
+    attempt t;
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(2)));
+    t.connect();
+    fake::hold_events();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    fake::fail(f.which, f.nth, EIO);
+    fake::release_events();
+    t.settle();
+    CHECK(fake::forget_faults() == 0);
+    auto there = t.b.take();
+    std::sort(there.begin(), there.end());
+    CHECK(there == events{"accept_completion_error 28", flushed + " 2"});
+    t.ended("non_peer_rejected " + std::to_string(EIO));
   }
 }
 
@@ -278,8 +386,10 @@ TEST_CASE("the peer's data of an accepted connection is what it gave, padded",
 
 TEST_CASE("data of more than 56 bytes is refused in every message, without effect",
           "[CONN-044][CR-025][CR-057][CR-028]") {
+  // Lengths go into a byte of the connection manager's: one that fits when it is cut is no better.
+  const auto length = GENERATE(57u, 255u, 256u, 312u);
   attempt t;
-  const std::string big(57, 'z');
+  const std::string big(length, 'z');
   const auto e = t.a.ep.connect(t.b.ia.address(), service, plenty, bytes_of(big));
   REQUIRE_FALSE(e);
   CHECK(e.error().type() == dat::return_type::invalid_parameter);

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <support/worker.hpp>
+
 #include <algorithm>
 
 using namespace unit;
@@ -72,6 +74,25 @@ TEST_CASE("established comes once, and before the first completion, whenever it 
       INFO("released after " << before << ", looked " << looks);
       REQUIRE(seen == expected);
     }
+}
+
+TEST_CASE("who waits for two events gets established and what came before it, though no message tells that it is",
+          "[EVENT-035][CONN-020][CR-036][EVENT-058]") {
+  clean_world world;
+  ends e;
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED); // it is data alone that tells
+  e.accept();
+  std::string first;
+  support::worker waiter([&](support::worker& w) {
+    auto got = e.evd.wait(plenty, 2);
+    w.check(got.has_value());
+    if (got) first = std::visit(describe{}, got.value().first);
+  });
+  must(e.a.ep.post(dat::send{e.a.at(0, 8)}));
+  waiter.join();
+  CHECK(first == "established");
+  CHECK(take(e.evd) == received(0, 1));
+  fake::release_events();
 }
 
 TEST_CASE("successful completions come before disconnected, whenever it arrives", "[EVENT-036][DISC-019][EPS-058]") {

@@ -135,6 +135,21 @@ protected:
     if (auto a = ia_address::from(rdma_get_peer_addr(i), sizeof(sockaddr_storage))) remote_ = a.assume_value();
     if (auto a = ia_address::from(rdma_get_local_addr(i), sizeof(sockaddr_storage))) local_ = a.assume_value();
   }
+  /// Of a request: link-local addresses come without a scope, which is that of the interface where `listener` listens.
+  void keep_addresses(const connection_base& listener) noexcept {
+    keep_addresses();
+    const ia_address* own = ia().address(address_family::ipv6);
+    const std::uint32_t scope = listener.local_.scope_id() != 0 ? listener.local_.scope_id()
+                                : own                           ? own->scope_id()
+                                                                : 0;
+    for (ia_address* a : {&remote_, &local_}) {
+      if (a->family() != address_family::ipv6 || !a->is_link_local() || a->scope_id() != 0) continue;
+      sockaddr_in6 native{};
+      std::memcpy(&native, a->native_handle(), sizeof native);
+      native.sin6_scope_id = scope;
+      *a = ia_address(native);
+    }
+  }
 
   ia_address remote_{};
   ia_address local_{};

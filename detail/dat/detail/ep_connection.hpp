@@ -72,7 +72,7 @@ public:
   }
 
   /// Passive: takes over the id of a request. Called before the event is acknowledged.
-  void adopt_request(rdma_cm_id* child, const cm_event& request) noexcept;
+  void adopt_request(rdma_cm_id* child, const cm_event& request, const connection_base& listener) noexcept;
   /// Answers a request with no. `data` is at most max_private_data bytes.
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 

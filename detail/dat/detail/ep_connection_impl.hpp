@@ -31,10 +31,11 @@ inline void ep_connection::give_back(ref<ia_child> ep) noexcept {
   if (ep) static_cast<ep_core&>(*ep).request_gone();
 }
 
-inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request) noexcept {
+inline void ep_connection::adopt_request(rdma_cm_id* child, const cm_event& request,
+                                         const connection_base& listener) noexcept {
   passive_ = true;
   adopt_id(child);
-  keep_addresses();
+  keep_addresses(listener);
   keep_private_data(request.data());
   peer_wants_ = request.responder_resources;
   peer_reads_ = request.initiator_depth;

@@ -180,7 +180,7 @@ inline void service_point::take_request(rdma_cm_id* child, const rdma_cm_event& 
     rdma_destroy_id(child);
     return;
   }
-  c->adopt_request(child, request);
+  c->adopt_request(child, request, *this);
   // A queue without room refuses at once: to drop the request would leave the peer waiting for a minute. A wildcard
   // address gets the requests of other devices, too.
   if (!ia().is_ours(*child) || !head_->deliver(c)) c->abandon();
