@@ -47,7 +47,7 @@ public:
           .hint("one segment names less than 4 GiB: slice the region into several");
     return detail::segment_access::make<local_segment<T, P>>(
         detail::raw_segment{core_->address() + first * sizeof(T), static_cast<std::uint32_t>(count * sizeof(T)),
-                            core_->mr()->lkey, count != 0 ? core_->zone_of(count * sizeof(T)) : nullptr});
+                            core_->mr()->lkey, core_->zone_of(count * sizeof(T))});
   }
 
   /// The whole region as a segment. A region of 4 GiB or more has none: posting it fails with
@@ -57,7 +57,7 @@ public:
     if (core_ && core_->mr()) {
       const bool fits = size_bytes() <= std::numeric_limits<std::uint32_t>::max();
       raw = {core_->address(), fits ? static_cast<std::uint32_t>(size_bytes()) : 1u, core_->mr()->lkey,
-             fits ? core_->zone_of(size_bytes()) : detail::no_zone()};
+             fits ? core_->zone_of(size_bytes()) : detail::common_zone::unpostable()};
     }
     return detail::segment_access::make<local_segment<T, P>>(raw);
   }

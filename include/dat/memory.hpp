@@ -100,7 +100,7 @@ public:
     auto s = under_.slice(first, count);
     if (!s) return s.assume_error();
     auto raw = detail::segment_access::raw(s.assume_value());
-    if (raw.pz) raw.pz = detail::marked_offset(raw.pz);
+    if (raw.length != 0) raw.zone = raw.zone.marked_offset();
     return detail::segment_access::make<offset_segment<T, P>>(raw);
   }
   /// The region as a peer may use it, from address 0.

@@ -275,7 +275,7 @@ expected<local_segment<T, mem_priv::local_write>> rmr::sink(const ep<rc>& reader
     return core_->at(error(return_type::length_error), call).hint("one segment names less than 4 GiB");
   return detail::segment_access::make<local_segment<T, mem_priv::local_write>>(
       detail::raw_segment{b.address + first * sizeof(T), static_cast<std::uint32_t>(count * sizeof(T)),
-                          b.region->mr()->lkey, count != 0 ? b.region->zone_of(count * sizeof(T)) : nullptr});
+                          b.region->mr()->lkey, b.region->zone_of(count * sizeof(T))});
 }
 
 } // namespace dat::inline v0

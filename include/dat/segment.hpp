@@ -55,7 +55,7 @@ public:
     local_segment s = *this;
     s.raw_.address += first * sizeof(T);
     s.raw_.length = static_cast<std::uint32_t>(count * sizeof(T));
-    if (count == 0) s.raw_.pz = nullptr;
+    if (count == 0) s.raw_.zone = detail::common_zone::no_bytes();
     return s;
   }
 

@@ -16,7 +16,7 @@ constexpr auto local_all = mem_priv::local_read | mem_priv::local_write;
 
 dat::local_segment<char, local_all> piece(std::uint64_t address, std::uint32_t length) {
   return dat::detail::segment_access::make<dat::local_segment<char, local_all>>(
-      dat::detail::raw_segment{address, length, 0x55, nullptr});
+      dat::detail::raw_segment{address, length, 0x55, {}});
 }
 dat::remote_segment<char, mem_priv::remote_read | mem_priv::remote_write> far(std::uint64_t address,
                                                                               std::uint64_t length) {
@@ -509,7 +509,7 @@ TEST_CASE("segments that do transfer something count, all of them", "[DTO-055]")
 TEST_CASE("an atomic becomes one of verbs, with its operands", "[IBX-033][IBX-035]") {
   constexpr auto rights = all_rights.value | mem_priv::remote_atomic;
   const auto word = dat::detail::segment_access::make<dat::local_segment<std::uint64_t, rights>>(
-      dat::detail::raw_segment{0x1000, 8, 0x55, nullptr});
+      dat::detail::raw_segment{0x1000, 8, 0x55, {}});
   const auto there = dat::detail::segment_access::make<dat::remote_segment<std::uint64_t, rights>>(
       dat::detail::raw_remote{0x2000, 64, 0x66});
   auto wr = built(dat::ib::fetch_and_add{word, there, 7});

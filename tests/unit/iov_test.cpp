@@ -10,17 +10,17 @@
 
 using dat::mem_priv;
 using dat::detail::gather_access;
-using dat::detail::mixed_zones;
 
 namespace {
 
 using dat::detail::pz_core;
-const auto* zone(std::uintptr_t n) { return reinterpret_cast<const pz_core*>(n); }
+auto zone(std::uintptr_t n) { return dat::detail::common_zone(reinterpret_cast<const pz_core*>(n)); }
 
 template <mem_priv P = mem_priv::local_read | mem_priv::local_write>
 dat::local_segment<char, P> piece(std::uint64_t address, std::uint32_t length, std::uintptr_t of_zone = 64) {
   return dat::detail::segment_access::make<dat::local_segment<char, P>>(
-      dat::detail::raw_segment{address, length, static_cast<std::uint32_t>(address / 16), zone(of_zone)});
+      dat::detail::raw_segment{address, length, static_cast<std::uint32_t>(address / 16),
+                               length != 0 ? zone(of_zone) : dat::detail::common_zone::no_bytes()});
 }
 
 } // namespace
@@ -86,9 +86,27 @@ TEST_CASE("a list knows whether all its segments are of one zone", "[DTO-083]") 
     const dat::iov list{piece(1, 1, a), piece(2, 1, b), piece(3, 1, c)};
     CHECK_FALSE(gather_access::of(list).within(zone(64)));
     CHECK_FALSE(gather_access::of(list).within(zone(128)));
-    CHECK(gather_access::of(list).zone() == mixed_zones);
   }
   CHECK(gather_access::of(dat::iov<1, mem_priv::none>()).within(zone(64))); // nothing is of every zone
+}
+
+TEST_CASE("zones joined are a zone only where all are the same") {
+  using dat::detail::common_zone;
+  const std::uintptr_t addresses[] = {
+      0x10, 0x20, 0x30, 0x40, 0x7f0, 0x5555'5557'0010, 0x5555'5557'0020, 0x5555'5557'0030, 0x7fff'ffff'fff0};
+  for (const std::uintptr_t a : addresses)
+    for (const std::uintptr_t b : addresses) {
+      const common_zone joined = zone(a) | zone(b);
+      CHECK((joined == zone(a)) == (a == b));
+      CHECK((joined == zone(b)) == (a == b));
+      for (const std::uintptr_t other : addresses) CHECK((joined == zone(other)) == (a == b && a == other));
+      CHECK((joined | common_zone::no_bytes()).unmarked() == joined);
+      CHECK((joined | zone(b).marked_long()).marked());
+      CHECK_FALSE((joined | common_zone::no_bytes()) == zone(a));
+      CHECK_FALSE((joined | zone(b).marked_offset()) == zone(a));
+      CHECK_FALSE((joined | common_zone::unpostable()).unmarked() == zone(a));
+      CHECK_FALSE(joined == common_zone::none());
+    }
 }
 
 TEST_CASE("lists are values") {

@@ -26,7 +26,7 @@ using remote = dat::remote_segment<T, P>;
 
 template <class T>
 local<T> local_at(std::uint64_t address, std::uint32_t length) {
-  return dat::detail::segment_access::make<local<T>>(dat::detail::raw_segment{address, length, 0x77, nullptr});
+  return dat::detail::segment_access::make<local<T>>(dat::detail::raw_segment{address, length, 0x77, {}});
 }
 template <class T, mem_priv P = read_write>
 remote<T, P> remote_at(std::uint64_t address, std::uint64_t length, std::uint32_t key = 0x11223344) {

@@ -35,7 +35,7 @@ public:
   /// The same for any request. `others`: whether one of those before has segments.
   template <std::size_t N>
   void note_tidied(const send_request<N>& r, bool others) noexcept {
-    if (r.data.count() != 0) zone_ = others ? zone_ + r.data.zone() : r.data.zone();
+    if (r.data.count() != 0) zone_ = others ? zone_ | r.data.zone() : r.data.zone();
     longest_ = larger(longest_, r.data.bytes());
     simple_ = false;
     note_rest(r);
@@ -52,7 +52,7 @@ public:
   [[nodiscard]] bool simple() const noexcept { return simple_; }
 
   [[nodiscard]] bool simply_within(const ep_posting& ep) const noexcept {
-    return zone_.is(ep.simple_zone()) && (simple_ || within_others(ep));
+    return zone_ == ep.simple_zone() && (simple_ || within_others(ep));
   }
   /// For a batch that is not simply within: what else has to be known of it.
   void add(bool segments, std::uint64_t longest) noexcept {
@@ -60,7 +60,7 @@ public:
     longest_ = larger(longest_, longest);
   }
   [[nodiscard]] bool within(const ep_posting& ep) const noexcept {
-    return &ep != &no_ep && (!any_ || zone_.is(ep.pz())) && within_others(ep);
+    return &ep != &no_ep && (!any_ || zone_ == ep.zone()) && within_others(ep);
   }
 
   /// Why not. The batch as a whole is refused; nothing was posted.
@@ -69,7 +69,7 @@ public:
     const auto as = [&](return_type type, const char* hint) {
       return error(type).at("ep.post(batch)", object_kind::ep, ep.number()).hint(hint);
     };
-    if (any_ && !zone_.is(ep.pz()))
+    if (any_ && zone_ != ep.zone())
       return as(return_type::protection_violation,
                 "every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
     if (too_long_) return as(return_type::length_error, "a request has more local bytes than its remote segment");

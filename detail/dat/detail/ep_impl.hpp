@@ -256,11 +256,10 @@ inline void ep_core::free_entries() noexcept {
 }
 
 inline void ep_core::note_zone() noexcept {
-  own_zone_ = pz_.get();
+  own_zone_ = pz_ ? common_zone(pz_.get()) : common_zone::none();
   // A limit of the consumer's own is looked at with every post, for which no segment's zone is the expected one.
-  // Null would be that of segments of length 0.
   // Nothing that could go that way is posted to a datagram endpoint.
-  const auto* const none = reinterpret_cast<const pz_core*>(this);
+  constexpr common_zone none = common_zone::none();
   const bool simple = ud_ || max_message_ == ia().max_message();
   zones_[0] = none;
   for (std::size_t n = 1; n <= prepared_segments; ++n)

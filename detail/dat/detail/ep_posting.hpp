@@ -7,6 +7,7 @@
 #include <dat/expected.hpp>
 
 #include <dat/detail/basics.hpp>
+#include <dat/detail/handle.hpp>
 #include <dat/detail/null_device.hpp>
 #include <dat/detail/work_request.hpp>
 #include <dat/detail/work_ring.hpp>
@@ -21,7 +22,6 @@
 
 namespace dat::inline v0::detail {
 
-class pz_core;
 class ud_core;
 
 inline constexpr const char* quiet_hint = "unsignalled operations need an endpoint whose attribute for that queue, "
@@ -64,11 +64,11 @@ public:
   }
   /// Its receives come from a shared queue.
   [[nodiscard]] bool shares_receives() const noexcept { return shares_; }
-  [[nodiscard]] const pz_core* pz() const noexcept { return own_zone_; }
+  [[nodiscard]] common_zone zone() const noexcept { return own_zone_; }
   /// What only a datagram endpoint has; null for others.
   [[nodiscard]] ud_core* datagrams() const noexcept { return ud_; }
   /// The zone of segments that need no other check: none where the consumer has set a limit of its own.
-  [[nodiscard]] const pz_core* simple_zone() const noexcept { return zones_[1]; }
+  [[nodiscard]] common_zone simple_zone() const noexcept { return zones_[1]; }
   [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
 
@@ -271,7 +271,7 @@ protected:
   }
   /// What stands in for simple_zone() for one segment of this request.
   template <std::size_t N>
-  [[nodiscard, gnu::always_inline]] const pz_core* zone_for(const send_request<N>& r) const noexcept {
+  [[nodiscard, gnu::always_inline]] common_zone zone_for(const send_request<N>& r) const noexcept {
     return r.opcode == IBV_WR_RDMA_READ ? read_zone_ : r.is_atomic() ? atomic_zone_ : zones_[N];
   }
   template <std::size_t N>
@@ -288,44 +288,49 @@ protected:
   template <std::size_t... One>
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const send_request<One>&... r) noexcept {
     constexpr std::size_t n = sizeof...(One);
-    refused_post why;
     prepared_request* const at = prepared_ + (prepared_requests - n); // the last ones: their chain ends where it should
     work_entry* e = sq_.next();
     std::size_t i = 0;
-    if (((prepare(at[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
+    if (((prepare<n == 1>(at[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
       sq_.set_next(e);
       if constexpr (n > 1) bad_send_ = &at->wr; // not every provider sets it
       const int err = ibv_post_send(send_to_.load(std::memory_order_acquire), &at->wr, &bad_send_);
       if (err == 0) [[likely]]
         return success();
-      why = {0, 0, 0, {}, false, err};
-      return relay(not_posted(why, n));
+      return told(post_failed(err, n));
     } else if constexpr (n == 1) {
-      why = {
-          (r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...), (r.operation, ...), false, 0};
+      return told(one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...),
+                              (r.operation, ...)));
     } else {
       return relay(post_slowly(r.copy()...));
     }
-    return relay(not_posted(why, n));
   }
+  template <bool Alone>
   [[nodiscard, gnu::always_inline]] bool prepare(prepared_request& to, work_entry* e,
                                                  const send_request<1>& r) noexcept {
     copy_triplet(&to.sge, r.data.list());
-    r.fill(to.wr);
+    r.fill<Alone>(to.wr);
     if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
       return false;
     stage(to.wr, *e, r);
     return true;
   }
-  // What an unusual way out gives. Clang 14 keeps in memory what a call out of line may write to: so that is not the
+  // What an unusual way out gives, read where it was kept: an error that is returned has an address, which takes a
+  // register from those who post in a loop.
+  [[nodiscard, gnu::always_inline]] expected<void> told(bool posted) const noexcept {
+    if (posted) return success();
+    return why_not_;
+  }
+  [[nodiscard]] bool keep(const expected<void>& r) noexcept;
+  // The same for others. Clang 14 keeps in memory what a call out of line may write to: so that is not the
   // result of the post itself.
   [[gnu::always_inline]] static expected<void> relay(expected<void> r) noexcept {
     if (r) return success();
     return r.assume_error();
   }
-  // Why prepared requests were not posted: what the one request said besides what stands in it, or errno.
+  // Why a prepared request was not posted: what it said besides what stands in it, or errno.
   struct refused_post {
-    std::uintptr_t zone; // no values from the start: g++ would store them in every post
+    std::uint64_t zone; // no values from the start: g++ would store them in every post
     std::uint64_t cookie;
     std::uint64_t remote_length;
     dto_operation operation;
@@ -333,22 +338,27 @@ protected:
     int err;
   };
   template <std::size_t One = 1> // templates from here on, so that only who posts pays for compiling it
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> not_posted(refused_post why, std::size_t n) noexcept {
-    if (why.err == 0) return post_slowly(in_full<One>(prepared_[prepared_requests - 1], why));
+  [[nodiscard, gnu::cold, gnu::noinline]] bool
+  one_refused(std::uint64_t zone, std::uint64_t cookie, std::uint64_t remote_length, dto_operation operation) noexcept {
+    return keep(post_slowly(
+        in_full<One>(prepared_[prepared_requests - 1], {zone, cookie, remote_length, operation, false, 0})));
+  }
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] bool post_failed(int err, std::size_t n) noexcept {
+    return keep(group_not_posted<One>(err, n));
+  }
+  template <std::size_t One = 1>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> group_not_posted(int err, std::size_t n) noexcept {
     ibv_send_wr* const wr = &prepared_[prepared_requests - n].wr;
     work_entry* first = sq_.next();
     for (std::size_t i = 0; i < n; ++i) first = sq_.before(first);
-    return not_posted(why.err, wr, n > 1 ? bad_send_ : wr, first);
+    return not_posted(err, wr, n > 1 ? bad_send_ : wr, first);
   }
   // Of those that a callable makes.
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] expected<void> no_room_for_all() const noexcept {
     if (!takes_requests()) return wrong_state("ep.post_n");
     return queue_full("ep.post_n", 0);
-  }
-  template <std::size_t One = 1>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> group_not_posted(int err, std::size_t n) noexcept {
-    return not_posted<One>(refused_post{0, 0, 0, {}, false, err}, n);
   }
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] error made_not_posted(const error& why, std::size_t before) const noexcept {
@@ -604,9 +614,9 @@ protected:
   std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
   // Of segments that need no other check, by their number; see simply_acceptable.
-  const pz_core* zones_[prepared_segments + 1] = {};
-  const pz_core* read_zone_ = nullptr; // of one segment; of none where depths are 0
-  const pz_core* atomic_zone_ = nullptr;
+  common_zone zones_[prepared_segments + 1] = {};
+  common_zone read_zone_; // of one segment; of none where depths are 0
+  common_zone atomic_zone_;
   std::atomic<ibv_qp*> send_to_{nothing.qp()}; // where the fast path posts
   std::atomic<ibv_qp*> recv_to_{nothing.qp()};
   work_ring sq_;
@@ -619,12 +629,19 @@ protected:
   ibv_send_wr* bad_send_ = nullptr; // what verbs wants to have, and nobody reads
   ibv_recv_wr* bad_recv_ = nullptr;
   ibv_qp* qp_ = nullptr;
-  const pz_core* own_zone_ = nullptr;
-  ud_core* ud_ = nullptr;                // the endpoint keeps it
+  common_zone own_zone_;
+  error why_not_ = empty_handle("ep.post", return_subtype::handle_ep); // of the last request that was refused; see told
+  ud_core* ud_ = nullptr;                                              // the endpoint keeps it
   std::atomic<std::uint32_t> number_{0}; // asked for from any thread, also while reset replaces qp_
   ep_attributes attributes_{};
 };
 
 inline constinit struct no_endpoint final : ep_posting { constexpr no_endpoint() noexcept = default; } no_ep;
+
+/// Of no endpoint, what is kept stays as it is: any thread may try to post to it.
+inline bool ep_posting::keep(const expected<void>& r) noexcept {
+  if (!r && this != &no_ep) why_not_ = r.assume_error();
+  return r.has_value();
+}
 
 } // namespace dat::inline v0::detail

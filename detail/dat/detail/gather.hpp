@@ -62,49 +62,6 @@ constexpr const raw_segment& raw_of(const S& segment) noexcept {
   return segment_access::raw(segment);
 }
 
-/// In place of a zone: segments of different zones, or one that is too long.
-inline constexpr std::uintptr_t mixed_zones = 1;
-
-/// The protection zone that all segments of a list share; what an endpoint compares with its own, once per list.
-/// Special values, none of which equals an endpoint's zone: nothing in the list, segments of different zones (or one
-/// of 4 GiB and more), and, as marks, segments of length 0 or long ones among the others.
-class common_zone {
-public:
-  constexpr common_zone() noexcept = default;
-  /// What no list has.
-  [[nodiscard]] static constexpr common_zone none() noexcept { return common_zone(mixed_zones | empty_mark); }
-  /// From what value() gave.
-  [[nodiscard]] static common_zone of(std::uintptr_t value) noexcept { return common_zone(value); }
-  [[nodiscard]] std::uintptr_t value() const noexcept { return value_; }
-  explicit common_zone(const pz_core* pz) noexcept : value_(reinterpret_cast<std::uintptr_t>(pz)) {}
-
-  [[nodiscard]] bool is(const pz_core* pz) const noexcept { return value_ == reinterpret_cast<std::uintptr_t>(pz); }
-  [[nodiscard]] bool marked() const noexcept { return value_ == nothing || (value_ & marks) != 0; }
-  [[nodiscard]] bool has_offsets() const noexcept { return (value_ & offset_mark) != 0; }
-  [[nodiscard]] common_zone unmarked() const noexcept { return common_zone(value_ & ~marks); }
-
-  friend common_zone operator+(common_zone a, common_zone b) noexcept { return a.value_ == b.value_ ? a : join(a, b); }
-  friend bool operator==(common_zone, common_zone) noexcept = default;
-  friend bool operator==(common_zone a, std::uintptr_t b) noexcept { return a.value_ == b; }
-
-private:
-  static constexpr std::uintptr_t nothing = 0; // what an empty segment has
-  static constexpr std::uintptr_t empty_mark = 2;
-  static constexpr std::uintptr_t marks = empty_mark | long_mark | offset_mark;
-
-  constexpr explicit common_zone(std::uintptr_t value) noexcept : value_(value) {}
-  [[gnu::cold, gnu::noinline]] static common_zone join(common_zone a, common_zone b) noexcept {
-    const std::uintptr_t both =
-        ((a.value_ | b.value_) & marks) | (a.value_ == nothing || b.value_ == nothing ? empty_mark : std::uintptr_t{0});
-    const common_zone x = a.unmarked();
-    const common_zone y = b.unmarked();
-    const std::uintptr_t zone = x.value_ == nothing || x == y ? y.value_ : y.value_ == nothing ? x.value_ : mixed_zones;
-    return common_zone(zone | both);
-  }
-
-  std::uintptr_t value_ = nothing;
-};
-
 /// At most N segments. Those of length 0 must not reach the device: zero means 2^31 bytes to some adapters, and the key
 /// may be invalid. Rather than look for them each time, they are marked in their zone, and `tidy` removes them.
 template <std::size_t N>
@@ -161,10 +118,10 @@ public:
   /// The same for lists that are simply within a zone, which are not long.
   [[nodiscard]] auto few_bytes() const noexcept { return bytes_; }
   [[nodiscard]] common_zone zone() const noexcept { return zone_; }
-  /// True when all segments are of `pz`, none is empty, and none long.
-  [[nodiscard]] bool simply_within(const pz_core* pz) const noexcept { return N == 0 || zone_.is(pz); }
-  /// True when all segments are of `pz`. An empty list is of every zone. For tidy lists.
-  [[nodiscard]] bool within(const pz_core* pz) const noexcept { return zone_.is(pz) || count_ == 0; }
+  /// True when all segments are of this zone, none is empty, and none long.
+  [[nodiscard]] bool simply_within(common_zone z) const noexcept { return N == 0 || zone_ == z; }
+  /// True when all segments are of this zone. An empty list is of every zone. For tidy lists.
+  [[nodiscard]] bool within(common_zone z) const noexcept { return zone_ == z || count_ == 0; }
   /// For few segments: with constant places, so that a list that is known when compiling need not be in memory.
   [[gnu::always_inline]] void copy_to(ibv_sge* to) const noexcept {
     each([&](std::size_t i) __attribute__((always_inline)) { copy_triplet(&to[i], &sge_[i]); });
@@ -176,7 +133,8 @@ public:
 private:
   [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
     bytes_ += s.length; // before the copy: what was copied as one word is not well taken apart
-    zone_ = i == 0 ? common_zone(s.pz) : zone_ + common_zone(s.pz);
+    const common_zone its = common_zone::of(s.zone.value()); // as a number: copied as a whole, it has to be in memory
+    zone_ = i == 0 ? its : zone_ | its;
     copy_triplet(&sge_[i], &s);
   }
   /// Of few segments, with constant places.

@@ -14,7 +14,7 @@
 
 namespace dat::inline v0::detail {
 
-[[nodiscard, gnu::cold]] inline error empty_handle(const char* call, return_subtype which) noexcept {
+[[nodiscard, gnu::cold]] constexpr error empty_handle(const char* call, return_subtype which) noexcept {
   return error(return_type::invalid_handle, which)
       .at(call)
       .hint("the handle is empty: it was moved from, closed, or never made by a create call");

@@ -84,14 +84,15 @@ public:
     return lmr;
   }
 
-  explicit lmr_core(ref<pz_core> pz) noexcept : ia_child(ref(&pz->ia()), table), pz_(std::move(pz)) {
+  explicit lmr_core(ref<pz_core> pz) noexcept : ia_child(ref(&pz->ia()), table), pz_(std::move(pz)), zone_(pz_.get()) {
     pz_->users.fetch_add(1, std::memory_order_relaxed);
   }
 
   [[nodiscard]] ibv_mr* mr() const noexcept { return mr_; }
   /// The zone as a segment of `bytes` bytes keeps it.
-  [[nodiscard]] const pz_core* zone_of(std::size_t bytes) const noexcept {
-    return bytes <= ia().max_message() / message_parts ? pz_.get() : marked_long(pz_.get());
+  [[nodiscard]] common_zone zone_of(std::size_t bytes) const noexcept {
+    if (bytes == 0) return common_zone::no_bytes();
+    return bytes <= ia().max_message() / message_parts ? zone_ : zone_.marked_long();
   }
   /// Of its first byte, as segments name it.
   [[nodiscard]] std::uint64_t address() const noexcept {
@@ -121,7 +122,8 @@ private:
     pz_->users.fetch_sub(1, std::memory_order_release);
   }
 
-  ref<pz_core> pz_; // kept until the region object goes, so that zone pointers in segments stay distinct
+  ref<pz_core> pz_;  // kept until the region object goes, so that zones of segments stay distinct
+  common_zone zone_; // its word
   static constexpr unsigned any_window =
       IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   static constexpr child_kind kind_of_child = child_kind::memory;

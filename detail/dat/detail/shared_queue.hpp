@@ -257,7 +257,7 @@ protected:
 
   ibv_srq* srq_ = nothing.srq();
   const std::byte* entries_ = nullptr; // where the wr_ids of the ia start
-  const pz_core* zone_ = nullptr;      // null: no segment is of it
+  common_zone zone_ = common_zone::none();
   std::uint32_t max_iov_ = 0;
   std::uint32_t number_ = 0;
   std::atomic<bool> failed_{false};           // the device cannot read it any more

@@ -81,7 +81,7 @@ inline result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const srq_
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::srq);
   q->capacity_.store(size, std::memory_order_relaxed);
   q->max_iov_ = larger(wanted.max_recv_iov, real.max_sge);
-  q->zone_ = pz.get();
+  q->zone_ = common_zone(pz.get());
   return q;
 }
 
@@ -110,7 +110,7 @@ inline bool srq_core::add_entries(std::uint32_t n) noexcept {
 inline void srq_core::teardown() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    zone_ = nullptr;
+    zone_ = common_zone::none();
     free_.store(0, std::memory_order_release);
     if (native()) ibv_destroy_srq(std::exchange(srq_, nothing.srq()));
   }

@@ -311,8 +311,9 @@ private:
     ibv_send_wr* const wr = &ep.prepared_[ep_posting::prepared_requests - 1].wr;
     if (err != refused) return ep.not_posted(err, wr, wr, e);
     ep.sq_.set_next(e);
-    const auto zone = reinterpret_cast<std::uintptr_t>(ep.own_zone_); // as it was acceptable
-    return not_acceptable<One>(ep, {zone, e->posted.cookie.value(), 0, dto_operation::send, false, 0}, ep.ud_);
+    // Of its zone, as it was acceptable.
+    return not_acceptable<One>(ep, {ep.own_zone_.value(), e->posted.cookie.value(), 0, dto_operation::send, false, 0},
+                               ep.ud_);
   }
   /// What the request says and what the entry remembers. The chain and the segments are the caller's.
   template <std::size_t N>

@@ -60,7 +60,7 @@ private:
     ep.sq_.set_next(e->next);
     if (const int err = ibv_post_send(ep.send_to_.load(std::memory_order_acquire), &ep.prepared_[last].wr,
                                       &ep.bad_send_)) [[unlikely]]
-      return ep.not_posted(ep_posting::refused_post{0, 0, 0, {}, false, err}, 1);
+      return ep.group_not_posted(err, 1);
     return success();
   }
   [[gnu::always_inline]] static expected<void> one(ep_posting& ep, const recv_request<1>& r) noexcept {
