@@ -42,13 +42,15 @@ public:
   /// \param length bytes that may be read at `address`
   /// Errors: invalid_address(address_malformed) if the family is neither AF_INET nor AF_INET6, `length` is too short
   /// for it, or `address` is null.
-  [[nodiscard]] static expected<ia_address> from(const ::sockaddr* address, std::size_t length) noexcept;
+  template <class Address = ia_address> // so that only who calls it pays for compiling it
+  [[nodiscard]] static expected<Address> from(const ::sockaddr* address, std::size_t length) noexcept;
 
   /// Reads "10.0.0.1", "10.0.0.1:7471", "fd00::1", "fe80::1%eth0", "[fd00::1]:7471", "[fe80::1%3]:7471". Never asks a
   /// name service. Port 0 is kept as "no port".
   /// Errors: invalid_address(address_malformed) for anything else; invalid_address(address_unreachable) if there is no
   /// interface of the name after '%'.
-  [[nodiscard]] static expected<ia_address> parse(std::string_view text) noexcept;
+  template <class Address = ia_address>
+  [[nodiscard]] static expected<Address> parse(std::string_view text) noexcept;
 
   [[nodiscard]] address_family family() const noexcept;
   /// In host byte order; 0 if there is none.

@@ -90,8 +90,8 @@ public:
   ///     while (evd.drain(visit, 100ms)) {...}
   ///
   /// Errors: as wait; `invalid_parameter` for a `max` of 0. Allocates: never. Blocks: up to `limit`.
-  template <class Visitor>
-  [[nodiscard]] expected<std::size_t>
+  template <class Visitor, class Count = std::size_t> // so that only who calls it pays for compiling it
+  [[nodiscard]] expected<Count>
   drain(Visitor&& visit, timeout limit,
         std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
     static_assert(detail::visits_all<Visitor, detail::event_list<S>>,

@@ -171,9 +171,8 @@ inline constexpr const char* open_call = "ia.open";
   const owned<ifaddrs, &::freeifaddrs> owner(list);
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
     if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
-    auto address = ia_address::from(i->ifa_addr, sizeof(sockaddr_storage));
-    if (!address || address.assume_value().is_loopback()) continue;
-    const ia_address& a = address.assume_value();
+    ia_address a;
+    if (!copy_address(i->ifa_addr, sizeof(sockaddr_storage), a) || a.is_loopback()) continue;
     // A link-local address is of use only to those who name an interface with it.
     if (a.family() == address_family::ipv6 && a.is_link_local()) continue;
     probe p;
@@ -259,7 +258,7 @@ inline constexpr const char* open_call = "ia.open";
   if (!found) {
     if (found.assume_error().type() != return_type::provider_not_found) return found;
     found = detail::search({}, 0, i.what); // not std::search, which a string_view brings along
-    if (const auto address = ia_address::parse(i.what); !found && address) found = adapter_at(address.assume_value());
+    if (ia_address address; !found && parse_address(i.what, address)) found = adapter_at(address);
     if (!found || (i.port != 0 && found.assume_value().port != i.port)) return absent;
   }
   return found;
@@ -302,8 +301,8 @@ template <class Addresses> // a template, so that only who calls it pays for com
     probe p;
     if (!p.ready()) return probe_failed(p).at("ia.open_reaching", object_kind::ia);
     if (p.reach(a, limit)) {
-      auto local = ia_address::from(p.local(), sizeof(sockaddr_storage));
-      if (local) return adapter_at(local.assume_value());
+      ia_address local;
+      if (copy_address(p.local(), sizeof(sockaddr_storage), local)) return adapter_at(local);
     }
     why = why.from(p.verb(), p.err()).hint("no RDMA device of this host leads to that address");
   }

@@ -78,16 +78,17 @@ template <std::size_t Size>
   return success();
 }
 
-[[nodiscard]] inline expected<ia_address> parse_v4(std::string_view host, std::uint16_t port) noexcept {
+[[nodiscard]] inline expected<void> parse_v4(std::string_view host, std::uint16_t port, ia_address& into) noexcept {
   std::array<char, INET_ADDRSTRLEN> text;
   ::sockaddr_in native{};
   native.sin_family = AF_INET;
   native.sin_port = htons(port);
   if (!copy_text(host, text) || ::inet_pton(AF_INET, text.data(), &native.sin_addr) != 1) return malformed_address;
-  return ia_address(native);
+  into = ia_address(native);
+  return success();
 }
 
-[[nodiscard]] inline expected<ia_address> parse_v6(std::string_view host, std::uint16_t port) noexcept {
+[[nodiscard]] inline expected<void> parse_v6(std::string_view host, std::uint16_t port, ia_address& into) noexcept {
   std::array<char, INET6_ADDRSTRLEN> text;
   ::sockaddr_in6 native{};
   native.sin6_family = AF_INET6;
@@ -96,9 +97,49 @@ template <std::size_t Size>
   if (!copy_text(host.substr(0, percent), text) || ::inet_pton(AF_INET6, text.data(), &native.sin6_addr) != 1)
     return malformed_address;
   if (percent != std::string_view::npos) {
-    if (auto known = parse_scope(host.substr(percent + 1), native.sin6_scope_id); !known) return known.assume_error();
+    if (auto known = parse_scope(host.substr(percent + 1), native.sin6_scope_id); !known) return known;
   }
-  return ia_address(native);
+  into = ia_address(native);
+  return success();
+}
+
+// Into an address, not as one: see ia_address::from.
+[[nodiscard]] inline expected<void> parse_address(std::string_view text, ia_address& into) noexcept {
+  std::uint16_t port = 0;
+  if (text.starts_with('[')) {
+    const auto close = text.find(']');
+    if (close == std::string_view::npos) return malformed_address;
+    const auto host = text.substr(1, close - 1);
+    const auto rest = text.substr(close + 1);
+    if (rest.empty()) return parse_v6(host, 0, into);
+    if (rest.front() != ':' || !parse_port(rest.substr(1), port)) return malformed_address;
+    return parse_v6(host, port, into);
+  }
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return parse_v4(text, 0, into);
+  if (text.find(':', colon + 1) != std::string_view::npos) return parse_v6(text, 0, into);
+  if (!parse_port(text.substr(colon + 1), port)) return malformed_address;
+  return parse_v4(text.substr(0, colon), port, into);
+}
+
+/// False when there is no address of a known family; `into` is unchanged then.
+[[nodiscard]] inline bool copy_address(const ::sockaddr* address, std::size_t length, ia_address& into) noexcept {
+  ::sa_family_t family = AF_UNSPEC;
+  if (address == nullptr || length < sizeof(family)) return false;
+  std::memcpy(&family, address, sizeof(family)); // the family is the first member on Linux, where there is no sa_len
+  if (family == AF_INET && length >= sizeof(::sockaddr_in)) {
+    ::sockaddr_in v4;
+    std::memcpy(&v4, address, sizeof(v4));
+    into = ia_address(v4);
+    return true;
+  }
+  if (family == AF_INET6 && length >= sizeof(::sockaddr_in6)) {
+    ::sockaddr_in6 v6;
+    std::memcpy(&v6, address, sizeof(v6));
+    into = ia_address(v6);
+    return true;
+  }
+  return false;
 }
 
 // Prefixes of IANA's IPv6 registry that a host may have; anything else is reserved or not assigned.
@@ -151,39 +192,18 @@ inline ia_address::ia_address(const ::sockaddr_in6& v6) noexcept : native_{.v6 =
   *this = ia_address(v4);
 }
 
-inline expected<ia_address> ia_address::from(const ::sockaddr* address, std::size_t length) noexcept {
-  ::sa_family_t family = AF_UNSPEC;
-  if (address == nullptr || length < sizeof(family)) return detail::malformed_address;
-  std::memcpy(&family, address, sizeof(family)); // the family is the first member on Linux, where there is no sa_len
-  if (family == AF_INET && length >= sizeof(::sockaddr_in)) {
-    ::sockaddr_in v4;
-    std::memcpy(&v4, address, sizeof(v4));
-    return ia_address(v4);
-  }
-  if (family == AF_INET6 && length >= sizeof(::sockaddr_in6)) {
-    ::sockaddr_in6 v6;
-    std::memcpy(&v6, address, sizeof(v6));
-    return ia_address(v6);
-  }
-  return detail::malformed_address;
+template <class Address>
+expected<Address> ia_address::from(const ::sockaddr* address, std::size_t length) noexcept {
+  Address a;
+  if (!detail::copy_address(address, length, a)) return detail::malformed_address;
+  return a;
 }
 
-inline expected<ia_address> ia_address::parse(std::string_view text) noexcept {
-  std::uint16_t port = 0;
-  if (text.starts_with('[')) {
-    const auto close = text.find(']');
-    if (close == std::string_view::npos) return detail::malformed_address;
-    const auto host = text.substr(1, close - 1);
-    const auto rest = text.substr(close + 1);
-    if (rest.empty()) return detail::parse_v6(host, 0);
-    if (rest.front() != ':' || !detail::parse_port(rest.substr(1), port)) return detail::malformed_address;
-    return detail::parse_v6(host, port);
-  }
-  const auto colon = text.find(':');
-  if (colon == std::string_view::npos) return detail::parse_v4(text, 0);
-  if (text.find(':', colon + 1) != std::string_view::npos) return detail::parse_v6(text, 0);
-  if (!detail::parse_port(text.substr(colon + 1), port)) return detail::malformed_address;
-  return detail::parse_v4(text.substr(0, colon), port);
+template <class Address>
+expected<Address> ia_address::parse(std::string_view text) noexcept {
+  Address a;
+  if (auto ok = detail::parse_address(text, a); !ok) return ok.assume_error();
+  return a;
 }
 
 inline address_family ia_address::family() const noexcept {
@@ -299,8 +319,8 @@ expected<List> resolve(const std::string& host, std::uint16_t port) {
   } const owner{first};
   address_list found;
   for (const ::addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
-    if (auto address = ia_address::from(entry->ai_addr, entry->ai_addrlen))
-      (void)found.push_back(address.assume_value());
+    if (ia_address address; detail::copy_address(entry->ai_addr, entry->ai_addrlen, address))
+      (void)found.push_back(address);
   if (found.empty()) return detail::resolver_error(EAI_NONAME);
   return found;
 }

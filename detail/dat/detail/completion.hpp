@@ -207,13 +207,16 @@ template <streams S, class Visitor>
     return true;
   }
   if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
-  asm("" : "+r"(outcome)); // so that clang does not sort what follows in among what was asked first
-  if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
-  asm("" : "+r"(outcome));
-  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
-  asm("" : "+r"(outcome));
-  if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
-  if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  if (outcome > code(dto_operation::rdma_write)) {
+    if (outcome == code(dto_operation::rdma_write_immediate))
+      return take_done<ib::rdma_write_immediate_done>(*e, visit);
+    asm("" : "+r"(outcome)); // so that clang does not sort what follows in among what was asked first
+    if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
+  } else {
+    if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
+    asm("" : "+r"(outcome));
+    if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  }
   return take_unusual<S>(*e, wc, visit);
 }
 

@@ -132,8 +132,8 @@ protected:
   void keep_addresses() noexcept {
     rdma_cm_id* i = id();
     if (!i) return;
-    if (auto a = ia_address::from(rdma_get_peer_addr(i), sizeof(sockaddr_storage))) remote_ = a.assume_value();
-    if (auto a = ia_address::from(rdma_get_local_addr(i), sizeof(sockaddr_storage))) local_ = a.assume_value();
+    (void)copy_address(rdma_get_peer_addr(i), sizeof(sockaddr_storage), remote_);
+    (void)copy_address(rdma_get_local_addr(i), sizeof(sockaddr_storage), local_);
   }
   /// Of a request: link-local addresses come without a scope, which is that of the interface where `listener` listens.
   void keep_addresses(const connection_base& listener) noexcept {

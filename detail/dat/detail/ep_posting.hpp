@@ -291,6 +291,15 @@ protected:
     prepared_request* const at = prepared_ + (prepared_requests - n); // the last ones: their chain ends where it should
     work_entry* e = sq_.next();
     std::size_t i = 0;
+    // Looked at first: what is compared only need not be kept for those who ask why.
+    if constexpr (n == 1)
+      if (!(has_lengths(r, r.data.few_bytes()), ...)) [[unlikely]] {
+#if defined(__clang__)
+        asm volatile(""); // or clang does what both ways begin with before the look
+#endif
+        (write_down<true>(*at, r), ...);
+        return told(one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), 0, (r.operation, ...)));
+      }
     if (((prepare<n == 1>(at[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
       sq_.set_next(e);
       if constexpr (n > 1) bad_send_ = &at->wr; // not every provider sets it
@@ -299,8 +308,8 @@ protected:
         return success();
       return told(post_failed(err, n));
     } else if constexpr (n == 1) {
-      return told(one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), (r.remote.length, ...),
-                              (r.operation, ...)));
+      return told(
+          one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), ~std::uint64_t{0}, (r.operation, ...)));
     } else {
       return relay(post_slowly(r.copy()...));
     }
@@ -308,12 +317,16 @@ protected:
   template <bool Alone>
   [[nodiscard, gnu::always_inline]] bool prepare(prepared_request& to, work_entry* e,
                                                  const send_request<1>& r) noexcept {
-    copy_triplet(&to.sge, r.data.list());
-    r.fill<Alone>(to.wr);
-    if (sq_.taken(e) || !simply_acceptable(r)) [[unlikely]]
+    write_down<Alone>(to, r);
+    if (sq_.taken(e) || !(Alone ? r.data.simply_within(zone_for(r)) : simply_acceptable(r))) [[unlikely]]
       return false;
     stage(to.wr, *e, r);
     return true;
+  }
+  template <bool Alone>
+  [[gnu::always_inline]] static void write_down(prepared_request& to, const send_request<1>& r) noexcept {
+    copy_triplet(&to.sge, r.data.list());
+    r.fill<Alone>(to.wr);
   }
   // What an unusual way out gives, read where it was kept: an error that is returned has an address, which takes a
   // register from those who post in a loop.

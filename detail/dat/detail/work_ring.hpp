@@ -22,11 +22,13 @@ namespace dat::inline v0::detail {
 inline constexpr std::uint32_t max_ring = 1u << 20;
 
 /// What an entry stands for: a dto_operation, or one that no consumer can post. Shifted, so that it can be joined with
-/// the status of a completion and both be looked at together; the sign tells receives from requests.
+/// the status of a completion and both be looked at together; the sign tells receives from requests, and the odd ones
+/// are also numbered from 128 on, so that an RDMA write stands between the others that are usual.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
   const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
-  return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
+  const auto n = static_cast<std::uint32_t>(o);
+  return static_cast<work_kind>(n << 8 | (n & 1) << 15 | receive);
 }
 /// A receive of a datagram endpoint. Not known to kind_of_work, which is in the path of every post.
 inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
@@ -67,7 +69,7 @@ struct posted_work {
   /// A send with immediate data is marked in its length and has the kind of a send: both end in the same event, by the
   /// shortest way. Both members at once where the kind is 0: compilers do not join the two stores.
   [[gnu::always_inline]] void set(std::uint32_t bytes, work_kind k) noexcept {
-    if (k == static_cast<work_kind>(static_cast<std::int32_t>(dto_operation::send_immediate) << 8)) {
+    if (k == kind_of_work(dto_operation::send_immediate)) {
       length = bytes | immediate_mark;
       kind = work_kind{};
     } else if (std::endian::native == std::endian::little && k == work_kind{}) { // known when compiling
@@ -99,7 +101,7 @@ struct posted_work {
     return (static_cast<std::int32_t>(kind) & 0x7fff'0000) == 0 && kind != marker_work;
   }
   [[nodiscard]] dto_operation operation() const noexcept {
-    const auto known = static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0xff);
+    const auto known = static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0x7f);
     return known == dto_operation::send && (length & immediate_mark) != 0 ? dto_operation::send_immediate : known;
   }
   /// How much a request was to transfer.
