@@ -291,14 +291,16 @@ protected:
     prepared_request* const at = prepared_ + (prepared_requests - n); // the last ones: their chain ends where it should
     work_entry* e = sq_.next();
     std::size_t i = 0;
-    // Looked at first: what is compared only need not be kept for those who ask why.
+    // Lengths are looked at first: what was compared need not be kept for those who ask why, who are told a length of
+    // the peer's memory that is too short or is not.
     if constexpr (n == 1)
       if (!(has_lengths(r, r.data.few_bytes()), ...)) [[unlikely]] {
 #if defined(__clang__)
         asm volatile(""); // or clang does what both ways begin with before the look
 #endif
         (write_down<true>(*at, r), ...);
-        return told(one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), 0, (r.operation, ...)));
+        const std::uint64_t fits = ((r.data.few_bytes() > r.remote.length) || ...) ? 0 : ~std::uint64_t{0};
+        return told(one_refused((r.data.zone().value(), ...), (r.cookie.value(), ...), fits, (r.operation, ...)));
       }
     if (((prepare<n == 1>(at[i], e, r) && (++i, e = e->next, true)) && ...)) [[likely]] {
       sq_.set_next(e);
