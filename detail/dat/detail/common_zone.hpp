@@ -25,8 +25,8 @@ public:
   constexpr common_zone() noexcept = default;
   explicit common_zone(const pz_core* pz) noexcept {
     const auto address = std::uint64_t{reinterpret_cast<std::uintptr_t>(pz)};
-    const auto zeros = static_cast<unsigned>(address_bits - std::popcount(address & (one << address_bits) - 1));
-    value_ = address | std::uint64_t{zeros} << address_bits;
+    constexpr std::uint64_t counted = (one << address_bits) - 1;
+    value_ = address | static_cast<std::uint64_t>(std::popcount(~address & counted)) << address_bits;
   }
   /// What no list has, and no zone.
   [[nodiscard]] static constexpr common_zone none() noexcept { return common_zone(one); }
