@@ -95,7 +95,7 @@ public:
   [[nodiscard]] std::uint8_t read_out() const noexcept { return read_out_; }
   [[nodiscard]] ep_tag tag() const noexcept { return tag_; }
   [[nodiscard]] const pz_core* pz() const noexcept { return pz_.get(); } ///< null while it has none
-  [[nodiscard]] const queues& evds() const noexcept { return evds_; } ///< empty once it is gone
+  [[nodiscard]] const queues& evds() const noexcept { return evds_; }    ///< empty once it is gone
   /// Where its receives come from, if not from a queue of its own.
   [[nodiscard]] const ref<srq_core>& srq() const noexcept { return srq_; }
 
