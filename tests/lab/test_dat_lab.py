@@ -177,7 +177,10 @@ class OneScript(Case):
         for name, (client, server) in {"rping4": ("10.78.1.1", "10.78.2.1"), "rping6": ("fd00:78:1::1", "fd00:78:2::1")}.items():
             with open(os.path.join(cls.dir, name), "w") as f:
                 f.write(RPING.format(client=client, server=server))
+        for n in range(12):  # programs that the machine has to fetch: while it does, a process has no command line
+            shutil.copy("/bin/sleep", os.path.join(cls.dir, f"sleep{n}"))
         script = os.path.join(cls.dir, "script")
+        new = "".join(f"leaves-a-new-one-{n}: {cls.dir}/sleep{n} 1000 &\n" for n in range(12))
         nested = f"nested: {DAT_LAB} -- sh -c 'echo $DAT_LAB; exit 5'\nnative-limit: {DAT_LAB} --native --timeout 1 -- sleep 1000"
         with open(script, "w") as f:
             f.write(f"""# a comment, then an empty line
@@ -190,7 +193,7 @@ limits: ulimit -l; [ -w /dev/infiniband/rdma_cm ] && [ -w /dev/infiniband/uverbs
 modprobe: modprobe dummy && ip link add d0 type dummy && ip link del d0
 tsan: {cls.binary}
 leaves-a-process: sleep 1000 & echo left
-its-twin: sleep 1000 & ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c sleep
+{new}its-twin: sleep 1000 & ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c sleep
 segv: kill -SEGV $$
 after: ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c sleep
 link-down: ip link set v1 down && ! TRIES=2 sh {cls.dir}/rping4 >/dev/null && ip link set v1 up && sh $DAT_LAB_NET restore && sh {cls.dir}/rping4 && sh {cls.dir}/rping6
@@ -288,7 +291,7 @@ false
         self.assertEqual(self.codes["false"], 1)
 
     def test_results_hold_name_code_and_seconds_in_order(self):
-        self.assertEqual(len(self.results), 13 if QUICK else 15)
+        self.assertEqual(len(self.results), 25 if QUICK else 27)
         self.assertEqual([x["name"] for x in self.results][:3], ["rping4", "rping6", "gids"])
         self.assertTrue(all(set(x) == {"name", "rc", "seconds"} for x in self.results))
         self.assertIn("FAIL rc 139", self.output["segv"][-1])

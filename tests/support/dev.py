@@ -495,16 +495,16 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "device": tier_device,
     "datcp": tier_datcp,
     "tools": tier_tools,
-    "lab": tier_lab,
     "sanitizers": tier_sanitizers,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
     "consume": tier_consume,
     "gauge": tier_gauge,
+    "lab": tier_lab,  # while the sanitized tests still run
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
 # Those that have nothing to build after the one before them, and keep one core busy or less.
-BESIDE = {"device", "datcp", "tools", "lab"}
+BESIDE = {"device", "datcp", "tools"}
 
 
 # ---- the commands ---------------------------------------------------------------------------------------------------
