@@ -458,13 +458,14 @@ TEST_CASE("Every entry of the remedy tables can be reached and ends as a sentenc
     CAPTURE(verb, r.errnum);
     const error e = error(return_type::internal_error).from(verb.c_str(), r.errnum);
     CHECK(dat::detail::remedy_text(e) == r.text);
-    CHECK((r.text.back() == '.' || r.text.back() == '?'));
+    const char last = std::string_view(r.text).back();
+    CHECK((last == '.' || last == '?'));
   }
   for (const auto& r : dat::detail::state_remedies) {
     CAPTURE(to_string(r.type), to_string(r.subtype));
     CHECK(dat::valid_pair(r.type, r.subtype));
     CHECK(dat::detail::remedy_text(error(r.type, r.subtype)) == r.text);
-    CHECK(r.text.back() == '.');
+    CHECK(std::string_view(r.text).back() == '.');
   }
 }
 

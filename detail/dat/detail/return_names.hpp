@@ -9,9 +9,10 @@
 namespace dat::inline v0 {
 namespace detail {
 
+// Literals: what holds a string_view is worked out whenever this is compiled.
 struct name_and_meaning {
-  std::string_view name;
-  std::string_view meaning;
+  const char* name;
+  const char* meaning;
 };
 
 constexpr name_and_meaning describe(return_type type) noexcept {
@@ -184,7 +185,7 @@ constexpr name_and_meaning describe(return_subtype subtype) noexcept {
 }
 
 static_assert(subtype_table[static_cast<std::size_t>(return_subtype::thread_safety_not_found)].name ==
-              "thread_safety_not_found");
+              std::string_view("thread_safety_not_found"));
 
 } // namespace detail
 
@@ -238,7 +239,7 @@ constexpr std::string_view to_string(object_kind kind) noexcept {
 constexpr bool valid_pair(return_type type, return_subtype subtype) noexcept {
   const auto s = static_cast<unsigned>(subtype);
   const auto within = [s](unsigned first, unsigned last) { return s >= first && s <= last; };
-  if (s == 0) return detail::describe(type).name != "unknown return_type";
+  if (s == 0) return to_string(type) != "unknown return_type";
   switch (type) {
   case return_type::abort:
     return s == 1;
