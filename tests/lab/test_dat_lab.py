@@ -412,6 +412,12 @@ class Networks(Case):
         fastest = float(re.search(r"min/avg/max = ([\d.]+)/", text)[1])
         self.assertGreaterEqual(fastest, 40)  # there and back
 
+    def test_a_clock_that_counts_instructions_skips_waiting(self):
+        r = run("--machine", "--counted", "--timeout", "120", "--", "sh", "-c", "nproc; sleep 1000; rdma link")
+        self.assertEqual(r.rc, 0, r.err)
+        self.assertEqual(r.out.split(b"\n")[0], b"1", r.out)
+        self.assertIn(b"rx2/1 state ACTIVE", r.out)
+
     def test_one_link_and_an_odd_number_of_links(self):
         show = "rdma link; grep -h . /sys/class/infiniband/*/ports/1/gids/1; cat /sys/class/net/v1/mtu; ibv_devinfo 2>/dev/null | grep active_mtu"
         one, three = Run("--links", "1", "--mtu", "9000", "--", "sh", "-c", show), Run("--links", "3", "--cpus", "1", "--", "sh", "-c", show)

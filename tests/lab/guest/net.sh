@@ -19,6 +19,7 @@ wire4() { # own number, partner's
 wire6() {
   echo "route replace fd00:78:$2::1/128 dev v$1 src fd00:78:$1::1 table $((100 + $1))"
   echo "neigh replace fd00:78:$2::1 lladdr $(mac $2) dev v$1 nud permanent"
+  echo "neigh replace $(printf fe80::ff:fe00:%x $2) lladdr $(mac $2) dev v$1 nud permanent"
 }
 rules() { # either family: own number, partner's, own address, partner's
   echo "rule add pref $((10 + $1)) iif v$1 lookup local"
@@ -70,6 +71,8 @@ for c in all default; do
   echo 0 >/proc/sys/net/ipv6/conf/$c/accept_ra
   echo 1 >/proc/sys/net/ipv6/conf/$c/keep_addr_on_down
 done
+# rdma_rxe answers a read with all packets at once, 8192 for 8 MiB; of those that a link has waiting, the kernel drops the 1001st.
+echo 65536 >/proc/sys/net/core/netdev_max_backlog
 {
   each create
   each up
