@@ -69,7 +69,7 @@ public:
 
 private:
   dat::expected<std::uint64_t> add(std::size_t word, std::uint64_t n) {
-    DAT_TRY(auto to, there_.slice(word, 1));
+    DAT_TRY(auto to, there_.word(word));
     DAT_TRYV(ep_.post(dat::ib::fetch_and_add{mine_, to, n}));
     DAT_TRYV(evd_.wait_for<dat::ib::fetch_and_add_done>(10s));
     return word_[0];

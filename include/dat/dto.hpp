@@ -15,7 +15,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
+
+namespace dat::inline v0::detail {
+template <class T, template <std::size_t> class D>
+inline constexpr bool is_some = false;
+template <std::size_t N, template <std::size_t> class D>
+inline constexpr bool is_some<D<N>, D> = true;
+// What is given in the place of memory, by mistake.
+template <class S, template <std::size_t> class D>
+concept no_memory_for = !names_local<S> && !is_some<std::remove_cvref_t<S>, D>;
+template <class S, class R>
+concept no_transfer_with = !names_local<S> || !names_remote<R>;
+} // namespace dat::inline v0::detail
 
 namespace dat::inline v0 {
 
@@ -95,6 +108,13 @@ public:
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the send: pass an lvalue, not a temporary");
     this->wr_.start(dto_operation::send, from);
   }
+  /// Anything else is a mistake, of which this tells.
+  template <detail::no_memory_for<send> S, class... More>
+  explicit send(S&&, More&&...) noexcept {
+    static_assert(detail::names_local<S>,
+                  "dat: send takes an lmr, a segment or a dat::iov: register the memory first, by "
+                  "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
+  }
   template <mem_priv P>
   explicit send(const iov<N, P>& from) noexcept {
     static_assert(includes(P, mem_priv::local_read), "dat: send needs memory registered with dat::local_read");
@@ -105,6 +125,8 @@ public:
   send&& solicited() && noexcept { return std::move(this->solicit()); }
 };
 send()->send<0>;
+template <detail::no_memory_for<send> S, class... More>
+send(S&&, More&&...) -> send<1>;
 template <detail::names_memory S>
 send(S&&) -> send<1>;
 template <std::size_t N, mem_priv P>
@@ -124,6 +146,16 @@ public:
     this->wr_.start(dto_operation::rdma_write, from);
     this->wr_.target(to);
   }
+  /// Anything else is a mistake, of which this tells.
+  template <class R, detail::no_transfer_with<R> S>
+  rdma_write(S&&, const R&) noexcept {
+    static_assert(detail::names_local<S>,
+                  "dat: rdma_write takes local memory first, an lmr, a segment or a dat::iov, and then a "
+                  "remote segment; unwrap what is an expected, by DAT_TRY or value()");
+    static_assert(detail::names_remote<R>,
+                  "dat: rdma_write takes local memory first, and then a remote segment: one that the "
+                  "peer has sent, read by remote_segment::from_wire");
+  }
   template <mem_priv P, detail::names_remote R>
   rdma_write(const iov<N, P>& from, const R& to) noexcept {
     static_assert(includes(P, mem_priv::local_read), "dat: rdma_write reads memory registered with dat::local_read");
@@ -137,6 +169,8 @@ public:
   rdma_write&& solicited() && noexcept { return std::move(this->solicit()); }
 };
 template <detail::names_memory S, detail::names_remote R>
+rdma_write(S&&, const R&) -> rdma_write<1>;
+template <class R, detail::no_transfer_with<R> S>
 rdma_write(S&&, const R&) -> rdma_write<1>;
 template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_write(const iov<N, P>&, const R&) -> rdma_write<N>;
@@ -154,6 +188,16 @@ public:
     this->wr_.start(dto_operation::rdma_read, into);
     this->wr_.target(from);
   }
+  /// Anything else is a mistake, of which this tells.
+  template <class R, detail::no_transfer_with<R> S>
+  rdma_read(S&&, const R&) noexcept {
+    static_assert(detail::names_local<S>,
+                  "dat: rdma_read takes local memory first, an lmr, a segment or a dat::iov, and then a "
+                  "remote segment; unwrap what is an expected, by DAT_TRY or value()");
+    static_assert(detail::names_remote<R>,
+                  "dat: rdma_read takes local memory first, and then a remote segment: one that the "
+                  "peer has sent, read by remote_segment::from_wire");
+  }
   template <mem_priv P, detail::names_remote R>
   rdma_read(const iov<N, P>& into, const R& from) noexcept {
     static_assert(includes(P, mem_priv::local_write), "dat: rdma_read writes memory registered with dat::local_write");
@@ -163,6 +207,8 @@ public:
   }
 };
 template <detail::names_memory S, detail::names_remote R>
+rdma_read(S&&, const R&) -> rdma_read<1>;
+template <class R, detail::no_transfer_with<R> S>
 rdma_read(S&&, const R&) -> rdma_read<1>;
 template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_read(const iov<N, P>&, const R&) -> rdma_read<N>;
@@ -178,6 +224,13 @@ public:
     static_assert(detail::writable<S>, "dat: recv needs memory registered with dat::local_write");
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the recv: pass an lvalue, not a temporary");
     wr_.gather.start(detail::raw_of(into));
+  }
+  /// Anything else is a mistake, of which this tells.
+  template <detail::no_memory_for<recv> S, class... More>
+  explicit recv(S&&, More&&...) noexcept {
+    static_assert(detail::names_local<S>,
+                  "dat: recv takes an lmr, a segment or a dat::iov: register the memory first, by "
+                  "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
   }
   template <mem_priv P>
   explicit recv(const iov<N, P>& into) noexcept {
@@ -196,6 +249,8 @@ private:
   detail::recv_request<N> wr_;
 };
 recv()->recv<0>;
+template <detail::no_memory_for<recv> S, class... More>
+recv(S&&, More&&...) -> recv<1>;
 template <detail::names_memory S>
 recv(S&&) -> recv<1>;
 template <std::size_t N, mem_priv P>

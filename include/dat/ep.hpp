@@ -199,7 +199,8 @@ public:
   /// descriptor of a datagram endpoint or another link layer; `invalid_address` when no way leads there;
   /// `insufficient_resources`; by errno when the device refuses; where that comes late, the endpoint is disconnected,
   /// and the connect evd gets non_peer_rejected. Allocates: yes. Blocks: in the kernel, for a second at most, where the
-  /// peer's link address is not known yet.
+  /// peer's link address is not known yet; other calls on the endpoint do not wait for that, unless the address is
+  /// forgotten again just then.
   expected<void> connect(const ib::descriptor& peer) noexcept;
   /// What a peer needs for that. Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the
   /// adapter has no address; `invalid_handle`. Allocates: no.
@@ -350,6 +351,13 @@ public:
     static_assert(!(detail::is_recv<D> || ...), "dat: this endpoint takes its receives from a shared receive queue: "
                                                 "post them there, srq.post(dat::recv{...})");
     return ep<rc>::post(operations...);
+  }
+  template <class Policy, class... D>
+  requires(Policy::is_posting_policy && sizeof...(D) > 0)
+      [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
+    static_assert(!(detail::is_recv<D> || ...), "dat: this endpoint takes its receives from a shared receive queue: "
+                                                "post them there, srq.post(dat::recv{...})");
+    return ep<rc>::post<Policy>(operations...);
   }
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {

@@ -37,6 +37,8 @@ namespace ib {
 struct datagram_evds;
 class address_handle;
 class descriptor;
+class local_word;
+class remote_word;
 } // namespace ib
 class srq;
 class srq_ref;

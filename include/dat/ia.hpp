@@ -31,7 +31,9 @@ namespace dat::inline v0 {
 /// Who drives what happens without the consumer asking: connecting, time-outs, rejects, disconnects.
 enum class progress : std::uint8_t {
   automatic, ///< one service thread per ia, all signals blocked in it, asleep while nothing happens
-  manual     ///< no thread: the work is done inside wait, dequeue, drain of merged evds, and ia::run
+  /// No thread: the work is done inside dequeue and drain of merged evds, in ia::run, and in wait: before it sleeps,
+  /// and at least in every eighth wait that need not sleep.
+  manual
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(progress value) noexcept {

@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 namespace dat::inline v0 {
 
@@ -69,3 +70,13 @@ requires(sizeof...(S) > 0) iov(S&&...)
 ->iov<sizeof...(S), detail::common_rights<S...>>;
 
 } // namespace dat::inline v0
+
+namespace dat::inline v0::detail {
+template <class T>
+inline constexpr bool is_iov = false;
+template <std::size_t N, mem_priv P>
+inline constexpr bool is_iov<iov<N, P>> = true;
+/// What stands for local memory in a DTO.
+template <class S>
+concept names_local = names_memory<S> || is_iov<std::remove_cvref_t<S>>;
+} // namespace dat::inline v0::detail

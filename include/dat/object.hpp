@@ -9,6 +9,7 @@
 #include <dat/detail/handle.hpp>
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -126,6 +127,10 @@ public:
   }
   /// Whether both name the same object, or nothing.
   friend bool operator==(const Self& a, const Self& b) noexcept { return a.identity() == b.identity(); }
+  /// Some order, for use as a key: that of the identities.
+  friend std::strong_ordering operator<=>(const Self& a, const Self& b) noexcept {
+    return std::compare_three_way()(a.identity(), b.identity());
+  }
 
 protected:
   constexpr object() noexcept = default;

@@ -24,12 +24,18 @@ namespace dat::inline v0 {
 
 /// Posts without the checks of zones, lengths and limits. What they would have refused reaches the adapter, which
 /// breaks the connection, or worse: segments of length 0 mean 2 GiB to some. Types, room on the queue and the state of
-/// the endpoint are checked as ever. For programs that have run with `checked`.
+/// the endpoint are checked as ever; so is all of a send to an address (datagrams). For programs that have run with
+/// `checked`.
 struct trusting {
   static constexpr bool is_posting_policy = true;
   template <class... D>
   [[gnu::always_inline]] static expected<void> post(detail::ep_posting& ep, const D&... operations) noexcept {
     return detail::trusting_post::post(ep, detail::request_access::of(operations)...);
+  }
+  /// Before sends of datagrams, which are posted as without a policy.
+  template <class... R>
+  static expected<void> before(detail::ep_posting&, const R&...) noexcept {
+    return success();
   }
 };
 
@@ -49,7 +55,8 @@ struct posted_dto {
 /// - `unused` says whether memory may be freed: for allocators that want to know
 ///
 /// each naming the operation: the error's object is its endpoint, and `culprit` is the operation itself. All posts of
-/// an endpoint should have this policy. Of operations with more than eight segments the first eight are remembered.
+/// an endpoint, for connections or datagrams, should have this policy; batches, `post_n` and buffers of shared queues
+/// cannot, and are not known. Of operations with more than eight segments the first eight are remembered.
 ///
 /// `post` allocates where an endpoint's queue is used for the first time, and takes a lock of the ia. Thread safety:
 /// the functions are safe.
@@ -58,6 +65,10 @@ struct checked {
   template <class... D>
   static expected<void> post(detail::ep_posting& ep, const D&... operations) noexcept {
     return detail::watch::post(ep, detail::request_access::of(operations)...);
+  }
+  template <class... R>
+  static expected<void> before(detail::ep_posting& ep, const R&... requests) noexcept {
+    return detail::watch::remember_requests(ep, requests...);
   }
 
   /// Errors: `invalid_state` when the memory that a posted operation names is not mapped, or its region is gone;

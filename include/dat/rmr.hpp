@@ -137,9 +137,9 @@ public:
     auto bound = core_->bind(through.entity(), region.entity(), what.first_ * sizeof(T), what.count_ * sizeof(T), R,
                              what.zero_based_, includes(P, mem_priv::local_write), detail::request_access::of(what));
     if (!bound) return bound.assume_error();
-    const detail::window_binding& b = bound.assume_value();
+    const std::uint64_t address = what.zero_based_ ? 0 : region.entity()->address() + what.first_ * sizeof(T);
     return detail::segment_access::make<remote_segment<T, (R & detail::remote_rights)>>(
-        detail::raw_remote{b.first(), b.length, b.key});
+        detail::raw_remote{address, what.count_ * sizeof(T), bound.assume_value()});
   }
 
   /// Posts the end of the binding, also when there is none (a bind of length 0 in uDAPL). Completes like bind.

@@ -59,6 +59,44 @@ public:
     return s;
   }
 
+  /// `count` elements of another type that begin `offset` bytes from the start of this segment: a member of a
+  /// structure, the words of a buffer.
+  ///
+  ///     table.slice(7, 1)->as<std::uint64_t>(offsetof(row, lock), 1)
+  ///
+  /// Errors: `invalid_parameter` when they are not inside, or not aligned for `U`. Allocates: no.
+  template <transferable U>
+  [[nodiscard]] expected<local_segment<U, P>> as(std::size_t offset, std::size_t count) const noexcept {
+    static_assert(std::is_const_v<U> || !std::is_const_v<T>, "dat: const elements stay const");
+    if (!detail::fits<U>(raw_.address, raw_.length, offset, count))
+      return error(return_type::invalid_parameter)
+          .at("local_segment.as", object_kind::lmr, raw_.key)
+          .hint(detail::fits_hint);
+    detail::raw_segment raw = raw_;
+    raw.address += offset;
+    raw.length = static_cast<std::uint32_t>(count * sizeof(U));
+    if (count == 0) raw.zone = detail::common_zone::no_bytes();
+    return detail::segment_access::make<local_segment<U, P>>(raw);
+  }
+
+  /// The word at `index`, for what an atomic finds, see <dat/ib.hpp>: one that is there, so posts need not look.
+  /// Errors: `invalid_parameter` when there is no such word. Allocates: no. Clause: IB extensions §3 (local_iov).
+  template <class Word = ib::local_word>
+  [[nodiscard]] constexpr expected<Word> word(std::size_t index = 0) const noexcept {
+    static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
+    static_assert(includes(P, mem_priv::local_write),
+                  "dat: the old value of an atomic needs memory registered with dat::local_write");
+    if (index >= size())
+      return error(return_type::invalid_parameter)
+          .at("local_segment.word", object_kind::lmr, raw_.key)
+          .hint("index must be less than size()");
+    detail::raw_segment one = raw_;
+    one.address += index * sizeof(T);
+    one.length = sizeof(T);
+    one.zone = raw_.zone.marked_short();
+    return detail::segment_access::make_word<Word>(one);
+  }
+
 private:
   friend struct detail::segment_access;
   detail::raw_segment raw_{};
@@ -96,6 +134,38 @@ public:
     s.raw_.address += first * sizeof(T);
     s.raw_.length = count * sizeof(T);
     return s;
+  }
+
+  /// `count` elements of another type that begin `offset` bytes from the start of this segment: a member of a
+  /// structure, such as the word that an atomic changes.
+  ///
+  ///     table.slice(7, 1)->as<std::uint64_t>(offsetof(row, lock), 1)
+  ///
+  /// Errors: `invalid_parameter` when they are not inside, or not aligned for `U`. Allocates: no.
+  template <transferable U>
+  [[nodiscard]] expected<remote_segment<U, P>> as(std::uint64_t offset, std::uint64_t count) const noexcept {
+    if (!detail::fits<U>(raw_.address, raw_.length, offset, count))
+      return error(return_type::invalid_parameter)
+          .at("remote_segment.as", object_kind::rmr, raw_.key)
+          .hint(detail::fits_hint);
+    return detail::segment_access::make<remote_segment<U, P>>(
+        detail::raw_remote{raw_.address + offset, count * sizeof(U), raw_.key});
+  }
+
+  /// The word at `index`, for atomics, see <dat/ib.hpp>. What an atomic asks of it is looked at here, once.
+  /// Errors: `invalid_parameter` when there is no such word, or the peer's memory is not at a multiple of 8.
+  /// Allocates: no. Clause: IB extensions §3 (remote_iov).
+  template <class Word = ib::remote_word>
+  [[nodiscard]] constexpr expected<Word> word(std::uint64_t index = 0) const noexcept {
+    static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
+    static_assert(includes(P, mem_priv::remote_atomic),
+                  "dat: an atomic needs a remote segment with dat::remote_atomic");
+    const auto bad = [&](const char* hint) {
+      return error(return_type::invalid_parameter).at("remote_segment.word", object_kind::rmr, raw_.key).hint(hint);
+    };
+    if (index >= size()) return bad("index must be less than size()");
+    if (raw_.address % sizeof(T) != 0) return bad("the peer's words must be at multiples of 8: only there are atomics");
+    return detail::segment_access::make_word<Word>(raw_.address + index * sizeof(T), raw_.key);
   }
 
   /// The fixed big-endian form to hand to the peer.

@@ -29,10 +29,10 @@
 #define DAT_DETAIL_TRY_CHECK(give_back, name, ...)                                                                     \
   auto&& name = (__VA_ARGS__);                                                                                         \
   if (!name.has_value()) [[unlikely]]                                                                                  \
-  give_back static_cast<decltype(name)&&>(name).as_failure()
+  give_back static_cast<decltype(name)>(name).as_failure()
 #define DAT_DETAIL_TRY_TAKE(give_back, name, declaration, ...)                                                         \
   DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                  \
-  declaration = static_cast<decltype(name)&&>(name).assume_value()
+  declaration = static_cast<decltype(name)>(name).assume_value()
 #define DAT_DETAIL_TRY_DROP(give_back, name, ...)                                                                      \
   do {                                                                                                                 \
     DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                \

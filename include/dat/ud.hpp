@@ -93,6 +93,17 @@ public:
     else
       return error(return_type::invalid_handle);
   }
+  /// The same by a policy of <dat/policies.hpp>.
+  template <class Policy, class... D>
+  requires(Policy::is_posting_policy && sizeof...(D) > 0) expected<void> post(const D&... operations)
+  const noexcept {
+    if constexpr ((detail::is_send_to<D> && ...))
+      if (auto ok = Policy::before(*posting_, detail::request_access::of(operations)...); !ok) return ok;
+    if constexpr ((detail::is_recv<D> && ...))
+      return Policy::post(*posting_, operations...);
+    else
+      return post(operations...);
+  }
 
   /// Asks for the endpoint that the datagram_service with `qualifier` at `remote` stands for (IB extensions §4.3). The
   /// connect evd gets exactly one of `ib::datagram_established`, `peer_rejected`, `non_peer_rejected`, `unreachable`
@@ -262,8 +273,9 @@ inline expected<void> ib::datagram_request::accept(ep<ud>& with, std::span<const
 
 namespace ib {
 
-/// Listens on a connection qualifier for peers that want to know a datagram endpoint (IB extensions §4.2). Has nothing
-/// to do with a psp on the same qualifier, which listens for connections: a program may have both.
+/// Listens on a connection qualifier, at the adapter's IPv4 and IPv6 addresses, for peers that want to know a datagram
+/// endpoint (IB extensions §4.2). Has nothing to do with a psp on the same qualifier, which listens for connections: a
+/// program may have both.
 ///
 /// Move-only. Thread safety: `close` and destruction must not overlap other uses.
 class datagram_service {

@@ -450,4 +450,29 @@ TEST_CASE("queries are answered in other threads and in signal handlers while co
   CHECK(statuses >= 20);
 }
 
+TEST_CASE("with manual progress a connection gets on also where each wait finds something at once", "[progress]") {
+  sides s(rig::manual);
+  std::array soft{must(s.a.ia.create_evd<dat::software>(1)), must(s.b.ia.create_evd<dat::software>(1))};
+  auto active = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
+  auto passive = s.make();
+  const auto rsp = must(s.b.ia.create_rsp(s.service, passive, s.b.evd));
+  // Nothing in here asks for progress but the waits, which never sleep.
+  const auto in_time = [&](const auto& reached) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!reached() && std::chrono::steady_clock::now() < end)
+      for (auto& evd : soft) {
+        must(evd.post(1));
+        (void)must(evd.wait(patience));
+      }
+    return reached();
+  };
+  must(active.connect(s.b.ia.address(), s.service, patience));
+  CHECK(in_time([&] { return passive.state() == ep_state::passive_connection_pending; }));
+  auto request = s.request();
+  must(request.accept());
+  CHECK(in_time([&] { return active.state() == ep_state::connected && passive.state() == ep_state::connected; }));
+  must(active.disconnect());
+  CHECK(in_time([&] { return passive.state() == ep_state::disconnected; }));
+}
+
 } // namespace connections

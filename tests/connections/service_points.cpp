@@ -114,7 +114,8 @@ TEST_CASE("a request can bring an endpoint, which the consumer configures and ac
   must(request.accept(bytes_of("hello")));
   CHECK_FALSE(request);
   const dat::ep<dat::rc> ours = std::move(request.ep());
-  CHECK(ours.state() == ep_state::completion_pending);
+  const auto now = ours.state();
+  CHECK((now == ep_state::completion_pending || now == ep_state::connected)); // a device may be that fast
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});

@@ -21,7 +21,8 @@ E next_async(dat::evd<S>& evd, place where = place::here()) {
 /// Sends more than `small` has room for. The passive side's receives complete there, and nobody takes them.
 template <dat::streams S>
 void flood(endpoint& active, endpoint& passive, dat::evd<S>& small) {
-  const int more = small.native_handle()->cqe + 4;
+  // A merged evd's own room counts, too: the reactor may move completions there meanwhile.
+  const int more = small.native_handle()->cqe + static_cast<int>(small.capacity()) + 4;
   for (int i = 0; i < more; ++i) must(passive.post(dat::recv{}.cookie(i)));
   for (int i = 0; i < more; ++i) must(active.post(dat::send{}.suppress()));
 }

@@ -602,7 +602,8 @@ TEST_CASE(
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
-    CHECK(count_of<dat::broken>(events) == 1);
+    // The peer sees the fault, too: on a busy machine it may be the one that ends the connection.
+    CHECK(count_of<dat::broken>(events) + count_of<dat::disconnected>(events) == 1);
     CHECK(link.active.state() == state::disconnected);
     CHECK(count_of<dat::dto_failure>(take(link.b.evd, 2)) == 1);
   }
@@ -852,10 +853,7 @@ TEST_CASE("a peer whose process is killed is seen as disconnected",
     for (int i = 0; i < 32; ++i) must(ep.post(dat::rdma_write{memory.slice(0, 4096), must(there.slice(0, 4096))}));
   peer.kill();
   // Nobody looks at an evd: it is noticed all the same.
-  for (const auto until = std::chrono::steady_clock::now() + patience;
-       ep.state() != state::disconnected && std::chrono::steady_clock::now() < until;)
-    std::this_thread::yield();
-  CHECK(ep.state() == state::disconnected);
+  CHECK(comes_true([&] { return ep.state() == state::disconnected; }));
   // Exactly one end; writes that did not make it and the receive come back flushed or failed.
   int ended = 0;
   int completed = 0;

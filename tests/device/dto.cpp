@@ -46,6 +46,14 @@ struct lean_pair {
   endpoint& to() { return b.ep; }
   completions& sends() { return a.requests; }
   completions& receives() { return b.receives; }
+  void no_more() {
+    CHECK(is_empty(a.requests));
+    CHECK(is_empty(a.receives));
+    CHECK(is_empty(a.others));
+    CHECK(is_empty(b.requests));
+    CHECK(is_empty(b.receives));
+    CHECK(is_empty(b.others));
+  }
 };
 
 struct merged_pair : connected_pair {
@@ -54,6 +62,10 @@ struct merged_pair : connected_pair {
   endpoint& to() { return passive; }
   queue& sends() { return a.evd; }
   queue& receives() { return b.evd; }
+  void no_more() {
+    CHECK(is_empty(a.evd));
+    CHECK(is_empty(b.evd));
+  }
 };
 
 /// `count` pieces that make up `whole`, cut at random places; pieces may be empty.
@@ -144,8 +156,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(written_too.cookie() == dat::cookie(7));
       CHECK(written_too.bytes() == size);
 
-      // RDMA read; on a busy machine Soft-RoCE does not get one of thousands of packets through
-      if (size > mebi) continue;
+      // RDMA read
       std::copy(expected.begin(), expected.end(), in.bytes.begin());
       must(link.from().post(
           dat::rdma_read{cut<N>(back.slice(sink, size), segments, random), in.remote(0, size)}.cookie(8)));
@@ -154,8 +165,9 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(read.bytes() == size);
       arrived(back);
     }
-  CHECK(is_empty(link.sends()));
-  CHECK(is_empty(link.receives()));
+  // As long as there is the memory: on a busy machine a read that is through may be asked for once more, and rxe ends
+  // the connection when it finds nothing to read then.
+  link.no_more();
 }
 
 /// The link moves a message: nothing before has harmed it.
@@ -212,10 +224,6 @@ TEST_CASE("every operation moves every size in any number of segments, on evds t
           "[MODEL-011][REQ-106][REQ-164]") {
   lean_pair link;
   every_operation(link);
-  CHECK(is_empty(link.a.others));
-  CHECK(is_empty(link.b.others));
-  CHECK(is_empty(link.a.receives));
-  CHECK(is_empty(link.b.requests));
 }
 
 TEST_CASE("every operation moves messages of any size in as many segments as the adapter has, cut anywhere",

@@ -32,6 +32,8 @@ struct words {
   [[nodiscard]] remote_words remote(std::size_t i) const {
     return must(must(remote_words::from_wire(lmr.remote().to_wire())).slice(i, 1));
   }
+  [[nodiscard]] auto old(std::size_t i) const { return must(lmr.whole().word(i)); }
+  [[nodiscard]] auto word(std::size_t i) const { return must(lmr.remote().word(i)); }
 };
 
 struct atomic_pair : connected_pair {
@@ -46,7 +48,7 @@ struct atomic_pair : connected_pair {
     return near.value[0];
   }
   std::uint64_t add(std::uint64_t n) {
-    return done<dat::ib::fetch_and_add_done>(dat::ib::fetch_and_add{near.at(0), far.remote(0), n}.cookie(5));
+    return done<dat::ib::fetch_and_add_done>(dat::ib::fetch_and_add{near.old(0), far.word(0), n}.cookie(5));
   }
   std::uint64_t swap(std::uint64_t expected, std::uint64_t desired) {
     return done<dat::ib::compare_and_swap_done>(
@@ -112,9 +114,7 @@ TEST_CASE("an atomic carries its cookie, can be suppressed, fenced, posted in a 
 
 TEST_CASE("an atomic that cannot be is refused before it reaches the device", "[ib][IBX-037][IBX-038][IBX-039]") {
   atomic_pair link;
-  const auto two = must(link.near.lmr.slice(0, 2));
   const auto none = must(link.near.lmr.slice(0, 0));
-  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{two, link.far.remote(0), 1})).type() == type::length_error);
   CHECK(error_of(link.active.post(dat::ib::fetch_and_add{none, link.far.remote(0), 1})).type() == type::length_error);
   CHECK(error_of(link.active.post(dat::ib::fetch_and_add{link.near.at(0), must(link.far.remote(0).slice(0, 0)), 1}))
             .type() == type::length_error);
@@ -122,6 +122,7 @@ TEST_CASE("an atomic that cannot be is refused before it reaches the device", "[
   auto wire = link.far.remote(0).to_wire();
   wire[7] |= std::byte{4};
   const auto odd = must(remote_words::from_wire(wire));
+  CHECK(error_of(odd.word()).type() == type::invalid_parameter);
   CHECK(error_of(link.active.post(dat::ib::compare_and_swap{link.near.at(0), odd, 1, 2})).type() ==
         type::invalid_parameter);
   dat::batch<2> batch;
@@ -131,6 +132,26 @@ TEST_CASE("an atomic that cannot be is refused before it reaches the device", "[
   CHECK(link.far.value[0] == 0);
   CHECK(link.add(3) == 0); // the endpoint is as it was
   CHECK(link.active.state() == state::connected);
+}
+
+TEST_CASE("of longer segments, atomics take the first word, also posted in a row and in batches",
+          "[ib][IBX-038][IBX-039]") {
+  atomic_pair link;
+  auto& near = link.near;
+  near.value.fill(7);
+  const auto all = must(remote_words::from_wire(link.far.lmr.remote().to_wire()));
+  const dat::ib::fetch_and_add one{near.lmr, all, 1};
+  (void)link.done<dat::ib::fetch_and_add_done>(one);
+  must(link.active.post(one, one));
+  must(link.active.post_n(3, [&](std::size_t) { return one; }));
+  dat::batch<1> batch;
+  REQUIRE(batch.push_back(one));
+  must(link.active.post(batch));
+  for (int i = 0; i < 6; ++i) CHECK(next<dat::ib::fetch_and_add_done>(link.a.evd).bytes() == 8);
+  CHECK(near.value[0] == 6);
+  CHECK(near.value[1] == 7);
+  CHECK(link.far.value[0] == 7);
+  CHECK(link.far.value[1] == 0);
 }
 
 TEST_CASE("without reads in the connection there are no atomics", "[ib][IBX-044][IBX-045]") {
@@ -355,7 +376,8 @@ TEST_CASE("a write with immediate data takes the flags of a write; one that fail
   const auto failed = next<dat::dto_failure>(link.a.evd);
   CHECK(failed.operation() == dat::dto_operation::rdma_write_immediate);
   CHECK(failed.status() == dat::dto_status::remote_access);
-  (void)next<dat::broken>(link.a.evd);
+  // The peer sees the fault, too: on a busy machine it may be the one that ends the connection.
+  (void)must(link.a.evd.wait_for_any<dat::broken, dat::disconnected>(link.active, patience));
   const auto unmet = link.at_b<dat::dto_failure>();
   CHECK(unmet.cookie() == dat::cookie(3));
   CHECK(unmet.operation() == dat::dto_operation::recv);

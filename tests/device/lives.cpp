@@ -493,9 +493,7 @@ TEST_CASE("with the wire cut, everything can be ended, in every state, and nobod
     must(t.a.ia.close());
     must(t.b.ia.close());
   });
-  const auto until = std::chrono::steady_clock::now() + patience; // the connection manager gives up after a minute
-  while (!ending.done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-  CHECK(ending.done());
+  CHECK(comes_true([&] { return ending.done(); })); // the connection manager gives up after a minute
 }
 
 TEST_CASE("an answer that is lost ends in timed_out here and accept_completion_error there",
@@ -647,10 +645,7 @@ TEST_CASE("what a killed process had is free again, and its memory is out of rea
   }
   while (ep.state() != state::disconnected) (void)must(link.a.evd.wait(patience));
   (void)peer.wait();
-  for (const auto until = std::chrono::steady_clock::now() + patience;
-       !resources::of(peer.id()).count.empty() && std::chrono::steady_clock::now() < until;)
-    std::this_thread::yield();
-  CHECK(resources::of(peer.id()).count.empty());
+  CHECK(comes_true([&] { return resources::of(peer.id()).count.empty(); }));
   const auto again = must(link.b.ia.create_psp(port, link.b.evd));
   link.a.evd.drain([](const auto&) {}, 100);
   auto second = link.a.make_ep();
@@ -949,8 +944,8 @@ void talk_to_ofa(side& s, endpoint& ep, buffer& memory, const window& there) {
   const auto word = bytes_of("ready");
   std::copy(word.begin(), word.end(), memory.bytes.begin() + 2048);
   must(ep.post(dat::rdma_write{memory.slice(1024, 1024), there}.suppress(), dat::send{memory.slice(2048, 5)}));
-  (void)next<dat::sent>(s.evd);
-  CHECK(next<dat::received>(s.evd).bytes() == 7);
+  (void)must(s.evd.wait_for<dat::sent>(patience)); // in either order
+  CHECK(must(s.evd.wait_for<dat::received>(patience)).bytes() == 7);
   for (std::size_t i = 0; i < 1024; ++i)
     if (memory.bytes[i] != static_cast<std::byte>(i % 241)) FAIL("byte " << i << " of what the peer has written");
 }

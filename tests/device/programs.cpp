@@ -271,6 +271,13 @@ TEST_CASE("the largest message arrives whole, a larger one is not posted, and it
   must(link.active.post_n(2, [&](std::size_t i) { return dat::send{out.slice(i * piece, piece)}; }));
   for (int i = 0; i < 2; ++i) CHECK(next<dat::received>(link.b.evd).bytes() == piece);
   CHECK(in.bytes == out.bytes);
+  for (int i = 0; i < 2; ++i) CHECK(next<dat::sent>(link.a.evd).bytes() == piece);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::byte{});
+  must(link.active.post_n(2, [&](std::size_t i) {
+    return dat::rdma_read{out.slice(i * piece, piece), in.remote(i * piece, piece)};
+  }));
+  for (int i = 0; i < 2; ++i) CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == piece);
+  CHECK(in.bytes == out.bytes);
 }
 
 TEST_CASE("as many segments as the adapter reports can be posted, and not one more",

@@ -487,6 +487,18 @@ TEST_CASE("rmr: what a window is told takes its turn behind what was posted befo
     CHECK(must(rmr.query()).binding.has_value() == (opened || moved));
     if (!full) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));
   }
+  if (!for_ep) return;
+  (void)must(rmr.bind(near, dat::bind{t.b_mem, both}));
+  (void)next<dat::bind_done>(t.at_passive);
+  const dat::rdma_read one{sink.slice(0, 8), source.remote()};
+  must(near.post(one, one));
+  const dat::error full = error_of(rmr.bind(near, dat::bind{t.b_mem, 0, 8, both}));
+  CHECK(full == dat::error(type::insufficient_resources, subtype::resource_tep));
+  CHECK_THAT(full.message(), support::contains_text("takes two places of max_request_dtos"));
+  for (int i = 0; i < 2; ++i) (void)next<dat::rdma_read_done>(t.at_passive);
+  CHECK(must(rmr.query()).binding->length == t.b_bytes.size());
+  must(rmr.unbind(near));
+  (void)next<dat::bind_done>(t.at_passive);
 }
 
 TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",

@@ -1,5 +1,6 @@
 // Service points of every kind, requests handed on, endpoints configured late, second connections: on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include "link_local.hpp"
 #include "support.hpp"
 
 #include <dat/csp.hpp>
@@ -9,8 +10,6 @@
 #include <support/connection_fuzz.hpp>
 
 #include <array>
-#include <ifaddrs.h>
-#include <memory>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <set>
@@ -245,34 +244,8 @@ TEST_CASE("a common service point is a socket's port",
 
 TEST_CASE("a link-local address leads to its interface, from an adapter that was opened by one",
           "[service_point][ADDR-002][ADDR-003][ADDR-005][ADDR-017][CONN-049]") {
-  // The link-local addresses of the interfaces that the adapters are on.
-  struct place_on {
-    std::string interface;
-    std::string host;
-    [[nodiscard]] dat::ia_address seen_from(const place_on& other) const {
-      return must(dat::ia_address::parse(host + '%' + other.interface));
-    }
-  };
-  std::array<place_on, 2> at;
-  ::ifaddrs* list = nullptr;
-  REQUIRE(::getifaddrs(&list) == 0);
-  const std::unique_ptr<::ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  const auto each = [&](const auto& visit) {
-    for (const auto* i = list; i; i = i->ifa_next)
-      if (i->ifa_addr)
-        if (const auto a = dat::ia_address::from(i->ifa_addr, sizeof(sockaddr_storage))) visit(i->ifa_name, a.value());
-  };
-  for (std::size_t n = 0; n < 2; ++n) {
-    each([&](const char* name, const dat::ia_address& a) {
-      if (a == addresses()[n]) at[n].interface = name;
-    });
-    each([&](const char* name, const dat::ia_address& a) {
-      const auto text = a.host_string();
-      if (at[n].interface == name && a.family() == dat::address_family::ipv6 && a.is_link_local())
-        at[n].host = text.substr(0, text.find('%'));
-    });
-    if (at[n].host.empty()) SKIP("no link-local addresses");
-  }
+  const auto at = link_local_interfaces();
+  if (at[0].host.empty()) SKIP("no link-local addresses");
   side a(must(dat::ia::open(at[0].seen_from(at[0]))), 16);
   side b(must(dat::ia::open(at[1].seen_from(at[1]))), 16);
   CHECK(must(a.ia.address(dat::address_family::ipv6)) == at[0].seen_from(at[0]));

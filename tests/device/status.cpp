@@ -404,8 +404,12 @@ TEST_CASE(
       note(status::success);
     }
     // Who has a completion that failed finds the connection broken; the other side is told by it, or by its own
-    // adapter.
-    CHECK(until_over(t.a.evd, 0, [&](bool broken) { CHECK(broken == r.at_initiator.has_value()); }).empty());
+    // adapter. Where that sees the fault, too, it may be the first to end the connection.
+    constexpr std::array here_alone{status::local_protection, status::receiver_not_ready, status::transport};
+    const bool seen_there = r.at_initiator && std::ranges::count(here_alone, r.at_initiator->is) == 0;
+    CHECK(until_over(t.a.evd, 0, [&](bool broken) {
+            if (!seen_there) CHECK(broken == r.at_initiator.has_value());
+          }).empty());
     // What is on a shared queue stays there.
     const std::size_t ended = r.receives == row::none ? 0 : r.receives != row::shared ? 2 : r.at_responder ? 1 : 0;
     const auto there = until_over(t.b.evd, ended, [](bool) {});

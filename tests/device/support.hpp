@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -235,11 +236,18 @@ template <class E, class Event>
 /// The events in words, in their order.
 [[nodiscard]] std::string sequence(const std::vector<event>& events);
 
+/// What an evd had when it was to have nothing; true when that is so.
+struct emptiness {
+  std::string had;
+  operator bool() const { return had.empty(); } // NOLINT(google-explicit-constructor): CHECK prints what it converts
+  friend std::ostream& operator<<(std::ostream& out, const emptiness& e) { return out << (e ? "nothing" : e.had); }
+};
 /// Whether the evd has nothing now.
 template <dat::streams S>
-[[nodiscard]] bool is_empty(dat::evd<S>& at) {
+[[nodiscard]] emptiness is_empty(dat::evd<S>& at) {
   auto r = at.dequeue();
-  return !r && r.assume_error().type() == type::queue_empty;
+  if (r) return {std::visit([](const auto& one) { return describe(one); }, r.assume_value())};
+  return {r.assume_error().type() == type::queue_empty ? std::string() : r.assume_error().message()};
 }
 
 // --- two of them ---------------------------------------------------------------------------------------------------
@@ -333,6 +341,17 @@ struct buffer {
 /// Bytes of a text, for private data.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s)); }
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed);
+
+/// Whether what is looked at comes true in time.
+template <class Condition>
+[[nodiscard]] bool comes_true(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 /// Returns when the thread is inside ppoll; a failure when that does not happen.
 void until_in_ppoll(pid_t thread, place where);

@@ -1,5 +1,6 @@
 // Datagram endpoints on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include "link_local.hpp"
 #include "support.hpp"
 
 #include <dat/ud.hpp>
@@ -22,10 +23,9 @@ struct ud_side {
   dat::ia ia;
   dat::pz pz;
   dat::evd<streams> evd;
-  explicit ud_side(std::size_t which, std::uint32_t qlen = 1024)
-      : ia(must(dat::ia::open(addresses()[which]))),
-        pz(must(ia.create_pz())),
-        evd(must(ia.create_evd<streams>(qlen))) {}
+  explicit ud_side(std::size_t which, std::uint32_t qlen = 1024) : ud_side(addresses()[which], qlen) {}
+  explicit ud_side(const dat::ia_address& at, std::uint32_t qlen = 1024)
+      : ia(must(dat::ia::open(at))), pz(must(ia.create_pz())), evd(must(ia.create_evd<streams>(qlen))) {}
   [[nodiscard]] datagrams make_ep(const dat::ep_attributes& a = {}) { return must(pz.create_ep<dat::ud>(evd, a)); }
 };
 
@@ -63,6 +63,16 @@ struct ud_pair {
   [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(service.port())); }
 };
 
+/// Sends one message to an address; it must arrive at `there`.
+void reach(ud_side& from, datagrams& ep, const address& to, ud_side& at, datagrams& there) {
+  buffer out(from.pz, 64);
+  buffer in(at.pz, 256);
+  must(there.post(dat::recv{in.slice(0, 256)}));
+  must(ep.post(dat::ib::send_to{out.slice(0, 64), to}));
+  CHECK(expect<dat::ib::received_datagram>(at.evd).payload_bytes() == 64);
+  (void)expect<dat::ib::datagram_sent>(from.evd);
+}
+
 template <class Request, class Endpoint>
 concept accepts = requires(Request& r, Endpoint& ep) {
   r.accept(ep);
@@ -74,6 +84,33 @@ std::string text_of(std::span<const std::byte> s) {
 }
 
 } // namespace
+
+TEST_CASE("datagram endpoints meet at either address of an adapter, and a link-local one leads to its interface",
+          "[ud][IBX-050][ADDR-002][ADDR-005][CR-018]") {
+  const auto at = link_local_interfaces();
+  if (at[0].host.empty()) SKIP("no link-local addresses");
+  ud_side a(at[0].seen_from(at[0]));
+  ud_side b(at[1].seen_from(at[1]));
+  const auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
+  CHECK(error_of(dat::ib::datagram_service::listen(b.ia, must(dat::conn_qual::make(service.port())), b.evd)).type() ==
+        type::conn_qual_in_use);
+  for (const bool link_local : {false, true}) {
+    INFO((link_local ? "link-local" : "IPv4"));
+    auto active = a.make_ep();
+    auto passive = b.make_ep();
+    const auto to = link_local ? at[1].seen_from(at[0]) : addresses()[1];
+    must(active.connect(to, must(dat::conn_qual::make(service.port())), patience));
+    auto request = expect<dat::ib::datagram_request>(b.evd);
+    // As the other side would name it: an answer of its own could go there.
+    CHECK(request.remote_address().with_port(0) == (link_local ? at[0].seen_from(at[1]) : addresses()[0]));
+    CHECK(request.local_address().with_port(0) == (link_local ? at[1].seen_from(at[1]) : addresses()[1]));
+    must(request.accept(passive));
+    const auto to_a = must(expect<dat::ib::datagram_established>(b.evd).peer());
+    const auto to_b = must(expect<dat::ib::datagram_established>(a.evd).peer());
+    reach(a, active, to_b, b, passive);
+    reach(b, passive, to_a, a, active);
+  }
+}
 
 TEST_CASE("datagram endpoints get to know each other by a request, and both sides can send first",
           "[ud][IBX-050][IBX-056][IBX-057][IBX-058][IBX-059][IBX-004][IBX-007][IBX-013][CONN-036][CR-018][CR-050]") {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
 #include <poll.h>
 
@@ -22,7 +24,7 @@ struct attempt {
   end b{"fk2"};
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
 
-  attempt() {
+  explicit attempt(const fake::world& of = {}) : world(of) {
     a.make_ep();
     b.make_ep();
     must(a.ep.post(dat::recv{a.at(0, 8)}.cookie(1)));
@@ -261,20 +263,24 @@ TEST_CASE(
 
 TEST_CASE("an answer that cannot be made use of ends the attempt here, and there by an event",
           "[EPS-014][CONN-022][CONN-059][EPS-025]") {
+  // With partitions, as InfiniBand has them and Ethernet has not, the attributes of one more state are asked for.
+  fake::world with_partitions;
+  for (auto& device : with_partitions.devices)
+    for (auto& port : device.ports) port.link_layer = IBV_LINK_LAYER_INFINIBAND;
   struct step {
     fake::call which;
     unsigned nth;
+    fake::world world = {};
   };
   using enum fake::call;
-  for (const step f : {step{rdma_init_qp_attr, 1},
-                       {rdma_init_qp_attr, 2},
-                       {rdma_init_qp_attr, 3},
-                       {ibv_modify_qp, 1},
-                       {ibv_modify_qp, 2},
-                       {ibv_modify_qp, 3},
-                       {rdma_establish, 1}}) {
+  for (const step& f : {step{rdma_init_qp_attr, 1},
+                        {rdma_init_qp_attr, 2},
+                        {rdma_init_qp_attr, 3, with_partitions},
+                        {ibv_modify_qp, 1},
+                        {ibv_modify_qp, 2},
+                        {rdma_establish, 1}}) {
     INFO(name(f.which) << ' ' << f.nth);
-    attempt t;
+    attempt t(f.world);
     must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(2)));
     t.connect();
     fake::hold_events();
@@ -288,6 +294,29 @@ TEST_CASE("an answer that cannot be made use of ends the attempt here, and there
     CHECK(there == events{"accept_completion_error 28", flushed + " 2"});
     t.ended("non_peer_rejected " + std::to_string(EIO));
   }
+}
+
+TEST_CASE("what the peer may do is what the attributes said last, also after an answer that failed", "[EPATTR-013]") {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep({.max_rdma_read_in = std::uint8_t{0}});
+  must(b.ep.modify({.max_rdma_read_in = std::uint8_t{4}}));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  fake::fail(fake::call::ibv_modify_qp, 1, EIO); // the step that gives the right to read
+  CHECK_FALSE(request.accept(b.ep));
+  CHECK(fake::forget_faults() == 0);
+  must(request.accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(b.ep.native_handle(), &attr, IBV_QP_ACCESS_FLAGS, &init) == 0);
+  CHECK((attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0);
 }
 
 TEST_CASE("events that mean nothing to a connection change nothing", "[EVENT-093][EPS-069]") {

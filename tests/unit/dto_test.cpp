@@ -411,6 +411,18 @@ TEST_CASE("a refused post is not there: the same cookie is not seen again", "[DT
   }
 }
 
+TEST_CASE("one bad request among several is refused with its own remedy, and none is posted") {
+  clean_world world;
+  pair p;
+  const dat::rdma_write good{p.a.at(0, 4), p.b.mem.remote()};
+  const dat::rdma_write bad{p.a.at(0, 8), must(p.b.mem.remote(0, 4))};
+  const auto r = p.a.ep.post(good, bad);
+  expect(r, return_type::length_error);
+  CHECK(r.error().index() == 0);
+  CHECK_THAT(std::string(r.error().hint()), support::contains_text("more local bytes than the remote segment has"));
+  CHECK(p.a.take().empty());
+}
+
 TEST_CASE("a device that refuses without saying where took nothing") {
   clean_world world;
   pair p({.max_request_dtos = 4});

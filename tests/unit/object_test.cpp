@@ -25,6 +25,18 @@ TEST_CASE("what all handles have costs them nothing", "[object][type]") {
   STATIC_REQUIRE(sizeof(region) == sizeof(void*));
 }
 
+TEST_CASE("handles and references are keys of ordered containers, too", "[object]") {
+  const clean_world world;
+  end a;
+  const auto one = must(a.pz.create_ep<dat::rc>(a.evd));
+  const auto two = must(a.pz.create_ep<dat::rc>(a.evd));
+  std::set<dat::ep_ref> known{one, two, one};
+  CHECK(known.size() == 2);
+  CHECK(known.contains(two));
+  CHECK_FALSE(known.contains(dat::ep_ref()));
+  CHECK((one < two) != (two < one));
+}
+
 namespace {
 
 /// Values 0 to last of an enumeration have names of their own, and others none.

@@ -5,6 +5,8 @@
 #include <dat/credits.hpp>
 #include <dat/policies.hpp>
 #include <dat/pool.hpp>
+#include <dat/srq.hpp>
+#include <dat/ud.hpp>
 
 #include <memory_resource>
 #include <random>
@@ -103,6 +105,51 @@ TEST_CASE("a checked post finds regions that are closed before or after it, and 
   dat::ia closed;
   is_error(dat::checked::verify(closed), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
   is_error(dat::checked::unused(closed, {}), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
+}
+
+TEST_CASE("posts to datagram endpoints, and requests beside a shared queue, have policies, too",
+          "[policies][LMR-035]") {
+  const clean_world world;
+  end a;
+  auto evd = must(a.ia.create_evd<all_streams | dat::datagrams>(16));
+  const auto ep = must(a.pz.create_ep<dat::ud>(evd));
+  const auto self = must(ep.address_of(must(ep.address())));
+  auto mem = must(a.pz.register_memory(a.memory, all_rights));
+  const auto in = must(mem.slice(0, 48));
+  const auto out = must(mem.slice(64, 8));
+  const auto culprit_is = [&](dat::dto_operation what, std::uint64_t cookie) {
+    const auto c = dat::checked::culprit(a.ia);
+    REQUIRE(c);
+    CHECK(c->operation == what);
+    CHECK(c->cookie == dat::cookie(cookie));
+    CHECK(c->ep == ep.number());
+  };
+  const auto received = [&] { return must(evd.wait_for<dat::ib::received_datagram>(plenty)).cookie().value(); };
+  must(ep.post<dat::trusting>(dat::recv{in}.cookie(1)));
+  must(ep.post<dat::trusting>(dat::ib::send_to{out, self}.cookie(2)));
+  CHECK(received() == 1);
+  must(ep.post<dat::checked>(dat::recv{in}.cookie(3)));
+  is_error(mem.close(), dat::return_type::invalid_state, dat::return_subtype::lmr_in_use);
+  culprit_is(dat::dto_operation::recv_ud, 3);
+  must(ep.post<dat::checked>(dat::ib::send_to{out, self}.cookie(4)));
+  CHECK(received() == 3);
+  for (std::uint64_t c : {2u, 4u}) CHECK(must(evd.wait_for<dat::ib::datagram_sent>(plenty)).cookie().value() == c);
+  must(mem.close());
+  is_error(ep.post<dat::checked>(dat::ib::send_to{out, self}.cookie(5)), dat::return_type::privileges_violation);
+  culprit_is(dat::dto_operation::send_ud, 5);
+  is_error(ep.post<dat::checked>(dat::recv{in}.cookie(6)), dat::return_type::privileges_violation);
+  culprit_is(dat::dto_operation::recv_ud, 6);
+  const dat::ep<dat::ud> none;
+  is_error(none.post<dat::checked>(dat::recv{in}), dat::return_type::invalid_handle, dat::return_subtype::handle_ep);
+  is_error(none.post<dat::checked>(dat::ib::send_to{out, self}), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_ep);
+
+  const auto srq = must(a.pz.create_srq());
+  const auto drawing = must(a.pz.create_ep<dat::rc>(a.evd, srq));
+  is_error(drawing.post<dat::checked>(dat::send{a.at(0, 1)}), dat::return_type::invalid_state,
+           dat::return_subtype::ep_unconnected);
+  is_error(drawing.post<dat::trusting>(dat::send{a.at(0, 1)}), dat::return_type::invalid_state,
+           dat::return_subtype::ep_unconnected);
 }
 
 TEST_CASE("a checked post finds memory that is unmapped under it", "[policies][LMR-036]") {

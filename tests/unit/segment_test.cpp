@@ -1,10 +1,12 @@
 // Segments: bounds of slices, and the wire form of remote ones.
 // SPDX-License-Identifier: BSL-1.0
+#include <dat/ib.hpp>
 #include <dat/segment.hpp>
 
 #include <support/catch.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -144,6 +146,40 @@ TEST_CASE("slices of slices are slices of the whole") {
   CHECK(a.size_bytes() == 40);
 }
 
+TEST_CASE("a part of a segment is named as elements of another type", "[DTO-080]") {
+  struct row {
+    std::uint64_t lock;
+    char name[24];
+  };
+  const auto both = [](auto table, auto same) { // local and remote alike
+    const auto one = table.slice(3, 1).value();
+    const auto lock = one.template as<std::uint64_t>(offsetof(row, lock), 1);
+    REQUIRE(lock);
+    CHECK(raw(lock.value()).address == 0x1000 + 3 * sizeof(row));
+    CHECK(raw(lock.value()).key == raw(table).key);
+    CHECK(lock.value().size() == 1);
+    const auto name = one.template as<char>(offsetof(row, name), 24);
+    REQUIRE(name);
+    CHECK(raw(name.value()).address == 0x1000 + 3 * sizeof(row) + 8);
+    CHECK(name.value().size_bytes() == 24);
+    CHECK(one.template as<char>(32, 0).value().empty());
+    const auto refused = [&](std::uint64_t offset, std::uint64_t count) {
+      const auto r = one.template as<std::uint64_t>(offset, count);
+      return !r && r.error().type() == return_type::invalid_parameter && r.error().hint().size() != 0;
+    };
+    CHECK(refused(0, 5)); // beyond the end
+    CHECK(refused(32, 1));
+    CHECK(refused(40, 0));
+    CHECK(refused(4, 1)); // not aligned
+    CHECK(refused(~std::uint64_t{7}, 1));
+    CHECK(refused(8, ~std::uint64_t{0}));
+    CHECK(refused(0, std::uint64_t{1} << 61));
+    CHECK(std::is_same_v<std::remove_cvref_t<decltype(one.template as<row>(0, 1).value())>, decltype(same)>);
+  };
+  both(local_at<row>(0x1000, 8 * sizeof(row)), local<row>());
+  both(remote_at<row>(0x1000, 8 * sizeof(row)), remote<row>());
+}
+
 TEST_CASE("the wire form is these 24 bytes", "[LMR-021][DTO-057][DTO-058]") {
   const auto s = remote_at<std::uint32_t>(0x0102030405060708, 0x40, 0xa1b2c3d4);
   constexpr std::array<unsigned char, 24> expected{0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08,
@@ -229,4 +265,32 @@ TEST_CASE("random bytes are refused or give a segment that says the same on the 
     if (again != b) FAIL("another wire form came back");
   }
   CHECK(taken > 1000);
+}
+
+TEST_CASE("a word of a segment is where the segment has it, and there is none outside", "[IBX-037][IBX-038][IBX-039]") {
+  using local_words = dat::local_segment<std::uint64_t, mem_priv::local_write>;
+  using remote_words = dat::remote_segment<std::uint64_t, mem_priv::remote_atomic>;
+  using dat::detail::segment_access;
+  const dat::detail::common_zone of_zone = dat::detail::common_zone::of(64);
+  const auto mine = segment_access::make<local_words>(dat::detail::raw_segment{0x1000, 24, 5, of_zone.marked_long()});
+  const auto word = segment_access::raw(mine.word(2).value());
+  CHECK(word.address == 0x1010);
+  CHECK(word.length == 8);
+  CHECK(word.key == 5);
+  CHECK(word.zone == of_zone); // a word is never long
+  CHECK(mine.word(3).error().type() == dat::return_type::invalid_parameter);
+  CHECK(local_words().word().error().type() == dat::return_type::invalid_parameter);
+
+  const auto there = segment_access::make<remote_words>(dat::detail::raw_remote{0x2000, 24, 6});
+  const auto place = segment_access::place(there.word(1).value());
+  CHECK(place.address == 0x2008);
+  CHECK(place.length == 8);
+  CHECK(place.key == 6);
+  CHECK(there.word(3).error().type() == dat::return_type::invalid_parameter);
+  CHECK(there.word(~std::uint64_t{0}).error().type() == dat::return_type::invalid_parameter);
+  CHECK(remote_words().word().error().type() == dat::return_type::invalid_parameter);
+  const auto odd = segment_access::make<remote_words>(dat::detail::raw_remote{0x2004, 24, 6});
+  CHECK(odd.word().error().type() == dat::return_type::invalid_parameter);
+  CHECK_FALSE(std::is_default_constructible_v<dat::ib::local_word>);
+  CHECK_FALSE(std::is_default_constructible_v<dat::ib::remote_word>);
 }

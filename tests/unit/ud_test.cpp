@@ -7,6 +7,8 @@
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
+#include <support/sealed_descriptor.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -358,6 +360,32 @@ TEST_CASE("a peer that lost the answer and asks again is given the same one, and
   CHECK(fake::violations().empty());
 }
 
+TEST_CASE("a request for a connection is handed to service points, not to what listens for datagrams",
+          "[ud][CR-066][CR-075]") {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  auto asked = must(b.ia.create_evd<ud_streams>(8));
+  const auto port = [](int n) { return must(dat::conn_qual::make(static_cast<std::uint16_t>(unit::service + n))); };
+  const auto datagrams_1 = must(dat::ib::datagram_service::listen(b.ia, port(1), asked));
+  const auto datagrams_2 = must(dat::ib::datagram_service::listen(b.ia, port(2), asked));
+  const auto first = must(b.ia.create_psp(port(0), b.evd));
+  const auto second = must(b.ia.create_psp(port(1), b.evd)); // of the same number
+  a.make_ep();
+  b.make_ep();
+  must(a.ep.connect(b.ia.address(), port(0), plenty));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  is_error(request.handoff(port(2)), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  must(request.handoff(port(1)));
+  request = request_on(b.evd);
+  CHECK(request.service() == second.id());
+  must(request.accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(asked.dequeue().error().type() == dat::return_type::queue_empty);
+}
+
 TEST_CASE("a datagram endpoint whose device fails is broken, told once, and can be reset", "[ud][IBX-068]") {
   clean_world world;
   known_pair p;
@@ -416,15 +444,6 @@ TEST_CASE("a descriptor is refused unless every bit of it is right", "[descripto
   CHECK_THAT(dat::ib::descriptor::from_wire(newer).error().message(), support::contains_text("version"));
 }
 
-namespace {
-/// The check sum, so that what is behind it is looked at.
-void seal(std::span<std::byte, 64> w) {
-  std::uint32_t sum = 2166136261u;
-  for (std::size_t i = 0; i < 60; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;
-  for (std::size_t i = 0; i < 4; ++i) w[60 + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
-}
-} // namespace
-
 TEST_CASE("hostile descriptors do no harm: an error, or a connection to where they point", "[descriptor][DOCA-031]") {
   clean_world world;
   end e;
@@ -444,7 +463,7 @@ TEST_CASE("hostile descriptors do no harm: an error, or a connection to where th
       w[6] = std::byte{1};
       w[7] = std::byte{2};
     }
-    seal(w);
+    support::seal(w);
     const auto d = dat::ib::descriptor::from_wire(w);
     if (!d) continue;
     ++taken;

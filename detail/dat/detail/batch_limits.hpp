@@ -72,6 +72,9 @@ public:
     if (any_ && zone_ != ep.zone())
       return as(return_type::protection_violation,
                 "every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB");
+    if (bad_atomic_)
+      return as(return_type::invalid_parameter,
+                "an atomic takes a local word of 8 bytes, and a remote word at a multiple of 8");
     if (too_long_) return as(return_type::length_error, "a request has more local bytes than its remote segment");
     if (most_segments_ > ep.attributes().max_request_iov)
       return as(return_type::invalid_parameter, "a request has more segments than the endpoint's max_request_iov");
@@ -79,9 +82,6 @@ public:
     if (bad_inline_) return as(return_type::invalid_parameter, offset_hint);
     if (invalidates_ && !ep.invalidates())
       return as(return_type::model_not_supported, "this adapter has no sends that invalidate");
-    if (bad_atomic_)
-      return as(return_type::invalid_parameter,
-                "an atomic takes one local word of 8 bytes and a remote word at a multiple of 8");
     if (atomics_ && ep.atomic_depth() == 0 && ep.read_depth() != 0)
       return as(return_type::model_not_supported, "this adapter has no atomics");
     if ((reads_ || atomics_) && ep.read_depth() == 0)
@@ -111,7 +111,7 @@ private:
     if (r.is_atomic()) {
       atomics_ = true;
       simple_ = false;
-      if (r.data.bytes() != 8 || r.remote.address % 8 != 0) bad_atomic_ = true;
+      if (r.data.bytes() != word_size || r.remote.address % word_size != 0) bad_atomic_ = true;
     }
     if (r.one_sided() && r.data.bytes() > r.remote.length) too_long_ = true, simple_ = false;
   }

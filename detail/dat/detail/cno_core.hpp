@@ -209,7 +209,7 @@ private:
   void schedule_agent() noexcept {
     if (std::exchange(scheduled_, true)) return;
     add_ref();
-    ia().reactor.arm(timer_, clock::time_point{});
+    ia().reactor.arm(timer_, reactor::at_once);
   }
   void call_agent() noexcept {
     wait_proxy_agent agent;

@@ -40,6 +40,8 @@ public:
 
   /// Of a segment with more than its part of the bytes of a message.
   [[nodiscard]] constexpr common_zone marked_long() const noexcept { return common_zone(value_ | long_mark); }
+  /// Of a part that is short.
+  [[nodiscard]] constexpr common_zone marked_short() const noexcept { return common_zone(value_ & ~long_mark); }
   /// Of a region that is addressed from 0: the address is no pointer, so nothing can be copied from it.
   [[nodiscard]] constexpr common_zone marked_offset() const noexcept { return common_zone(value_ | offset_mark); }
   [[nodiscard]] constexpr bool marked() const noexcept { return (value_ & marks) != 0; }

@@ -132,7 +132,7 @@ bool visit_completion(ep_core& ep, const ibv_wc& wc, const posted_work& posted, 
 
 /// A receive of a shared queue, whatever has become of it. False when its endpoint is gone.
 template <class Visitor>
-[[gnu::always_inline]] inline bool take_shared(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+[[gnu::cold, gnu::noinline]] bool take_shared(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
   ep_core* const ep = e.shared().owner_of(wc.qp_num);
   shared_queue::retire(e);
@@ -161,10 +161,24 @@ template <streams S, class Visitor>
   return visit_completion<S>(ep, wc, posted, visit);
 }
 
-/// What is no plain success of an endpoint's own queue. Not inlined: it would cost the others registers.
+/// What is no plain success of an endpoint's own queue. Not inlined: it would cost the others registers. What is no
+/// plain message of a shared queue either is left to others before anything is done: then this one needs to save no
+/// registers.
 template <streams S, class Visitor>
 [[gnu::noinline]] bool take_other(work_entry& e, const ibv_wc& wc, Visitor& visit) {
-  return e.posted.is_shared() ? take_shared(e, wc, visit) : take_unusual<S>(e, wc, visit);
+  if (!e.posted.is_shared()) [[unlikely]]
+    return take_unusual<S>(e, wc, visit);
+  const std::uint32_t marker = e.shared().endpoints.glance(wc.qp_num);
+  if (marker == 0 || (static_cast<std::uint32_t>(wc.status) | wc.wc_flags) != 0) [[unlikely]]
+    return take_shared(e, wc, visit);
+  ep_core* const ep = e.shared().owner_at(marker);
+  if (ep->state() == ep_state::completion_pending) [[unlikely]]
+    return take_shared(e, wc, visit);
+  const dat::cookie cookie = work_ring::read(e).cookie;
+  shared_queue::retire(e);
+  auto event = event_access::make<received>(ep, cookie, wc.byte_len);
+  visit(event);
+  return true;
 }
 
 /// A request that is done.

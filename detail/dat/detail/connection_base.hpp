@@ -66,8 +66,9 @@ class connection_base : public ia_child {
 public:
   using ia_child::ia_child;
 
-  /// Called on the reactor with no lock held, the event acknowledged.
-  void on_event(const cm_event& e) noexcept { type().on_event(*this, e); }
+  /// Called on the reactor with no lock held, the event acknowledged. True when the id has seen all that it was for:
+  /// the caller drops it.
+  [[nodiscard]] bool on_event(const cm_event& e) noexcept { return type().on_event(*this, e); }
   /// Called between reading a CONNECT_REQUEST and acknowledging it. Takes over the new id.
   void on_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
     if (type().on_request)
@@ -83,12 +84,20 @@ public:
 
   [[nodiscard]] rdma_cm_id* id() const noexcept { return id_.load(std::memory_order_acquire); }
   /// Calls `use(id)` while the id cannot go; with nothing, 0, when it is gone. For what may happen while another thread
-  /// ends the id; `use` must be short.
+  /// ends the id; `use` must be short. The caller has a reference.
   template <class Use>
   int with_id(Use use) noexcept {
-    const std::lock_guard lock(id_mutex_);
-    rdma_cm_id* const i = id();
-    return i ? use(i) : 0;
+    int result = 0;
+    bool dropped = false;
+    {
+      const std::lock_guard lock(id_mutex_);
+      id_use_.fetch_or(id_used, std::memory_order_relaxed);
+      if (rdma_cm_id* const i = id()) result = use(i);
+      // With the lock: the mark of another user, who waits for it, is not to be taken for this one's.
+      dropped = (id_use_.fetch_and(~id_used, std::memory_order_acq_rel) & id_dropped) != 0;
+    }
+    if (dropped) destroy_id();
+    return result;
   }
 
   /// True when the peer asked for the connection.
@@ -97,6 +106,11 @@ public:
   [[nodiscard]] const ia_address& local_address() const noexcept { return local_; }
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return {private_.data(), private_size_}; }
 
+  /// Ends the id, which has seen all that it was for. Where another thread uses it just now, that one ends it: what the
+  /// kernel does at once is here before the call that caused it is back, and the reactor would wait for that.
+  void drop_id() noexcept {
+    if ((id_use_.fetch_or(id_dropped, std::memory_order_acq_rel) & id_used) == 0) destroy_id();
+  }
   /// Ends the id. Waits until no event of it is being read, which takes no lock and is short.
   void destroy_id() noexcept {
     rdma_cm_id* old;
@@ -122,8 +136,15 @@ protected:
   void adopt_id(rdma_cm_id* fresh) noexcept {
     fresh->context = static_cast<connection_base*>(this);
     add_ref();
+    id_use_.store(0, std::memory_order_relaxed);
     id_.store(fresh, std::memory_order_release);
     ia().hand_over();
+  }
+  /// Before an id is bound to an IPv6 address: :: would take the port for IPv4, too. Returns 0 or errno.
+  [[nodiscard]] int only_one_family(const ia_address& where) noexcept {
+    int only = 1;
+    if (where.family() != address_family::ipv6) return 0;
+    return rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only) != 0 ? errno : 0;
   }
   void keep_private_data(std::span<const std::byte> data) noexcept {
     private_size_ = static_cast<std::uint8_t>(smaller(data.size(), private_.size()));
@@ -158,6 +179,9 @@ protected:
 private:
   std::mutex id_mutex_; // ending the id against uses of it by other threads; a leaf
   std::atomic<rdma_cm_id*> id_{nullptr};
+  static constexpr unsigned id_used = 1;
+  static constexpr unsigned id_dropped = 2;
+  std::atomic<unsigned> id_use_{0};
   std::array<std::byte, 196> private_{};
   std::uint8_t private_size_ = 0;
 };

@@ -80,6 +80,7 @@ struct direct_connection {
     if (!path) return ep.at(path.assume_error(), call);
     auto here = place_of(ep.ia(), is_ipv4(peer.place.gid));
     if (!here) return ep.at(here.assume_error(), call);
+    if (auto ok = find_link(ep, path.assume_value(), call); !ok) return ok;
 
     const std::lock_guard lock(ep.mutex_);
     if (ep.state() != ep_state::unconnected) return ep.wrong_state(call);
@@ -126,6 +127,22 @@ struct direct_connection {
   }
 
 private:
+  /// The kernel looks for the link address of a peer that it does not know, for a second at most: here, with no lock
+  /// held, so that it need not when the queue pair is told of the peer. Other calls on the endpoint go on meanwhile.
+  [[nodiscard]] static expected<void> find_link(ep_core& ep, const ibv_ah_attr& path, const char* call) noexcept {
+    if (path.is_global == 0) return success();
+    ref<pz_core> pz;
+    ep.locked([&](ep_core& e) {
+      if (e.state() == ep_state::unconnected) pz = e.pz_;
+    });
+    if (!pz) return ep.wrong_state(call);
+    ibv_ah_attr attr = path;
+    ibv_ah* const found = ibv_create_ah(pz->pd(), &attr);
+    if (!found) return ep.at(no_path("ibv_create_ah", errno, return_subtype::resource_tep), call);
+    ibv_destroy_ah(found);
+    return success();
+  }
+
   /// The number of the first packet: another one for each life of an endpoint, and the same whenever asked.
   [[nodiscard]] static std::uint32_t psn_of(const ep_core& ep) noexcept {
     const auto mixed = (static_cast<std::uint64_t>(ep.tag()) >> 32 ^ ep.number()) * 0x9e3779b97f4a7c15u;

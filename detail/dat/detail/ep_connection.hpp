@@ -97,13 +97,16 @@ private:
   static const child_type table;
   [[nodiscard]] static constexpr child_type make_table() noexcept {
     child_type t = type_for<ep_connection>();
-    t.on_event = [](connection_base& c, const cm_event& e) noexcept { static_cast<ep_connection&>(c).handle(e); };
+    t.on_event = [](connection_base& c, const cm_event& e) noexcept {
+      return static_cast<ep_connection&>(c).handle(e);
+    };
     t.abandon = [](connection_base& c) noexcept { static_cast<ep_connection&>(c).refuse(); };
     return t;
   }
 
-  void handle(const cm_event&) noexcept;
-  void handle_for(ep_core& ep, const cm_event&) noexcept;
+  // What takes an event says whether the id has seen all that it was for.
+  [[nodiscard]] bool handle(const cm_event&) noexcept;
+  [[nodiscard]] bool handle_for(ep_core& ep, const cm_event&) noexcept;
   void refuse() noexcept;
   /// The endpoint that was reserved for the request is free again; one that was made for it goes.
   static void give_back(ref<ia_child> ep) noexcept;
@@ -139,11 +142,12 @@ private:
 
   // With the endpoint locked.
   void active_event(ep_core& ep, const cm_event& e) noexcept;
-  void connected_event(ep_core& ep, const cm_event& e) noexcept;
+  [[nodiscard]] bool connected_event(ep_core& ep, const cm_event& e) noexcept;
   void rejected(ep_core& ep, const cm_event& e) noexcept;
   [[nodiscard]] bool ask_later() noexcept;
   void ask_again(ep_core& ep) noexcept;
-  void lingering_event(const cm_event& e) noexcept;
+
+  [[nodiscard]] bool lingering_event(const cm_event& e) noexcept;
 
   std::mutex link_; // guards ep_
   ep_core* ep_ = nullptr;

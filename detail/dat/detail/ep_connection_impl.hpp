@@ -90,16 +90,14 @@ inline expected<void> ep_connection::hand_off(std::uint16_t port) noexcept {
   return success();
 }
 
-inline void ep_connection::handle(const cm_event& e) noexcept {
-  if (const ref<ep_core> ep = endpoint())
-    handle_for(*ep, e);
-  else
-    lingering_event(e);
+inline bool ep_connection::handle(const cm_event& e) noexcept {
+  const ref<ep_core> ep = endpoint();
+  const bool last = ep ? handle_for(*ep, e) : lingering_event(e);
   // The peer has its answer. Should that be lost, the kernel gives it again also without the id.
-  if (e.type == RDMA_CM_EVENT_DISCONNECTED && phase_ == phase::over) destroy_id();
+  return last || (e.type == RDMA_CM_EVENT_DISCONNECTED && phase_ == phase::over);
 }
 
-inline void ep_connection::handle_for(ep_core& ep, const cm_event& e) noexcept {
+inline bool ep_connection::handle_for(ep_core& ep, const cm_event& e) noexcept {
   const std::lock_guard lock(ep.mutex_);
   if (ep.connection_.get() != this || phase_ == phase::over) return lingering_event(e);
   switch (phase_.load()) {
@@ -107,7 +105,8 @@ inline void ep_connection::handle_for(ep_core& ep, const cm_event& e) noexcept {
   case phase::routing:
   case phase::requested:
   case phase::stale:
-    return active_event(ep, e);
+    active_event(ep, e);
+    return false;
   default:
     return connected_event(ep, e);
   }
@@ -204,49 +203,49 @@ inline void ep_connection::ask_again(ep_core& ep) noexcept {
   arm_timer();
 }
 
-inline void ep_connection::connected_event(ep_core& ep, const cm_event& e) noexcept {
+inline bool ep_connection::connected_event(ep_core& ep, const cm_event& e) noexcept {
   using kind = record::kind;
   const bool completing = phase_ == phase::completing;
   switch (e.type) {
   case RDMA_CM_EVENT_ESTABLISHED:
-    if (!completing) return; // data was faster
+    if (!completing) return false; // data was faster
     phase_ = phase::established;
     ep.set_state(ep_state::connected);
-    return ep.announce_event(kind::established);
+    ep.announce_event(kind::established);
+    return false;
   case RDMA_CM_EVENT_DISCONNECTED:
     // Ending it sends the answer, which the kernel does not do by itself.
-    return ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, 0);
+    ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, 0);
+    return false;
   case RDMA_CM_EVENT_REJECTED:
-    return ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, e.status);
+    ep.end_connection(completing ? kind::accept_completion_error : kind::disconnected, e.status);
+    return false;
   case RDMA_CM_EVENT_UNREACHABLE:
     if (completing) ep.end_connection(kind::accept_completion_error, std::abs(e.status));
-    return;
+    return false;
   case RDMA_CM_EVENT_CONNECT_ERROR:
   case RDMA_CM_EVENT_DEVICE_REMOVAL:
     ep.end_connection(completing ? kind::accept_completion_error : kind::broken, std::abs(e.status));
-    return destroy_id(); // no answer of the peer can come
+    return true; // no answer of the peer can come
   default:
-    return; // ADDR_CHANGE, TIMEWAIT_EXIT
+    return false; // ADDR_CHANGE, TIMEWAIT_EXIT
   }
 }
 
-inline void ep_connection::lingering_event(const cm_event& e) noexcept {
+inline bool ep_connection::lingering_event(const cm_event& e) noexcept {
   switch (e.type) {
   case RDMA_CM_EVENT_ESTABLISHED: // of an accept that was called off, or whose data was faster
     // No endpoint is locked: a close of the ia may be ending the id meanwhile.
-    if (phase_ == phase::over && with_id([](rdma_cm_id* i) noexcept { return rdma_disconnect(i); }) != 0) destroy_id();
-    return;
+    return phase_ == phase::over && with_id([](rdma_cm_id* i) noexcept { return rdma_disconnect(i); }) != 0;
   case RDMA_CM_EVENT_DISCONNECTED:
   case RDMA_CM_EVENT_TIMEWAIT_EXIT:
   case RDMA_CM_EVENT_REJECTED:
   case RDMA_CM_EVENT_UNREACHABLE:
   case RDMA_CM_EVENT_CONNECT_ERROR:
   case RDMA_CM_EVENT_DEVICE_REMOVAL:
-    // A request that still waits for its answer keeps its id: answering it will fail, and say so.
-    if (phase_ == phase::over) destroy_id();
-    return;
+    return phase_ == phase::over; // a request that waits for its answer keeps its id: answering it fails, and says so
   default:
-    return;
+    return false;
   }
 }
 

@@ -232,8 +232,9 @@ private:
   [[nodiscard]] bool complete() const noexcept { return pz_ && evds_.recv && evds_.request && evds_.connect; }
   /// The queue pair and its rings, from what the members say.
   [[nodiscard]] expected<void> equip(const char* call) noexcept;
-  [[nodiscard]] expected<void> start(const char* call, const ia_address& to, std::uint16_t port, timeout limit,
-                                     std::span<const std::byte> data) noexcept;
+  /// With `lock` on mutex_.
+  [[nodiscard]] expected<void> start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
+                                     std::uint16_t port, timeout limit, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> check_start(const char* call, timeout limit, std::span<const std::byte> data,
                                            return_subtype limit_arg, return_subtype data_arg) const noexcept;
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_tag tag) noexcept;
@@ -252,7 +253,7 @@ private:
   /// Completions of the queue pair lead nowhere from now on. With a shared queue, whose entries would else never be
   /// free again.
   void leave_srq() noexcept;
-  [[nodiscard]] int to_init(ibv_qp* qp) const noexcept;
+  [[nodiscard]] int to_init(ibv_qp* qp) noexcept;
   [[nodiscard]] int to_datagram_rts(ibv_qp* qp) const noexcept;
   [[nodiscard]] rts_result to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noexcept;
   [[nodiscard]] int remote_access() const noexcept;
@@ -295,6 +296,7 @@ private:
   queues evds_;
   std::uint8_t read_out_ = 0; // what the consumer or the device allows
   std::uint8_t read_in_ = 0;
+  int access_ = 0;                // remote_access() as the queue pair was last told
   std::mutex mutex_;              // state changes, connection_, qp_
   ref<ep_connection> connection_; // also the request that it waits for an answer to
   service_id pending_;            // where that request came to

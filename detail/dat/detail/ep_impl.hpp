@@ -514,15 +514,15 @@ error ep_posting::refusal(std::uint32_t count, std::uint64_t bytes, bool zone_ok
   if (count > attributes_.max_request_iov)
     return with({return_type::invalid_parameter, return_subtype::arg2},
                 "more segments than the endpoint's max_request_iov");
+  if (r.is_atomic() && r.remote.address % word_size != 0)
+    return with({return_type::invalid_parameter, return_subtype::arg6},
+                "the remote word of an atomic must be at a multiple of 8");
+  if (r.is_atomic() && bytes != word_size)
+    return with(return_type::length_error, "an atomic needs a local word for the old value: the segment is empty");
   if (r.one_sided() && bytes > r.remote.length)
     return with(return_type::length_error, "more local bytes than the remote segment has");
   if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
     return with(return_type::model_not_supported, "this adapter has no sends that invalidate");
-  if (r.is_atomic() && r.data.bytes() != 8)
-    return with(return_type::length_error, "the old value of an atomic is one word of 8 bytes");
-  if (r.is_atomic() && r.remote.address % 8 != 0)
-    return with({return_type::invalid_parameter, return_subtype::arg6},
-                "the remote word of an atomic must be at a multiple of 8");
   if (r.is_atomic() && read_depth_ != 0 && atomic_depth_ == 0)
     return with(return_type::model_not_supported, "this adapter has no atomics");
   if ((r.opcode == IBV_WR_RDMA_READ || r.is_atomic()) && read_depth_ == 0)
@@ -545,13 +545,14 @@ inline int ep_core::remote_access() const noexcept {
   return access;
 }
 
-inline int ep_core::to_init(ibv_qp* qp) const noexcept {
+inline int ep_core::to_init(ibv_qp* qp) noexcept {
   // In INIT from the start, so that receives can be posted before connecting.
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.pkey_index = 0;
   attr.port_num = ia().where().port;
-  attr.qp_access_flags = static_cast<unsigned>(remote_access());
+  access_ = remote_access();
+  attr.qp_access_flags = static_cast<unsigned>(access_);
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
@@ -588,18 +589,25 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
       r.err = errno;
       return false;
     }
-    adjust(attr);
+    if (!adjust(attr)) return true; // it is so already
     r.verb = "ibv_modify_qp";
     r.err = ibv_modify_qp(qp_, &attr, mask);
     return r.err == 0;
   };
   agree_on_depth(peer_read_in);
   // rdma_cm grants what the connect request offers, not what this endpoint allows; and it knows none of the timers.
-  if (!step(IBV_QPS_INIT, [&](ibv_qp_attr& a) { a.qp_access_flags = static_cast<unsigned>(remote_access()); }))
+  const int access = remote_access();
+  // Where there are partitions the connection's may be another one.
+  if ((!ia().ethernet() || access_ != access) && !step(IBV_QPS_INIT, [&](ibv_qp_attr& a) {
+        a.qp_access_flags = static_cast<unsigned>(access);
+        return a.pkey_index != 0 || access_ != access;
+      }))
     return r;
+  access_ = access;
   if (!step(IBV_QPS_RTR, [&](ibv_qp_attr& a) {
         a.min_rnr_timer = rnr_timer_code(attributes_.min_rnr_timer);
         a.max_dest_rd_atomic = read_in_;
+        return true;
       }))
     return r;
   r.spoiled = true;
@@ -608,6 +616,7 @@ inline rts_result ep_core::to_rts(rdma_cm_id* id, std::uint8_t peer_read_in) noe
     a.retry_cnt = attributes_.retry_count;
     a.rnr_retry = attributes_.rnr_retry_count;
     a.max_rd_atomic = read_depth_;
+    return true;
   });
   return r;
 }
@@ -629,8 +638,7 @@ inline expected<void> ep_core::connect(const ia_address& to, std::uint16_t port,
   static constexpr const char* call = "ep.connect";
   if (auto ok = check_start(call, limit, data, return_subtype::arg4, return_subtype::arg5); !ok) return ok;
   if (auto ok = to.check(address_role::remote); !ok) return at(ok.assume_error(), call);
-  const std::lock_guard lock(mutex_);
-  return start(call, to, port, limit, data);
+  return start(std::unique_lock(mutex_), call, to, port, limit, data);
 }
 
 inline expected<void> ep_core::common_connect(const ia_address& to, timeout limit,
@@ -642,13 +650,13 @@ inline expected<void> ep_core::common_connect(const ia_address& to, timeout limi
   if (auto ok = check_start(call, limit, data, return_subtype::arg3, return_subtype::arg4); !ok) return ok;
   if (!to.check(address_role::remote)) return invalid("nobody can be reached at such an address");
   if (to.port() == 0) return invalid("the address names no port: ia_address::with_port");
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (state() != ep_state::unconnected) return wrong_state(call);
   if (attributes_.comm == communicator{})
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
         .hint("the endpoint has no communicator: give ep_attributes::comm, or set it by modify");
   if (!fits(attributes_.comm, to)) return invalid("the address is not of the domain of the endpoint's communicator");
-  return start(call, to, to.port(), limit, data);
+  return start(std::move(lock), call, to, to.port(), limit, data);
 }
 
 inline expected<void> ep_core::dup_connect(ep_core& original, timeout limit, std::span<const std::byte> data) noexcept {
@@ -666,12 +674,11 @@ inline expected<void> ep_core::dup_connect(ep_core& original, timeout limit, std
           .hint("that endpoint was accepted: its peer asked for the connection and listens nowhere");
     to = original.connection_->remote_address();
   }
-  const std::lock_guard lock(mutex_);
-  return start(call, to, to.port(), limit, data);
+  return start(std::unique_lock(mutex_), call, to, to.port(), limit, data);
 }
 
-inline expected<void> ep_core::start(const char* call, const ia_address& to, std::uint16_t port, timeout limit,
-                                     std::span<const std::byte> data) noexcept {
+inline expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
+                                     std::uint16_t port, timeout limit, std::span<const std::byte> data) noexcept {
   const bool mine = !own_.is_any() || own_.port() != 0;
   const ia_address* own = mine ? &own_ : ia().address(to.family());
   if (!own || own->family() != to.family())
@@ -700,15 +707,23 @@ inline expected<void> ep_core::start(const char* call, const ia_address& to, std
   const ia_address from = mine ? *own : own->with_port(0);
   if (rdma_bind_addr(c->id(), const_cast<sockaddr*>(from.native_handle())) != 0) return failed("rdma_bind_addr", errno);
   c->keep_addresses();
-  c->remote_ = to.with_port(port);
+  const ia_address remote = to.with_port(port);
+  c->remote_ = remote;
   c->attach(this);
   connection_ = c;
   set_state(ep_state::active_connection_pending);
   c->deadline_ = deadline::in(limit);
-  if (rdma_resolve_addr(c->id(), nullptr, const_cast<sockaddr*>(c->remote_.native_handle()), c->resolve_ms()) != 0)
-    return failed("rdma_resolve_addr", errno);
+  const int ms = c->resolve_ms();
   c->arm_timer();
-  return success();
+  lock.unlock(); // the answer may be here before the call is back, and whoever takes it needs the lock
+  const int err = c->with_id([&](rdma_cm_id* id) noexcept {
+    return rdma_resolve_addr(id, nullptr, const_cast<sockaddr*>(remote.native_handle()), ms) != 0 ? errno : 0;
+  });
+  if (err == 0) return success();
+  lock.lock();
+  if (connection_.get() != c.get() || state() != ep_state::active_connection_pending)
+    return success(); // an event tells, or a reset
+  return failed("rdma_resolve_addr", err);
 }
 
 inline expected<void> ep_core::accept(ep_connection& request, std::span<const std::byte> data) noexcept {
@@ -720,7 +735,7 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
     return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
         .hint("the endpoint belongs to another ia than the request");
 
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const ep_state before = state();
   if (request.brought()
           ? before != ep_state::passive_connection_pending && before != ep_state::tentative_connection_pending
@@ -757,9 +772,17 @@ inline expected<void> ep_core::accept(ep_connection& request, std::span<const st
     param.rnr_retry_count = attributes_.rnr_retry_count;
     param.qp_num = qp_->qp_num;
     param.srq = shares_ ? 1 : 0;
-    if (rdma_accept(id, &param) != 0) moved.err = errno;
+    lock.unlock(); // the peer may have its answer, and this side the last message, before the call is back
+    const int err = request.with_id([&](rdma_cm_id* i) noexcept { return rdma_accept(i, &param) != 0 ? errno : 0; });
+    if (err == 0) return success();
+    lock.lock();
+    moved.err = err;
+    if (connection_.get() != &request || state() != ep_state::completion_pending) { // called off meanwhile
+      request.drop_id();
+      return success();
+    }
   }
-  if (!moved) end_connection(record::kind::accept_completion_error, moved.err);
+  end_connection(record::kind::accept_completion_error, moved.err);
   return success();
 }
 
@@ -981,7 +1004,7 @@ inline void ep_core::defer(unsigned what, ep_tag whose) noexcept {
   deferred_for_.store(whose, std::memory_order_relaxed);
   if (deferred_.fetch_or(what, std::memory_order_acq_rel) != 0) return; // on its way already
   add_ref();
-  ia().reactor.arm(work_, what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : clock::time_point{});
+  ia().reactor.arm(work_, what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : reactor::at_once);
 }
 
 inline void ep_core::run_deferred() noexcept {

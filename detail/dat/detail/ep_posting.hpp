@@ -123,10 +123,9 @@ public:
       const auto add = [&](prepared_request & to, std::size_t nth) __attribute__((always_inline)) {
         const auto made = make(nth);
         const auto& r = request_access::of(made);
-        copy_triplet(&to.sge, r.data.list());
-        r.fill(to.wr);
+        write_down<false>(to, r);
         if (r.quiet || !simply_acceptable(r)) [[unlikely]] {
-          why = {r.data.zone().value(), r.cookie.value(), r.remote.length, r.operation, r.quiet, 0};
+          why = {r.data.zone().value(), r.cookie.value(), r.remote.length, r.operation, r.quiet};
           odd = &to;
           return false;
         }
@@ -266,7 +265,7 @@ protected:
   [[nodiscard, gnu::always_inline]] bool has_lengths(const send_request<N>& r, std::uint64_t bytes) const noexcept {
     if (r.one_sided() && bytes > r.remote.length) return false;
     if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
-    if (r.is_atomic() && !(bytes == 8 && r.remote.address % 8 == 0)) return false;
+    if (r.is_atomic() && bytes != word_size) return false; // of the remote word all was looked at before
     return (r.flags & IBV_SEND_INLINE) == 0 || bytes <= max_inline_;
   }
   /// What stands in for simple_zone() for one segment of this request.
@@ -343,20 +342,19 @@ protected:
     if (r) return success();
     return r.assume_error();
   }
-  // Why a prepared request was not posted: what it said besides what stands in it, or errno.
+  // What a prepared request that was not posted said, besides what stands in it.
   struct refused_post {
     std::uint64_t zone; // no values from the start: g++ would store them in every post
     std::uint64_t cookie;
     std::uint64_t remote_length;
     dto_operation operation;
     bool quiet;
-    int err;
   };
   template <std::size_t One = 1> // templates from here on, so that only who posts pays for compiling it
   [[nodiscard, gnu::cold, gnu::noinline]] bool
   one_refused(std::uint64_t zone, std::uint64_t cookie, std::uint64_t remote_length, dto_operation operation) noexcept {
-    return keep(post_slowly(
-        in_full<One>(prepared_[prepared_requests - 1], {zone, cookie, remote_length, operation, false, 0})));
+    return keep(
+        post_slowly(in_full<One>(prepared_[prepared_requests - 1], {zone, cookie, remote_length, operation, false})));
   }
   template <std::size_t One = 1>
   [[nodiscard, gnu::cold, gnu::noinline]] bool post_failed(int err, std::size_t n) noexcept {
@@ -427,7 +425,6 @@ protected:
   [[nodiscard, gnu::always_inline]] expected<void> post_prepared(const recv_request<One>& r) noexcept {
     work_entry* const e = rq_.next();
     copy_triplet(&recv_sge_, r.gather.list());
-    refused_post why;
     if (!rq_.taken(e) && simply_acceptable(r)) [[likely]] {
       stage(recv_wr_, *e, r);
       rq_.set_next(e->next);
@@ -437,12 +434,9 @@ protected:
           came_late();
         return success();
       }
-      why = {0, 0, 0, {}, false, err};
-      return relay(recv_not_posted<One>(why));
-    } else {
-      why = {r.gather.zone().value(), r.cookie.value(), 0, {}, false, 0};
+      return relay(recv_failed<One>(err));
     }
-    return relay(recv_not_posted<One>(why));
+    return relay(recv_refused<One>(r.gather.zone().value(), r.cookie.value()));
   }
   /// What a prepared request says, and what it does not.
   template <std::size_t One>
@@ -523,10 +517,7 @@ protected:
     work_entry* const first = sq_.next();
     if (!sq_.has_room(first, sizeof...(N))) return queue_full("ep.post", 0);
     error why;
-    if (!((acceptable(r) || (why = refuse(r, 0), false)) && ...)) {
-      if constexpr (sizeof...(N) > 1) return why.hint("the other operations of the call were not posted either");
-      return why;
-    }
+    if (!((acceptable(r) || (why = refuse(r, 0), false)) && ...)) return why;
     return post_chain(qp_, first, r...);
   }
   template <std::size_t... N>
@@ -547,7 +538,11 @@ protected:
   [[gnu::always_inline]] static void stage(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) noexcept {
     // Member by member: two or three stores, where a copy of the whole takes more.
     e.posted.cookie = dat::cookie(r.cookie.value());
-    e.posted.set(static_cast<std::uint32_t>(r.data.few_bytes()), quiet_if(r.quiet, kind_of_work(r.operation)));
+    const auto kind = quiet_if(r.quiet, kind_of_work(r.operation));
+    if (r.is_atomic())
+      e.posted.set_word(kind);
+    else
+      e.posted.set(static_cast<std::uint32_t>(r.data.few_bytes()), kind);
     wr.wr_id = e.id();
   }
   template <std::size_t N>
@@ -580,12 +575,16 @@ protected:
     return not_posted(err, &list_wr_, &list_wr_, sq_.before(sq_.next())); // found again: not kept in the fast path
   }
   template <std::size_t One>
-  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_not_posted(refused_post why) noexcept {
-    if (why.err != 0) return not_posted(why.err, &recv_wr_, &recv_wr_, rq_.before(rq_.next()));
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_refused(std::uint64_t zone,
+                                                                      std::uint64_t cookie) noexcept {
     recv_request<One> r;
-    if (why.zone != 0) r.gather.push(recv_sge_, common_zone::of(why.zone));
-    r.cookie = dat::cookie(why.cookie);
+    if (zone != 0) r.gather.push(recv_sge_, common_zone::of(zone));
+    r.cookie = dat::cookie(cookie);
     return post_slowly(r);
+  }
+  template <std::size_t One>
+  [[nodiscard, gnu::cold, gnu::noinline]] expected<void> recv_failed(int err) noexcept {
+    return not_posted(err, &recv_wr_, &recv_wr_, rq_.before(rq_.next()));
   }
   /// What the device refused, or the null device, which tells that the state has to be looked at.
   [[nodiscard, gnu::cold]] expected<void> not_posted(int err, ibv_send_wr* wr, const ibv_send_wr* bad,

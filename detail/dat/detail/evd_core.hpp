@@ -93,7 +93,10 @@ public:
   /// a device that is armed for all completions cannot be armed for fewer. Returns 0 or errno.
   int arm() noexcept {
     if (!cq_ || feeding_.load(std::memory_order_seq_cst) == 0) return 0;
-    return ibv_req_notify_cq(cq_, mode() == waking::solicited_wait ? 1 : 0);
+    armed_.store(true, std::memory_order_seq_cst); // before: it may fire at once
+    const int err = ibv_req_notify_cq(cq_, mode() == waking::solicited_wait ? 1 : 0);
+    if (err != 0) armed_.store(false, std::memory_order_relaxed);
+    return err;
   }
 
   /// How completions wake: what all endpoints that feed this evd say (uDAPL 2.0 §6.3.1, §6.8.1).
@@ -229,6 +232,7 @@ protected:
   void notify() noexcept;
   /// The device has told of something. With solicited completions that is what wakes, for it says not of which.
   void device_fired() noexcept {
+    armed_.store(false, std::memory_order_seq_cst);
     fired_.store(true, std::memory_order_seq_cst);
     if (mode() == waking::solicited_wait) notice();
   }
@@ -237,6 +241,10 @@ protected:
 
   /// How the reactor sees what the device tells: not, now and then, or all.
   enum class watching : std::uint8_t { off, sometimes, always };
+  /// With cno_mutex_ held.
+  void set_mode(waking f) noexcept {
+    if (mode_.exchange(f, std::memory_order_acq_rel) != f) armed_.store(false, std::memory_order_seq_cst);
+  }
   /// At least that. Returns 0 or errno. With cno_mutex_ held.
   [[nodiscard]] int watch_channel(watching how) noexcept;
 
@@ -266,6 +274,8 @@ private:
   std::atomic<std::uint32_t> feeding_{0};           // likewise: queues of endpoints
   std::atomic<bool> noticed_{false};
   std::atomic<bool> fired_{false};
+  std::atomic<bool> armed_{false}; ///< the device is, or its notice has not been read; false where that is not known
+  std::atomic<bool> spent_{false}; ///< the reactor was told once, and does not watch until watch_channel
   std::atomic<std::uint32_t> forbidden_{0};
   std::atomic<bool> interrupted_{false};
   wake_fd kick_;
@@ -316,15 +326,21 @@ public:
   ~ready_completions();
 
   [[nodiscard]] ibv_wc* room() noexcept { return wc_; }
-  /// With the lock of the evd held, so that the endpoint is there.
-  void add(ep_core& ep, const ibv_wc& wc, const posted_work& posted) noexcept;
+  /// With the lock of the evd held, so that the endpoint is there: completions of `ep` follow.
+  void begin_run(ep_core& ep) noexcept;
+  void add(ep_core& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
+    ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
+    ++size_;
+  }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   [[nodiscard]] const item* begin() const noexcept { return items_; }
   [[nodiscard]] const item* end() const noexcept { return items_ + size_; }
 
 private:
   std::uint32_t size_ = 0;
+  std::uint32_t kept_ = 0;
   ibv_wc wc_[most];
+  ep_core* keeps_[most]; // the first kept_ of them, not the same one twice in a row
   union {
     item items_[most];
   };

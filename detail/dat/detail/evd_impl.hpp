@@ -162,7 +162,8 @@ inline expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
 inline int evd_core::watch_channel(watching how) noexcept {
   const watching now = watching_.load(std::memory_order_relaxed);
   const bool once = how == watching::sometimes;
-  if (!channel_ || now > how || (now == how && !once)) return 0; // one that is for once may have been used up
+  if (!channel_ || now > how || (now == how && !(once && spent_.load(std::memory_order_seq_cst)))) return 0;
+  spent_.store(false, std::memory_order_seq_cst);
   const int err = now == watching::off ? ia().reactor.watch(channel_->fd, channel_source_, once)
                                        : ia().reactor.watch_again(channel_->fd, channel_source_, once);
   if (err == 0) watching_.store(how, std::memory_order_release);
@@ -170,13 +171,14 @@ inline int evd_core::watch_channel(watching how) noexcept {
 }
 
 inline void evd_core::guard() noexcept {
-  if (guarded_.fetch_add(1, std::memory_order_relaxed) != 0 || !channel_) return;
+  // Before looking at what is in force: what ends that looks at the count.
+  if (guarded_.fetch_add(1, std::memory_order_seq_cst) != 0 || !channel_) return;
   int err;
   {
     const std::lock_guard lock(cno_mutex_);
     err = watch_channel(watching::sometimes);
   }
-  if (err == 0) err = arm();
+  if (err == 0 && !armed_.load(std::memory_order_seq_cst)) err = arm();
   if (err != 0) ia().failed_inside("ibv_req_notify_cq", err, number());
 }
 
@@ -184,7 +186,7 @@ inline void evd_core::guard() noexcept {
 /// some fifty looks a second, and an idle one nothing.
 inline void evd_core::glance_later() noexcept {
   completed_.store(true, std::memory_order_relaxed);
-  if (guarded_.load(std::memory_order_relaxed) == 0 || glance_due_.exchange(true, std::memory_order_acq_rel)) return;
+  if (guarded_.load(std::memory_order_seq_cst) == 0 || glance_due_.exchange(true, std::memory_order_acq_rel)) return;
   ia().reactor.arm(glance_timer_, clock::now() + std::chrono::milliseconds(20));
 }
 
@@ -202,8 +204,10 @@ inline void evd_core::glance() noexcept {
   // A device may report a failure a moment before it shows it in the state, so the last completion gets two looks.
   const bool again = completed_.exchange(false, std::memory_order_relaxed);
   if (const int err = arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
-  if (watching_.load(std::memory_order_acquire) == watching::sometimes)
+  if (watching_.load(std::memory_order_acquire) == watching::sometimes) {
+    spent_.store(false, std::memory_order_seq_cst);
     ia().reactor.watch_again(channel_->fd, channel_source_, true);
+  }
   if (merged_evd* m = merged(this)) {
     m->drain();
     if (poll_failed_.load(std::memory_order_relaxed)) answer_poll_failure();
@@ -235,7 +239,7 @@ inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t le
   }
   if (feeding_.load(std::memory_order_relaxed) > leaving && mode() != f && !sink)
     return refuse("all queues that feed one evd must have the same recv_completion and request_completion");
-  mode_.store(sink ? waking::evd_threshold : f, std::memory_order_release);
+  set_mode(sink ? waking::evd_threshold : f);
   feeding_.fetch_add(1, std::memory_order_seq_cst); // before looking for a waiter, who looks for this after it came
   const bool watched = watching_.load(std::memory_order_relaxed) == watching::always;
   lock.unlock();
@@ -253,14 +257,13 @@ inline expected<void> evd_core::attach(waking f, bool requests, std::uint32_t le
 
 inline void evd_core::detach() noexcept {
   const std::lock_guard lock(cno_mutex_);
-  if (feeding_.fetch_sub(1, std::memory_order_seq_cst) == 1)
-    mode_.store(waking::evd_threshold, std::memory_order_release);
+  if (feeding_.fetch_sub(1, std::memory_order_seq_cst) == 1) set_mode(waking::evd_threshold);
 }
 
 inline void evd_core::feed_as(waking f) noexcept {
   const merged_evd* const m = merged(this);
   const std::lock_guard lock(cno_mutex_);
-  if (!m || !m->is_sink()) mode_.store(f, std::memory_order_release);
+  if (!m || !m->is_sink()) set_mode(f);
 }
 
 inline void evd_core::set_enabled(bool enabled) noexcept {
@@ -289,8 +292,9 @@ inline void evd_core::notify() noexcept {
 }
 
 inline void evd_core::channel_ready() noexcept {
-  glance_later();
   const bool always = watching_.load(std::memory_order_acquire) == watching::always;
+  if (!always) spent_.store(true, std::memory_order_seq_cst);
+  glance_later();
   if (!always && waited.load(std::memory_order_seq_cst)) return; // the waiter sees it, and takes it
   ibv_cq* cq;
   void* context;
@@ -307,10 +311,7 @@ inline void evd_core::channel_ready() noexcept {
   const bool something = !m || m->look();
   if (poll_failed_.load(std::memory_order_relaxed)) answer_poll_failure();
   if (!something) return;
-  if (mode() == waking::unsignalled) {                  // looking told of what wakes
-    if (waited.load(std::memory_order_seq_cst)) kick(); // who waits has to arm again
-    return;
-  }
+  if (mode() == waking::unsignalled) return kick(); // looking told of what wakes; who waits has to arm again
   wake();
 }
 
@@ -409,18 +410,13 @@ inline bool merged_evd::has_notification() noexcept {
 }
 
 inline ready_completions::~ready_completions() {
-  const ep_core* before = nullptr;
-  for (const item& i : *this)
-    if (i.ep != before) {
-      before = i.ep;
-      i.ep->release();
-    }
+  for (std::uint32_t i = 0; i < kept_; ++i) keeps_[i]->release();
 }
 
-inline void ready_completions::add(ep_core& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
-  if (size_ == 0 || items_[size_ - 1].ep != &ep) ep.add_ref();
-  ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
-  ++size_;
+inline void ready_completions::begin_run(ep_core& ep) noexcept {
+  if (kept_ != 0 && keeps_[kept_ - 1] == &ep) return;
+  ep.add_ref();
+  keeps_[kept_++] = &ep;
 }
 
 inline bool merged_evd::set_aside(const ibv_wc& c, work_entry& e) noexcept {
@@ -482,6 +478,13 @@ inline merged_evd::found merged_evd::take_ready(ready_completions& out, std::uin
   bool woken = false;
   do {
     n = poll(static_cast<int>(smaller(max, ready_completions::most)), wc);
+    // Those of one queue that follow each other need one look at their endpoint, and the last of them frees all.
+    work_ring* run = nullptr;
+    work_entry* last = nullptr;
+    const auto end_run = [&] {
+      if (run) run->retire_through(*last, run->position(*last));
+      run = nullptr;
+    };
     for (int i = 0; i < n; ++i) {
       work_entry* e;
       if (!find(wc[i], e)) continue; // of an endpoint that is gone or was reset
@@ -489,15 +492,22 @@ inline merged_evd::found merged_evd::take_ready(ready_completions& out, std::uin
       // Once one stands in the ring, those that follow it have to.
       if (!aside && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
         work_ring& ring = e->ring();
-        if (ring.owner().hands_over(this)) [[likely]] {
+        if (&ring == run || ring.owner().hands_over(this)) [[likely]] {
+          if (&ring != run) {
+            end_run();
+            run = &ring;
+            out.begin_run(ring.owner());
+          }
+          last = e;
           out.add(ring.owner(), wc[i], e->posted);
-          ring.retire_through(*e, ring.position(*e));
           continue;
         }
       }
+      end_run();
       woken = set_aside(wc[i], *e) || woken;
       aside = !ring_.empty();
     }
+    end_run();
   } while (out.size() == 0 && !aside && n > 0); // none of them is an event yet, but what is behind them may be
   if (n < 0) [[unlikely]]
     poll_failed();

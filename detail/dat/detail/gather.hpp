@@ -44,6 +44,12 @@ concept names_memory = is_segment<std::remove_cvref_t<S>> || is_lmr<std::remove_
 template <class S>
 concept names_remote = is_remote<std::remove_cvref_t<S>>;
 
+/// The same, or just a word of it.
+template <class S>
+concept names_word = names_memory<S> || std::is_same_v<std::remove_cvref_t<S>, ib::local_word>;
+template <class S>
+concept names_remote_word = names_remote<S> || std::is_same_v<std::remove_cvref_t<S>, ib::remote_word>;
+
 template <class S>
 inline constexpr mem_priv rights_of = std::remove_cvref_t<S>::rights;
 template <class... S>
@@ -83,6 +89,12 @@ public:
     std::size_t i = 0;
     (put(i++, segments), ...);
     count_ = sizeof...(Raw);
+  }
+  /// Likewise of one whose length is known when compiling.
+  template <std::uint32_t Bytes>
+  [[gnu::always_inline]] void start_sized(const raw_segment& segment) noexcept {
+    start(segment);
+    bytes_ = Bytes;
   }
   void push(const raw_segment& s) noexcept { put(count_++, s); }
   [[gnu::cold]] void push(const ibv_sge& s, common_zone zone) noexcept {

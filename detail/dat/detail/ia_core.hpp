@@ -31,6 +31,7 @@ namespace dat::inline v0::detail {
 /// Kinds of children in the order in which an abrupt close tears them down: users before what they use.
 enum class child_kind : std::uint8_t {
   service_point,
+  datagram_service,
   window,
   endpoint,
   connection,
@@ -53,7 +54,7 @@ struct child_type {
   void (*teardown)(ia_child&) noexcept;
   void (*destroy)(ia_child&) noexcept;
   // Owners of an rdma_cm_id, see connection_base.
-  void (*on_event)(connection_base&, const cm_event&) noexcept = nullptr;
+  bool (*on_event)(connection_base&, const cm_event&) noexcept = nullptr;
   void (*on_request)(connection_base&, rdma_cm_id* child, const rdma_cm_event&) noexcept = nullptr;
   void (*abandon)(connection_base&) noexcept = nullptr;
 };
@@ -143,6 +144,8 @@ public:
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  /// Its port is one of Ethernet (RoCE): there are no partitions, and one key for them.
+  [[nodiscard]] bool ethernet() const noexcept { return ethernet_; }
   [[nodiscard]] const place& where() const noexcept { return where_; }
   [[nodiscard]] std::string_view name() const noexcept { return where_.device.data(); }
   [[nodiscard]] bool automatic() const noexcept { return automatic_; }
@@ -263,7 +266,15 @@ public:
 
   /// Runs the reactor once in the caller's thread, unless a service thread does it.
   void progress(int wait_ms) noexcept {
-    if (!automatic_) reactor.run(wait_ms);
+    if (automatic_) return;
+    passed_over_.store(0, std::memory_order_relaxed);
+    reactor.run(wait_ms);
+  }
+  /// The same with no waiting, before a wait looks for what it may find at once: the eighth time only. If it finds
+  /// nothing it sleeps, and its sleep ends when the reactor has work. If it always finds something, that work gets on
+  /// all the same.
+  void progress_now_and_then() noexcept {
+    if (!automatic_ && passed_over_.fetch_add(1, std::memory_order_relaxed) >= 7) progress(0);
   }
 
 private:
@@ -278,7 +289,8 @@ private:
   static void on_cm(event_source&) noexcept;
   static void on_async(event_source&) noexcept;
   void read_cm_events() noexcept;
-  void take_cm_event(rdma_cm_event& e) noexcept;
+  /// Returns the owner of an id that has seen all that it was for.
+  [[nodiscard]] ref<connection_base> take_cm_event(rdma_cm_event& e) noexcept;
   void end_all(child_kind kind) noexcept;
   void read_async_events() noexcept;
   void take_async(const ibv_async_event& e) noexcept;
@@ -292,6 +304,7 @@ private:
   owned<rdma_event_channel, &rdma_destroy_event_channel> channel_;
   ibv_device_attr device_{};
   std::uint32_t max_message_ = 0;
+  bool ethernet_ = false;
   place where_{};
   bool automatic_ = true;
   bool orphaned_ = false; // the last reference went on the service thread, which then deletes this
@@ -300,6 +313,8 @@ private:
   std::atomic<std::uint32_t> holders_{0};
   std::atomic<std::uint32_t> evd_numbers_{1};
   std::atomic<std::uint32_t> service_numbers_{1};
+  // Looks since the reactor ran, with manual progress.
+  std::atomic<std::uint32_t> passed_over_{0};
   std::atomic<std::uint32_t> handed_over_{0};
   std::mutex mutex_; // guards children_
   intrusive_list<ia_child> children_;
@@ -359,9 +374,9 @@ inline bool ia_core::in_use() noexcept {
 inline void ia_core::close_abruptly() noexcept {
   closed_.store(true, std::memory_order_release);
   closing.raise();
-  for (const auto kind :
-       {child_kind::service_point, child_kind::window, child_kind::endpoint, child_kind::connection,
-        child_kind::shared_queue, child_kind::memory, child_kind::events, child_kind::notification, child_kind::zone})
+  for (const auto kind : {child_kind::service_point, child_kind::datagram_service, child_kind::window,
+                          child_kind::endpoint, child_kind::connection, child_kind::shared_queue, child_kind::memory,
+                          child_kind::events, child_kind::notification, child_kind::zone})
     end_all(kind);
   reactor.settle(); // what it holds for a moment goes before this returns
 }
@@ -413,6 +428,7 @@ inline result<ref<ia_core>> ia_core::open(const place& where, bool automatic) no
   ibv_port_attr port{};
   if (const int err = ibv_query_port(core->context(), where.port, &port)) return failed("ibv_query_port", err);
   core->max_message_ = smaller(port.max_msg_sz, longest_message);
+  core->ethernet_ = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 
   core->channel_.reset(rdma_create_event_channel());
   if (!core->channel_) return failed("rdma_create_event_channel", errno);

@@ -16,22 +16,26 @@ inline void ia_core::read_cm_events() noexcept {
   while (rdma_get_cm_event(channel(), &e) == 0) {
     cm_fails_ = false;
     take_over();
-    reactor.putting_off([&]() noexcept { take_cm_event(*e); });
+    ref<connection_base> done;
+    reactor.putting_off([&]() noexcept { done = take_cm_event(*e); });
+    if (done) done->drop_id(); // only now: who waits for the event is not to wait for that
   }
   const int err = errno;
   if (err != EAGAIN && err != EINTR && !std::exchange(cm_fails_, true)) failed_inside("rdma_get_cm_event", err);
 }
 
-inline void ia_core::take_cm_event(rdma_cm_event& e) noexcept {
+inline ref<connection_base> ia_core::take_cm_event(rdma_cm_event& e) noexcept {
   const cm_event copy(e);
   // Until the acknowledgement the id, and with it its owner, cannot go: take a reference now.
   const bool request = e.event == RDMA_CM_EVENT_CONNECT_REQUEST;
   rdma_cm_id* owned = request ? e.listen_id : e.id;
-  const ref<connection_base> owner(static_cast<connection_base*>(owned->context));
+  ref<connection_base> owner(static_cast<connection_base*>(owned->context));
   if (request) owner->on_request(e.id, e);
   rdma_ack_cm_event(&e);
-  if (!request) owner->on_event(copy);
+  const bool done = !request && owner->on_event(copy);
   if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) catastrophe();
+  if (!done) owner = {};
+  return owner;
 }
 
 inline void ia_core::read_async_events() noexcept {

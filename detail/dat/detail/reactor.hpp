@@ -157,6 +157,8 @@ public:
     threaded_ = false;
   }
 
+  /// Due when it is armed.
+  static constexpr clock::time_point at_once{};
   /// Arms a timer that is not armed.
   void arm(timer& t, clock::time_point at) noexcept {
     const std::lock_guard lock(mutex_);
@@ -165,7 +167,10 @@ public:
     while (where && where->at > at) where = timers_.before(*where);
     timers_.insert_after(where, t);
     // What was cancelled leaves the descriptor set: most timers are, and the one that follows mostly ends later.
-    if (at < set_for_) set_timer_fd(at);
+    if (at == at_once)
+      wake_.raise(); // nobody need wait for the kernel's timers then, nor find that they have not gone off yet
+    else if (at < set_for_)
+      set_timer_fd(at);
   }
   /// True when the timer was armed and will not fire; false when it is not armed or its `fired` runs or has run.
   bool cancel(timer& t) noexcept {
@@ -192,22 +197,30 @@ private:
     thread_local const char place = 0;
     return place;
   }
-  static void on_timers(event_source& s) noexcept { static_cast<member_source&>(s).self->fire_due(); }
-  static void on_wake(event_source& s) noexcept { static_cast<member_source&>(s).self->wake_.clear(); }
-
-  void fire_due() noexcept {
+  static void on_timers(event_source& s) noexcept {
+    reactor& self = *static_cast<member_source&>(s).self;
     std::uint64_t expirations;
-    [[maybe_unused]] const auto n = ::read(timer_fd_.get(), &expirations, sizeof expirations);
+    [[maybe_unused]] const auto n = ::read(self.timer_fd_.get(), &expirations, sizeof expirations);
+    self.fire_due(true);
+  }
+  static void on_wake(event_source& s) noexcept {
+    reactor& self = *static_cast<member_source&>(s).self;
+    self.wake_.clear();
+    self.fire_due(false);
+  }
+
+  /// `timed`: the descriptor of the timers has gone off, and is to be set for the next one.
+  void fire_due(bool timed) noexcept {
     for (;;) {
       timer* due;
       {
         const std::lock_guard lock(mutex_);
         due = timers_.front();
-        if (!due) {
-          set_for_ = clock::time_point::max();
+        if (!due || due->at > clock::now()) {
+          if (timed && due) set_timer_fd(due->at);
+          if (timed && !due) set_for_ = clock::time_point::max();
           return;
         }
-        if (due->at > clock::now()) return set_timer_fd(due->at);
         due->unlink();
       }
       due->fired(*due);
@@ -220,7 +233,6 @@ private:
     itimerspec spec{};
     spec.it_value.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
     spec.it_value.tv_nsec = static_cast<long>(ns % 1'000'000'000);
-    if (ns <= 0) spec.it_value.tv_nsec = 1; // zero would disarm it
     ::timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
   }
 

@@ -93,9 +93,9 @@ public:
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::rmr, key_ >> 8); }
 
   /// Binds to [first, first + length) of a region, in bytes. Returns the new key.
-  [[nodiscard]] result<window_binding> bind(ep_core* ep, lmr_core* region, std::uint64_t first, std::uint64_t length,
-                                            mem_priv rights, bool zero_based, bool sink,
-                                            const bind_flags& flags) noexcept {
+  [[nodiscard]] result<std::uint32_t> bind(ep_core* ep, lmr_core* region, std::uint64_t first, std::uint64_t length,
+                                           mem_priv rights, bool zero_based, bool sink,
+                                           const bind_flags& flags) noexcept {
     if (!region || region->dead())
       return at(error(return_type::invalid_handle, return_subtype::handle_lmr), bind_call)
           .hint("the lmr is empty or closed");
@@ -220,8 +220,8 @@ private:
         .hint("the rmr, the lmr and the endpoint must be of one pz");
   }
 
-  [[nodiscard]] result<window_binding> start(const char* call, ep_core* ep, window_binding&& wanted,
-                                             const bind_flags& flags) noexcept {
+  [[nodiscard]] result<std::uint32_t> start(const char* call, ep_core* ep, window_binding&& wanted,
+                                            const bind_flags& flags) noexcept {
     if (dead()) return at(error(return_type::invalid_handle, return_subtype::handle_rmr), call);
     if (!ep || ep->dead()) return at(error(return_type::invalid_handle, return_subtype::handle_ep), call);
     if (!ep->takes_requests()) return ep->wrong_state(call);
@@ -261,8 +261,8 @@ private:
     return wr;
   }
 
-  [[nodiscard]] result<window_binding> post_type_1(const char* call, ep_core& ep, window_binding&& wanted,
-                                                   const bind_flags& flags, leftovers& over) noexcept {
+  [[nodiscard]] result<std::uint32_t> post_type_1(const char* call, ep_core& ep, window_binding&& wanted,
+                                                  const bind_flags& flags, leftovers& over) noexcept {
     const dto_operation operation = wanted ? dto_operation::bind : dto_operation::unbind;
     if (!wanted && !current_) return post_nothing(call, ep, flags, over);
     work_ring& ring = ep.requests();
@@ -279,8 +279,6 @@ private:
     }
     const std::uint32_t key = ibv_inc_rkey(window_->rkey);
     stage(*e, operation, key, flags);
-    window_binding given = wanted;
-    given.key = key;
     wanted.key = key;
     expect_bind(ep, std::move(wanted), operation, key);
     ring.set_next(e->next);
@@ -289,11 +287,11 @@ private:
       forget_bind(over);
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_bind_mw", err), call);
     }
-    return given;
+    return key;
   }
 
-  [[nodiscard]] result<window_binding> post_type_2(const char* call, ep_core& ep, window_binding&& wanted,
-                                                   const bind_flags& flags, leftovers& over) noexcept {
+  [[nodiscard]] result<std::uint32_t> post_type_2(const char* call, ep_core& ep, window_binding&& wanted,
+                                                  const bind_flags& flags, leftovers& over) noexcept {
     if (!wanted && !current_) return post_nothing(call, ep, flags, over);
     // A window of this type has to be free before it is bound: two requests then, the second of which tells.
     const std::uint32_t old = window_->rkey;
@@ -301,7 +299,12 @@ private:
     const std::uint32_t n = wanted && current_ ? 2 : 1;
     work_ring& ring = ep.requests();
     work_entry* const first = ring.next();
-    if (!ring.has_room(first, n)) return ep.queue_full(call, 0);
+    if (!ring.has_room(first, n)) {
+      const error full = ep.queue_full(call, 0);
+      if (n == 2)
+        return full.hint("no two places are free: to bind what is bound takes two places of max_request_dtos");
+      return full;
+    }
     work_entry* const last = n == 2 ? first->next : first;
     std::array<ibv_send_wr, 2> wr{};
     if (current_) {
@@ -326,8 +329,6 @@ private:
                                   (static_cast<unsigned>(verbs_access(wanted.rights)) & remote_access) |
                                       (wanted.zero_based ? unsigned{IBV_ACCESS_ZERO_BASED} : 0u)};
     }
-    window_binding given = wanted;
-    given.key = key;
     wanted.key = key;
     expect_bind(ep, std::move(wanted), operation, key);
     ring.set_next(last->next);
@@ -340,11 +341,11 @@ private:
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call);
     }
     window_->rkey = key; // verbs leaves this to who posts
-    return given;
+    return key;
   }
 
-  [[nodiscard]] result<window_binding> post_nothing(const char* call, ep_core& ep, const bind_flags& flags,
-                                                    leftovers& over) noexcept {
+  [[nodiscard]] result<std::uint32_t> post_nothing(const char* call, ep_core& ep, const bind_flags& flags,
+                                                   leftovers& over) noexcept {
     work_ring& ring = ep.requests();
     work_entry* const e = ring.next();
     if (!ring.has_room(e, 1)) return ep.queue_full(call, 0);
@@ -359,7 +360,7 @@ private:
       forget_bind(over);
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call);
     }
-    return window_binding();
+    return window_->rkey;
   }
 
   [[nodiscard]] bind_outcome bind_ended(bool done, bool first_half, leftovers& over) noexcept {
@@ -371,7 +372,7 @@ private:
     if (done) {
       over.current = take_binding(current_);
       // The region that it was bound to may have ended meanwhile, and the window with it.
-      if (window_) set_binding(current_, window_binding(pending_));
+      if (window_) current_ = std::exchange(pending_, window_binding());
     } else if (window_) {
       window_->rkey = old_key_; // the device has not taken notice of the new one
     }

@@ -38,6 +38,24 @@ struct segment_access {
     s.raw_ = raw;
     return s;
   }
+  template <class W, class... A>
+  static constexpr W make_word(const A&... a) noexcept {
+    return W(a...);
+  }
+  /// Where an atomic goes.
+  template <class W>
+  [[gnu::always_inline]] static constexpr raw_remote place(const W& word) noexcept {
+    return {word.address_, sizeof(std::uint64_t), word.key_};
+  }
 };
+
+/// Whether `count` elements of `U`, `offset` bytes from `address` on, are inside of `length` bytes and aligned.
+template <class U>
+[[nodiscard]] constexpr bool fits(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
+                                  std::uint64_t count) noexcept {
+  return offset <= length && count <= (length - offset) / sizeof(U) && (address + offset) % alignof(U) == 0;
+}
+inline constexpr const char* fits_hint =
+    "offset + count * sizeof(U) must not exceed size_bytes(), and the first byte must be aligned for U";
 
 } // namespace dat::inline v0::detail

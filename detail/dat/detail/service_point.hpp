@@ -74,7 +74,7 @@ private:
   static const child_type table;
   [[nodiscard]] static constexpr child_type make_table() noexcept {
     child_type t = type_for<service_point>();
-    t.on_event = [](connection_base&, const cm_event&) noexcept {}; // DEVICE_REMOVAL: nothing to tell the consumer
+    t.on_event = [](connection_base&, const cm_event&) noexcept { return false; }; // DEVICE_REMOVAL: nothing to tell
     t.on_request = [](connection_base& c, rdma_cm_id* child, const rdma_cm_event& e) noexcept {
       static_cast<service_point&>(c).take_request(child, e);
     };
@@ -157,11 +157,7 @@ inline result<ref<service_point>> service_point::create(const ref<ia_core>& ia, 
 inline expected<void> service_point::listen(const ia_address& where) noexcept {
   const auto failed = [](const char* verb, int err) { return map_errno(err).from(verb, err); };
   if (const int err = create_id()) return failed("rdma_create_id", err);
-  if (where.family() == address_family::ipv6) {
-    int only = 1; // :: would take the port for IPv4, too
-    if (rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only) != 0)
-      return failed("rdma_set_option", errno);
-  }
+  if (const int err = only_one_family(where)) return failed("rdma_set_option", err);
   const ia_address full = where.with_port(head_->id_.port());
   if (rdma_bind_addr(id(), const_cast<sockaddr*>(full.native_handle())) != 0) return failed("rdma_bind_addr", errno);
   keep_addresses();

@@ -70,13 +70,17 @@ public:
     --count_;
   }
   /// What was inserted with that number, or 0.
-  [[nodiscard, gnu::always_inline]] std::uint32_t find(std::uint32_t qp_num) const noexcept {
-    if (const block* const b = published_.load(std::memory_order_acquire)) [[likely]] {
-      const std::uint64_t s = peek(b->slots[qp_num & b->mask]);
-      if (number_of(s) == qp_num && s != 0) [[likely]]
-        return static_cast<std::uint32_t>(s);
-    }
-    return search(qp_num);
+  [[nodiscard]] std::uint32_t find(std::uint32_t qp_num) const noexcept {
+    const std::uint32_t marker = glance(qp_num);
+    return marker != 0 ? marker : search(qp_num);
+  }
+  /// The same, or 0 where that takes a search.
+  [[nodiscard, gnu::always_inline]] std::uint32_t glance(std::uint32_t qp_num) const noexcept {
+    const block* const b = published_.load(std::memory_order_acquire);
+    if (!b) [[unlikely]]
+      return 0;
+    const std::uint64_t s = peek(b->slots[qp_num & b->mask]);
+    return number_of(s) == qp_num ? static_cast<std::uint32_t>(s) : 0;
   }
 
 private:
@@ -145,15 +149,14 @@ public:
   // --- completing --------------------------------------------------------------------------------------------------
 
   /// Frees the entry of a receive whose completion was taken, or dropped.
-  [[gnu::always_inline]] static void retire(work_entry& e) noexcept {
-    shared_queue& q = e.shared();
-    q.outstanding_.fetch_sub(1, std::memory_order_relaxed);
-    q.give_back(e);
-  }
+  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { e.shared().give_back(e); }
   /// Whose completion it is: of the endpoint that has this queue pair now; null when none has.
   [[nodiscard, gnu::always_inline]] ep_core* owner_of(std::uint32_t qp_num) const noexcept {
     const std::uint32_t marker = endpoints.find(qp_num);
-    return marker != 0 ? &entry_at(marker)->ring().owner() : nullptr;
+    return marker != 0 ? owner_at(marker) : nullptr;
+  }
+  [[nodiscard, gnu::always_inline]] ep_core* owner_at(std::uint32_t marker) const noexcept {
+    return &entry_at(marker)->ring().owner();
   }
   /// A completion is set aside, to be taken later.
   void hold() noexcept { held_.fetch_add(1, std::memory_order_relaxed); }
@@ -167,22 +170,23 @@ protected:
   [[nodiscard]] work_entry* entry_at(std::uint32_t offset) const noexcept {
     return reinterpret_cast<work_entry*>(const_cast<std::byte*>(entries_) + offset);
   }
-  /// A free entry; null when there is none. The head carries a number that changes with every entry taken: what was
-  /// taken and given back meanwhile is not mistaken for what was looked at.
-  [[nodiscard, gnu::always_inline]] work_entry* take() noexcept {
+  /// Takes a free entry; false when there is none. The head carries a number that changes with every entry taken: what
+  /// was taken and given back meanwhile is not mistaken for what was looked at.
+  [[nodiscard, gnu::always_inline]] bool take(work_entry*& e) noexcept {
     std::uint64_t head = free_.load(std::memory_order_acquire);
     for (;;) {
       const auto offset = static_cast<std::uint32_t>(head);
       if (offset == 0) [[unlikely]]
-        return nullptr;
-      work_entry* const e = entry_at(offset);
+        return false;
+      e = entry_at(offset);
       const std::uint64_t rest = reinterpret_cast<std::uintptr_t>(__atomic_load_n(&e->next, __ATOMIC_RELAXED));
       const std::uint64_t after = ((head >> 32) + 1) << 32 | rest;
       if (free_.compare_exchange_weak(head, after, std::memory_order_acquire)) [[likely]]
-        return e;
+        return true;
     }
   }
   [[gnu::always_inline]] void give_back(work_entry& e) noexcept {
+    given_.fetch_add(1, std::memory_order_relaxed);
     const auto offset = static_cast<std::uint32_t>(e.id());
     std::uint64_t head = free_.load(std::memory_order_relaxed);
     std::uint64_t after;
@@ -192,6 +196,12 @@ protected:
       __atomic_store_n(&e.next, reinterpret_cast<work_entry*>(rest), __ATOMIC_RELAXED);
       after = (head >> 32) << 32 | offset;
     } while (!free_.compare_exchange_weak(head, after, std::memory_order_release, std::memory_order_relaxed));
+  }
+
+  /// How many entries can be taken; about as many, while others take some and give them back.
+  [[nodiscard]] std::uint32_t count_free() const noexcept {
+    const std::uint32_t given = given_.load(std::memory_order_acquire); // first: what is taken later was there
+    return given - static_cast<std::uint32_t>(free_.load(std::memory_order_relaxed) >> 32);
   }
 
   template <std::size_t N>
@@ -228,8 +238,7 @@ protected:
     constexpr std::uint32_t n = sizeof...(N);
     std::array<work_entry*, n> entries;
     for (std::uint32_t i = 0; i < n; ++i) {
-      entries[i] = take();
-      if (!entries[i]) [[unlikely]]
+      if (!take(entries[i])) [[unlikely]]
         return full(entries.data(), i);
     }
     std::array<ibv_recv_wr, n> wr;
@@ -243,7 +252,6 @@ protected:
     };
     [&]<std::size_t... I>(std::index_sequence<I...>) { (add(I, std::get<I>(lists), r), ...); }
     (std::make_index_sequence<n>());
-    outstanding_.fetch_add(n, std::memory_order_relaxed);
     if constexpr (thread_sanitizer) (void)next_.exchange(nullptr, std::memory_order_acq_rel); // see observe
     ibv_recv_wr* bad = wr.data();
     if (const int err = ibv_post_srq_recv(srq_, wr.data(), &bad)) [[unlikely]]
@@ -260,10 +268,10 @@ protected:
   common_zone zone_ = common_zone::none();
   std::uint32_t max_iov_ = 0;
   std::uint32_t number_ = 0;
-  std::atomic<bool> failed_{false};           // the device cannot read it any more
-  std::atomic<std::uint64_t> free_{0};        // see take
-  std::atomic<std::uint32_t> outstanding_{0}; // posted, their completions not taken
-  std::atomic<std::uint32_t> held_{0};        // of those, completed and set aside
+  std::atomic<bool> failed_{false};     // the device cannot read it any more
+  std::atomic<std::uint64_t> free_{0};  // see take
+  std::atomic<std::uint32_t> given_{0}; // entries given back, as free_ counts those taken
+  std::atomic<std::uint32_t> held_{0};  // of those in use, completed and set aside
 };
 
 inline shared_queue& work_entry::shared() const noexcept { return static_cast<shared_queue&>(*queue); }

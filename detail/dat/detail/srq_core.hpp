@@ -62,6 +62,11 @@ private:
   [[nodiscard]] expected<void> grow(std::uint32_t n) noexcept;
   /// How many the device really has room for. Returns 0 or errno.
   [[nodiscard]] int ask_size(std::uint32_t& size) const noexcept;
+  /// Buffers posted whose completions were not taken.
+  [[nodiscard]] std::uint32_t outstanding() const noexcept {
+    const auto n = static_cast<std::int32_t>(capacity() - count_free());
+    return n > 0 ? smaller(static_cast<std::uint32_t>(n), capacity()) : 0;
+  }
   /// Buffers that an endpoint could take; false when nobody can know. Moves completions to where they are counted.
   [[nodiscard]] bool count_available(std::uint32_t& n) noexcept;
   void raise_low() noexcept {

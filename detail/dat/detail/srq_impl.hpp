@@ -32,7 +32,6 @@ inline expected<void> shared_queue::not_posted(int err, work_entry** entries, st
   // (uDAPL 2.0 §6.5.7).
   if (failed_.load(std::memory_order_acquire)) return success();
   if (err == refused) taken = 0;
-  outstanding_.fetch_sub(n - taken, std::memory_order_relaxed);
   for (std::uint32_t i = taken; i < n; ++i) give_back(*entries[i]);
   if (err == refused) return gone();
   return at(map_errno(err, return_subtype::resource_srq, true).from("ibv_post_srq_recv", err), "srq.post").index(taken);
@@ -146,8 +145,8 @@ inline int srq_core::ask_size(std::uint32_t& size) const noexcept {
 
 inline bool srq_core::withdraw(std::uint32_t n) noexcept {
   for (std::uint32_t i = 0; i < n; ++i) {
-    work_entry* const e = take();
-    if (!e) {
+    work_entry* e;
+    if (!take(e)) {
       put_back(i);
       return false;
     }
@@ -238,7 +237,7 @@ inline bool srq_core::count_available(std::uint32_t& n) noexcept {
       known = false; // only the device knows what is in that queue
   });
   const std::uint32_t held = held_.load(std::memory_order_relaxed);
-  const std::uint32_t all = outstanding_.load(std::memory_order_relaxed);
+  const std::uint32_t all = outstanding();
   n = all > held ? all - held : 0;
   return known;
 }
@@ -261,7 +260,7 @@ inline expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept {
   if (!armed_) return success();
   // The device looks only when a buffer is taken.
   std::uint32_t there;
-  if (!count_available(there)) there = outstanding_.load(std::memory_order_relaxed); // or fewer
+  if (!count_available(there)) there = outstanding(); // or fewer
   if (there >= low) return success();
   attr.srq_limit = 0;
   (void)ibv_modify_srq(srq_, &attr, IBV_SRQ_LIMIT); // if it tells all the same, that is not told again
@@ -278,7 +277,7 @@ inline void srq_core::query(srq_params& p) noexcept {
   p.low_watermark = low_;
   std::uint32_t there;
   const bool known = count_available(there);
-  p.outstanding = smaller(outstanding_.load(std::memory_order_relaxed), p.max_recv_dtos);
+  p.outstanding = outstanding();
   if (known) p.available = smaller(there, p.outstanding);
 }
 

@@ -185,7 +185,7 @@ template <class Look>
   if (const int err = e.open_kick())
     return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   const auto woken = [&] { return e.at(error(return_type::interrupted_call), call).hint("evd.wake was called"); };
-  e.ia().progress(0);
+  e.ia().progress_now_and_then();
   if (e.take_interrupt()) return woken();
   (void)e.take_notice();
   if (look()) return success();

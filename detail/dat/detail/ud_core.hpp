@@ -148,7 +148,8 @@ public:
   [[nodiscard]] int start(ref<ud_core> of, const qp_place& own, const ia_address& from, const ia_address& to,
                           timeout limit, std::span<const std::byte> data, const char*& verb) noexcept;
   // Passive.
-  void adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers) noexcept;
+  void adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers,
+                     const connection_base& listener) noexcept;
   [[nodiscard]] expected<void> accept(ep_core& with, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 
@@ -163,7 +164,10 @@ private:
   static const child_type table;
   [[nodiscard]] static constexpr child_type make_table() noexcept {
     child_type t = type_for<ud_connection>();
-    t.on_event = [](connection_base& c, const cm_event& e) noexcept { static_cast<ud_connection&>(c).handle(e); };
+    t.on_event = [](connection_base& c, const cm_event& e) noexcept {
+      static_cast<ud_connection&>(c).handle(e);
+      return false;
+    };
     t.abandon = [](connection_base& c) noexcept { static_cast<ud_connection&>(c).refuse(); };
     return t;
   }
@@ -212,8 +216,8 @@ class ud_service final : public connection_base {
 public:
   [[nodiscard]] static result<ref<ud_service>> create(const ref<ia_core>& ia, const ref<evd_core>& evd,
                                                       std::uint16_t port) noexcept;
-  ud_service(ref<ia_core> ia, ref<evd_core> evd) noexcept
-      : connection_base(std::move(ia), table), evd_(std::move(evd)), answers_(new (std::nothrow) ud_answers, adopt) {
+  ud_service(ref<ia_core> ia, ref<evd_core> evd, ref<ud_answers> answers) noexcept
+      : connection_base(std::move(ia), table), evd_(std::move(evd)), answers_(std::move(answers)) {
     evd_->users.fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint16_t port() const noexcept { return local_.port(); }
@@ -221,24 +225,27 @@ public:
 private:
   friend class ia_child;
   ~ud_service() = default;
-  static constexpr child_kind kind_of_child = child_kind::service_point;
+  static constexpr child_kind kind_of_child = child_kind::datagram_service;
   static const child_type table;
   [[nodiscard]] static constexpr child_type make_table() noexcept {
     child_type t = type_for<ud_service>();
-    t.on_event = [](connection_base&, const cm_event&) noexcept {};
+    t.on_event = [](connection_base&, const cm_event&) noexcept { return false; };
     t.on_request = [](connection_base& c, rdma_cm_id* child, const rdma_cm_event& e) noexcept {
       static_cast<ud_service&>(c).take_request(child, e);
     };
     return t;
   }
   void take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept;
+  [[nodiscard]] expected<void> listen(const ia_address& where) noexcept;
   void teardown() noexcept {
+    if (twin_) twin_->end();
     destroy_id();
     evd_->users.fetch_sub(1, std::memory_order_release);
     answers_ = {}; // no request is being taken any more
   }
   ref<evd_core> evd_;
-  ref<ud_answers> answers_;
+  ref<ud_answers> answers_; // also the twin's
+  ref<ud_service> twin_;    // an id listens on one address: this is the one on the adapter's other address
 };
 
 inline constexpr child_type ud_service::table = ud_service::make_table();
@@ -294,7 +301,7 @@ private:
         return success();
       return ep_posting::relay(not_posted<1>(ep, err));
     }
-    const ep_posting::refused_post why{r.data.zone().value(), r.cookie.value(), 0, r.operation, r.quiet, 0};
+    const ep_posting::refused_post why{r.data.zone().value(), r.cookie.value(), 0, r.operation, r.quiet};
     return ep_posting::relay(not_acceptable<1>(ep, why, s.to.owner));
   }
   template <std::size_t One>
@@ -312,7 +319,7 @@ private:
     if (err != refused) return ep.not_posted(err, wr, wr, e);
     ep.sq_.set_next(e);
     // Of its zone, as it was acceptable.
-    return not_acceptable<One>(ep, {ep.own_zone_.value(), e->posted.cookie.value(), 0, dto_operation::send, false, 0},
+    return not_acceptable<One>(ep, {ep.own_zone_.value(), e->posted.cookie.value(), 0, dto_operation::send, false},
                                ep.ud_);
   }
   /// What the request says and what the entry remembers. The chain and the segments are the caller's.

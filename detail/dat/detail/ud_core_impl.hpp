@@ -51,7 +51,7 @@ inline void ud_core::reap() noexcept {
   const std::uint64_t done = ep_ ? posted - smaller<std::uint64_t>(posted, ep_->requests().used()) : posted;
   while (address_node* n = dropped_.front()) {
     if (n->until > done) return; // and all behind it
-    n->unlink();
+    dropped_.pop_front();
     destroy(*n);
     delete n;
   }
@@ -246,11 +246,12 @@ inline void ud_connection::over(record::kind what, int reason) noexcept {
   destroy_id();
 }
 
-inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers) noexcept {
+inline void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& request, ref<ud_answers> answers,
+                                         const connection_base& listener) noexcept {
   passive_ = true;
   answers_ = std::move(answers);
   adopt_id(child);
-  keep_addresses();
+  keep_addresses(listener);
   const auto data = request.data();
   peer_ = datagram_header::read(data);
   if (peer_)
@@ -286,12 +287,13 @@ inline int ud_connection::answer_by(rdma_cm_id* id) const noexcept {
 }
 
 inline int ud_answers::give(ud_connection& request) noexcept {
-  forget(clock::now(), most - 1);
+  const auto now = clock::now();
+  forget(now, most - 1);
   const std::lock_guard lock(mutex_);
   if (const int err = request.answer_by(request.id())) return err;
   request.answers_ = {}; // the caller has a reference: no circle
   request.add_ref();
-  request.answered_.until = clock::now() + kept;
+  request.answered_.until = now + kept;
   list_.push_back(request.answered_);
   ++size_;
   return 0;
@@ -368,22 +370,34 @@ inline result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, const 
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
   if (!evd || evd->dead() || &evd->ia() != ia.get())
     return at(error(return_type::invalid_handle, return_subtype::handle_evd_cr));
-  const ia_address* where = ia->address(address_family::ipv4);
-  if (!where) where = ia->address(address_family::ipv6);
-  if (!where) return at(error(return_type::invalid_address, return_subtype::address_unreachable));
-  ref<ud_service> s(new (std::nothrow) ud_service(ia, evd), adopt);
-  if (!s || !s->answers_) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
-  const auto failed = [&](const char* verb, int err) {
-    s->end();
-    return at(map_errno(err).from(verb, err));
+  ref<ud_service> head;
+  const auto failed = [&](error e) {
+    if (head) head->end();
+    return at(e);
   };
-  if (const int err = s->create_id(RDMA_PS_UDP)) return failed("rdma_create_id", err);
-  const ia_address full = where->with_port(port);
-  if (rdma_bind_addr(s->id(), const_cast<sockaddr*>(full.native_handle())) != 0) return failed("rdma_bind_addr", errno);
-  s->keep_addresses();
-  ia->hand_over();
-  if (rdma_listen(s->id(), 0) != 0) return failed("rdma_listen", errno);
-  return s;
+  for (const auto family : {address_family::ipv4, address_family::ipv6}) {
+    const ia_address* const where = ia->address(family);
+    if (!where) continue;
+    ref<ud_answers> answers = head ? head->answers_ : ref<ud_answers>(new (std::nothrow) ud_answers, adopt);
+    ref<ud_service> s(answers ? new (std::nothrow) ud_service(ia, evd, std::move(answers)) : nullptr, adopt);
+    if (!s) return failed(error(return_type::insufficient_resources, return_subtype::resource_memory));
+    ref<ud_service>& mine = head ? head->twin_ : head;
+    mine = s;
+    if (auto ok = s->listen(where->with_port(port)); !ok) return failed(ok.assume_error());
+  }
+  if (!head) return at(error(return_type::invalid_address, return_subtype::address_unreachable));
+  return head;
+}
+
+inline expected<void> ud_service::listen(const ia_address& where) noexcept {
+  const auto failed = [](const char* verb, int err) { return map_errno(err).from(verb, err); };
+  if (const int err = create_id(RDMA_PS_UDP)) return failed("rdma_create_id", err);
+  if (const int err = only_one_family(where)) return failed("rdma_set_option", err);
+  if (rdma_bind_addr(id(), const_cast<sockaddr*>(where.native_handle())) != 0) return failed("rdma_bind_addr", errno);
+  keep_addresses();
+  ia().hand_over();
+  if (rdma_listen(id(), 0) != 0) return failed("rdma_listen", errno);
+  return success();
 }
 
 inline void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
@@ -393,7 +407,7 @@ inline void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e) 
     rdma_destroy_id(child);
     return;
   }
-  c->adopt_request(child, request, answers_);
+  c->adopt_request(child, request, answers_, *this);
   if (answers_->repeat(*c)) return c->end();
   record r{request_ref(ref<connection_base>(c.get())), record::kind::datagram_request};
   // Without room it is refused at once, as the record goes.

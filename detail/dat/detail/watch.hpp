@@ -72,7 +72,7 @@ private:
     ep.rq_.set_next(e->next);
     if (const int err = ibv_post_recv(ep.recv_to_.load(std::memory_order_acquire), &ep.recv_wr_, &ep.bad_recv_))
         [[unlikely]]
-      return ep.recv_not_posted<1>(ep_posting::refused_post{0, 0, 0, {}, false, err});
+      return ep.recv_failed<1>(err);
     if (!peek(ep.up_)) [[unlikely]]
       ep.came_late();
     return success();
@@ -91,8 +91,13 @@ public:
 
   template <std::size_t... N>
   [[nodiscard]] static expected<void> post(ep_posting& ep, const send_request<N>&... r) noexcept {
-    if (auto ok = remember(ep, true, ep.sq_, r...); !ok) return ok;
+    if (auto ok = remember_requests(ep, r...); !ok) return ok;
     return ep.post(r...);
+  }
+  /// What post does before; for requests that have a way of their own to be posted.
+  template <std::size_t... N>
+  [[nodiscard]] static expected<void> remember_requests(ep_posting& ep, const send_request<N>&... r) noexcept {
+    return remember(ep, true, ep.sq_, r...);
   }
   template <std::size_t... N>
   [[nodiscard]] static expected<void> post(ep_posting& ep, const recv_request<N>&... r) noexcept {
@@ -266,7 +271,9 @@ private:
     work_entry* e = ring.next();
     if (!ring.has_room(e, sizeof...(R))) return success(); // likewise
     expected<void> ok = success();
-    const auto add = [&](const auto& list, dto_operation operation, dat::cookie c) {
+    const bool datagrams = static_cast<ep_core&>(ep).datagrams() != nullptr;
+    const auto add = [&](const auto& list, dto_operation posted, dat::cookie c) {
+      const dto_operation operation = !datagrams ? posted : requests ? dto_operation::send_ud : dto_operation::recv_ud;
       record* const to = w->at(e->id());
       if (!to) return ok = none(), false;
       *to = record();

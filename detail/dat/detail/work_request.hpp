@@ -35,6 +35,9 @@ enum class send_flag : unsigned {
   inlined = IBV_SEND_INLINE
 };
 
+/// Bytes that an atomic works on.
+inline constexpr std::uint32_t word_size = 8;
+
 template <std::size_t N>
 struct send_request {
   gather<N> data;

@@ -81,6 +81,11 @@ struct posted_work {
       kind = k;
     }
   }
+  /// Of an atomic. Two stores of constants: g++ makes them one of a register, and has none to spare.
+  [[gnu::always_inline]] void set_word(work_kind k) noexcept {
+    static_cast<volatile std::uint32_t&>(length) = sizeof(std::uint64_t);
+    static_cast<volatile work_kind&>(kind) = k;
+  }
   [[nodiscard]] bool is_quiet() const noexcept { return (static_cast<std::int32_t>(kind) & quiet_work) != 0; }
   [[nodiscard]] bool is_silent() const noexcept { return (static_cast<std::int32_t>(kind) & silent_work) != 0; }
   [[nodiscard]] bool is_first_half() const noexcept { return (static_cast<std::int32_t>(kind) & first_half_work) != 0; }

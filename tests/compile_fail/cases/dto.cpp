@@ -3,6 +3,7 @@
 #include <dat/dat.hpp>
 
 #include <cstdint>
+#include <span>
 
 using dat::mem_priv;
 template <mem_priv P>
@@ -12,6 +13,7 @@ using remote = dat::remote_segment<char, P>;
 template <mem_priv P>
 using region = dat::lmr<char, P>;
 constexpr auto both = mem_priv::local_read | mem_priv::local_write;
+constexpr auto shared = both | mem_priv::remote_read | mem_priv::remote_write;
 
 //! case: a send from memory that the adapter may not read
 //! error: dat: send needs memory registered with dat::local_read
@@ -104,7 +106,7 @@ auto good_sink(local<mem_priv::local_write> s, remote<mem_priv::remote_read> r) 
 #endif
 
 //! case: an RDMA read with its arguments exchanged
-//! error: names_memory
+//! error: dat: rdma_read takes local memory first, an lmr, a segment or a dat::iov, and then a remote segment
 #ifdef DAT_EXPECT_FAIL
 auto exchanged(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{r, s}; }
 #else
@@ -112,7 +114,7 @@ auto in_order(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma
 #endif
 
 //! case: a send of something that is no registered memory
-//! error: names_memory
+//! error: dat: send takes an lmr, a segment or a dat::iov: register the memory first
 #ifdef DAT_EXPECT_FAIL
 auto unregistered(char (&text)[5]) { return dat::send{text}; }
 #else
@@ -120,7 +122,7 @@ auto registered(region<both>& text) { return dat::send{text}; }
 #endif
 
 //! case: a receive into something that is no registered memory
-//! error: names_memory
+//! error: dat: recv takes an lmr, a segment or a dat::iov: register the memory first
 #ifdef DAT_EXPECT_FAIL
 auto unregistered_recv(char (&text)[5]) { return dat::recv{text}; }
 #else
@@ -293,4 +295,37 @@ auto good_word(dat::local_segment<std::uint64_t, both> old,
                dat::remote_segment<std::uint64_t, mem_priv::remote_atomic> w) {
   return dat::ib::compare_and_swap{old, w, 1, 2};
 }
+#endif
+
+//! case: a word for atomics of memory that peers may only write
+//! error: dat: an atomic needs a remote segment with dat::remote_atomic
+//! tags: [IBX-012]
+#ifdef DAT_EXPECT_FAIL
+auto no_word(dat::remote_segment<std::uint64_t, mem_priv::remote_write> there) { return there.word(); }
+#else
+auto a_word(dat::remote_segment<std::uint64_t, mem_priv::remote_atomic> there) { return there.word(); }
+#endif
+
+//! case: a word for the old value in memory that is only read
+//! error: dat: the old value of an atomic needs memory registered with dat::local_write
+#ifdef DAT_EXPECT_FAIL
+auto no_place(dat::local_segment<std::uint64_t, mem_priv::local_read> mine) { return mine.word(); }
+#else
+auto a_place(dat::local_segment<std::uint64_t, mem_priv::local_write> mine) { return mine.word(); }
+#endif
+
+//! case: a receive into an expected segment that nobody has looked at
+//! error: dat: recv takes .*unwrap what is an expected, by DAT_TRY or value
+#ifdef DAT_EXPECT_FAIL
+auto unlooked_at(const region<mem_priv::local_write>& m) { return dat::recv{m.slice(0, 1)}; }
+#else
+auto looked_at(const region<mem_priv::local_write>& m) { return dat::recv{m.slice(0, 1).value()}; }
+#endif
+
+//! case: an RDMA write from one's own memory into one's own memory
+//! error: dat: rdma_write takes local memory first, and then a remote segment: one that the peer has sent
+#ifdef DAT_EXPECT_FAIL
+auto to_oneself(const region<shared>& m) { return dat::rdma_write{m, m}; }
+#else
+auto to_the_peer(const region<shared>& m) { return dat::rdma_write{m, m.remote()}; }
 #endif

@@ -97,6 +97,14 @@ void unlooked(const dat::lmr<char, dat::mem_priv::local_read>& m) { m.slice(0, 1
 bool looked(const dat::lmr<char, dat::mem_priv::local_read>& m) { return m.slice(0, 10).has_value(); }
 #endif
 
+//! case: elements that are const, seen as others that are not
+//! error: dat: const elements stay const
+#ifdef DAT_EXPECT_FAIL
+auto laundered(const dat::local_segment<const int, dat::mem_priv::local_read>& s) { return s.as<char>(0, 1); }
+#else
+auto kept(const dat::local_segment<const int, dat::mem_priv::local_read>& s) { return s.as<const char>(0, 1); }
+#endif
+
 //! case: an element type too large for the wire form
 //! error: dat: element type too large for the wire form
 #ifdef DAT_EXPECT_FAIL

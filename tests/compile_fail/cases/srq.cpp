@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 #include <dat/ep_params.hpp>
+#include <dat/policies.hpp>
 #include <dat/srq.hpp>
 
 using dat::mem_priv;
@@ -18,6 +19,14 @@ constexpr auto readable = mem_priv::local_read;
 auto bad_place(shared_ep& ep, local<writable> s) { return ep.post(dat::recv{s}); }
 #else
 auto good_place(dat::srq& srq, local<writable> s) { return srq.post(dat::recv{s}); }
+#endif
+
+//! case: the same by a policy
+//! error: dat: this endpoint takes its receives from a shared receive queue: post them there
+#ifdef DAT_EXPECT_FAIL
+auto checked_place(shared_ep& ep, local<writable> s) { return ep.post<dat::checked>(dat::recv{s}); }
+#else
+auto checked_send(shared_ep& ep, local<readable> s) { return ep.post<dat::checked>(dat::send{s}); }
 #endif
 
 //! case: a send posted to a shared receive queue
