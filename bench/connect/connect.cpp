@@ -3,7 +3,6 @@
 #include "dat_end.hpp"
 #include "raw_end.hpp"
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace connecting;
 
@@ -42,37 +42,62 @@ struct pipe_end {
 
 void print(const char* way, const char* what, double value) { std::printf("%s|%s|%.1f\n", way, what, value); }
 
-/// One turn of one way. The child serves, the parent connects.
+/// One side of one way, which may take many turns. The child serves, the parent connects.
 template <class Way>
-void turn(const place& p, const job& j, bool serves, const pipe_end& other) {
-  using clock = std::chrono::steady_clock;
-  ::malloc_trim(0); // what earlier turns have left would hide what this one needs
-  auto end = Way::open(p);
-  const auto before = memory::now();
-  const auto note = [&] {
-    const auto now = memory::now();
-    const auto each = [&](std::size_t a, std::size_t b) {
-      return (static_cast<double>(b) - static_cast<double>(a)) / static_cast<double>(j.total);
-    };
-    print(Way::name, serves ? "heap, accepting" : "heap, connecting", each(before.heap, now.heap));
-    print(Way::name, serves ? "resident, accepting" : "resident, connecting", each(before.resident, now.resident));
-    other.say(); // the other side may go on when it has looked, too
-    other.hear();
-  };
-  if (serves) {
-    end.serve(
-        j, [&] { other.say(); }, note);
-  } else {
-    other.hear();
-    const auto start = clock::now();
-    end.connect(j, note);
-    const double seconds = std::chrono::duration<double>(clock::now() - start).count();
-    if (!j.held)
-      print(Way::name, j.together == 1 ? "one at a time" : "several at a time", static_cast<double>(j.total) / seconds);
+class side {
+public:
+  side(const place& p, bool serves, const pipe_end& other) : end_(Way::open(p)), serves_(serves), other_(other) {}
+
+  void rate(const job& j) {
+    turn(j, [] {});
   }
-  std::fflush(stdout);
-  other.say(); // neither closes before both are through
-  other.hear();
+  void memory_of(const job& j) {
+    const auto before = memory::now();
+    turn(j, [&] {
+      const auto now = memory::now();
+      const auto each = [&](std::size_t a, std::size_t b) {
+        return (static_cast<double>(b) - static_cast<double>(a)) / static_cast<double>(j.total);
+      };
+      print(Way::name, serves_ ? "heap, accepting" : "heap, connecting", each(before.heap, now.heap));
+      print(Way::name, serves_ ? "resident, accepting" : "resident, connecting", each(before.resident, now.resident));
+      other_.say(); // the other side may go on when it has looked, too
+      other_.hear();
+    });
+  }
+
+private:
+  using clock = std::chrono::steady_clock;
+
+  template <class AllUp>
+  void turn(const job& j, AllUp all_up) {
+    if (serves_) {
+      end_.serve(
+          j, [&] { other_.say(); }, all_up);
+    } else {
+      other_.hear();
+      const auto start = clock::now();
+      end_.connect(j, all_up);
+      const double seconds = std::chrono::duration<double>(clock::now() - start).count();
+      if (!j.held)
+        print(Way::name, j.together == 1 ? "one at a time" : "several at a time",
+              static_cast<double>(j.total) / seconds);
+    }
+    std::fflush(stdout);
+    other_.say(); // neither goes on before both are through
+    other_.hear();
+  }
+
+  decltype(Way::open(std::declval<place>())) end_;
+  bool serves_;
+  pipe_end other_;
+};
+
+/// What a turn needs of memory, of a side that has had none before.
+template <class Way>
+void look_at_memory(place& p, bool serves, const pipe_end& other) {
+  ::malloc_trim(0); // what earlier turns have left would hide what this one needs
+  side<Way>(p, serves, other).memory_of({256, 16, true});
+  ++p.port;
 }
 
 } // namespace
@@ -93,19 +118,41 @@ int main(int argc, char** argv) {
   ::close(pipe[serves ? 0 : 1]);
   const pipe_end other{pipe[serves ? 1 : 0]};
 
+  const int rounds = std::atoi(argv[1]);
   const std::size_t n = std::stoul(argv[2]);
   place p{serves ? argv[3] : argv[4], argv[3], 19000};
-  const std::array<job, 3> jobs{{{n, 1, false}, {n, 16, false}, {256, 16, true}}};
-  for (int round = std::atoi(argv[1]); round != 0; --round)
-    for (const job& j : jobs) {
-      turn<raw_way<false>>(p, j, serves, other);
-      ++p.port;
-      turn<raw_way<true>>(p, j, serves, other);
-      ++p.port;
-      turn<dat_way<dat::progress::automatic>>(p, j, serves, other);
-      ++p.port;
-      turn<dat_way<dat::progress::manual>>(p, j, serves, other);
-      ++p.port;
+  for (int round = 0; round != 3; ++round) {
+    look_at_memory<raw_way<false>>(p, serves, other);
+    look_at_memory<raw_way<true>>(p, serves, other);
+    look_at_memory<dat_way<dat::progress::automatic>>(p, serves, other);
+    look_at_memory<dat_way<dat::progress::manual>>(p, serves, other);
+  }
+
+  // Short turns, so that what else the machine does meets all ways alike; nor is one always behind the same other.
+  ++p.port;
+  side<raw_way<false>> raw(p, serves, other);
+  ++p.port;
+  side<raw_way<true>> threaded(p, serves, other);
+  ++p.port;
+  side<dat_way<dat::progress::automatic>> automatic(p, serves, other);
+  ++p.port;
+  side<dat_way<dat::progress::manual>> manual(p, serves, other);
+  for (const job& j : {job{n, 1, false}, job{2 * n, 16, false}})
+    for (int turn = 0; turn != 4 * rounds; ++turn) {
+      switch ((turn + turn / 4) % 4) {
+      case 0:
+        raw.rate(j);
+        break;
+      case 1:
+        threaded.rate(j);
+        break;
+      case 2:
+        automatic.rate(j);
+        break;
+      default:
+        manual.rate(j);
+        break;
+      }
     }
   if (serves) return 0;
   int status = 0;

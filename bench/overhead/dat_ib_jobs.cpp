@@ -14,13 +14,13 @@ namespace {
 }
 [[gnu::noinline]] void counted_add(place& p, long n) {
   for (long i = 0; i < n; ++i) {
-    if (!p.lean.ep.post(dat::ib::fetch_and_add{p.old, p.word, 1}.cookie(i))) wrong();
+    if (!p.lean.ep.post(dat::ib::fetch_and_add{*p.old, *p.word, 1}.cookie(i))) wrong();
     take_one<dat::ib::fetch_and_add_done>(p.lean.evd);
   }
 }
 [[gnu::noinline]] void counted_swap(place& p, long n) {
   for (long i = 0; i < n; ++i) {
-    if (!p.lean.ep.post(dat::ib::compare_and_swap{p.old, p.word, 0, 1}.cookie(i))) wrong();
+    if (!p.lean.ep.post(dat::ib::compare_and_swap{*p.old, *p.word, 0, 1}.cookie(i))) wrong();
     take_one<dat::ib::compare_and_swap_done>(p.lean.evd);
   }
 }

@@ -164,6 +164,7 @@ constexpr job jobs[] = {
     {"send, checks off", counted_trusting},
     {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
+    {"recv, shared queue, kept", counted_shared_recv},
     {"batch of 16", counted_batch},
     {"batch of 16, chained", counted_batch},
     {"batch of 16, kept", counted_kept},

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace overhead {
@@ -22,8 +23,6 @@ using local = dat::local_segment<char, decltype(rights)::value>;
 using remote = dat::remote_segment<char, decltype(rights)::value>;
 inline constexpr auto word_rights = dat::local_write | dat::remote_atomic;
 using words = dat::lmr<std::uint64_t, decltype(word_rights)::value>;
-using local_word = dat::local_segment<std::uint64_t, decltype(word_rights)::value>;
-using remote_word = dat::remote_segment<std::uint64_t, decltype(word_rights)::value>;
 
 /// A connected endpoint, whose completions go to an evd of streams::dto alone or to one that merges streams.
 template <dat::streams S>
@@ -46,9 +45,9 @@ struct place {
   shared_end shared;
   dat::evd<dat::dto | dat::datagrams> ud_evd;
   dat::ep<dat::ud> ud;
-  dat::ib::address_handle peer; ///< whom `ud` sends to
-  local_word old;               ///< what the word was
-  remote_word word;
+  dat::ib::address_handle peer;           ///< whom `ud` sends to
+  std::optional<dat::ib::local_word> old; ///< what the word was
+  std::optional<dat::ib::remote_word> word;
   end<dat::dto | dat::rmr_bind> binding;
   dat::rmr window; ///< of type 1
   const memory* region = nullptr;

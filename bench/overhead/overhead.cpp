@@ -103,8 +103,8 @@ public:
     where.rkey = region_.native_handle()->rkey;
 
     words_region_ = must(pz_.register_memory(words_, word_rights));
-    where.old = must(words_region_.slice(0, 1));
-    where.word = must(words_region_.remote(1, 1));
+    where.old = must(words_region_.whole().word(0));
+    where.word = must(words_region_.remote().word(1));
     where.old_sge = {reinterpret_cast<std::uint64_t>(words_.data()), 8, words_region_.native_handle()->lkey};
     where.word_address = reinterpret_cast<std::uint64_t>(&words_[1]);
     where.word_key = words_region_.native_handle()->rkey;

@@ -3,6 +3,9 @@
 #include "raw.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <mutex>
 
 namespace overhead {
 namespace {
@@ -97,6 +100,56 @@ template <ibv_wr_opcode Opcode>
   }
 }
 
+/// What a program with many connections on one queue keeps: which of its buffers are free, since any thread may post,
+/// and whose the number of a queue pair is.
+struct shared_buffers {
+  struct connection {
+    std::uint32_t qp_num = 0;
+    std::uint64_t messages = 0;
+  };
+  std::mutex mutex;
+  std::array<std::uint32_t, 256> free{};
+  std::size_t frees = 0;
+  std::array<std::uint64_t, 256> cookies{};
+  std::array<connection, 64> connections{}; // by the last bits of the number
+
+  explicit shared_buffers(std::uint32_t qp_num) {
+    while (frees < free.size()) free[frees] = static_cast<std::uint32_t>(frees), ++frees;
+    connections[qp_num % connections.size()].qp_num = qp_num;
+  }
+};
+
+/// A shared queue with that kept beside it, as dat keeps it.
+[[gnu::noinline]] void counted_shared_recv_kept(place& p, long n) {
+  ibv_srq* const srq = p.shared.srq.native_handle();
+  ibv_cq* const cq = p.shared.evd.native_handle();
+  static shared_buffers buffers(p.shared.ep.number());
+  for (long i = 0; i < n; ++i) {
+    std::uint32_t slot;
+    {
+      const std::lock_guard lock(buffers.mutex);
+      if (buffers.frees == 0) wrong();
+      slot = buffers.free[--buffers.frees];
+    }
+    buffers.cookies[slot] = static_cast<std::uint64_t>(i);
+    ibv_sge sge = p.sge[0];
+    ibv_recv_wr wr;
+    begin(wr, slot, sge);
+    ibv_recv_wr* bad;
+    if (ibv_post_srq_recv(srq, &wr, &bad) != 0) wrong();
+    ibv_wc wc;
+    while (ibv_poll_cq(cq, 1, &wc) == 0) {
+    }
+    shared_buffers::connection& whose = buffers.connections[wc.qp_num % buffers.connections.size()];
+    if (wc.status != IBV_WC_SUCCESS || whose.qp_num != wc.qp_num) wrong();
+    ++whose.messages;
+    slot = static_cast<std::uint32_t>(wc.wr_id);
+    consumed += buffers.cookies[slot];
+    const std::lock_guard lock(buffers.mutex);
+    buffers.free[buffers.frees++] = slot;
+  }
+}
+
 /// Takes all that is there, 16 at a time.
 [[gnu::always_inline]] inline void poll_all(ibv_cq* cq) {
   ibv_wc wc[at_a_time];
@@ -175,6 +228,7 @@ constexpr job jobs[] = {
     {"send, checks off", counted_send<1>},
     {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
+    {"recv, shared queue, kept", counted_shared_recv_kept},
     {"batch of 16", counted_one_by_one<at_a_time>},
     {"batch of 16, chained", counted_chain<at_a_time>},
     {"batch of 16, kept", counted_one_by_one<at_a_time>},
