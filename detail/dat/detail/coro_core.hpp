@@ -165,7 +165,8 @@ public:
   /// Coroutines that still wait are not resumed: whoever owns them may destroy them.
   ~coro_driver() {
     abandon(nullptr, error(return_type::abort));
-    while (coro_operation* o = ready_.front()) o->unlink();
+    while (ready_.pop_front()) {
+    }
   }
 
   [[nodiscard]] evd_core* evd() const noexcept { return evd_.get(); }
@@ -187,10 +188,7 @@ public:
 
   /// Resumes the coroutines whose operations are over, in the order in which these ended.
   void resume_ready() {
-    while (coro_operation* o = ready_.front()) {
-      o->unlink();
-      std::exchange(o->coroutine_, {}).resume();
-    }
+    while (coro_operation* o = ready_.pop_front()) std::exchange(o->coroutine_, {}).resume();
   }
   /// Acts upon requests to stop. Returns how many there were.
   std::size_t take_stops() noexcept {

@@ -93,10 +93,7 @@ public:
     puts_off_ = true;
     f();
     puts_off_ = false;
-    while (afterthought* const a = afterthoughts_.front()) {
-      a->unlink();
-      a->done(*a);
-    }
+    while (afterthought* const a = afterthoughts_.pop_front()) a->done(*a);
   }
   /// Puts `a` off until then; false when there is no such moment, or `a` has been put off already.
   [[nodiscard]] bool put_off(afterthought& a) noexcept {
@@ -221,7 +218,7 @@ private:
           if (timed && !due) set_for_ = clock::time_point::max();
           return;
         }
-        due->unlink();
+        timers_.pop_front();
       }
       due->fired(*due);
     }

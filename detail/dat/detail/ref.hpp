@@ -37,12 +37,15 @@ public:
   [[nodiscard]] T* after(T& t) noexcept { return from(node(t).next); }
   [[nodiscard]] T* before(T& t) noexcept { return from(node(t).prev); }
   void push_back(T& t) noexcept { insert(head_, node(t)); }
-  /// Unlinks the first one, which there must be.
-  void pop_front() noexcept {
-    list_node* const first = head_.next;
-    head_.next = first->next;
-    first->next->prev = &head_;
-    first->prev = first->next = nullptr;
+  /// Unlinks the first one and returns it; null when there is none.
+  T* pop_front() noexcept {
+    T* const first = front();
+    if (!first) return nullptr;
+    list_node& n = *first;
+    head_.next = n.next;
+    n.next->prev = &head_;
+    n.prev = n.next = nullptr;
+    return first;
   }
   /// Links `t` behind `where`, or first when `where` is null.
   void insert_after(T* where, T& t) noexcept { insert(where ? *node(*where).next : *head_.next, node(t)); }

@@ -112,7 +112,7 @@ public:
 private:
   friend class ia_child;
   ~ud_core() {
-    while (address_node* n = dropped_.front()) n->unlink(), delete n;
+    while (address_node* n = dropped_.pop_front()) delete n;
   }
   void teardown() noexcept;
   void reap() noexcept;

@@ -316,7 +316,7 @@ inline void ud_answers::forget(clock::time_point now, std::uint32_t room) noexce
     const std::lock_guard lock(mutex_);
     answered* const oldest = list_.front();
     if (!oldest || (oldest->until > now && size_ <= room)) return;
-    oldest->unlink();
+    list_.pop_front();
     --size_;
     last = ref<ud_connection>(oldest->request, adopt);
   }
