@@ -218,7 +218,7 @@ TEST_CASE("one evd takes the events of every stream, each as what it is, and ano
   auto other = must(ia.create_evd<dat::software>(4));
   const auto port = next_port();
   const auto psp = must(ia.create_psp(port, evd));
-  auto near = must(pz.create_ep<dat::rc>(evd));
+  auto near = must(pz.create_ep<dat::rc>(evd, {.ack_timeout = 4s})); // or rxe does the bind again with a late send
   auto far = must(pz.create_ep<dat::rc>(evd));
   std::array<std::byte, 64> bytes{};
   auto lmr = must(pz.register_memory(bytes, dat::local_read | dat::local_write));

@@ -33,11 +33,11 @@ struct linked : two_sides {
 
   linked() : active(new_active()), passive(new_passive()) { connect(active, passive); }
   /// A request that is sent again, because a busy machine was late with the answer, makes Soft-RoCE overlook the
-  /// answer; when that was a refusal, the peer may part before the next one: flushed.
-  endpoint new_active() {
-    return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd}, {.ack_timeout = 4s}));
-  }
-  endpoint new_passive() { return must(b.pz.create_ep<dat::rc>(dat::ep_evds{at_passive, at_passive, b.evd})); }
+  /// answer; when that was a refusal, the peer may part before the next one: flushed. And binds that stand behind such
+  /// a request it does again, too, which fails.
+  static constexpr dat::ep_attributes patient{.ack_timeout = 4s};
+  endpoint new_active() { return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd}, patient)); }
+  endpoint new_passive() { return must(b.pz.create_ep<dat::rc>(dat::ep_evds{at_passive, at_passive, b.evd}, patient)); }
 
   dat::rmr make(bool for_ep) { return for_ep ? must(b.pz.create_rmr_for_ep()) : must(b.pz.create_rmr()); }
   open_window bind(dat::rmr& rmr, std::size_t first, std::size_t count) {
@@ -464,7 +464,7 @@ TEST_CASE("rmr: what a window is told takes its turn behind what was posted befo
   buffer source(t.a.pz, 64 * 1024);
   buffer sink(t.b.pz, 64 * 1024);
   endpoint far = t.new_active();
-  const dat::ep_attributes three{.max_request_dtos = 3};
+  const dat::ep_attributes three{.max_request_dtos = 3, .ack_timeout = 4s};
   endpoint near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{t.at_passive, t.at_passive, t.b.evd}, three));
   t.connect(far, near);
   dat::rmr rmr = t.make(for_ep);
@@ -507,7 +507,7 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
   CAPTURE(for_ep);
   linked t;
   auto done = must(t.a.ia.create_evd<dat::dto>(16));
-  endpoint far = must(t.a.pz.create_ep<dat::rc>(dat::ep_evds{done, done, t.a.evd}, {.ack_timeout = 4s}));
+  endpoint far = must(t.a.pz.create_ep<dat::rc>(dat::ep_evds{done, done, t.a.evd}, linked::patient));
   endpoint near = t.new_passive();
   t.connect(far, near);
   dat::rmr standing = t.make(for_ep);
