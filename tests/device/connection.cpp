@@ -342,12 +342,12 @@ TEST_CASE("a connect that is not answered in time times out, and a late answer d
   CHECK(error_of(link.b.pz.create_ep<dat::rc>(link.b.evd, {.max_rdma_read_in = std::uint8_t{255}})).type() ==
         type::invalid_parameter);
   post_receives(first, 1);
-  must(first.connect(target, link.port(), 200ms, bytes_of("first")));
+  must(first.connect(target, link.port(), 500ms, bytes_of("first")));
   auto unanswered = link.at_b<dat::connection_request>();
   const auto end = ends_with<dat::timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  must(second.common_connect(target.with_port(link.psp.port()), 200ms));
+  must(second.common_connect(target.with_port(link.psp.port()), 500ms));
   auto another = link.at_b<dat::connection_request>();
   (void)link.at_a<dat::timed_out>();
 

@@ -94,7 +94,7 @@ TEST_CASE(
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
   // At the end of the time limit what is there is given.
-  background waiter([&] { return own.wait(200ms); });
+  background waiter([&] { return own.wait(600ms); });
   waiter.until_asleep();
   must(active.post(dat::recv{}.unsignalled().cookie(12)));
   must(passive.post(dat::send{}));

@@ -199,7 +199,7 @@ TEST_CASE("a peer that has not forgotten an older connection is asked again whil
     must(t.a.ep.disconnect());
     (void)t.a.take();
     must(t.a.ep.reset());
-    must(t.a.ep.connect(t.b.ia.address(), service, 300ms));
+    must(t.a.ep.connect(t.b.ia.address(), service, 600ms));
     t.settle();
     while (t.a.ep.state() == ep_state::active_connection_pending) {
       if (fake::id_of_qp(t.a.ep.number())) stale();
