@@ -130,6 +130,10 @@ side::side(std::size_t which, dat::progress how, std::uint32_t qlen)
 side::side(dat::ia opened, std::uint32_t qlen)
     : ia(std::move(opened)), pz(must(ia.create_pz())), evd(must(ia.create_evd<all_streams>(qlen))) {}
 
+std::string describe(const event& e) {
+  return std::visit([](const auto& one) { return describe(one); }, e);
+}
+
 std::string sequence(const std::vector<event>& events) {
   std::string text;
   for (const auto& e : events) {
@@ -137,7 +141,7 @@ std::string sequence(const std::vector<event>& events) {
     if (const auto* f = std::get_if<dat::dto_failure>(&e))
       text += to_string(f->status());
     else
-      text += std::visit([](const auto& one) { return describe(one); }, e);
+      text += describe(e);
   }
   return text;
 }

@@ -163,9 +163,11 @@ template <class E>
   else
     return "a connection request";
 }
-[[nodiscard]] inline std::string describe(const event& e) {
+template <class... E>
+[[nodiscard]] std::string describe(const std::variant<E...>& e) {
   return std::visit([](const auto& one) { return describe(one); }, e);
 }
+[[nodiscard]] std::string describe(const event& e); // compiled once
 
 /// An adapter, a zone, and one evd for everything.
 struct side {
@@ -199,9 +201,7 @@ E next(dat::evd<S>& at, place where = place::here()) {
   auto r = at.wait(patience);
   if (!r) fail(r.assume_error().message(), where);
   auto* e = std::get_if<E>(&r.assume_value());
-  if (!e) {
-    std::visit([&](const auto& got) { fail("another event came: " + describe(got), where); }, r.assume_value());
-  }
+  if (!e) fail("another event came: " + describe(r.assume_value()), where);
   return std::move(*e);
 }
 
@@ -246,7 +246,7 @@ struct emptiness {
 template <dat::streams S>
 [[nodiscard]] emptiness is_empty(dat::evd<S>& at) {
   auto r = at.dequeue();
-  if (r) return {std::visit([](const auto& one) { return describe(one); }, r.assume_value())};
+  if (r) return {describe(r.assume_value())};
   return {r.assume_error().type() == type::queue_empty ? std::string() : r.assume_error().message()};
 }
 
