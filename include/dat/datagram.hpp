@@ -275,7 +275,8 @@ private:
 // --- getting to know each other ------------------------------------------------------------------------------------
 
 /// A peer is known now (DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED): what ep<ud>::connect gives on one side and
-/// datagram_request::accept on the other. Endpoints know any number of peers.
+/// datagram_request::accept on the other. Endpoints know any number of peers, and take messages of those they do not
+/// know: a message of the peer that was accepted may come before this event, for it does not wait for this side.
 class datagram_established : public connection_event {
 public:
   /// The side that accepted: what the peer gave to `connect`. The other: what it gave to `accept`, followed by zeros,
