@@ -39,8 +39,13 @@ public:
   void push_back(T& t) noexcept { insert(head_, node(t)); }
   /// Unlinks the first one and returns it; null when there is none.
   T* pop_front() noexcept {
+    return pop_front_if([](const T&) { return true; });
+  }
+  /// The same, and null when the first one is not `wanted`.
+  template <class F>
+  T* pop_front_if(F wanted) noexcept {
     T* const first = front();
-    if (!first) return nullptr;
+    if (!first || !wanted(*first)) return nullptr;
     list_node& n = *first;
     head_.next = n.next;
     n.next->prev = &head_;

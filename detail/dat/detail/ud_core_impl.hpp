@@ -49,9 +49,8 @@ inline void ud_core::teardown() noexcept {
 inline void ud_core::reap() noexcept {
   const std::uint64_t posted = posted_.load(std::memory_order_acquire); // before what is still out: never too early
   const std::uint64_t done = ep_ ? posted - smaller<std::uint64_t>(posted, ep_->requests().used()) : posted;
-  while (address_node* n = dropped_.front()) {
-    if (n->until > done) return; // and all behind it
-    dropped_.pop_front();
+  const auto over = [done](const address_node& n) { return n.until <= done; }; // if not, none behind it is
+  while (address_node* n = dropped_.pop_front_if(over)) {
     destroy(*n);
     delete n;
   }
