@@ -34,9 +34,7 @@ struct pool : two_sides {
   [[nodiscard]] dat::srq_params now(place where = place::here()) const { return must(srq.query(), where); }
   /// Waits for the reactor and the device to have come to rest there.
   void until_available(std::uint32_t n, place where = place::here()) const {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (now(where).available != n)
-      if (std::chrono::steady_clock::now() > until) fail("the queue never had " + std::to_string(n), where);
+    if (!comes_true([&] { return now(where).available == n; })) fail("the queue never had " + std::to_string(n), where);
   }
 };
 

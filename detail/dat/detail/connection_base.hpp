@@ -140,11 +140,24 @@ protected:
     id_.store(fresh, std::memory_order_release);
     ia().hand_over();
   }
-  /// Before an id is bound to an IPv6 address: :: would take the port for IPv4, too. Returns 0 or errno.
-  [[nodiscard]] int only_one_family(const ia_address& where) noexcept {
-    int only = 1;
-    if (where.family() != address_family::ipv6) return 0;
-    return rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only) != 0 ? errno : 0;
+  /// What listens: an id that is bound to an address and port, and then hears of requests.
+  [[nodiscard]] expected<void> bind_id(const ia_address& where, rdma_port_space space = RDMA_PS_TCP) noexcept {
+    if (const int err = create_id(space)) return map_errno(err).from("rdma_create_id", err);
+    int only = 1; // :: would take the port for IPv4, too
+    if (where.family() == address_family::ipv6 &&
+        rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only) != 0)
+      return map_errno(errno).from("rdma_set_option", errno);
+    if (rdma_bind_addr(id(), const_cast<sockaddr*>(where.native_handle())) != 0)
+      return map_errno(errno).from("rdma_bind_addr", errno);
+    keep_addresses();
+    return success();
+  }
+  /// A request may be here before this is back.
+  [[nodiscard]] expected<void> listen_id() noexcept {
+    ia().hand_over();
+    // 0: as many requests as the system allows may wait to be read; the reactor reads at once and the evd is the limit.
+    if (rdma_listen(id(), 0) != 0) return map_errno(errno).from("rdma_listen", errno);
+    return success();
   }
   void keep_private_data(std::span<const std::byte> data) noexcept {
     private_size_ = static_cast<std::uint8_t>(smaller(data.size(), private_.size()));

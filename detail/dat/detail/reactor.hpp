@@ -214,8 +214,9 @@ private:
         const std::lock_guard lock(mutex_);
         due = timers_.front();
         if (!due || due->at > clock::now()) {
-          if (timed && due) set_timer_fd(due->at);
-          if (timed && !due) set_for_ = clock::time_point::max();
+          if (!timed) return;
+          if (due) return set_timer_fd(due->at);
+          set_for_ = clock::time_point::max();
           return;
         }
         timers_.pop_front();

@@ -155,18 +155,9 @@ inline result<ref<service_point>> service_point::create(const ref<ia_core>& ia, 
 }
 
 inline expected<void> service_point::listen(const ia_address& where) noexcept {
-  const auto failed = [](const char* verb, int err) { return map_errno(err).from(verb, err); };
-  if (const int err = create_id()) return failed("rdma_create_id", err);
-  if (const int err = only_one_family(where)) return failed("rdma_set_option", err);
-  const ia_address full = where.with_port(head_->id_.port());
-  if (rdma_bind_addr(id(), const_cast<sockaddr*>(full.native_handle())) != 0) return failed("rdma_bind_addr", errno);
-  keep_addresses();
-  // Before listening: a request may be here before the call is back.
-  if (head_ == this) id_ = service_id(id_.kind(), local_.port(), id_.number());
-  ia().hand_over();
-  // 0: as many requests as the system allows may wait to be read; the reactor reads at once and the evd is the limit.
-  if (rdma_listen(id(), 0) != 0) return failed("rdma_listen", errno);
-  return success();
+  if (auto ok = bind_id(where.with_port(head_->id_.port())); !ok) return ok;
+  if (head_ == this) id_ = service_id(id_.kind(), local_.port(), id_.number()); // before requests come
+  return listen_id();
 }
 
 inline void service_point::take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {

@@ -313,9 +313,9 @@ inline void ud_answers::forget(clock::time_point now, std::uint32_t room) noexce
   for (;;) {
     ref<ud_connection> last; // goes without the lock
     const std::lock_guard lock(mutex_);
-    answered* const oldest = list_.front();
-    if (!oldest || (oldest->until > now && size_ <= room)) return;
-    list_.pop_front();
+    const answered* const oldest =
+        list_.pop_front_if([&](const answered& a) { return a.until <= now || size_ > room; });
+    if (!oldest) return;
     --size_;
     last = ref<ud_connection>(oldest->request, adopt);
   }
@@ -389,14 +389,8 @@ inline result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, const 
 }
 
 inline expected<void> ud_service::listen(const ia_address& where) noexcept {
-  const auto failed = [](const char* verb, int err) { return map_errno(err).from(verb, err); };
-  if (const int err = create_id(RDMA_PS_UDP)) return failed("rdma_create_id", err);
-  if (const int err = only_one_family(where)) return failed("rdma_set_option", err);
-  if (rdma_bind_addr(id(), const_cast<sockaddr*>(where.native_handle())) != 0) return failed("rdma_bind_addr", errno);
-  keep_addresses();
-  ia().hand_over();
-  if (rdma_listen(id(), 0) != 0) return failed("rdma_listen", errno);
-  return success();
+  if (auto ok = bind_id(where, RDMA_PS_UDP); !ok) return ok;
+  return listen_id();
 }
 
 inline void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
