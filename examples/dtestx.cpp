@@ -1,5 +1,5 @@
-// What OFA's dtestx shows, with dat: immediate data, both atomics, both ways; and datagrams. The two sides are two
-// endpoints of one program.
+// The operations of OFA's dtestx with dat: immediate data, both atomics in both directions, and datagrams. The two
+// sides are two endpoints of one program.
 // SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <cstdio>
@@ -11,11 +11,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto streams = dat::dto | dat::connection | dat::connection_requests | dat::datagrams;
+constexpr auto streams =
+    dat::stream::dto | dat::stream::connection | dat::stream::connection_requests | dat::stream::datagrams;
 constexpr auto rights = dat::local_read | dat::local_write | dat::remote_write | dat::remote_atomic;
 constexpr std::size_t size = 256;
-using bytes = dat::lmr<std::byte, rights.value>;
-using words = dat::lmr<std::uint64_t, rights.value>;
+using bytes = dat::lmr<std::byte, rights>;
+using words = dat::lmr<std::uint64_t, rights>;
 
 struct side {
   std::array<std::byte, size> memory{};
@@ -55,7 +56,7 @@ dat::expected<void> write_immediate(side& from, side& to, std::uint32_t value) {
   DAT_TRYV(to.ep.post(dat::recv{}.cookie(1)));
   DAT_TRYV(from.ep.post(dat::rdma_write{from.region, to.region.remote()}.immediate(value).cookie(2)));
   DAT_TRYV(from.evd.wait_for<dat::ib::rdma_write_immediate_done>(2s));
-  DAT_TRY(auto got, to.evd.wait_for<dat::ib::received_write_immediate>(2s));
+  DAT_TRY(auto got, to.evd.wait_for<dat::ib::recv_write_immediate_done>(2s));
   say("RDMA write with immediate: data, bytes", got.immediate(), got.bytes());
   return dat::success();
 }
@@ -86,7 +87,7 @@ dat::expected<void> datagrams(dat::ia& ia, side& client, side& server) {
   DAT_TRY(auto peer, known.peer());
   DAT_TRY(auto message, client.region.slice(0, 64));
   DAT_TRYV(client.ud.post(dat::ib::send_to{message, peer}.immediate(0x7777)));
-  DAT_TRY(auto got, server.evd.wait_for<dat::ib::received_datagram_immediate>(2s));
+  DAT_TRY(auto got, server.evd.wait_for<dat::ib::datagram_recv_immediate_done>(2s));
   say("datagram: data, bytes", got.immediate(), got.payload_bytes());
   return dat::success();
 }
@@ -104,7 +105,7 @@ dat::expected<void> run() {
   client.word[0] = 0x12345;
   server.word[0] = 0x54321;
   DAT_TRYV(compare_and_swap(client, server, 0x54321, 0x98765));
-  DAT_TRYV(compare_and_swap(server, client, 0x54321, 0x98765)); // another value is there: it stays
+  DAT_TRYV(compare_and_swap(server, client, 0x54321, 0x98765)); // the word has another value and keeps it
   DAT_TRYV(fetch_and_add(client, server, 0x10));
   DAT_TRYV(fetch_and_add(server, client, 0x100));
   return datagrams(ia, client, server);

@@ -1,5 +1,5 @@
-// The jobs that DOCA RDMA has, on one pair of endpoints that descriptors brought together: send, send with immediate,
-// write, write with immediate, read, and both atomics. Buffers have a data section, to which what comes is appended.
+// The jobs of DOCA RDMA on one pair of endpoints, which descriptors connect: send, send with immediate, write, write
+// with immediate, read, and both atomics. Buffers have a data section, and received data is appended to it.
 // SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <cstdio>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr auto rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
 constexpr auto atomic_rights = dat::local_write | dat::remote_atomic;
-using memory = dat::lmr<std::byte, rights.value>;
-using chain = dat::buffer<2, rights.value>;
-using queue = dat::evd<dat::dto | dat::connection>;
+using memory = dat::lmr<std::byte, rights>;
+using chain = dat::buffer<2, rights>;
+using queue = dat::evd<dat::stream::dto | dat::stream::connection>;
 
-/// Appends a text to the data section of a buffer, by hand.
+/// Appends a text to the data section of a buffer, by copying.
 void write_text(chain& to, std::byte* at, const char* text) {
   std::memcpy(at + to.data_size(), text, std::strlen(text));
   (void)to.append(std::strlen(text));
@@ -33,12 +33,12 @@ void show(const char* job, const chain& c) {
 dat::expected<void> run() {
   DAT_TRY(auto ia, dat::ia::open());
   DAT_TRY(auto pz, ia.create_pz());
-  DAT_TRY(queue here, ia.create_evd<dat::dto | dat::connection>(64));
-  DAT_TRY(queue there, ia.create_evd<dat::dto | dat::connection>(64));
+  DAT_TRY(queue here, ia.create_evd<dat::stream::dto | dat::stream::connection>(64));
+  DAT_TRY(queue there, ia.create_evd<dat::stream::dto | dat::stream::connection>(64));
   DAT_TRY(auto near, pz.create_ep<dat::rc>(here));
   DAT_TRY(auto far, pz.create_ep<dat::rc>(there));
 
-  // Each side exports 64 bytes, carries them to the other by whatever means, and connects.
+  // Each side exports 64 bytes, passes them to the other side by any channel, and connects.
   DAT_TRY(auto of_near, near.export_descriptor());
   DAT_TRY(auto of_far, far.export_descriptor());
   DAT_TRY(auto arrived, dat::ib::descriptor::from_wire(of_far.to_wire()));
@@ -58,34 +58,34 @@ dat::expected<void> run() {
   chain out(near_memory.whole());
   write_text(out, mine.data(), "one two three ");
 
-  // send: the receive fills the room of the first piece, then the second.
+  // send: the receive fills the first piece, then the second.
   DAT_TRYV(far.post(dat::recv{inbox.room()}.cookie(1)));
   DAT_TRYV(near.post(dat::send{out.data()}.cookie(2)));
-  DAT_TRY(auto got, there.wait_for<dat::received>(2s));
+  DAT_TRY(auto got, there.wait_for<dat::recv_done>(2s));
   if (!inbox.append(got.bytes())) return dat::error(dat::return_type::length_error);
   show("send", inbox);
 
-  // send with immediate, of an empty message: it takes a receive, and appends nothing.
+  // send with immediate data and an empty message: it uses a receive and appends nothing.
   DAT_TRYV(far.post(dat::recv{}.cookie(3)));
   DAT_TRYV(near.post(dat::send{}.immediate(42).cookie(4)));
-  DAT_TRY(auto notice, there.wait_for<dat::ib::received_immediate>(2s));
+  DAT_TRY(auto notice, there.wait_for<dat::ib::recv_immediate_done>(2s));
   if (!inbox.append(notice.bytes())) return dat::error(dat::return_type::length_error);
   std::printf("%-22s%u\n", "send with immediate", notice.immediate());
 
-  // write, and write with immediate: appended to what the peer's second piece has.
+  // write, and write with immediate data: both append to the peer's second piece.
   DAT_TRY(auto window, far_memory.remote(8, 56));
-  dat::remote_buffer<rights.value> remote(window, inbox.data_size(1));
+  dat::remote_buffer<rights> remote(window, inbox.data_size(1));
   DAT_TRYV(near.post(dat::rdma_write{out.data(), remote.room()}));
   DAT_TRYV(here.wait_for<dat::rdma_write_done>(2s));
   if (!remote.append(out.data_size())) return dat::error(dat::return_type::length_error);
   DAT_TRYV(far.post(dat::recv{}));
   DAT_TRYV(near.post(dat::rdma_write{out.data(), remote.room()}.immediate(43)));
-  DAT_TRY(auto written, there.wait_for<dat::ib::received_write_immediate>(2s));
+  DAT_TRY(auto written, there.wait_for<dat::ib::recv_write_immediate_done>(2s));
   if (!inbox.append(out.data_size() + written.bytes())) return dat::error(dat::return_type::length_error);
   if (!remote.append(out.data_size())) return dat::error(dat::return_type::length_error);
   show("writes", inbox);
 
-  // read: the peer's data section, appended to the own.
+  // read: appends the peer's data section to this side's.
   const auto into = out.room_for(remote);
   DAT_TRYV(near.post(dat::rdma_read{into, remote.data(into.size_bytes())}));
   DAT_TRY(auto read, here.wait_for<dat::rdma_read_done>(2s));

@@ -1,5 +1,5 @@
-// A lock in memory that many hosts can reach: a ticket lock of two words, taken by fetch-and-add and by reading. Eight
-// endpoints count a third word by reading and writing it, which only a lock makes right.
+// A ticket lock of two words in memory that many hosts access, taken by fetch-and-add and by RDMA reads. Eight
+// endpoints increment a third word by reading and writing it, which is correct only under a lock.
 // SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <cstdint>
@@ -18,13 +18,13 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write | dat::remote_atomic;
-constexpr auto streams = dat::dto | dat::connection | dat::connection_requests;
-using words = dat::lmr<std::uint64_t, rights.value>;
-using shared = dat::remote_segment<std::uint64_t, rights.value>;
-constexpr std::size_t next_ticket = 0; // the words at the owner
+constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
+using words = dat::lmr<std::uint64_t, rights>;
+using shared = dat::remote_segment<std::uint64_t, rights>;
+constexpr std::size_t next_ticket = 0; // the owner's words
 constexpr std::size_t now_serving = 1;
 constexpr std::size_t counter = 2;
-constexpr std::size_t clients = 8; // half of them in a process of their own
+constexpr std::size_t clients = 8; // half of them are in another process
 constexpr std::size_t rounds = 25;
 
 /// One endpoint that uses the lock.
@@ -38,10 +38,10 @@ public:
     DAT_TRY(mine_, pz_.register_memory(word_, rights));
     DAT_TRY(auto inbox, pz_.register_memory(inbox_, dat::local_write));
     DAT_TRY(auto qualifier, dat::conn_qual::make(port));
-    DAT_TRYV(ep_.post(dat::recv{inbox})); // where the words are
+    DAT_TRYV(ep_.post(dat::recv{inbox})); // receives the address of the words
     DAT_TRYV(ep_.connect(to, qualifier, 10s));
     DAT_TRYV(evd_.wait_for<dat::established>(10s));
-    DAT_TRYV(evd_.wait_for<dat::received>(10s));
+    DAT_TRYV(evd_.wait_for<dat::recv_done>(10s));
     DAT_TRY(there_, shared::from_wire(inbox_));
     return dat::success();
   }
@@ -57,7 +57,7 @@ public:
     DAT_TRYV(add(now_serving, 1));
     return dat::success();
   }
-  /// Not one step: right only while nobody else does it.
+  /// Two steps, not one: correct only while no other client runs them.
   dat::expected<void> count() {
     DAT_TRY(const auto before, read(counter));
     word_[0] = before + 1;
@@ -114,7 +114,7 @@ bool work(const dat::ia_address& to, std::uint16_t port) {
   return true;
 }
 
-/// Holds the words, and answers those who want to use them.
+/// Owns the words, and accepts the clients that use them.
 dat::expected<std::uint64_t> serve(const char* self) {
   DAT_TRY(auto ia, dat::ia::open());
   DAT_TRY(auto pz, ia.create_pz());
@@ -125,7 +125,7 @@ dat::expected<std::uint64_t> serve(const char* self) {
   auto wire = region.remote().to_wire();
   DAT_TRY(auto where, pz.register_memory(wire, dat::local_read));
   const std::string port = std::to_string(psp.port());
-  pid_t other = 0; // RDMA objects do not survive a fork: the other half is the program anew
+  pid_t other = 0; // a fork does not inherit RDMA objects: the other half is a new run of this program
   std::array<char*, 3> arguments{const_cast<char*>(self), const_cast<char*>(port.c_str()), nullptr};
   if (::posix_spawn(&other, self, nullptr, nullptr, arguments.data(), ::environ) != 0)
     return dat::error(dat::return_type::insufficient_resources);

@@ -28,7 +28,7 @@ struct dat_way {
   static dat_end open(const place& p) { return dat_end(p, How); }
 };
 
-/// A word to the other process, and one from it.
+/// A pipe for one word to the other process and one from it.
 struct pipe_end {
   int fd;
   void say() const {
@@ -42,7 +42,7 @@ struct pipe_end {
 
 void print(const char* way, const char* what, double value) { std::printf("%s|%s|%.1f\n", way, what, value); }
 
-/// One side of one way, which may take many turns. The child serves, the parent connects.
+/// One side of one way of connecting, for any number of turns. The child serves, the parent connects.
 template <class Way>
 class side {
 public:
@@ -60,7 +60,7 @@ public:
       };
       print(Way::name, serves_ ? "heap, accepting" : "heap, connecting", each(before.heap, now.heap));
       print(Way::name, serves_ ? "resident, accepting" : "resident, connecting", each(before.resident, now.resident));
-      other_.say(); // the other side may go on when it has looked, too
+      other_.say(); // the other side may continue after it has read its memory, too
       other_.hear();
     });
   }
@@ -83,7 +83,7 @@ private:
               static_cast<double>(j.total) / seconds);
     }
     std::fflush(stdout);
-    other_.say(); // neither goes on before both are through
+    other_.say(); // each side waits until both are done
     other_.hear();
   }
 
@@ -92,10 +92,10 @@ private:
   pipe_end other_;
 };
 
-/// What a turn needs of memory, of a side that has had none before.
+/// The memory that a turn needs, of a side that has had no connection before.
 template <class Way>
 void look_at_memory(place& p, bool serves, const pipe_end& other) {
-  ::malloc_trim(0); // what earlier turns have left would hide what this one needs
+  ::malloc_trim(0); // memory that earlier turns have left would hide what this one needs
   side<Way>(p, serves, other).memory_of({256, 16, true});
   ++p.port;
 }
@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
     look_at_memory<dat_way<dat::progress::manual>>(p, serves, other);
   }
 
-  // Short turns, so that what else the machine does meets all ways alike; nor is one always behind the same other.
+  // Turns are short, so that other load affects all ways alike; no way always runs behind the same other one.
   ++p.port;
   side<raw_way<false>> raw(p, serves, other);
   ++p.port;

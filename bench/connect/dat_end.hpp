@@ -1,4 +1,4 @@
-// The same connections by dat: an endpoint each, one evd for what becomes of them and one for completions.
+// The connections by dat: an endpoint each, one evd for connection events and one for completions.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -20,8 +20,8 @@ public:
       : place_(p),
         ia_(must(dat::ia::open(must(dat::ia_address::parse(p.local)), {.progress = how}))),
         pz_(must(ia_.create_pz())),
-        completions_(must(ia_.create_evd<dat::dto>(4096))),
-        events_(must(ia_.create_evd<dat::connection | dat::connection_requests>(4096))) {}
+        completions_(must(ia_.create_evd<dat::stream::dto>(4096))),
+        events_(must(ia_.create_evd<dat::stream::connection | dat::stream::connection_requests>(4096))) {}
 
   template <class Ready, class AllUp>
   void serve(const job& j, Ready ready, AllUp all_up) {
@@ -92,12 +92,10 @@ private:
 
   template <class E>
   [[noreturn]] static void unexpected(const char* who, const E& e) {
-    if constexpr (requires { e.reason(); })
-      give_up(who, ("a connection failed, reason " + std::to_string(e.reason())).c_str());
-    give_up(who, "another event");
+    give_up(who, e.message().c_str());
   }
 
-  /// Found by the number that each has as its context.
+  /// The endpoint of an event, found by the number in its context.
   struct endpoints {
     std::vector<dat::ep<dat::rc>> every;
     explicit endpoints(std::size_t n) { every.reserve(n); }
@@ -120,8 +118,8 @@ private:
   place place_;
   dat::ia ia_;
   dat::pz pz_;
-  dat::evd<dat::dto> completions_;
-  dat::evd<dat::connection | dat::connection_requests> events_;
+  dat::evd<dat::stream::dto> completions_;
+  dat::evd<dat::stream::connection | dat::stream::connection_requests> events_;
 };
 
 } // namespace connecting

@@ -1,4 +1,4 @@
-// What the two sides of the comparison share: how many connections, and what is measured of them.
+// The parts that both sides of the comparison share: the number of connections, and the measured values.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace connecting {
 
-/// Queues of each endpoint, on both sides of the comparison.
+/// Queue sizes of each endpoint, on both sides of the comparison.
 inline constexpr std::uint32_t depth = 16;
 inline constexpr std::uint32_t segments = 1;
 
-/// What one turn does: `total` connections, of which `together` are under way at a time. Who accepts ends each as soon
-/// as it is established: the last message of the handshake and a disconnect that follows it may change places in the
-/// kernel, so the other side cannot know whether it has arrived. With `held` all stay until the last one is
-/// established, memory is looked at, and who connects ends them.
+/// The job of one turn: `total` connections, of which `together` are under way at a time. The accepting side
+/// disconnects each connection as soon as it is established: the last handshake message and a disconnect behind it may
+/// change places in the kernel, so the other side cannot know whether the message has arrived. With `held` all
+/// connections stay until the last one is established, memory is measured, and the connecting side disconnects.
 struct job {
   std::size_t total = 0;
   std::size_t together = 1;
@@ -28,7 +28,7 @@ struct job {
 
 struct place {
   std::string local;
-  std::string remote; ///< only who connects
+  std::string remote; ///< set on the connecting side only
   std::uint16_t port;
 };
 
@@ -37,8 +37,8 @@ struct place {
   std::exit(1);
 }
 
-/// Memory of this process, in bytes. The kernel's own is in neither number, but queues that it shares with the program
-/// are in the second.
+/// Memory of this process, in bytes. Kernel memory is in neither number, but queues that the kernel shares with the
+/// program are in the second.
 struct memory {
   std::size_t heap = 0;
   std::size_t resident = 0;

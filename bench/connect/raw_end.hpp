@@ -20,8 +20,8 @@ namespace connecting {
 
 class raw_end {
 public:
-  /// With a thread of its own for the event channel, what is only a step of a connection happens there, and it hands
-  /// the rest to the thread that works: so connections also get on while that one is busy with something else.
+  /// With a thread of its own for the event channel, that thread does the intermediate steps of connections and hands
+  /// the other events to the working thread, so connections advance while the working thread is busy.
   explicit raw_end(place p, bool threaded = false)
       : place_(std::move(p)), channel_(rdma_create_event_channel()), threaded_(threaded) {
     if (!channel_) give_up("rdma_create_event_channel", std::strerror(errno));
@@ -31,7 +31,7 @@ public:
   raw_end& operator=(const raw_end&) = delete;
   ~raw_end() {
     if (threaded_) {
-      pthread_cancel(thread_); // it sleeps for the next event
+      pthread_cancel(thread_); // the thread sleeps for the next event
       pthread_join(thread_, nullptr);
     }
     if (cq_) ibv_destroy_cq(cq_);
@@ -39,7 +39,8 @@ public:
     rdma_destroy_event_channel(channel_);
   }
 
-  /// Answers as many requests as the job has. `ready` is called when the peer may begin, `all_up` when all are there.
+  /// Answers as many requests as the job has. Calls `ready` when the peer may begin, and `all_up` when all connections
+  /// are established.
   template <class Ready, class AllUp>
   void serve(const job& j, Ready ready, AllUp all_up) {
     rdma_cm_id* listener = make_id();
@@ -126,7 +127,7 @@ private:
     return p;
   }
   using event = std::pair<rdma_cm_event_type, rdma_cm_id*>;
-  /// The next one that is more than a step on the way to a connection.
+  /// The next event that is more than an intermediate step of a connection.
   event read() {
     for (;;) {
       rdma_cm_event* e = nullptr;
@@ -172,7 +173,7 @@ private:
     check("rdma_create_id", rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP));
     return id;
   }
-  /// What all connections share, on the device that the first one leads to.
+  /// Objects that all connections share, on the device of the first connection.
   void equip(rdma_cm_id* id) {
     if (pd_) return;
     pd_ = ibv_alloc_pd(id->verbs);

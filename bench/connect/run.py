@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-# Connections per second and memory per connection beside hand-written rdma_cm: runs connect, prints a table.
+# Connections per second and memory per connection beside hand-written rdma_cm: runs connect and prints a table.
 # SPDX-License-Identifier: BSL-1.0
 """run.py --build DIR [--rounds N] [--connections N] [--real] [--ends SERVER CLIENT] [--check]
 
 Runs DIR/bench/connect/connect in one boot of the lab, or natively where dat-lab finds RDMA devices (then name the
 addresses of two ports, or one twice, with --ends). The ways of connecting take turns. Writes connect.txt (the table)
-into DIR/bench/connect. With --check it fails when dat makes less than 0.9 of the connections that the program by hand
-makes in the same time.
+into DIR/bench/connect. With --check it fails when dat makes less than 0.9 of the connections per second of the program
+by hand.
 
-The lab's machine has one processor, whose clock counts instructions: each round says the same within a per cent,
-whatever else the host does, and all that is done for a connection counts, on both sides and in the kernel. With --real
-it has two, and time is that of the host; what a busy host makes of it says little, and many rounds are needed.
+The lab's machine has one processor, whose clock counts instructions: rounds agree within 1 %, whatever else the host
+does, and all work for a connection counts, on both sides and in the kernel. With --real it has two processors and uses
+the time of the host; on a busy host that needs many rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Values = dict[tuple[str, str], list[float]]
 
 
 def values_of(text: str) -> Values:
-    """What was measured, by way and by what it is."""
+    """The measured values, by way and by name."""
     values: Values = {}
     for line in text.splitlines():
         parts = line.split("|")
@@ -43,13 +43,13 @@ def values_of(text: str) -> Values:
 
 
 def ratios_of(values: Values, what: str) -> dict[str, float]:
-    """Each way beside the one by hand, by the middle of the turns."""
+    """The median ratio of each way to the one by hand."""
     raw = statistics.median(values["raw", what])
     return {way: statistics.median(values[way, what]) / raw for way in WAYS}
 
 
 def table_of(values: Values) -> str:
-    """Rates: the best and the middle round, and the middle ratio. Memory: the middle round."""
+    """Rates: the best and the median round, and the median ratio. Memory: the median round."""
     out = [f"{'connections per second':<24}{'':<18}{'best':>9}{'middle':>9}{'ratio':>7}"]
     for what in RATES:
         ratios = ratios_of(values, what)
@@ -63,7 +63,7 @@ def table_of(values: Values) -> str:
 
 
 def main() -> int:
-    """Run, print, judge."""
+    """Runs, prints, judges."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each way (5)")

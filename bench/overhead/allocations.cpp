@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 
-// What glibc's own functions are called underneath: theirs may be replaced (glibc manual, Replacing malloc).
+// The names under which glibc's own functions remain callable when they are replaced (glibc manual, Replacing malloc).
 extern "C" {
 void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t n, std::size_t size);

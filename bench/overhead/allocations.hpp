@@ -1,4 +1,4 @@
-// Counts what the program allocates.
+// Counts the allocations of the program.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace overhead {
 
-/// Calls of malloc and its kin so far, in all threads; operator new comes through malloc.
+/// Calls of malloc and related functions so far, in all threads; operator new calls malloc.
 [[nodiscard]] std::uint64_t allocations() noexcept;
 
 } // namespace overhead

@@ -1,4 +1,4 @@
-// The instant device: five functions that are as short as a provider's could possibly be.
+// The instant device: five functions that are as short as those of a provider can be.
 // SPDX-License-Identifier: BSL-1.0
 #include "instant_verbs.hpp"
 
@@ -64,7 +64,7 @@ int poll_cq(ibv_cq*, int n, ibv_wc* wc) {
     wc[k].opcode = static_cast<ibv_wc_opcode>(e.opcode);
     wc[k].byte_len = e.length;
     wc[k].qp_num = e.qp;
-    wc[k].wc_flags = 0;
+    wc[k].wc_flags = e.opcode == IBV_WC_RECV ? IBV_WC_GRH : 0; // RoCE devices set this flag
   }
   return k;
 }

@@ -1,4 +1,4 @@
-// A device whose operations complete at once, so that what remains of an operation's cost is the caller's.
+// A device whose operations complete at once, so that the remaining cost of an operation is the caller's.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace instant {
 
-/// Gives `context` (of the fake verbs library, or of any provider) data path operations that do nothing but put a
-/// completion into a ring of 256, and take it out. All queue pairs and completion queues of all contexts share that
-/// ring: leave it empty before going on with another queue. Posting checks nothing. Buffers of shared receive queues
-/// are drawn by the queue pair with the number `draws`.
+/// Gives `context` (of the fake verbs library, or of any provider) data path operations that only put a completion into
+/// a ring of 256 entries and take it out. All queue pairs and completion queues of all contexts share that ring: leave
+/// the ring empty before you use another queue. Posting checks nothing. Buffers of shared receive queues complete on
+/// the queue pair with the number `draws`.
 void take_over(ibv_context& context, std::uint32_t draws);
-/// Gives the context its own operations back.
+/// Restores the operations of the context.
 void give_back(ibv_context& context);
 
 } // namespace instant

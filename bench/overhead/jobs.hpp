@@ -1,4 +1,4 @@
-// The jobs that are measured: each is done with hand-written verbs and with dat, on the same queues.
+// The measured jobs: each is done with hand-written verbs and with dat, on the same queues.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace overhead {
 
-/// Operations that the jobs of several do at a time.
+/// The number of operations that the jobs with several operations do at a time.
 inline constexpr long at_a_time = 16;
 
 inline constexpr auto rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
@@ -24,7 +24,7 @@ using remote = dat::remote_segment<char, decltype(rights)::value>;
 inline constexpr auto word_rights = dat::local_write | dat::remote_atomic;
 using words = dat::lmr<std::uint64_t, decltype(word_rights)::value>;
 
-/// A connected endpoint, whose completions go to an evd of streams::dto alone or to one that merges streams.
+/// A connected endpoint, with a completions-only or a merged evd.
 template <dat::streams S>
 struct end {
   dat::evd<S> evd;
@@ -33,22 +33,22 @@ struct end {
 
 /// One whose receives come from a shared receive queue.
 struct shared_end {
-  dat::evd<dat::dto> evd;
+  dat::evd<dat::stream::dto | dat::stream::software> evd; // receives of a shared queue need a merged evd
   dat::srq srq;
   dat::ep<dat::with_srq<dat::rc>> ep;
 };
 
-/// What the jobs work with.
+/// The objects that the jobs use.
 struct place {
-  end<dat::dto> lean;
-  end<dat::dto | dat::connection> merged;
+  end<dat::stream::dto> completions_only;
+  end<dat::stream::dto | dat::stream::connection> merged;
   shared_end shared;
-  dat::evd<dat::dto | dat::datagrams> ud_evd;
+  dat::evd<dat::stream::dto | dat::stream::datagrams> ud_evd;
   dat::ep<dat::ud> ud;
-  dat::ib::address_handle peer;           ///< whom `ud` sends to
-  std::optional<dat::ib::local_word> old; ///< what the word was
+  dat::ib::address_handle peer;           ///< the peer of `ud`
+  std::optional<dat::ib::local_word> old; ///< the old value of the word
   std::optional<dat::ib::remote_word> word;
-  end<dat::dto | dat::rmr_bind> binding;
+  end<dat::stream::dto | dat::stream::rmr_bind> binding;
   dat::rmr window; ///< of type 1
   const memory* region = nullptr;
   std::array<local, 4> out; ///< segments of 64 bytes
@@ -62,11 +62,11 @@ struct place {
   std::uint32_t rkey = 0;
 };
 
-/// One side of a job: does it `operations` times. Instructions are counted inside functions of this type whose names
-/// begin with counted_; a job of which only a part is to be counted calls that part as such a function.
+/// One side of a job: it does `operations` operations. Instructions are counted inside functions of this type whose
+/// names begin with counted_; a job that is counted in part calls that part as such a function.
 using side = void (*)(place& where, long operations);
 
-/// A job by its name: what is compared has the same name on both sides.
+/// A job by its name: jobs that are compared have the same name on both sides.
 struct job {
   const char* name;
   side go;
@@ -74,14 +74,14 @@ struct job {
 
 [[nodiscard]] std::span<const job> raw_jobs();
 [[nodiscard]] std::span<const job> dat_jobs();
-/// Those of the InfiniBand extensions.
+/// The jobs of the InfiniBand extensions.
 [[nodiscard]] std::span<const job> raw_ib_jobs();
 [[nodiscard]] std::span<const job> dat_ib_jobs();
 
-/// Fed by all loops with the cookies of what completed; a run of n operations adds 0 + ... + n-1.
+/// Every loop adds the cookies of its completions; a run of n operations adds 0 + ... + n-1.
 extern std::uint64_t consumed;
 
-/// Ends the program: an operation failed.
+/// Ends the program because an operation failed.
 [[noreturn]] void wrong();
 
 } // namespace overhead

@@ -32,8 +32,8 @@ void wrong() {
 }
 } // namespace overhead
 
-// dat asks the system for the addresses of the host, to find those on RDMA devices. Weak: where the fake is linked
-// whole, its own count.
+// dat queries the addresses of the host, to find those on RDMA devices. This function is weak, because a fully linked
+// fake has its own.
 namespace {
 constexpr const char* device_address = "10.99.1.1";
 sockaddr_in interface_address{};
@@ -43,6 +43,8 @@ extern "C" {
 [[gnu::weak]] int getifaddrs(ifaddrs** list) noexcept {
   interface_address.sin_family = AF_INET;
   interface_address.sin_addr.s_addr = htonl((10u << 24) | (99u << 16) | (1u << 8) | 1u);
+  static char name[] = "eth0";
+  interface.ifa_name = name;
   interface.ifa_addr = reinterpret_cast<sockaddr*>(&interface_address);
   *list = &interface;
   return 0;
@@ -62,30 +64,31 @@ T must(dat::expected<T>&& result) {
   if constexpr (!std::is_void_v<T>) return std::move(result.assume_value());
 }
 
-/// Everything that has to exist while the jobs run.
+/// The objects that exist while the jobs run.
 class set_up {
 public:
   set_up() : ia_(must(dat::ia::open(device_name))), pz_(must(ia_.create_pz())) {
-    events_ = must(ia_.create_evd<dat::connection | dat::connection_requests>(16));
-    peer_completions_ = must(ia_.create_evd<dat::dto>(64));
+    events_ = must(ia_.create_evd<dat::stream::connection | dat::stream::connection_requests>(16));
+    peer_completions_ = must(ia_.create_evd<dat::stream::dto>(64));
     psp_ = must(ia_.create_psp(7471, events_));
     region_ = must(pz_.register_memory(memory_, rights));
 
     const dat::ep_attributes attributes{.max_inline = 64};
-    where.lean.evd = must(ia_.create_evd<dat::dto>(256));
-    where.lean.ep = must(pz_.create_ep<dat::rc>({where.lean.evd, where.lean.evd, events_}, attributes));
-    connect(where.lean.ep, peers_[0], events_);
-    where.merged.evd = must(ia_.create_evd<dat::dto | dat::connection>(256));
+    where.completions_only.evd = must(ia_.create_evd<dat::stream::dto>(256));
+    where.completions_only.ep =
+        must(pz_.create_ep<dat::rc>({where.completions_only.evd, where.completions_only.evd, events_}, attributes));
+    connect(where.completions_only.ep, peers_[0], events_);
+    where.merged.evd = must(ia_.create_evd<dat::stream::dto | dat::stream::connection>(256));
     where.merged.ep = must(pz_.create_ep<dat::rc>(where.merged.evd, attributes));
     connect(where.merged.ep, peers_[1], where.merged.evd);
 
-    where.shared.evd = must(ia_.create_evd<dat::dto>(256));
+    where.shared.evd = must(ia_.create_evd<dat::stream::dto | dat::stream::software>(256));
     where.shared.srq = must(pz_.create_srq());
     where.shared.ep =
         must(pz_.create_ep<dat::rc>({where.shared.evd, where.shared.evd, events_}, where.shared.srq, attributes));
     connect(where.shared.ep, peers_[2], events_);
 
-    where.binding.evd = must(ia_.create_evd<dat::dto | dat::rmr_bind>(256));
+    where.binding.evd = must(ia_.create_evd<dat::stream::dto | dat::stream::rmr_bind>(256));
     where.binding.ep = must(pz_.create_ep<dat::rc>({where.binding.evd, where.binding.evd, events_}, attributes));
     connect(where.binding.ep, window_peer_, events_);
     where.window = must(pz_.create_rmr());
@@ -108,12 +111,12 @@ public:
     where.old_sge = {reinterpret_cast<std::uint64_t>(words_.data()), 8, words_region_.native_handle()->lkey};
     where.word_address = reinterpret_cast<std::uint64_t>(&words_[1]);
     where.word_key = words_region_.native_handle()->rkey;
-    where.ud_evd = must(ia_.create_evd<dat::dto | dat::datagrams>(256));
+    where.ud_evd = must(ia_.create_evd<dat::stream::dto | dat::stream::datagrams>(256));
     where.ud = must(pz_.create_ep<dat::ud>(
         dat::ib::datagram_evds{.recv = where.ud_evd, .request = where.ud_evd, .connect = dat::drop_events}));
     where.peer = must(where.ud.address_of(must(where.ud.address())));
 
-    context_ = where.lean.ep.native_handle()->context;
+    context_ = where.completions_only.ep.native_handle()->context;
     instant::take_over(*context_, where.shared.ep.number());
   }
   ~set_up() { instant::give_back(*context_); }
@@ -137,8 +140,8 @@ private:
   std::array<char, 4096> memory_{};
   dat::ia ia_;
   dat::pz pz_;
-  dat::evd<dat::connection | dat::connection_requests> events_;
-  dat::evd<dat::dto> peer_completions_;
+  dat::evd<dat::stream::connection | dat::stream::connection_requests> events_;
+  dat::evd<dat::stream::dto> peer_completions_;
   dat::psp psp_;
   memory region_;
   std::array<std::uint64_t, 2> words_{};
@@ -160,7 +163,7 @@ void for_each_job(const F& f) {
   match(raw_ib_jobs(), dat_ib_jobs());
 }
 
-/// Runs a side and checks that it did what it should.
+/// Runs a side and checks its result.
 void run(const job& j, place& where, long n) {
   const std::uint64_t before = consumed;
   j.go(where, n);
@@ -172,7 +175,7 @@ void run(const job& j, place& where, long n) {
 void dump(place& where, long n) {
   for_each_job([&](const job& raw, const job& dat) {
     for (const job* j : {&raw, &dat}) {
-      run(*j, where, at_a_time); // what is done once, such as binding symbols
+      run(*j, where, at_a_time); // work that is done once, such as binding symbols
       for (const long times : {1L, 2L}) {
         CALLGRIND_ZERO_STATS;
         run(*j, where, times * n);
@@ -212,7 +215,7 @@ void allocate(place& where, long n) {
   struct alignas(64) wide {
     char bytes[64];
   };
-  void* volatile kept; // or the compiler may leave the allocation out
+  void* volatile kept; // volatile, because the compiler may remove the allocation otherwise
   const bool seen = during([&] { kept = std::malloc(8), std::free(kept); }) == 1 &&
                     during([&] { kept = new char, delete static_cast<char*>(kept); }) == 1 &&
                     during([&] { kept = new wide, delete static_cast<wide*>(kept); }) == 1;

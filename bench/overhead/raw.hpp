@@ -1,5 +1,5 @@
-// What the raw jobs share: verbs as one writes them by hand when only speed counts. Of a work request just the members
-// that the operation needs are written; nothing is remembered about what was posted but the wr_id.
+// Parts that the raw jobs share: verbs as a programmer writes them when only speed counts. They set only the members of
+// a work request that the operation needs, and remember nothing about posted work but the wr_id.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace overhead {
 
-/// Polls until one completion is there, and checks it.
+/// Polls until a completion arrives, and checks it.
 [[gnu::always_inline]] inline void poll_one(ibv_cq* cq) {
   ibv_wc wc;
   while (ibv_poll_cq(cq, 1, &wc) == 0) {
@@ -20,7 +20,7 @@ namespace overhead {
   consumed += wc.wr_id;
 }
 
-/// What every signalled request of one segment needs.
+/// The members that every signaled request of one segment needs.
 [[gnu::always_inline]] inline void begin(ibv_send_wr& wr, long i, ibv_sge& sge, ibv_wr_opcode opcode) {
   wr.wr_id = static_cast<std::uint64_t>(i);
   wr.next = nullptr;
@@ -29,7 +29,7 @@ namespace overhead {
   wr.opcode = opcode;
   wr.send_flags = IBV_SEND_SIGNALED;
 }
-/// And every receive.
+/// The members that every receive needs.
 [[gnu::always_inline]] inline void begin(ibv_recv_wr& wr, long i, ibv_sge& sge) {
   wr.wr_id = static_cast<std::uint64_t>(i);
   wr.next = nullptr;

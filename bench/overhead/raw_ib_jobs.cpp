@@ -1,5 +1,5 @@
-// The raw side of the jobs of the InfiniBand extensions; a file of its own, so that what they make the compiler inline
-// changes nothing for the others.
+// The raw side of the jobs of the InfiniBand extensions; in a file of its own, so that they do not change what the
+// compiler inlines in the other jobs.
 // SPDX-License-Identifier: BSL-1.0
 #include "raw.hpp"
 
@@ -7,8 +7,8 @@ namespace overhead {
 namespace {
 
 [[gnu::noinline]] void counted_send_immediate(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; ++i) {
     ibv_sge sge = p.sge[0];
     ibv_send_wr wr;
@@ -21,8 +21,8 @@ namespace {
 
 template <ibv_wr_opcode Opcode>
 [[gnu::noinline]] void counted_atomic(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; ++i) {
     ibv_sge sge = p.old_sge;
     ibv_send_wr wr;

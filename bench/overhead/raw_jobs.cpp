@@ -31,8 +31,8 @@ template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
 
 template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
 [[gnu::noinline]] void counted_send(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; ++i) {
     send_once<Segments, Flags>(qp, p.sge, i);
     poll_one(cq);
@@ -59,8 +59,8 @@ template <int Segments, unsigned Flags = IBV_SEND_SIGNALED>
 
 template <ibv_wr_opcode Opcode>
 [[gnu::noinline]] void counted_write(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; ++i) {
     ibv_sge sge = p.sge[0];
     ibv_send_wr wr;
@@ -74,8 +74,8 @@ template <ibv_wr_opcode Opcode>
 }
 
 [[gnu::noinline]] void counted_recv(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; ++i) {
     ibv_sge sge = p.sge[0];
     ibv_recv_wr wr;
@@ -86,7 +86,7 @@ template <ibv_wr_opcode Opcode>
   }
 }
 
-/// Whose the completion is, its qp_num would say; one connection need not ask.
+/// The qp_num of a completion names its connection; a program with one connection does not read it.
 [[gnu::noinline]] void counted_shared_recv(place& p, long n) {
   ibv_srq* const srq = p.shared.srq.native_handle();
   ibv_cq* const cq = p.shared.evd.native_handle();
@@ -100,8 +100,8 @@ template <ibv_wr_opcode Opcode>
   }
 }
 
-/// What a program with many connections on one queue keeps: which of its buffers are free, since any thread may post,
-/// and whose the number of a queue pair is.
+/// The data of a program with many connections on one queue: its free buffers, with a lock because any thread may post,
+/// and the connection of each queue pair number.
 struct shared_buffers {
   struct connection {
     std::uint32_t qp_num = 0;
@@ -111,7 +111,7 @@ struct shared_buffers {
   std::array<std::uint32_t, 256> free{};
   std::size_t frees = 0;
   std::array<std::uint64_t, 256> cookies{};
-  std::array<connection, 64> connections{}; // by the last bits of the number
+  std::array<connection, 64> connections{}; // indexed by the low bits of the number
 
   explicit shared_buffers(std::uint32_t qp_num) {
     while (frees < free.size()) free[frees] = static_cast<std::uint32_t>(frees), ++frees;
@@ -119,7 +119,7 @@ struct shared_buffers {
   }
 };
 
-/// A shared queue with that kept beside it, as dat keeps it.
+/// A shared queue with that data beside it, as dat keeps it.
 [[gnu::noinline]] void counted_shared_recv_kept(place& p, long n) {
   ibv_srq* const srq = p.shared.srq.native_handle();
   ibv_cq* const cq = p.shared.evd.native_handle();
@@ -150,7 +150,7 @@ struct shared_buffers {
   }
 }
 
-/// Takes all that is there, 16 at a time.
+/// Takes all completions that are there, 16 at a time.
 [[gnu::always_inline]] inline void poll_all(ibv_cq* cq) {
   ibv_wc wc[at_a_time];
   int k;
@@ -163,22 +163,22 @@ struct shared_buffers {
   } while (k == at_a_time);
 }
 
-/// Posted one by one, as most hand-written programs do, and taken together.
+/// Operations are posted one by one, as in most hand-written programs, and completed together.
 template <long Group>
 [[gnu::noinline]] void counted_one_by_one(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; i += Group) {
     for (long j = i; j < i + Group; ++j) send_once<1>(qp, p.sge, j);
     poll_all(cq);
   }
 }
 
-/// Posted as a chain, with one doorbell.
+/// Operations are posted as a chain, with one doorbell.
 template <long Group>
 [[gnu::noinline]] void counted_chain(place& p, long n) {
-  ibv_qp* const qp = p.lean.ep.native_handle();
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_qp* const qp = p.completions_only.ep.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   for (long i = 0; i < n; i += Group) {
     ibv_sge sge[Group];
     ibv_send_wr wr[Group];
@@ -197,18 +197,18 @@ template <long Group>
   }
 }
 
-[[gnu::noinline]] void counted_drain(place& p, long) { poll_all(p.lean.evd.native_handle()); }
+[[gnu::noinline]] void counted_drain(place& p, long) { poll_all(p.completions_only.evd.native_handle()); }
 
 void drain(place& p, long n) {
   for (long i = 0; i < n; i += at_a_time) {
-    for (long j = i; j < i + at_a_time; ++j) send_once<1>(p.lean.ep.native_handle(), p.sge, j);
-    side volatile counted = counted_drain; // called as it is, not a clone of it
+    for (long j = i; j < i + at_a_time; ++j) send_once<1>(p.completions_only.ep.native_handle(), p.sge, j);
+    side volatile counted = counted_drain; // called through a pointer, so that the compiler makes no clone
     counted(p, at_a_time);
   }
 }
 
 [[gnu::noinline]] void counted_empty_poll(place& p, long n) {
-  ibv_cq* const cq = p.lean.evd.native_handle();
+  ibv_cq* const cq = p.completions_only.evd.native_handle();
   ibv_wc wc;
   for (long i = 0; i < n; ++i) {
     if (ibv_poll_cq(cq, 1, &wc) != 0) wrong();

@@ -1,4 +1,4 @@
-// The same end in dat.
+// One end in dat, connected like the end in hand-written verbs.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -39,14 +39,14 @@ public:
   void send(std::size_t bytes) { post(dat::send{must(out_.slice(0, bytes))}); }
   void write(std::size_t bytes) { post(dat::rdma_write{must(out_.slice(0, bytes)), there_}); }
 
-  /// Takes completions until `enough` says so.
+  /// Takes completions until `enough` returns true.
   template <waiting How, class Enough>
   void until(Enough enough) {
-    const dat::overloaded visit{[&](const dat::received& r) {
+    const dat::overloaded visit{[&](const dat::recv_done& r) {
                                   ++done.received;
                                   receive(r.cookie().as<std::size_t>());
                                 },
-                                [&](const dat::sent&) { ++done.sent; },
+                                [&](const dat::send_done&) { ++done.sent; },
                                 [&](const dat::rdma_write_done&) { ++done.written; },
                                 [](const dat::dto_failure& f) { give_up("completion", f.message().c_str()); },
                                 [](const auto&) { give_up("completion", "unexpected"); }};
@@ -72,8 +72,8 @@ private:
   void open(const std::string& local) {
     ia_ = must(dat::ia::open(must(dat::ia_address::parse(local))));
     pz_ = must(ia_.create_pz());
-    completions_ = must(ia_.create_evd<dat::dto>(2 * depth));
-    events_ = must(ia_.create_evd<dat::connection | dat::connection_requests>(16));
+    completions_ = must(ia_.create_evd<dat::stream::dto>(2 * depth));
+    events_ = must(ia_.create_evd<dat::stream::connection | dat::stream::connection_requests>(16));
     ep_ = must(pz_.create_ep<dat::rc>({completions_, completions_, events_},
                                       {.max_request_dtos = depth, .max_recv_dtos = depth}));
     region_ = must(pz_.register_memory(memory_.memory, rights));
@@ -89,8 +89,8 @@ private:
   buffers memory_;
   dat::ia ia_;
   dat::pz pz_;
-  dat::evd<dat::dto> completions_;
-  dat::evd<dat::connection | dat::connection_requests> events_;
+  dat::evd<dat::stream::dto> completions_;
+  dat::evd<dat::stream::connection | dat::stream::connection_requests> events_;
   dat::ep<dat::rc> ep_;
   dat::lmr<char, decltype(rights)::value> region_;
   near out_;

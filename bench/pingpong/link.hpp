@@ -1,4 +1,4 @@
-// What the two ends of the measurement share: the buffers, and the counters that its loops wait on.
+// The parts that both ends of the measurement share: the buffers, and the counters that its loops wait for.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -11,11 +11,11 @@
 namespace pingpong {
 
 inline constexpr std::size_t largest = 64 * 1024; ///< bytes of a message
-inline constexpr std::size_t receives = 16;       ///< posted at all times
-inline constexpr std::uint32_t depth = 64;        ///< of each queue of an endpoint
-inline constexpr std::size_t window = 32;         ///< operations in flight when the rate is measured
+inline constexpr std::size_t receives = 16;       ///< receives that are posted at all times
+inline constexpr std::uint32_t depth = 64;        ///< size of each queue of an endpoint
+inline constexpr std::size_t window = 32;         ///< operations in flight while the rate is measured
 
-/// One block of memory: what is sent, what the peer writes to, and the receives.
+/// One block of memory: the sent data, the peer's target, and the receives.
 struct buffers {
   std::vector<char> memory = std::vector<char>((2 + receives) * largest);
   static constexpr std::size_t out = 0;
@@ -23,10 +23,10 @@ struct buffers {
   static constexpr std::size_t in(std::size_t i) { return (2 + i) * largest; }
 };
 
-/// How completions are awaited.
+/// How the program waits for completions.
 enum class waiting { polling, events };
 
-/// Completions so far.
+/// The number of completions so far.
 struct counters {
   std::size_t sent = 0;
   std::size_t received = 0;

@@ -29,7 +29,7 @@ struct step {
 constexpr std::array<step, 6> steps = {
     {{8, 200, 512}, {64, 200, 512}, {512, 200, 512}, {4096, 150, 384}, {16384, 80, 192}, {65536, 40, 96}}};
 
-/// The end that answers.
+/// The end that replies.
 template <waiting How, class Link>
 void answer(Link& link) {
   auto echo = [&, seen = link.done.received](std::size_t bytes) mutable {
@@ -39,7 +39,7 @@ void answer(Link& link) {
   };
   for (const step& s : steps) {
     for (std::size_t i = 0; i < s.pings; ++i) echo(s.bytes);
-    echo(8); // after the writes
+    echo(8); // the message behind the writes
   }
   std::size_t answers = steps.size();
   for (const step& s : steps) answers += s.pings;
@@ -48,7 +48,7 @@ void answer(Link& link) {
 
 double seconds_since(timer::time_point start) { return std::chrono::duration<double>(timer::now() - start).count(); }
 
-/// The end that asks, and measures.
+/// The end that sends first, and measures.
 template <waiting How, class Link>
 void ask(Link& link, const char* path) {
   auto ping = [&, seen = link.done.received](std::size_t bytes) mutable {
@@ -63,7 +63,7 @@ void ask(Link& link, const char* path) {
       ping(s.bytes);
       trip = seconds_since(begin);
     }
-    // The median: a trip during which something else ran does not count.
+    // The median, so that a trip that other load has interrupted does not count.
     std::nth_element(trips.begin(), trips.begin() + static_cast<std::ptrdiff_t>(trips.size() / 2), trips.end());
     const double latency = trips[trips.size() / 2] / 2;
 
@@ -92,7 +92,7 @@ struct ends {
   std::string client;
 };
 
-/// One connection of one kind: the child serves, the parent connects when the child says so.
+/// One connection of one kind: the child serves, and the parent connects when the child is ready.
 template <class Link, waiting How>
 void run(const ends& e, std::uint16_t port, bool server, int pipe) {
   Link link;
@@ -107,7 +107,7 @@ void run(const ends& e, std::uint16_t port, bool server, int pipe) {
     link.connect(e.client, e.server, port);
     ask<How>(link, e.path);
   }
-  // Neither disconnects before both have all they wait for.
+  // Each side disconnects after both have got all messages.
   if (::write(pipe, "d", 1) != 1 || ::read(pipe, &word, 1) != 1) give_up("the other end", "ended");
 }
 

@@ -18,7 +18,7 @@ class raw_link {
 public:
   static constexpr const char* name = "raw";
 
-  /// Waits at `local` for the peer. Calls `ready` as soon as the peer may connect.
+  /// Listens at `local` and waits for the peer. Calls `ready` as soon as the peer may connect.
   template <class Ready>
   void serve(const std::string& local, std::uint16_t port, Ready ready) {
     rdma_cm_id* listener = make_id();
@@ -96,7 +96,7 @@ public:
     post(wr);
   }
 
-  /// Takes completions until `enough` says so.
+  /// Takes completions until `enough` returns true.
   template <waiting How, class Enough>
   void until(Enough enough) {
     while (!enough()) {

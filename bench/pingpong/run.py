@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-# Latency and rate of dat beside hand-written verbs: runs pingpong, prints a table, draws it.
+# Latency and rate of dat beside hand-written verbs: runs pingpong, prints a table and draws it.
 # SPDX-License-Identifier: BSL-1.0
 """run.py --build DIR [--rounds N] [--path NAME SERVER CLIENT]... [--from FILE]
 
 Runs DIR/bench/pingpong/pingpong in one boot of the lab, or natively where dat-lab finds RDMA devices (then name the
-addresses of two ports, or one twice, with --path). Both sides take turns; of the rounds the best counts, for both.
-Writes pingpong.csv (what was measured), pingpong.txt (the table) and pingpong.svg into DIR/bench/pingpong.
+addresses of two ports, or one twice, with --path). Both sides take turns, and the best round of each counts.
+Writes pingpong.csv (the measured values), pingpong.txt (the table) and pingpong.svg into DIR/bench/pingpong.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def best_of(lines: list[list[str]]) -> Table:
 
 
 def text_of(table: Table) -> str:
-    """The table in plain text."""
+    """The table as plain text."""
     head = f"{'':<10}{'':<9}{'bytes':>7} |{'raw us':>9}{'dat us':>9}{'ratio':>7} |{'raw /s':>10}{'dat /s':>10}{'ratio':>7}"
     out = [f"{'':26} |{'one way, send and receive':^25} |{'RDMA writes, 32 in flight':^27}", head]
     last = ("", "")
@@ -50,7 +50,7 @@ def text_of(table: Table) -> str:
 
 
 def panel(table: Table, which: int, title: str, x0: int, y0: int, key: tuple[str, str]) -> list[str]:
-    """One chart: groups of two bars (raw, dat) by size; the height is linear, each group to its own larger bar."""
+    """One chart: pairs of bars (raw, dat) by size; the height is linear, relative to the larger bar of the pair."""
     width, height = 380, 130
     points = [(size, sides) for (path, waiting, size), sides in table.items() if (path, waiting) == key]
     step = width / max(1, len(points))
@@ -71,7 +71,7 @@ def panel(table: Table, which: int, title: str, x0: int, y0: int, key: tuple[str
 
 
 def svg_of(table: Table) -> str:
-    """The same as a picture."""
+    """The table as a picture."""
     keys = list(dict.fromkeys((path, waiting) for path, waiting, _ in table))
     body: list[str] = []
     for row, key in enumerate(keys):
@@ -94,7 +94,7 @@ def svg_of(table: Table) -> str:
 
 
 def main() -> int:
-    """Run, print, draw."""
+    """Runs, prints, draws."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each side (3)")

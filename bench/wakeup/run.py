@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-# How long a sleeping thread takes to have its completion: runs wakeup, prints a table.
+# The time until a sleeping thread has its completion: runs wakeup and prints a table.
 # SPDX-License-Identifier: BSL-1.0
 """run.py --build DIR [--rounds N] [--wakes N] [--ends SERVER CLIENT]
 
 Runs DIR/bench/wakeup/wakeup in one boot of the lab, or natively where dat-lab finds RDMA devices (then name the
-addresses of two ports, or one twice, with --ends). Each turn of a way of waiting stands between two of hand-written
-verbs and is compared with those; of the ratios the middle one counts. Writes wakeup.txt (the table) into DIR/bench/wakeup.
+addresses of two ports, or one twice, with --ends). Each turn of a way of waiting runs between two turns of hand-written
+verbs and is compared with those; the median ratio counts. Writes wakeup.txt (the table) into DIR/bench/wakeup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BY_HAND = "verbs: channel, arm, poll"
 
 
 def table_of(text: str) -> str:
-    """The middle turn of each way, and the middle of its ratios, each to the two turns of hand-written verbs around it."""
+    """The median turn of each way, and the median of its ratios to the two neighbouring turns of hand-written verbs."""
     times: dict[str, list[float]] = {BY_HAND: []}
     ratios: dict[str, list[float]] = {BY_HAND: [1.0]}
     for line in text.splitlines():

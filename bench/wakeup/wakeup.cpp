@@ -1,4 +1,4 @@
-// How long a thread that sleeps for a completion takes to have it: dat's ways of waiting beside hand-written verbs.
+// The time until a thread that sleeps for a completion has it: dat's ways of waiting beside hand-written verbs.
 // SPDX-License-Identifier: BSL-1.0
 #include "../pingpong/raw_link.hpp"
 
@@ -32,12 +32,12 @@ T must(dat::expected<T>&& r) {
   if constexpr (!std::is_void_v<T>) return std::move(r).value();
 }
 
-/// One thread sleeps until a message has come, the other one sends when it sleeps.
+/// One thread sleeps until a message arrives; the other one sends while it sleeps.
 class wakes {
 public:
   explicit wakes(std::size_t n) : sent_(n), seen_(n) {}
 
-  /// The thread that waits: `one` returns when it has taken the next completion.
+  /// The waiting thread: `one` returns when it has taken the next completion.
   template <class One>
   void wait(One one) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
@@ -47,12 +47,12 @@ public:
       taken_.store(i + 1);
     }
   }
-  /// The thread that sends. It sleeps, too, so that it takes no processor from the other one.
+  /// The sending thread. It sleeps, too, so that the waiting thread has a processor.
   template <class Send>
   void send(Send one) {
     for (std::size_t i = 0; i < sent_.size(); ++i) {
       while (waiting_.load() != i + 1) std::this_thread::sleep_for(50us);
-      std::this_thread::sleep_for(500us); // asleep by now, nearly always
+      std::this_thread::sleep_for(500us); // by now the waiting thread is nearly always asleep
       sent_[i] = timer::now();
       one();
       while (taken_.load() != i + 1) std::this_thread::sleep_for(200us);
@@ -107,10 +107,10 @@ double raw(const ends& e, std::size_t n) {
   return w.median_us();
 }
 
-/// A connection whose server end completes on an evd with the streams `S`.
+/// A connection whose server completes on an evd with the streams `S`.
 template <dat::streams S>
 struct link {
-  using conn = dat::evd<dat::connection | dat::connection_requests>;
+  using conn = dat::evd<dat::stream::connection | dat::stream::connection_requests>;
   static dat::ia_address at(const std::string& text) { return must(dat::ia_address::parse(text)); }
 
   link(const ends& e, dat::progress how)
@@ -119,9 +119,9 @@ struct link {
         far_pz(must(far.create_pz())),
         near_pz(must(near.create_pz())),
         evd(must(far.create_evd<S>(64))),
-        far_connections(must(far.create_evd<dat::connection | dat::connection_requests>(8))),
-        near_connections(must(near.create_evd<dat::connection | dat::connection_requests>(8))),
-        near_dtos(must(near.create_evd<dat::dto>(64))),
+        far_connections(must(far.create_evd<dat::stream::connection | dat::stream::connection_requests>(8))),
+        near_connections(must(near.create_evd<dat::stream::connection | dat::stream::connection_requests>(8))),
+        near_dtos(must(near.create_evd<dat::stream::dto>(64))),
         cno(must(far.create_cno())),
         in(must(far_pz.register_memory(memory, dat::local_write))),
         out(must(near_pz.register_memory(message, dat::local_read))),
@@ -137,7 +137,7 @@ struct link {
   }
   void receive() { must(server.post(dat::recv{in})); }
 
-  /// Measures a way of waiting; `one` returns when the next receive has completed, and leaves another one posted.
+  /// Measures a way of waiting; `one` returns when the next receive has completed, and posts another one.
   template <class One>
   double measure(std::size_t n, One one) {
     wakes w(n);
@@ -159,7 +159,7 @@ struct link {
   dat::evd<S> evd;
   conn far_connections;
   conn near_connections;
-  dat::evd<dat::dto> near_dtos;
+  dat::evd<dat::stream::dto> near_dtos;
   dat::cno cno;
   dat::lmr<char, dat::mem_priv::local_write> in;
   dat::lmr<const char, dat::mem_priv::local_read> out;
@@ -177,13 +177,13 @@ double evd_wait(const ends& e, std::size_t n) {
   });
 }
 double evd_drain(const ends& e, std::size_t n) {
-  link<dat::dto> l(e, dat::progress::automatic);
+  link<dat::stream::dto> l(e, dat::progress::automatic);
   l.receive();
   return l.measure(n, [&] { (void)must(l.evd.drain([&](const auto&) { l.receive(); }, dat::infinite)); });
 }
 template <dat::progress How>
 double cno_wait(const ends& e, std::size_t n) {
-  link<dat::dto> l(e, How);
+  link<dat::stream::dto> l(e, How);
   must(l.evd.modify_cno(l.cno));
   l.receive();
   return l.measure(n, [&] {
@@ -191,7 +191,7 @@ double cno_wait(const ends& e, std::size_t n) {
   });
 }
 double cno_epoll(const ends& e, std::size_t n) {
-  link<dat::dto> l(e, dat::progress::automatic);
+  link<dat::stream::dto> l(e, dat::progress::automatic);
   must(l.evd.modify_cno(l.cno));
   const dat::detail::unique_fd set(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
@@ -222,14 +222,14 @@ struct forever {
   }
   std::coroutine_handle<promise_type> coroutine;
 };
-forever count(dat::coro::driver<dat::dto>& driver, link<dat::dto>& l, std::size_t& received) {
+forever count(dat::coro::driver<dat::stream::dto>& driver, link<dat::stream::dto>& l, std::size_t& received) {
   for (;; ++received) {
     const auto got = co_await driver.post(l.server, dat::recv{l.in});
     if (!got) co_return;
   }
 }
 double coroutine(const ends& e, std::size_t n) {
-  link<dat::dto> l(e, dat::progress::automatic);
+  link<dat::stream::dto> l(e, dat::progress::automatic);
   dat::coro::driver driver(l.evd);
   std::size_t received = 0;
   const forever counting = count(driver, l, received);
@@ -243,9 +243,9 @@ struct way {
   const char* name;
   double (*measure)(const ends&, std::size_t);
 };
-constexpr std::array<way, 7> ways = {{{"evd.wait", &evd_wait<dat::dto>},
+constexpr std::array<way, 7> ways = {{{"evd.wait", &evd_wait<dat::stream::dto>},
                                       {"evd.drain with a limit", &evd_drain},
-                                      {"evd.wait, merged", &evd_wait<dat::dto | dat::software>},
+                                      {"evd.wait, merged", &evd_wait<dat::stream::dto | dat::stream::software>},
                                       {"coroutine", &coroutine},
                                       {"cno.wait, manual", &cno_wait<dat::progress::manual>},
                                       {"cno.wait, automatic", &cno_wait<dat::progress::automatic>},

@@ -14,16 +14,16 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto connect_limit = 5s;
-/// How often a waiting side looks whether it should stop, and after how long a silence it makes sure that the peer's
-/// host is still there.
+/// The interval at which a waiting side checks for a stop, and the time without data after which it checks that the
+/// peer's host is up.
 constexpr auto look_around = 250ms;
 constexpr int looks_before_probe = 20;
 
-/// Message buffers for sending.
+/// Buffers for messages to send.
 constexpr std::size_t outbox_messages = 8;
 
-/// Receives beside those for blocks. The protocol lets the peer have at most this many messages on their way that this
-/// side has not taken yet: begin + done, or total + entry, or an answer; and one credit for each quarter of the ring.
+/// Receives in addition to those for blocks. The protocol limits the peer to this many messages that this side has not
+/// taken yet: begin + done, or total + entry, or an answer; and one credit for each quarter of the ring.
 constexpr std::size_t spare_receives = 8;
 
 [[nodiscard]] std::size_t receives(const geometry& g) { return g.blocks + spare_receives; }
@@ -39,9 +39,9 @@ channel::channel(dat::ia& ia, geometry limit, std::function<bool()> should_stop)
   // value() throws dat::failure, whose what() is one line: the call, the reason, the remedy.
   const auto requests = static_cast<std::uint32_t>(limit.blocks + outbox_messages + 1); // 1: the probe of wait()
   const auto recvs = static_cast<std::uint32_t>(receives(limit));
-  evd_ = ia.create_evd<dat::dto | dat::connection>(requests + recvs + 4).value();
+  evd_ = ia.create_evd<dat::stream::dto | dat::stream::connection>(requests + recvs + 4).value();
   pz_ = ia.create_pz().value();
-  // The ring is all that the peer can ever write to, whatever it does.
+  // The ring is the only memory that the peer can write to.
   ring_ = pz_.register_memory(ring_memory_, dat::local_read | dat::local_write | dat::remote_write).value();
   inbox_ = pz_.register_memory(inbox_memory_, dat::local_write).value();
   outbox_ = pz_.register_memory(outbox_memory_, dat::local_read).value();
@@ -49,11 +49,11 @@ channel::channel(dat::ia& ia, geometry limit, std::function<bool()> should_stop)
                                       .max_recv_dtos = recvs,
                                       .max_rdma_read_out = 0,
                                       .max_rdma_read_in = 0,
-                                      // Credits see to it that a receive is always posted: "try again when the
-                                      // receiver is not ready" would only hide that they do not.
+                                      // Credits guarantee that a receive is always posted: RNR retries would only hide
+                                      // an error in this accounting.
                                       .rnr_retry_count = 0})
             .value();
-  // Before the connection exists: the peer may send as soon as it does.
+  // The receives are posted before the connection exists, because the peer may send at once.
   for (std::size_t i = 0; i < receives(limit); ++i) repost(i);
   for (std::size_t i = 0; i < outbox_messages; ++i) free_messages_.push_back(i);
 }
@@ -62,7 +62,8 @@ greeting channel::greet() const {
   return {.blocks = geometry_.blocks, .block_size = geometry_.block_size, .ring = ring_.remote().to_wire()};
 }
 
-/// Takes the peer's greeting out of the private data. That is padded with zeros, and a stranger's is anything.
+/// Reads the peer's greeting from the private data. Private data is padded with zeros, and a foreign program's may be
+/// anything.
 void channel::adopt(std::span<const std::byte> private_data) {
   greeting peer;
   try {
@@ -84,7 +85,7 @@ void channel::adopt(std::span<const std::byte> private_data) {
 
 void channel::connect(const dat::ia_address& server, dat::conn_qual port) {
   ep_.connect(server, port, connect_limit, encode_prefix(greet())).value();
-  // The attempt ends with exactly one event of these. The variant says all that can come, and nothing else.
+  // The attempt ends with exactly one event of these. The variant lists all events that can come.
   const auto no = [](const std::string& why) { throw connection_error(why); };
   while (peer_ring_.empty()) {
     if (should_stop_()) throw interrupted("interrupted");
@@ -106,8 +107,8 @@ void channel::connect(const dat::ia_address& server, dat::conn_qual port) {
               throw stranger("refused by a program that does not speak datcp's protocol");
             },
             [&](const dat::non_peer_rejected&) { no(fmt::format("no datcp server answers on port {}", port.port())); },
-            [&](const dat::unreachable&) { no("no way to that host"); },
-            [&](const dat::timed_out&) { no("no answer from that host"); },
+            [&](const dat::connection_unreachable&) { no("no way to that host"); },
+            [&](const dat::connection_timed_out&) { no("no answer from that host"); },
             [&](const dat::disconnected&) { no("the server hung up at once"); },
             [](const auto&) {},
         },
@@ -119,25 +120,25 @@ void channel::accept(dat::cr request) {
   try {
     adopt(request.private_data());
   } catch (const stranger& s) {
-    // The words are for a datcp of another version; whoever else it is sees a plain refusal.
+    // A datcp of another version shows the text to its user. Any other program sees a plain reject.
     (void)request.reject(encode_prefix(refusal{.reason = fmt::format("version {} wanted", protocol_version)}));
     throw;
   }
   request.accept(ep_, encode_prefix(greet())).value();
-  // For the accepting side, too, the connection stands only now: it may not post a request before.
+  // The accepting side may not post a request before the connection is established either.
   if (auto up = evd_.wait_for<dat::established>(ep_, connect_limit); !up)
     throw connection_error("the client gave up before the connection was complete");
 }
 
 void channel::hang_up() noexcept {
-  // Graceful: what is posted still goes out. If the peer is slow to take it, not longer than this.
-  if (at_end() || !ep_.disconnect(dat::close_flags::graceful)) return;
+  // A graceful disconnect completes posted operations first. A slow peer can delay it by two seconds at most.
+  if (at_end() || !ep_.disconnect(dat::close_mode::graceful)) return;
   (void)evd_.wait_for<dat::disconnected>(ep_, 2s);
 }
 
 // --- the event loop -----------------------------------------------------------------------------------------------
 
-/// Handles all events that are there, or waits for one.
+/// Handles all queued events, or waits for one.
 void channel::wait() {
   const auto handle = [this](const auto& event) { on(event); };
   for (int silent = 1;; ++silent) {
@@ -151,9 +152,9 @@ void channel::wait() {
                type != dat::return_type::timeout_expired && type != dat::return_type::interrupted_call) {
       throw connection_error(event.assume_error().message());
     }
-    // A side that only receives would never learn that the peer's host lost power: adapters do not ask by themselves.
-    // An RDMA write of nothing moves nothing and wakes nobody, but the peer's adapter has to acknowledge it, and if it
-    // does not, the write fails and the connection is broken.
+    // A side that only receives would never detect that the peer's host has lost power, because adapters do not probe.
+    // An RDMA write of length 0 transfers nothing and wakes no thread, but the peer's adapter must acknowledge it.
+    // Without the acknowledgement the write fails and the connection breaks.
     if (silent % looks_before_probe == 0) {
       const auto nothing = ring_.slice(0, 0).value();
       const auto nowhere = peer_ring_.slice(0, 0).value();
@@ -162,11 +163,11 @@ void channel::wait() {
   }
 }
 
-void channel::on(const dat::received& e) {
+void channel::on(const dat::recv_done& e) {
   const auto place = inbox_.slice(e.cookie().as<std::size_t>() * message_size, e.bytes()).value();
   message m = decode(place.elements());
-  // Decoding has copied everything, so the receive goes back at once, before the peer is told anything by which it
-  // could know that there is room.
+  // Decoding has copied the message, so its receive is posted again at once: before any message to the peer shows that
+  // there is room.
   repost(e.cookie());
   if (const auto* c = std::get_if<credit>(&m)) {
     if (c->consumed < granted_ || c->consumed > posted_)
@@ -178,8 +179,8 @@ void channel::on(const dat::received& e) {
   }
 }
 
-void channel::on(const dat::ib::received_write_immediate& e) {
-  // The write went to the ring; of the receive it used up only the completion, its buffer is untouched.
+void channel::on(const dat::ib::recv_write_immediate_done& e) {
+  // The write has changed the ring; of the receive it used only the completion, and the buffer is unchanged.
   repost(e.cookie());
   const auto number = arrived_++;
   if (e.immediate() != static_cast<std::uint32_t>(number) || e.bytes() == 0 || e.bytes() > geometry_.block_size ||
@@ -189,7 +190,7 @@ void channel::on(const dat::ib::received_write_immediate& e) {
 }
 
 void channel::on(const dat::dto_failure& e) {
-  // Once one operation has failed, all others are flushed: only the first says what happened.
+  // After the first failed operation all others are flushed, so only the first one names the cause.
   if (failure_.empty() && e.status() != dat::dto_status::flushed) failure_ = to_string(e.status());
 }
 
@@ -197,7 +198,7 @@ void channel::on(const dat::disconnected&) {
   if (end_.empty()) end_ = "the peer ended the connection";
 }
 
-void channel::on(const dat::broken&) {
+void channel::on(const dat::connection_broken&) {
   if (end_.empty())
     end_ = failure_.empty() ? "the connection broke" : fmt::format("the connection broke ({})", failure_);
 }
@@ -217,7 +218,7 @@ void channel::send(const message& m) {
   const auto place = outbox_.slice(which * message_size, bytes.size()).value();
   std::ranges::copy(bytes, place.elements().begin());
   if (auto posted = ep_.post(dat::send{place}.cookie(which)); !posted) {
-    // Not connected any more: the event that says why is on its way.
+    // The connection has ended, and the event with the cause is on its way.
     while (!at_end()) wait();
     throw connection_error(end_);
   }
@@ -230,7 +231,7 @@ void channel::wait_for_arrival() {
 
 std::variant<block, message> channel::receive_any() {
   wait_for_arrival();
-  arrival a = std::move(arrivals_.front());
+  receive_result a = std::move(arrivals_.front());
   arrivals_.pop_front();
   if (a.said) return std::move(*a.said);
   const auto place = a.block_number % geometry_.blocks;
@@ -272,9 +273,8 @@ std::span<std::byte> channel::next_block() {
 
 void channel::write_block(std::size_t bytes) {
   const auto place = posted_ % geometry_.blocks * geometry_.block_size;
-  // The immediate data turns the silent write into a notification: it uses up one receive at the peer, and the
-  // completion there comes after all the data. Reliable connections keep the order, so counting would do; the number is
-  // a check.
+  // The immediate data makes the write notify the peer: it uses a receive there, whose completion comes after all the
+  // data. Reliable connections keep the order, so a counter would do; the number is a check.
   const auto from = ring_.slice(place, bytes).value();
   const auto to = peer_ring_.slice(place, bytes).value();
   if (auto posted = ep_.post(dat::rdma_write{from, to}.immediate(static_cast<std::uint32_t>(posted_))); !posted) {
@@ -286,7 +286,7 @@ void channel::write_block(std::size_t bytes) {
 
 void channel::release_block() {
   ++consumed_;
-  // One credit for a quarter of the ring: few messages, and the peer never runs dry before it comes.
+  // One credit for a quarter of the ring: few messages, and the credit arrives before the peer has used up the ring.
   if (consumed_ - credited_ >= std::max(1u, geometry_.blocks / 4u)) {
     credited_ = consumed_;
     send(credit{consumed_});

@@ -1,4 +1,4 @@
-// The client: connects, asks, and plays the sender or the receiver.
+// The client: connects, sends the request, and acts as sender or receiver.
 // SPDX-License-Identifier: BSL-1.0
 #include "client.hpp"
 
@@ -58,7 +58,7 @@ void run_copy(const copy_job& job, report& to) {
   const bool download = !job.target.server;
   const std::string& server = download ? *job.sources.front().server : *job.target.server;
 
-  std::optional<destination> here; // before connecting: what cannot work need not be tried
+  std::optional<destination> here; // checked before connecting
   if (download) {
     try {
       here = destination::choose(tree::of_user(), job.target.path, job.sources.size() > 1);
@@ -68,8 +68,8 @@ void run_copy(const copy_job& job, report& to) {
   }
 
   try {
-    // The adapter that leads there, and the server's address in a family that this adapter has.
-    auto ia = dat::ia::open_reaching(server).value();
+    // The adapter that reaches the server, and the server's address in a family that this adapter has.
+    auto ia = dat::ia::open_by_route(server).value();
     const auto addresses = dat::resolve(server, job.port.port()).value();
     const auto address =
         std::ranges::find_if(addresses, [&](const auto& a) { return ia.address(a.family()).has_value(); });

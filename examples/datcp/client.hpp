@@ -14,7 +14,7 @@
 
 namespace datcp {
 
-/// What a user writes for a file: "SERVER:PATH", "[IPv6]:PATH", or a local path. A name with a colon is local when a
+/// A user's name for a file: "SERVER:PATH", "[IPv6]:PATH", or a local path. A name with a colon is local when a
 /// slash comes before it: "./a:b".
 struct location {
   std::optional<std::string> server;
@@ -31,7 +31,7 @@ struct copy_job {
   bool resume = false;
 };
 
-/// Runs the job. What concerns single files goes to `to`; throws when all of it has ended.
+/// Runs the copy. Reports single files to `to`. Throws when the copy as a whole cannot continue.
 void run_copy(const copy_job& job, report& to);
 
 } // namespace datcp

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The demo: copies real files over RDMA with datcp, both ways, and compares.
+# The demo: copies real files over RDMA with datcp, both ways, and compares them.
 # SPDX-License-Identifier: BSL-1.0
 """demo.py [--size MIB]: in the lab, or natively where the machine has an RDMA device. DATCP names the program."""
 
@@ -23,7 +23,7 @@ LAB = os.environ.get("DAT_LAB_PROGRAM", str(ROOT / "tests/lab/dat-lab"))
 
 
 def say(text: str) -> None:
-    """A line for the person who watches."""
+    """Prints a line for the user."""
     print(text, flush=True)
 
 
@@ -33,7 +33,7 @@ def mib(count: float) -> str:
 
 
 def gather(top: pathlib.Path, limit: int) -> int:
-    """Real files: shared libraries of this machine, until they are `limit` bytes. How many bytes."""
+    """Collects real files: shared libraries of this machine, up to `limit` bytes. Returns their size in bytes."""
     top.mkdir()
     total = 0
     for folder in sorted(pathlib.Path("/usr/lib").glob("*-linux-gnu")):
@@ -46,7 +46,7 @@ def gather(top: pathlib.Path, limit: int) -> int:
 
 
 def same(a: pathlib.Path, b: pathlib.Path) -> int:
-    """Compares two trees byte by byte; how many files are in each."""
+    """Compares two trees byte by byte; returns the number of files in each."""
     names = [sorted(str(p.relative_to(top)) for p in top.rglob("*")) for top in (a, b)]
     if names[0] != names[1] or filecmp.cmpfiles(a, b, names[0], shallow=False)[1]:
         sys.exit(f"demo: {a} and {b} differ")
@@ -54,7 +54,7 @@ def same(a: pathlib.Path, b: pathlib.Path) -> int:
 
 
 def copy(what: str, port: str, *arguments: str) -> dict[str, object]:
-    """One datcp, as a person would call it; what it moved."""
+    """Runs datcp as a user would; returns its result."""
     command = [DATCP, "-r", "--json", "--port", port, *arguments]
     say(f"    $ datcp -r {' '.join(arguments)}")
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -66,7 +66,7 @@ def copy(what: str, port: str, *arguments: str) -> dict[str, object]:
 
 
 def inside(size: int) -> int:
-    """On the machine with the devices: a server in one process, clients in others."""
+    """On the machine with the devices: runs a server in one process and clients in others."""
     port = "7471"
     with tempfile.TemporaryDirectory(prefix="datcp-demo-") as name:
         root = pathlib.Path(name)
@@ -119,7 +119,7 @@ def inside(size: int) -> int:
 
 
 def main() -> int:
-    """On the host: into the lab."""
+    """On the host: starts the demo in the lab."""
     parser = argparse.ArgumentParser(prog="./dev demo", description="Copies real files over RDMA, both ways, and compares.")
     parser.add_argument("--size", type=int, default=64, help="MiB to be copied each way (default 64)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

@@ -21,7 +21,7 @@ namespace datcp {
 
 namespace {
 
-/// For reading something of which one does not know what it is: a pipe must not block, a terminal not take over.
+/// Flags for opening a file of unknown type: a pipe must not block, and a terminal must not become the controlling one.
 constexpr int read_flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 constexpr std::size_t hash_piece = 1 << 20; // bytes read at a time for a checksum
 constexpr std::string_view part_suffix = ".datcp-part";
@@ -42,7 +42,7 @@ void set_mtime(int fd, std::int64_t ns) {
   check(::futimens(fd, times.data()));
 }
 
-/// The directory that holds `path`, and the last part. Refuses names that are no names.
+/// The directory that holds `path`, and the last part. Refuses names such as "." and "..".
 std::pair<descriptor, std::string> open_parent(const tree& base, const std::string& path) {
   auto [directory, name] = split(path);
   if (name.empty() || name == "." || name == "..") throw file_error("not a name for a file");
@@ -50,7 +50,7 @@ std::pair<descriptor, std::string> open_parent(const tree& base, const std::stri
 }
 
 [[nodiscard]] std::string part_name_of(const std::string& name) {
-  constexpr std::size_t longest = 200; // of 255, minus what is added
+  constexpr std::size_t longest = 200; // 255 minus the length of the prefix and suffix
   if (name.size() <= longest) return fmt::format(".{}{}", name, part_suffix);
   hasher h;
   h.update(std::as_bytes(std::span(name)));
@@ -76,7 +76,7 @@ descriptor tree::open(const std::string& path, int flags) const {
     how.flags = static_cast<std::uint64_t>(flags);
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
     do fd = ::syscall(SYS_openat2, directory_.get(), path.c_str(), &how, sizeof how); // the C library has no wrapper
-    while (fd < 0 && errno == EAGAIN); // something was renamed during the look-up: the kernel cannot be sure
+    while (fd < 0 && errno == EAGAIN); // a concurrent rename made the kernel's check uncertain
     if (fd < 0 && errno == EXDEV) throw file_error("leads out of the directory", EXDEV);
   }
   if (fd < 0) fail(errno);
@@ -152,7 +152,7 @@ struct walker {
     }
   }
 
-  /// One name in an open directory. Links are told, never followed, so the walk stays inside and always ends.
+  /// One name in an open directory. Links are reported and never followed, so the walk stays inside and always ends.
   void inside(int directory, const std::string& name, const std::string& as) const {
     try {
       std::array<char, 4097> target;
@@ -174,8 +174,8 @@ struct walker {
 
 void walk(const tree& from, const std::string& path, bool recursive, const std::function<void(found)>& visit) {
   const walker w{recursive, visit};
-  auto name = split(path).name;
-  if (name.empty() || name == "..") name = ".";
+  const auto last = split(path).name;
+  const std::string name = last.empty() || last == ".." ? "." : last;
   try {
     w.open_thing(from.open(path.empty() ? "." : path, read_flags), name);
   } catch (const file_error& e) {
@@ -217,7 +217,7 @@ part_file::part_file(const tree& base, const std::string& path, const entry& wha
   struct ::stat there {};
   if (::fstatat(directory_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0) {
     if (S_ISDIR(there.st_mode)) throw file_error("is a directory");
-    // A rename would replace a write-protected file, too; nobody expects that of a copy.
+    // A rename would also replace a write-protected file, which a copy must not do.
     if (S_ISREG(there.st_mode)) check(::faccessat(directory_.get(), name_.c_str(), W_OK, AT_EACCESS));
     if (resume && S_ISREG(there.st_mode) && static_cast<std::uint64_t>(there.st_size) == wanted_size_ &&
         to_ns(there.st_mtim) == mtime_) {
@@ -233,7 +233,7 @@ part_file::part_file(const tree& base, const std::string& path, const entry& wha
     size_ = hash_file(file_.get(), wanted_size_, hasher_);
   else
     start_over();
-  // Asks for all the space at once, so that a full disk is noticed before anything has been copied. Not every file
+  // Allocates all the space at once, so that a full disk is detected before data is copied. Not every file
   // system can.
   if (wanted_size_ > size_ &&
       ::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<::off_t>(wanted_size_)) != 0 && errno == ENOSPC) {
@@ -242,15 +242,15 @@ part_file::part_file(const tree& base, const std::string& path, const entry& wha
   }
 }
 
-/// Opens the part and makes sure that nobody else is writing it: two copies to one name would mix.
+/// Opens the part file and locks it: two copies to one name would mix their data.
 void part_file::lock_part() {
   for (;;) {
     file_ = descriptor(::openat(directory_.get(), part_name_.c_str(),
                                 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, S_IRUSR | S_IWUSR));
     check(file_.get());
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-      throw file_error("somebody else is copying to this name");
-    // The other one may have renamed it between our opening and our locking: then we hold the wrong file.
+      throw file_error("another copy to this name is in progress");
+    // The other copy may have renamed the file between open and flock: then this one has the wrong file.
     struct ::stat ours {
     }, named{};
     check(::fstat(file_.get(), &ours));
@@ -282,7 +282,7 @@ void part_file::commit() {
   check(::fchmod(file_.get(), mode_));
   set_mtime(file_.get(), mtime_);
   check(::renameat(directory_.get(), part_name_.c_str(), directory_.get(), name_.c_str()));
-  // Some file systems say only now that they could not write.
+  // Some file systems report a failed write only now.
   check(::close(file_.release()));
 }
 
@@ -297,7 +297,7 @@ void make_directory(const tree& base, const std::string& path, const entry& what
   const auto [parent, name] = open_parent(base, path);
   if (::mkdirat(parent.get(), name.c_str(), (what.mode & 0777u) | S_IRWXU) == 0) return;
   if (errno != EEXIST) fail(errno);
-  (void)base.open(path, directory_flags); // says what is wrong if it is no directory
+  (void)base.open(path, directory_flags); // fails with the reason if it is not a directory
 }
 
 void finish_directory(const tree& base, const std::string& path, const entry& what) {

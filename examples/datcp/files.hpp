@@ -1,5 +1,5 @@
-// The file system: trees that nothing leads out of, walking them, and files that appear under their name only when they
-// are complete.
+// The file system: directory trees that no path can leave, walks, and files that appear under their name when they are
+// complete.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -22,7 +22,7 @@ namespace datcp {
 /// Something is wrong with one file; others can still be copied. what() is the reason without the file's name.
 struct file_error : std::runtime_error {
   explicit file_error(const std::string& why, int error_number = 0) : std::runtime_error(why), number(error_number) {}
-  int number; // errno; 0: not the system's
+  int number; // errno; 0: not an error of the system
 };
 
 /// Owns a file descriptor.
@@ -44,8 +44,9 @@ private:
   int fd_ = -1;
 };
 
-/// Where relative paths begin. In a confined tree they cannot lead out of it: not by "..", not by a symbolic link, not
-/// by an absolute path, and not when somebody exchanges a directory for a link meanwhile: the kernel checks every step.
+/// The directory where relative paths begin. No path leads out of a confined tree: not by "..", not by a symbolic link,
+/// not by an absolute path, and not when a directory is replaced by a link meanwhile, because the kernel checks every
+/// step.
 class tree {
 public:
   /// Paths as the user of this process means them.
@@ -54,12 +55,12 @@ public:
 
   /// Throws file_error.
   [[nodiscard]] descriptor open(const std::string& path, int flags) const;
-  /// Follows links. Nothing if there is no such thing.
+  /// Follows links. Empty if the file does not exist.
   [[nodiscard]] std::optional<struct ::stat> status(const std::string& path) const;
 
 private:
   explicit tree(descriptor directory) : directory_(std::move(directory)) {}
-  descriptor directory_; // none: not confined
+  descriptor directory_; // empty: not confined
 };
 
 /// A path's directory ("." if it has none) and last part. Slashes at the end do not count.
@@ -68,7 +69,7 @@ struct split_path {
 };
 [[nodiscard]] split_path split(std::string_view path);
 
-/// What is found when walking: an entry as it is told to the receiver and, for a file, the open file.
+/// One result of a walk: the entry that is sent to the receiver and, for a file, the open file.
 struct found {
   entry what;
   descriptor file;
@@ -78,28 +79,28 @@ struct found {
 /// What cannot be read is visited as `unreadable`.
 void walk(const tree& from, const std::string& path, bool recursive, const std::function<void(found)>& visit);
 
-/// Bytes of the file from `offset` on; fewer than asked for at its end only.
+/// Reads the bytes of the file from `offset` on; fewer than requested only at its end.
 std::size_t read_at(int file, std::uint64_t offset, std::span<std::byte> into);
 
-/// Adds the first `bytes` of a file to a checksum; returns how many there were.
+/// Adds the first `bytes` bytes of a file to a checksum; returns how many the file had.
 std::uint64_t hash_file(int file, std::uint64_t bytes, hasher& running);
 
-/// A file in the making: written under the name ".NAME.datcp-part" beside its place, renamed when it is complete. If
-/// the copy breaks off, the part stays, and a later copy may go on with it.
+/// An incomplete file: it is written under the name ".NAME.datcp-part" in the same directory, and renamed when it is
+/// complete. If the copy ends early, the part stays, and a later copy can continue it.
 class part_file {
 public:
-  /// `path` is relative to `base`. With `resume`, what is there of it from an earlier attempt is kept; if the complete
-  /// file is there (same size and time), complete() says so and nothing more is to be done.
+  /// `path` is relative to `base`. With `resume`, the part of an earlier attempt is kept; if the complete file exists
+  /// (same size and time), complete() returns true and no data is needed.
   part_file(const tree& base, const std::string& path, const entry& what, bool resume);
 
   [[nodiscard]] bool complete() const noexcept { return complete_; }
-  /// Bytes that are there, and hasher over them.
+  /// The number of bytes in the part, and the checksum over them.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] checksum sum() const { return hasher_.sum(); }
 
   void start_over();
   void append(std::span<const std::byte> data);
-  /// Gives the file its time, its rights and its name.
+  /// Sets the time and rights of the file, and renames it.
   void commit();
   void discard() noexcept;
 
@@ -115,11 +116,11 @@ private:
   bool complete_ = false;
 };
 
-/// Makes a directory, or does nothing if it is there. Its rights are those for filling it; see finish_directory.
+/// Creates a directory, or does nothing if it exists. Its rights permit filling it; see finish_directory.
 void make_directory(const tree& base, const std::string& path, const entry& what);
 /// Gives a directory that has been filled its rights and time.
 void finish_directory(const tree& base, const std::string& path, const entry& what);
-/// Makes a symbolic link, replacing a link or file of that name.
+/// Creates a symbolic link, and replaces a link or file of that name.
 void make_symlink(const tree& base, const std::string& path, const std::string& target);
 
 } // namespace datcp

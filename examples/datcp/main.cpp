@@ -23,7 +23,8 @@ constexpr int failed = 1, interrupted_by_user = 130;
 
 void add_common(CLI::App& app, datcp::geometry& ring, std::uint16_t& port) {
   app.add_option("--port", port, "Port of the server")->capture_default_str()->check(CLI::Range(1, 65535));
-  // 4 MiB in all: with the ring of one connection an ordinary user stays below the usual limit of locked memory, 8 MiB.
+  // 4 MiB in total: with the ring of one connection an ordinary user stays below the usual limit of locked memory, 8
+  // MiB.
   app.add_option("--block-size", ring.block_size, "Bytes moved by one RDMA write (64KiB, 1MiB, ...)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str()
@@ -47,7 +48,7 @@ int copy(int argc, char** argv) {
   std::uint16_t port = job.port.port();
   std::uint64_t limit = 0;
   bool json = false, quiet = false;
-  app.add_option("files", names, "What to copy, and as the last where to")->required()->expected(2, -1);
+  app.add_option("files", names, "The sources, and last the target")->required()->expected(2, -1);
   app.add_flag("-r,--recursive", job.recursive, "Copy directories with all that is in them");
   app.add_flag("--resume", job.resume, "Go on with what an earlier copy has left; leave complete files alone");
   app.add_option("--limit", limit, "Bytes per second at most (500KB, 20MiB, ...)")->transform(CLI::AsSizeValue(false));
@@ -74,7 +75,7 @@ int copy(int argc, char** argv) {
   try {
     datcp::run_copy(job, report);
   } catch (const datcp::interrupted&) {
-    report.fatal("interrupted; --resume goes on with what is there");
+    report.fatal("interrupted; --resume continues the copy");
     code = interrupted_by_user;
   } catch (const std::exception& e) {
     report.fatal(e.what());

@@ -1,4 +1,4 @@
-// Who wants to know how a copy goes: the client shows it to a person, the server writes a log.
+// Observes the progress of a copy: the client shows it to its user, and the server writes a log.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -16,13 +16,13 @@ public:
   observer& operator=(const observer&) = delete;
   virtual ~observer() = default;
 
-  /// So many bytes are to come.
+  /// The total size of the copy.
   virtual void expect(std::uint64_t /*bytes*/) {}
   /// These bytes of `path` have been moved, or (`resumed`) are known to be there.
   virtual void moved(const std::string& /*path*/, std::uint64_t /*bytes*/, bool /*resumed*/ = false) {}
   /// A file, directory or link is complete at the receiver; for a file, both sides' checksums agree.
   virtual void copied(const entry& what, const checksum& sum) = 0;
-  /// The receiver had it.
+  /// The receiver had the file already.
   virtual void skipped(const entry& what) = 0;
   virtual void problem(const std::string& path, const std::string& why) = 0;
 };

@@ -1,7 +1,7 @@
-// What two datcp programs say to each other: the greeting in the private data, and the messages.
+// The protocol of datcp: the greeting in the private data, and the messages.
 //
 // All numbers are big-endian on the wire. Every structure lists its fields once, in `fields`, and the same list writes
-// and reads it. A reader trusts nothing: it checks every length and throws protocol_error.
+// and reads it. A reader checks every length and throws protocol_error.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace datcp {
 
-/// The peer said something that is not this protocol.
+/// The peer sent data that does not follow this protocol.
 struct protocol_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -115,8 +115,8 @@ struct geometry {
 using remote_ring = dat::remote_segment<std::byte, dat::mem_priv::remote_write>;
 
 /// Private data of the connection request and of the acceptance: 40 of the 56 bytes that rdma_cm leaves a consumer. The
-/// client says what it can do; the server answers with what will be done, which is never more. The ring's address and
-/// key travel here, too, so that data can flow as soon as the connection stands.
+/// client offers its limits; the server replies with the values in force, which are never higher. The ring's address
+/// and key are included, so that data can flow as soon as the connection is established.
 struct greeting {
   std::array<std::byte, 8> protocol = magic;
   std::uint16_t version = protocol_version;
@@ -148,32 +148,32 @@ struct request {
   void fields(auto& f) { f(what, recursive, resume, into_directory, path); }
 };
 
-/// Server: the request is taken, or why not.
+/// Server: the request is accepted, or the reason why not.
 struct reply {
   bool ok = false;
   std::string text{};
   void fields(auto& f) { f(ok, text); }
 };
 
-/// Sender, first: how much there is, for the progress bar.
+/// Sender, first: the total size, for the progress bar.
 struct total {
   std::uint64_t bytes = 0;
   void fields(auto& f) { f(bytes); }
 };
 
-/// Sender: the next thing to be copied. Directories come before what is in them.
+/// Sender: the next entry to copy. A directory comes before its contents.
 struct entry {
   enum class kind : std::uint8_t { file = 1, directory = 2, symlink = 3, unreadable = 4 } what = kind::file;
   std::uint32_t mode = 0; ///< permission bits
   std::uint64_t size = 0; ///< bytes of a file
   std::int64_t mtime = 0; ///< ns since 1970
   std::string path{};     ///< relative, beginning with the name of what was asked for, "." if it has none
-  std::string text{};     ///< target of a symlink; why something is unreadable
+  std::string text{};     ///< the target of a symlink; the reason why an entry is unreadable
   void fields(auto& f) { f(what, mode, size, mtime, path, text); }
 };
 
-/// Receiver, to every entry: go on, not needed, or why not. For a file whose first `part` bytes are here already, their
-/// checksum.
+/// Receiver, in reply to every entry: continue, not needed, or the reason of a failure. For a file whose first `part`
+/// bytes exist already, their checksum.
 struct answer {
   enum class kind : std::uint8_t { go = 1, have = 2, failed = 3 } what = kind::go;
   std::uint64_t part = 0;
@@ -188,7 +188,7 @@ struct begin {
   void fields(auto& f) { f(offset); }
 };
 
-/// Sender, after the last block of a file: its checksum, or why it could not be read to its end.
+/// Sender, after the last block of a file: its checksum, or the reason why it could not be read to its end.
 struct done {
   bool ok = false;
   checksum sum{};
@@ -196,7 +196,8 @@ struct done {
   void fields(auto& f) { f(ok, sum, text); }
 };
 
-/// Receiver, once for a file: stored under its name with this checksum, or why not. A failure may come before `done`.
+/// Receiver, once for a file: stored under its name with this checksum, or the reason of a failure. A failure may come
+/// before `done`.
 struct stored {
   bool ok = false;
   checksum sum{};
@@ -204,25 +205,25 @@ struct stored {
   void fields(auto& f) { f(ok, sum, text); }
 };
 
-/// Sender: that was all. Receiver: everything is stored; or what could not be done at the end.
+/// Sender: all entries were sent. Receiver: all entries are stored, or the failures at the end.
 struct finished {
   std::string text{};
   void fields(auto& f) { f(text); }
 };
 
-/// Receiver: so many blocks, counted from the connection's first, may be overwritten.
+/// Receiver: the number of blocks, counted from the begin of the connection, that the sender may overwrite.
 struct credit {
   std::uint64_t consumed = 0;
   void fields(auto& f) { f(consumed); }
 };
 
-/// A message's number on the wire is its place in this list.
+/// The number of a message on the wire is its index in this list.
 using message = std::variant<request, reply, total, entry, answer, begin, done, stored, finished, credit>;
 
-/// The longest: an entry with two paths.
+/// The longest message: an entry with two paths.
 inline constexpr std::size_t message_size = 2 * 4096 + 64;
 
-/// Never longer than message_size as long as no string is longer than a path.
+/// Never exceeds message_size as long as no string is longer than a path.
 [[nodiscard]] inline std::vector<std::byte> encode(message m) {
   writer w;
   w(static_cast<std::uint8_t>(m.index()));
@@ -253,7 +254,7 @@ message read_message(std::size_t number, reader& from) {
   return m;
 }
 
-/// For private data: it arrives padded with zeros, so the rest is not looked at.
+/// For private data, which arrives padded with zeros: the rest is ignored.
 template <class T>
 [[nodiscard]] T decode_prefix(std::span<const std::byte> bytes) {
   T value;

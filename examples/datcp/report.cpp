@@ -18,7 +18,7 @@ namespace datcp {
 
 using namespace std::chrono_literals;
 
-/// The name as the user would write it: the first part of an entry's path stands for the source.
+/// The name as the user would write it: replaces the first part of an entry's path by the source.
 std::string report::full_name(const std::string& path) const {
   const auto slash = path.find('/');
   if (source_.empty()) return path;
@@ -129,7 +129,7 @@ std::string report::json() const {
     j["copied"].push_back({{"path", f.path}, {"bytes", f.bytes}, {"checksum", to_hex(f.sum)}});
   j["problems"] = nlohmann::ordered_json::array();
   for (const auto& [path, why] : problems_) j["problems"].push_back({{"path", path}, {"reason", why}});
-  // Names of files need not be UTF-8, JSON has to be.
+  // File names need not be UTF-8, but JSON must be.
   return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

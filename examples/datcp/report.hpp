@@ -1,4 +1,4 @@
-// What a copy did, for the person or program that asked for it: progress bar, summary, JSON.
+// The results of a copy for a person or a program: progress bar, summary, JSON.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -14,10 +14,10 @@ namespace datcp {
 
 class report final : public observer {
 public:
-  /// `bar`: draw the progress on standard error. `limit`: bytes per second, 0 for as fast as can be.
+  /// `bar`: draw the progress on standard error. `limit`: bytes per second, 0 for no limit.
   report(bool bar, std::uint64_t limit) : bar_(bar), limit_(limit) {}
 
-  /// The entries that follow belong to this source, as the user wrote it.
+  /// The following entries belong to this source, as the user wrote it.
   void source(std::string name) { source_ = std::move(name); }
 
   void expect(std::uint64_t bytes) override;
@@ -25,13 +25,13 @@ public:
   void copied(const entry& what, const checksum& sum) override;
   void skipped(const entry& what) override;
   void problem(const std::string& path, const std::string& why) override;
-  /// Something that ended the whole copy: one line.
+  /// Reports a failure that ended the whole copy: one line.
   void fatal(const std::string& why);
-  /// Takes the bar off the screen.
+  /// Removes the progress bar.
   void clear_bar();
 
   [[nodiscard]] bool ok() const noexcept { return problems_.empty() && fatal_.empty(); }
-  /// One line; empty when nothing was copied, and that has been said.
+  /// The summary in one line; empty when nothing was copied and the reason was reported.
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] std::string json() const;
 
@@ -46,8 +46,8 @@ private:
   [[nodiscard]] double seconds() const;
   void draw(const std::string& path);
 
-  /// Waits until the bytes moved are no more than the limit allows. It suffices to be slow at one end: a receiver that
-  /// waits returns no credits meanwhile.
+  /// Waits until the moved bytes are within the limit. Limiting one side suffices: a receiver that waits returns no
+  /// credits meanwhile.
   void keep_limit() const;
 
   bool bar_;

@@ -23,12 +23,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// One line, in one call: lines of several threads do not mix.
+/// Writes one line by one call, so that lines of several threads do not mix.
 void log(const std::string& who, const std::string& what) {
   fmt::print(stderr, "datcp: {}: {}\n", who, printable(what));
 }
 
-/// Counts what a client did, and logs what went wrong.
+/// Counts the operations of a client, and logs failures.
 class account final : public observer {
 public:
   explicit account(std::string who) : who_(std::move(who)) {}
@@ -49,7 +49,7 @@ private:
   std::uint64_t files_ = 0, bytes_ = 0, problems_ = 0;
 };
 
-/// One client's requests, until it hangs up.
+/// The requests of one client, until it disconnects.
 class session {
 public:
   session(dat::ia& ia, dat::cr request, const tree& root, const serve_job& job)
@@ -60,7 +60,7 @@ public:
   [[nodiscard]] bool over() const noexcept { return over_; }
 
 private:
-  /// Whatever a client does or meets ends its own session only.
+  /// A failure of a client ends its own session only.
   void run(dat::ia& ia, dat::cr request, const tree& root, const serve_job& job) noexcept {
     try {
       serve(ia, std::move(request), root, job);
@@ -72,7 +72,7 @@ private:
   }
 
   void serve(dat::ia& ia, dat::cr request, const tree& root, const serve_job& job) {
-    // An endpoint and an event dispatcher of its own: nothing here is shared with other clients but the adapter.
+    // The session has its own endpoint and event dispatcher, and shares only the adapter with other clients.
     channel client(ia, job.ring, [] { return stop_requested.load(); });
     client.accept(std::move(request));
     while (auto m = client.receive_or_end()) answer(client, channel::expect<datcp::request>(std::move(*m)), root, job);
@@ -102,7 +102,7 @@ private:
 
   std::string who_;
   std::atomic<bool> over_ = false;
-  std::jthread thread_; // last: it uses the others
+  std::jthread thread_; // declared last, because it uses the other members
 };
 
 } // namespace
@@ -116,14 +116,14 @@ void run_server(const serve_job& job) {
   }
   const auto root = tree::confined_to(std::move(directory));
   auto ia = (job.address ? dat::ia::open(*job.address) : dat::ia::open()).value();
-  auto requests = ia.create_evd<dat::connection_requests>(64).value();
+  auto requests = ia.create_evd<dat::stream::connection_requests>(64).value();
   const auto psp = ia.create_psp(job.port, requests).value();
   fmt::print(stderr, "datcp: serving {} at {}\n", printable(job.directory),
              ia.address().with_port(psp.port()).to_string());
 
   std::list<session> sessions;
   while (!stop_requested) {
-    auto event = requests.wait(250ms); // not for ever: a signal just before it would be missed
+    auto event = requests.wait(250ms); // with a limit, because a signal just before the wait does not end it
     sessions.remove_if([](const session& s) { return s.over(); });
     if (!event) {
       const auto type = event.assume_error().type();
@@ -139,6 +139,6 @@ void run_server(const serve_job& job) {
     sessions.emplace_back(ia, std::move(request), root, job);
   }
   fmt::print(stderr, "datcp: ending\n");
-} // the sessions see stop_requested, too, and their threads are joined here
+} // the sessions end by stop_requested, too, and their threads are joined here
 
 } // namespace datcp

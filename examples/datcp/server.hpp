@@ -14,10 +14,10 @@ namespace datcp {
 
 struct serve_job {
   std::string directory;
-  std::optional<dat::ia_address> address; ///< none: the host's first adapter
+  std::optional<dat::ia_address> address; ///< empty: the host's first adapter
   dat::conn_qual port = 7471;
   geometry ring;
-  std::size_t clients = 16; ///< at a time
+  std::size_t clients = 16; ///< clients at a time
   bool read_only = false;
 };
 

@@ -10,14 +10,14 @@ namespace datcp {
 inline std::atomic<bool> stop_requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may use it then");
 
-/// From now on SIGINT and SIGTERM ask the program to end; the second one ends it at once.
+/// From now on SIGINT and SIGTERM request the end of the program; the second one ends it at once.
 inline void listen_to_signals() {
   struct ::sigaction action {};
   action.sa_handler = [](int) { stop_requested = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  // A file over the size limit is one more thing that cannot be stored, not a reason to die.
+  // Exceeding the limit of file sizes is an error of one file, and must not end the program.
   std::signal(SIGXFSZ, SIG_IGN); // NOLINT(bugprone-*): no handler
 }
 

@@ -31,7 +31,7 @@ namespace datcp {
   return fmt::format("{} {}", n, n == 1 ? one : many);
 }
 
-/// In one line and without effect on a terminal: names of files may contain anything, and a peer may say anything.
+/// Returns the text as one line without control characters: file names and a peer's texts may contain anything.
 [[nodiscard]] inline std::string printable(std::string_view text) {
   std::string out(text);
   for (char& c : out)

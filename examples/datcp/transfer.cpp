@@ -42,7 +42,7 @@ destination destination::choose(const tree& from, const std::string& path, bool 
 }
 
 std::string destination::place(const std::string& path) const {
-  // The peer wrote this path. The kernel keeps it inside of `base`; odd spellings are refused here.
+  // The peer chose this path. The kernel keeps it inside `base`; unusual spellings are refused here.
   for (std::size_t from = 0; from <= path.size();) {
     const auto to = std::min(path.find('/', from), path.size());
     const auto part = std::string_view(path).substr(from, to - from);
@@ -59,18 +59,18 @@ std::string destination::place(const std::string& path) const {
 
 namespace {
 
-/// Whether the file begins with `part` bytes of this checksum; then `running` is over them.
+/// Whether the file begins with `part` bytes of this checksum; `running` then has the checksum over them.
 bool begins_with(int file, std::uint64_t part, const checksum& sum, hasher& running) {
   try {
     if (hash_file(file, part, running) == part && running.sum() == sum) return true;
   } catch (const file_error&) {
-    // Sending it from its beginning will tell.
+    // Sending the file from its beginning reports the error.
   }
   running.reset();
   return false;
 }
 
-/// The blocks of a file and `done`; the receiver's verdict.
+/// Sends the blocks of a file and `done`; returns the receiver's result.
 stored send_file(channel& to, const found& file, const answer& known, observer& watcher) {
   const entry& what = file.what;
   hasher running;
@@ -80,9 +80,9 @@ stored send_file(channel& to, const found& file, const answer& known, observer& 
     if (known.part > 0 && begins_with(file.file.get(), known.part, known.sum, running)) at = known.part;
     to.send(begin{at});
     watcher.moved(what.path, at, true);
-    // The receiver speaks before `done` only to say that it cannot go on.
+    // Before `done`, the receiver sends a message only when it cannot continue.
     while (at < what.size && !to.message_waiting()) {
-      // Reading the next block overlaps with the adapter's writing the ones before.
+      // The next block is read while the adapter writes the previous ones.
       const auto room = to.next_block();
       const auto piece = room.first(std::min<std::uint64_t>(room.size(), what.size - at));
       const auto got = read_at(file.file.get(), at, piece);
@@ -100,7 +100,7 @@ stored send_file(channel& to, const found& file, const answer& known, observer& 
   return to.receive<stored>();
 }
 
-/// Whether the receiver has it now.
+/// Sends one entry; returns whether the receiver has it.
 bool send_entry(channel& to, const found& next, observer& watcher) {
   const entry& what = next.what;
   const auto problem = [&](const std::string& why) { return watcher.problem(what.path, why), false; };
@@ -125,7 +125,7 @@ void send_tree(channel& to, const tree& from, const std::string& path, bool recu
   walk(from, path, recursive, [&](const found& f) { all.bytes += f.what.size; });
   to.send(all);
   watcher.expect(all.bytes);
-  std::string failed; // a directory that the receiver could not make: no use in what is inside
+  std::string failed; // the receiver could not create the directory, so its contents are skipped
   walk(from, path, recursive, [&](const found& f) {
     if (!failed.empty() && f.what.path.starts_with(failed)) return;
     if (!send_entry(to, f, watcher) && f.what.what == entry::kind::directory) failed = f.what.path + "/";
@@ -138,15 +138,15 @@ void send_tree(channel& to, const tree& from, const std::string& path, bool recu
 
 namespace {
 
-/// Takes blocks until `done`. After a failure it goes on taking them, but does not keep them: the sender may have
-/// written some before it heard of it.
+/// Receives blocks until `done`. After a failure the receiver continues to receive blocks and discards them: the sender
+/// may have written some before it got the failure.
 void receive_file(channel& from, part_file& part, const entry& what, bool resume, observer& watcher) {
   std::optional<std::string> failure;
   const auto fail = [&](const std::string& why) {
     if (failure) return;
     failure = why;
-    // With --resume what has arrived is kept: when there is room again, say, the copy goes on. What is wrong with it,
-    // the checksum will find.
+    // With --resume the data that has arrived is kept, so that a copy can continue, for example after the disk was
+    // full. The checksum detects wrong data.
     if (!resume) part.discard();
     from.send(stored{.ok = false, .text = why});
   };
@@ -175,7 +175,7 @@ void receive_file(channel& from, part_file& part, const entry& what, bool resume
     } catch (const file_error& e) {
       fail(e.what());
     }
-    from.release_block(); // only now: until then the bytes must stay where they are
+    from.release_block(); // only now: until then the block must not be overwritten
   }
   try {
     if (!failure) {
@@ -192,7 +192,7 @@ void receive_file(channel& from, part_file& part, const entry& what, bool resume
   watcher.problem(what.path, not_stored(*failure));
 }
 
-/// Answers one entry; true if it is a directory to be finished later.
+/// Answers one entry; returns true for a directory that is finished later.
 bool receive_entry(channel& from, const destination& to, const entry& what, bool resume, observer& watcher) {
   const auto path = to.place(what.path);
   std::optional<part_file> part;
@@ -245,7 +245,8 @@ void receive_tree(channel& from, const destination& to, bool resume, observer& w
     auto what = channel::expect<entry>(std::move(next));
     if (receive_entry(from, to, what, resume, watcher)) directories.push_back(std::move(what));
   }
-  // The inner ones first, and all of them last: filling a directory changes its time and needs the right to write.
+  // Inner directories first, and all of them at the end: filling a directory changes its time and needs the right to
+  // write.
   finished end;
   for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
     try {

@@ -1,4 +1,4 @@
-// Copying a tree over a channel: the two roles. Either side of the connection can play either.
+// Copying a tree over a channel: the two roles. Each side of the connection can take either role.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -10,21 +10,21 @@
 
 namespace datcp {
 
-/// Where a receiver puts what comes: into a directory, under its own name or another.
+/// The target of a receiver: a directory, or a new name.
 struct destination {
   tree base;
-  std::string rename; ///< replaces the first part of every path; empty: names stay
+  std::string rename; ///< replaces the first part of every path; empty: names are kept
 
-  /// As cp does it: into `path` if that is a directory, else as `path`. Throws file_error.
+  /// Chooses as cp does: into `path` if that is a directory, otherwise as `path`. Throws file_error.
   static destination choose(const tree& from, const std::string& path, bool must_be_directory);
   [[nodiscard]] std::string place(const std::string& path) const;
 };
 
-/// Sends `path`, and with `recursive` all that is in it.
+/// Sends `path`, and with `recursive` its contents.
 void send_tree(channel& to, const tree& from, const std::string& path, bool recursive, observer& watcher);
 
-/// Receives what the peer's send_tree sends. With `resume`, goes on with parts of an earlier attempt, and leaves
-/// complete files alone.
+/// Receives the tree that the peer sends by send_tree. With `resume`, it continues the parts of an earlier attempt and
+/// skips complete files.
 void receive_tree(channel& from, const destination& to, bool resume, observer& watcher);
 
 } // namespace datcp

@@ -15,11 +15,11 @@
 #include <sys/socket.h>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 enum class address_family : std::uint8_t { ipv4, ipv6 };
 
-/// What an address is wanted for: something to listen on or send from, or somebody to connect to.
+/// The use of an address: local to listen on or send from, remote to connect to.
 enum class address_role : std::uint8_t { local, remote };
 
 [[nodiscard]] constexpr std::string_view to_string(address_family) noexcept;
@@ -27,9 +27,9 @@ enum class address_role : std::uint8_t { local, remote };
 
 /// The address of an interface adapter: IPv4 or IPv6, with port and scope (DAT_IA_ADDRESS_PTR, uDAPL 2.0 §6.4.1).
 ///
-/// A value of 28 bytes, kept in the sockaddr that the system calls take; trivially copyable. An IPv4 address written as
-/// IPv6 (::ffff:10.0.0.1) becomes IPv4 on the way in, since rdma_cm does not know that form.
-/// Thread safety: a plain value. No member allocates or blocks unless it says so.
+/// A value of 28 bytes, kept in the sockaddr that the system calls take; trivially copyable. An IPv4 address that is
+/// written as IPv6 (::ffff:10.0.0.1) becomes IPv4, because rdma_cm does not accept that form.
+/// Thread safety: a plain value. No member allocates or blocks unless its documentation says so.
 class ia_address {
 public:
   /// 0.0.0.0, port 0: every local address.
@@ -40,22 +40,26 @@ public:
 
   /// Copies a native address. Reads `length` bytes at most, and no more than the family needs.
   /// \param length bytes that may be read at `address`
-  /// Errors: invalid_address(address_malformed) if the family is neither AF_INET nor AF_INET6, `length` is too short
+  /// Errors: `invalid_address` (address_malformed) if the family is neither AF_INET nor AF_INET6, `length` is too short
   /// for it, or `address` is null.
-  template <class Address = ia_address> // so that only who calls it pays for compiling it
-  [[nodiscard]] static expected<Address> from(const ::sockaddr* address, std::size_t length) noexcept;
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] static expected<ia_address> from(const ::sockaddr* address, std::size_t length) noexcept;
 
-  /// Reads "10.0.0.1", "10.0.0.1:7471", "fd00::1", "fe80::1%eth0", "[fd00::1]:7471", "[fe80::1%3]:7471". Never asks a
-  /// name service. Port 0 is kept as "no port".
-  /// Errors: invalid_address(address_malformed) for anything else; invalid_address(address_unreachable) if there is no
-  /// interface of the name after '%'.
-  template <class Address = ia_address>
-  [[nodiscard]] static expected<Address> parse(std::string_view text) noexcept;
+  /// Reads "10.0.0.1", "10.0.0.1:7471", "fd00::1", "fe80::1%eth0", "[fd00::1]:7471", "[fe80::1%3]:7471". Never queries
+  /// a name service. Port 0 means "no port".
+  /// Errors: `invalid_address`: (address_malformed) for any other text; (address_unreachable) if no interface has the
+  /// name after '%'.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] static expected<ia_address> parse(std::string_view text) noexcept;
 
   [[nodiscard]] address_family family() const noexcept;
   /// In host byte order; 0 if there is none.
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// The same address with another port (host byte order).
+  /// This address with another port (host byte order).
   [[nodiscard]] ia_address with_port(std::uint16_t port) const noexcept;
   /// Interface index of a scoped IPv6 address; 0 otherwise.
   [[nodiscard]] std::uint32_t scope_id() const noexcept;
@@ -65,17 +69,24 @@ public:
   [[nodiscard]] bool is_multicast() const noexcept;  ///< 224.0.0.0/4, ff00::/8
   [[nodiscard]] bool is_broadcast() const noexcept;  ///< 255.255.255.255
   [[nodiscard]] bool is_link_local() const noexcept; ///< 169.254.0.0/16, fe80::/10
-  /// Reserved or unassigned: 0.0.0.0/8, 240.0.0.0/4, IPv6 prefixes outside those handed out. Not: any, broadcast.
+  /// Reserved or unassigned: 0.0.0.0/8, 240.0.0.0/4, IPv6 prefixes that are not assigned. The any-address and broadcast
+  /// are not among them.
   [[nodiscard]] bool is_reserved() const noexcept;
 
-  /// Whether the address may be used so. Errors, all invalid_address (uDAPL 2.0 §6.4.1, §A.5):
-  /// address_unsupported for multicast and broadcast; address_malformed for reserved addresses and, in role remote, for
-  /// the any-address and for an fe80::/10 address without scope. Reachability is not looked at.
+  /// Checks that the address may be used in a role (uDAPL 2.0 §6.4.1, §A.5). It does not check that the address is
+  /// reachable.
+  /// Errors: `invalid_address`:
+  /// - address_unsupported: multicast and broadcast addresses
+  /// - address_malformed: reserved addresses; in role remote also the any-address and an fe80::/10 address without
+  ///   scope
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   [[nodiscard]] expected<void> check(address_role) const noexcept;
 
-  /// As parse() reads it: with ":port" and brackets if there is a port (RFC 5952). Allocates the string.
+  /// The text that parse() reads: with ":port" and brackets if there is a port (RFC 5952). Allocates the string.
   [[nodiscard]] std::string to_string() const;
-  /// The same without port and brackets.
+  /// The text without port and brackets.
   [[nodiscard]] std::string host_string() const;
 
   /// The native address, valid as long as *this, and its length in bytes: for bind(), connect(), rdma_bind_addr(), ...
@@ -89,7 +100,7 @@ public:
 private:
   friend struct std::hash<ia_address>;
 
-  // Both members begin with the family, so it may be read through either.
+  // Both members begin with the family, so either may be used to read it.
   union storage {
     ::sockaddr_in6 v6;
     ::sockaddr_in v4;
@@ -98,8 +109,8 @@ private:
 
 static_assert(sizeof(ia_address) == 28 && std::is_trivially_copyable_v<ia_address>);
 
-/// The addresses of one host, in the order of preference that the host's resolver has. Holds up to 16 by itself; a name
-/// with more keeps its first 16.
+/// The addresses of one host, in the resolver's order of preference. Holds up to 16; a name with more keeps its first
+/// 16.
 class address_list {
 public:
   static constexpr std::size_t capacity = 16;
@@ -125,44 +136,61 @@ private:
 
 /// All addresses of a host, in the order of the host's resolver, unchanged and not cached (uDAPL 2.0 §5.8).
 /// \param host name or address; empty for this host's loopback  \param port host byte order; 0 for none
-/// Blocks for as long as the resolver does (DNS: many seconds); may open sockets and read files; allocates.
-/// Thread-safe. Errors: invalid_address(address_unreachable) if nobody knows the name; timeout_expired if the name
-/// server does not answer; insufficient_resources(resource_memory); else by errno.
-template <class List = address_list> // a template, so that only who calls it pays for compiling it
-[[nodiscard]] expected<List> resolve(const std::string& host, std::uint16_t port = 0);
+/// Errors: `invalid_address` (address_unreachable) for an unknown name; `timeout_expired` if the name server does not
+/// answer; `insufficient_resources` (resource_memory); other failures by errno.
+/// Allocates: yes.
+/// Blocks: as long as the resolver does (DNS: many seconds). It may open sockets and read files.
+/// Thread safety: safe.
+[[nodiscard]] expected<address_list> resolve(const std::string& host, std::uint16_t port = 0);
 
-/// A connection qualifier: which service at an address (DAT_CONN_QUAL, uDAPL 2.0 §6.4.2). With rdma_cm a port number
-/// 1..65535; its InfiniBand service id, 0x01060000 | port, is a synonym. A constant converts implicitly and is checked
-/// by the compiler; a value known at run time goes through make().
+/// A connection qualifier: the number of a service at an address (DAT_CONN_QUAL, uDAPL 2.0 §6.4.2). With rdma_cm it is
+/// a port number 1..65535; its InfiniBand service id, 0x01060000 | port, is a synonym. A constant converts implicitly,
+/// and the compiler checks it; for a value that is known at run time use make().
 class conn_qual {
 public:
-  /// `ia.create_psp(7471, evd)`: does not compile for a constant that is no connection qualifier.
+  /// For `ia.create_psp(7471, evd)`. Does not compile for a constant that is not a connection qualifier.
   template <std::integral I>
-  consteval conn_qual(I constant) noexcept // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<I, std::uint16_t>) consteval conn_qual(
+      I constant) noexcept // NOLINT(google-explicit-constructor)
       : port_{checked(constant)} {}
 
-  /// Errors: invalid_parameter for 0 and everything else that is neither a port nor the service id of one.
-  template <class Qualifier = conn_qual> // a template, so that only who calls it pays for compiling it
-  [[nodiscard]] static expected<Qualifier> make(std::uint64_t value) noexcept {
-    if (!valid(value))
-      return error(return_type::invalid_parameter).hint("A connection qualifier is a port, 1 to 65535.");
-    return conn_qual(from_port{}, static_cast<std::uint16_t>(value));
+  /// A port that is known at run time: `ep.connect(address, port, limit)` with a `std::uint16_t port`. Calls refuse
+  /// port 0 with `invalid_parameter`.
+  constexpr conn_qual(std::uint16_t port) noexcept : port_{port} {} // NOLINT(google-explicit-constructor)
+
+  /// A connection qualifier from a number that is known at run time and may be no port, or from a service id.
+  /// Errors: `invalid_parameter` for 0 and for every value that is neither a port nor the service id of one.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] static expected<conn_qual> make(std::uint64_t value) noexcept {
+    if (!valid(value)) return not_a_port();
+    return conn_qual(static_cast<std::uint16_t>(value));
+  }
+  /// Checks that the port is not 0.
+  /// Errors: `invalid_parameter` for port 0.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<void> check() const noexcept {
+    if (port_ == 0) return not_a_port();
+    return success();
   }
 
-  /// The plain port, 1..65535, in host byte order.
+  /// The plain port in host byte order.
   [[nodiscard]] constexpr std::uint16_t port() const noexcept { return port_; }
   /// The canonical value, equal to the port.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return port_; }
-  /// The InfiniBand service id that rdma_cm makes of it (port space RDMA_PS_TCP).
+  /// The InfiniBand service id that rdma_cm derives from it (port space RDMA_PS_TCP).
   [[nodiscard]] constexpr std::uint64_t service_id() const noexcept { return service_id_base | port_; }
 
   [[nodiscard]] friend constexpr bool operator==(conn_qual, conn_qual) noexcept = default;
   [[nodiscard]] friend constexpr std::strong_ordering operator<=>(conn_qual, conn_qual) noexcept = default;
 
 private:
-  struct from_port {};
-  constexpr conn_qual(from_port, std::uint16_t port) noexcept : port_{port} {}
-
+  [[nodiscard]] static error not_a_port() noexcept {
+    return error(return_type::invalid_parameter).hint("A connection qualifier is a port, 1 to 65535.");
+  }
   static constexpr std::uint64_t service_id_base = 0x01060000;
 
   static constexpr bool valid(std::uint64_t value) noexcept {
@@ -182,7 +210,7 @@ private:
   std::uint16_t port_;
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
 template <>
 struct std::hash<dat::ia_address> {
@@ -196,4 +224,8 @@ struct std::hash<dat::conn_qual> {
   }
 };
 
-#include <dat/detail/address_text.hpp> // definitions
+#include <dat/detail/text/address_text.hpp> // The definitions of the constexpr functions.
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/text/address_text.ipp>
+#endif

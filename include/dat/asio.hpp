@@ -7,7 +7,8 @@
 //     notifier.async_drain(evd, visitor, [&](auto error, std::size_t events) {...});
 //     co_await notifier.async_wait(boost::asio::use_awaitable);           // where the compiler and Boost have it
 //
-// With <dat/coro.hpp>: after async_wait, driver.poll(visitor). Boost 1.74 has boost::asio::awaitable with g++; with
+// <dat/asio_coro.hpp> has single operations with completion tokens. With the coroutines of <dat/coro.hpp>: after
+// async_wait, driver.poll(visitor). Boost 1.74 has boost::asio::awaitable with g++; with
 // clang 14 and the standard library of g++ it has not, and callbacks, futures and dat's own coroutines are what there
 // is.
 #pragma once
@@ -17,10 +18,10 @@
 #include <dat/expected.hpp>
 #include <dat/ia.hpp>
 
-#include <dat/detail/core_access.hpp>
-#include <dat/detail/errno.hpp>
-#include <dat/detail/fd.hpp>
-#include <dat/detail/taking.hpp>
+#include <dat/detail/base/fd.hpp>
+#include <dat/detail/delivery/dequeue.hpp>
+#include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/text/errno.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/async_result.hpp>
@@ -38,18 +39,18 @@
 #include <sys/epoll.h>
 #include <utility>
 
-namespace dat::inline v0::asio {
+namespace dat { inline namespace v0 { namespace asio {
 
-/// Tells an executor of Boost.Asio when the evds of an ia have events. Has a cno of its own; evds that it watches
-/// notify that one and no other.
+/// Notifies an executor of Boost.Asio when the evds of an ia have events. It has its own cno, and the evds that it
+/// watches notify that cno and no other.
 ///
 /// Completion tokens of every kind work: callbacks, use_future, use_awaitable.
-/// Several operations may wait at once; each trigger completes one of them. With manual progress, waiting also does
-/// what there is to be done (`ia::run`), in the threads that run the executor.
+/// Several operations may wait at once; each trigger completes one of them. With manual progress, waiting also does the
+/// pending work of the ia (`ia::run`), in the threads that run the executor.
 ///
-/// Move-only. Destroying it, or `cancel`, completes what waits with `operation_aborted`; nothing waits for that. Thread
-/// safety: distinct objects are safe; one object one at a time, as all of Asio's I/O objects: use a strand when several
-/// threads run the executor. It must go before the io_context.
+/// Move-only. Destruction and `cancel` complete waiting operations with `operation_aborted`, without waiting for their
+/// handlers. Thread safety: distinct objects are safe; one object is for one thread at a time, as all I/O objects of
+/// Asio: use a strand when several threads run the executor. It must be destroyed before the io_context.
 template <class Executor = boost::asio::any_io_executor>
 class basic_notifier {
 public:
@@ -65,8 +66,11 @@ public:
   }
   ~basic_notifier() { cancel(); }
 
-  /// A notifier whose handlers run on `executor`. Errors: `insufficient_resources`; `invalid_handle` for an ia that is
-  /// closed. Allocates: yes.
+  /// A notifier whose handlers run on `executor`.
+  /// Errors: `insufficient_resources`; `invalid_handle` for an ia that is empty or closed.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: safe.
   [[nodiscard]] static expected<basic_notifier> create(const Executor& executor, ia& of) {
     static constexpr const char* call = "asio::notifier::create";
     auto made = of.create_cno();
@@ -89,20 +93,23 @@ public:
   }
 
   [[nodiscard]] Executor get_executor() const noexcept { return state_->descriptor.get_executor(); }
-  /// The cno, for what has no function here, such as evd::modify_cno, or `wait` in another thread.
+  /// The cno, for calls such as evd::modify_cno, or for `wait` in another thread.
   [[nodiscard]] dat::cno& cno() noexcept { return state_->cno; }
 
-  /// From now on events of this evd, and those that are there, complete operations. The same as
+  /// From now on, events of this evd complete operations; so do the events that are already queued. The same as
   /// `evd.modify_cno(cno())`.
+  /// Errors, Allocates, Blocks and Thread safety: as evd::modify_cno.
   template <streams S>
   expected<void> watch(evd<S>& which) noexcept {
     return which.modify_cno(state_->cno);
   }
 
-  /// Completes with `void(boost::system::error_code, dat::evd_id)` when an evd has triggered: the latest, but look at
-  /// all that are watched, and take what is there until they are empty: they do not trigger again for what was left.
+  /// Completes with `void(boost::system::error_code, dat::evd_id)` when an evd has triggered. The id is that of the
+  /// latest. Take events from all watched evds until they are empty, because they do not trigger again for events that
+  /// were left.
   /// Errors: `operation_aborted` when cancelled; `bad_descriptor` when the ia was closed. The end of an evd ends no
-  /// wait. Allocates as Asio does, for the handler.
+  /// wait.
+  /// Allocates: as Asio does, for the handler.
   template <class Token>
   auto async_wait(Token&& token) {
     return boost::asio::async_compose<Token, void(boost::system::error_code, evd_id)>(wait_operation{state_}, token,
@@ -115,9 +122,8 @@ public:
   /// Errors: as async_wait; also `bad_descriptor` for an evd that was closed before.
   template <streams S, class Visitor, class Token>
   auto async_drain(const evd<S>& from, Visitor visit, Token&& token, std::size_t max = 16) {
-    static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
-                  "dat: the visitor must be callable with every event that this evd can deliver; "
-                  "add a generic lambda [](const auto&) {} for those that do not matter");
+    if constexpr (!detail::visits_all<Visitor, detail::event_list<S>>)
+      detail::refuse_visitor<Visitor, detail::event_list<S>>();
     return boost::asio::async_compose<Token, void(boost::system::error_code, std::size_t)>(
         drain_operation<S, Visitor>{state_, detail::core_access::of(from), std::move(visit), max}, token,
         state_->descriptor);
@@ -147,8 +153,8 @@ private:
   };
   explicit basic_notifier(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-  /// Whether a trigger that could not be taken may still come: another operation took it, or the descriptor told of the
-  /// ia's own work.
+  /// Whether a trigger may still come after a failed attempt to take it: another operation took it, or the descriptor
+  /// was readable for the ia's own work.
   [[nodiscard]] static bool may_come(const error& e) noexcept {
     return e.type() == return_type::queue_empty || e.type() == return_type::interrupted_call;
   }
@@ -206,4 +212,4 @@ private:
 /// For the executors that most programs have.
 using notifier = basic_notifier<>;
 
-} // namespace dat::inline v0::asio
+}}} // namespace dat::v0::asio

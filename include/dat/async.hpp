@@ -1,27 +1,27 @@
-// What asynchronous events tell besides their type.
+// The details of asynchronous events.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <dat/detail/enum_name.hpp>
+#include <dat/detail/base/enum_name.hpp>
 
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// Why an endpoint is broken (DAT_EP_REASON, uDAPL 2.0 §A.4).
+/// The reason why an endpoint is broken (DAT_EP_REASON, uDAPL 2.0 §A.4).
 enum class ep_error : std::uint8_t {
   transfer_to_error = 0, ///< the queue pair failed
   other_error = 1        ///< a request of the peer was invalid, or beyond its rights
 };
 
-/// What is new at a port.
+/// The property of a port that has changed.
 enum class port_change : std::uint8_t {
   lid,              ///< its InfiniBand address
   pkey_table,       ///< the partitions it is in
   gid_table,        ///< its global addresses; on RoCE, the IP addresses of its interface
-  subnet_manager,   ///< who manages the network
-  client_reregister ///< the network forgot multicast groups and services
+  subnet_manager,   ///< the node that manages the network
+  client_reregister ///< the network has forgotten multicast groups and services
 };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
@@ -33,4 +33,4 @@ enum class port_change : std::uint8_t {
                            "unknown port_change");
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -1,4 +1,4 @@
-// What an adapter can do, and what this library offers on it: the attributes of an ia.
+// The attributes of an ia: properties of an adapter, and of this library on it.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -6,16 +6,16 @@
 #include <dat/port.hpp>
 #include <dat/streams.hpp>
 
-#include <dat/detail/enum_name.hpp>
+#include <dat/detail/base/enum_name.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// A short text that needs no memory of its own: what does not fit is cut off.
+/// A short text without allocated memory; a longer text is cut off.
 class short_text {
 public:
   constexpr short_text() noexcept = default;
@@ -24,7 +24,7 @@ public:
     for (const char c : text.substr(0, text_.size() - 1 - size_)) text_[size_++] = c;
   }
   [[nodiscard]] constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
-  /// The same, ended by a zero.
+  /// The text, terminated by a zero.
   [[nodiscard]] constexpr const char* c_str() const noexcept { return text_.data(); }
   friend constexpr bool operator==(const short_text& a, const short_text& b) noexcept { return a.view() == b.view(); }
 
@@ -39,7 +39,7 @@ struct named_attribute {
   short_text value;
 };
 
-/// Up to sixteen named attributes, without memory of their own.
+/// Up to sixteen named attributes, without allocated memory.
 class named_attributes {
 public:
   static constexpr std::size_t capacity = 16;
@@ -53,7 +53,7 @@ public:
       if (a.name == name) return &a.value;
     return nullptr;
   }
-  /// False when it is full.
+  /// Returns false when the list is full.
   constexpr bool push_back(const named_attribute& a) noexcept {
     if (size_ == capacity) return false;
     list_[size_++] = a;
@@ -68,10 +68,10 @@ private:
 /// Whether each endpoint is sure to get its maximum of RDMA reads (uDAPL 2.0 §6.2.1.3, the ..._guaranteed attributes).
 enum class read_resources : std::uint8_t {
   guaranteed, ///< every endpoint has its own
-  shared      ///< the endpoints of the device share a number that may not be enough for all
+  shared      ///< the endpoints of the device share a limit, which may not suffice for all
 };
 
-/// Which of the extensions to uDAPL there are; never two (DAT_EXTENSION).
+/// The extension that a provider has, at most one (DAT_EXTENSION).
 enum class extension : std::uint8_t { infiniband, iwarp, none };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
@@ -82,9 +82,9 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
   return detail::enum_name(value, {"infiniband", "iwarp", "none"}, "unknown extension");
 }
 
-/// The adapter itself: the same for everybody who opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are those of DAT.
-/// A limit is an upper bound: other programs, and sizes chosen for one object, may leave less. 0 of max_rmrs and
-/// max_srqs means that the device has no such objects.
+/// The attributes of the adapter, equal for every program that opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are
+/// those of DAT. A limit is an upper bound: other programs, and the sizes of one object, may leave less. 0 of max_rmrs
+/// and max_srqs means that the device has no such objects.
 struct ia_attributes {
   short_text adapter_name; ///< the device's name
   std::uint8_t port = 1;   ///< its port
@@ -92,14 +92,14 @@ struct ia_attributes {
   std::uint32_t vendor_id = 0;
   std::uint32_t vendor_part_id = 0;
   std::uint32_t hardware_version_major = 0;
-  std::uint32_t hardware_version_minor = 0; ///< devices have one number: always 0
+  std::uint32_t hardware_version_minor = 0; ///< always 0: verbs devices have one version number
   std::uint32_t firmware_version_major = 0; ///< of the text "20.31.1014"; 0 when it does not begin with numbers
   std::uint32_t firmware_version_minor = 0;
-  short_text firmware_version; ///< the whole text
+  short_text firmware_version; ///< the whole text of the version
   ia_address address;          ///< ia_address_ptr: as ia::address()
 
   dat::link_layer link_layer = dat::link_layer::unspecified;
-  port_state state = port_state::unknown; ///< at the time of the query
+  port_state state = port_state::unknown; ///< the state at the time of the query
   std::uint32_t active_mtu = 0;           ///< bytes of one packet; 0 unknown
   std::uint64_t node_guid = 0;            ///< host byte order
   std::uint64_t system_image_guid = 0;    ///< host byte order; the same for the devices of one adapter
@@ -129,13 +129,13 @@ struct ia_attributes {
   std::uint32_t max_recv_per_srq = 0; ///< buffers outstanding
 
   dat::extension extension_supported = extension::none;
-  std::uint32_t extension_version = 0; ///< of the IB extensions; 0 without
+  std::uint32_t extension_version = 0; ///< of the InfiniBand extensions; 0 without them
 
   named_attributes transport; ///< transport_attr: link_layer, active_mtu, port_state, gid (the first, as text)
   named_attributes vendor;    ///< vendor_attr: device, port, firmware, node_guid, system_image_guid
 };
 
-/// One entry of `ia::list()`: an adapter, open or not.
+/// One entry of `ia::list_adapters()`: an adapter, open or not.
 struct adapter {
   short_text name;                        ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
   port_state state = port_state::unknown; ///< unknown also when the device may not be opened
@@ -150,7 +150,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] const adapter& operator[](std::size_t i) const noexcept { return list_[i]; }
-  /// False when it is full.
+  /// Returns false when the list is full.
   bool push_back(const adapter& a) noexcept {
     if (size_ == capacity) return false;
     list_[size_++] = a;
@@ -162,23 +162,23 @@ private:
   std::size_t size_ = 0;
 };
 
-/// Where the key of an rmr is valid (DAT_RMR_SCOPE); the values are DAT's.
+/// The endpoints on which the key of an rmr is valid (DAT_RMR_SCOPE); the values are DAT's.
 enum class rmr_scope : std::uint8_t {
   ep = 0,  ///< on the connection that it is bound through
   pz = 1,  ///< on all connections of its zone
-  any = 2, ///< only of what a provider supports: both
+  any = 2, ///< only for what a provider supports: both scopes
 };
 [[nodiscard]] constexpr std::string_view to_string(rmr_scope value) noexcept {
   return detail::enum_name(value, {"ep", "pz", "any"}, "unknown rmr_scope");
 }
 
-/// Who owns the array of segments after a post has returned (DAT_IOV_OWNERSHIP).
+/// The owner of the array of segments after a post has returned (DAT_IOV_OWNERSHIP).
 enum class iov_ownership : std::uint8_t { consumer, provider_no_modify, provider_modify };
-/// What memory can be registered (DAT_MEM_TYPE).
+/// The kinds of memory that can be registered (DAT_MEM_TYPE).
 enum class mem_type : std::uint8_t { virtual_memory, lmr, shared_virtual };
 /// Whether a service point makes the endpoint for a request (DAT_EP_CREATOR_FOR_PSP).
 enum class psp_creates_ep : std::uint8_t { never, if_asked, always };
-/// Whether protection zones separate what is in them from all others (DAT_PZ_SUPPORT).
+/// Whether protection zones separate their objects from all others (DAT_PZ_SUPPORT).
 enum class pz_support : std::uint8_t { unique, shareable };
 /// How connections are spread over paths (DAT_HA_LB).
 enum class ha_load_balancing : std::uint8_t { none, inter_connection, intra_connection };
@@ -194,7 +194,8 @@ struct completion_flags {
   friend bool operator==(const completion_flags&, const completion_flags&) = default;
 };
 
-/// Watermarks of shared receive queues and their endpoints. The high ones need a recv evd with more than streams::dto.
+/// Watermarks of shared receive queues and their endpoints. The high ones need a recv evd with more than
+/// dat::stream::dto.
 struct srq_watermarks {
   bool low = false;
   bool soft_high = false;
@@ -206,7 +207,7 @@ struct srq_watermarks {
   }
   friend bool operator==(const srq_watermarks&, const srq_watermarks&) = default;
 };
-/// Counts that `srq::query` gives; that of available buffers not with every evd, see there.
+/// The counts that `srq::query` returns; the number of available buffers may be unknown, see there.
 struct srq_counts {
   bool available = false;
   bool outstanding = false;
@@ -235,7 +236,8 @@ struct srq_counts {
   return detail::enum_name(value, {"none", "inter_connection", "intra_connection"}, "unknown ha_load_balancing");
 }
 
-/// What this library does on the opened adapter (DAT_PROVIDER_ATTR, uDAPL 2.0 §6.2.1.4). Names are those of DAT.
+/// The attributes of this library on the opened adapter (DAT_PROVIDER_ATTR, uDAPL 2.0 §6.2.1.4). Names are those of
+/// DAT.
 struct provider_attributes {
   std::string_view provider_name = "dat";
   std::uint32_t provider_version_major = 0;
@@ -254,34 +256,36 @@ struct provider_attributes {
   dat::pz_support pz_support = pz_support::unique;
   std::size_t optimal_buffer_alignment = 64; ///< bytes: a cache line
   /// The streams of which an evd may merge any (evd_stream_merging_supported).
-  streams evd_stream_merging_supported = software | connection_requests | dto | connection | rmr_bind | async;
+  streams evd_stream_merging_supported = streams::software | streams::connection_requests | streams::dto |
+                                         streams::connection | streams::rmr_bind | streams::async;
 
   bool srq_supported = false;
   srq_watermarks srq_watermarks_supported{};
-  bool srq_ep_pz_difference_supported = false; ///< an endpoint and its srq are of one zone
+  bool srq_ep_pz_difference_supported = false; ///< an endpoint and its srq must be of one zone
   srq_counts srq_info_supported{};
-  bool ep_recv_info_supported = false;            ///< adapters do not tell what an endpoint has taken from an srq
-  bool rmr_supported = false;                     ///< whether there are RMRs at all
-  rmr_scope rmr_scope_supported = rmr_scope::any; ///< where they are
+  /// Adapters do not report how many buffers an endpoint has taken from an srq.
+  bool ep_recv_info_supported = false;
+  bool rmr_supported = false;                     ///< whether RMRs are supported
+  rmr_scope rmr_scope_supported = rmr_scope::any; ///< the scopes that are supported
   bool lmr_sync_req = false;                      ///< memory is coherent: no calls to synchronise it
   bool zb_supported = true;                       ///< zero-based addresses of memory regions
   bool ha_supported = false;
   ha_load_balancing ha_loadbalancing = ha_load_balancing::none;
   bool dto_async_return_guaranteed = true;   ///< success of a send or RDMA write means that the peer has checked it
-  bool rdma_write_for_rdma_read_req = false; ///< the sink of an RDMA read needs remote_write
-  bool rdma_read_lmr_rmr_context_exposure = false; ///< an RDMA read shows the peer the key of its sink
+  bool rdma_write_for_rdma_read_req = false; ///< the target of an RDMA read needs remote_write
+  bool rdma_read_lmr_rmr_context_exposure = false; ///< an RDMA read sends the key of its target to the peer
   bool immediate_data_supported = true;            ///< DAT_IB_IMMED_DATA_OP; not on iWARP
   std::uint8_t qos_supported = 0;                  ///< dat_qos_supported: best effort, which is 0 there
 
-  /// provider_specific_attr: what there is of the IB extensions, by the names of their document; a name that is there
-  /// means support. DAT_EXTENSION_INTERFACE, DAT_EXTENSION_VERSION, DAT_IB_IMMED_DATA_OP, DAT_IB_FETCH_AND_ADD_OP,
-  /// DAT_IB_CMP_AND_SWAP_OP; by the names that its implementations gave them, DAT_IB_IMMED_DATA, DAT_IB_UD,
-  /// DAT_IB_FETCH_AND_ADD, DAT_IB_CMP_AND_SWAP; and by those of the proposal of 2005, DAT_EXT_RDMA_WRITE_IMMED,
-  /// DAT_EXT_RECV_IMMED_EVENT, DAT_EXT_FETCH_AND_ADD, DAT_EXT_CMP_AND_SWAP. As values: <dat/ib_query.hpp>.
+  /// provider_specific_attr: the supported IB extensions by name; a name in the list means support. The names of the
+  /// document are DAT_EXTENSION_INTERFACE, DAT_EXTENSION_VERSION, DAT_IB_IMMED_DATA_OP, DAT_IB_FETCH_AND_ADD_OP and
+  /// DAT_IB_CMP_AND_SWAP_OP. Its implementations use DAT_IB_IMMED_DATA, DAT_IB_UD, DAT_IB_FETCH_AND_ADD and
+  /// DAT_IB_CMP_AND_SWAP. The proposal of 2005 has DAT_EXT_RDMA_WRITE_IMMED, DAT_EXT_RECV_IMMED_EVENT,
+  /// DAT_EXT_FETCH_AND_ADD and DAT_EXT_CMP_AND_SWAP. As values: <dat/ib_query.hpp>.
   named_attributes specific;
 
   /// lmr_mem_types_supported. Kinds besides virtual memory are in <dat/memory.hpp>.
   [[nodiscard]] constexpr bool supports(mem_type t) const noexcept { return t <= mem_type::shared_virtual; }
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

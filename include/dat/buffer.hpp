@@ -1,4 +1,4 @@
-// Buffers that know how much of them is data: receives append to it, sends send it (as DOCA RDMA's jobs do).
+// Buffers with a data section: receives append to it, sends send it (as the jobs of DOCA RDMA do).
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <dat/privileges.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/basics.hpp>
+#include <dat/detail/base/utility.hpp>
 
 #include <array>
 #include <cstddef>
@@ -15,11 +15,11 @@
 #include <span>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// A chain of up to `N` pieces of registered memory. The first bytes of each piece are its data section, the rest is
-/// room. What is sent or written is the data, in the order of the chain; what is received or read goes to the room, and
-/// becomes data by `append` when its event has come, so that a failed operation changes nothing.
+/// room. Sends and writes take the data, in the order of the chain. Receives and reads fill the room, which becomes
+/// data by `append` when the event has come, so that a failed operation changes nothing.
 ///
 ///     dat::buffer<4, rights> inbox;
 ///     inbox.push_back(piece);
@@ -38,14 +38,15 @@ public:
   /// One piece, of which the first `data` bytes are data.
   explicit buffer(const piece& whole, std::size_t data = 0) noexcept { (void)push_back(whole, data); }
 
-  /// Appends a piece to the chain. False when there are N already, or `data` exceeds it; nothing has changed then.
+  /// Appends a piece to the chain. Returns false, and changes nothing, when the chain has N pieces or `data` exceeds
+  /// the piece.
   [[nodiscard]] bool push_back(const piece& whole, std::size_t data = 0) noexcept {
     if (count_ == N || data > whole.size_bytes()) return false;
     pieces_[count_++] = {whole, static_cast<std::uint32_t>(data)};
     return true;
   }
 
-  /// Bytes of data, and of room behind it, in all pieces.
+  /// The bytes of data in all pieces, and of room after them.
   [[nodiscard]] std::size_t data_size() const noexcept {
     std::size_t n = 0;
     for (const part& p : parts()) n += p.data;
@@ -63,41 +64,41 @@ public:
     return {pieces_[i].whole.data(), pieces_[i].data};
   }
 
-  /// The data sections, for what goes out.
+  /// The data sections, for sends and writes.
   [[nodiscard]] iov<N, P> data() const noexcept {
     iov<N, P> list;
     for (const part& p : parts()) (void)list.push_back(cut(p.whole, 0, p.data));
     return list;
   }
-  /// The first `most` bytes of the room, for what comes in.
+  /// The first `most` bytes of the room, for receives and reads.
   [[nodiscard]] iov<N, P> room(std::size_t most = ~std::size_t{0}) const noexcept {
     iov<N, P> list;
     for (const part& p : parts()) {
-      const std::size_t n = detail::smaller(p.whole.size_bytes() - p.data, most);
+      const std::size_t n = detail::min(p.whole.size_bytes() - p.data, most);
       (void)list.push_back(cut(p.whole, p.data, n));
       most -= n;
     }
     return list;
   }
-  /// The room that an RDMA read of the data of `source` fills: as much as there is in both.
+  /// The room that an RDMA read of the data of `source` fills: the smaller of both.
   template <class Remote>
   [[nodiscard]] iov<N, P> room_for(const Remote& source) const noexcept {
     return room(static_cast<std::size_t>(source.data_size()));
   }
 
-  /// `bytes` have come: they are data now, piece after piece. False when there is not so much room; nothing has changed
-  /// then.
+  /// Turns the first `bytes` of the room into data, piece after piece. Returns false, and changes nothing, when there
+  /// is less room.
   [[nodiscard]] bool append(std::size_t bytes) noexcept {
     if (bytes > room_size()) return false;
     for (std::size_t i = 0; i < count_; ++i) {
       part& p = pieces_[i];
-      const std::size_t n = detail::smaller(p.whole.size_bytes() - p.data, bytes);
+      const std::size_t n = detail::min(p.whole.size_bytes() - p.data, bytes);
       p.data += static_cast<std::uint32_t>(n);
       bytes -= n;
     }
     return true;
   }
-  /// All is room again.
+  /// Turns all data into room.
   void clear() noexcept {
     for (std::size_t i = 0; i < count_; ++i) pieces_[i].data = 0;
   }
@@ -116,7 +117,7 @@ private:
   std::size_t count_ = 0;
 };
 
-/// A peer's buffer of one piece, as this side keeps its books of it: RDMA writes append to its data section.
+/// A peer's buffer of one piece, with this side's count of its data: RDMA writes append to its data section.
 ///
 ///     ep.post(dat::rdma_write{mine.data(), theirs.room()});
 ///     ...
@@ -128,16 +129,16 @@ public:
 
   remote_buffer() noexcept = default;
   explicit remote_buffer(const piece& whole, std::uint64_t data = 0) noexcept
-      : whole_(whole), data_(detail::smaller(data, whole.size_bytes())) {}
+      : whole_(whole), data_(detail::min(data, whole.size_bytes())) {}
 
   [[nodiscard]] std::uint64_t data_size() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t room_size() const noexcept { return whole_.size_bytes() - data_; }
-  /// What an RDMA read reads, and where an RDMA write writes. A write that is longer than the room is refused by `post`
-  /// with `length_error`.
+  /// The segments that an RDMA read reads, and that an RDMA write writes to. `post` refuses a write that is longer than
+  /// the room with `length_error`.
   [[nodiscard]] piece data() const noexcept { return cut(0, data_); }
-  [[nodiscard]] piece data(std::uint64_t most) const noexcept { return cut(0, detail::smaller(data_, most)); }
+  [[nodiscard]] piece data(std::uint64_t most) const noexcept { return cut(0, detail::min(data_, most)); }
   [[nodiscard]] piece room() const noexcept { return cut(data_, room_size()); }
-  /// `bytes` have been written. False when there is not so much room.
+  /// Counts `bytes` that were written. Returns false when there is less room.
   [[nodiscard]] bool append(std::uint64_t bytes) noexcept {
     if (bytes > room_size()) return false;
     data_ += bytes;
@@ -153,4 +154,4 @@ private:
   std::uint64_t data_ = 0;
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

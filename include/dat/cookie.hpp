@@ -6,29 +6,30 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string_view> // std::hash, at a tenth of the price of <functional>
+#include <string_view> // std::hash, at a tenth of the compile time of <functional>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// 64 bits that dat returns unchanged with the completion of the operation they were posted with (DAT_DTO_COOKIE,
-/// uDAPL 2.0 §5.4). Holds an integer, an enumerator or a pointer; need not be unique; dat never looks inside.
-/// Trivially copyable; nothing here allocates or blocks.
+/// 64 bits that dat returns unchanged with the completion of the operation that they were posted with (DAT_DTO_COOKIE,
+/// uDAPL 2.0 §5.4). Holds an integer, an enumerator or a pointer; it need not be unique, and dat never reads it.
+/// Trivially copyable; no member allocates or blocks.
 class cookie {
 public:
   constexpr cookie() noexcept = default;
 
-  /// Any integer of up to 64 bits; a negative one comes back by as<its type>().
+  /// Any integer of up to 64 bits; as<its type>() returns a negative one.
   template <std::integral I>
   requires(!std::same_as<std::remove_cv_t<I>, bool> &&
            sizeof(I) <= sizeof(std::uint64_t)) constexpr cookie(I number) noexcept
       : value_{static_cast<std::uint64_t>(number)} {}
 
+  /// Any enumerator; as<its type>() returns it.
   template <class E>
   requires std::is_enum_v<E>
-  constexpr explicit cookie(E enumerator) noexcept : cookie{static_cast<std::underlying_type_t<E>>(enumerator)} {}
+  constexpr cookie(E enumerator) noexcept : cookie{static_cast<std::underlying_type_t<E>>(enumerator)} {}
 
-  /// The pointer only: what it points to stays the consumer's, and must live as long as the consumer will look at it.
+  /// Stores the pointer only: the consumer owns its target, which must live as long as the consumer reads it.
   template <class T>
   requires(!std::is_function_v<T>) cookie(T* pointer)
   noexcept
@@ -36,7 +37,7 @@ public:
 
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
 
-  /// The value as the integer, enumerator or pointer type it was made from.
+  /// The value as the integer, enumerator or pointer type from which it was created.
   template <class T>
   requires(std::integral<T> || std::is_enum_v<T>) [[nodiscard]] constexpr T as() const noexcept {
     return static_cast<T>(value_);
@@ -44,7 +45,7 @@ public:
   template <class P>
   requires std::is_pointer_v<P>
   [[nodiscard]] P as() const noexcept { return reinterpret_cast<P>(static_cast<std::uintptr_t>(value_)); }
-  /// The same as as<T*>().
+  /// The pointer; equal to as<T*>().
   template <class T>
   [[nodiscard]] T* pointer() const noexcept {
     return as<T*>();
@@ -60,7 +61,7 @@ private:
 static_assert(sizeof(cookie) == 8 && std::is_trivially_copyable_v<cookie>);
 static_assert(sizeof(std::uintptr_t) <= sizeof(std::uint64_t));
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
 template <>
 struct std::hash<dat::cookie> {

@@ -1,8 +1,8 @@
-// Credits: so that a sender sends no more messages than its peer has receives for.
+// Credits: a sender posts no more messages than its peer has receives for.
 //
-// A send that meets no receive is tried again after a while, by both adapters, and in the end breaks the connection.
-// With credits it is not posted. They are numbers of receives; how they travel is the consumer's: in a message, or as
-// immediate data.
+// The adapter repeats a send that finds no receive, and in the end breaks the connection. With credits such a send is
+// not posted. Credits are numbers of receives. The consumer carries them to the peer, in a message or as immediate
+// data.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -13,28 +13,33 @@
 #include <atomic>
 #include <cstdint>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// How many messages the peer has room for. Allocates: never. Thread safety: safe.
+/// Counts the messages for which the peer has receives.
+/// Allocates: never.
+/// Thread safety: safe.
 class send_credits {
 public:
   /// `initial`: the receives that the peer posts before the connection is up.
   explicit send_credits(std::uint32_t initial) noexcept : left_(initial) {}
 
-  /// Takes `n`, or none of them: false when there are fewer.
+  /// Takes `n` credits, or none if fewer are left; returns whether it did.
   [[nodiscard]] bool take(std::uint32_t n = 1) noexcept {
     std::uint32_t have = left_.load(std::memory_order_relaxed);
     while (have >= n)
       if (left_.compare_exchange_weak(have, have - n, std::memory_order_acquire)) return true;
     return false;
   }
-  /// What the peer says it has posted again.
+  /// Adds `n` receives that the peer has posted again.
   void give(std::uint32_t n = 1) noexcept { left_.fetch_add(n, std::memory_order_release); }
   [[nodiscard]] std::uint32_t left() const noexcept { return left_.load(std::memory_order_relaxed); }
 
-  /// Posts messages for which the peer has room, or nothing.
-  /// Errors: `insufficient_resources` (resource_credits) when there are not as many credits; as ep_ref::post, and the
-  /// credits are given back then.
+  /// Posts messages for which the peer has receives, or none of them.
+  /// Errors: `insufficient_resources` (resource_credits) when too few credits are left; as ep_ref::post, which leaves
+  /// the credits as they were.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: as ep_ref::post for the endpoint; safe for the credits.
   template <class... D>
   expected<void> post(ep_ref ep, const D&... messages) noexcept {
     static_assert((detail::is_request<D> && ...), "dat: credits are for messages: dat::send, or dat::rdma_write with "
@@ -43,7 +48,7 @@ public:
     if (!take(n))
       return error(return_type::insufficient_resources, return_subtype::resource_credits)
           .at("send_credits.post", object_kind::ep, ep.number())
-          .hint("the peer has not as many receives posted: wait for credits from it");
+          .hint("The peer has fewer receives posted: wait for credits from it.");
     auto posted = ep.post(messages...);
     if (!posted) give(n - (posted.assume_error().index() < n ? posted.assume_error().index() : n));
     return posted;
@@ -53,11 +58,13 @@ private:
   std::atomic<std::uint32_t> left_;
 };
 
-/// How many receives were posted again and not told to the peer. Allocates: never. Thread safety: safe.
+/// Counts the receives that were posted again and not yet reported to the peer.
+/// Allocates: never.
+/// Thread safety: safe.
 class recv_credits {
 public:
-  /// `posted`: the receives of this side, `told` to the peer as its initial credits. They are returned in batches of a
-  /// quarter, unless `batch` says otherwise; never of none.
+  /// `posted`: the receives of this side, which are the initial credits of the peer. They are returned in batches of
+  /// `batch`; 0 means a quarter of `posted`, and at least one.
   explicit recv_credits(std::uint32_t posted, std::uint32_t batch = 0) noexcept
       : batch_(batch != 0    ? batch
                : posted >= 4 ? posted / 4
@@ -65,7 +72,8 @@ public:
 
   /// `n` receives were posted in place of those that have completed.
   void reposted(std::uint32_t n = 1) noexcept { owed_.fetch_add(n, std::memory_order_relaxed); }
-  /// What to tell the peer now: 0 while it is not worth a message. `all`: with a message that goes anyway.
+  /// The credits to report to the peer now: 0 while they are fewer than a batch. With `all` also fewer, for a message
+  /// that goes to the peer anyway.
   [[nodiscard]] std::uint32_t take(bool all = false) noexcept {
     std::uint32_t owed = owed_.load(std::memory_order_relaxed);
     while (owed != 0 && (all || owed >= batch_))
@@ -78,4 +86,4 @@ private:
   std::atomic<std::uint32_t> owed_{0};
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

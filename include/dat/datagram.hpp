@@ -8,26 +8,29 @@
 #include <dat/expected.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/completion.hpp>
-#include <dat/detail/ud_core.hpp>
+#include <dat/detail/datagram/ud_core.hpp>
+#include <dat/detail/delivery/drain.hpp>
+#include <dat/detail/posting/endpoint_queues.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
-namespace dat::inline v0::ib {
+namespace dat { inline namespace v0 { namespace ib {
 
-/// The key that datagram endpoints of dat and of rdma_cm take messages with.
+/// The key of messages that datagram endpoints of dat and of rdma_cm accept.
 inline constexpr std::uint32_t default_qkey = detail::datagram_qkey;
 
 // --- addresses -----------------------------------------------------------------------------------------------------
 
-/// Where a datagram endpoint is: what an address handle is made of, and what may be carried to others by any means.
-/// `ep<ud>::address` gives one's own. A value.
+/// The address of a datagram endpoint, from which a peer creates an address handle. Any channel may carry it.
+/// `ep<ud>::address` returns the address of an endpoint. A value.
 struct datagram_address {
   std::array<std::byte, 16> gid{};   ///< of its adapter's port; on RoCE its IP address, IPv4 as ::ffff:a.b.c.d
   std::uint16_t lid = 0;             ///< of its port on InfiniBand; 0 on Ethernet
@@ -47,15 +50,15 @@ struct datagram_address {
   friend bool operator==(const datagram_address&, const datagram_address&) = default;
 };
 
-/// Names a peer that datagrams can be sent to, for one endpoint (DAT_IB_ADDR_HANDLE, IB extensions §1.10). Made by
-/// `ep<ud>::address_of`, `reply_to` or an event; what it holds of the adapter is freed when it goes, but not before the
-/// last send to it has completed: it may be dropped as soon as `post` is back.
+/// Names a peer to which one endpoint can send datagrams (DAT_IB_ADDR_HANDLE, IB extensions §1.10).
+/// `ep<ud>::address_of`, `reply_to` and events create it. It may be dropped as soon as `post` returns: its resources of
+/// the adapter are freed after the last send to it has completed.
 ///
-/// Move-only; keeps no endpoint alive: after that has gone it names nobody. Thread safety: may be dropped in any
-/// thread, but not while it is being posted.
+/// Move-only. It keeps no endpoint alive; when the endpoint ends, it names no peer. Thread safety: any thread may drop
+/// it, but not while a thread posts a send to it.
 class address_handle {
 public:
-  address_handle() noexcept = default; ///< names nobody; a send to it is refused
+  address_handle() noexcept = default; ///< names no peer; a send to it is refused
   address_handle(address_handle&& o) noexcept
       : owner_(std::move(o.owner_)), node_(std::exchange(o.node_, nullptr)), raw_(std::exchange(o.raw_, {})) {}
   address_handle& operator=(address_handle&& o) noexcept {
@@ -70,10 +73,10 @@ public:
   ~address_handle() { drop(); }
 
   explicit operator bool() const noexcept { return node_ != nullptr; }
-  /// The peer's number and key.
+  /// The number and the key of the peer.
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return raw_.qp_num; }
   [[nodiscard]] std::uint32_t qkey() const noexcept { return raw_.qkey; }
-  /// The verbs address handle; null for an empty one, and once the endpoint is gone.
+  /// The verbs address handle; null for an empty handle, and when the endpoint has ended.
   [[nodiscard]] ibv_ah* native_handle() const noexcept { return node_ ? node_->ah : nullptr; }
 
 private:
@@ -82,7 +85,7 @@ private:
   friend struct detail::address_access;
   address_handle(detail::ref<detail::ud_core> owner, detail::address_node* node,
                  const detail::datagram_target& to) noexcept
-      : owner_(std::move(owner)), node_(node), raw_{node->ah, to.qp_num, to.qkey, owner_.get()} {}
+      : owner_(std::move(owner)), node_(node), raw_{node->ah, to.qp_num, to.qkey, &owner_->sent} {}
   void drop() noexcept {
     if (node_) owner_->drop_address(node_);
     node_ = nullptr;
@@ -92,9 +95,9 @@ private:
   detail::raw_address raw_;
 };
 
-} // namespace dat::inline v0::ib
+}}} // namespace dat::v0::ib
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 struct address_access {
   [[nodiscard]] static expected<ib::address_handle> make(const char* call, const ref<ud_core>& of,
                                                          const datagram_target& to) noexcept {
@@ -103,21 +106,21 @@ struct address_access {
     return ib::address_handle(of, node.assume_value(), to);
   }
 };
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail
 
-namespace dat::inline v0::ib {
+namespace dat { inline namespace v0 { namespace ib {
 
 // --- sending -------------------------------------------------------------------------------------------------------
 
-/// Sends a message to one peer (IB extensions §4.1, dat_ib_post_send_ud). Its completion, `ib::datagram_sent`, says
-/// that the memory is free; whether the message arrives is not known: one that is lost, damaged, too long for the
-/// receive that it meets, or finds none, is dropped. The memory needs `local_read`.
+/// Sends a message to one peer (IB extensions §4.1, dat_ib_post_send_ud). The memory needs `local_read`. The
+/// completion, `ib::datagram_send_done`, means that the memory may be reused. It does not mean that the message has
+/// arrived: a message is dropped when it is lost, damaged, longer than its receive, or finds no receive.
 ///
 ///     ep.post(dat::ib::send_to{out, peer}.cookie(7));
 ///     ep.post(dat::ib::send_to{out, peer}.immediate(1), dat::ib::send_to{out, another}.immediate(2));
 ///     ep.post(dat::ib::send_to{peer}.immediate(3)); // an empty message
 template <std::size_t N>
-class send_to : public outward_request<send_to<N>, N> {
+class send_to : public detail::outward_request<send_to<N>, N> {
 public:
   explicit send_to(const address_handle& peer) noexcept : to_(peer.raw_) { this->wr_.start(dto_operation::send); }
   template <detail::names_memory S>
@@ -131,7 +134,7 @@ public:
     static_assert(includes(P, mem_priv::local_read), "dat: send_to needs memory registered with dat::local_read");
     this->wr_.start_list(dto_operation::send, from);
   }
-  /// Asks that the matching receive at the peer be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  /// The completion of the matching receive at the peer notifies (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
   send_to& solicited() & noexcept { return this->solicit(); }
   send_to&& solicited() && noexcept { return std::move(this->solicit()); }
   template <bool Never = false>
@@ -151,8 +154,8 @@ send_to(const iov<N, P>&, const address_handle&) -> send_to<N>;
 
 // --- receiving -----------------------------------------------------------------------------------------------------
 
-/// What stands before the payload of every datagram that has arrived: the global routing header of InfiniBand, or on
-/// RoCE over IPv4 twenty unused bytes and the IP header.
+/// The header before the payload of every datagram: the global routing header of InfiniBand, or on RoCE over IPv4
+/// twenty unused bytes and the IP header.
 class grh {
 public:
   static constexpr std::size_t size = 40;
@@ -162,10 +165,10 @@ public:
   [[nodiscard]] bool is_ipv4() const noexcept {
     return (bytes_[0] >> 4) != std::byte{6} && (bytes_[20] >> 4) == std::byte{4};
   }
-  /// Where it came from and where it went to: IP addresses, or GIDs in the form of IPv6 addresses.
+  /// The addresses of the sender and of the destination: IP addresses, or GIDs in the form of IPv6 addresses.
   [[nodiscard]] ia_address source() const noexcept { return at(is_ipv4() ? 32 : 8); }
   [[nodiscard]] ia_address destination() const noexcept { return at(is_ipv4() ? 36 : 24); }
-  /// Routers that it may still have passed.
+  /// The number of routers that the datagram could still have passed.
   [[nodiscard]] std::uint8_t hop_limit() const noexcept {
     return static_cast<std::uint8_t>(bytes_[is_ipv4() ? 28 : 7]);
   }
@@ -188,19 +191,20 @@ private:
 static_assert(sizeof(grh) == 40 && alignof(grh) == 1 && std::is_trivially_copyable_v<grh>);
 
 /// A datagram has arrived in the receive that `cookie()` names (operation RECV_UD). `bytes()` is the length in the
-/// buffer, the header of 40 bytes included; see datagram_view.
-class received_datagram : public transfer {
+/// buffer, including the header of 40 bytes; see datagram_view.
+class datagram_recv_done : public transfer {
 public:
+  static constexpr std::string_view name = "ib::datagram_recv_done";
+  [[nodiscard]] std::string message() const { return text(name); }
   /// Bytes of the message itself.
   [[nodiscard]] std::size_t payload_bytes() const noexcept { return bytes() > grh::size ? bytes() - grh::size : 0; }
-  /// Who sent it.
+  /// The number of the sender's endpoint.
   [[nodiscard]] std::uint32_t source_qp_number() const noexcept { return source_qp_; }
 
 protected:
   friend struct detail::event_access;
-  friend struct detail::datagram_access;
-  received_datagram(detail::ep_core* ep, dat::cookie c, const ibv_wc& wc) noexcept
-      : transfer(ep, c, wc.byte_len),
+  datagram_recv_done(detail::event_key key, detail::ep_core* ep, dat::cookie c, const ibv_wc& wc) noexcept
+      : transfer(key, ep, c, wc.byte_len),
         source_qp_(wc.src_qp),
         slid_(wc.slid),
         pkey_index_(wc.pkey_index),
@@ -209,6 +213,7 @@ protected:
         path_bits_(wc.dlid_path_bits) {}
 
 private:
+  friend struct detail::datagram_access;
   std::uint32_t source_qp_;
   std::uint16_t slid_;
   std::uint16_t pkey_index_;
@@ -218,46 +223,51 @@ private:
 };
 
 /// A datagram with immediate data has arrived (operation RECV_UD_IMMED).
-class received_datagram_immediate : public received_datagram {
+class datagram_recv_immediate_done : public datagram_recv_done {
 public:
+  static constexpr std::string_view name = "ib::datagram_recv_immediate_done";
+  [[nodiscard]] std::string message() const { return text(name); }
   /// The 32 bits as the peer gave them; the consumers agree on the byte order.
   [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
 
 private:
   friend struct detail::event_access;
-  received_datagram_immediate(detail::ep_core* ep, dat::cookie c, const ibv_wc& wc) noexcept
-      : received_datagram(ep, c, wc), immediate_(wc.imm_data) {}
+  datagram_recv_immediate_done(detail::event_key key, detail::ep_core* ep, dat::cookie c, const ibv_wc& wc) noexcept
+      : datagram_recv_done(key, ep, c, wc), immediate_(wc.imm_data) {}
   std::uint32_t immediate_;
 };
 
-/// A datagram is sent: its memory is free (operation SEND_UD). Nothing is known of the peer.
-class datagram_sent : public transfer {
+/// A datagram was sent, and its memory may be reused (operation SEND_UD). The completion says nothing about the peer.
+class datagram_send_done : public transfer {
+public:
+  static constexpr std::string_view name = "ib::datagram_send_done";
+  [[nodiscard]] std::string message() const { return text(name); }
+
   using transfer::transfer;
-  friend struct detail::event_access;
 };
 
-/// A receive buffer as what has arrived in it: header and payload. Does not own the memory.
+/// A receive buffer with a datagram: header and payload. Does not own the memory.
 class datagram_view {
 public:
   /// `buffer`: the memory that the receive was posted with; it must be in one piece.
-  datagram_view(const received_datagram& arrived, std::span<const std::byte> buffer) noexcept
-      : whole_(buffer.first(detail::smaller(buffer.size(), arrived.bytes()))) {}
+  datagram_view(const datagram_recv_done& arrived, std::span<const std::byte> buffer) noexcept
+      : whole_(buffer.first(detail::min(buffer.size(), arrived.bytes()))) {}
   template <class T, mem_priv P>
-  datagram_view(const received_datagram& arrived, const local_segment<T, P>& buffer) noexcept
+  datagram_view(const datagram_recv_done& arrived, const local_segment<T, P>& buffer) noexcept
       : datagram_view(arrived, std::as_bytes(buffer.elements())) {}
   template <class T, mem_priv P>
-  datagram_view(const received_datagram& arrived, const lmr<T, P>& buffer) noexcept
+  datagram_view(const datagram_recv_done& arrived, const lmr<T, P>& buffer) noexcept
       : datagram_view(arrived, std::as_bytes(buffer.elements())) {}
 
-  /// Where it came from. All zero when the buffer is shorter than a header, which then holds no datagram.
+  /// The header. All zero when the buffer is shorter than a header; it then holds no datagram.
   [[nodiscard]] grh header() const noexcept {
     grh h{};
     if (whole_.size() >= sizeof h) std::memcpy(&h, whole_.data(), sizeof h);
     return h;
   }
-  /// The message itself.
+  /// The message.
   [[nodiscard]] std::span<const std::byte> payload() const noexcept {
-    return whole_.subspan(detail::smaller(whole_.size(), grh::size));
+    return whole_.subspan(detail::min(whole_.size(), grh::size));
   }
   /// The message as a value, when it has at least its size.
   template <transferable T>
@@ -274,60 +284,68 @@ private:
 
 // --- getting to know each other ------------------------------------------------------------------------------------
 
-/// A peer is known now (DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED): what ep<ud>::connect gives on one side and
-/// datagram_request::accept on the other. Endpoints know any number of peers, and take messages of those they do not
-/// know: a message of the peer that was accepted may come before this event, for it does not wait for this side.
+/// A peer is now known (DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED): the result of ep<ud>::connect on one side and of
+/// datagram_request::accept on the other. An endpoint may know any number of peers, and it also receives messages of
+/// peers that it does not know. A message of the accepted peer may arrive before this event.
 class datagram_established : public connection_event {
 public:
-  /// The side that accepted: what the peer gave to `connect`. The other: what it gave to `accept`, followed by zeros,
-  /// for the length is not on the wire. Valid as long as this event.
+  static constexpr std::string_view name = "ib::datagram_established";
+  [[nodiscard]] std::string message() const { return text(name); }
+  /// On the side that accepted: the data that the peer gave to `connect`. On the other side: the data that the peer
+  /// gave to `accept`, followed by zeros, because the wire does not carry the length. Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return data(); }
-  /// Where the peer is (`ia_addr` of DAT_IB_ADDR_HANDLE): what was given to `connect`, or where the request came from.
+  /// The address of the peer (`ia_addr` of DAT_IB_ADDR_HANDLE): the one that was given to `connect`, or the source of
+  /// the request.
   [[nodiscard]] ia_address remote_address() const noexcept {
     return source() ? source()->remote_address() : ia_address();
   }
   /// Whether this side accepted (type UD_PASSIVE_REMOTE_AH), or asked (UD_REMOTE_AH).
   [[nodiscard]] bool is_passive() const noexcept { return passive(); }
-  /// The peer, for sends of this endpoint. Errors: `model_not_supported` where the peer is a program that does not say
-  /// its number with the request: reply to its messages instead; `invalid_handle` when the endpoint is gone;
-  /// `insufficient_resources`. Allocates: yes.
+  /// The peer, as the destination of sends of this endpoint.
+  /// Errors: `model_not_supported` when the peer's program does not send its number with the request (reply to its
+  /// messages instead); `invalid_handle` when the endpoint has ended; `insufficient_resources`.
+  /// Allocates: yes.
+  /// Blocks: briefly, in the kernel.
+  /// Thread safety: safe.
   [[nodiscard]] expected<address_handle> peer() const noexcept {
     static constexpr const char* call = "datagram_established.peer";
     const auto* c = static_cast<const detail::ud_connection*>(source());
     if (!c || !c->target())
       return error(return_type::model_not_supported)
           .at(call, object_kind::ep, ep().number())
-          .hint("the peer's request did not say who it is: wait for a message of it and use ep.reply_to");
+          .hint("The peer's request did not name its endpoint: wait for a message of the peer, and use ep.reply_to.");
     auto* core = const_cast<detail::ep_core*>(ep().native());
-    return detail::address_access::make(call, detail::ref<detail::ud_core>(core->datagrams()), *c->target());
+    return detail::address_access::make(call, detail::ud_core::of(*core), *c->target());
   }
 
-private:
   using connection_event::connection_event;
-  friend struct detail::event_access;
 };
 
-/// The endpoint is in a multicast group from now on; see <dat/multicast.hpp>. When it cannot be, `unreachable` comes
-/// instead.
+/// The endpoint is now a member of a multicast group; see <dat/multicast.hpp>. If it cannot become one,
+/// `connection_unreachable` comes instead.
 class group_joined : public connection_event {
 public:
+  static constexpr std::string_view name = "ib::group_joined";
+  [[nodiscard]] std::string message() const { return text(name); }
   /// The address that was given to `join`.
   [[nodiscard]] ia_address group() const noexcept { return source() ? source()->remote_address() : ia_address(); }
 
-private:
   using connection_event::connection_event;
-  friend struct detail::event_access;
 };
 
-/// A peer wants to get to know an endpoint of this side (DAT_IB_UD_CONNECTION_REQUEST_EVENT); comes from a
-/// datagram_service. Ends by `accept` or `reject`; one that is dropped is rejected. When the network loses the answer,
-/// the peer asks again and is given the same answer, unless it is a program that is not dat or the service is closed by
-/// then: the request of such a program comes a second time. Move-only. Thread safety: one thread at a time.
+/// A peer requests the address of an endpoint of this side (DAT_IB_UD_CONNECTION_REQUEST_EVENT). It comes from a
+/// datagram_service. It ends by `accept` or `reject`; dropping it rejects it. If the network loses the answer, the peer
+/// repeats the request and gets the same answer. There are two exceptions, in which the request arrives a second time:
+/// the service was closed meanwhile, or the peer's program does not use dat. Move-only. Thread safety: one thread at a
+/// time.
 class datagram_request {
 public:
+  static constexpr std::string_view name = "ib::datagram_request";
+  [[nodiscard]] std::string message() const { return detail::request_text(name, remote_address()); }
   datagram_request() noexcept = default;
 
-  /// What the peer gave to `connect`, exactly; from a program that is not dat, what it sent, followed by zeros.
+  /// The data that the peer gave to `connect`, with its length. From a program that does not use dat: the bytes that it
+  /// sent, followed by zeros.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
     return request_ ? request_.get()->private_data() : std::span<const std::byte>();
   }
@@ -337,15 +355,23 @@ public:
   [[nodiscard]] ia_address local_address() const noexcept {
     return request_ ? request_.get()->local_address() : ia_address();
   }
-  /// The number of the peer's endpoint; 0 from a program that is not dat.
+  /// The number of the peer's endpoint; 0 from a program that does not use dat.
   [[nodiscard]] std::uint32_t remote_number() const noexcept { return request_ ? core()->peer_number() : 0; }
 
-  /// Tells the peer the number of `with`, which gets `datagram_established` (IB extensions §4.2). `data`: at most 128
-  /// bytes. Errors, with the request left open: `invalid_parameter` for too much data; `invalid_state` for a
-  /// disconnected endpoint; `invalid_handle`; `insufficient_resources`. Allocates: no. Blocks: no.
+  /// Sends the number of `with` to the peer. `with` gets `datagram_established` (IB extensions §4.2). The peer gets
+  /// `data`, at most 128 bytes. On success the request is empty.
+  /// Errors: `invalid_parameter` for too much data; `invalid_state` for a disconnected endpoint; `invalid_handle`;
+  /// `insufficient_resources`. They leave the request open.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: one thread at a time for the request.
   expected<void> accept(ep<ud>& with, std::span<const std::byte> data = {}) noexcept;
-  /// Says no: the peer gets `peer_rejected` with `data` (at most 128 bytes). Errors: `invalid_parameter` for too much
-  /// data; `invalid_handle`. On success the request is empty. Allocates: no. Blocks: no.
+  /// Rejects the request. The peer gets `peer_rejected` with `data`, at most 128 bytes. On success the request is
+  /// empty.
+  /// Errors: `invalid_parameter` for too much data; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: one thread at a time for the request.
   expected<void> reject(std::span<const std::byte> data = {}) noexcept {
     if (!request_) return detail::empty_handle("datagram_request.reject", return_subtype::handle_cr);
     auto r = core()->reject(data);
@@ -354,18 +380,18 @@ public:
   }
   explicit operator bool() const noexcept { return static_cast<bool>(request_); }
 
+  datagram_request(detail::event_key, detail::request_ref r) noexcept : request_(std::move(r)) {}
+
 private:
-  friend struct detail::event_access;
-  explicit datagram_request(detail::request_ref r) noexcept : request_(std::move(r)) {}
   [[nodiscard]] detail::ud_connection* core() const noexcept {
     return static_cast<detail::ud_connection*>(request_.get());
   }
   detail::request_ref request_;
 };
 
-} // namespace dat::inline v0::ib
+}}} // namespace dat::v0::ib
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 
 template <class D>
 inline constexpr bool is_send_to = false;
@@ -374,11 +400,11 @@ inline constexpr bool is_send_to<ib::send_to<N>> = true;
 
 struct datagram_access {
   template <std::size_t N>
-  static ud_posting::send<N> of(const ib::send_to<N>& s) noexcept {
+  static datagram_request<N> of(const ib::send_to<N>& s) noexcept {
     return {request_access::of(s), s.to_};
   }
-  /// The work completion that an event was made of, as far as a reply needs it.
-  static ibv_wc completion_of(const ib::received_datagram& e) noexcept {
+  /// The part of the work completion of an event that a reply needs.
+  static ibv_wc completion_of(const ib::datagram_recv_done& e) noexcept {
     ibv_wc wc{};
     wc.src_qp = e.source_qp_;
     wc.slid = e.slid_;
@@ -390,30 +416,31 @@ struct datagram_access {
   }
 };
 
+/// Calls a visitor with the event of a datagram's completion.
 template <streams S, class Visitor>
 void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
   using access = event_access;
   if (!posted.is_receive()) {
-    auto e = access::make<ib::datagram_sent>(&ep, posted.cookie, posted.bytes());
+    auto e = access::make<ib::datagram_send_done>(&ep, posted.cookie, posted.bytes());
     visit(e);
   } else if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
-    auto e = access::make<ib::received_datagram_immediate>(&ep, posted.cookie, wc);
+    auto e = access::make<ib::datagram_recv_immediate_done>(&ep, posted.cookie, wc);
     visit(e);
   } else {
-    auto e = access::make<ib::received_datagram>(&ep, posted.cookie, wc);
+    auto e = access::make<ib::datagram_recv_done>(&ep, posted.cookie, wc);
     visit(e);
   }
 }
 
 template <streams S, class Visitor>
-[[gnu::always_inline]] inline bool take_datagram_sent(work_entry& e, Visitor& visit) {
-  return take_done<ib::datagram_sent>(e, visit);
+[[gnu::always_inline]] inline bool take_datagram_send_done(work_entry& e, Visitor& visit) {
+  return take_done<ib::datagram_send_done>(e, visit);
 }
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   posted_work posted = work_ring::read(e);
-  posted.kind = recv_ud_work; // which is known here, and need not be asked for below
-  ep_core& ep = e.ring().owner();
+  posted.kind = recv_ud_work; // known here, so the functions below need not determine it
+  ep_core& ep = detail::endpoint_of(e);
   work_ring::retire(e); // first: the visitor may post
   visit_datagram<S>(ep, wc, posted, visit);
   return true;
@@ -441,4 +468,4 @@ bool take_datagram_record(record& r, Visitor& visit) {
   return false;
 }
 
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail

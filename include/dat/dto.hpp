@@ -1,8 +1,8 @@
-// Data transfer operations: what can be posted to an endpoint.
+// Data transfer operations that can be posted to an endpoint.
 //
-// Each type describes one operation as a value: built on the stack, nothing allocated, posted by `ep::post`, and free
-// to be posted again (a prepared DTO). The memory it names must stay registered and untouched until its completion has
-// been taken from the evd; the object itself may go as soon as `post` returns.
+// Each type describes one operation as a value: it is created on the stack, without an allocation, posted by
+// `ep::post`, and may be posted again (a prepared DTO). The memory that it names must stay registered and unchanged
+// until its completion has been taken from the evd. The object itself may end as soon as `post` returns.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -11,28 +11,25 @@
 #include <dat/segment.hpp>
 #include <dat/status.hpp>
 
-#include <dat/detail/work_request.hpp>
+#include <dat/detail/request/work_request.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 template <class T, template <std::size_t> class D>
 inline constexpr bool is_some = false;
 template <std::size_t N, template <std::size_t> class D>
 inline constexpr bool is_some<D<N>, D> = true;
-// What is given in the place of memory, by mistake.
+// An argument that names no memory, in the place of memory.
 template <class S, template <std::size_t> class D>
 concept no_memory_for = !names_local<S> && !is_some<std::remove_cvref_t<S>, D>;
 template <class S, class R>
 concept no_transfer_with = !names_local<S> || !names_remote<R>;
-} // namespace dat::inline v0::detail
 
-namespace dat::inline v0 {
-
-/// What every request (send, RDMA) can be told. Not used by name.
+/// The properties that every request (send, RDMA) has. Its members are members of dat::send and the other requests.
 ///
 /// Members return the object itself, so they chain: `dat::send{out}.cookie(7).solicited()`.
 template <class Self, std::size_t N>
@@ -40,58 +37,64 @@ class request {
 public:
   static constexpr std::size_t max_segments = N;
 
-  /// Returned by the completion event. Any 64-bit value or pointer; need not be unique (uDAPL 2.0 §6.6.20 user_cookie).
+  /// The completion event returns the cookie. Any 64-bit value or pointer; it need not be unique (uDAPL 2.0 §6.6.20
+  /// user_cookie).
   Self& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, self(); }
   Self&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(self()); }
 
-  /// No event on success; a failure is reported as always (DAT_COMPLETION_SUPPRESS_FLAG). The queue slot is freed by
-  /// the next completion of this endpoint's requests that is taken from the evd, so every queue needs one unsuppressed
-  /// request now and then.
-  Self& suppress() & noexcept { return wr_.suppress(), self(); }
-  Self&& suppress() && noexcept { return wr_.suppress(), std::move(self()); }
+  /// Requests no event on success; a failure is still reported (DAT_COMPLETION_SUPPRESS_FLAG). Verbs calls such a
+  /// request unsignaled. Its place in the queue becomes free when a later completion of this endpoint's requests is
+  /// taken from the evd, so every queue needs an unsuppressed request from time to time.
+  Self& suppress_completion() & noexcept { return wr_.suppress_completion(), self(); }
+  Self&& suppress_completion() && noexcept { return wr_.suppress_completion(), std::move(self()); }
 
-  /// Its completion wakes nobody who waits (DAT_COMPLETION_UNSIGNALLED_FLAG): it is queued as others are, and taken
-  /// with the next event that does, or when the wait is over. Only where the endpoint's attribute `request_completion`
-  /// is `waking::unsignalled`, else `post` gives `invalid_parameter`.
-  Self& unsignalled() & noexcept { return wr_.quiet = true, self(); }
-  Self&& unsignalled() && noexcept { return wr_.quiet = true, std::move(self()); }
+  /// Its completion wakes no waiting thread (DAT_COMPLETION_UNSIGNALLED_FLAG). It is queued like any other, and taken
+  /// with the next event that wakes, or when the wait is over. It needs the attribute `request_completion` of the
+  /// endpoint to be `completion_notification::selective`, else `post` returns `invalid_parameter`. (In verbs,
+  /// "unsignaled" means no completion at all: see `suppress_completion`.)
+  Self& suppress_notification() & noexcept { return wr_.no_notify = true, self(); }
+  Self&& suppress_notification() && noexcept { return wr_.no_notify = true, std::move(self()); }
 
-  /// Does not start before all earlier RDMA reads and atomics of this endpoint are done
+  /// The request does not start before all earlier RDMA reads and atomics of this endpoint are done
   /// (DAT_COMPLETION_BARRIER_FENCE_FLAG).
-  Self& fence() & noexcept { return wr_.set(detail::send_flag::fence), self(); }
-  Self&& fence() && noexcept { return wr_.set(detail::send_flag::fence), std::move(self()); }
+  Self& fence() & noexcept { return wr_.set(send_flag::fence), self(); }
+  Self&& fence() && noexcept { return wr_.set(send_flag::fence), std::move(self()); }
 
 protected:
   request() noexcept = default;
-  detail::send_request<N> wr_;
+  send_request<N> wr_;
 
 private:
-  friend struct detail::request_access;
+  friend struct request_access;
   Self& self() noexcept { return static_cast<Self&>(*this); }
 };
 
-/// What requests that carry local data outward can be told besides. Not used by name.
+/// The properties of requests that carry local data to the peer.
 template <class Self, std::size_t N>
 class outward_request : public request<Self, N> {
 public:
-  /// Sends 32 bits along, in the byte order that the consumer chose: they arrive as they are given. The peer's receive
-  /// shows them (IB extensions §2, immediate data). On an RDMA write this consumes one receive of the peer.
+  /// Sends 32 bits along, in the byte order of the consumer: they arrive unchanged, and the completion of the peer's
+  /// receive has them (IB extensions §2, immediate data). On an RDMA write this consumes one receive of the peer.
   Self& immediate(std::uint32_t value) & noexcept { return this->wr_.immediate(value), self(); }
   Self&& immediate(std::uint32_t value) && noexcept { return this->wr_.immediate(value), std::move(self()); }
 
-  /// The adapter copies the data during `post`, so that the memory is free afterwards. Only up to the endpoint's
-  /// `max_inline` bytes: a longer DTO gets `length_error` from `post`.
-  Self& inlined() & noexcept { return this->wr_.set(detail::send_flag::inlined), self(); }
-  Self&& inlined() && noexcept { return this->wr_.set(detail::send_flag::inlined), std::move(self()); }
+  /// The adapter copies the data during `post`, so that the memory may be reused afterwards. For at most `max_inline`
+  /// bytes of the endpoint: `post` refuses a longer DTO with `length_error`.
+  Self& inlined() & noexcept { return this->wr_.set(send_flag::inlined), self(); }
+  Self&& inlined() && noexcept { return this->wr_.set(send_flag::inlined), std::move(self()); }
 
 protected:
   using request<Self, N>::request;
-  /// Asks that the peer's matching receive be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
-  Self& solicit() noexcept { return this->wr_.set(detail::send_flag::solicited), self(); }
+  /// The completion of the matching receive of the peer notifies (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  Self& solicit() noexcept { return this->wr_.set(send_flag::solicited), self(); }
 
 private:
   Self& self() noexcept { return static_cast<Self&>(*this); }
 };
+
+}}} // namespace dat::v0::detail
+
+namespace dat { inline namespace v0 {
 
 /// Sends a message to the peer's next receive (uDAPL 2.0 §6.6.20 dat_ep_post_send). The memory needs `local_read`.
 ///
@@ -99,7 +102,7 @@ private:
 ///     ep.post(dat::send{iov});            // several
 ///     ep.post(dat::send{}.cookie(1));     // an empty message
 template <std::size_t N>
-class send : public outward_request<send<N>, N> {
+class send : public detail::outward_request<send<N>, N> {
 public:
   send() noexcept { this->wr_.start(dto_operation::send); }
   template <detail::names_memory S>
@@ -108,7 +111,7 @@ public:
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the send: pass an lvalue, not a temporary");
     this->wr_.start(dto_operation::send, from);
   }
-  /// Anything else is a mistake, of which this tells.
+  /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <detail::no_memory_for<send> S, class... More>
   explicit send(S&&, More&&...) noexcept {
     static_assert(detail::names_local<S>,
@@ -120,7 +123,7 @@ public:
     static_assert(includes(P, mem_priv::local_read), "dat: send needs memory registered with dat::local_read");
     this->wr_.start_list(dto_operation::send, from);
   }
-  /// Asks that the matching receive at the peer be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  /// The completion of the matching receive at the peer notifies (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
   send& solicited() & noexcept { return this->solicit(); }
   send&& solicited() && noexcept { return std::move(this->solicit()); }
 };
@@ -132,11 +135,11 @@ send(S&&) -> send<1>;
 template <std::size_t N, mem_priv P>
 send(const iov<N, P>&) -> send<N>;
 
-/// Writes local memory to the peer's memory without its help (uDAPL 2.0 §6.6.25 dat_ep_post_rdma_write). Local memory
-/// needs `local_read`, the remote segment `remote_write`. With `.immediate()` the peer gets one receive completion
-/// after all data is in place.
+/// Writes local memory to the peer's memory without the peer's participation (uDAPL 2.0 §6.6.25
+/// dat_ep_post_rdma_write). Local memory needs `local_read`, the remote segment `remote_write`. With `.immediate()` the
+/// peer gets one receive completion after all data is in place.
 template <std::size_t N>
-class rdma_write : public outward_request<rdma_write<N>, N> {
+class rdma_write : public detail::outward_request<rdma_write<N>, N> {
 public:
   template <detail::names_memory S, detail::names_remote R>
   rdma_write(S&& from, const R& to) noexcept {
@@ -146,7 +149,7 @@ public:
     this->wr_.start(dto_operation::rdma_write, from);
     this->wr_.target(to);
   }
-  /// Anything else is a mistake, of which this tells.
+  /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <class R, detail::no_transfer_with<R> S>
   rdma_write(S&&, const R&) noexcept {
     static_assert(detail::names_local<S>,
@@ -163,8 +166,8 @@ public:
     this->wr_.start_list(dto_operation::rdma_write, from);
     this->wr_.target(to);
   }
-  /// Makes the notification of an RDMA write with immediate data a solicited one. Without `.immediate()` there is
-  /// nothing to notify, and the flag has no effect.
+  /// The completion of an RDMA write with immediate data notifies the peer. Without `.immediate()` the flag has no
+  /// effect.
   rdma_write& solicited() & noexcept { return this->solicit(); }
   rdma_write&& solicited() && noexcept { return std::move(this->solicit()); }
 };
@@ -178,7 +181,7 @@ rdma_write(const iov<N, P>&, const R&) -> rdma_write<N>;
 /// Reads the peer's memory into local memory (uDAPL 2.0 §6.6.23 dat_ep_post_rdma_read). Local memory needs
 /// `local_write`, the remote segment `remote_read`.
 template <std::size_t N>
-class rdma_read : public request<rdma_read<N>, N> {
+class rdma_read : public detail::request<rdma_read<N>, N> {
 public:
   template <detail::names_memory S, detail::names_remote R>
   rdma_read(S&& into, const R& from) noexcept {
@@ -188,7 +191,7 @@ public:
     this->wr_.start(dto_operation::rdma_read, into);
     this->wr_.target(from);
   }
-  /// Anything else is a mistake, of which this tells.
+  /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <class R, detail::no_transfer_with<R> S>
   rdma_read(S&&, const R&) noexcept {
     static_assert(detail::names_local<S>,
@@ -213,8 +216,8 @@ rdma_read(S&&, const R&) -> rdma_read<1>;
 template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_read(const iov<N, P>&, const R&) -> rdma_read<N>;
 
-/// Gives a buffer to the peer's next send (uDAPL 2.0 §6.6.22 dat_ep_post_recv). The memory needs `local_write`. May be
-/// posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification.
+/// Provides a buffer for the peer's next send (uDAPL 2.0 §6.6.22 dat_ep_post_recv). The memory needs `local_write`. It
+/// may be posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification.
 template <std::size_t N>
 class recv {
 public:
@@ -223,9 +226,9 @@ public:
   explicit recv(S&& into) noexcept {
     static_assert(detail::writable<S>, "dat: recv needs memory registered with dat::local_write");
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the recv: pass an lvalue, not a temporary");
-    wr_.gather.start(detail::raw_of(into));
+    wr_.data.start(detail::raw_of(into));
   }
-  /// Anything else is a mistake, of which this tells.
+  /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <detail::no_memory_for<recv> S, class... More>
   explicit recv(S&&, More&&...) noexcept {
     static_assert(detail::names_local<S>,
@@ -235,12 +238,13 @@ public:
   template <mem_priv P>
   explicit recv(const iov<N, P>& into) noexcept {
     static_assert(includes(P, mem_priv::local_write), "dat: recv needs memory registered with dat::local_write");
-    wr_.gather.assign(detail::gather_access::of(into));
+    wr_.data.assign(detail::sge_list_access::of(into));
   }
-  /// Its completion wakes nobody who waits; where `recv_completion` is `waking::unsignalled`.
-  recv& unsignalled() & noexcept { return wr_.quiet = true, *this; }
-  recv&& unsignalled() && noexcept { return wr_.quiet = true, std::move(*this); }
-  /// Returned by the completion event.
+  /// Its completion wakes no waiting thread. It needs the attribute `recv_completion` of the endpoint to be
+  /// `completion_notification::selective`, else `post` returns `invalid_parameter`.
+  recv& suppress_notification() & noexcept { return wr_.no_notify = true, *this; }
+  recv&& suppress_notification() && noexcept { return wr_.no_notify = true, std::move(*this); }
+  /// The completion event returns the cookie.
   recv& cookie(dat::cookie c) & noexcept { return wr_.cookie = c, *this; }
   recv&& cookie(dat::cookie c) && noexcept { return wr_.cookie = c, std::move(*this); }
 
@@ -256,4 +260,15 @@ recv(S&&) -> recv<1>;
 template <std::size_t N, mem_priv P>
 recv(const iov<N, P>&) -> recv<N>;
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
+
+namespace dat { inline namespace v0 { namespace detail {
+template <std::size_t N>
+inline constexpr bool is_recv<recv<N>> = true;
+template <std::size_t N>
+inline constexpr bool is_request<send<N>> = true;
+template <std::size_t N>
+inline constexpr bool is_request<rdma_write<N>> = true;
+template <std::size_t N>
+inline constexpr bool is_request<rdma_read<N>> = true;
+}}} // namespace dat::v0::detail

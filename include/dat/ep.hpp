@@ -11,60 +11,73 @@
 #include <dat/object.hpp>
 #include <dat/timeout.hpp>
 
-#include <dat/detail/core.hpp>
-#include <dat/detail/handle.hpp>
+#include <dat/detail/base/misuse.hpp>
+#include <dat/detail/endpoint/core.hpp>
+#include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/handle/handle.hpp>
+#include <dat/detail/handle/unique_object.hpp>
+#include <dat/detail/posting/endpoint_queues.hpp>
 
-#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 template <std::size_t N, std::size_t Iov>
 class batch;
 
-/// Names an endpoint without owning it: what events carry. Copyable, as cheap as a pointer, comparable, hashable.
+/// An ep_ref names an endpoint without owning it. Events carry it. It is copyable, as cheap as a pointer, comparable
+/// and hashable.
 ///
-/// An ep_ref of a DTO completion is valid until its endpoint is closed; one of a connection event, as long as the
-/// event. Thread safety: posts of one kind (requests; receives) on one endpoint must not overlap; a post and a receive
-/// may, and both may overlap taking completions from an evd.
+/// The ep_ref of a DTO completion is valid until its endpoint is closed. The ep_ref of a connection event is valid as
+/// long as the event. Thread safety: two posts of requests to one endpoint must not overlap, and neither must two posts
+/// of receives. A post of requests may overlap a post of receives, and both may overlap calls that take completions
+/// from an evd.
 class ep_ref : public dat::object<ep_ref, object_kind::ep> {
 public:
   constexpr ep_ref() noexcept = default;
 
-  /// Posts operations, in order. One doorbell however many there are.
+  /// Posts operations in order, with one doorbell for all of them.
   ///
   ///     ep.post(dat::send{out}.cookie(1));
-  ///     ep.post(dat::rdma_write{block, window}.suppress(), dat::rdma_write{tail, rest}.immediate(7));
+  ///     ep.post(dat::rdma_write{block, window}.suppress_completion(), dat::rdma_write{tail, rest}.immediate(7));
   ///     ep.post(dat::recv{a}, dat::recv{b});
   ///
-  /// Requests (send, RDMA) need a connection; receives may be posted in any state. On a disconnected endpoint both
+  /// Requests (send, RDMA) need a connection. Receives may be posted in any state. On a disconnected endpoint both
   /// complete as flushed. (uDAPL 2.0 §6.6.20-§6.6.25)
   ///
-  /// Errors, each before anything reaches the device, for all operations of the call together:
+  /// Errors: the checks come before anything reaches the device, and they cover all operations of the call together:
   /// - `invalid_state` with the endpoint's state as subtype: a request without a connection
-  /// - `insufficient_resources`: no room on the queue; take completions first. Nothing is wrong with the endpoint.
+  /// - `insufficient_resources`: no room in the queue. The endpoint stays usable: take completions, then post again.
   /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more
-  /// - `length_error`: more than max_message_size, than the remote segment, or than max_inline for `.inlined()`
-  /// - `invalid_parameter`: more segments than the endpoint's limit; a read on a connection that allows none
-  /// - `invalid_handle`: the endpoint is closed
-  /// If the device refuses an operation all the same, `error().index()` says how many before it were taken.
-  /// Allocates: never. Blocks: never.
+  /// - `length_error`: the operation is longer than max_message_size, than the remote segment, or than max_inline for
+  ///   `.inlined()`
+  /// - `invalid_parameter`: more segments than the endpoint's limit; a read of more segments than the adapter's
+  ///   max_iov_segments_per_rdma_read; a read on a connection that allows none
+  /// - `invalid_handle`: the endpoint is closed, or (handle_lmr) a segment is of an lmr that is empty or closed
+  /// - the device's errno: the device refused an operation. `error().index()` is the number of operations before it,
+  ///   which are posted.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: must not overlap another post of the same kind (requests or receives) to this endpoint.
   template <class... D>
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     constexpr bool receives = (detail::is_recv<D> && ...);
     constexpr bool requests = (detail::is_request<D> && ...);
     static_assert(receives || requests, "dat: post either receives or requests (send, rdma_write, rdma_read) in one "
                                         "call: they go to different queues");
-    return core_->post(detail::request_access::of(operations)...);
+    if constexpr (receives)
+      return detail::post(detail::recv_queue(*core_), detail::request_access::of(operations)...);
+    else
+      return detail::post(detail::request_queue(*core_), detail::request_access::of(operations)...);
   }
 
-  /// The same by a policy of <dat/policies.hpp>: `ep.post<dat::trusting>(...)`, `ep.post<dat::checked>(...)`.
+  /// Posts operations by a policy of <dat/policies.hpp>: `ep.post<dat::unchecked>(...)`, `ep.post<dat::tracked>(...)`.
+  /// Errors, Allocates, Blocks and Thread safety: as the policy documents.
   template <class Policy, class... D>
   requires(Policy::is_posting_policy && sizeof...(D) > 0)
       [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
@@ -74,16 +87,19 @@ public:
     return Policy::post(*core_, operations...);
   }
 
-  /// Posts `n` requests, in order: what `make(0)` to `make(n - 1)` return. One doorbell for every 16 of them.
+  /// Posts `n` requests in order, with one doorbell for every 16 of them. `make(0)` to `make(n - 1)` return the
+  /// requests.
   ///
   ///     ep.post_n(blocks.size(), [&](std::size_t i) { return dat::rdma_write{blocks[i], window[i]}.cookie(i); });
   ///
   /// `make` returns requests of one type and of one segment each, and must not post to this endpoint.
   ///
-  /// Errors: as above. Where there is no room for all of them, nothing is posted. A request that is refused is not, nor
-  /// what comes after it; those before it are, and `error().index()` says how many. What `make` throws is passed on;
-  /// then up to 15 of those before it are not posted either.
-  /// Allocates: never. Blocks: never.
+  /// Errors: as post, with one difference. If the queue has no room for all `n` requests, none is posted. If a request
+  /// is refused, those before it are posted, and `error().index()` is their number; that request and those after it are
+  /// not posted. An exception of `make` is passed on, and up to 15 requests before it are then not posted either.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: must not overlap another post of requests to this endpoint.
   template <std::invocable<std::size_t> Make>
   [[gnu::always_inline]] expected<void> post_n(std::size_t n, Make make) const noexcept(noexcept(make(std::size_t{}))) {
     using made = std::remove_cvref_t<std::invoke_result_t<Make&, std::size_t>>;
@@ -91,43 +107,37 @@ public:
                                             "rdma_write, rdma_read, atomics); give receives to post");
     static_assert(made::max_segments == 1, "dat: post_n takes requests of one segment: put those of several, or of "
                                            "none, into a dat::batch<N, Iov>");
-    return core_->post_made(n, make);
+    const auto links = [ep = core_](std::size_t k) noexcept { return ep->links(k); };
+    return detail::post_many(detail::basic_request_queue<detail::ep_post_n>(*core_), n, detail::ep_posting::kept_links,
+                             links, make);
   }
 
   /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.
-  /// Errors: as above. Allocates: never.
+  /// Errors, Allocates, Blocks and Thread safety: as post_n.
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
     return operations.post_to(*core_);
   }
 
-  /// The state now; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
+  /// The current state; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
   [[nodiscard]] ep_state state() const noexcept {
     const ep_state s = core_->state();
     return s == detail::ep_dead ? ep_state::disconnected : s == detail::ep_datagram ? ep_state::connected : s;
   }
-  /// The queue pair number, which adapters, counters and `rdma resource show` know the endpoint by.
+  /// The queue pair number, by which adapters, counters and `rdma resource show` identify the endpoint.
   [[nodiscard]] std::uint32_t number() const noexcept { return core_->number(); }
   /// False for an ep_ref that names nothing.
-  explicit operator bool() const noexcept { return core_ != &detail::no_ep; }
+  explicit operator bool() const noexcept { return core_ != &detail::null_ep; }
   [[nodiscard]] const detail::ep_core* native() const noexcept { return entity(); }
 
-private:
-  friend dat::object<ep_ref, object_kind::ep>;
-  template <class>
-  friend class ep;
-  friend class completion;
-  friend class connection_event;
-  friend class ep_broken;
-  friend class ep_soft_high_watermark;
-  friend class cr;
-  friend class rsp;
-  friend struct rsp_params;
-  friend struct detail::core_access;
   explicit ep_ref(detail::ep_core* core) noexcept {
     if (core) core_ = core;
   }
-  detail::ep_posting* core_ = &detail::no_ep; // never null: a post need not ask
+
+private:
+  friend dat::object<ep_ref, object_kind::ep>;
+  friend struct detail::core_access;
+  detail::ep_posting* core_ = &detail::null_ep; // never null, so a post does not check it
   [[nodiscard]] detail::ep_core* entity() const noexcept {
     return *this ? static_cast<detail::ep_core*>(core_) : nullptr;
   }
@@ -136,222 +146,256 @@ private:
 template <class Service>
 class ep;
 
-/// A reliable-connection endpoint. Made by `pz::create_ep<dat::rc>`, connected by `connect` on one side and
-/// `cr::accept` on the other; afterwards `post` moves data. (uDAPL 2.0 §6.6)
+/// A reliable-connection endpoint. `pz::create_ep<dat::rc>` creates it. `connect` on one side and `cr::accept` on the
+/// other connect it, and then `post` moves data. (uDAPL 2.0 §6.6)
 ///
-/// Move-only. The destructor ends the connection as `close` does; it does not fail and does not wait for the peer.
-/// Thread safety: see ep_ref for posting. `connect`, `disconnect`, `reset` and queries may be called from any thread,
-/// but a graceful `disconnect` counts as a post of a request, and `reset` must not overlap posts;
-/// `close`, moving and destruction must not overlap any other use, nor taking completions from an evd of streams::dto
-/// alone that this endpoint uses.
+/// Move-only. The destructor ends the connection as `close` does. It cannot fail and does not wait for the peer.
+/// Thread safety: for posts, see ep_ref. Any thread may call `connect`, `disconnect`, `reset` and the queries, with two
+/// exceptions: a graceful `disconnect` counts as a post of a request, and `reset` must not overlap posts. `close`,
+/// moving and destruction must not overlap any other use, nor a call that takes completions from a completions-only
+/// evd to which the endpoint is attached.
 template <>
-class ep<rc> : public dat::object<ep<rc>, object_kind::ep> {
+class ep<rc> : public detail::unique_object<ep<rc>, detail::ep_core, object_kind::ep> {
 public:
   ep() noexcept = default; ///< names no endpoint; every call answers invalid_handle
-  ep(ep&& o) noexcept : core_(std::move(o.core_)), ref_(std::exchange(o.ref_, {})) {}
-  ep& operator=(ep&& o) noexcept {
-    if (this == &o) return *this;
-    ref_ = std::exchange(o.ref_, {});
-    core_ = std::move(o.core_);
-    return *this;
-  }
-  ~ep() = default;
 
   /// Posts operations; see ep_ref::post.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class... D>
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     return ref_.post(operations...);
   }
+  /// Posts operations by a policy; see ep_ref::post.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class Policy, class... D>
   requires(Policy::is_posting_policy && sizeof...(D) > 0)
       [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     return ref_.template post<Policy>(operations...);
   }
+  /// Posts a batch; see batch.hpp.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
     return ref_.post(operations);
   }
-  /// As many requests as are wanted at run time; see ep_ref::post_n.
+  /// Posts a number of requests that is known at run time; see ep_ref::post_n.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post_n.
   template <std::invocable<std::size_t> Make>
   [[gnu::always_inline]] expected<void> post_n(std::size_t n, Make make) const noexcept(noexcept(make(std::size_t{}))) {
     return ref_.post_n(n, std::move(make));
   }
 
-  /// Asks the service `qualifier` at the adapter address `remote` for a connection (uDAPL 2.0 §6.6.14). Returns at
-  /// once; the connect evd gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `unreachable`,
-  /// `timed_out` within `limit`. `data` (at most 56 bytes) is shown to the peer with the request.
-  ///
-  /// Errors, all leaving the endpoint unconnected with its receives posted: `invalid_state` unless unconnected;
-  /// `invalid_parameter` for a time-out that is not positive or too much data; `invalid_address` for an address that
-  /// nobody can be reached at, or of a family that the adapter has no address of; `insufficient_resources`.
-  /// Allocates: yes. Blocks: no.
-  expected<void> connect(const ia_address& remote, conn_qual qualifier, timeout limit,
-                         std::span<const std::byte> data = {}) noexcept {
-    if (!core_) return detail::empty_handle("ep.connect", return_subtype::handle_ep);
-    return core_->connect(remote, qualifier.port(), limit, data);
-  }
-
-  /// Connects without a connection manager to the endpoint that a peer has described; the peer does the same with what
-  /// this endpoint exports. Include <dat/descriptor.hpp>. The connect evd gets `established` at once; what is sent
-  /// before the peer has connected as well may be lost with the connection, so tell each other that it is done. A
-  /// disconnect is not told to the peer, whose connection breaks when it sends. Errors, all but the last leaving the
-  /// endpoint unconnected with its receives posted: `invalid_state` unless unconnected; `invalid_parameter` for a
-  /// descriptor of a datagram endpoint or another link layer; `invalid_address` when no way leads there;
-  /// `insufficient_resources`; by errno when the device refuses; where that comes late, the endpoint is disconnected,
-  /// and the connect evd gets non_peer_rejected. Allocates: yes. Blocks: in the kernel, for a second at most, where the
-  /// peer's link address is not known yet; other calls on the endpoint do not wait for that, unless the address is
-  /// forgotten again just then.
-  expected<void> connect(const ib::descriptor& peer) noexcept;
-  /// What a peer needs for that. Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the
-  /// adapter has no address; `invalid_handle`. Allocates: no.
-  template <class Descriptor = ib::descriptor> // a template, so that only who calls it pays for compiling it
-  [[nodiscard]] expected<Descriptor> export_descriptor() const noexcept;
-
-  /// The same by an address that names the port, as sockets do (uDAPL 2.0 §6.6.15). The endpoint needs a communicator
-  /// of the address's family: ep_attributes::comm, or modify.
-  /// Errors: as connect; but `invalid_parameter` for a bad address, and `invalid_state` (ep_notready) without a
-  /// communicator. Allocates: yes. Blocks: no.
-  expected<void> common_connect(const ia_address& remote, timeout limit,
-                                std::span<const std::byte> data = {}) noexcept {
-    if (!core_) return detail::empty_handle("ep.common_connect", return_subtype::handle_ep);
-    return core_->common_connect(remote, limit, data);
-  }
-
-  /// A second connection to where `original` is connected to (uDAPL 2.0 §6.6.16). What becomes of `original` later does
-  /// not matter.
-  /// Errors: as connect; `invalid_state` also unless `original` is connected, and was the one that asked for its
-  /// connection; `invalid_parameter` when it is of another ia. Allocates: yes. Blocks: no.
-  expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {}) noexcept {
-    static constexpr const char* call = "ep.dup_connect";
-    if (!core_ || !original.core_) return detail::empty_handle(call, return_subtype::handle_ep);
-    return core_->dup_connect(*original.core_, limit, data);
-  }
-
-  /// Ends the connection, or an attempt at one (uDAPL 2.0 §6.6.17). `close_flags::abrupt`: at once, outstanding
-  /// operations are flushed. `close_flags::graceful`: no new requests, and the connection ends when all posted ones
-  /// have completed; if their evd is of streams::dto alone, that is when their completions have been taken from it. May
-  /// last for ever when the peer posts no receive; an abrupt disconnect or close ends it.
-  /// Both sides get `disconnected` on the connect evd. On a disconnected endpoint: success, no effect.
-  /// Errors: `invalid_state` on an unconnected endpoint; `invalid_parameter` when `how` is neither. Allocates: no.
+  /// Asks the service `qualifier` at the adapter address `remote` for a connection. Returns at once. The connect evd
+  /// gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `connection_unreachable` and
+  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request.
+  /// (uDAPL 2.0 §6.6.14)
+  /// Errors: all of them leave the endpoint unconnected with its receives posted:
+  /// - `invalid_state`: the endpoint is not unconnected
+  /// - `invalid_parameter`: `limit` is not positive, or `data` is too long
+  /// - `invalid_address`: no peer can have that address, or the adapter has no address of its family
+  /// - `insufficient_resources`: no memory, or no id of the connection manager
+  /// - `invalid_handle`: the handle is empty or its ia is closed
+  /// Allocates: yes.
   /// Blocks: no.
-  expected<void> disconnect(close_flags how = close_flags::abrupt) noexcept {
-    if (!core_) return detail::empty_handle("ep.disconnect", return_subtype::handle_ep);
-    return core_->disconnect(how);
+  /// Thread safety: safe.
+  expected<void> connect(const ia_address& remote, conn_qual qualifier, timeout limit,
+                         std::span<const std::byte> data = {}) noexcept;
+  template <class Port, detail::plain_number Limit>
+  void connect(const ia_address&, Port, Limit, std::span<const std::byte> = {}) noexcept {
+    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
   }
 
-  /// Makes a disconnected endpoint ready for another connection (uDAPL 2.0 §6.6.18). Completions that were not taken
-  /// yet may be lost. No effect on an unconnected endpoint. Must not overlap posts; with an srq, nor taking completions
-  /// from a recv evd of streams::dto alone.
-  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left.
-  expected<void> reset() noexcept {
-    if (!core_) return detail::empty_handle("ep.reset", return_subtype::handle_ep);
-    return core_->reset();
+  /// Connects without a connection manager to the endpoint that `peer` describes. The peer does the same with the
+  /// descriptor of this endpoint. Needs <dat/descriptor.hpp>. The connect evd gets `established` at once. A message
+  /// that is sent before the peer has connected may be lost, and the connection with it, so each side should inform the
+  /// other when it is connected. The peer gets no event of a disconnect: its connection breaks when it sends.
+  ///
+  /// Errors: all but the last leave the endpoint unconnected with its receives posted:
+  /// - `invalid_state`: the endpoint is not unconnected
+  /// - `invalid_parameter`: the descriptor is of a datagram endpoint or of another link layer
+  /// - `invalid_address`: no path leads to the peer
+  /// - `insufficient_resources`: no memory
+  /// - the device's errno: if the second transition fails, the endpoint becomes disconnected and the connect evd gets
+  ///   `non_peer_rejected`
+  /// Allocates: yes.
+  /// Blocks: up to a second in the kernel, while it resolves the peer's link address; normally without the endpoint's
+  /// lock.
+  /// Thread safety: safe.
+  expected<void> connect(const ib::descriptor& peer) noexcept;
+  /// The descriptor of this endpoint, for a peer that calls `connect(descriptor)`. It is valid until the next reset.
+  /// Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the adapter has no address;
+  /// `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  template <class Descriptor = ib::descriptor>
+  [[nodiscard]] expected<detail::if_complete<Descriptor>> export_descriptor() const noexcept {
+    static_assert(detail::complete<Descriptor>, "dat: include <dat/descriptor.hpp> to export descriptors");
+    if constexpr (detail::complete<Descriptor>) return detail::dependent<Descriptor>(*this).make_descriptor();
   }
 
-  /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.8). What is outstanding never
-  /// completes; its memory is free when this returns. The handle is empty afterwards.
-  /// Errors: `invalid_handle` when it was empty, or its ia was closed; `invalid_state` while a reserved service point
-  /// or an unanswered request has it. Blocks: no.
-  expected<void> close() noexcept {
-    if (core_)
-      if (auto ok = core_->check_free(); !ok) return ok;
-    ref_ = {};
-    return core_.close("ep.close", return_subtype::handle_ep);
-  }
+  /// Asks the service at `remote` for a connection. `remote` includes the port, as the address of a socket does. The
+  /// endpoint needs a communicator of the family of `remote`: see ep_attributes::comm and `modify`. (uDAPL 2.0 §6.6.15)
+  ///
+  /// Errors: as `connect`, and also
+  /// - `invalid_parameter`: the address has no port, cannot be a peer's, or is not of the communicator's domain
+  /// - `invalid_state` (ep_notready): the endpoint has no communicator
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  expected<void> common_connect(const ia_address& remote, timeout limit, std::span<const std::byte> data = {}) noexcept;
 
-  // Parameters. Their types, and these functions, are in <dat/ep_params.hpp>, which a program that calls them includes.
+  /// Asks for a second connection to the service to which `original` is connected. Later changes of `original` have no
+  /// effect. (uDAPL 2.0 §6.6.16)
+  ///
+  /// Errors: as `connect`, and also
+  /// - `invalid_state`: `original` is not connected, was accepted, or was connected by a descriptor; its peer may not
+  ///   listen anywhere
+  /// - `invalid_parameter`: `original` is of another ia
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {}) noexcept;
 
-  /// Changes what the endpoint was created with, or supplies what was missing then; all or nothing (uDAPL 2.0 §6.6.12):
+  /// Ends the connection, or an attempt at one. Both sides get `disconnected` on the connect evd. On a disconnected
+  /// endpoint the call succeeds and has no effect. (uDAPL 2.0 §6.6.17)
+  ///
+  /// - `close_mode::abrupt`: at once. Outstanding operations are flushed.
+  /// - `close_mode::graceful`: the endpoint takes no new requests, and the connection ends when all posted requests
+  ///   have completed. If their evd is completions-only, the connection ends when their completions are taken. The end
+  ///   may never come if the peer posts no receive; an abrupt disconnect or `close` ends the connection then.
+  ///
+  /// Errors: `invalid_state` on an unconnected endpoint; `invalid_parameter` for another value of `how`;
+  /// `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe; a graceful disconnect must not overlap posts of requests.
+  expected<void> disconnect(close_mode how = close_mode::abrupt) noexcept;
+
+  /// Makes a disconnected endpoint ready for another connection. Completions that were not taken are lost. The call has
+  /// no effect on an unconnected endpoint. With a completions-only evd, take the flushed completions first: some
+  /// adapters keep them in the completion queue, which may fill up after several resets. (uDAPL 2.0 §6.6.18)
+  ///
+  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left;
+  /// `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: with an srq, up to 20 ms after the end of the connection, until the device has released the buffers of
+  /// messages that had arrived in part.
+  /// Thread safety: must not overlap posts; with an srq, nor a call that takes completions from a completions-only recv
+  /// evd.
+  expected<void> reset() noexcept;
+
+  /// Ends the connection without an event and frees the endpoint. Outstanding operations never complete, and the
+  /// consumer may reuse their memory when the call returns. The handle is empty afterwards. (uDAPL 2.0 §6.6.8)
+  ///
+  /// Errors: `invalid_handle` when the handle was empty or its ia was closed; `invalid_state` while a reserved service
+  /// point or an unanswered connection request holds the endpoint.
+  /// Allocates: no.
+  /// Blocks: with an srq, as `reset`.
+  /// Thread safety: must not overlap any other use.
+  expected<void> close() noexcept;
+
+  // Parameters. These functions and their types are in <dat/ep_params.hpp>; include it to call them.
+
+  /// Changes the parameters that the endpoint was created with, or supplies missing ones, all or none. (uDAPL 2.0
+  /// §6.6.12)
   ///
   ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
   ///
-  /// Until connect or accept; the zone, the communicator and the own address also not once it is reserved. The zone,
-  /// the evds of completions, the sizes and recv_completion only while no receive is posted. Must not overlap posts,
-  /// status and recv_query. Errors, with nothing changed: `invalid_state`; `invalid_parameter` for a value that the
-  /// device cannot provide; `invalid_handle` for a zone or evd that is closed or of another ia;
-  /// `insufficient_resources`. Allocates: yes.
+  /// Allowed until connect or accept. The zone, the communicator and the local address cannot change once the endpoint
+  /// is reserved. The zone, the evds of completions, the sizes and recv_completion can change only while no receive is
+  /// posted.
+  ///
+  /// Errors: all of them leave the endpoint unchanged:
+  /// - `invalid_state`: in any other state, or with receives posted
+  /// - `invalid_parameter`: a value that the device cannot provide
+  /// - `invalid_handle`: a zone or evd that is closed or of another ia
+  /// - `insufficient_resources`: the device or its memory is exhausted, or an evd cannot hold the completions
+  /// Allocates: yes.
+  /// Blocks: briefly, in the driver.
+  /// Thread safety: must not overlap posts, status and recv_query.
   expected<void> modify(const ep_changes& wanted) noexcept;
-  /// All that is known of the endpoint (uDAPL 2.0 §6.6.10). Errors: `invalid_handle`. Thread safety: safe.
+  /// All parameters of the endpoint. (uDAPL 2.0 §6.6.10)
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   [[nodiscard]] expected<ep_params> query() const noexcept;
-  /// State, and whether anything is outstanding (uDAPL 2.0 §6.6.9). Errors: `invalid_handle`. Allocates and blocks:
-  /// never; may be called from signal handlers.
+  /// The state, and whether anything is outstanding. (uDAPL 2.0 §6.6.9)
+  /// Errors: `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe, also in signal handlers.
   [[nodiscard]] expected<ep_status> status() const noexcept;
-  /// Receives that are posted and not taken as completed (uDAPL 2.0 §6.6.11). Errors: `invalid_handle`.
+  /// The number of receives that are posted and whose completions were not taken. (uDAPL 2.0 §6.6.11)
+  /// Errors: `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   [[nodiscard]] expected<ep_recv_buffers> recv_query() const noexcept;
-  /// Sets and arms the soft and the hard high watermark of receives, see ep_attributes; no_watermark for none (uDAPL
-  /// 2.0 §6.6.13). In any state. What is exceeded already takes effect during the call, else with a lag of some
-  /// milliseconds. Errors: `model_not_supported` when the recv evd is of streams::dto alone; `invalid_parameter` for
-  /// 2^31 and more; `invalid_handle`. Allocates: no. Blocks: no. Thread safety: safe.
+  /// Sets and arms the soft and the hard high watermark of receives; see ep_attributes. `no_watermark` removes one.
+  /// Allowed in any state. A watermark that is already exceeded takes effect during the call, otherwise within some
+  /// milliseconds. (uDAPL 2.0 §6.6.13)
+  /// Errors: `model_not_supported` when the recv evd is completions-only; `invalid_parameter` for 2^31 and more;
+  /// `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept;
 
   [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
   [[nodiscard]] std::uint32_t number() const noexcept { return ref().number(); }
-  /// What it was created with; the defaults for an empty handle.
+  /// The attributes that the endpoint was created with; the defaults for an empty handle.
   [[nodiscard]] const ep_attributes& attributes() const noexcept {
     static constexpr ep_attributes defaults;
     return core_ ? core_->attributes() : defaults;
   }
-  /// Addresses, with ports, of the two ends of a connection, and of an attempt at one as soon as connect is back.
-  /// Errors: `invalid_state` without either.
-  template <class Address = ia_address> // templates, so that only who calls them pays for compiling them
-  [[nodiscard]] expected<Address> remote_address() const noexcept {
-    return address<Address>(true);
-  }
-  template <class Address = ia_address>
-  [[nodiscard]] expected<Address> local_address() const noexcept {
-    return address<Address>(false);
-  }
+  /// The address and port of the peer of a connection, or of an attempt at one as soon as `connect` has returned.
+  /// Errors: `invalid_state` without a connection or an attempt at one; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<ia_address> remote_address() const noexcept;
+  /// The address and port of this end of a connection, or of an attempt at one.
+  /// Errors: `invalid_state` without a connection or an attempt at one; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<ia_address> local_address() const noexcept;
 
-  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
   operator ep_ref() const noexcept { return ref(); }
   friend bool operator==(const ep& a, ep_ref b) noexcept { return a.ref() == b; }
 
-  /// The queue pair, for what dat does not cover. Null for an empty or closed endpoint.
+  /// The queue pair, for verbs calls that dat does not cover. Null for an empty or closed endpoint.
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return core_ ? core_->qp() : nullptr; }
 
+  explicit ep(detail::ref<detail::ep_core> core) noexcept : unique_object(std::move(core)), ref_(core_.get()) {}
+
 private:
-  friend dat::object<ep, object_kind::ep>;
-  friend class pz;
-  friend class ia;
-  friend class cr;
-  friend class ep<with_srq<rc>>;
-  friend class rmr;
-  explicit ep(detail::ref<detail::ep_core> core) noexcept : core_(std::move(core)), ref_(core_.get()) {}
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
-  template <class Address>
-  [[nodiscard]] expected<Address> address(bool remote) const noexcept {
-    if (!core_) return detail::empty_handle("ep.address", return_subtype::handle_ep);
-    std::optional<Address> found;
-    core_->locked([&](detail::ep_core& e) {
-      const ep_state now = e.state();
-      if (!e.connection() || now == ep_state::disconnected || now == detail::ep_dead) return;
-      found = remote ? e.connection()->remote_address() : e.connection()->local_address();
-    });
-    if (!found)
-      return error(return_type::invalid_state, detail::subtype_of(core_->state()))
-          .at("ep.address", object_kind::ep, core_->number());
-    return *found;
-  }
-  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
-  detail::handle<detail::ep_core> core_;
-  ep_ref ref_;
+  [[nodiscard]] expected<ia_address> address(const char* call, bool remote) const noexcept;
+  [[nodiscard]] expected<ib::descriptor> make_descriptor() const noexcept; // defined in <dat/descriptor.hpp>
+  detail::emptied_by_move<ep_ref> ref_;
 };
 
-/// An endpoint whose receives come from a shared receive queue (uDAPL 2.0 §6.6.5). In everything else it is an
-/// `ep<rc>`, and goes wherever one does; posting a receive to it does not compile, or is `invalid_state` where its type
-/// is not known.
+/// An endpoint whose receives come from a shared receive queue (uDAPL 2.0 §6.6.5). In everything else it is an `ep<rc>`
+/// and converts to one. Posting a receive to it does not compile; through an ep_ref, which has lost the type, it
+/// returns `invalid_state`.
 template <>
 class ep<with_srq<rc>> : public ep<rc> {
 public:
   ep() noexcept = default; ///< names no endpoint
 
   /// Posts requests; see ep_ref::post.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class... D>
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
     static_assert(!(detail::is_recv<D> || ...), "dat: this endpoint takes its receives from a shared receive queue: "
                                                 "post them there, srq.post(dat::recv{...})");
     return ep<rc>::post(operations...);
   }
+  /// Posts requests by a policy; see ep_ref::post.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class Policy, class... D>
   requires(Policy::is_posting_policy && sizeof...(D) > 0)
       [[gnu::always_inline]] expected<void> post(const D&... operations) const noexcept {
@@ -359,20 +403,21 @@ public:
                                                 "post them there, srq.post(dat::recv{...})");
     return ep<rc>::post<Policy>(operations...);
   }
+  /// Posts a batch; see batch.hpp.
+  /// Errors, Allocates, Blocks and Thread safety: as ep_ref::post.
   template <std::size_t N, std::size_t Iov>
   expected<void> post(batch<N, Iov>& operations) const noexcept {
     return ep<rc>::post(operations);
   }
 
-private:
-  friend class pz;
-  friend class ia;
   explicit ep(detail::ref<detail::ep_core> core) noexcept : ep<rc>(std::move(core)) {}
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
 template <>
 struct std::hash<dat::ep_ref> : dat::detail::handle_hash<dat::ep_ref> {};
-template <class Service>
-struct std::hash<dat::ep<Service>> : dat::detail::handle_hash<dat::ep<Service>> {};
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/ep.ipp>
+#endif

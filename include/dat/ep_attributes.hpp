@@ -9,25 +9,26 @@
 #include <optional>
 #include <string_view>
 
-#include <dat/detail/enum_name.hpp>
+#include <dat/detail/base/enum_name.hpp>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// DAT_EP_STATE (uDAPL 2.0 §6.6.7).
 enum class ep_state : std::uint8_t {
   unconnected = 0,                  ///< may connect, be given to `cr::accept`, and take receives
-  unconfigured_unconnected = 1,     ///< a zone or an evd is missing: `modify` supplies it
-  reserved = 2,                     ///< belongs to an rsp, waits for its request
-  unconfigured_reserved = 3,        ///< the same, with something missing
-  passive_connection_pending = 4,   ///< its rsp got the request: `cr::accept` or `cr::reject` it
-  unconfigured_passive = 5,         ///< the same, with something missing
-  active_connection_pending = 6,    ///< `connect` was called, no answer yet
-  tentative_connection_pending = 7, ///< made by dat for a request, and configured by the consumer
-  unconfigured_tentative = 8,       ///< made by dat for a request: `modify` configures it
+  unconfigured_unconnected = 1,     ///< as unconnected, but a zone or an evd is missing: `modify` supplies it
+  reserved = 2,                     ///< belongs to an rsp and waits for its request
+  unconfigured_reserved = 3,        ///< as reserved, but a zone or an evd is missing
+  passive_connection_pending = 4,   ///< its rsp has got the request: `cr::accept` or `cr::reject` answers it
+  unconfigured_passive = 5,         ///< as passive_connection_pending, but a zone or an evd is missing
+  active_connection_pending = 6,    ///< `connect` was called, and no answer has arrived
+  tentative_connection_pending = 7, ///< dat created it for a request, and the consumer has configured it
+  unconfigured_tentative = 8,       ///< dat created it for a request: `modify` configures it
   connected = 9,                    ///< data flows
-  disconnect_pending = 10,          ///< graceful disconnect: requests finish, no new ones
-  disconnected = 11,                ///< the connection is over; posts complete as flushed; `reset` starts anew
-  completion_pending = 12           ///< accepted; the peer's last handshake message is on its way
+  /// A graceful disconnect is under way: posted requests complete, new ones are refused.
+  disconnect_pending = 10,
+  disconnected = 11,      ///< the connection has ended; posts complete as flushed; `reset` makes it unconnected
+  completion_pending = 12 ///< accepted; the peer's last handshake message is on its way
 };
 
 [[nodiscard]] constexpr std::string_view to_string(ep_state s) noexcept {
@@ -63,36 +64,38 @@ enum class ep_state : std::uint8_t {
 }
 
 /// How to end a connection (uDAPL 2.0 §6.6.17).
-enum class close_flags : std::uint8_t {
-  abrupt = 0,  ///< now: what is outstanding is flushed
+enum class close_mode : std::uint8_t {
+  abrupt = 0,  ///< at once: outstanding operations are flushed
   graceful = 1 ///< after all posted requests have completed
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
-[[nodiscard]] constexpr std::string_view to_string(close_flags value) noexcept {
-  return detail::enum_name(value, {"abrupt", "graceful"}, "unknown close_flags");
+[[nodiscard]] constexpr std::string_view to_string(close_mode value) noexcept {
+  return detail::enum_name(value, {"abrupt", "graceful"}, "unknown close_mode");
 }
 
-/// How completions of one of an endpoint's queues release who waits on their evd (DAT_COMPLETION_FLAGS as an attribute,
-/// uDAPL 2.0 §6.8.1). All that feed one evd must agree. With other than evd_threshold the evd may have no streams but
-/// dto and software, and waits on it are for one event.
-enum class waking : std::uint8_t {
-  solicited_wait = 0x02, ///< receives only: those whose send was `.solicited()` do, and failures
-  unsignalled = 0x04,    ///< all but those that were posted `.unsignalled()`; not on an evd of streams::dto alone
-  evd_threshold = 0x10   ///< all, once there are as many as the wait asks for
+/// Selects the completions of a queue of the endpoint that wake a thread that waits on its evd (DAT_COMPLETION_FLAGS as
+/// an attribute, uDAPL 2.0 §6.8.1). All queues that are attached to one evd must have the same value. With a value
+/// other than evd_threshold, the evd may have only the streams dto, rmr_bind, software and datagrams, and each wait is
+/// for one event.
+enum class completion_notification : std::uint8_t {
+  solicited_wait = 0x02, ///< receives only: a completion wakes if its send was `.solicited()` or if it failed
+  selective = 0x04,      ///< DAT_COMPLETION_UNSIGNALLED_FLAG: all but those that were posted with
+                         ///< `.suppress_notification()`; not on a completions-only evd
+  evd_threshold = 0x10   ///< all completions wake, once there are as many as the wait needs
 };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
-[[nodiscard]] constexpr std::string_view to_string(waking value) noexcept {
-  return value == waking::solicited_wait  ? "solicited_wait"
-         : value == waking::unsignalled   ? "unsignalled"
-         : value == waking::evd_threshold ? "evd_threshold"
-                                          : "unknown waking";
+[[nodiscard]] constexpr std::string_view to_string(completion_notification value) noexcept {
+  return value == completion_notification::solicited_wait  ? "solicited_wait"
+         : value == completion_notification::selective     ? "selective"
+         : value == completion_notification::evd_threshold ? "evd_threshold"
+                                                           : "unknown completion_notification";
 }
 
 /// A high watermark that is never reached (DAT_WATERMARK_INFINITE).
 inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 
-/// What an endpoint is created with. Every member has a working default; set what matters with designated
+/// The attributes of an endpoint. Every member has a working default. Set those that matter with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
   std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time
@@ -107,26 +110,30 @@ struct ep_attributes {
   std::optional<std::uint8_t> max_rdma_read_out = std::nullopt;
   std::optional<std::uint8_t> max_rdma_read_in = std::nullopt;
 
-  /// Times that a request is sent again before the connection counts as broken, 0..6. Seven is refused: some adapters
-  /// take it for "for ever", and a dead link would then never be noticed.
+  /// The number of times that a request is sent again before the connection breaks, 0..6. Seven is refused: some
+  /// adapters then retry indefinitely, and a dead link would never be detected.
   std::uint8_t retry_count = 6;
-  /// Times that a send is tried again when the peer has no receive posted; 7 means for ever.
+  /// The number of times that a send is tried again when the peer has no receive posted; 7 means indefinitely.
+  /// Soft-RoCE breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer runs on.
   std::uint8_t rnr_retry_count = 7;
   /// Time to wait for an acknowledgement before sending again. Rounded up to the adapter's scale (4.096 us x 2^n).
   std::chrono::microseconds ack_timeout{67'000};
-  /// How long the peer waits before it tries again a send that met no receive here, 10 us to 491.52 ms, rounded up.
+  /// The time that the peer waits before it repeats a send that met no receive here, 10 us to 491.52 ms, rounded up.
   std::chrono::microseconds min_rnr_timer{640};
-  /// Which completions wake: see waking.
-  waking recv_completion = waking::evd_threshold;
-  waking request_completion = waking::evd_threshold;
-  /// How many receives may have completed without being taken from the evd: with more than the soft one, an
-  /// `ep_soft_high_watermark` event comes once; with more than the hard one, the connection breaks. To find, or cut, a
-  /// peer that uses up the buffers of an srq. Not with a recv evd of streams::dto alone. `ep::set_watermark` changes
-  /// them. (srq_soft_hw and, with an srq, max_recv_dtos of DAT_EP_ATTR)
+  /// The time that an accepted connection waits for the peer's last handshake message, or for its first data. After it
+  /// the connect evd gets `accept_completion_error`. The kernel ends the attempt after about 68 s in any case.
+  std::chrono::milliseconds accept_timeout{30'000};
+  /// The completions that wake a waiting thread: see completion_notification.
+  completion_notification recv_completion = completion_notification::evd_threshold;
+  completion_notification request_completion = completion_notification::evd_threshold;
+  /// The number of receives that may have completed without being taken from the evd (srq_soft_hw and, with an srq,
+  /// max_recv_dtos of DAT_EP_ATTR). Above the soft watermark, one `ep_soft_high_watermark` event comes. Above the hard
+  /// watermark, the connection breaks. The watermarks detect, or disconnect, a peer that uses up the buffers of an srq.
+  /// They need a merged recv evd. `ep::set_watermark` changes them.
   std::uint32_t soft_high_watermark = no_watermark;
   std::uint32_t hard_high_watermark = no_watermark;
-  /// What `ep::common_connect` connects as. Unset, an accepted endpoint takes that of the service point.
+  /// The communicator of `ep::common_connect`. If it is not set, an accepted endpoint uses that of the service point.
   communicator comm{};
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

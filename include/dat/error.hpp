@@ -1,6 +1,8 @@
-// What can go wrong: DAT return words, dat::error, and its place in std::error_code.
+// Errors: DAT return words, dat::error, and its place in std::error_code.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
+
+#include <dat/detail/base/config.hpp>
 
 #include <cstdint>
 #include <string>
@@ -8,7 +10,7 @@
 #include <system_error>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// Bits 31-30 of a DAT_RETURN word (uDAPL 2.0 §A.5).
 enum class return_class : std::uint32_t { success = 0x00000000, warning = 0x40000000, error = 0x80000000 };
@@ -17,21 +19,21 @@ enum class return_class : std::uint32_t { success = 0x00000000, warning = 0x4000
 enum class return_type : std::uint32_t {
   success = 0x00000000,                     ///< DAT_SUCCESS
   abort = 0x00010000,                       ///< the adapter was closed or the evd destroyed during the call
-  conn_qual_in_use = 0x00020000,            ///< somebody else listens on this connection qualifier
-  insufficient_resources = 0x00030000,      ///< a limit was reached; the subtype says which
+  conn_qual_in_use = 0x00020000,            ///< another service point listens on this connection qualifier
+  insufficient_resources = 0x00030000,      ///< a limit was reached, which the subtype names
   internal_error = 0x00040000,              ///< a fault that no argument of the caller explains
   invalid_handle = 0x00050000,              ///< an empty (moved-from, closed) handle
-  invalid_parameter = 0x00060000,           ///< an argument out of its range; the subtype says which
+  invalid_parameter = 0x00060000,           ///< an argument out of its range, which the subtype names
   invalid_state = 0x00070000,               ///< the object's state does not allow the call; the subtype is the state
-  length_error = 0x00080000,                ///< more bytes than the buffers, or than the device can move at once
-  model_not_supported = 0x00090000,         ///< this device or this library cannot do it
+  length_error = 0x00080000,                ///< more bytes than the buffers have, or than the device can move at once
+  model_not_supported = 0x00090000,         ///< this device or this library does not support it
   provider_not_found = 0x000A0000,          ///< no adapter of that name, version or thread safety
   privileges_violation = 0x000B0000,        ///< a right is missing
   protection_violation = 0x000C0000,        ///< memory and endpoint belong to different protection zones
   queue_empty = 0x000D0000,                 ///< nothing to dequeue
   queue_full = 0x000E0000,                  ///< no room for one more event
-  timeout_expired = 0x000F0000,             ///< the time-out passed first
-  provider_already_registered = 0x00100000, ///< the registry has this adapter already
+  timeout_expired = 0x000F0000,             ///< the time limit passed first
+  provider_already_registered = 0x00100000, ///< the registry already has this name
   provider_in_use = 0x00110000,             ///< the registry entry is open
   invalid_address = 0x00120000,             ///< malformed, unsupported or unreachable address
   interrupted_call = 0x00130000,            ///< a signal ended a blocking wait
@@ -166,7 +168,7 @@ enum class return_subtype : std::uint16_t {
   thread_safety_not_found,
 };
 
-/// The kinds of DAT objects, for saying on what a call failed.
+/// The kinds of DAT objects, to name the object of a call that failed.
 enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, psp, rsp, csp, cr, ep };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
@@ -189,13 +191,13 @@ enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, p
   return (word & static_cast<std::uint32_t>(return_class::warning)) != 0;
 }
 
-/// Whether the specification lets this subtype go with this type. `none` goes with every type.
+/// Whether the specification allows this subtype with this type. `none` is allowed with every type.
 [[nodiscard]] constexpr bool valid_pair(return_type, return_subtype) noexcept;
 
-/// One failure: what DAT calls it, which call met it on which object, and what the system said.
+/// One failure: its DAT return word, the call and the object, and the system function with its errno.
 ///
-/// 48 bytes, trivially copyable and destructible; making and copying one never allocates. All strings given to it
-/// must have static storage duration: only the pointers are kept. The functions that add to an error return a copy:
+/// 48 bytes, trivially copyable and destructible; creating and copying one never allocates. All its strings must have
+/// static storage duration: it keeps the pointers only. The functions that add to an error return a copy:
 ///
 ///     error(return_type::invalid_state, return_subtype::ep_connected)
 ///         .at("ep.post(send)", object_kind::ep, qp_num).from("ibv_post_send", errno_value).index(3);
@@ -203,11 +205,11 @@ enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, p
 /// Thread safety: distinct objects are safe; reading one object from several threads is safe.
 class error {
 public:
-  /// Leaves every member without a value: the success path of expected<void> must not pay for clearing an error that
-  /// nobody will read. Assign before use.
+  /// Leaves every member without a value, so that the success path of expected<void> does not pay for clearing an error
+  /// that is never read. Assign before use.
   constexpr error() noexcept {} // NOLINT(modernize-use-equals-default): `= default` would let error{} clear 48 bytes
 
-  /// \param type what happened  \param subtype its detail; valid_pair(type, subtype) should hold
+  /// \param type the kind of failure  \param subtype its detail; valid_pair(type, subtype) should hold
   constexpr error(return_type type, return_subtype subtype = return_subtype::none) noexcept
       : type_{type},
         subtype_{subtype},
@@ -219,7 +221,7 @@ public:
         verb_{nullptr},
         hint_{nullptr} {}
 
-  /// Names the dat call and the object it was made on. `call` is a literal as a user would write it: "pz.create_ep".
+  /// Names the dat call and its object. `call` is a literal as a user would write it: "pz.create_ep".
   [[nodiscard]] constexpr error at(const char* call, object_kind object = object_kind::none,
                                    std::uint32_t object_id = 0) const noexcept {
     error copy = *this;
@@ -229,22 +231,23 @@ public:
     return copy;
   }
 
-  /// Names the system call ("ibv_reg_mr") that failed, and the errno it gave.
+  /// Names the system call ("ibv_reg_mr") that failed, and its errno. Some drivers return a negated errno (siw:
+  /// -EINVAL of ibv_post_recv); both forms mean the same.
   [[nodiscard]] constexpr error from(const char* verb, int sys_errno) const noexcept {
     error copy = *this;
     copy.verb_ = verb;
-    copy.sys_errno_ = sys_errno;
+    copy.sys_errno_ = sys_errno < 0 ? -sys_errno : sys_errno;
     return copy;
   }
 
-  /// For calls that take several operations: how many were taken before the one that failed.
+  /// For calls that take several operations: the number of operations before the one that failed.
   [[nodiscard]] constexpr error index(std::uint32_t taken) const noexcept {
     error copy = *this;
     copy.index_ = taken;
     return copy;
   }
 
-  /// A remedy that replaces the one message() would look up. A literal: one or more whole sentences.
+  /// A remedy in place of the one that message() would choose. A literal of one or more whole sentences.
   [[nodiscard]] constexpr error hint(const char* remedy) const noexcept {
     error copy = *this;
     copy.hint_ = remedy;
@@ -267,24 +270,24 @@ public:
   /// The libibverbs, librdmacm or system function that failed; empty when dat itself refused.
   [[nodiscard]] constexpr std::string_view verb() const noexcept { return text(verb_); }
   [[nodiscard]] constexpr object_kind object() const noexcept { return object_; }
-  /// A number that tells objects of one kind apart, e.g. an endpoint's QP number; 0 when not recorded.
+  /// A number that distinguishes objects of one kind, e.g. an endpoint's QP number; 0 when not recorded.
   [[nodiscard]] constexpr std::uint32_t object_id() const noexcept { return object_id_; }
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
   [[nodiscard]] constexpr std::string_view hint() const noexcept { return text(hint_); }
 
-  /// What type() means, in words: dat_strerror's major message. Static storage.
+  /// The meaning of type() in words: dat_strerror's major message. Static storage.
   [[nodiscard]] constexpr std::string_view major() const noexcept;
-  /// What subtype() means, in words: dat_strerror's minor message. Static storage.
+  /// The meaning of subtype() in words: dat_strerror's minor message. Static storage.
   [[nodiscard]] constexpr std::string_view minor() const noexcept;
 
-  /// One line for a person: the call, the object, what happened, which system call gave which errno, and what to do.
-  /// Allocates the string; may look at the process's resource limits. Thread-safe.
+  /// One line of text: the call, the object, the failure, the system call with its errno, and the remedy. Allocates the
+  /// string; may read the process's resource limits. Thread-safe.
   [[nodiscard]] std::string message() const;
 
-  /// This error as std::error_code of dat::category(); call, object and errno are not part of it.
+  /// This error as a std::error_code of dat::category(), without call, object and errno.
   [[nodiscard]] std::error_code code() const noexcept;
 
-  /// Errors are equal when type and subtype are.
+  /// Errors are equal when type and subtype are equal.
   [[nodiscard]] friend constexpr bool operator==(const error& a, const error& b) noexcept {
     return a.type_ == b.type_ && a.subtype_ == b.subtype_;
   }
@@ -312,17 +315,21 @@ static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructi
 /// loaded by dlopen share it if the program exports its symbols (-rdynamic); if not, only comparing two codes with each
 /// other is affected, which std::error_code does by address. Comparing with a return_type or std::errc always works.
 ///
-/// A code's value is type and subtype of the DAT_RETURN word without the class bits, so it is positive. A code equals a
-/// return_type when its type does, and a std::errc where one means the same (timeout_expired and
+/// The value of a code is type and subtype of the DAT_RETURN word without the class bits, so it is positive. A code
+/// equals a return_type when its type does, and a std::errc when both mean the same (timeout_expired and
 /// std::errc::timed_out, ...).
 [[nodiscard, gnu::visibility("default")]] const std::error_category& category() noexcept;
 
 [[nodiscard]] std::error_code make_error_code(const error&) noexcept;
 [[nodiscard]] std::error_condition make_error_condition(return_type) noexcept;
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
 template <>
 struct std::is_error_condition_enum<dat::return_type> : std::true_type {};
 
-#include <dat/detail/error_text.hpp> // definitions
+#include <dat/detail/text/return_names.hpp> // The definitions of the constexpr functions.
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/text/error_text.ipp>
+#endif

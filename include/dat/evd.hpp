@@ -1,4 +1,4 @@
-// Event dispatchers: where events are taken.
+// Event dispatchers: queues from which a program takes events.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -10,73 +10,87 @@
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
 
-#include <dat/detail/completion.hpp>
-#include <dat/detail/core.hpp>
-#include <dat/detail/handle.hpp>
-#include <dat/detail/taking.hpp>
+#include <dat/detail/base/misuse.hpp>
+#include <dat/detail/delivery/dequeue.hpp>
+#include <dat/detail/delivery/drain.hpp>
+#include <dat/detail/endpoint/core.hpp>
+#include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/handle/handle.hpp>
+#include <dat/detail/handle/unique_object.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// DAT_EVD_PARAM: what an evd is like.
+/// The parameters of an evd (DAT_EVD_PARAM).
 struct evd_attributes {
-  streams which{};        ///< evd_flags
-  std::uint32_t qlen = 0; ///< events that it has room for, at least
-  bool enabled = false;   ///< evd_state: whether events notify the cno
-  bool waitable = false;  ///< evd_state
-  cno_ref cno;            ///< empty: none
-  /// Which completions wake, as the endpoints that feed it say: DAT_EVD_STATE_CONFIG_NOTIFY (unsignalled), _SOLICITED,
+  dat::streams streams{};              ///< evd_flags
+  std::uint32_t qlen = 0;              ///< the number of events that it has room for, at least
+  bool enabled = false;                ///< evd_state: whether events notify the cno
+  bool waitable = false;               ///< evd_state
+  std::uint32_t completion_vector = 0; ///< of the device; 0 for an evd without dat::stream::dto
+  cno_ref cno;                         ///< empty: none
+  /// Which completions notify, as the endpoints that feed the evd request: DAT_EVD_STATE_CONFIG_NOTIFY, _SOLICITED or
   /// _THRESHOLD.
-  waking config = waking::evd_threshold;
+  completion_notification config = completion_notification::evd_threshold;
 };
 
-/// A queue of the events of one or more streams (uDAPL 2.0 §6.3.4). Made by `ia::create_evd<S>`; given to endpoints and
-/// service points, which feed it. The streams are part of the type, so an evd is never given to something whose events
-/// it cannot hold, and its events are a std::variant of just what can come.
+/// Options of `ia::create_evd`.
+struct evd_options {
+  /// The completion vector of the device whose interrupt serves the evd; below num_comp_vectors. Without a value, evds
+  /// take the vectors in turn.
+  std::optional<std::uint32_t> completion_vector{};
+};
+
+/// A queue of the events of one or more streams (uDAPL 2.0 §6.3.4). `ia::create_evd<S>` creates it; endpoints and
+/// service points feed it. The streams are part of the type: an evd cannot be passed to an object whose events it
+/// cannot hold, and its event is a std::variant of exactly the types that can arrive.
 ///
-/// An evd of `streams::dto` alone is a completion queue and nothing besides: taking from it is one poll of the device.
-/// Other evds merge their streams into one order: a connection's `established` comes before its first completion, and
-/// its successful completions before `disconnected`.
+/// A completions-only evd (dat::stream::dto, perhaps with rmr_bind and datagrams) is a completion queue and nothing
+/// else: taking from it is one poll of the device. A broken connection shows in its failed completions only, so the
+/// program has to take them. The receives of an srq need a merged evd. A merged evd joins its streams into one order:
+/// `established` comes before the first completion of a connection, and the successful completions come before
+/// `disconnected`.
 ///
-/// Move-only. Thread safety: several threads may take from a merged evd at once, one of them waiting; from an evd of
-/// streams::dto alone, one at a time. Posting, wake, set_unwaitable and clear_unwaitable are safe at any time, and so
-/// is resize of a merged evd; resize of one of streams::dto alone must not overlap taking. `close` and destruction must
-/// not overlap other uses.
+/// An evd has room for all completions of its endpoints: it grows when an endpoint is attached. Connection events have
+/// their own places: `qlen`, or two for each endpoint, whichever is more. Software events, requests and asynchronous
+/// events together have `qlen` places. A flood of one kind costs no event of another.
+///
+/// Move-only. Thread safety: several threads may take from a merged evd at once, and one of them may wait. From a
+/// completions-only evd one thread at a time may take. `post`, `wake`, `set_unwaitable` and `clear_unwaitable` are safe
+/// at any time, and so is `resize` of a merged evd. `resize` of a completions-only evd must not overlap a call that
+/// takes events. `close` and destruction must not overlap other uses.
 template <streams S>
-class evd : public dat::object<evd<S>, object_kind::evd> {
+class evd : public detail::unique_object<evd<S>, detail::evd_core, object_kind::evd> {
 public:
-  static constexpr streams held = S;
-  static constexpr bool lean = is_lean(S);
+  static constexpr streams stream_set = S;
+  static constexpr bool completions_only = is_completions_only(S);
 
   evd() noexcept = default; ///< names no evd
-  evd(evd&& o) noexcept : core_(std::move(o.core_)), polling_(std::exchange(o.polling_, &detail::no_evd)) {}
-  evd& operator=(evd&& o) noexcept {
-    if (this == &o) return *this;
-    polling_ = std::exchange(o.polling_, &detail::no_evd);
-    core_ = std::move(o.core_);
-    return *this;
-  }
-  ~evd() = default;
 
-  /// Takes up to `max` events that are there and calls `visit` with each, without building the variant; returns how
-  /// many. The fast way: a lean evd takes completions from the device in batches. `visit` must take every event of the
-  /// evd by reference; a generic lambda takes the rest:
+  /// Takes up to `max` queued events and calls `visit` with each, without building the variant. Returns their number. A
+  /// completions-only evd takes them from the device in batches. `visit` must take every event of the evd by reference;
+  /// a generic lambda takes the rest:
   ///
-  ///     evd.drain(dat::overloaded{[&](const dat::received& r) {...}, [](const auto&) {}});
+  ///     evd.drain(dat::overloaded{[&](const dat::recv_done& r) {...}, [](const auto&) {}});
   ///
-  /// `visit` may post. If it throws, the other events of its batch are lost. 0 for an empty or closed evd. Allocates:
-  /// never. Blocks: never.
+  /// `visit` may post. If it throws, the other events of its batch are lost. When `max` ends the drain, the evd
+  /// triggers its cno again, so that a program that drains once for each trigger takes everything.
+  ///
+  /// Errors: none; the result is 0 for an empty or closed evd.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe on a merged evd; one thread at a time on a completions-only evd.
   template <class Visitor>
   [[gnu::always_inline]] std::size_t
-  drain(Visitor&& visit, std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
-    static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
-                  "dat: the visitor must be callable with every event that this evd can deliver; "
-                  "add a generic lambda [](const auto&) {} for those that do not matter");
-    if constexpr (lean) {
+  drain(Visitor&& visit, std::size_t max = 256) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+    if constexpr (!detail::visits_all<Visitor, detail::event_list<S>>) {
+      detail::refuse_visitor<Visitor, detail::event_list<S>>();
+      return 0;
+    } else if constexpr (completions_only) {
       return detail::drain_polled<S>(*polling_, visit, max);
     } else {
       if (!core_) return 0;
@@ -84,228 +98,299 @@ public:
     }
   }
 
-  /// Waits up to `limit` for an event, then takes what is there as the other drain does, up to `max`; returns how many,
-  /// at least 1. While `visit` runs the evd counts as waited on: it may post, but not wait on or dequeue from this evd.
+  /// Waits up to `limit` for an event, then takes up to `max` queued events as the other drain does. Returns their
+  /// number, at least 1. While `visit` runs, the evd counts as waited on: `visit` may post, but must not wait on this
+  /// evd or dequeue from it.
   ///
   ///     while (evd.drain(visit, 100ms)) {...}
   ///
-  /// Errors: as wait; `invalid_parameter` for a `max` of 0. Allocates: never. Blocks: up to `limit`.
-  template <class Visitor, class Count = std::size_t> // so that only who calls it pays for compiling it
-  [[nodiscard]] expected<Count>
+  /// Errors: as wait; `invalid_parameter` for a `max` of 0.
+  /// Allocates: never.
+  /// Blocks: up to `limit`.
+  /// Thread safety: one thread at a time waits; see wait.
+  template <class Visitor>
+  [[nodiscard]] expected<std::size_t>
   drain(Visitor&& visit, timeout limit,
-        std::size_t max = 16) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
-    static_assert(detail::visits_all<Visitor, detail::event_list<S>>,
-                  "dat: the visitor must be callable with every event that this evd can deliver; "
-                  "add a generic lambda [](const auto&) {} for those that do not matter");
-    if (!core_) return detail::empty_handle("evd.drain", return_subtype::handle_evd_recv);
+        std::size_t max = 256) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+    if (!core_) return empty_handle("evd.drain");
     if (max == 0)
       return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "evd.drain")
-          .hint("taking no event at all, it would wait for ever");
-    return detail::drain_within<S>(*core_, visit, limit, max);
+          .hint("A drain of no event would wait without end. The max must be at least 1.");
+    if constexpr (detail::visits_all<Visitor, detail::event_list<S>>)
+      return detail::drain_within<S>(*core_, visit, limit, max);
+    else
+      detail::refuse_visitor<Visitor, detail::event_list<S>>();
   }
 
-  /// Takes the next event if there is one (uDAPL 2.0 §6.3.4.11).
-  /// Errors: `queue_empty`; `invalid_state` (evd_waiter) while a thread waits on it; `invalid_handle`.
-  /// Allocates: never. Blocks: never.
+  /// Takes the next event if one is queued (uDAPL 2.0 §6.3.4.11).
+  /// Errors: `queue_empty`; `invalid_state` (evd_waiter) while another thread waits on the evd; `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe on a merged evd; one thread at a time on a completions-only evd.
   [[nodiscard]] expected<event<S>> dequeue() noexcept {
-    if (!core_) return detail::empty_handle("evd.dequeue", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.dequeue");
     return detail::dequeue<S>(*core_);
   }
 
-  /// Takes the next event, waiting up to `limit` for one (uDAPL 2.0 §6.3.4.10).
-  /// Errors: `timeout_expired`; `interrupted_call` when a signal came or `wake` was called; `abort` when the ia was
-  /// closed; `invalid_state` (evd_waiter) when another thread waits on this evd, (evd_unwaitable) after set_unwaitable;
-  /// `invalid_handle`. Allocates: never. Blocks: up to `limit`.
+  /// Takes the next event, and waits up to `limit` for it (uDAPL 2.0 §6.3.4.10).
+  /// Errors:
+  /// - `timeout_expired`: no event came within `limit`
+  /// - `interrupted_call`: a signal came, or `wake` was called
+  /// - `abort`: the ia was closed
+  /// - `invalid_state`: (evd_waiter) another thread waits on this evd; (evd_unwaitable) `set_unwaitable` was called
+  /// - `invalid_handle`: the evd is empty or closed
+  /// Allocates: never.
+  /// Blocks: up to `limit`.
+  /// Thread safety: a second wait fails with evd_waiter. On a completions-only evd it must not overlap a call that
+  /// takes events.
   [[nodiscard]] expected<event<S>> wait(timeout limit = infinite) noexcept {
-    if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.wait");
     return detail::wait<S>(*core_, limit);
   }
+  template <detail::plain_number Limit>
+  void wait(Limit) noexcept {
+    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+  }
 
-  /// Takes the next event once at least `threshold` events of any kind are queued, waiting up to `limit` for that
-  /// (uDAPL 2.0 §6.3.4.10). `more` of the result says how many are left. Not on an evd of streams::dto alone, which
-  /// cannot count what the device holds: add `dat::software`.
-  /// Errors: as wait, with `error().index()` events queued; `invalid_parameter` for a threshold of 0 or beyond the
-  /// capacity. Nothing is taken then. Allocates: never. Blocks: up to `limit`.
+  /// Takes the next event when at least `threshold` events of any kind are queued, and waits up to `limit` for that
+  /// (uDAPL 2.0 §6.3.4.10). `more` of the result is the number of events that are left. A completions-only evd cannot
+  /// count the completions in the device: add `dat::stream::software`.
+  /// Errors: as wait, with the number of queued events in `error().index()`; `invalid_parameter` for a threshold of 0
+  /// or beyond the capacity. A call that fails takes no event.
+  /// Allocates: never.
+  /// Blocks: up to `limit`.
+  /// Thread safety: as wait.
   [[nodiscard]] expected<waited<S>> wait(timeout limit, std::size_t threshold) noexcept {
-    static_assert(!lean,
-                  "dat: an evd of streams::dto alone cannot count what the device holds; for a threshold, create "
-                  "it with dat::dto | dat::software");
-    if (!core_) return detail::empty_handle("evd.wait", return_subtype::handle_evd_recv);
+    static_assert(!completions_only,
+                  "dat: a completions-only evd cannot count the completions in the device; for a threshold, create "
+                  "it with dat::stream::dto | dat::stream::software");
+    if (!core_) return empty_handle("evd.wait");
     return detail::wait_for_count<S>(*core_, limit, threshold);
   }
 
-  /// Takes the next event of type `E`, waiting for it up to `limit`, and leaves others in their order. For programs
-  /// that expect one thing at a time, such as set-up. Ends early with an error that names what happened when, instead,
-  /// an operation fails or a connection attempt or connection ends; that event is taken. (A wait for requests or
-  /// software events does not end so.) With `of`, only the events of that endpoint count.
+  /// Takes the next event of type `E`, waits for it up to `limit`, and leaves other events in their order. It serves
+  /// programs that expect one event at a time, for example during set-up. With `of`, only the events of that endpoint
+  /// count. The wait ends early when a connection attempt or connection ends, and a wait for completions also when an
+  /// operation fails; the call takes that event, and its error names it. A wait for connection requests or software
+  /// events does not end so.
   ///
   ///     auto request = evd.wait_for<dat::connection_request>(2s);
   ///     auto up = evd.wait_for<dat::established>(ep, 2s);
   ///
-  /// Not on an evd of streams::dto alone, which has no place to leave the others.
-  /// Errors: as wait; and `invalid_state` (ep_disconnected), whose message says what came instead.
-  /// Allocates: never. Blocks: up to `limit`.
+  /// A completions-only evd does not compile here, because it has no queue to leave the other events in.
+  /// Errors: as wait; `invalid_state` (ep_disconnected) when another event ended the wait, which the message names.
+  /// Allocates: never.
+  /// Blocks: up to `limit`.
+  /// Thread safety: as wait.
   template <class E>
   [[nodiscard]] expected<E> wait_for(timeout limit = infinite) noexcept {
     return wait_for<E>(ep_ref(), limit);
   }
+  template <class E, detail::plain_number Limit>
+  void wait_for(Limit) noexcept {
+    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+  }
+  /// Takes the next event of type `E` of the endpoint `of`.
+  /// Errors, Allocates, Blocks and Thread safety: as above.
   template <class E>
   [[nodiscard]] expected<E> wait_for(ep_ref of, timeout limit = infinite) noexcept {
-    static_assert(!lean, "dat: wait_for leaves other events in the queue, and an evd of streams::dto alone has none to "
-                         "leave them in; use wait, dequeue or drain");
+    static_assert(!completions_only,
+                  "dat: wait_for leaves other events in the queue, and a completions-only evd has no queue to "
+                  "leave them in; use wait, dequeue or drain");
     static_assert(detail::contains<E, detail::event_list<S>>, "dat: this evd never delivers that event: its streams do "
                                                               "not include the event's");
-    if (!core_) return detail::empty_handle("evd.wait_for", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.wait_for");
     return detail::wait_for<S, E, E>(*core_, of, limit);
   }
-  /// The same for the first of several types, with all that this event has to say:
+  template <class E, detail::plain_number Limit>
+  void wait_for(ep_ref, Limit) noexcept {
+    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+  }
+  /// Takes the first event of several types, and waits for it as wait_for does:
   ///
   ///     auto answer = evd.wait_for_any<dat::established, dat::peer_rejected>(ep, 2s);
   ///     if (auto* no = std::get_if<dat::peer_rejected>(&answer.value())) show(no->private_data());
+  /// Errors, Allocates, Blocks and Thread safety: as wait_for.
   template <class... E>
   [[nodiscard]] expected<std::variant<E...>> wait_for_any(ep_ref of, timeout limit = infinite) noexcept {
-    static_assert(!lean, "dat: wait_for_any leaves other events in the queue, and an evd of streams::dto alone has "
-                         "none to leave them in; use wait, dequeue or drain");
+    static_assert(!completions_only,
+                  "dat: wait_for_any leaves other events in the queue, and a completions-only evd has no queue to "
+                  "leave them in; use wait, dequeue or drain");
     static_assert((detail::contains<E, detail::event_list<S>> && ...),
                   "dat: this evd never delivers one of the events: "
                   "its streams do not include the event's");
-    if (!core_) return detail::empty_handle("evd.wait_for_any", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.wait_for_any");
     return detail::wait_for<S, std::variant<E...>, E...>(*core_, of, limit);
   }
+  /// Takes the first event of several types of any endpoint.
+  /// Errors, Allocates, Blocks and Thread safety: as wait_for.
   template <class... E>
   [[nodiscard]] expected<std::variant<E...>> wait_for_any(timeout limit = infinite) noexcept {
     return wait_for_any<E...>(ep_ref(), limit);
   }
 
-  /// Appends a software event, which carries a number or a pointer of the consumer's (uDAPL 2.0 §6.3.4.12). It counts
-  /// like any other event: it wakes a waiter. May be called from any thread.
-  /// Errors: `queue_full` when as many events besides completions are queued as the evd's capacity; `invalid_handle`.
-  /// Allocates: no. Blocks: no.
+  /// Appends a software event, which carries a number or a pointer of the consumer (uDAPL 2.0 §6.3.4.12). It wakes a
+  /// waiting thread as any other event does.
+  /// Errors: `queue_full` when its places are taken, see the class; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> post(cookie posted) noexcept {
     static_assert(includes(S, streams::software),
-                  "dat: software events need their stream: create_evd<dat::software | ...>");
+                  "dat: software events need their stream: create_evd<dat::stream::software | ...>");
     static constexpr const char* call = "evd.post";
-    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle(call);
     if (core_->dead()) return core_->closed(call);
     if (!detail::as_merged<S>(*core_).push_software(posted))
-      return core_->at(error(return_type::queue_full), call).hint("take events first, or resize the evd");
+      return core_->at(error(return_type::queue_full), call).hint("Take events first, or resize the evd.");
     return success();
   }
 
-  /// Ends the wait that is under way in another thread or, when there is none, the next one: it returns
-  /// `interrupted_call` and takes nothing, whatever is queued. Several calls before a wait sees them count as one. An
-  /// evd that nobody waits on also triggers its cno, so that an event loop that sleeps there runs. For telling a thread
-  /// to look at something else than events: it needs no stream and is never refused for a full queue. (No call of
-  /// uDAPL; there it takes a software event.) May be called from any thread. Errors: `invalid_handle`. Allocates: no.
+  /// Ends the wait of another thread or, if no thread waits, the next wait. That wait returns `interrupted_call` and
+  /// takes no event, whatever is queued. Several calls before a wait count as one. If no thread waits, the call also
+  /// triggers the cno of the evd, so that an event loop that sleeps there runs. The evd needs no stream for it, and the
+  /// call never fails for a full queue. (uDAPL has no such call; there a program posts a software event.)
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
   /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> wake() noexcept {
-    if (!core_) return detail::empty_handle("evd.wake", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.wake");
     if (core_->dead()) return core_->closed("evd.wake");
     core_->interrupt();
     return success();
   }
 
-  /// Makes waiting fail, also the wait that is under way in another thread: it returns `invalid_state`
-  /// (evd_unwaitable) and takes nothing (uDAPL 2.0 §6.3.4.7). Events still come and can be taken by drain and dequeue.
-  /// `clear_unwaitable` allows waiting again (§6.3.4.8). May be called from any thread. Errors: `invalid_handle`.
+  /// Makes waits fail, also the wait of another thread that is under way: they return `invalid_state` (evd_unwaitable)
+  /// and take no event (uDAPL 2.0 §6.3.4.7). Events are still queued, and drain and dequeue still take them.
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> set_unwaitable() noexcept { return set_waitable("evd.set_unwaitable", false); }
+  /// Allows waits again (uDAPL 2.0 §6.3.4.8).
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> clear_unwaitable() noexcept { return set_waitable("evd.clear_unwaitable", true); }
   /// Whether waiting is allowed.
   [[nodiscard]] bool waitable() const noexcept { return core_ && core_->waitable(); }
 
-  /// Notifies `notified` of events from now on, and no other cno (uDAPL 2.0 §6.3.4.4). Events that are there already
-  /// notify it at once. `evd.modify_cno({})` detaches. A cno that fires says which evd to look at: `id()`.
-  /// Errors: `invalid_handle` for a cno that is closed or of another ia; `insufficient_resources`.
+  /// From now on the evd notifies `notified` of events, and no other cno (uDAPL 2.0 §6.3.4.4). Events that are already
+  /// queued notify it at once. `evd.modify_cno({})` detaches the cno. A cno reports the evd that triggered it by
+  /// `id()`.
+  /// Errors: `invalid_handle` for a cno that is closed or of another ia; `insufficient_resources` when the kernel
+  /// cannot watch the completion channel.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> modify_cno(const cno& notified) noexcept {
-    if (!core_) return detail::empty_handle("evd.modify_cno", return_subtype::handle_evd_recv);
-    return core_->set_cno(notified.core_.shared());
+    if (!core_) return empty_handle("evd.modify_cno");
+    return core_->set_cno(detail::core_access::of(notified));
   }
-  /// Whether events notify the cno: they do from the start. A disabled evd still queues them, and gives notice of them
-  /// when it is enabled (uDAPL 2.0 §6.3.4.5, §6.3.4.6). May be called from any thread. Errors: `invalid_handle`.
+  /// Events notify the cno, as they do after creation (uDAPL 2.0 §6.3.4.5). Events that were queued while the evd was
+  /// disabled notify it now.
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> enable() noexcept { return set_enabled("evd.enable", true); }
+  /// Events no longer notify the cno, and are still queued (uDAPL 2.0 §6.3.4.6).
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   expected<void> disable() noexcept { return set_enabled("evd.disable", false); }
   [[nodiscard]] bool enabled() const noexcept { return core_ && core_->enabled(); }
-  /// What a cno calls this evd.
+  /// The id by which a cno names this evd.
   [[nodiscard]] evd_id id() const noexcept { return core_ ? evd_id(core_->number()) : evd_id(); }
 
-  /// Gives the evd room for at least `qlen` events, keeping those that are queued (uDAPL 2.0 §6.3.4.9).
-  /// Errors, with nothing changed: `invalid_state` when more are queued than that; `invalid_parameter` for 0 or more
-  /// than the device can; `insufficient_resources`; `model_not_supported` when the device cannot resize;
-  /// `invalid_handle`. Allocates: yes. Blocks: briefly, in the driver.
+  /// Gives the evd room for at least `qlen` events, and keeps the queued ones (uDAPL 2.0 §6.3.4.9).
+  /// Errors: all of them leave the evd unchanged:
+  /// - `invalid_state`: more events are queued than `qlen`
+  /// - `invalid_parameter`: `qlen` is 0 or above the device's max_cqe
+  /// - `insufficient_resources`: no memory
+  /// - `model_not_supported`: the device cannot resize completion queues
+  /// - `invalid_handle`: the evd is empty or closed
+  /// Allocates: yes.
+  /// Blocks: briefly, in the driver.
+  /// Thread safety: safe on a merged evd; on a completions-only evd it must not overlap a call that takes events.
   expected<void> resize(std::uint32_t qlen) noexcept {
-    if (!core_) return detail::empty_handle("evd.resize", return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle("evd.resize");
     return core_->resize(qlen);
   }
 
-  /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, requests among them refused.
-  /// Errors: `invalid_state` (evd_in_use) while an endpoint or service point feeds it, (evd_waiter) while a thread
+  /// Frees the evd (uDAPL 2.0 §6.3.4.2). Events that were not taken are lost, and connection requests among them are
+  /// refused.
+  /// Errors: `invalid_state`: (evd_in_use) while an endpoint or service point feeds it, (evd_waiter) while a thread
   /// waits on it; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: briefly, in the driver.
+  /// Thread safety: must not overlap other uses.
   expected<void> close() noexcept {
-    if (core_ && !core_->dead() && core_->waited.load(std::memory_order_acquire))
+    if (core_ && !core_->dead() && core_->has_waiter())
       return core_->at({return_type::invalid_state, return_subtype::evd_waiter}, "evd.close")
-          .hint("release the thread that waits first: set_unwaitable does, and wake");
-    auto r = core_.close("evd.close", return_subtype::handle_evd_recv, return_subtype::evd_in_use);
-    if (!core_) polling_ = &detail::no_evd;
+          .hint("A thread waits on the evd. Release it first, by set_unwaitable or wake.");
+    auto r = this->close_as("evd.close", return_subtype::evd_in_use);
+    if (!core_) polling_ = {};
     return r;
   }
 
-  /// What the evd is like now (uDAPL 2.0 §6.3.4.3 dat_evd_query); all zero for an empty handle.
+  /// The parameters of the evd (uDAPL 2.0 §6.3.4.3 dat_evd_query); all zero for an empty handle.
   /// Errors: `invalid_handle` when its ia was closed.
-  template <class Attributes = evd_attributes> // a template, so that only who calls it pays for compiling it
-  [[nodiscard]] expected<Attributes> query() const noexcept {
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<evd_attributes> query() const noexcept {
     evd_attributes a;
     if (!core_) return a;
     if (core_->dead()) return core_->closed("evd.query");
-    a.which = S;
+    a.streams = S;
     a.qlen = core_->qlen();
     a.enabled = core_->enabled();
     a.waitable = core_->waitable();
     a.cno = cno_ref(core_->cno());
     a.config = core_->mode();
+    a.completion_vector = core_->completion_vector();
     return a;
   }
 
-  /// The number of events that it was created for, or resized to.
+  /// The number of events that the evd was created for or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
-
-  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
   /// The completion queue; null for an evd without streams::dto.
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return core_ ? core_->cq() : nullptr; }
 
+  explicit evd(detail::ref<detail::evd_core> core) noexcept
+      : evd::unique_object(std::move(core)), polling_(core_.get()) {}
+
 private:
-  friend dat::object<evd, object_kind::evd>;
-  friend class ia;
-  friend struct detail::core_access;
-  friend class async_target;
-  template <streams>
-  friend class evd_ref;
-  explicit evd(detail::ref<detail::evd_core> core) noexcept : core_(std::move(core)), polling_(core_.get()) {}
+  using evd::unique_object::core_;
+  using evd::unique_object::empty_handle;
   expected<void> set_enabled(const char* call, bool enabled) noexcept {
-    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle(call);
     if (core_->dead()) return core_->closed(call);
     core_->set_enabled(enabled);
     return success();
   }
   expected<void> set_waitable(const char* call, bool allowed) noexcept {
-    if (!core_) return detail::empty_handle(call, return_subtype::handle_evd_recv);
+    if (!core_) return empty_handle(call);
     if (core_->dead()) return core_->closed(call);
     core_->set_waitable(allowed);
     return success();
   }
-  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
-  detail::handle<detail::evd_core> core_;
-  detail::evd_polling* polling_ = &detail::no_evd; // never null: a drain need not ask
+  detail::emptied_by_move<detail::polling_ref> polling_;
 };
 
-/// In the place of an evd of an endpoint: nobody wants those events, they are dropped as they come (DAT_HANDLE_NULL,
-/// uDAPL 2.0 §6.3.1). The places of completions in the endpoint's queues become free by that, a moment later, and a
-/// failed operation breaks the connection as ever.
+/// Takes the place of an evd of an endpoint whose events the consumer does not want: they are dropped (DAT_HANDLE_NULL,
+/// uDAPL 2.0 §6.3.1). A dropped completion still frees its place in the endpoint's queue, a moment later, and a failed
+/// operation still breaks the connection.
 struct drop_events_t {};
 inline constexpr drop_events_t drop_events;
 
-/// Names an evd that has at least the streams `Needed`; what objects that feed an evd are created with. Converts from
-/// every evd that does, and from no other.
+/// Names an evd that has at least the streams `Needed`. Objects that feed an evd are created with it. It converts from
+/// every such evd, and from no other.
 template <streams Needed>
 class evd_ref {
 public:
@@ -313,31 +398,28 @@ public:
   evd_ref(drop_events_t) noexcept : dropped_(true) {} // NOLINT(google-explicit-constructor)
   template <streams S>
   evd_ref(const evd<S>& e) noexcept // NOLINT(google-explicit-constructor)
-      : core_(e.core_.shared()), given_(true) {
-    static_assert(includes(S, Needed),
-                  "dat: this evd lacks a stream that the object feeds; create it with that stream: "
-                  "create_evd<dat::dto>, create_evd<dat::connection | ...>");
+      : core_(detail::core_access::of(e)), given_(true) {
+    static_assert(detail::has_streams<S, Needed>());
+  }
+  template <streams S>
+  evd_ref(const expected<evd<S>>&) noexcept { // NOLINT(google-explicit-constructor)
+    static_assert(S == streams{}, "dat: the result of create_evd is an expected: unwrap it, by .value() or DAT_TRY");
   }
 
-  /// False for one that names no evd, or named an empty handle.
+  /// False if it names no evd, or was made from an empty handle.
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
+  /// True when it was to name an evd and the handle was empty.
+  [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }
+  /// True when it was made of `drop_events`.
+  [[nodiscard]] bool dropped() const noexcept { return dropped_; }
+
 private:
-  friend class pz;
-  friend class ia;
-  friend struct ep_evds;
-  friend struct ib::datagram_evds;
   friend struct detail::core_access;
   [[nodiscard]] const detail::ref<detail::evd_core>& shared() const noexcept { return core_; }
-  /// It was to name an evd, but the handle was empty.
-  [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }
   detail::ref<detail::evd_core> core_;
-  [[nodiscard]] bool dropped() const noexcept { return dropped_; }
   bool given_ = false;
   bool dropped_ = false;
 };
 
-} // namespace dat::inline v0
-
-template <dat::streams S>
-struct std::hash<dat::evd<S>> : dat::detail::handle_hash<dat::evd<S>> {};
+}} // namespace dat::v0

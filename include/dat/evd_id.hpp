@@ -1,4 +1,4 @@
-// What a notification names: an evd, by a number, and the agent that is told of it.
+// The contents of a notification: the number of an evd, and the agent that gets it.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view> // std::hash
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// Names an evd of an ia without referring to it. Numbers are not used again. Thread safety: a value.
 class evd_id {
@@ -23,16 +23,16 @@ private:
   std::uint32_t number_ = 0;
 };
 
-/// A function that a cno calls when it is triggered, once for each time that it is given (DAT_OS_WAIT_PROXY_AGENT,
-/// uDAPL 2.0 §6.3.3). Called by the ia's service thread, or, with manual progress, inside the call that makes progress;
-/// no lock is held, so it may post, take events, and arm the cno again. It must not throw, wait, or close the ia. The
-/// evd is a hint: look at all that notify the cno. An empty id: the evds, or the ia, are gone.
+/// A function that a cno calls when it is triggered, once for each time that it is set (DAT_OS_WAIT_PROXY_AGENT, uDAPL
+/// 2.0 §6.3.3). The service thread of the ia calls it or, with manual progress, the call that makes progress. No lock
+/// is held, so it may post, take events, and set the agent again. It must not throw, wait, or close the ia. The evd is
+/// a hint: take events from all evds that notify the cno. An empty id means that the evds, or the ia, have ended.
 struct wait_proxy_agent {
   void (*call)(void* instance, evd_id evd) noexcept = nullptr;
   void* instance = nullptr;
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
 template <>
 struct std::hash<dat::evd_id> {

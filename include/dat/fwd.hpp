@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 enum class streams : std::uint32_t;
 enum class mem_priv : std::uint32_t;
@@ -15,7 +15,8 @@ struct rc {};
 /// Service of an endpoint: unreliable datagrams (InfiniBand UD); see <dat/ud.hpp>.
 struct ud {};
 
-/// A service with its receives from a shared receive queue: what `pz::create_ep` makes when it is given an srq.
+/// A service whose receives come from a shared receive queue: the service of endpoints that `pz::create_ep` creates
+/// with an srq.
 template <class Service>
 struct with_srq {};
 
@@ -56,12 +57,9 @@ template <class T, mem_priv P>
 class remote_segment;
 
 namespace detail {
-struct event_access;    // makes events, whose constructors are not the consumer's
-struct group_access;    // a datagram endpoint, for its multicast groups
-struct address_access;  // makes address handles
-struct datagram_access; // what is in a datagram and its events
-struct memory_access;   // regions, for the headers of further kinds of memory
-struct core_access;     // what is behind a handle, for the headers that join dat to something else
+struct address_access;  // creates address handles
+struct datagram_access; // a datagram and its events
+struct core_access;     // gives the core of a handle to headers that combine dat with other libraries
 } // namespace detail
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -1,23 +1,27 @@
-// InfiniBand extensions: operations that uDAPL leaves to them.
+// InfiniBand extensions: the atomics.
 //
-// Immediate data is a property of sends and RDMA writes: see dto.hpp. Here are the atomics.
+// Immediate data is a property of sends and RDMA writes: see dto.hpp.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/cookie.hpp>
 #include <dat/dto.hpp>
+#include <dat/expected.hpp>
+#include <dat/privileges.hpp>
+#include <dat/segment.hpp>
 
-#include <dat/detail/basics.hpp>
-#include <dat/detail/handle.hpp>
+#include <dat/detail/base/utility.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-namespace dat::inline v0::ib {
+namespace dat { inline namespace v0 { namespace ib {
 
-/// One 64-bit word of registered memory, for what an atomic finds at the peer. Made by `local_segment::word` of a
-/// segment of `std::uint64_t` with `local_write`. It refers to the region without keeping it alive: the lmr must
-/// outlive the completion of every atomic that names it. Copyable, 24 bytes. Thread safety: a value.
+/// One 64-bit word of registered memory, for the old value of an atomic. `local_segment::word` of a segment of
+/// `std::uint64_t` with `local_write` creates it. It does not keep the region alive: the lmr must outlive the
+/// completion of every atomic that names it. Copyable, 24 bytes. Thread safety: a value.
 class local_word {
 private:
   friend struct detail::segment_access;
@@ -26,8 +30,8 @@ private:
   detail::raw_segment raw_;
 };
 
-/// One 64-bit word of a peer's memory, at a multiple of 8, that atomics may change. Made by `remote_segment::word` of a
-/// segment of `std::uint64_t` with `remote_atomic`. Copyable, 16 bytes. Thread safety: a value.
+/// One 64-bit word of a peer's memory, at a multiple of 8, that atomics may change. `remote_segment::word` of a segment
+/// of `std::uint64_t` with `remote_atomic` creates it. Copyable, 16 bytes. Thread safety: a value.
 class remote_word {
 private:
   friend struct detail::segment_access;
@@ -37,31 +41,32 @@ private:
   std::uint32_t key_;
 };
 
-/// What both atomics have in common: one 64-bit word at the peer is changed in one step, as seen by all operations of
-/// the peer's adapter, and its old value arrives in one local word, in the byte order of this host (IB extensions §3).
-/// An atomic counts as an RDMA read: `max_rdma_read_out` limits how many run at once, `fence()` waits for those before.
-/// Other adapters and the peer's processors see steps, too, where `ia_attributes` says so; else only this one's.
+/// The common part of both atomics (IB extensions §3). An atomic changes one 64-bit word at the peer in one step, as
+/// seen by all operations of the peer's adapter. The old value arrives in one local word, in the byte order of this
+/// host. An atomic counts as an RDMA read: `max_rdma_read_out` limits how many run at once, and `fence()` waits for
+/// earlier ones. For other adapters and the peer's processors the change is one step only if the attributes of the ia
+/// say so (ib_query.hpp).
 ///
-/// Both words are given as such, a `local_word` and a `remote_word`: what an atomic asks of them was looked at when
-/// they were made, and posts look no more. Or as segments and lmrs of `std::uint64_t` with `local_write` and
-/// `remote_atomic`: then it is the first word of each.
+/// The arguments are a `local_word` and a `remote_word`, whose requirements were checked at their creation, so that
+/// posts do not check again. Or they are segments and lmrs of `std::uint64_t` with `local_write` and `remote_atomic`,
+/// of which the atomic uses the first word.
 ///
 ///     DAT_TRY(auto old, mine.whole().word());
 ///     DAT_TRY(auto counter, there.word(3));
 ///     DAT_TRYV(ep.post(dat::ib::fetch_and_add{old, counter, 1}.cookie(7)));
 ///
 /// Errors of `post`, besides those of ep_ref::post: `invalid_parameter` on a connection that allows no RDMA reads;
-/// `model_not_supported` on an adapter without atomics; of segments also `length_error` when one is empty, and
+/// `model_not_supported` on an adapter without atomics. With segments also `length_error` when one is empty, and
 /// `invalid_parameter` when the remote one is not at a multiple of 8.
 template <class Self>
-class atomic : public request<Self, 1> {
+class atomic : public detail::request<Self, 1> {
 protected:
   template <class S, class R>
   atomic(dto_operation op, const S& old_value, const R& word, std::uint64_t compare_or_add,
          std::uint64_t swap) noexcept {
     this->wr_.start(op);
     take(old_value);
-    this->wr_.at(place(word));
+    this->wr_.target(place(word));
     this->wr_.compare_add = compare_or_add;
     this->wr_.swap = swap;
   }
@@ -83,19 +88,20 @@ protected:
 
 private:
   [[gnu::always_inline]] void take(const local_word& w) noexcept {
-    this->wr_.data.template start_sized<detail::word_size>(detail::segment_access::raw(w));
+    detail::raw_segment one = detail::segment_access::raw(w);
+    one.length = detail::word_size; // always true, now known at compile time
+    this->wr_.data.start(one);
   }
   template <class S>
   [[gnu::always_inline]] void take(const S& segment) noexcept {
     detail::raw_segment first = detail::raw_of(segment);
-    first.length = detail::smaller(first.length, detail::word_size);
-    first.zone = first.zone.marked_short();
+    first.length = detail::min(first.length, detail::word_size);
     this->wr_.data.start(first);
   }
   [[gnu::always_inline]] static detail::raw_remote place(const remote_word& w) noexcept {
     return detail::segment_access::place(w);
   }
-  /// A segment with no word that can be changed is given no room.
+  /// A segment without a word that can be changed gets length 0, which the post refuses.
   template <class T, mem_priv P>
   [[gnu::always_inline]] static detail::raw_remote place(const remote_segment<T, P>& s) noexcept {
     detail::raw_remote to = detail::segment_access::raw(s);
@@ -115,8 +121,8 @@ public:
   }
 };
 
-/// Replaces the peer's word by `swap` if it is `compare` (IB extensions §3, dat_ib_post_cmp_and_swap). Completes with
-/// `ib::compare_and_swap_done`, also when the word was another: the old value tells.
+/// Replaces the peer's word by `swap` if it equals `compare` (IB extensions §3, dat_ib_post_cmp_and_swap). Completes
+/// with `ib::compare_and_swap_done` in both cases; the old value shows which.
 class compare_and_swap : public atomic<compare_and_swap> {
 public:
   template <detail::names_word S, detail::names_remote_word R>
@@ -126,11 +132,43 @@ public:
   }
 };
 
-} // namespace dat::inline v0::ib
+}}} // namespace dat::v0::ib
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 {
+
+template <class T, mem_priv P>
+constexpr expected<ib::local_word> local_segment<T, P>::word(std::size_t index) const noexcept {
+  static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
+  static_assert(includes(P, mem_priv::local_write),
+                "dat: the old value of an atomic needs memory registered with dat::local_write");
+  if (index >= size())
+    return error(return_type::invalid_parameter)
+        .at("local_segment.word", object_kind::lmr, raw_.key)
+        .hint("The argument index must be less than size().");
+  detail::raw_segment one = raw_;
+  one.address += index * sizeof(T);
+  one.length = sizeof(T);
+  return detail::segment_access::make_word<ib::local_word>(one);
+}
+
+template <class T, mem_priv P>
+constexpr expected<ib::remote_word> remote_segment<T, P>::word(std::uint64_t index) const noexcept {
+  static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
+  static_assert(includes(P, mem_priv::remote_atomic), "dat: an atomic needs a remote segment with dat::remote_atomic");
+  const auto bad = [&](const char* hint) {
+    return error(return_type::invalid_parameter).at("remote_segment.word", object_kind::rmr, raw_.key).hint(hint);
+  };
+  if (index >= size()) return bad("The argument index must be less than size().");
+  if (raw_.address % sizeof(T) != 0)
+    return bad("The words of the peer must be at multiples of 8: atomics work only there.");
+  return detail::segment_access::make_word<ib::remote_word>(raw_.address + index * sizeof(T), raw_.key);
+}
+
+}} // namespace dat::v0
+
+namespace dat { inline namespace v0 { namespace detail {
 template <>
 inline constexpr bool is_request<ib::fetch_and_add> = true;
 template <>
 inline constexpr bool is_request<ib::compare_and_swap> = true;
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail

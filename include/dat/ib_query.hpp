@@ -8,36 +8,36 @@
 #include <dat/ia.hpp>
 #include <dat/status.hpp>
 
-#include <dat/detail/core_access.hpp>
-#include <dat/detail/enum_name.hpp>
+#include <dat/detail/base/enum_name.hpp>
+#include <dat/detail/handle/core_access.hpp>
 
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0::ib {
+namespace dat { inline namespace v0 { namespace ib {
 
-/// For whom an atomic is one step.
+/// The agents for which an atomic operation is one step.
 enum class atomic_scope : std::uint8_t {
-  none,    ///< there are no atomics
-  adapter, ///< for all operations of the adapter that has the memory; not for its host's processors
-  global   ///< for processors and other adapters as well
+  none,    ///< the adapter has no atomics
+  adapter, ///< atomic for all operations of the adapter that owns the memory; not for the processors of its host
+  global   ///< atomic for processors and other adapters as well
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(atomic_scope value) noexcept {
   return detail::enum_name(value, {"none", "adapter", "global"}, "unknown atomic_scope");
 }
 
-/// What there is of the extensions on an adapter, as values; `provider_attributes::specific` has the same by the names
-/// of their document (IB extensions §2.3).
+/// The extensions that an adapter supports, as values. `provider_attributes::specific` has the same by the names of
+/// their document (IB extensions §2.3).
 struct extensions {
-  std::uint32_t version = 0;     ///< of the document; 0: none of them, as on iWARP
+  std::uint32_t version = 0;     ///< the version of the document; 0: no extensions, as on iWARP
   bool immediate_data = false;   ///< sends and RDMA writes with `.immediate()`
   bool fetch_and_add = false;    ///< ib::fetch_and_add
   bool compare_and_swap = false; ///< ib::compare_and_swap
   bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
   atomic_scope atomics = atomic_scope::none;
-  /// Atomics with masks, or of another size than 8 bytes: on no adapter. libibverbs and the providers of rdma-core have
-  /// no operation for them, whatever the hardware could do; nor is any named in `provider_attributes::specific`.
+  /// Atomics with masks, or of another size than 8 bytes: on no adapter, because libibverbs has no operation for them.
+  /// `provider_attributes::specific` does not name them either.
   static constexpr bool masked_atomics = false;
 
   /// Whether an operation can be posted.
@@ -60,7 +60,11 @@ struct extensions {
   friend constexpr bool operator==(const extensions&, const extensions&) = default;
 };
 
-/// Asks an open adapter. Errors: `invalid_handle`. Allocates: no. Blocks: no.
+/// The extensions that the adapter of an open ia supports.
+/// Errors: `invalid_handle`.
+/// Allocates: no.
+/// Blocks: no.
+/// Thread safety: safe.
 [[nodiscard]] inline expected<extensions> query_extensions(const ia& of) noexcept {
   if (!of || detail::core_access::of(of)->closed())
     return detail::empty_handle("ib.query_extensions", return_subtype::handle_ia);
@@ -78,4 +82,4 @@ struct extensions {
   return e;
 }
 
-} // namespace dat::inline v0::ib
+}}} // namespace dat::v0::ib

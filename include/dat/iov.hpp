@@ -4,16 +4,16 @@
 
 #include <dat/segment.hpp>
 
-#include <dat/detail/gather.hpp>
+#include <dat/detail/request/sge_list.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// A list of at most `N` local segments, used in order (uDAPL 2.0 §6.6.20 local_iov). Every segment must have the
-/// rights `P` at least; the DTO that takes the list asks for the right it needs.
+/// A list of at most `N` local segments, used in order (uDAPL 2.0 §6.6.20 local_iov). Every segment must have at least
+/// the rights `P`; the DTO that takes the list checks for the right that it needs.
 ///
 ///     dat::send{dat::iov{header, payload}}                  // two segments, known at compile time
 ///     dat::iov<8, dat::mem_priv::local_read> list;          // filled at run time
@@ -36,47 +36,46 @@ public:
                   "dat: a segment of this iov lacks a right of the list; register its memory with that right");
     static_assert((detail::outlives_call<S> && ...),
                   "dat: the adapter reads or writes this memory after the call; pass an lmr that lives on (an lvalue)");
-    gather_.start(detail::raw_of(segments)...);
+    list_.start(detail::raw_of(segments)...);
   }
 
-  /// Appends a segment. False when the list is full; it is unchanged then.
+  /// Appends a segment. Returns false when the list is full, and leaves it unchanged.
   template <class S>
   requires detail::names_memory<S>
   [[nodiscard]] bool push_back(S&& segment) noexcept {
     static_assert(includes(detail::rights_of<S>, P), "dat: this segment lacks a right of the list");
     static_assert(detail::outlives_call<S>, "dat: pass an lmr that lives on (an lvalue), not a temporary");
-    if (gather_.count() == N) return false;
+    if (list_.count() == N) return false;
     const detail::raw_segment raw = detail::raw_of(segment);
-    if (raw.length != 0) gather_.push(raw);
+    // A segment without a region stays in the list, and the post refuses it.
+    if (raw.length != 0 || raw.zone.has_no_region()) list_.push(raw);
     return true;
   }
 
-  void clear() noexcept { gather_ = {}; }
-  /// Number of segments, without empty ones: those transfer nothing and are left out.
-  [[nodiscard]] std::size_t size() const noexcept { return gather_.size(); }
-  [[nodiscard]] bool empty() const noexcept { return gather_.size() == 0; }
+  void clear() noexcept { list_ = detail::sge_list<N>(); }
+  /// The number of segments, without empty ones: those transfer nothing and are left out.
+  [[nodiscard]] std::size_t size() const noexcept { return list_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return list_.size() == 0; }
   /// Total bytes.
-  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return gather_.bytes(); }
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return list_.bytes(); }
 
 private:
-  template <std::size_t>
-  friend class detail::gather;
-  friend struct detail::gather_access;
-  detail::gather<N> gather_;
+  friend struct detail::sge_list_access;
+  detail::sge_list<N> list_;
 };
 
 template <class... S>
 requires(sizeof...(S) > 0) iov(S&&...)
 ->iov<sizeof...(S), detail::common_rights<S...>>;
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 template <class T>
 inline constexpr bool is_iov = false;
 template <std::size_t N, mem_priv P>
 inline constexpr bool is_iov<iov<N, P>> = true;
-/// What stands for local memory in a DTO.
+/// Whether a type names local memory in a DTO.
 template <class S>
 concept names_local = names_memory<S> || is_iov<std::remove_cvref_t<S>>;
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail

@@ -1,8 +1,8 @@
-// Other kinds of registered memory than what pz::register_memory takes, and the calls that make memory coherent.
+// Further kinds of registered memory besides pz::register_memory, and the calls that make memory coherent.
 //
-// A region over memory that another one covers already, shared memory, memory that the device pages in on demand, a
-// region that is addressed from 0, and memory of another device (dmabuf). What an adapter or system cannot do gives
-// `model_not_supported`.
+// The kinds are a region over the memory of another region, shared memory, memory that the device pages in on demand, a
+// region that is addressed from 0, and memory of another device (dmabuf). A kind that the adapter or system does not
+// support gives `model_not_supported`.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -14,37 +14,40 @@
 #include <dat/pz.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/memory_kinds.hpp>
+#include <dat/detail/impl/memory_kinds.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <type_traits>
 #include <utility>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// Registers the memory of `original` once more, with a zone and rights of its own (uDAPL 2.0 §6.7.2.1,
-/// DAT_MEM_TYPE_LMR). The two are independent: either may go first. What is registered is what is mapped at those
-/// addresses now.
+/// Registers the memory of `original` once more, with another zone and other rights (uDAPL 2.0 §6.7.2.1,
+/// DAT_MEM_TYPE_LMR). The two regions are independent: either may be closed first. The call registers the memory that
+/// is mapped at those addresses now.
 /// Errors: as pz::register_memory; `invalid_handle` when `original` is empty or closed.
+/// Allocates: yes.
+/// Blocks: as pz::register_memory.
+/// Thread safety: safe.
 template <class T, mem_priv Q, mem_priv P>
-[[nodiscard]] expected<lmr<T, P>> register_again(pz& zone, const lmr<T, Q>& original, privileges<P>) noexcept {
+[[nodiscard]] expected<lmr<T, P>> register_over(pz& zone, const lmr<T, Q>& original, privileges<P>) noexcept {
   static_assert(!std::is_const_v<T> || !detail::writes(P),
                 "dat: const memory can be registered for local_read and remote_read only");
   return detail::memory_access::again<T, P>(zone, original);
 }
 
-/// What all processes name a piece of shared memory by (DAT_LMR_COOKIE): 40 bytes, all of which count.
+/// The name by which all processes know a piece of shared memory (DAT_LMR_COOKIE): 40 bytes, all of which count.
 using shared_cookie = std::array<std::byte, 40>;
 
 /// Registers memory that several processes share, each at an address of its own (uDAPL 2.0 §6.7.2.1,
-/// DAT_MEM_TYPE_SHARED_VIRTUAL). Every process registers it; nobody is first. Verbs has no way to share a registration
-/// between processes, so the cookie is only kept for queries, and compared with those of this ia.
-/// Errors: as pz::register_memory; `invalid_state` when the memory is not mapped as shared, all of it;
+/// DAT_MEM_TYPE_SHARED_VIRTUAL). Every process registers it. Verbs cannot share a registration between processes, so
+/// the cookie is only kept for queries, and compared with the other cookies of this ia.
+/// Errors: as pz::register_memory; `invalid_state` when a part of the memory is not mapped as shared;
 /// `invalid_parameter` when a region of this ia has the same cookie and another size.
+/// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class Range, mem_priv P>
 [[nodiscard]] auto register_shared(pz& zone, Range&& range, const shared_cookie& name, privileges<P>) noexcept {
   return detail::memory_access::with<Range, P>(
@@ -54,8 +57,9 @@ template <class Range, mem_priv P>
       range);
 }
 
-/// Registers memory without pinning it: the adapter pages it in as it needs it (on-demand paging).
-/// Errors: as pz::register_memory; `model_not_supported` on an adapter that cannot.
+/// Registers memory without pinning it: the adapter pages it in on demand.
+/// Errors: as pz::register_memory; `model_not_supported` on an adapter without on-demand paging.
+/// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class Range, mem_priv P>
 [[nodiscard]] auto register_on_demand(pz& zone, Range&& range, privileges<P>) noexcept {
   return detail::memory_access::with<Range, P>(
@@ -65,7 +69,7 @@ template <class Range, mem_priv P>
       range);
 }
 
-/// A piece of a region that is addressed from 0. Stands in DTOs like a local_segment; it has no pointer, because its
+/// A piece of a region that is addressed from 0. DTOs take it like a local_segment. It has no pointer, because its
 /// address is an offset. Copyable, 24 bytes. Thread safety: a value.
 template <class T, mem_priv P>
 class offset_segment {
@@ -84,50 +88,60 @@ private:
   detail::raw_segment raw_{};
 };
 
-/// A region whose first byte has the address 0, for this side and for peers (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB). Made
-/// by `register_zero_based` and `register_dmabuf`. Otherwise like an lmr; data of it cannot be sent `.inlined()`.
+/// A region whose first byte has the address 0, for this side and for peers (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB).
+/// `register_zero_based` and `register_dmabuf` create it. Otherwise it is like an lmr; its data cannot be sent
+/// `.inlined()`.
 template <class T, mem_priv P>
-class zero_based_lmr : public dat::object<zero_based_lmr<T, P>, object_kind::lmr> {
+class zero_based_lmr : public detail::object<zero_based_lmr<T, P>, object_kind::lmr> {
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
   zero_based_lmr() noexcept = default; ///< names no region
 
   /// Elements [first, first + count) for DTOs.
-  /// Errors: `invalid_parameter` when the range is not inside, `length_error` when it has 4 GiB or more,
+  /// Errors: `invalid_parameter` when the range exceeds the region; `length_error` when it has 4 GiB or more;
   /// `invalid_handle` for a closed region.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   [[nodiscard]] expected<offset_segment<T, P>> slice(std::size_t first, std::size_t count) const noexcept {
     auto s = under_.slice(first, count);
     if (!s) return s.assume_error();
     auto raw = detail::segment_access::raw(s.assume_value());
-    if (raw.length != 0) raw.zone = raw.zone.marked_offset();
+    if (raw.length != 0) raw.zone = raw.zone.with_offset_bit();
     return detail::segment_access::make<offset_segment<T, P>>(raw);
   }
-  /// The region as a peer may use it, from address 0.
+  /// The whole region for a peer, from address 0.
   [[nodiscard]] remote_segment<T, P> remote() const noexcept { return under_.remote(); }
+  /// Elements [first, first + count) for a peer.
+  /// Errors, Allocates, Blocks and Thread safety: as lmr::remote.
   [[nodiscard]] expected<remote_segment<T, P>> remote(std::size_t first, std::size_t count) const noexcept {
     return under_.remote(first, count);
   }
-  expected<void> close() noexcept { return under_.close(); } ///< as lmr::close
+  /// Frees the region.
+  /// Errors, Allocates, Blocks and Thread safety: as lmr::close.
+  expected<void> close() noexcept { return under_.close(); }
   [[nodiscard]] std::size_t size() const noexcept { return under_.size(); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return under_.size_bytes(); }
   explicit operator bool() const noexcept { return static_cast<bool>(under_); }
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return under_.native_handle(); }
-  /// For what takes an lmr, such as `dat::bind`: its `data` and the pointers of its segments mean nothing.
+  /// The region for calls that take an lmr, such as `dat::bind`. Its `data` and the pointers of its segments have no
+  /// meaning.
   [[nodiscard]] const lmr<T, P>& as_lmr() const noexcept { return under_; }
 
-private:
-  friend dat::object<zero_based_lmr, object_kind::lmr>;
-  friend struct detail::memory_access;
   explicit zero_based_lmr(lmr<T, P>&& under) noexcept : under_(std::move(under)) {}
+
+private:
+  friend detail::object<zero_based_lmr, object_kind::lmr>;
   [[nodiscard]] auto* entity() const noexcept { return detail::memory_access::core(under_); }
   lmr<T, P> under_;
 };
 
-/// Registers memory so that it is addressed from 0. It has to begin at a page: an adapter would open the rest of the
-/// first page as well.
-/// Errors: as pz::register_memory; `model_not_supported` for memory that does not begin at a page, and on adapters that
-/// cannot.
+/// Registers memory so that it is addressed from 0. The memory must begin at a page, because an adapter would expose
+/// the rest of the first page as well.
+/// Errors: as pz::register_memory; `model_not_supported` for memory that does not begin at a page, and on adapters
+/// without this type of region.
+/// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class Range, mem_priv P>
 [[nodiscard]] auto register_zero_based(pz& zone, Range&& range, privileges<P>) noexcept {
   return detail::memory_access::zero_based(detail::memory_access::with<Range, P>(
@@ -137,10 +151,11 @@ template <class Range, mem_priv P>
       range));
 }
 
-/// Registers `count` elements of memory of another device, from the byte `offset` of a dmabuf. The descriptor may be
-/// closed afterwards.
-/// Errors: as pz::register_memory; `model_not_supported` where adapter or system cannot; `invalid_parameter` also for a
-/// descriptor that is no dmabuf.
+/// Registers `count` elements of the memory of another device, from the byte `offset` of a dmabuf. The descriptor may
+/// be closed afterwards.
+/// Errors: as pz::register_memory; `model_not_supported` if the adapter or the system has no dmabuf support;
+/// `invalid_parameter` also for a descriptor that is no dmabuf.
+/// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class T, mem_priv P>
 [[nodiscard]] expected<zero_based_lmr<T, P>> register_dmabuf(pz& zone, int descriptor, std::uint64_t offset,
                                                              std::size_t count, privileges<P>) noexcept {
@@ -148,62 +163,84 @@ template <class T, mem_priv P>
   return detail::memory_access::dmabuf<T, P>(zone, descriptor, offset, count);
 }
 
-/// What a region was made of (DAT_LMR_PARAM).
+/// The parameters of a region (DAT_LMR_PARAM).
 struct lmr_params {
   const void* ia = nullptr; ///< the identities of its ia
-  const void* pz = nullptr; ///< and its zone
+  const void* pz = nullptr; ///< and of its zone
   mem_type type = mem_type::virtual_memory;
-  const void* origin = nullptr;            ///< of register_again: the identity of the original while that lives
+  const void* origin = nullptr;            ///< of register_over: the identity of the original while that lives
   std::optional<shared_cookie> cookie;     ///< of shared memory
-  mem_priv rights{};                       ///< as asked for
+  mem_priv rights{};                       ///< the rights as requested
   bool zero_based = false;                 ///< va_type
   std::uint32_t lmr_key = 0;               ///< lmr_context
   std::optional<std::uint32_t> remote_key; ///< rmr_context; only with a remote right
-  std::uint64_t registered_address = 0;    ///< what is enforced is what was asked for, to the byte
+  std::uint64_t registered_address = 0;    ///< the requested range is enforced to the byte
   std::uint64_t registered_size = 0;       ///< bytes; also `length`
 };
 
-/// All that is known of a region (uDAPL 2.0 §6.7.2.3 dat_lmr_query). Errors: `invalid_handle`.
-template <class T, mem_priv P, class Params = lmr_params>
-[[nodiscard]] expected<Params> query(const lmr<T, P>& region) noexcept {
-  return detail::memory_access::query<Params>(region, P, lmr<T, P>::reachable);
+namespace detail {
+[[nodiscard]] expected<lmr_params> query_region(lmr_core* region, mem_priv rights, bool remotely_accessible) noexcept;
 }
-template <class T, mem_priv P, class Params = lmr_params>
-[[nodiscard]] expected<Params> query(const zero_based_lmr<T, P>& region) noexcept {
+
+/// The parameters of a region (uDAPL 2.0 §6.7.2.3 dat_lmr_query).
+/// Errors: `invalid_handle`.
+/// Allocates: no.
+/// Blocks: no.
+/// Thread safety: safe.
+template <class T, mem_priv P>
+[[nodiscard]] expected<lmr_params> query(const lmr<T, P>& region) noexcept {
+  return detail::query_region(detail::memory_access::core(region), P, lmr<T, P>::remotely_accessible);
+}
+/// The parameters of a zero-based region.
+/// Errors, Allocates, Blocks and Thread safety: as above.
+template <class T, mem_priv P>
+[[nodiscard]] expected<lmr_params> query(const zero_based_lmr<T, P>& region) noexcept {
   return query(region.as_lmr());
 }
 
-/// Makes what this process has written to the segments visible to RDMA reads that start afterwards (uDAPL 2.0
-/// §6.7.4.1 dat_lmr_sync_rdma_read). Needed where `provider_attributes::lmr_sync_req` says so; on hosts whose memory is
-/// coherent for adapters, which are those that dat runs on, it orders memory accesses and checks the segments.
-/// Errors: `invalid_parameter` for a segment whose lmr is closed or of another ia; `invalid_handle`. Empty segments
-/// are left out. Thread safety: safe. Blocks: no.
+/// Makes what this process has written to the segments visible to RDMA reads that start afterwards (uDAPL 2.0 §6.7.4.1
+/// dat_lmr_sync_rdma_read). It is needed where `provider_attributes::lmr_sync_req` is set. On hosts with memory that is
+/// coherent for adapters, which are those that dat supports, it orders memory accesses and checks the segments. Empty
+/// segments are skipped.
+/// Errors: `invalid_parameter` for a segment whose lmr is closed or of another ia; `invalid_handle`.
+/// Allocates: no.
+/// Blocks: no.
+/// Thread safety: safe.
 template <detail::names_memory... S>
 expected<void> sync_rdma_read(const ia& adapter, const S&... segments) noexcept {
   return detail::sync("sync_rdma_read", detail::memory_access::of(adapter), segments...);
 }
-/// The same for segments that are listed at run time.
+/// Makes a list of segments that is known at run time visible to RDMA reads.
+/// Errors, Allocates, Blocks and Thread safety: as above.
 template <std::size_t N, mem_priv P>
 expected<void> sync_rdma_read(const ia& adapter, const iov<N, P>& segments) noexcept {
-  return detail::sync_list("sync_rdma_read", detail::memory_access::of(adapter), detail::gather_access::of(segments));
+  return detail::sync_list("sync_rdma_read", detail::memory_access::of(adapter), detail::sge_list_access::of(segments));
 }
-/// Makes what RDMA writes that are done have written to the segments visible to this process (uDAPL 2.0 §6.7.4.2
-/// dat_lmr_sync_rdma_write). Otherwise as sync_rdma_read.
+/// Makes what completed RDMA writes have written to the segments visible to this process (uDAPL 2.0 §6.7.4.2
+/// dat_lmr_sync_rdma_write).
+/// Errors, Allocates, Blocks and Thread safety: as sync_rdma_read.
 template <detail::names_memory... S>
 expected<void> sync_rdma_write(const ia& adapter, const S&... segments) noexcept {
   return detail::sync("sync_rdma_write", detail::memory_access::of(adapter), segments...);
 }
+/// Makes completed RDMA writes to a list of segments that is known at run time visible to this process.
+/// Errors, Allocates, Blocks and Thread safety: as sync_rdma_read.
 template <std::size_t N, mem_priv P>
 expected<void> sync_rdma_write(const ia& adapter, const iov<N, P>& segments) noexcept {
-  return detail::sync_list("sync_rdma_write", detail::memory_access::of(adapter), detail::gather_access::of(segments));
+  return detail::sync_list("sync_rdma_write", detail::memory_access::of(adapter),
+                           detail::sge_list_access::of(segments));
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 template <class T, mem_priv P>
 inline constexpr bool is_segment<offset_segment<T, P>> = true;
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail
 
 template <class T, dat::mem_priv P>
 struct std::hash<dat::zero_based_lmr<T, P>> : dat::detail::handle_hash<dat::zero_based_lmr<T, P>> {};
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/memory.ipp>
+#endif

@@ -7,72 +7,77 @@
 #include <dat/expected.hpp>
 #include <dat/ud.hpp>
 
-#include <dat/detail/enum_name.hpp>
-#include <dat/detail/group_core.hpp>
+#include <dat/detail/base/enum_name.hpp>
+#include <dat/detail/datagram/group_core.hpp>
 
 #include <cstdint>
 #include <string_view>
 #include <utility>
 
-namespace dat::inline v0::detail {
-struct group_access {
-  [[nodiscard]] static const ref<ep_core>& of(const ep<ud>& e) noexcept { return e.core_.shared(); }
-};
-} // namespace dat::inline v0::detail
+namespace dat { inline namespace v0 { namespace ib {
 
-namespace dat::inline v0::ib {
-
-/// What an endpoint is in a group for.
+/// The purpose for which an endpoint is in a group.
 enum class membership : std::uint8_t {
   full,     ///< to send and to receive
-  send_only ///< to send: not every InfiniBand subnet manager knows this
+  send_only ///< only to send: some InfiniBand subnet managers do not support this
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(membership value) noexcept {
   return detail::enum_name(value, {"full", "send_only"}, "unknown membership");
 }
 
-/// The membership of an endpoint in a multicast group, through rdma_cm. Ends with this object: the endpoint gets no
-/// more messages of the group then.
+/// The membership of an endpoint in a multicast group, through rdma_cm. It ends with this object: the endpoint then
+/// gets no more messages of the group.
 ///
 ///     auto group = dat::ib::multicast_group::join(ep, dat::ia_address::parse("239.1.2.3").value());
 ///     evd.wait_for<dat::ib::group_joined>(2s);
 ///     auto all = group->peer();
 ///     ep.post(dat::ib::send_to{out, *all});
 ///
-/// A message to the group comes as any other datagram. Whether one's own messages come back depends on the adapter.
-/// Move-only. Thread safety: one thread at a time.
+/// A message to the group arrives as any other datagram. It depends on the adapter whether an endpoint gets its own
+/// messages. Move-only. Thread safety: one thread at a time.
 class multicast_group {
 public:
   multicast_group() noexcept = default; ///< names no group
 
-  /// Asks to be in the group of that address, at all of the subnet. The endpoint's connect evd gets `ib::group_joined`
-  /// or `unreachable`.
-  /// Errors: `invalid_address` for an address that is no multicast address, or of a family that the adapter has no
-  /// address of; `insufficient_resources`; `invalid_handle`. Allocates: yes. Blocks: no.
+  /// Asks for membership in the group of that address, in the whole subnet. The endpoint's connect evd gets
+  /// `ib::group_joined` or `connection_unreachable`.
+  /// Errors: `invalid_address` for an address that is not a multicast address, or of a family of which the adapter has
+  /// no address; `insufficient_resources`; `invalid_handle`.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: as the class.
   [[nodiscard]] static expected<multicast_group> join(const ep<ud>& with, const ia_address& group,
                                                       membership how = membership::full) noexcept {
     static constexpr const char* call = "multicast_group.join";
-    const auto& core = detail::group_access::of(with);
+    const detail::ref<detail::ep_core> core(detail::core_access::of(with));
     if (!core || core->dead()) return detail::empty_handle(call, return_subtype::handle_ep);
     auto made = detail::group_core::join(core, group, how == membership::full);
     if (!made) return made.assume_error();
     return multicast_group(std::move(made).assume_value());
   }
 
-  /// The group, as the destination of sends of this endpoint; stays valid when the membership ends.
-  /// Errors: `invalid_state` before group_joined has come; `invalid_handle`; as ep<ud>::address_of. Allocates: yes.
+  /// The group as the destination of sends of this endpoint. It stays valid when the membership ends.
+  /// Errors: `invalid_state` before group_joined has come; `invalid_handle`; as ep<ud>::address_of.
+  /// Allocates: yes.
+  /// Blocks: briefly, in the driver.
+  /// Thread safety: as the class.
   [[nodiscard]] expected<address_handle> peer() const noexcept {
     static constexpr const char* call = "multicast_group.peer";
     if (!core_) return detail::empty_handle(call, return_subtype::handle_ep);
     const auto to = core_->target();
-    if (!to) return error(return_type::invalid_state).at(call, object_kind::ep).hint("wait for ib::group_joined first");
+    if (!to)
+      return error(return_type::invalid_state).at(call, object_kind::ep).hint("Wait for ib::group_joined first.");
     return detail::address_access::make(call, core_->of(), *to);
   }
   /// The group's address.
   [[nodiscard]] ia_address address() const noexcept { return core_ ? core_->remote_address() : ia_address(); }
 
-  /// Leaves the group. Errors: `invalid_handle`. Blocks: briefly, in the kernel.
+  /// Leaves the group.
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: briefly, in the kernel.
+  /// Thread safety: as the class.
   expected<void> leave() noexcept { return core_.close("multicast_group.leave", return_subtype::handle_ep); }
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
@@ -81,4 +86,4 @@ private:
   detail::handle<detail::group_core> core_;
 };
 
-} // namespace dat::inline v0::ib
+}}} // namespace dat::v0::ib

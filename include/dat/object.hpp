@@ -1,4 +1,4 @@
-// What all DAT objects have: a kind, an identity, and a context of the consumer's.
+// The common part of all DAT objects: a kind, an identity, and a context of the consumer.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
-#include <dat/detail/handle.hpp>
+#include <dat/detail/handle/handle.hpp>
 
 #include <atomic>
 #include <compare>
@@ -15,7 +15,7 @@
 #include <optional>
 #include <string_view> // std::hash
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// The kind's value in DAT_HANDLE_TYPE (uDAPL 2.0 §6.2.2.3); empty for `none`.
 [[nodiscard]] constexpr std::optional<std::uint32_t> dat_code(object_kind kind) noexcept {
@@ -50,7 +50,7 @@ namespace dat::inline v0 {
   return std::nullopt;
 }
 
-/// The subtype of `invalid_handle` for a kind; an evd's depends on its use, which is not known here.
+/// The subtype of `invalid_handle` for a kind. The subtype for an evd depends on its use, which is unknown here.
 [[nodiscard]] constexpr return_subtype handle_subtype(object_kind kind) noexcept {
   switch (kind) {
   case object_kind::ia:
@@ -83,32 +83,36 @@ namespace dat::inline v0 {
   return return_subtype::none;
 }
 
-/// What every handle has. Not used by name.
+namespace detail {
+/// The members of every handle.
 ///
-/// Nothing here allocates or blocks. Thread safety: safe; what a context points to is the consumer's.
+/// No member allocates or blocks. Thread safety: safe; the consumer owns the target of a context.
 template <class Self, object_kind Kind>
 class object {
 public:
-  /// What it is (dat_get_handle_type, uDAPL 2.0 §6.2.2.3); `dat_code(kind)` is DAT's number of it.
+  /// The kind of the object (dat_get_handle_type, uDAPL 2.0 §6.2.2.3); `dat_code(kind)` is its number in DAT.
   static constexpr object_kind kind = Kind;
 
-  /// Remembers 64 bits of the consumer's, a number or a pointer, at the object, in place of what was there
-  /// (uDAPL 2.0 §6.2.2.1). An object begins with 0, which means none. dat never looks inside. The context stays when
-  /// the handle moves, when an endpoint is reset and connects again, and until the object is freed; an event that names
-  /// the endpoint leads to it: `event.ep().context<session>()`.
+  /// Stores 64 bits of the consumer, a number or a pointer, with the object, and replaces the previous value (uDAPL 2.0
+  /// §6.2.2.1). An object begins with 0, which means none. dat never reads the value. The context stays until the
+  /// object is freed, also when the handle moves, and when an endpoint is reset and connects again. An event that names
+  /// the endpoint gives access to it: `event.ep().context<session>()`.
   /// Errors: `invalid_handle` for an empty handle, or one whose object is closed.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   expected<void> set_context(dat::cookie context) const noexcept {
     auto* const o = self().entity();
-    if (!o || o->dead()) return detail::empty_handle("set_context", handle_subtype(Kind));
+    if (!o || o->dead()) return empty_handle("set_context", handle_subtype(Kind));
     o->consumer_context.store(context.value(), std::memory_order_release);
     return success();
   }
-  /// The context; 0 when none was given, and for an empty handle (uDAPL 2.0 §6.2.2.2).
+  /// The context; 0 when none was set, and for an empty handle (uDAPL 2.0 §6.2.2.2).
   [[nodiscard]] dat::cookie context() const noexcept {
     auto* const o = self().entity();
     return o ? dat::cookie(o->consumer_context.load(std::memory_order_acquire)) : dat::cookie();
   }
-  /// The context as the pointer to a `T` that it was given as; null when there is none.
+  /// The context as a pointer to a `T`, as it was set; null when there is none.
   template <class T>
   [[nodiscard]] T* context() const noexcept {
     return context().template pointer<T>();
@@ -116,7 +120,7 @@ public:
 
   /// An address that no other object has while this one lives; null for an empty handle.
   [[nodiscard]] const void* identity() const noexcept { return self().entity(); }
-  /// The identity of the ia that it was made from, an ia's own; null for an empty handle: `pz.owner() ==
+  /// The identity of the ia that created the object; of an ia, its own; null for an empty handle: `pz.owner() ==
   /// ia.identity()`.
   [[nodiscard]] const void* owner() const noexcept {
     auto* const o = self().entity();
@@ -125,9 +129,9 @@ public:
     else
       return o;
   }
-  /// Whether both name the same object, or nothing.
+  /// Whether both name the same object, or none.
   friend bool operator==(const Self& a, const Self& b) noexcept { return a.identity() == b.identity(); }
-  /// Some order, for use as a key: that of the identities.
+  /// An order for use as a key: that of the identities.
   friend std::strong_ordering operator<=>(const Self& a, const Self& b) noexcept {
     return std::compare_three_way()(a.identity(), b.identity());
   }
@@ -142,7 +146,6 @@ private:
   [[nodiscard]] const Self& self() const noexcept { return static_cast<const Self&>(*this); }
 };
 
-namespace detail {
 /// For std::hash of handles.
 template <class Handle>
 struct handle_hash {
@@ -150,6 +153,10 @@ struct handle_hash {
     return std::hash<const void*>{}(h.identity());
   }
 };
+
 } // namespace detail
 
-} // namespace dat::inline v0
+template <class Self, object_kind Kind>
+using object = detail::object<Self, Kind>;
+
+}} // namespace dat::v0

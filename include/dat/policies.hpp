@@ -1,38 +1,49 @@
-// Policies of posting: what a post checks, chosen where it is called, at compile time.
+// Policies of posting: the checks of a post, chosen at its call at compile time.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//     ep.post<dat::trusting>(dat::send{out});   // checks nothing that the types have not checked
-//     ep.post<dat::checked>(dat::send{out});    // remembers what it named, and finds who takes that away
+//     ep.post<dat::unchecked>(dat::send{out});   // checks nothing that the types have not checked
+//     ep.post<dat::tracked>(dat::send{out});     // tracks the memory that posted work names
 //
-// A post without a policy is what ep_ref::post says; what is here costs it nothing.
+// A post without a policy is as ep_ref::post documents. The policies cost it nothing.
 
 #include <dat/ep.hpp>
 #include <dat/expected.hpp>
 #include <dat/ia.hpp>
 #include <dat/status.hpp>
 
-#include <dat/detail/core_access.hpp>
-#include <dat/detail/watch.hpp>
+#include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/posting/endpoint_queues.hpp>
+#include <dat/detail/posting/tracked_posts.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// Posts without the checks of zones, lengths and limits. What they would have refused reaches the adapter, which
-/// breaks the connection, or worse: segments of length 0 mean 2 GiB to some. Types, room on the queue and the state of
-/// the endpoint are checked as ever; so is all of a send to an address (datagrams). For programs that have run with
-/// `checked`.
-struct trusting {
+/// Posts without the checks of zones, lengths and limits. An operation that they would have refused reaches the
+/// adapter, which breaks the connection, or worse: to some adapters a segment of length 0 means 2 GiB. Types, room in
+/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). For programs
+/// that have run with `tracked`.
+struct unchecked {
   static constexpr bool is_posting_policy = true;
+  /// Posts operations without those checks; `ep::post<dat::unchecked>` calls it.
+  /// Errors: `invalid_state`, `insufficient_resources` and `invalid_handle` as ep_ref::post.
+  /// Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class... D>
   [[gnu::always_inline]] static expected<void> post(detail::ep_posting& ep, const D&... operations) noexcept {
-    return detail::trusting_post::post(ep, detail::request_access::of(operations)...);
+    if constexpr ((detail::is_recv<D> && ...))
+      return detail::post(detail::unchecked_recv_queue(ep), detail::request_access::of(operations)...);
+    else
+      return detail::post(detail::unchecked_request_queue(ep), detail::request_access::of(operations)...);
   }
-  /// Before sends of datagrams, which are posted as without a policy.
+  /// Checks nothing. The post of a datagram calls it first, and then checks as without a policy.
+  /// Errors: none.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   template <class... R>
   static expected<void> before(detail::ep_posting&, const R&...) noexcept {
     return success();
@@ -46,48 +57,67 @@ struct posted_dto {
   std::uint32_t ep; ///< ep::number
 };
 
-/// Posts with the usual checks, and remembers each operation and the memory that it names until its completion has been
+/// Posts with the usual checks, and tracks each operation and the memory that it names until its completion has been
 /// taken. Then
-/// - a post that names a region which is closed already is refused: `privileges_violation`
+/// - a post that names a closed region is refused: `privileges_violation`
 /// - `lmr::close` of a region that a posted operation names is refused: `invalid_state` (lmr_in_use)
-/// - the destructor of such a region, which can refuse nothing, tells `on_misuse`
-/// - `verify` finds operations whose memory is not mapped any more
-/// - `unused` says whether memory may be freed: for allocators that want to know
+/// - the destructor of such a region, which cannot refuse, calls the function of `on_misuse`
+/// - `verify` finds operations whose memory is no longer mapped
+/// - `unreferenced` checks whether memory may be freed, for allocators
 ///
-/// each naming the operation: the error's object is its endpoint, and `culprit` is the operation itself. All posts of
-/// an endpoint, for connections or datagrams, should have this policy; batches, `post_n` and buffers of shared queues
-/// cannot, and are not known. Of operations with more than eight segments the first eight are remembered.
-///
-/// `post` allocates where an endpoint's queue is used for the first time, and takes a lock of the ia. Thread safety:
-/// the functions are safe.
-struct checked {
+/// Each error names the endpoint of the operation, and `last_offender` returns the operation. Use this policy for all
+/// posts of an endpoint, for connections or datagrams. Batches, `post_n` and buffers of shared queues cannot have it,
+/// and are not tracked. Of an operation with more than eight segments the first eight are tracked.
+struct tracked {
   static constexpr bool is_posting_policy = true;
+  /// Posts operations and tracks them; `ep::post<dat::tracked>` calls it.
+  /// Errors: as ep_ref::post; `privileges_violation` for a region that is closed; `insufficient_resources`
+  /// (resource_memory).
+  /// Allocates: at the first post to a queue of an endpoint.
+  /// Blocks: for a lock of the ia.
+  /// Thread safety: as ep_ref::post.
   template <class... D>
   static expected<void> post(detail::ep_posting& ep, const D&... operations) noexcept {
-    return detail::watch::post(ep, detail::request_access::of(operations)...);
+    if (auto ok = before(ep, detail::request_access::of(operations)...); !ok) return ok;
+    if constexpr ((detail::is_recv<D> && ...))
+      return detail::post(detail::recv_queue(ep), detail::request_access::of(operations)...);
+    else
+      return detail::post(detail::request_queue(ep), detail::request_access::of(operations)...);
   }
+  /// Tracks operations before the post of a datagram.
+  /// Errors, Allocates, Blocks and Thread safety: as post.
   template <class... R>
   static expected<void> before(detail::ep_posting& ep, const R&... requests) noexcept {
-    return detail::watch::remember_requests(ep, requests...);
+    if (ep.state() == detail::ep_dead) return success(); // the post refuses such a request
+    return detail::tracked_posts::remember(static_cast<detail::ep_core&>(ep).ia(), ep, requests...);
   }
 
-  /// Errors: `invalid_state` when the memory that a posted operation names is not mapped, or its region is gone;
-  /// `invalid_handle`. Blocks: for system calls, one for each segment of what is posted.
+  /// Checks that the memory of every posted operation is still mapped and registered.
+  /// Errors: `invalid_state` when the memory of a posted operation is not mapped, or its region is closed;
+  /// `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: for system calls, one for each segment of the posted operations.
+  /// Thread safety: safe.
   [[nodiscard]] static expected<void> verify(const ia& adapter) noexcept {
-    return detail::watch::verify(detail::core_access::of(adapter));
+    return detail::tracked_posts::verify(detail::core_access::of(adapter));
   }
-  /// Errors: `invalid_state` while a posted operation names a part of this memory; `invalid_handle`.
-  [[nodiscard]] static expected<void> unused(const ia& adapter, std::span<const std::byte> memory) noexcept {
-    return detail::watch::unused(detail::core_access::of(adapter), memory);
+  /// Checks that no posted operation names a part of this memory.
+  /// Errors: `invalid_state` while a posted operation names a part of it; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: for a lock of the ia.
+  /// Thread safety: safe.
+  [[nodiscard]] static expected<void> unreferenced(const ia& adapter, std::span<const std::byte> memory) noexcept {
+    return detail::tracked_posts::unreferenced(detail::core_access::of(adapter), memory);
   }
-  /// The operation that the last error of this policy was about.
-  [[nodiscard]] static std::optional<posted_dto> culprit(const ia& adapter) noexcept {
-    const auto found = detail::watch::culprit(detail::core_access::of(adapter));
+  /// The operation of the last error of this policy.
+  [[nodiscard]] static std::optional<posted_dto> last_offender(const ia& adapter) noexcept {
+    const auto found = detail::tracked_posts::last_offender(detail::core_access::of(adapter));
     if (!found.known) return std::nullopt;
     return posted_dto{found.operation, found.cookie, found.ep};
   }
-  /// Called in the thread that destroys an lmr which a posted operation names. Null: nobody is told.
-  static void on_misuse(void (*tell)(const error&) noexcept) noexcept { detail::watch::on_misuse(tell); }
+  /// Sets the function that is called in the thread that destroys an lmr while a posted operation names it; null
+  /// removes it.
+  static void on_misuse(void (*tell)(const error&) noexcept) noexcept { detail::tracked_posts::on_misuse(tell); }
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -1,4 +1,4 @@
-// Registered memory to allocate from: so that what is sent and received need not be registered each time.
+// Registered memory to allocate from, so that a program need not register each buffer.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -13,10 +13,10 @@
 #include <dat/pz.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/basics.hpp>
-#include <dat/detail/buddy.hpp>
-#include <dat/detail/enum_name.hpp>
-#include <dat/detail/pool_core.hpp>
+#include <dat/detail/base/enum_name.hpp>
+#include <dat/detail/base/utility.hpp>
+#include <dat/detail/memory/buddy.hpp>
+#include <dat/detail/memory/pool_core.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,32 +27,36 @@
 #include <type_traits>
 #include <utility>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// What a pool's memory is made of.
+/// The page size of a pool's memory.
 enum class pages : std::uint8_t {
   normal,
-  huge,           ///< huge pages, which the system must have set aside (vm.nr_hugepages)
-  huge_or_normal, ///< those, or else normal ones
+  huge,           ///< huge pages, which the system must have reserved (vm.nr_hugepages)
+  huge_or_normal, ///< huge pages if there are enough, otherwise normal ones
 };
 [[nodiscard]] constexpr std::string_view to_string(pages value) noexcept {
   return detail::enum_name(value, {"normal", "huge", "huge_or_normal"}, "unknown pages");
 }
 
-/// One piece of memory, mapped and registered once with the rights `P`, that allocators share out.
+/// One piece of memory, mapped and registered once with the rights `P`, from which allocators take parts.
 ///
-/// What is allocated is a power of two of at least 64 bytes, aligned to its size up to a page. The books are kept apart
-/// from the memory, so that a peer that writes where it should not harms no allocation. Move-only; the memory stays
-/// where it is. The pool must outlive what was allocated from it. Thread safety: `resource`, `try_allocate`,
-/// `deallocate` and `segment` are safe; moving, `close` and destruction must not overlap them.
+/// An allocation is a power of two of at least 64 bytes, aligned to its size up to a page. The bookkeeping is apart
+/// from the memory, so that a stray write of a peer does not damage it. Move-only; the memory does not move. The pool
+/// must outlive its allocations. Thread safety: `resource`, `try_allocate`, `deallocate` and `segment` are safe;
+/// moving, `close` and destruction must not overlap them.
 template <mem_priv P>
 class memory_pool {
 public:
-  memory_pool() noexcept = default; ///< of no memory
+  memory_pool() noexcept = default; ///< names no memory
 
-  /// A pool of at least `bytes`, rounded up to a power of two of pages.
+  /// Creates a pool of at least `bytes`: up to 2 MiB rounded up to a power of two of pages, beyond that to a multiple
+  /// of 2 MiB.
   /// Errors: as pz::register_memory; `insufficient_resources` also when the system has no such pages;
   /// `invalid_parameter` for 0 bytes, or more than 128 GiB.
+  /// Allocates: yes.
+  /// Blocks: as pz::register_memory.
+  /// Thread safety: safe.
   [[nodiscard]] static expected<memory_pool> create(pz& zone, std::size_t bytes, pages kind = pages::normal) noexcept {
     memory_pool made;
     made.core_.reset(new (std::nothrow) core);
@@ -65,26 +69,30 @@ public:
     made.core_->region = std::move(region).assume_value();
     return made;
   }
-  /// The same, with the rights named.
+  /// Creates a pool with rights that an argument names.
+  /// Errors, Allocates, Blocks and Thread safety: as above.
   [[nodiscard]] static expected<memory_pool> create(pz& zone, std::size_t bytes, privileges<P>,
                                                     pages kind = pages::normal) noexcept {
     return create(zone, bytes, kind);
   }
 
-  /// For containers of std::pmr. Where there is no room it throws std::bad_alloc, as the standard wants it; a program
-  /// without exceptions is terminated then, and should ask `try_allocate`. Not for a pool of no memory.
+  /// The memory resource for containers of std::pmr. Without room it throws std::bad_alloc, as the standard requires; a
+  /// program without exceptions is terminated then, and should use `try_allocate`. Not for an empty pool.
   [[nodiscard]] std::pmr::memory_resource& resource() noexcept { return *core_; }
-  /// Null when there is no room, and for alignments of more than a page. Does not allocate elsewhere.
+  /// Allocates from the pool alone. Null without room, and for alignments of more than a page.
   [[nodiscard]] void* try_allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
     return core_ ? core_->shares.allocate(bytes, alignment) : nullptr;
   }
-  /// Gives back what was allocated with the same numbers. No DTO may use it any more.
+  /// Frees an allocation with the same numbers. No DTO may still use it.
   void deallocate(void* p, std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
     if (core_ && p) core_->shares.deallocate(p, bytes, alignment);
   }
 
-  /// Elements that lie in the pool, for DTOs.
-  /// Errors: `invalid_parameter` when they do not, `length_error` for 4 GiB or more, `invalid_handle`.
+  /// A segment of elements that are in the pool, for DTOs.
+  /// Errors: `invalid_parameter` for other elements; `length_error` for 4 GiB or more; `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   template <class Range>
   [[nodiscard]] auto segment(Range&& elements) const noexcept {
     using element = std::remove_reference_t<decltype(*std::span(elements).data())>;
@@ -98,7 +106,11 @@ public:
     return result(
         detail::segment_access::make<local_segment<element, P>>(detail::segment_access::raw(piece.assume_value())));
   }
-  /// The same for a peer. Only for pools with a remote right.
+  /// A segment of elements that are in the pool, for a peer. Only for pools with a remote right.
+  /// Errors: `invalid_parameter` for other elements; `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
   template <class Range>
   [[nodiscard]] auto remote(Range&& elements) const noexcept {
     using element = std::remove_reference_t<decltype(*std::span(elements).data())>;
@@ -112,7 +124,11 @@ public:
         detail::segment_access::make<remote_segment<element, P>>(detail::segment_access::raw(piece.assume_value())));
   }
 
-  /// Ends the registration and gives the memory back to the system. Errors: as lmr::close; the pool stays usable then.
+  /// Ends the registration and returns the memory to the system.
+  /// Errors: as lmr::close, which leave the pool usable.
+  /// Allocates: no.
+  /// Blocks: as lmr::close.
+  /// Thread safety: must not overlap any other use.
   expected<void> close() noexcept {
     if (!core_) return detail::empty_handle("memory_pool.close", return_subtype::handle_lmr);
     if (auto ok = core_->region.close(); !ok) return ok;
@@ -121,11 +137,11 @@ public:
   }
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return core_ ? core_->shares.all().size() : 0; }
-  /// Bytes that are allocated, rounded up as they are.
+  /// Bytes that are allocated, with their rounding.
   [[nodiscard]] std::size_t used_bytes() const noexcept { return core_ ? core_->shares.used() : 0; }
-  /// Whether its memory is of huge pages.
+  /// Whether its memory consists of huge pages.
   [[nodiscard]] bool is_huge() const noexcept { return core_ && core_->shares.huge(); }
-  /// The registration of the whole.
+  /// The registration of the whole pool.
   [[nodiscard]] const lmr<std::byte, P>& region() const noexcept {
     static const lmr<std::byte, P> nothing;
     return core_ ? core_->region : nothing;
@@ -134,7 +150,7 @@ public:
 
 private:
   struct core final : std::pmr::memory_resource {
-    detail::shared_out shares; // first, so that the memory outlives its registration
+    detail::shared_out shares; // declared first, so that the memory outlives its registration
     lmr<std::byte, P> region;
 
   private:
@@ -159,11 +175,11 @@ private:
     if (at < base || at - base > core_->shares.all().size() || bytes > core_->shares.all().size() - (at - base))
       return error(return_type::invalid_parameter, return_subtype::arg1)
           .at(call, object_kind::lmr)
-          .hint("the elements do not lie in the pool's memory");
+          .hint("The elements do not lie in the pool's memory.");
     return static_cast<std::size_t>(at - base);
   }
 
   std::unique_ptr<core> core_;
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// What a port does. Only an active one carries data.
+/// The state of a port. Only an active port carries data.
 enum class port_state : std::uint8_t { unknown, down, initialising, armed, active, active_deferred };
 
-/// What a port's link is: Ethernet for RoCE, Soft-RoCE and iWARP.
+/// The link layer of a port: Ethernet for RoCE, Soft-RoCE and iWARP.
 enum class link_layer : std::uint8_t { unspecified, infiniband, ethernet };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
@@ -43,4 +43,4 @@ enum class link_layer : std::uint8_t { unspecified, infiniband, ethernet };
   return "unknown link_layer";
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

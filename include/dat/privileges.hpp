@@ -1,11 +1,11 @@
-// Memory privileges: what the local adapter and the remote peer may do with registered memory.
+// Memory privileges: what operations the local adapter and remote peers may apply to registered memory.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// Access rights of a memory region, as bits. The values are those of DAT_MEM_PRIV_FLAGS (uDAPL 2.0 §6.7.2.1);
 /// `remote_atomic` is the first extension bit (IB extensions).
@@ -28,12 +28,14 @@ enum class mem_priv : std::uint32_t {
 /// True when every right in `wanted` is in `held`.
 [[nodiscard]] constexpr bool includes(mem_priv held, mem_priv wanted) noexcept { return (held & wanted) == wanted; }
 
-/// A set of rights known at compile time. Written by combining the constants below:
-/// `dat::local_write | dat::remote_write`. Registration takes one, and every segment of the region carries it in its
-/// type, so that a post with a missing right does not compile.
+/// A set of rights that is known at compile time: a combination of the constants below, such as `dat::local_write |
+/// dat::remote_write`. Registration takes one, and every segment of the region has it in its type, so that a post with
+/// a missing right does not compile.
 template <mem_priv P>
 struct privileges {
   static constexpr mem_priv value = P;
+  /// For template arguments: `dat::lmr<char, dat::local_read | dat::local_write>`.
+  constexpr operator mem_priv() const noexcept { return P; } // NOLINT(google-explicit-constructor)
 };
 
 template <mem_priv A, mem_priv B>
@@ -66,4 +68,4 @@ inline constexpr privileges<mem_priv::remote_atomic> remote_atomic{};
   return text.empty() ? "none" : text;
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

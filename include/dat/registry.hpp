@@ -1,4 +1,4 @@
-// The adapters of this host and the names that dat.conf gives them. Not part of <dat/dat.hpp>: it brings containers.
+// The adapters of this host and their names in dat.conf. Not part of <dat/dat.hpp>, because it includes containers.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -15,20 +15,20 @@
 #include <string_view>
 #include <vector>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// A line of a dat.conf that has no meaning, or not the one that was wanted.
+/// A remark about a line of dat.conf: the line has no meaning, or probably not the intended one.
 struct conf_diagnostic {
   std::string file;
   std::uint32_t line = 0;   ///< from 1; 0: the file as a whole
   std::uint32_t column = 0; ///< from 1, in bytes; 0: the line as a whole
   std::string text;
 
-  /// "/etc/dat.conf:3:12: no closing quote". Allocates.
+  /// The remark as text: "/etc/dat.conf:3:12: no closing quote". Allocates.
   [[nodiscard]] std::string message() const;
 };
 
-/// "acme.2.1": whose provider it is, and which of them (uDAPL 2.0 §8.5.3.1).
+/// "acme.2.1": the provider and its version (uDAPL 2.0 §8.5.3.1).
 struct provider_version {
   std::string id;
   std::uint16_t major_part = 0;
@@ -45,24 +45,24 @@ struct conf_entry {
   std::uint16_t api_minor = 0;
   bool thread_safe = false;
   bool is_default = false;
-  std::string library; ///< kept, never loaded: dat itself serves every entry
+  std::string library; ///< kept, but never loaded: dat itself serves every entry
   provider_version version;
   std::string instance_data; ///< "DEVICE PORT": a device, an interface or an address, and a port; 0 or none: derive it
-  std::string platform_data; ///< kept, never looked at
-  std::string extra;         ///< fields after the eighth, of API versions beyond 2.0, as they stand in the file
+  std::string platform_data; ///< kept, but never evaluated
+  std::string extra;         ///< fields after the eighth, of API versions beyond 2.0, unchanged
   std::string file;
   std::uint32_t line = 0;
-  bool chosen = false; ///< it is what its name, API version and thread safety stand for: the default, or the override's
+  bool chosen = false; ///< the entry for its name, API version and thread safety: the default, or the override's
 };
 
-/// What dat.conf and DAT_OVERRIDE say: good lines as entries in the order of the file, those of the override first; bad
-/// lines as diagnostics.
+/// The contents of dat.conf and DAT_OVERRIDE: valid lines as entries in the order of the file, those of the override
+/// first; invalid lines as diagnostics.
 struct conf {
   std::vector<conf_entry> entries;
   std::vector<conf_diagnostic> diagnostics;
 
-  /// Reads texts. A line of the override with `default` or `nondefault` as fourth field is an entry, else it selects
-  /// the provider version to use for a name (uDAPL 2.0 §8.5.3.2 has the second kind; sites have the first as well).
+  /// Reads texts. A line of the override with `default` or `nondefault` as fourth field is an entry; any other line
+  /// selects the provider version for a name (uDAPL 2.0 §8.5.3.2 has the second kind; sites have the first as well).
   /// \param file, override_file names for diagnostics. Allocates.
   [[nodiscard]] static conf parse(std::string_view text, std::string_view file = "dat.conf",
                                   std::string_view override_text = {}, std::string_view override_file = "DAT_OVERRIDE");
@@ -70,7 +70,7 @@ struct conf {
   /// Reads files; each may be empty for none. A file that cannot be read is a diagnostic. Allocates; reads files.
   [[nodiscard]] static conf read(const std::string& file, const std::string& override_file = {});
 
-  /// /etc/dat.conf, or /etc/rdma/dat.conf when that is not there, and the file that DAT_OVERRIDE names. A missing
+  /// /etc/dat.conf, or /etc/rdma/dat.conf if the first is missing, and the file that DAT_OVERRIDE names. A missing
   /// dat.conf is an empty one. Allocates; reads files and the environment.
   [[nodiscard]] static conf system();
 };
@@ -85,29 +85,33 @@ struct device_port {
   address_list addresses; ///< the first 16; IPv6 link-local ones are left out
   std::uint64_t system_image_guid = 0;
 
-  /// As ia::open takes it: "mlx5_0", "mlx5_0/2".
+  /// The name as ia::open takes it: "mlx5_0", "mlx5_0/2".
   [[nodiscard]] std::string name() const { return port == 1 ? device : device + '/' + std::to_string(port); }
 };
 
-/// The RDMA devices of this host, port by port. Opens each device for a moment.
-/// Errors: by errno of ibv_get_device_list, getifaddrs. No device is not an error. Allocates. Blocks: in the kernel.
+/// The RDMA devices of this host, port by port. The call opens each device for a moment. Without a device the list is
+/// empty.
+/// Errors: the errno of ibv_get_device_list or getifaddrs.
+/// Allocates: yes.
+/// Blocks: briefly, in the kernel.
+/// Thread safety: safe.
 [[nodiscard]] expected<std::vector<device_port>> list_devices();
 
-/// A name that can be opened, and what stands behind it (DAT_PROVIDER_INFO, uDAPL 2.0 §8.2.4).
+/// A name that can be opened, and the port that it names (DAT_PROVIDER_INFO, uDAPL 2.0 §8.2.4).
 struct provider_info {
   std::string name = {};
   std::uint16_t api_major = 2;
   std::uint16_t api_minor = 0;
   bool thread_safe = true;
-  std::optional<device_port> port = std::nullopt; ///< none: a name of dat.conf whose device is not there
+  std::optional<device_port> port = std::nullopt; ///< empty: a name of dat.conf whose device is absent
   std::string origin = {};                        ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
 };
 
-/// Which provider is asked for (dat_ia_openv, uDAPL 2.0 §8.3.3).
+/// The version and the thread safety that a program requests (dat_ia_openv, uDAPL 2.0 §8.3.3).
 struct provider_request {
   std::uint16_t api_major = 2;
   std::uint16_t api_minor = 0;
-  std::optional<bool> thread_safe = std::nullopt; ///< unset: either, a thread-safe one first
+  std::optional<bool> thread_safe = std::nullopt; ///< unset: either, with a preference for thread-safe providers
 };
 
 /// Whether two adapters share hardware (DAT_HA_RELATIONSHIP, uDAPL 2.0 §8.2.5).
@@ -127,15 +131,16 @@ enum class ha_relationship : std::uint8_t { unrelated, related, unknown, conflic
   return "unknown ha_relationship";
 }
 
-/// The names of this host: one for each port of each device, and those of dat.conf. A snapshot; make a new one to see
-/// what has changed. Thread safety: a plain value; const members may be called from several threads.
+/// The names of this host: one for each port of each device, and those of dat.conf. A snapshot: create another registry
+/// to see changes. Thread safety: a plain value; const members may be called from several threads.
 class registry {
 public:
-  /// A registry of these devices and names, whatever the host has.
+  /// A registry of these devices and names, independent of the host.
   explicit registry(std::vector<device_port> devices, conf names = {}) noexcept
       : devices_(std::move(devices)), conf_(std::move(names)) {}
 
-  /// The registry of this host. Errors: those of list_devices. Allocates. Blocks: in the kernel.
+  /// The registry of this host.
+  /// Errors, Allocates, Blocks and Thread safety: as list_devices.
   [[nodiscard]] static expected<registry> system() {
     auto devices = list_devices();
     if (!devices) return devices.assume_error();
@@ -143,35 +148,49 @@ public:
   }
 
   /// Every name once for each API version and thread safety: devices first, in their order, then dat.conf in its order.
-  /// A name of dat.conf is listed whether or not its device is there (dat_registry_list_providers). Allocates.
+  /// A name of dat.conf is listed also when its device is absent (dat_registry_list_providers). Allocates.
   [[nodiscard]] std::vector<provider_info> list() const;
 
-  /// The provider for a name: equal major version, the smallest minor version not below the wanted one, equal thread
-  /// safety. ia::open takes the same for the same name.
-  /// Errors: provider_not_found; the subtype is what was missing: the name, its major version, its minor version, its
-  /// thread safety. Allocates.
+  /// The provider for a name: equal major version, the smallest minor version not below the requested one, equal thread
+  /// safety. ia::open takes the same provider for the same name.
+  /// Errors: `provider_not_found`, whose subtype says what is missing: the name, its major version, its minor version,
+  /// or its thread safety.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: as the class.
   [[nodiscard]] expected<provider_info> find(std::string_view name, const provider_request& wanted = {}) const;
 
-  /// Opens the adapter behind a name that fits `wanted` (dat_ia_openv, uDAPL 2.0 §8.3.3).
-  /// Errors: those of find; `insufficient_resources` (resource_device) for a name whose device is not there; else those
-  /// of ia::open. Allocates: yes. Blocks: briefly, in the kernel.
+  /// Opens the adapter of a name that fits `wanted` (dat_ia_openv, uDAPL 2.0 §8.3.3).
+  /// Errors: as find and ia::open; `insufficient_resources` (resource_device) for a name whose device is absent.
+  /// Allocates: yes.
+  /// Blocks: briefly, in the kernel.
+  /// Thread safety: as the class.
   [[nodiscard]] expected<ia> open(std::string_view name, const provider_request& wanted = {},
                                   const ia_options& options = {}) const;
 
-  /// Adds a name of the program's own, for a port of `devices()` or for none yet (dat_registry_add_provider, uDAPL 2.0
-  /// §8.2.3). The host's registry and other programs do not see it. Errors, with nothing changed:
-  /// `provider_already_registered` when there is such a name with the same version and thread safety;
-  /// `invalid_parameter` (arg2) for a name that is empty or longer than 255. Allocates.
+  /// Adds a name for this program, for a port of `devices()` or for none yet (dat_registry_add_provider, uDAPL 2.0
+  /// §8.2.3). The host's registry and other programs do not see it.
+  /// Errors: `provider_already_registered` for a name with the same version and thread safety; `invalid_parameter`
+  /// (arg2) for a name that is empty or longer than 255 characters. They leave the registry unchanged.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: as the class.
   expected<void> add(provider_info provider);
 
-  /// Takes a name away, whatever its versions (dat_registry_remove_provider, uDAPL 2.0 §8.2.3): it is neither listed
-  /// nor found any more. An ia that was opened by it goes on, so it may be in use. Errors: `invalid_parameter` (arg1)
-  /// for a name that the registry does not have. Allocates.
+  /// Removes a name with all its versions (dat_registry_remove_provider, uDAPL 2.0 §8.2.3): it is no longer listed or
+  /// found. The name may be in use: an ia that was opened by it continues.
+  /// Errors: `invalid_parameter` (arg1) for a name that the registry does not have.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: as the class.
   expected<void> remove(std::string_view name);
 
-  /// Whether two adapters are ports of one device, or devices of one adapter (dat_registry_providers_related). unknown
-  /// when the device of a name is not there.
-  /// Errors: invalid_parameter(arg1), (arg2) for a name that the registry does not have. Allocates.
+  /// Whether two adapters are ports of one device, or devices of one adapter (dat_registry_providers_related). The
+  /// result is `unknown` when the device of a name is absent.
+  /// Errors: `invalid_parameter` (arg1 or arg2) for a name that the registry does not have.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: as the class.
   [[nodiscard]] expected<ha_relationship> related(std::string_view a, std::string_view b) const;
 
   [[nodiscard]] const std::vector<device_port>& devices() const noexcept { return devices_; }
@@ -186,26 +205,41 @@ private:
   std::vector<std::string> removed_;
 };
 
-/// The name, as ia::open takes it, of the adapter that has this local address; opens nothing (uDAPL 2.0 §9.1.1).
-/// Errors: as ia::open(address). Allocates. Blocks: in the kernel.
+/// The name, as ia::open takes it, of the adapter that has this local address (uDAPL 2.0 §9.1.1). Opens nothing.
+/// Errors: as ia::open(address).
+/// Allocates: yes.
+/// Blocks: briefly, in the kernel.
+/// Thread safety: safe.
 [[nodiscard]] expected<std::string> find_adapter(const ia_address& local);
 
-/// The name, as ia::open takes it, of the adapter that has this network interface, "eth0": of several the first; opens
-/// nothing (uDAPL 2.0 §9.1.1). Errors: `invalid_parameter` (arg1) for no name; `invalid_address` (address_unreachable)
-/// when no RDMA device has such an interface; those of list_devices. Allocates. Blocks: in the kernel.
+/// The name, as ia::open takes it, of the adapter that has this network interface, such as "eth0"; the first of several
+/// (uDAPL 2.0 §9.1.1). Opens nothing.
+/// Errors: as list_devices; `invalid_parameter` (arg1) for an empty name; `invalid_address` (address_unreachable) when
+/// no RDMA device has such an interface.
+/// Allocates: yes.
+/// Blocks: briefly, in the kernel.
+/// Thread safety: safe.
 [[nodiscard]] expected<std::string> find_adapter_on(const std::string& interface);
 
 /// The name, as ia::open takes it, of the adapter that the host's routing uses to reach `remote`, a name or numeric
-/// address; opens nothing (uDAPL 2.0 §9.1.2). Errors: as ia::open_reaching. Allocates.
+/// address (uDAPL 2.0 §9.1.2). Opens nothing.
+/// Errors: as ia::open_by_route.
+/// Allocates: yes.
 /// Blocks: up to `limit` for neighbour resolution, and as long as the host's resolver takes for names.
+/// Thread safety: safe.
 [[nodiscard]] expected<std::string> find_adapter_reaching(const std::string& remote,
                                                           timeout limit = std::chrono::seconds(2));
 
-/// The name of the host that has an address: resolve() the other way round (uDAPL 2.0 §5.8).
-/// Errors: invalid_address(address_unreachable) if nobody knows the address; timeout_expired if the name server does
-/// not answer; insufficient_resources(resource_memory); else by errno. Allocates. Blocks as long as the resolver does.
+/// The name of the host that has an address: the reverse of resolve() (uDAPL 2.0 §5.8).
+/// Errors: `invalid_address` (address_unreachable) for an address without a name; `timeout_expired` if the name server
+/// does not answer; `insufficient_resources` (resource_memory); other failures by errno.
+/// Allocates: yes.
+/// Blocks: as long as the resolver does.
+/// Thread safety: safe.
 [[nodiscard]] expected<std::string> host_name(const ia_address& address);
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
-#include <dat/detail/registry_impl.hpp> // definitions
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/registry.ipp>
+#endif

@@ -21,25 +21,26 @@
 #include <dat/pz.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/rmr_core.hpp>
+#include <dat/detail/endpoint/rmr_core.hpp>
+#include <dat/detail/handle/unique_object.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
-/// No rights at all: for a bind that opens nothing.
+/// No rights: for a bind that grants nothing.
 inline constexpr privileges<mem_priv::none> no_rights{};
 
-/// What to bind an rmr to: elements of an lmr, with the remote rights that peers get (uDAPL 2.0 §6.7.3.5). Local rights
-/// in `R` have no effect. Reading needs an lmr with `local_read`, writing and atomics one with `local_write`; the lmr
-/// needs no remote right itself.
+/// The target of a bind: elements of an lmr, with the remote rights that peers get (uDAPL 2.0 §6.7.3.5). Local rights
+/// in `R` have no effect. Reading needs an lmr with `local_read`, writing and atomics one with `local_write`. The lmr
+/// needs no remote right.
 ///
 /// Members return the object itself: `dat::bind{lmr, dat::remote_read}.cookie(7).fence()`.
 template <class T, mem_priv P, mem_priv R>
-class bind : public request<bind<T, P, R>, 0> {
+class bind : public detail::request<bind<T, P, R>, 0> {
 public:
   /// The whole region.
   bind(const lmr<T, P>& region, privileges<R> rights) noexcept : bind(region, 0, region.size(), rights) {}
@@ -53,10 +54,10 @@ public:
                   "dat: a window with dat::remote_write or remote_atomic needs an lmr with dat::local_write");
   }
   template <class... A>
-  explicit bind(lmr<T, P>&&, const A&...) = delete; // the lmr must outlive the binding: name one that lives on
+  explicit bind(lmr<T, P>&&, const A&...) = delete; // the lmr must outlive the binding, so pass an lvalue
 
-  /// The peer addresses the window from 0, not by the addresses of this process. Only for rmrs of
-  /// `create_rmr_for_ep`; others give `model_not_supported`.
+  /// The peer addresses the window from 0, not by the addresses of this process. Only for an rmr of
+  /// `create_rmr_for_ep`; for others `bind` returns `model_not_supported`.
   bind& zero_based() & noexcept { return zero_based_ = true, *this; }
   bind&& zero_based() && noexcept { return zero_based_ = true, std::move(*this); }
 
@@ -73,146 +74,138 @@ template <class T, mem_priv P, mem_priv R>
 bind(const lmr<T, P>&, std::size_t, std::size_t, privileges<R>) -> bind<T, P, R>;
 
 /// Cookie and flags of an unbind: `dat::unbind{}.cookie(8)`.
-class unbind : public request<unbind, 0> {
+class unbind : public detail::request<unbind, 0> {
 public:
   unbind() noexcept = default;
 };
 
-/// What an rmr is bound to.
+/// The memory that an rmr is bound to.
 struct rmr_binding {
   std::uint64_t address; ///< of the first byte, as the peer names it
   std::uint64_t length;  ///< in bytes
   std::uint32_t key;     ///< DAT_RMR_CONTEXT
-  mem_priv rights;       ///< remote ones only
+  mem_priv rights;       ///< remote rights only
   bool zero_based;       ///< DAT_VA_TYPE_ZB
   std::uint32_t lmr_key; ///< DAT_LMR_CONTEXT of its lmr
 };
 
-/// What `rmr::query` tells (DAT_RMR_PARAM).
+/// The parameters of an rmr (DAT_RMR_PARAM).
 struct rmr_params {
   const void* ia = nullptr;           ///< the identities of its ia
-  const void* pz = nullptr;           ///< and its zone
+  const void* pz = nullptr;           ///< and of its zone
   rmr_scope scope{};                  ///< ep or pz
-  std::optional<rmr_binding> binding; ///< nothing while it is not bound
+  std::optional<rmr_binding> binding; ///< empty while the rmr is not bound
 };
 
-/// A remote memory region (uDAPL 2.0 §6.7.3): names a part of an lmr towards peers, by a key that each bind makes anew.
-/// Made by `pz::create_rmr` and `pz::create_rmr_for_ep`, not bound at first.
+/// A remote memory region (uDAPL 2.0 §6.7.3). It names a part of an lmr for peers, by a key that each bind renews.
+/// `pz::create_rmr` and `pz::create_rmr_for_ep` create it, unbound.
 ///
-/// An lmr that it is bound to cannot be closed; it and the endpoint that an rmr of `create_rmr_for_ep` is bound through
-/// can be destroyed, and the rmr is unbound then. Moving is cheap. Thread safety: queries are safe; `bind` and `unbind`
-/// count as posts of a request to their endpoint, and must not overlap other calls of the same rmr.
-class rmr : public dat::object<rmr, object_kind::rmr> {
+/// An lmr to which an rmr is bound cannot be closed. It can be destroyed, and so can the endpoint through which an rmr
+/// of `create_rmr_for_ep` is bound; the rmr is then unbound. Moving is cheap. Thread safety: queries are safe; `bind`
+/// and `unbind` count as posts of a request to their endpoint, and must not overlap other calls of the same rmr.
+class rmr : public detail::unique_object<rmr, detail::rmr_core, object_kind::rmr> {
 public:
   rmr() noexcept = default; ///< names no rmr
-  rmr(rmr&&) noexcept = default;
-  rmr& operator=(rmr&&) noexcept = default;
-  ~rmr() = default;
 
-  /// Posts a bind: from its completion on peers may use what is returned, until the next bind, an unbind, or a message
-  /// that invalidates it; what it was bound to before is closed then (uDAPL 2.0 §6.7.3.5 dat_rmr_bind). All that is
-  /// posted to `through` afterwards starts after it, so the segment may be sent to the peer at once, by that endpoint.
-  /// Completes with `bind_done` on the request evd, which needs streams::rmr_bind; a failure is a dto_failure, breaks
-  /// the connection, and leaves the old binding.
+  /// Posts a bind (uDAPL 2.0 §6.7.3.5 dat_rmr_bind). From its completion on, peers may use the returned segment, until
+  /// the next bind, an unbind, or a message that invalidates it. The previous binding ends at that completion.
+  /// Operations that are posted to `through` afterwards start after the bind, so the same endpoint may send the segment
+  /// to the peer at once. The bind completes with `bind_done` on the request evd, which needs dat::stream::rmr_bind. A
+  /// failed bind is a dto_failure, breaks the connection, and leaves the previous binding.
   ///
-  /// When the peer may have invalidated it, take the receive that says so before binding or unbinding again: what is
-  /// posted before that tells the device to invalidate what is invalid already, which devices take amiss.
+  /// If the peer may have invalidated the window, take the receive that reports it before the next bind or unbind.
+  /// Otherwise the device is asked to invalidate a key that is already invalid, which is an error on some devices.
   ///
-  /// Errors, with nothing changed: `invalid_handle` for an empty rmr, lmr or endpoint; `invalid_state` for an endpoint
-  /// that takes no requests, while another bind of this rmr is posted, and while it is bound through another connected
-  /// endpoint; `invalid_parameter` for elements outside the lmr or none, an evd without streams::rmr_bind, and
-  /// `unsignalled` where the endpoint has no such; `protection_violation` unless rmr, lmr and endpoint are of one zone;
-  /// `privileges_violation` for memory that the process cannot write to; `model_not_supported` for zero_based of an
-  /// rmr for all endpoints; `insufficient_resources`: no room on the queue (an rmr for one endpoint takes two places
-  /// where it is bound already). Allocates: no. Blocks: no; after the end of an endpoint or lmr that it was bound to,
-  /// briefly in the driver.
+  /// Errors: all of them leave the rmr unchanged:
+  /// - `invalid_handle`: the rmr, the lmr or the endpoint is empty or closed
+  /// - `invalid_state`: the endpoint takes no requests; another bind of this rmr is posted; the rmr is bound through
+  ///   another connected endpoint
+  /// - `invalid_parameter`: no elements, or elements outside the lmr; an evd without dat::stream::rmr_bind;
+  ///   `.suppress_notification()` on an endpoint whose completions all notify
+  /// - `protection_violation`: rmr, lmr and endpoint are not all of one zone
+  /// - `privileges_violation`: the process cannot write to the memory
+  /// - `model_not_supported`: zero_based() of an rmr of `create_rmr`
+  /// - `insufficient_resources`: no room in the queue. An rmr of `create_rmr_for_ep` that is bound takes two places.
+  /// Allocates: no.
+  /// Blocks: no; briefly in the driver if the endpoint or lmr of the previous binding has ended.
+  /// Thread safety: as a post of a request to `through`; must not overlap other calls of this rmr.
   template <class T, mem_priv P, mem_priv R>
   [[nodiscard]] expected<remote_segment<T, (R & detail::remote_rights)>> bind(const ep<rc>& through,
                                                                               const dat::bind<T, P, R>& what) noexcept {
-    if (!core_) return detail::empty_handle("rmr.bind", return_subtype::handle_rmr);
+    if (!core_) return empty_handle("rmr.bind");
     const lmr<T, P>& region = *what.region_;
     if (region && (what.first_ > region.size() || what.count_ > region.size() - what.first_ || what.count_ == 0))
       return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "rmr.bind")
-          .hint("first + count must not exceed the lmr's size(), and count must not be 0: to close the window, unbind");
-    auto bound = core_->bind(through.entity(), region.entity(), what.first_ * sizeof(T), what.count_ * sizeof(T), R,
-                             what.zero_based_, includes(P, mem_priv::local_write), detail::request_access::of(what));
+          .hint("The elements [first, first + count) must lie inside the lmr, and count must not be 0. To close the "
+                "window, call "
+                "unbind.");
+    auto bound = core_->bind(detail::core_access::of(through), detail::core_access::of(region).get(),
+                             what.first_ * sizeof(T), what.count_ * sizeof(T), R, what.zero_based_,
+                             includes(P, mem_priv::local_write), detail::request_access::of(what));
     if (!bound) return bound.assume_error();
-    const std::uint64_t address = what.zero_based_ ? 0 : region.entity()->address() + what.first_ * sizeof(T);
+    const std::uint64_t address =
+        what.zero_based_ ? 0 : detail::core_access::of(region).get()->address() + what.first_ * sizeof(T);
     return detail::segment_access::make<remote_segment<T, (R & detail::remote_rights)>>(
         detail::raw_remote{address, what.count_ * sizeof(T), bound.assume_value()});
   }
 
-  /// Posts the end of the binding, also when there is none (a bind of length 0 in uDAPL). Completes like bind.
-  /// Errors: as bind.
-  expected<void> unbind(const ep<rc>& through, const dat::unbind& how = {}) noexcept {
-    if (!core_) return detail::empty_handle("rmr.unbind", return_subtype::handle_rmr);
-    return core_->unbind(through.entity(), detail::request_access::of(how));
-  }
+  /// Posts the end of the binding, also when the rmr is unbound (a bind of length 0 in uDAPL). It completes like bind.
+  /// Errors, Allocates, Blocks and Thread safety: as bind.
+  expected<void> unbind(const ep<rc>& through, const dat::unbind& how = {}) noexcept;
 
-  /// Elements [first, first + count) of what it is bound to, for an RDMA read by `reader` into the window (uDAPL 2.0
-  /// §6.6.24 dat_ep_post_rdma_read_to_rmr): `ep.post(dat::rdma_read{sink, from})`. The adapter is given the key of the
-  /// lmr, which never leaves this host.
-  /// Errors: `privileges_violation` when it is not bound, or its lmr has no `local_write`; `protection_violation` when
-  /// `reader` is of another zone, or not the endpoint that it is bound through, where that matters; `invalid_parameter`
-  /// when the elements are not inside, or `T` does not fit the window's alignment; `length_error` for 4 GiB or more;
-  /// `invalid_handle`. Allocates: no.
+  /// Elements [first, first + count) of the window, as the target of an RDMA read by `reader` (uDAPL 2.0 §6.6.24
+  /// dat_ep_post_rdma_read_to_rmr): `ep.post(dat::rdma_read{target, from})`. The adapter gets the key of the lmr, which
+  /// never leaves this host.
+  ///
+  /// Errors:
+  /// - `privileges_violation`: the rmr is not bound, or its lmr has no `local_write`
+  /// - `protection_violation`: `reader` is of another zone, or is not the endpoint through which an rmr of
+  ///   `create_rmr_for_ep` is bound
+  /// - `invalid_parameter`: the elements exceed the window, or the window is not aligned for `T`
+  /// - `length_error`: the elements have 4 GiB or more
+  /// - `invalid_handle`: the rmr or the endpoint is empty or closed
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
   template <transferable T>
-  [[nodiscard]] expected<local_segment<T, mem_priv::local_write>> sink(const ep<rc>& reader, std::size_t first,
-                                                                       std::size_t count) const noexcept;
+  [[nodiscard]] expected<local_segment<T, mem_priv::local_write>> read_target(const ep<rc>& reader, std::size_t first,
+                                                                              std::size_t count) const noexcept;
 
-  /// What it is and what it is bound to; a bind counts once its completion has been taken (uDAPL 2.0 §6.7.3.4).
+  /// The parameters of the rmr, with its binding (uDAPL 2.0 §6.7.3.4). A bind counts when its completion has been
+  /// taken.
   /// Errors: `invalid_handle`.
-  template <class Params = rmr_params>
-  [[nodiscard]] expected<Params> query() const noexcept {
-    if (!core_ || core_->dead()) return detail::empty_handle("rmr.query", return_subtype::handle_rmr);
-    Params p;
-    p.ia = &core_->ia();
-    p.pz = &core_->pz();
-    p.scope = core_->for_ep() ? rmr_scope::ep : rmr_scope::pz;
-    if (const detail::window_binding b = core_->binding())
-      p.binding = rmr_binding{b.first(), b.length, b.key, b.rights, b.zero_based, b.region->mr()->lkey};
-    return p;
-  }
-  /// Whether `key` is one of this rmr's, now or after some binds: `rmr.is(*received.invalidated())`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<rmr_params> query() const noexcept;
+  /// Whether `key` is a key of this rmr, now or after later binds: `rmr.is(*received.invalidated())`.
   [[nodiscard]] bool is(std::uint32_t key) const noexcept { return core_ && core_->is(key); }
 
-  /// Frees it, and ends its binding: what peers send it from now on fails, and breaks their connections (uDAPL 2.0
-  /// §6.7.3.3). The destructor does so as well, but waits for the completion of a bind to be taken.
-  /// Errors: `invalid_state` while a bind is posted and its completion not taken; `invalid_handle`. Blocks: briefly, in
-  /// the driver.
-  expected<void> close() noexcept { return core_.close("rmr.close", return_subtype::handle_rmr); }
+  /// Frees the rmr and ends its binding (uDAPL 2.0 §6.7.3.3). Operations of peers on it then fail and break their
+  /// connections. The destructor does so as well, but only when the completion of a posted bind has been taken.
+  /// Errors: `invalid_state` while the completion of a posted bind is not taken; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: briefly, in the driver.
+  /// Thread safety: must not overlap any other use of the object.
+  expected<void> close() noexcept { return close_as("rmr.close"); }
 
-  explicit operator bool() const noexcept { return static_cast<bool>(core_); }
-
-  /// The verbs memory window. Null for an empty or closed rmr, and when what it was bound to has gone.
+  /// The verbs memory window. Null for an empty or closed rmr, and when the object that it was bound to has ended.
   [[nodiscard]] ibv_mw* native_handle() const noexcept { return core_ ? core_->window() : nullptr; }
 
-private:
-  friend dat::object<rmr, object_kind::rmr>;
-  friend class pz;
-  explicit rmr(detail::ref<detail::rmr_core> core) noexcept : core_(std::move(core)) {}
-  [[nodiscard]] static expected<rmr> create(const detail::ref<detail::pz_core>& zone, bool for_ep) noexcept {
-    auto core = detail::rmr_core::create(zone, for_ep);
-    if (!core) return core.assume_error();
-    return rmr(std::move(core).assume_value());
-  }
-  [[nodiscard]] auto* entity() const noexcept { return core_.get(); }
-  detail::handle<detail::rmr_core> core_;
+  using unique_object::unique_object;
 };
 
-inline bool bind_done::is_of(const rmr& which) const noexcept { return which && which.identity() == window_; }
-
-/// Sends a message, and with it closes a window of the peer's: the peer's `received` says which (uDAPL 2.0 §6.6.21
-/// dat_ep_post_send_with_invalidate). Completes with `sent`.
+/// Sends a message that also closes a window of the peer; the peer's `recv_done` names the window (uDAPL 2.0 §6.6.21
+/// dat_ep_post_send_with_invalidate). Completes with `send_done`.
 ///
 ///     ep.post(dat::send_with_invalidate{answer, window});
 ///     ep.post(dat::send_with_invalidate{window});           // an empty message
 ///
-/// It has to be a window that the peer has bound, by an rmr of `create_rmr_for_ep`, through the other end of this
-/// connection, and that is open: for any other key the peer's receive fails, and the connection breaks.
+/// The peer must have bound the window by an rmr of `create_rmr_for_ep`, through the other end of this connection, and
+/// the window must be open. For any other key the peer's receive fails and the connection breaks.
 /// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without such sends.
 template <std::size_t N>
-class send_with_invalidate : public request<send_with_invalidate<N>, N> {
+class send_with_invalidate : public detail::request<send_with_invalidate<N>, N> {
 public:
   template <detail::names_remote R>
   explicit send_with_invalidate(const R& window) noexcept {
@@ -235,7 +228,7 @@ public:
   /// The adapter copies the data during `post`; see send.
   send_with_invalidate& inlined() & noexcept { return this->wr_.set(detail::send_flag::inlined), *this; }
   send_with_invalidate&& inlined() && noexcept { return this->wr_.set(detail::send_flag::inlined), std::move(*this); }
-  /// Asks that the matching receive at the peer be a notification (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
+  /// The completion of the matching receive at the peer notifies (DAT_COMPLETION_SOLICITED_WAIT_FLAG).
   send_with_invalidate& solicited() & noexcept { return this->wr_.set(detail::send_flag::solicited), *this; }
   send_with_invalidate&& solicited() && noexcept {
     return this->wr_.set(detail::send_flag::solicited), std::move(*this);
@@ -255,35 +248,37 @@ template <std::size_t N, mem_priv P, detail::names_remote R>
 send_with_invalidate(const iov<N, P>&, const R&) -> send_with_invalidate<N>;
 
 template <transferable T>
-expected<local_segment<T, mem_priv::local_write>> rmr::sink(const ep<rc>& reader, std::size_t first,
-                                                            std::size_t count) const noexcept {
-  static constexpr const char* call = "rmr.sink";
-  if (!core_ || core_->dead()) return detail::empty_handle(call, return_subtype::handle_rmr);
+expected<local_segment<T, mem_priv::local_write>> rmr::read_target(const ep<rc>& reader, std::size_t first,
+                                                                   std::size_t count) const noexcept {
+  static constexpr const char* call = "rmr.read_target";
+  if (!alive()) return empty_handle(call);
   if (!reader) return detail::empty_handle(call, return_subtype::handle_ep);
   const detail::window_binding b = core_->binding();
-  if (!b || !b.sink)
+  if (!b || !b.writable)
     return core_->at(error(return_type::privileges_violation), call)
-        .hint("an RDMA read needs an rmr that is bound to an lmr with dat::local_write");
-  if (reader.entity()->pz() != &core_->pz() || (b.through && b.through != reader.entity()))
+        .hint("An RDMA read needs an rmr that is bound to an lmr with dat::local_write.");
+  if (detail::core_access::of(reader)->pz() != &core_->pz() ||
+      (b.through && b.through != detail::core_access::of(reader)))
     return core_->at(error(return_type::protection_violation), call)
-        .hint("the endpoint is of another zone, or not the one that the rmr is bound through");
+        .hint("The endpoint is of another zone, or not the one that the rmr is bound through.");
   const std::uint64_t size = b.length / sizeof(T);
   if (first > size || count > size - first || b.address % alignof(T) != 0)
     return core_->at({return_type::invalid_parameter, return_subtype::arg3}, call)
-        .hint("first + count must not exceed what the rmr is bound to, and the elements must be aligned");
+        .hint("The elements [first, first + count) must lie inside what the rmr is bound to, and be aligned.");
   if (count * sizeof(T) > 0xffffffffu)
-    return core_->at(error(return_type::length_error), call).hint("one segment names less than 4 GiB");
+    return core_->at(error(return_type::length_error), call).hint("One segment names less than 4 GiB.");
   return detail::segment_access::make<local_segment<T, mem_priv::local_write>>(
       detail::raw_segment{b.address + first * sizeof(T), static_cast<std::uint32_t>(count * sizeof(T)),
                           b.region->mr()->lkey, b.region->zone_of(count * sizeof(T))});
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
-namespace dat::inline v0::detail {
+namespace dat { inline namespace v0 { namespace detail {
 template <std::size_t N>
 inline constexpr bool is_request<send_with_invalidate<N>> = true;
-} // namespace dat::inline v0::detail
+}}} // namespace dat::v0::detail
 
-template <>
-struct std::hash<dat::rmr> : dat::detail::handle_hash<dat::rmr> {};
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/rmr.ipp>
+#endif

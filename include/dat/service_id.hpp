@@ -1,13 +1,13 @@
-// What names a service point in the requests that it delivers.
+// The name of a service point in the requests that it delivers.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <dat/detail/enum_name.hpp>
+#include <dat/detail/base/enum_name.hpp>
 
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// The kinds of service points: public, reserved, common (uDAPL 2.0 §6.4.4).
 enum class service_kind : std::uint8_t { psp, rsp, csp };
@@ -16,9 +16,9 @@ enum class service_kind : std::uint8_t { psp, rsp, csp };
   return detail::enum_name(value, {"psp", "rsp", "csp"}, "unknown service_kind");
 }
 
-/// Names a service point without owning it: `cr::service()` says which one a request came to, `psp::id()` and the like
-/// which one a handle stands for. Stays comparable when the service point is closed; one made later never equals it.
-/// Equal only within one ia. Copyable.
+/// Names a service point without owning it. `cr::service()` is the service point that a request came to, and
+/// `psp::id()`, `rsp::id()` and `csp::id()` are those of handles. An id stays comparable when its service point is
+/// closed, and no later one equals it. Ids of different ias are not comparable. Copyable.
 class service_id {
 public:
   constexpr service_id() noexcept = default; ///< names no service point
@@ -26,9 +26,9 @@ public:
       : number_(number), port_(port), kind_(kind) {}
 
   [[nodiscard]] constexpr service_kind kind() const noexcept { return kind_; }
-  /// Where it listens, in host byte order: the connection qualifier.
+  /// The connection qualifier, which is the port in host byte order.
   [[nodiscard]] constexpr std::uint16_t port() const noexcept { return port_; }
-  /// Unlike every other service point of its ia.
+  /// A number that no other service point of its ia has.
   [[nodiscard]] constexpr std::uint32_t number() const noexcept { return number_; }
   explicit constexpr operator bool() const noexcept { return number_ != 0; }
   friend constexpr bool operator==(const service_id&, const service_id&) noexcept = default;
@@ -39,4 +39,4 @@ private:
   service_kind kind_ = service_kind::psp;
 };
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -1,4 +1,4 @@
-// How an operation ended, and which operation it was.
+// The status of a completion, and its operation.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// DAT_DTO_COMPLETION_STATUS (uDAPL 2.0 §6.8.2). Every status but success means that the connection is broken.
 enum class dto_status : std::uint8_t {
@@ -25,8 +25,8 @@ enum class dto_status : std::uint8_t {
   local_mm_error = 12,       ///< kernel DAPL only; never returned
 };
 
-/// Which operation: what was posted and, for receives, what arrived. Values up to 14 are those of DAT_DTOS and
-/// DAT_IB_DTOS; later ones have no code of their own there, see dat_code().
+/// An operation: the posted one and, for receives, the arrived one. Values up to 14 are those of DAT_DTOS and
+/// DAT_IB_DTOS; later ones have no code there, see dat_code().
 enum class dto_operation : std::uint8_t {
   send = 0,
   rdma_write = 1,
@@ -101,9 +101,9 @@ inline constexpr std::uint8_t dto_operation_count = 20;
 [[nodiscard]] constexpr std::string_view to_string(dto_status) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(dto_operation) noexcept;
 
-/// One sentence on what this status usually comes from and what to look at; empty for success.
+/// One sentence with the usual cause of this status and its remedy; empty for success.
 [[nodiscard]] constexpr std::string_view usual_cause(dto_status) noexcept;
 
-} // namespace dat::inline v0
+}} // namespace dat::v0
 
-#include <dat/detail/status_text.hpp> // definitions
+#include <dat/detail/text/status_text.hpp> // definitions

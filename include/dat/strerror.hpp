@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// The two texts of a return word, both of static storage and never empty.
 struct status_text {
@@ -15,11 +15,13 @@ struct status_text {
   std::string_view minor; ///< what the subtype means
 };
 
-/// dat_strerror (uDAPL 2.0 §7.1) for a DAT_RETURN word as the C interface and error::value() have it; success (0) and
-/// warnings, too. Errors: invalid_parameter if class, type or subtype is undefined; a defined subtype of another type
-/// is described as it stands. Never allocates or blocks; safe in threads and signal handlers.
-template <class Text = status_text> // a template, so that only who calls it pays for compiling it
-[[nodiscard]] constexpr expected<Text> strerror(std::uint32_t word) noexcept {
+/// dat_strerror (uDAPL 2.0 §7.1): the meaning of a DAT_RETURN word of the C interface or of error::value(), also of
+/// success (0) and warnings. A subtype that is defined for another type is described as it is.
+/// Errors: `invalid_parameter` if class, type or subtype is undefined.
+/// Allocates: never.
+/// Blocks: never.
+/// Thread safety: safe, also in signal handlers.
+[[nodiscard]] constexpr expected<status_text> strerror(std::uint32_t word) noexcept {
   const auto type = detail::describe(type_of(word));
   const auto subtype = static_cast<std::uint32_t>(subtype_of(word));
   const bool known_class = (word & return_class_mask) != return_class_mask;
@@ -31,4 +33,4 @@ template <class Text = status_text> // a template, so that only who calls it pay
   return status_text{type.meaning, detail::describe(subtype_of(word)).meaning};
 }
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

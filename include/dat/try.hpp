@@ -1,4 +1,4 @@
-// DAT_TRY and its kin: opt-in macros that unwrap an expected or return its error. Not part of dat.hpp.
+// DAT_TRY and the other opt-in macros that unwrap an expected or return its error. Not part of dat.hpp.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -15,16 +15,16 @@
 /// statements: put it into braces after an `if`. No statement expression, so it is standard C++.
 #define DAT_TRY(declaration, ...) DAT_DETAIL_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
 
-/// DAT_TRYV(expression): the same for expected<void>, or to drop the value. One statement.
+/// DAT_TRYV(expression): as DAT_TRY for expected<void>, or to drop the value. One statement.
 #define DAT_TRYV(...) DAT_DETAIL_TRYV_1(__COUNTER__, __VA_ARGS__)
 
-/// DAT_CO_TRY and DAT_CO_TRYV: the same in a coroutine, which gives the error back by co_return:
+/// DAT_CO_TRY and DAT_CO_TRYV: as DAT_TRY in a coroutine, which returns the error by co_return:
 ///
 ///     DAT_CO_TRY(const auto got, co_await driver.post(ep, dat::recv{in}));
 #define DAT_CO_TRY(declaration, ...) DAT_DETAIL_CO_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
 #define DAT_CO_TRYV(...) DAT_DETAIL_CO_TRYV_1(__COUNTER__, __VA_ARGS__)
 
-// __COUNTER__ becomes a number only on its way into a second macro.
+// __COUNTER__ becomes a number only when it is passed to a second macro.
 #define DAT_DETAIL_TRY_NAME(unique) dat_try_result_##unique
 #define DAT_DETAIL_TRY_CHECK(give_back, name, ...)                                                                     \
   auto&& name = (__VA_ARGS__);                                                                                         \

@@ -10,7 +10,7 @@
 #define DAT_VERSION_MINOR 1
 #define DAT_VERSION_PATCH 0
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 
 /// A semantic version: versions of the same `major_part` (below 1: of the same `minor_part`) are source compatible.
 struct version_number {
@@ -24,4 +24,4 @@ struct version_number {
 /// The version of these headers.
 inline constexpr version_number version{DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_VERSION_PATCH};
 
-} // namespace dat::inline v0
+}} // namespace dat::v0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# Compiles programs that must not compile, each beside a twin that must; see README.md in this folder for the form.
+# Compiles programs that must not compile, each beside a twin that must; README.md in this folder defines the form.
 # SPDX-License-Identifier: BSL-1.0
 """run.py [--results FILE] [--jobs N] [--include DIR]... [--case TEXT] --cxx COMPILER [ARG...] [--cxx ...]
 
 For every case and compiler: the snippet must be refused with the expected message, the twin accepted. A case passes
-when it does with every compiler. Ends with `N passed, N failed`.
+when it passes with every compiler. Ends with `N passed, N failed`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-Werror=un
 
 
 class bad_table(Exception):
-    """A case file that does not have the form."""
+    """A case file that violates the form."""
 
 
 @dataclasses.dataclass
@@ -38,10 +38,11 @@ class case:
     last_line: int = 0
     errors: dict[str, str] = dataclasses.field(default_factory=dict)  # '' for any compiler, or 'gcc', 'clang'
     tags: list[str] = dataclasses.field(default_factory=list)
+    most_lines: int = 0  # of messages, with the compiler's echo of the source; 0: no limit
 
     @property
     def title(self) -> str:
-        """The name by which results speak of the case."""
+        """The name of the case in results."""
         return f"{self.path.stem}: {self.name}"
 
 
@@ -56,7 +57,7 @@ def read_cases(path: pathlib.Path) -> list[case]:
             if current:
                 raise bad_table(f"{where}: the case before has no end")
             current = case(path, found.group(1).strip(), number)
-        elif found := re.match(r"//! (error|tags)(?:\((gcc|clang)\))?: (.+)", line):
+        elif found := re.match(r"//! (error|tags|lines)(?:\((gcc|clang)\))?: (.+)", line):
             if not current or depth:
                 raise bad_table(f"{where}: `{found.group(1)}` outside the head of a case")
             if found.group(1) == "error":
@@ -65,10 +66,14 @@ def read_cases(path: pathlib.Path) -> list[case]:
                 except re.error as e:
                     raise bad_table(f"{where}: {e}") from e
                 current.errors[found.group(2) or ""] = found.group(3).strip()
+            elif found.group(1) == "lines":
+                if not found.group(3).strip().isdigit():
+                    raise bad_table(f"{where}: `lines` is not a number")
+                current.most_lines = int(found.group(3))
             else:
                 current.tags = re.findall(r"\[([^\]]+)\]", found.group(3))
         elif line.startswith("//!"):
-            raise bad_table(f"{where}: neither case, error nor tags")
+            raise bad_table(f"{where}: neither case, error, lines nor tags")
         elif re.match(r"#\s*if", line) and current:
             depth += 1
             if depth == 1 and line.strip() != "#ifdef DAT_EXPECT_FAIL":
@@ -93,7 +98,7 @@ def read_cases(path: pathlib.Path) -> list[case]:
 
 
 def alone(text: str, cases: list[case], chosen: case) -> str:
-    """The file with the blocks of the other cases blank, every line where it was."""
+    """The file with the other cases blanked out, every line at its place."""
     lines = text.splitlines()
     for other in cases:
         if other is not chosen:
@@ -102,14 +107,14 @@ def alone(text: str, cases: list[case], chosen: case) -> str:
 
 
 class compiler:
-    """One compiler with what every snippet includes already parsed."""
+    """One compiler, with the includes of every snippet precompiled."""
 
     def __init__(self, command: list[str], includes: list[str], work: pathlib.Path):
         self.command = command
         self.flags = FLAGS + [f"-I{d}" for d in includes]
         banner = subprocess.run(command + ["--version"], capture_output=True, text=True, check=True).stdout
         self.family = "clang" if "clang" in banner else "gcc"
-        # Without the echo of the source: a message must not be found in the snippet itself.
+        # Without the echo of the source, because the message must not be found in the snippet itself.
         self.flags += ["-ferror-limit=0", "-fno-caret-diagnostics"] if self.family == "clang" else [
             "-fmax-errors=0",
             "-fno-diagnostics-show-caret",
@@ -130,9 +135,11 @@ class compiler:
             raise bad_table(f"{header.name} does not compile with {self.family}:\n{done.stderr}")
         self.prelude = ["-include-pch", str(parsed)] if self.family == "clang" else ["-include", str(copy)]
 
-    def run(self, source: str, name: pathlib.Path, negative: bool) -> tuple[int, str]:
-        """Compile a text: the exit code and the messages."""
+    def run(self, source: str, name: pathlib.Path, negative: bool, echo: bool = False) -> tuple[int, str]:
+        """Compiles a text; returns the exit code and the messages, with the compiler's `echo` of the source if wanted."""
         flags = self.flags + (["-DDAT_EXPECT_FAIL"] if negative else [])
+        if echo:
+            flags = [f for f in flags if f not in ("-fno-caret-diagnostics", "-fno-diagnostics-show-caret")]
         done = subprocess.run(
             self.command + self.prelude + flags + ["-x", "c++", "-"],
             input=f'#line 1 "{name.name}"\n{source}',
@@ -145,7 +152,7 @@ class compiler:
 
 
 def judge(cxx: compiler, chosen: case, cases: list[case], text: str, twins: "concurrent.futures.Future[tuple[int, str]]") -> list[str]:
-    """What is wrong with the case under the compiler; nothing when it passes. `twins`: all of the file, compiled at once."""
+    """The fault of the case with this compiler; empty when it passes. `twins`: whether all twins of the file compile together."""
     wrong = []
     source = alone(text, cases, chosen)
     if twins.result()[0]:
@@ -162,11 +169,15 @@ def judge(cxx: compiler, chosen: case, cases: list[case], text: str, twins: "con
         wrong.append(f"{cxx.family}: the compiler itself failed:\n{messages}")
     elif not re.search(expected, messages):
         wrong.append(f"{cxx.family}: refused, but without `{expected}`:\n{messages}")
+    elif chosen.most_lines:
+        messages = cxx.run(source, chosen.path, negative=True, echo=True)[1]
+        if messages.count("\n") > chosen.most_lines:
+            wrong.append(f"{cxx.family}: more than {chosen.most_lines} lines of messages:\n{messages}")
     return wrong
 
 
 def main() -> int:
-    """Run the table."""
+    """Runs all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cxx", nargs="+", action="append", required=True, metavar=("COMPILER", "ARG"))
     parser.add_argument("--include", action="append", default=[], metavar="DIR")
@@ -195,7 +206,7 @@ def main() -> int:
         with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
             jobs = []
             texts = {path: path.read_text(encoding="utf-8") for path in files}
-            # First, as what follows waits for it.
+            # Listed first, because later steps wait for it.
             twins = {path: [pool.submit(cxx.run, text, path, False) for cxx in compilers] for path, text in texts.items()}
             for path, cases in files.items():
                 for chosen in cases:

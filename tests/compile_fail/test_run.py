@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of the compile_fail driver: it must fail in every way in which a case can be wrong.
+# Tests of the compile_fail driver: it must fail for every kind of wrong case.
 # SPDX-License-Identifier: BSL-1.0
 import json
 import os
@@ -62,6 +62,13 @@ class driver(unittest.TestCase):
         self.assertEqual((code, last), (1, "1 passed, 1 failed"))
         self.assertIn("without `something else`", text)
 
+    def test_more_lines_of_messages_than_allowed_fail(self):
+        limited = GOOD.replace("//! error: deleted", "//! error: deleted\n//! lines: 25")
+        self.assertEqual(self.run_table(limited)[:2], (0, "2 passed, 0 failed"))
+        code, last, _, text = self.run_table(limited.replace("lines: 25", "lines: 1"))
+        self.assertEqual((code, last), (1, "1 passed, 1 failed"))
+        self.assertIn("more than 1 lines", text)
+
     def test_a_twin_that_does_not_compile_fails(self):
         code, last, _, text = self.run_table(GOOD.replace("only_int a{1};", "only_imt a{1};"))
         self.assertEqual((code, last), (1, "1 passed, 1 failed"))
@@ -77,6 +84,7 @@ class driver(unittest.TestCase):
     def test_a_broken_table_fails(self):
         for broken in (
             "int a;\n",
+            GOOD.replace("//! error: deleted", "//! error: deleted\n//! lines: few"),
             GOOD.replace("#else\nonly_int a{1};\n", ""),
             GOOD.replace("//! error: deleted\n", ""),
             GOOD.replace("error: deleted", "eror: deleted"),

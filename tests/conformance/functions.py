@@ -1,4 +1,4 @@
-"""The functions of uDAPL, what they are called in dat, and whether those names exist.
+"""The functions of uDAPL, their names in dat, and whether those names exist.
 
 Reads the inventory (docs/conformance/rules/0-api-inventory.md), docs/mapping.md, docs/thread-safety.md and the headers.
 """
@@ -23,7 +23,7 @@ OPENING = re.compile(r"^(?:template <[^\n]*>\n)?(?:class|struct) (\w+)(?:<\w+>)?
 
 @dataclass(frozen=True)
 class Function:
-    """One of the 93, and its row of docs/mapping.md."""
+    """One of the 93 functions, and its row of docs/mapping.md."""
 
     number: int
     name: str
@@ -44,7 +44,7 @@ class Function:
 
 @dataclass
 class Names:
-    """What the headers declare: members by class, and all words by header."""
+    """The declarations of the headers: members by class, and all words by header."""
 
     members: dict[str, set[str]] = field(default_factory=dict)
     words: dict[str, set[str]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def inventory(text: str) -> dict[int, Function]:
 
 
 def mapping(text: str, functions: dict[int, Function], problems: list[str]) -> dict[int, Function]:
-    """The functions with what docs/mapping.md says of them."""
+    """The functions with their rows of docs/mapping.md."""
     seen: dict[int, Function] = {}
     for cells in rows(text):
         number, name = int(cells[0]), cells[1].strip("`")
@@ -112,7 +112,7 @@ def mapping(text: str, functions: dict[int, Function], problems: list[str]) -> d
 
 
 def body(text: str, start: int) -> str:
-    """From behind an opening brace to its closing one."""
+    """The text from an opening brace to its closing one."""
     depth = 1
     for position in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
@@ -122,17 +122,22 @@ def body(text: str, start: int) -> str:
 
 
 def declared(include: Path) -> Names:
-    """Comments do not count."""
+    """The text without comments."""
     names = Names()
+    bases: dict[str, list[str]] = {}
     for path in sorted(include.glob("*.hpp")):
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
         names.namespaces |= set(re.findall(r"^namespace (\w+) \{", text, re.MULTILINE))
         names.words[path.name] = set(re.findall(r"\w+", text))
         for opening in OPENING.finditer(text):
-            # What is declared or defined: a function's name before its parenthesis, a constant's before its `=`, a
-            # member's before its end.
+            # The declared or defined name: a function's before its parenthesis, a constant's before its `=`, a member's
+            # before its end.
             members = re.findall(r"\b(\w+)(?=\s*(?:\(|=|;|\{))", body(text, opening.end()))
             names.members.setdefault(opening[1], set()).update(members)
+            bases[opening[1]] = re.findall(r"\bpublic\s+(?:\w+::)*(\w+)", opening[0])
+    for derived, listed in bases.items():
+        for base in listed:
+            names.members[derived] |= names.members.get(base, set())
     return names
 
 
@@ -142,7 +147,7 @@ def check_names(page: str, cells: Iterator[tuple[str, list[str]]], names: Names,
 
 
 def load(docs: Path = DOCS, include: Path = INCLUDE) -> tuple[dict[int, Function], list[str]]:
-    """The 93 functions with their rows, and everything that is wrong with the two pages."""
+    """The 93 functions with their rows, and all faults of the two pages."""
     problems: list[str] = []
     functions = inventory((docs / "conformance/rules/0-api-inventory.md").read_text(encoding="utf-8"))
     if sorted(functions) != list(range(1, HOW_MANY + 1)):
@@ -157,7 +162,7 @@ def load(docs: Path = DOCS, include: Path = INCLUDE) -> tuple[dict[int, Function
         if not headers and function.names:
             problems.append(f"mapping.md: {function.number} names no header")
         check_names(f"mapping.md: {function.number}", iter([(function.dat, headers)] if not function.planned else []), names, problems)
-    # The two tables at the end: what a name of the other side is in dat.
+    # The two tables at the end: uDAPL's and verbs' types in dat.
     others = [cells for line in page.splitlines() if (cells := re.fullmatch(r"\| ([^|]+) \| ([^|]+) \|", line))]
     check_names("mapping.md", ((cells[2], []) for cells in others), names, problems)
 

@@ -174,7 +174,7 @@ def load_catalogue(docs: Path) -> Ledger:
 
 
 def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iterator[dict[str, str]]:
-    """The entries of a list of tables. One with `rules`, a list, stands for as many with `rule`."""
+    """The entries of a TOML array of tables. An entry with a list `rules` stands for as many entries with `rule`."""
     if not path.exists():
         return
     try:
@@ -368,7 +368,7 @@ def percent(part: int, whole: int) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """What is known of one of the 93 functions."""
+    """The known facts about one of the 93 functions."""
 
     function: functions.Function
     rules: list[str]  # whose first line is in the clause of the function
@@ -377,7 +377,7 @@ class Line:
 
 
 def function_lines(docs: Path, ledger: Ledger) -> list[Line]:
-    """Nothing where the pages are not there."""
+    """Empty where the pages do not exist."""
     inventory, mapping = docs / "rules/0-api-inventory.md", docs.parent / "mapping.md"
     if not inventory.exists() or not mapping.exists():
         return []
@@ -390,7 +390,7 @@ def function_lines(docs: Path, ledger: Ledger) -> list[Line]:
         for rule in rules:
             for test in set(ledger.tests.get(rule, [])):
                 shows[test] = shows.get(test, 0) + 1
-        # A test of what is only planned shows it by chance, by a rule that other functions have, too.
+        # A test of a planned function can only pass by chance, through a rule of other functions.
         best = None if function.planned else min(shows, key=lambda t: (LEVELS.index(t[0]), -shows[t], t[1]), default=None)
         lines.append(Line(function, rules, sum(ledger.disposition(r) != "open" for r in rules), best))
     return lines

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# docs/mapping.md and docs/thread-safety.md: all 93 functions, and only names that exist.
+# Tests docs/mapping.md and docs/thread-safety.md: all 93 functions, and only existing names.
 # SPDX-License-Identifier: BSL-1.0
 import json
 import os
@@ -38,14 +38,14 @@ class the_pages(unittest.TestCase):
 
 class the_headers(unittest.TestCase):
     def test_every_enumeration_has_names(self) -> None:
-        """But for sets of bits, which have no single name."""
+        """Except sets of bits, which have no single name."""
         text = "".join(path.read_text(encoding="utf-8") for path in sorted(functions.INCLUDE.rglob("*.hpp")))
         enumerations = set(re.findall(r"^enum class (\w+) :[^;]*?\{", text, re.MULTILINE)) - {"streams", "mem_priv"}
         self.assertGreater(len(enumerations), 20)
         nameless = [name for name in enumerations if not re.search(rf"\bto_string\({name}\b", text)]
         self.assertEqual([], nameless)
-        # ... and a test goes through all its values: it knows what the others are called.
-        tests = "".join(path.read_text(encoding="utf-8") for path in sorted((HERE.parent / "unit").glob("*.cpp")))
+        # A test checks all values, so it knows the names of the others.
+        tests = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.parent.glob("*/*.cpp")))
         self.assertEqual([], [name for name in sorted(enumerations) if f'"unknown {name}"' not in tests])
 
 
@@ -102,7 +102,7 @@ REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 class dat_conform(unittest.TestCase):
-    """On reports that were not made by a device."""
+    """With reports that no device has made."""
 
     def conform(self, *arguments: str, closing: str = "true") -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as results:

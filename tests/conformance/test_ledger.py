@@ -35,7 +35,7 @@ PART = """# Part one
 | T-01 | 3 | not a rule |
 """
 
-# What Catch2 2.13.9 writes with -r xml -w NoAssertions.
+# The output of Catch2 2.13.9 with -r xml -w NoAssertions.
 CATCH2_V2 = """<?xml version="1.0" encoding="UTF-8"?>
 <Catch name="t">
   <Group name="t">
@@ -53,7 +53,7 @@ CATCH2_V2 = """<?xml version="1.0" encoding="UTF-8"?>
 </Catch>
 """
 
-# What Catch2 3 writes.
+# The output of Catch2 3.
 CATCH2_V3 = """<?xml version="1.0" encoding="UTF-8"?>
 <Catch2TestRun name="t" rng-seed="1" xml-format-version="3" catch2-version="3.4.0">
   <TestCase name="first works" tags="[EVD-001][evd]" filename="t.cpp" line="3">

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Installs dat and builds and runs one small program in each way in which a user may take the library.
+# Installs dat, and builds and runs one small program in each way in which a user may take the library.
 # SPDX-License-Identifier: BSL-1.0
 """run.py [--results FILE] [--keep DIR] [--cxx COMPILER]: ends with `N passed, N failed`."""
 
@@ -16,16 +16,24 @@ from typing import Callable
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# What the library is, without the trees that only its own tests need.
+# The files of the library, without the trees that only its own tests need.
 SOURCES = ["meson.build", "meson_options.txt", "include", "detail"]
+# What the device tests write: one test that passed.
+REPORT = """<?xml version="1.0" encoding="UTF-8"?>
+<Catch2TestRun name="device">
+  <TestCase name="a region is registered" tags="[LMR-021]"><OverallResult success="true"/></TestCase>
+  <OverallResults successes="1" failures="0" expectedFailures="0"/>
+  <OverallResultsCases successes="1" failures="0" expectedFailures="0"/>
+</Catch2TestRun>
+"""
 
 
 class failure(Exception):
-    """A step that did not do what it should; the text says which and why."""
+    """A failed step; the text names the step and the reason."""
 
 
 def run(*command: str | pathlib.Path, cwd: pathlib.Path, **env: str) -> str:
-    """Run a command; its output, or a failure."""
+    """Runs a command; returns its output, or fails."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -66,7 +74,7 @@ class consumers:
         return made
 
     def check(self, program: pathlib.Path) -> None:
-        """The program runs and is of this version."""
+        """Checks that the program runs and has this version."""
         said = run(program, cwd=program.parent).strip()
         if not said.startswith(f"dat {self.version}, RDMA_CM_EVENT_ESTABLISHED"):
             raise failure(f"{program} said `{said}`, not `dat {self.version}, ...`")
@@ -74,7 +82,7 @@ class consumers:
     def install(self) -> None:
         """Install into the prefix, from a build of its own that has neither tests nor examples."""
         build = self.work / "build"
-        run("meson", "setup", build, ROOT, f"--prefix={self.prefix}", *(f"-D{o}=disabled" for o in ("tests", "examples", "bench")),
+        run("meson", "setup", build, ROOT, f"--prefix={self.prefix}", *(f"-D{o}=disabled" for o in ("tests", "examples", "tools", "bench")), "-Dseparate=true",
             cwd=self.work, CXX=self.cxx)  # fmt: skip
         run("meson", "install", "-C", build, cwd=self.work)
         for tree in ("include/dat", "detail/dat"):
@@ -85,16 +93,38 @@ class consumers:
         if (self.prefix / "include/dat/detail").is_dir() != (ROOT / "detail/dat/detail").is_dir():
             raise failure("the private headers are not in include/dat/detail")
 
+    def conform(self) -> None:
+        """The installed dat-conform finds its rules without the checkout, and without the tests."""
+        build, prefix = self.work / "tools", self.work / "tools-installed"
+        run("meson", "setup", build, ROOT, f"--prefix={prefix}", *(f"-D{o}=disabled" for o in ("tests", "examples", "bench")), "-Dtools=enabled",
+            cwd=self.work, CXX=self.cxx)  # fmt: skip
+        run("meson", "install", "-C", build, "--no-rebuild", "--tags", "conform", cwd=self.work)  # compiles nothing
+        results = self.work / "results"
+        results.mkdir()
+        (results / "device.xml").write_text(REPORT, encoding="utf-8")
+        said = json.loads(run(prefix / "bin/dat-conform", "--results", results, "--json", cwd=self.work))
+        if (said["tests"]["passed"], said["rules"].get("LMR-021"), len(said["functions"])) != (1, "shown here", 93):
+            raise failure(f"the installed dat-conform said {said['tests']}, {said['rules'].get('LMR-021')} of LMR-021")
+        if str(ROOT) in (prefix / "bin/dat-conform").read_text(encoding="utf-8"):
+            raise failure("the installed dat-conform names the checkout")
+        try:
+            run(prefix / "bin/dat-conform", cwd=self.work)
+        except failure as e:
+            if "--program must name the device tests" not in str(e):
+                raise
+        else:
+            raise failure("the installed dat-conform ran without device tests")
+
     def meson_pkg_config(self) -> None:
         """A Meson project finds the installed dat through pkg-config."""
         at = self.folder("meson", "meson")
-        # --wrap-mode: it must be found, not built.
+        # --wrap-mode: the library must be found, not built.
         run("meson", "setup", "--wrap-mode=nofallback", "out", cwd=at, CXX=self.cxx, PKG_CONFIG_PATH=self.pkg_config_path)
         run("ninja", "-C", "out", cwd=at)
         self.check(at / "out/consumer")
 
     def plain_pkg_config(self) -> None:
-        """The compiler's command line with what pkg-config says."""
+        """Compiles with the options that pkg-config prints."""
         at = self.folder("pkg-config")
         flags = run("pkg-config", "--cflags", "--libs", "dat", cwd=at, PKG_CONFIG_PATH=self.pkg_config_path).split()
         run(*self.cxx.split(), "-std=c++20", "-Werror", "main.cpp", *flags, "-o", "consumer", cwd=at)
@@ -115,6 +145,28 @@ class consumers:
             return
         raise failure("find_package(dat 99.0) found this version")
 
+    def cmake_from_source(self) -> None:
+        """A CMake project builds with dat's sources, which need no Meson: below it, or fetched; in either form."""
+        source = self.work / "source"
+        source.mkdir()
+        for name in [*SOURCES, "CMakeLists.txt"]:
+            (source / name).symlink_to(ROOT / name)
+        run("tar", "--dereference", "-cf", "dat.tar", "source", cwd=self.work)
+        for way, form, place in (
+            ("add_subdirectory", "dat::dat", source),
+            ("add_subdirectory", "dat::separate", source),
+            ("FetchContent", "dat::dat", self.work / "dat.tar"),
+        ):
+            at = self.folder(f"cmake-{way}-{form.removeprefix('dat::')}", "cmake")
+            options = [f"-DWAY={way}", f"-DFORM={form}", f"-DSOURCE={place}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror"]
+            said = run("cmake", "-G", "Ninja", "-S", ".", "-B", "out", *options, cwd=at, CXX=self.cxx)
+            if "CMake Warning at" in said:
+                raise failure(f"CMake warns:\n{said}")
+            run("cmake", "--build", "out", cwd=at)
+            self.check(at / "out/consumer")
+            if (list((at / "out").rglob("libdat.a")) != []) != (form == "dat::separate"):
+                raise failure(f"{form} by {way}: libdat.a is not where it should be, or is there without need")
+
     def meson_subproject(self) -> None:
         """A Meson project builds dat as its subproject; neither tests nor warnings of dat come with it."""
         at = self.folder("subproject", "meson")
@@ -129,15 +181,92 @@ class consumers:
         self.check(at / "out/consumer")
 
     def bare(self) -> None:
-        """Two -I of a copied tree and the two libraries."""
+        """Compiles with two -I options of a copied tree and the two libraries."""
         at = self.folder("bare")
         run(*self.cxx.split(), "-std=c++20", f"-I{ROOT}/include", f"-I{ROOT}/detail", "main.cpp",
             "-libverbs", "-lrdmacm", "-pthread", "-o", "consumer", cwd=at)  # fmt: skip
         self.check(at / "consumer")
 
 
+    def compile_to(self, at: pathlib.Path, source: str, target: str, *flags: str) -> pathlib.Path:
+        """Compiles one source file in a copied tree to an object file."""
+        run(*self.cxx.split(), "-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", f"-I{ROOT}/detail", *flags,
+            "-c", source, "-o", target, cwd=at)  # fmt: skip
+        return at / target
+
+    def separate_bare(self) -> None:
+        """Links two source files, one of them with the definitions; without it, the linker names what is missing."""
+        at = self.folder("separate")
+        separate = "-DDAT_SEPARATE_COMPILATION"
+        program = self.compile_to(at, "main.cpp", "main.o", separate)
+        (at / "dat.cpp").write_text("#include <dat/src.hpp>\n", encoding="utf-8")
+        definitions = self.compile_to(at, "dat.cpp", "dat.o", separate)
+        libraries = ["-libverbs", "-lrdmacm", "-pthread"]
+        run(*self.cxx.split(), program, definitions, *libraries, "-o", "consumer", cwd=at)
+        self.check(at / "consumer")
+        (at / "open.cpp").write_text("#include <dat/dat.hpp>\nint main() { return dat::ia::open() ? 0 : 1; }\n", encoding="utf-8")
+        opening = self.compile_to(at, "open.cpp", "open.o", separate)
+        run(*self.cxx.split(), opening, definitions, *libraries, "-o", "with", cwd=at)
+        try:
+            run(*self.cxx.split(), opening, *libraries, "-o", "without", cwd=at)
+        except failure as e:
+            if "undefined reference" not in str(e):
+                raise
+        else:
+            raise failure("a program without <dat/src.hpp> has linked")
+        try:
+            self.compile_to(at, "dat.cpp", "dat.o")
+        except failure as e:
+            if "DAT_SEPARATE_COMPILATION" not in str(e):
+                raise
+        else:
+            raise failure("<dat/src.hpp> compiled without DAT_SEPARATE_COMPILATION")
+
+    def mixed(self) -> None:
+        """Links a header-only source file with separate definitions: the linker names the remedy."""
+        at = self.folder("mixed")
+        program = self.compile_to(at, "main.cpp", "main.o")
+        (at / "dat.cpp").write_text("#include <dat/src.hpp>\n", encoding="utf-8")
+        definitions = self.compile_to(at, "dat.cpp", "dat.o", "-DDAT_SEPARATE_COMPILATION")
+        for order in ([program, definitions], [definitions, program]):
+            try:
+                run(*self.cxx.split(), *order, "-libverbs", "-lrdmacm", "-pthread", "-o", "consumer", cwd=at)
+            except failure as e:
+                if "dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none" not in str(e):
+                    raise
+            else:
+                raise failure("a program that mixes header-only and separate source files has linked")
+
+    def separate_meson(self) -> None:
+        """A Meson project finds the installed static library through pkg-config."""
+        at = self.folder("separate-meson", "meson")
+        libraries = next(self.prefix.rglob("dat-separate.pc")).parent
+        run("meson", "setup", "--wrap-mode=nofallback", "-Dform=dat-separate", "out", cwd=at, CXX=self.cxx, PKG_CONFIG_PATH=str(libraries))
+        run("ninja", "-C", "out", cwd=at)
+        self.check(at / "out/consumer")
+
+    def separate_cmake(self) -> None:
+        """A CMake project finds the installed static library."""
+        at = self.folder("separate-cmake", "cmake")
+        run("cmake", "-G", "Ninja", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DFORM=dat::separate", cwd=at, CXX=self.cxx)
+        run("cmake", "--build", "out", cwd=at)
+        self.check(at / "out/consumer")
+
+    def separate_subproject(self) -> None:
+        """A Meson project builds the static library as its subproject."""
+        at = self.folder("separate-subproject", "meson")
+        dat = at / "subprojects/dat"
+        dat.mkdir(parents=True)
+        for name in SOURCES:
+            (dat / name).symlink_to(ROOT / name)
+        (at / "subprojects/dat.wrap").write_text("[wrap-file]\n[provide]\ndependency_names = dat, dat-separate\n", encoding="utf-8")
+        run("meson", "setup", "--wrap-mode=forcefallback", "-Dform=dat-separate", "out", cwd=at, CXX=self.cxx)
+        run("ninja", "-C", "out", cwd=at)
+        self.check(at / "out/consumer")
+
+
 def main() -> int:
-    """Try all ways."""
+    """Tries all ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="work here and leave everything")
@@ -149,11 +278,18 @@ def main() -> int:
         ways = consumers((args.keep or pathlib.Path(temporary)).resolve(), args.cxx)
         steps: list[tuple[str, Callable[[], None]]] = [
             ("install", ways.install),
+            ("dat-conform, installed", ways.conform),
             ("Meson through pkg-config", ways.meson_pkg_config),
             ("pkg-config", ways.plain_pkg_config),
             ("CMake find_package", ways.cmake),
+            ("CMake add_subdirectory and FetchContent", ways.cmake_from_source),
             ("Meson subproject", ways.meson_subproject),
             ("bare include directories", ways.bare),
+            ("compiled separately, copied", ways.separate_bare),
+            ("compiled separately, Meson through pkg-config", ways.separate_meson),
+            ("compiled separately, CMake", ways.separate_cmake),
+            ("compiled separately, Meson subproject", ways.separate_subproject),
+            ("header-only and separate do not mix", ways.mixed),
         ]
         for name, step in steps:
             try:

@@ -1,4 +1,4 @@
-// A peer that does not keep to datcp's protocol, for the tests: odd_peer ROLE CASE ADDRESS PORT.
+// A peer that violates datcp's protocol, for the tests: odd_peer ROLE CASE ADDRESS PORT.
 // SPDX-License-Identifier: BSL-1.0
 #include "../../examples/datcp/channel.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace datcp;
 
-/// What a program that is no datcp, or another one, puts into the private data.
+/// The private data of a foreign program, or of another version of datcp.
 std::vector<std::byte> private_data(const std::string& which, remote_ring::wire ring) {
   greeting g{.blocks = 16, .block_size = 64 * 1024, .ring = ring};
   if (which == "no-greeting") return {};
@@ -28,11 +28,11 @@ std::vector<std::byte> private_data(const std::string& which, remote_ring::wire 
   return encode_prefix(g);
 }
 
-/// Connects with odd private data, and says how it went.
+/// Connects with unusual private data, and reports the outcome.
 int connect_oddly(const std::string& which, const dat::ia_address& server, dat::conn_qual port) {
-  auto ia = dat::ia::open_reaching(server.host_string()).value();
+  auto ia = dat::ia::open_by_route(server.host_string()).value();
   auto pz = ia.create_pz().value();
-  auto evd = ia.create_evd<dat::dto | dat::connection>(16).value();
+  auto evd = ia.create_evd<dat::stream::dto | dat::stream::connection>(16).value();
   std::vector<std::byte> memory(1024 * 1024);
   auto ring = pz.register_memory(memory, dat::local_write | dat::remote_write).value();
   auto ep = pz.create_ep<dat::rc>(evd).value();
@@ -47,11 +47,11 @@ int connect_oddly(const std::string& which, const dat::ia_address& server, dat::
   return 1;
 }
 
-/// Listens with odd private data.
+/// Listens with unusual private data.
 int accept_oddly(const std::string& which, const dat::ia_address& here, dat::conn_qual port) {
   auto ia = dat::ia::open(here).value();
   auto pz = ia.create_pz().value();
-  auto evd = ia.create_evd<dat::dto | dat::connection | dat::connection_requests>(16).value();
+  auto evd = ia.create_evd<dat::stream::dto | dat::stream::connection | dat::stream::connection_requests>(16).value();
   std::vector<std::byte> memory(1024 * 1024);
   auto ring = pz.register_memory(memory, dat::local_write | dat::remote_write).value();
   auto ep = pz.create_ep<dat::rc>(evd).value();
@@ -63,15 +63,15 @@ int accept_oddly(const std::string& which, const dat::ia_address& here, dat::con
     request.reject().value();
   else
     request.accept(ep, private_data(which, ring.remote().to_wire())).value();
-  // Until the client has had enough of it.
+  // Until the client disconnects.
   while (auto event = evd.wait(5s))
     if (std::holds_alternative<dat::disconnected>(event.assume_value())) break;
   return 0;
 }
 
-/// A client that greets well and then does wrong. Ends when the server has hung up.
+/// A client that connects correctly and then violates the protocol. Ends when the server has disconnected.
 int speak_oddly(const std::string& which, const dat::ia_address& server, dat::conn_qual port) {
-  auto ia = dat::ia::open_reaching(server.host_string()).value();
+  auto ia = dat::ia::open_by_route(server.host_string()).value();
   channel c(ia, {.block_size = 4096, .blocks = 4}, [] { return false; });
   c.connect(server, port);
   const auto put = [&] {
@@ -114,10 +114,10 @@ int speak_oddly(const std::string& which, const dat::ia_address& server, dat::co
   return 0;
 }
 
-/// A server that sends a client what it must not take.
+/// A server that sends messages which the client must not accept.
 int serve_oddly(const std::string& which, const dat::ia_address& here, dat::conn_qual port) {
   auto ia = dat::ia::open(here).value();
-  auto requests = ia.create_evd<dat::connection_requests>(16).value();
+  auto requests = ia.create_evd<dat::stream::connection_requests>(16).value();
   const auto psp = ia.create_psp(port, requests).value();
   channel c(ia, {}, [] { return false; });
   std::puts("listening");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Tests of datcp on real RDMA devices: copies both ways, resuming, and everything that can go wrong.
 # SPDX-License-Identifier: BSL-1.0
-"""test_datcp.py [unittest options]: runs itself in the lab, once, or natively where the host has an RDMA device.
+"""test_datcp.py [unittest options]: runs itself in the lab, or natively where the host has an RDMA device.
 DATCP and ODD_PEER name the programs; by default those of build/gcc."""
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SLOW = ["--limit", "500KB", "--block-size", "16KiB"]  # to be caught in the midd
 
 
 def run(*arguments: str | os.PathLike[str], prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """One datcp, to its end."""
+    """Runs one datcp to its end."""
     command = [*prefix, DATCP, *map(os.fspath, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, errors="surrogateescape")
 
 
 def eventually(what: Callable[[], object], why: str) -> None:
-    """Wait for something that must come."""
+    """Waits for an event that must come."""
     end = time.monotonic() + LIMIT
     while not what():
         if time.monotonic() > end:
@@ -63,12 +63,12 @@ class server:
         eventually(lambda: "serving" in self.log() or self.process.poll() is not None, "the server starts")
 
     def log(self) -> str:
-        """All that it has said until now."""
+        """The log so far."""
         self.log_file.flush()
         return os.pread(self.log_file.fileno(), 1 << 20, 0).decode(errors="surrogateescape")
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
-        """End it, wait for its end."""
+        """Ends the server and waits for its end."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
         code = self.process.wait(LIMIT)
@@ -82,13 +82,13 @@ class server:
 
 
 def content(size: int, seed: int = 1) -> bytes:
-    """Bytes that do not repeat with any block size."""
+    """Bytes whose pattern does not repeat with any block size."""
     piece = bytes((i * 7 + i // 251 + seed) & 255 for i in range(65521))
     return (piece * (size // len(piece) + 1))[:size]
 
 
 def parts(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Files in the making."""
+    """The incomplete files of a directory."""
     return sorted(directory.rglob(".*.datcp-part"))
 
 
@@ -105,7 +105,7 @@ class case(unittest.TestCase):
 
     @contextlib.contextmanager
     def serving(self, *options: str, prefix: Sequence[str] = ()) -> Iterator[server]:
-        """A server of self.there, that must be alive and well at the end."""
+        """A server of self.there, which must be running and unaffected at the end."""
         s = server(self.there, *options, prefix=prefix)
         try:
             yield s
@@ -116,7 +116,7 @@ class case(unittest.TestCase):
         self.assertEqual(code, 0)
 
     def still_serves(self, s: server) -> None:
-        """Whatever happened before: the next client gets its file."""
+        """After any failure the next client gets its file."""
         (self.there / "still").write_bytes(b"there")
         self.good(run(*s.name, f"{SERVER}:still", self.here / "still"))
         self.assertEqual((self.here / "still").read_bytes(), b"there")
@@ -124,17 +124,17 @@ class case(unittest.TestCase):
         (self.there / "still").unlink()
 
     def good(self, done: subprocess.CompletedProcess[str]) -> None:
-        """It ended well, and said nothing on standard error."""
+        """Checks that datcp succeeded and printed nothing on standard error."""
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def bad(self, done: subprocess.CompletedProcess[str], pattern: str, code: int = 1) -> None:
-        """It failed, with one line that says why."""
+        """Checks that datcp failed with one line that names the reason."""
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertRegex(done.stderr, r"^datcp: .*" + pattern)
 
     def same(self, a: pathlib.Path, b: pathlib.Path) -> None:
-        """Equal: names, kinds, contents, rights and times of all that is inside."""
+        """Checks that names, kinds, contents, rights and times of all entries are equal."""
         if a.is_dir():
             self.assertEqual(self.listing(a), self.listing(b))
         else:
@@ -143,7 +143,7 @@ class case(unittest.TestCase):
 
     @staticmethod
     def listing(top: pathlib.Path) -> dict[str, object]:
-        """What is in a tree."""
+        """The entries of a tree."""
         out: dict[str, object] = {}
         for path in top.rglob("*"):
             s = path.lstat()
@@ -154,7 +154,7 @@ class case(unittest.TestCase):
         return out
 
     def copies(self, *arguments: str | os.PathLike[str], **popen: object) -> subprocess.Popen[str]:
-        """A datcp in the background."""
+        """Starts a datcp in the background."""
         process = subprocess.Popen(
             [DATCP, *map(os.fspath, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen  # type: ignore[call-overload]
         )
@@ -165,18 +165,18 @@ class case(unittest.TestCase):
         return process
 
     def half_done(self, directory: pathlib.Path, size: int) -> None:
-        """Wait until a file in the making has some bytes, and see that it is not finished."""
+        """Waits until an incomplete file has some bytes, and checks that it is incomplete."""
         eventually(lambda: any(p.stat().st_size > 100_000 for p in parts(directory)), "a part grows")
         self.assertLess(parts(directory)[0].stat().st_size, size)
 
     def ended(self, process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-        """A background datcp's end."""
+        """Waits for the end of a background datcp."""
         out, err = process.communicate(timeout=LIMIT)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 class Copies(case):
-    """What is asked for arrives."""
+    """Requested files arrive."""
 
     def test_files_of_all_sizes_around_a_block_arrive_whole_both_ways(self) -> None:
         sizes = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 16 * BLOCK, 16 * BLOCK + 1, 5 * 1024 * 1024 + 17]
@@ -305,12 +305,12 @@ class Copies(case):
 
 
 class Resumes(case):
-    """A copy that broke off goes on."""
+    """An interrupted copy continues."""
 
     SIZE = 6_000_000
 
     def broken_off(self, s: server, *arguments: str | os.PathLike[str], receiver: pathlib.Path) -> None:
-        """A client that is killed in the middle."""
+        """Kills a client in the middle of a copy."""
         client = self.copies(*s.name, *SLOW, *arguments)
         self.half_done(receiver, self.SIZE)
         client.kill()
@@ -350,7 +350,7 @@ class Resumes(case):
                 self.assertEqual(json.loads(done.stdout)["resumed_bytes"], 0)
                 self.same(self.there / "file", self.here / "file")
                 (self.here / "file").unlink()
-            # The twin: a right one is.
+            # The counterpart: a correct part is continued.
             (self.here / ".file.datcp-part").write_bytes(content(300_000))
             done = run(*s.name, "--json", "--resume", f"{SERVER}:file", self.here)
             self.assertEqual(json.loads(done.stdout)["resumed_bytes"], 300_000)
@@ -385,7 +385,7 @@ class Resumes(case):
 
 
 class GoesWrong(case):
-    """One clear line, an exit code, no half file under the final name, and the server goes on."""
+    """Each failure gives one clear line and an exit code, no incomplete file under the final name, and a running server."""
 
     def test_a_server_that_is_not_there(self) -> None:
         self.bad(run("--port", "7499", f"{SERVER}:x", self.here), f"{SERVER}: no datcp server answers on port 7499")
@@ -419,7 +419,7 @@ class GoesWrong(case):
             self.bad(run(*s.name, f"{SERVER}:dir", self.here), "dir: cannot be read: is a directory")
             self.bad(run(*s.name, self.here / "none", f"{SERVER}:"), "none: cannot be read: No such file or directory")
             self.assertEqual(list(self.here.iterdir()), [])
-            # In a tree the others are copied all the same.
+            # In a tree, the other files are still copied.
             done = run(*s.name, "-r", f"{SERVER}:.", self.here / "all")
             self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 2), done.stderr)
             self.assertTrue((self.here / "all/dir").is_dir())
@@ -484,7 +484,7 @@ class GoesWrong(case):
                 self.bad(run(*s.name, "-r", f"{SERVER}:{path}", self.here / "got"), "cannot be read: leads out of the directory")
             for path in ("../evil", f"{self.root}/evil", "out/evil", "sub/../../evil", "..", "out"):
                 self.bad(run(*s.name, self.here / "evil", f"{SERVER}:{path}"), "leads out of the directory")
-            # The twins: inside, the same spellings are fine.
+            # The counterparts: inside the tree the same spellings work.
             self.good(run(*s.name, f"{SERVER}:sub/../sub/inside", self.here / "got"))
             self.good(run(*s.name, f"{SERVER}:fine", self.here / "got"))
             self.good(run(*s.name, self.here / "evil", f"{SERVER}:sub/../evil"))
@@ -517,7 +517,8 @@ class GoesWrong(case):
 
     @unittest.skipUnless(os.environ.get("DAT_LAB") == "machine", "needs a wire that can be cut")
     def test_a_receiver_notices_that_the_other_host_is_gone(self) -> None:
-        # The server stops, so it is not the sender's retries that tell; then the wire is silent. Only the probe can see it.
+        # The server stops, so the sender's retries cannot detect it; then the wire is silent. Only the probe can detect
+        # that.
         (self.there / "file").write_bytes(content(6_000_000))
         s = server(self.there)
         get = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
@@ -569,7 +570,7 @@ class GoesWrong(case):
         with self.serving() as s:
             first = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
             self.half_done(self.here, 1_500_000)
-            self.bad(run(*s.name, f"{SERVER}:file", self.here), "somebody else is copying to this name")
+            self.bad(run(*s.name, f"{SERVER}:file", self.here), "another copy to this name is in progress")
             self.good(self.ended(first))
         self.same(self.there / "file", self.here / "file")
 
@@ -584,16 +585,16 @@ class GoesWrong(case):
 
 
 class Strangers(case):
-    """Peers that speak something else, or speak datcp wrongly."""
+    """Peers that use another protocol, or violate datcp's."""
 
     def odd(self, *arguments: str) -> str:
-        """What an odd peer says when it has been dealt with."""
+        """The output of an odd peer after its attempt."""
         done = subprocess.run([ODD_PEER, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
         return done.stdout.strip()
 
     @contextlib.contextmanager
     def odd_server(self, *arguments: str) -> Iterator[list[str]]:
-        """An odd peer that listens."""
+        """Starts an odd peer that listens."""
         server.next_port += 1
         port = str(server.next_port)
         process = subprocess.Popen([ODD_PEER, *arguments, SERVER, port], stdout=subprocess.PIPE, text=True)
@@ -684,7 +685,7 @@ class Strangers(case):
 
 
 def main() -> None:
-    """In the lab: the tests. Elsewhere: the lab."""
+    """In the lab: runs the tests. Elsewhere: starts the lab."""
     if "DAT_LAB" not in os.environ:
         for program in (DATCP, ODD_PEER):
             if not os.access(program, os.X_OK):

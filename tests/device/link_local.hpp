@@ -14,13 +14,13 @@ namespace device {
 struct interface_of {
   std::string name;
   std::string host; ///< its link-local address, without a scope
-  /// That of this interface, as a program on the other one names it.
+  /// The address of this interface as a program on the other interface names it.
   [[nodiscard]] dat::ia_address seen_from(const interface_of& other) const {
     return must(dat::ia_address::parse(host + '%' + other.name));
   }
 };
 
-/// Of both adapters; empty hosts where one has none.
+/// The addresses of both adapters; empty on hosts where one adapter has none.
 inline std::array<interface_of, 2> link_local_interfaces() {
   std::array<interface_of, 2> at;
   ::ifaddrs* list = nullptr;

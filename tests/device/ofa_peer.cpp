@@ -1,11 +1,10 @@
-// A peer that is not dat: a program on the C library of uDAPL 2.0 and OFA's provider for it.
+// A peer that does not use dat: a program on the C library of uDAPL 2.0 and OFA's provider.
 // SPDX-License-Identifier: BSL-1.0
 //
-// usage: ofa_peer serve|connect|refuse LOCAL REMOTE PORT
-//
-// serve and connect do the same on both sides of a connection: each tells the other by private data where it may write
-// to. The other side (dat) writes there, then sends a message. This side checks both, writes to the other side, and
-// sends a message. Who has connected disconnects. refuse rejects one request, with private data.
+// usage: ofa_peer serve|connect|refuse LOCAL REMOTE PORT serve and connect do the same on both sides of a connection:
+// each sends its memory region as private data. The other side (dat) writes there, then sends a message. This side
+// checks both, writes to the other side, and sends a message. The connecting side disconnects. refuse rejects one
+// request, with private data.
 
 #include <arpa/inet.h>
 #include <array>
@@ -22,7 +21,8 @@
 namespace {
 
 constexpr DAT_TIMEOUT patience = 30'000'000; // microseconds
-constexpr std::size_t half = 1024;           // of the memory: what the peer may write to, and what this side sends
+// Of the memory: the region that the peer writes to, and the data that this side sends.
+constexpr std::size_t half = 1024;
 
 void check(DAT_RETURN r, const char* what) {
   if (r == DAT_SUCCESS) return;
@@ -38,14 +38,14 @@ void demand(bool good, const char* what) {
   std::exit(1);
 }
 
-/// What goes as private data: big-endian, then a word that says who wrote it.
+/// The private data: big-endian, then a word that names the sender.
 struct hello {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
   std::array<char, 12> word{};
 };
 
-/// The library reads its list of adapters before main: so this program writes one and begins again.
+/// The library reads its list of adapters before main, so this program writes the list and starts itself again.
 void with_adapter(char** argv) {
   if (std::getenv("DAT_OVERRIDE")) return;
   std::string file = "/tmp/ofa-peer-XXXXXX";
@@ -168,7 +168,7 @@ private:
     std::memcpy(&theirs_, data, sizeof theirs_);
     demand(std::strcmp(theirs_.word.data(), "dat here") == 0, "another private data");
   }
-  /// The same on both sides of a connection.
+  /// The same steps on both sides of a connection.
   void talk() {
     const auto got = completion("receive");
     demand(got.user_cookie.as_64 == 1 && got.transfered_length == 5, "another message");

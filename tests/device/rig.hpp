@@ -1,4 +1,4 @@
-// What the tests in tests/events and tests/connections stand on, here: the adapters that are under test.
+// The adapters for tests that run in both worlds; here, those of the host.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -19,9 +19,9 @@ inline dat::ia open(const dat::ia_options& options = automatic) {
 }
 inline dat::conn_qual port() { return device::next_port(); }
 
-struct [[maybe_unused]] world {}; // it is not ours
+struct [[maybe_unused]] world {}; // a device that the test does not own
 inline constexpr dat::ia_options usual = automatic;
-/// `n` events, and any that are there beyond.
+/// Takes `n` events, and any further ones that are queued.
 template <dat::streams S>
 support::events take(dat::evd<S>& evd, std::size_t n, device::place where = device::place::here()) {
   support::events all;
@@ -43,24 +43,24 @@ struct end : device::side {
   void make_ep(const dat::ep_attributes& a = {}) { ep = side::make_ep(a); }
   support::events take(std::size_t n, device::place where = device::place::here()) { return rig::take(evd, n, where); }
 };
-/// As long as it lives, the last message of a handshake that b has asked for does not arrive at a. In the lab only.
+/// While it lives, the last handshake message to `b`'s peer `a` is lost. Works in the lab only.
 struct lost_handshake : device::cut_wire {
   static inline const bool possible = device::in_lab();
   lost_handshake() : cut_wire(of::second) {}
 };
-/// Progress is automatic: nothing has to be done for the other end.
+/// Progress is automatic, so the other side needs no call.
 inline void settle(end&, end&) {}
-/// Lets a little time go by, of which nothing depends.
+/// Waits a moment; no result depends on its length.
 inline void some_way(end& a, end&) {
   for (int i = 0; i < 200; ++i) (void)a.ia.address();
 }
-/// The next event of an evd, which must be a request.
+/// Takes the next event of an evd, which must be a request.
 template <dat::streams S>
 dat::cr request_on(dat::evd<S>& evd, device::place where = device::place::here()) {
   return device::next<dat::connection_request>(evd, where);
 }
 
-// How much the stress is made of: on emulated processors sanitizers take ten times as long.
+// The amount of work of the stress test: sanitizers take ten times as long on emulated processors.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool instrumented = true;
 #elif defined(__has_feature)
@@ -74,6 +74,6 @@ inline constexpr bool instrumented = false;
 #endif
 inline constexpr std::uint64_t stress_events = instrumented ? 25'000 : 1'000'000;
 inline constexpr std::uint64_t stress_messages = instrumented ? 200 : 1'000; ///< of each of four connections
-inline constexpr int thread_rounds = 10; ///< in which each of three threads makes one of everything
+inline constexpr int thread_rounds = 10; ///< in each of them, three threads create objects
 
 } // namespace rig

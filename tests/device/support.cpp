@@ -56,7 +56,7 @@ const std::array<dat::ia_address, 2>& addresses() {
 
 dat::conn_qual next_port() {
   static std::atomic<unsigned> used{0};
-  // Processes of one run, and what is left of a former one, must not meet.
+  // Parallel processes, and leftovers of an earlier run, must not use the same port.
   const unsigned base = 20'000 + static_cast<unsigned>(::getpid()) % 100 * 100;
   return must(dat::conn_qual::make(base + used++ % 10'000));
 }
@@ -78,7 +78,7 @@ resources resources::of(pid_t process) {
       text = line;
       if (!text.empty() && text.back() == '\n') text.back() = ' ';
       if (text.find(mine) == std::string::npos) continue;
-      // "link rx1/1 lqpn 17 ..." or "dev rx1 pdn 3 ...": the word that names the number tells the kind.
+      // "link rx1/1 lqpn 17 ..." or "dev rx1 pdn 3 ...": the word before the number names the kind.
       for (const char* kind : {"lqpn", "cm-idn", "cqn", "mrn", "pdn"})
         if (text.find(std::string(" ") + kind + " ") != std::string::npos) {
           ++r.count[kind];
@@ -221,12 +221,12 @@ void until_in_ppoll(pid_t thread, place where) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 std::optional<std::size_t> allocations_of_this_thread() { return std::nullopt; }
 #elif defined(__clang__)
-// Whether clang sanitizes is asked another way, and no clang builds this program but for that.
+// clang reports its sanitizers in another way; this program is compiled by clang only for them.
 std::optional<std::size_t> allocations_of_this_thread() { return std::nullopt; }
 #else
 } // namespace device
 
-// All of the program's requests for memory come by here, those of the libraries under dat among them.
+// Counts all allocations of the program, those of the libraries below dat included.
 namespace {
 thread_local std::size_t allocations = 0;
 }
@@ -292,7 +292,7 @@ bool channel::closed() {
 
 namespace {
 constexpr const char* role_variable = "DAT_TEST_ROLE";
-constexpr const char* peer_test = "this process is a peer of another";
+constexpr const char* peer_test = "this process runs as the peer of another one";
 
 std::map<std::string, role_function>& roles() {
   static std::map<std::string, role_function> all;
@@ -303,7 +303,7 @@ std::map<std::string, role_function>& roles() {
 role::role(const char* name, role_function f) { roles().emplace(name, f); }
 
 peer_process::peer_process(const std::string& role, const std::vector<std::string>& arguments) {
-  ::signal(SIGPIPE, SIG_IGN); // saying something to a dead process is an error, not the end
+  ::signal(SIGPIPE, SIG_IGN); // writing to a dead process returns an error and does not end this one
   int to_child[2];
   int from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) fail("pipe2", place::here());
@@ -322,8 +322,8 @@ peer_process::peer_process(const std::string& role, const std::vector<std::strin
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // 3 and 4 in the child: what it hears and what it says. Through high numbers, lest one move overwrites the other's
-  // source.
+  // Descriptors 3 and 4 of the child: its input and its output. The descriptors are moved through high numbers, so that
+  // none overwrites the other's source.
   posix_spawn_file_actions_adddup2(&actions, to_child[0], 103);
   posix_spawn_file_actions_adddup2(&actions, from_child[1], 104);
   posix_spawn_file_actions_adddup2(&actions, 103, 3);
@@ -340,7 +340,7 @@ peer_process::peer_process(const std::string& role, const std::vector<std::strin
 
 peer_process::~peer_process() {
   if (status_) return;
-  channel_.reset(); // a peer that waits for a word ends by this
+  channel_.reset(); // ends a peer that waits for a line
   ::kill(pid_, SIGKILL);
   (void)wait();
 }
@@ -361,7 +361,7 @@ int peer_process::wait() {
 }
 
 // The other process enters here: it runs this one test case, which is hidden from ordinary runs.
-TEST_CASE("this process is a peer of another", "[.peer]") {
+TEST_CASE("this process runs as the peer of another one", "[.peer]") {
   const char* variable = std::getenv(role_variable);
   if (!variable) SKIP("only of use when another test starts it");
   std::vector<std::string> words;

@@ -1,8 +1,8 @@
-// What the device tests share: adapters, connected pairs, patterned memory, a second process.
+// Support of the device tests: adapters, connected pairs, patterned memory, a second process.
 //
-// Assertions of the test framework are not thread-safe, and a helper has no expression of its own to show: so helpers
-// throw device::failure, which names the place that called them and what dat said. It passes through threads
-// (std::async) and ends the test case.
+// The test framework's assertions are not thread-safe, and a helper has no expression of its own to show: helpers throw
+// device::failure, which names the caller's place and dat's error. The exception passes through threads (std::async)
+// and ends the test case.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -63,8 +63,8 @@ using subtype = dat::return_subtype;
 using state = dat::ep_state;
 using endpoint = dat::ep<dat::rc>;
 
-/// Time limit for what must happen. Long, since it only matters when something is wrong: the lab's processors are
-/// emulated, and sanitizers make them slower still.
+/// Time limit for events that must come. It is long, because it matters only after a failure: the lab's processors are
+/// emulated, and sanitizers slow them down further.
 inline constexpr dat::timeout patience = 30s;
 
 class failure : public std::runtime_error {
@@ -72,7 +72,7 @@ public:
   using std::runtime_error::runtime_error;
 };
 
-/// Where a helper was called.
+/// The place that called a helper.
 struct place {
   const char* file;
   int line;
@@ -87,7 +87,7 @@ T must(dat::expected<T> r, place where = place::here()) {
   if constexpr (!std::is_void_v<T>) return std::move(r.assume_value());
 }
 
-/// The error, or a failure because there was none.
+/// The error, or a failure if the call succeeded.
 template <class T>
 [[nodiscard]] dat::error error_of(const dat::expected<T>& r, place where = place::here()) {
   if (r) fail("success where an error was expected", where);
@@ -98,7 +98,7 @@ template <class T>
 
 /// Addresses of the two adapters: DAT_TEST_ADDRESSES="a,b" (or one), else the lab's, else the host's first adapter.
 [[nodiscard]] const std::array<dat::ia_address, 2>& addresses();
-/// True in the lab's own machine, where nobody else uses the adapters and the network is known.
+/// True in the lab's machine, where no other program uses the adapters and the network is known.
 [[nodiscard]] bool in_lab();
 /// A port that no other test of this process uses.
 [[nodiscard]] dat::conn_qual next_port();
@@ -107,14 +107,14 @@ template <class T>
 struct resources {
   std::map<std::string, std::size_t> count; ///< "descriptors", and by kind what the `rdma` tool lists for this process
   [[nodiscard]] static resources now();
-  /// RDMA objects of another process; none when it has gone.
+  /// RDMA objects of another process; none when the process has ended.
   [[nodiscard]] static resources of(pid_t process);
-  /// Whether there is no more of anything than at `before`. An adapter's thread may close it a moment after its last
-  /// handle has gone, so this looks again until it is so, for a while.
+  /// Whether the process has no more objects of any kind than at `before`. An adapter's thread may close objects a
+  /// moment after the last handle, so the function repeats the comparison for a while.
   [[nodiscard]] static bool no_more_than(const resources& before);
 };
 
-/// As long as it lives, the lab's wire takes nothing of what an adapter sends, or nothing at all.
+/// While it lives, the lab's wire drops the packets of one adapter, or all packets.
 class cut_wire {
 public:
   enum class of { first, second, both };
@@ -131,11 +131,12 @@ private:
 
 // --- one side of a connection --------------------------------------------------------------------------------------
 
-inline constexpr dat::streams all_streams = dat::dto | dat::connection | dat::connection_requests;
+inline constexpr dat::streams all_streams =
+    dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
 using event = dat::event<all_streams>;
 using queue = dat::evd<all_streams>;
 
-/// What an event is, for messages.
+/// The name of an event, for messages.
 template <class E>
 [[nodiscard]] std::string describe(const E& e) {
   if constexpr (std::is_same_v<E, dat::dto_failure>)
@@ -154,11 +155,11 @@ template <class E>
     return "accept_completion_error, reason " + std::to_string(e.reason());
   else if constexpr (std::is_same_v<E, dat::disconnected>)
     return "disconnected";
-  else if constexpr (std::is_same_v<E, dat::broken>)
+  else if constexpr (std::is_same_v<E, dat::connection_broken>)
     return "broken";
-  else if constexpr (std::is_same_v<E, dat::timed_out>)
+  else if constexpr (std::is_same_v<E, dat::connection_timed_out>)
     return "timed_out";
-  else if constexpr (std::is_same_v<E, dat::unreachable>)
+  else if constexpr (std::is_same_v<E, dat::connection_unreachable>)
     return "unreachable, reason " + std::to_string(e.reason());
   else
     return "a connection request";
@@ -181,8 +182,8 @@ struct side {
   [[nodiscard]] endpoint make_ep(const dat::ep_attributes& a = {}) { return must(pz.create_ep<dat::rc>(evd, a)); }
 };
 
-/// Waits at `at` for the next event of type E, of `of` if given, while the other side gets its share of progress.
-/// `slice` is called whenever nothing has come for a moment.
+/// Waits at `at` for the next event of type E, of `of` if given, and runs the pending work of the other side.
+/// `slice` is called whenever no event has come for a moment.
 template <class E, dat::streams S>
 E await(dat::evd<S>& at, dat::ep_ref of, const std::function<void()>& slice, place where) {
   const auto until = std::chrono::steady_clock::now() + patience;
@@ -205,7 +206,7 @@ E next(dat::evd<S>& at, place where = place::here()) {
   return std::move(*e);
 }
 
-/// The next `n` events. `slice` is called whenever nothing has come for a moment.
+/// The next `n` events. `slice` is called whenever no event has come for a moment.
 template <dat::streams S>
 std::vector<dat::event<S>> take(dat::evd<S>& at, std::size_t n, const std::function<void()>& slice,
                                 place where = place::here()) {
@@ -233,16 +234,16 @@ template <class E, class Event>
   for (const auto& e : events) n += std::holds_alternative<E>(e) ? 1 : 0;
   return n;
 }
-/// The events in words, in their order.
+/// The names of the events, in order.
 [[nodiscard]] std::string sequence(const std::vector<event>& events);
 
-/// What an evd had when it was to have nothing; true when that is so.
+/// The events of an evd that should be empty; true when it is empty.
 struct emptiness {
   std::string had;
   operator bool() const { return had.empty(); } // NOLINT(google-explicit-constructor): CHECK prints what it converts
   friend std::ostream& operator<<(std::ostream& out, const emptiness& e) { return out << (e ? "nothing" : e.had); }
 };
-/// Whether the evd has nothing now.
+/// Whether the evd is empty now.
 template <dat::streams S>
 [[nodiscard]] emptiness is_empty(dat::evd<S>& at) {
   auto r = at.dequeue();
@@ -267,7 +268,7 @@ struct two_sides {
 
   explicit two_sides(const pair_options& options = {});
 
-  /// Gives the other side its turn, if progress is manual.
+  /// Runs the pending work of the other side, if progress is manual.
   template <class E>
   E at_a(dat::ep_ref of = {}, place where = place::here()) {
     return await<E>(a.evd, of, turn_of(b), where);
@@ -278,7 +279,7 @@ struct two_sides {
   }
   std::vector<event> take_a(std::size_t n, place where = place::here()) { return take(a.evd, n, turn_of(b), where); }
   std::vector<event> take_b(std::size_t n, place where = place::here()) { return take(b.evd, n, turn_of(a), where); }
-  /// Where a connects to.
+  /// The address that `a` connects to.
   [[nodiscard]] dat::ia_address target() const { return b.ia.address(); }
   [[nodiscard]] dat::conn_qual port() const { return must(dat::conn_qual::make(psp.port())); }
 
@@ -312,22 +313,22 @@ inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::rem
 using region = dat::lmr<std::byte, decltype(all_rights)::value>;
 using window = dat::remote_segment<std::byte, decltype(all_rights)::value>;
 
-/// Fills with bytes that depend on the seed and the position, with no period that a copying fault could hide in.
+/// Fills with bytes that depend on the seed and the position, without a period that could hide a copying fault.
 void fill(std::span<std::byte> bytes, std::uint32_t seed);
-/// Index of the first byte that differs from what fill(seed) gave, or the size.
+/// The index of the first byte that differs from fill(seed), or the size.
 [[nodiscard]] std::size_t first_difference(std::span<const std::byte> bytes, std::uint32_t seed);
 [[nodiscard]] inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
   return first_difference(bytes, seed) == bytes.size();
 }
 
-/// Registered memory of its own.
+/// Registered memory that the object owns.
 struct buffer {
   std::vector<std::byte> bytes;
   region lmr;
 
   buffer(dat::pz& pz, std::size_t size) : bytes(size), lmr(must(pz.register_memory(bytes, all_rights))) {}
   [[nodiscard]] auto slice(std::size_t first, std::size_t count) const { return must(lmr.slice(first, count)); }
-  /// As a peer gets to know it: through the wire form.
+  /// The region as a peer gets it: through the wire form.
   [[nodiscard]] window remote() const { return must(window::from_wire(lmr.remote().to_wire())); }
   [[nodiscard]] window remote(std::size_t first, std::size_t count) const { return must(remote().slice(first, count)); }
   [[nodiscard]] std::span<std::byte> part(std::size_t first, std::size_t count) {
@@ -338,11 +339,11 @@ struct buffer {
 /// The seed of this run's random choices, shown by INFO where it matters; DAT_TEST_SEED repeats a run.
 [[nodiscard]] std::uint32_t random_seed();
 
-/// Bytes of a text, for private data.
+/// The bytes of a text, for private data.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s)); }
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed);
 
-/// Whether what is looked at comes true in time.
+/// Whether the condition becomes true in time.
 template <class Condition>
 [[nodiscard]] bool comes_true(Condition condition) {
   const auto until = std::chrono::steady_clock::now() + patience;
@@ -353,12 +354,12 @@ template <class Condition>
   return true;
 }
 
-/// Returns when the thread is inside ppoll; a failure when that does not happen.
+/// Returns when the thread is inside ppoll; fails when that does not happen in time.
 void until_in_ppoll(pid_t thread, place where);
 
 // --- other threads -------------------------------------------------------------------------------------------------
 
-/// Runs `f` in a thread of its own; `get` waits for its result and hands on what it threw.
+/// Runs `f` in a thread of its own; `get` waits for its result and rethrows its exception.
 template <class F>
 class background {
 public:
@@ -385,7 +386,7 @@ private:
   pid_t id_;
 };
 
-/// How often this thread has asked for memory; nothing where a sanitizer answers such requests.
+/// The number of allocations of this thread; empty where a sanitizer replaces the allocator.
 [[nodiscard]] std::optional<std::size_t> allocations_of_this_thread();
 
 // --- another process -----------------------------------------------------------------------------------------------
@@ -399,7 +400,7 @@ public:
   ~channel();
 
   void say(const std::string& line, place where = place::here());
-  /// The next line; a failure when none comes in time or the other end is gone.
+  /// The next line; fails when none comes in time or the other end has closed.
   [[nodiscard]] std::string hear(place where = place::here());
   /// Whether the other end has closed, after at most `patience`.
   [[nodiscard]] bool closed();
@@ -410,7 +411,7 @@ private:
   std::string rest_;
 };
 
-/// This program again, in another process, in a role that some file has registered. RDMA objects do not survive a
+/// Another process that runs this program in a registered role. RDMA objects do not survive a
 /// fork, so it is always a new program.
 class peer_process {
 public:
@@ -422,10 +423,10 @@ public:
   [[nodiscard]] channel& talk() noexcept { return *channel_; }
   void say(const std::string& line, place where = place::here()) { channel_->say(line, where); }
   [[nodiscard]] std::string hear(place where = place::here()) { return channel_->hear(where); }
-  /// Ends it without a chance to clean up.
+  /// Ends the process by SIGKILL.
   void kill();
   [[nodiscard]] pid_t id() const noexcept { return pid_; }
-  /// Its exit code, 128 + n for signal n.
+  /// The exit code of the process, 128 + n for signal n.
   int wait();
 
 private:
@@ -434,7 +435,7 @@ private:
   std::unique_ptr<channel> channel_;
 };
 
-/// Registers what a process does in a role; the result is its exit code.
+/// Registers the function of a role; its result is the exit code of the process.
 using role_function = int (*)(channel&, const std::vector<std::string>& arguments);
 struct role {
   role(const char* name, role_function f);

@@ -1,4 +1,4 @@
-// Async events, changes of devices and ports.
+// Asynchronous events, and changes of devices and ports.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -50,7 +50,7 @@ void script_async(ibv_event_type type, typename std::remove_reference_t<decltype
 } // namespace
 
 void push_async(context_obj& ctx, const ibv_async_event& e) {
-  if (!ctx.alive) return;
+  if (!ctx.alive || ctx.disassociated) return;
   ctx.events.push_back(e);
   ctx.async_fd.set(true);
 }
@@ -58,7 +58,7 @@ void push_async(context_obj& ctx, const ibv_async_event& e) {
 void discard_async_of(context_obj& ctx, const void* handle) {
   if (!ctx.alive) return;
   std::erase_if(ctx.events, [&](const ibv_async_event& e) { return unacked_counter(e) && e.element.qp == handle; });
-  ctx.async_fd.set(!ctx.events.empty());
+  ctx.async_fd.set(ctx.disassociated || !ctx.events.empty());
 }
 
 } // namespace fake::impl
@@ -72,7 +72,9 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   entry e{call::ibv_get_async_event};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.minus1(e.fault());
+  if (ctx.disassociated) return e.quiet(), e.minus1(EIO);
   while (ctx.events.empty()) {
+    if (ctx.async_fd.dead()) return e.minus1(EIO);
     if (const int error = wait_readable(e.lock(), ctx.async_fd.fd())) {
       if (error == EAGAIN) e.quiet();
       return e.minus1(error);
@@ -81,9 +83,12 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   }
   *event = ctx.events.front();
   ctx.events.pop_front();
-  ctx.async_fd.set(!ctx.events.empty());
+  ctx.async_fd.set(ctx.disassociated || !ctx.events.empty());
   ++ctx.unacked;
   if (auto* n = unacked_counter(*event)) ++*n;
+  if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
+    if (auto* q = peek<qp_obj>(event->element.qp); q && q->held_wr_id)
+      flush_at_once(*q, true, *std::exchange(q->held_wr_id, {}));
   return e.minus1(0);
 }
 
@@ -98,7 +103,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
           : o->what == kind::cq ? static_cast<const cq_obj*>(o)->ctx
                                 : static_cast<const srq_obj*>(o)->ctx;
   } else {
-    // A port event does not name its context: any context with something to acknowledge will do.
+    // A port event does not name its context: any context with an unacknowledged event is taken.
     for (auto* c : all_live<context_obj>())
       if (c->unacked) ctx = c;
   }
@@ -151,6 +156,7 @@ void remove_device(std::string_view device) {
     if (c->dev == d) push_async(*c, e);
   for (auto* q : all_live<qp_obj>())
     if (q->ctx->dev == d) to_error(*q);
+  if (the_world().ways.removal_kills) kill_descriptors_of(*d);
   for (auto* i : all_live<id_obj>()) {
     if (i->dev != d || !i->counted) continue;
     if (i->wire == ib::established) send_dreq(*i);

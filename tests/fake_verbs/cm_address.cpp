@@ -47,9 +47,10 @@ void set_addresses(id_obj& id) {
   if (!id.dev) return;
   id.verbs = cm_context(*id.dev).as_c();
   id.port_num = id.dev_port;
-  a.addr.ibaddr.sgid = gid_of(id.src);
-  a.addr.ibaddr.pkey = 0xffff;
-  if (id.dst.ss_family) a.addr.ibaddr.dgid = gid_of(id.dst);
+  a.addr.ibaddr.sgid = gid_of_port(id.src);
+  const auto& port = *port_of(*id.dev, id.dev_port);
+  a.addr.ibaddr.pkey = htons(port.pkeys[port.interface_pkey]);
+  if (id.dst.ss_family) a.addr.ibaddr.dgid = gid_of_port(id.dst);
 }
 
 id_obj* find_listener(const sockaddr_storage& dst, rdma_port_space ps) {
@@ -64,7 +65,7 @@ id_obj* find_listener(const sockaddr_storage& dst, rdma_port_space ps) {
 
 namespace {
 
-/// 0, or why the port of `a` cannot be taken.
+/// 0, or the errno for which the port of `a` cannot be taken.
 int port_conflict(const id_obj& self, const sockaddr_storage& a) {
   for (auto* i : all_live<id_obj>()) {
     if (i == &self || i->ps != self.ps || i->state == cma::idle || i->child) continue;
@@ -111,7 +112,7 @@ int resolve(id_obj& id, const sockaddr_storage& dst) {
     status = -ENODEV;
   } else {
     if (!from.dev && to.dev) from = to;
-    if (!from.dev) // the device whose network holds the address, if any
+    if (!from.dev) // the device whose network has the address, if any
       for (auto& d : the_world().devices)
         for (std::uint8_t p = 1; !d->removed && p <= d->cfg.ports.size(); ++p)
           for (const auto& text : d->cfg.ports[p - 1u].addresses)
@@ -187,7 +188,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   destroy_on_wire(id);
   discard_events(id);
   wait_acked(e.lock(), "rdma_destroy_id(" + id.name() + ")", [&] { return id.unacked == 0; });
-  discard_events(id); // what came while it waited
+  discard_events(id); // events that arrived while the id waited
   id.alive = false;
   run();
   return e.minus1(0);

@@ -1,4 +1,5 @@
-// rdma_cm connections: request, response, establishment, reject, disconnect, what destroying an id sends.
+// rdma_cm connections: request, response, establishment, reject, disconnect, and the message that destroying an id
+// sends.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -36,6 +37,7 @@ rdma_conn_param effective(const id_obj& id, const rdma_conn_param* given) {
 }
 
 void post_reject(id_obj& to, int status, std::vector<std::byte> data) {
+  if (to.dev && is_iwarp(*to.dev)) status = -ECONNREFUSED; // MPA has no reason
   post_event({&to, nullptr, RDMA_CM_EVENT_REJECTED, status, {}, std::move(data), [&to] { to.wire = ib::dead; }});
 }
 
@@ -47,8 +49,9 @@ void enter_timewait(id_obj& id) {
   leave_timewait(id);
 }
 
-/// A connection of the same remote queue pair that this side still believes in.
+/// A connection of the same remote queue pair that this side still keeps.
 id_obj* stale_connection(const id_obj& active) {
+  if (is_iwarp(*active.dev)) return nullptr; // a connection of TCP is known by its ports
   for (auto* i : all_live<id_obj>())
     if (i != &active && i->wire == ib::established && i->peer_qpn == active.own_qpn && i->peer &&
         i->peer->dev == active.dev && i->own_qpn != active.own_qpn)
@@ -58,12 +61,12 @@ id_obj* stale_connection(const id_obj& active) {
 
 void send_request(id_obj& id, const rdma_conn_param& p) {
   const auto o = owner_of(id.dst);
-  if (!o.dev) { // gone since the address was resolved
+  if (!o.dev) { // removed since the address was resolved
     post_event({&id, nullptr, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, {}, {}, [&id] { id.wire = ib::dead; }});
     return;
   }
   auto* l = find_listener(id.dst, id.ps);
-  if (!l) return post_reject(id, rej_no_listener, padded(nullptr, 0, rej_data));
+  if (!l) return post_reject(id, rej_no_listener, padded(nullptr, 0, is_iwarp(*o.dev) ? 0 : rej_data));
   if (auto* old = stale_connection(id)) {
     send_dreq(*old);
     return post_reject(id, rej_stale, padded(nullptr, 0, rej_data));
@@ -76,8 +79,13 @@ void send_request(id_obj& id, const rdma_conn_param& p) {
   child.rnr_retry = p.rnr_retry_count;
   auto shown = p;
   std::swap(shown.responder_resources, shown.initiator_depth);
-  post_event(
-      {&child, l, RDMA_CM_EVENT_CONNECT_REQUEST, 0, shown, padded(p.private_data, p.private_data_len, req_data), {}});
+  post_event({&child,
+              l,
+              RDMA_CM_EVENT_CONNECT_REQUEST,
+              0,
+              shown,
+              padded(p.private_data, p.private_data_len, is_iwarp(*id.dev) ? p.private_data_len : req_data),
+              {}});
 }
 
 int accept(id_obj& id, const rdma_conn_param* given) {
@@ -92,6 +100,11 @@ int accept(id_obj& id, const rdma_conn_param* given) {
   id.responder_resources = p.responder_resources;
   id.initiator_depth = p.initiator_depth;
   id.wire = ib::rep_sent;
+  if (is_iwarp(*id.dev)) {
+    auto back = p;
+    std::swap(back.responder_resources, back.initiator_depth);
+    return iwarp_accept(id, back, p.private_data, p.private_data_len);
+  }
   auto* peer = id.peer;
   if (!peer) return 0;
   auto shown = p;
@@ -113,7 +126,7 @@ int reject(entry& e, id_obj& id, int status, const void* data, std::size_t n) {
   if (id.ps != RDMA_PS_TCP) return e.minus1(reject_datagram(id, data, n));
   if (id.wire != ib::req_rcvd && id.wire != ib::rep_rcvd && id.wire != ib::rep_sent && id.wire != ib::req_sent)
     return e.minus1(EINVAL);
-  send_reject(id, status, padded(data, n, rej_data));
+  send_reject(id, status, padded(data, n, is_iwarp(*id.dev) ? n : rej_data));
   return e.minus1(0);
 }
 
@@ -152,7 +165,7 @@ void send_reject(id_obj& from, int status, std::vector<std::byte> data) {
   switch (p->wire) {
   case ib::req_rcvd:
     p->wire = ib::dead;
-    break; // no event: the program finds out when it answers
+    break; // no event: the program notices when it answers
   case ib::req_sent:
   case ib::rep_rcvd:
   case ib::rep_sent:
@@ -165,6 +178,7 @@ void send_reject(id_obj& from, int status, std::vector<std::byte> data) {
 }
 
 void send_dreq(id_obj& from) {
+  if (from.dev && is_iwarp(*from.dev)) return iwarp_close(from);
   from.wire = ib::dreq_sent;
   auto* p = from.peer;
   if (!p || !p->alive) return;
@@ -175,13 +189,14 @@ void send_dreq(id_obj& from) {
 void send_drep(id_obj& from) {
   auto* p = from.peer;
   enter_timewait(from);
-  if (!p || !p->alive || p->wire != ib::dreq_sent) return; // dreq_rcvd: both asked, each has had its event
+  // dreq_rcvd: both sides have disconnected, and each has had its event.
+  if (!p || !p->alive || p->wire != ib::dreq_sent) return;
   post_event({p, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [p] { p->wire = ib::timewait; }});
   leave_timewait(*p);
 }
 
 void destroy_on_wire(id_obj& id) {
-  if (id.ps == RDMA_PS_UDP) (void)reject_datagram(id, nullptr, 0); // one that was not answered
+  if (id.ps == RDMA_PS_UDP) (void)reject_datagram(id, nullptr, 0); // a request that was not answered
   switch (id.wire) {
   case ib::req_sent:
     send_reject(id, rej_timeout, padded(nullptr, 0, rej_data));
@@ -242,6 +257,7 @@ int rdma_establish(rdma_cm_id* handle) {
   entry e{call::rdma_establish};
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
+  if (id.dev && is_iwarp(*id.dev)) return e.minus1(0); // rdma_notify does nothing there (cma.c)
   if (handle->qp || id.wire != ib::rep_rcvd) return e.minus1(EINVAL);
   id.wire = ib::established;
   if (auto* p = id.peer; p && p->alive && p->wire == ib::rep_sent)
@@ -287,12 +303,14 @@ int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
   if (!id.dev || id.state == cma::removed) return e.minus1(EINVAL);
+  if (is_iwarp(*id.dev)) return e.minus1(iwarp_init_attr(id, *attr, *mask));
   const auto to = attr->qp_state;
   *attr = {};
   attr->qp_state = to;
-  attr->pkey_index = 0;
+  const auto of_interface = std::uint16_t(port_of(*id.dev, id.dev_port)->interface_pkey);
+  attr->pkey_index = e.w.cfg.pkey_index != 0 ? e.w.cfg.pkey_index : of_interface;
   attr->port_num = id.dev_port;
-  if (id.wire == ib::none) { // before connect: the state asked for does not matter
+  if (id.wire == ib::none) { // before connect: the requested state has no effect
     *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     return e.minus1(0);
   }
@@ -314,12 +332,7 @@ int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
     attr->rq_psn = e.w.next_psn++;
     attr->max_dest_rd_atomic = id.responder_resources;
     attr->min_rnr_timer = 0;
-    auto& ah = attr->ah_attr;
-    ah.is_global = 1;
-    ah.port_num = id.dev_port;
-    ah.grh.dgid = gid_of(id.dst);
-    ah.grh.sgid_index = std::uint8_t(std::max(0, gid_index(*id.dev, id.dev_port, gid_of(id.src))));
-    ah.grh.hop_limit = 64;
+    attr->ah_attr = path_between(*id.dev, id.dev_port, id.src, id.dst);
     *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
             IBV_QP_MIN_RNR_TIMER;
     return e.minus1(0);

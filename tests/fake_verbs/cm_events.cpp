@@ -1,4 +1,4 @@
-// rdma_cm event channels: how events travel (lost, held, queued), are read and acknowledged.
+// rdma_cm event channels: events are lost, held or queued, then read and acknowledged.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -16,7 +16,8 @@ std::vector<std::byte> padded(const void* data, std::size_t n, std::size_t size)
 void arrive_event(cm_record r) {
   if (!r.id->alive || (r.listener && !r.listener->alive)) return;
   auto* l = r.listener;
-  if (l && l->unread >= std::size_t(l->backlog)) { // dropped without an answer; the peer would try again for a minute
+  // Dropped without an answer; a real peer would repeat it for a minute.
+  if (l && l->unread >= std::size_t(l->backlog)) {
     if (r.id->peer) r.id->peer->peer = nullptr;
     r.id->alive = false;
     return;
@@ -42,7 +43,7 @@ void post_event(cm_record r) {
 }
 
 void discard_events(id_obj& id) {
-  std::vector<id_obj*> orphans; // requests that nobody read
+  std::vector<id_obj*> orphans; // requests that no thread has read
   const auto gone = [&](const cm_record& r) {
     if (r.listener == &id) orphans.push_back(r.id);
     return r.id == &id || r.listener == &id;
@@ -61,12 +62,16 @@ namespace {
 void describe_path(id_obj& id) {
   id.path = std::make_unique<ibv_sa_path_rec>();
   auto& p = *id.path;
-  p.sgid = gid_of(id.src);
-  p.dgid = gid_of(id.dst);
+  p.sgid = gid_of_port(id.src);
+  p.dgid = gid_of_port(id.dst);
   p.hop_limit = 64;
   p.reversible = 1;
   p.numb_path = 1;
-  p.pkey = 0xffff;
+  const auto& port = *port_of(*id.dev, id.dev_port);
+  p.pkey = htons(port.pkeys[port.interface_pkey]);
+  p.sl = port.service_level;
+  p.slid = htons(port.lid);
+  if (const auto o = owner_of(id.dst); o.dev) p.dlid = htons(port_of(*o.dev, o.port)->lid);
   p.mtu = std::uint8_t(port_of(*id.dev, id.dev_port)->active_mtu);
   id.route.path_rec = &p;
   id.route.num_paths = 1;
@@ -128,7 +133,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) {
   ev->param.conn.private_data_len = std::uint8_t(r.data.size());
   ev->counts_on = r.listener ? r.listener : r.id;
   ++ev->counts_on->unacked;
-  // What librdmacm itself does when it reads an event.
+  // The work of librdmacm itself when it reads an event.
   switch (r.type) {
   case RDMA_CM_EVENT_CONNECT_REQUEST:
     --r.listener->unread;

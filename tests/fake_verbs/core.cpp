@@ -54,11 +54,13 @@ void build_devices(state& w) {
 std::unique_ptr<state> fresh(const world& cfg) {
   auto w = std::make_unique<state>();
   w->cfg = cfg;
+  w->ways = follow_personality(w->cfg);
+  set_pace(w->ways);
   build_devices(*w);
   return w;
 }
 
-// Never destroyed: threads of a test may still be inside while static objects die.
+// Never destroyed: threads of a test may still be inside when static objects are destroyed.
 std::unique_ptr<state>& slot() {
   static auto* s = new std::unique_ptr<state>{fresh({})};
   return *s;
@@ -90,20 +92,32 @@ const char* kind_name(kind k) {
 
 std::string object::name() const { return std::string{kind_name(what)} + "#" + std::to_string(serial); }
 
-signal_fd::signal_fd() : fd_{::eventfd(0, EFD_CLOEXEC)} {
-  if (fd_ < 0) die("eventfd failed: " + errno_name(errno));
+signal_fd::signal_fd() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) die("pipe2 failed: " + errno_name(errno));
+  fd_ = ends[0];
+  other_end_ = ends[1];
 }
-signal_fd::~signal_fd() { ::close(fd_); }
+signal_fd::~signal_fd() {
+  ::close(fd_);
+  if (!dead()) ::close(other_end_);
+}
+void signal_fd::kill() {
+  if (dead()) return;
+  ::close(other_end_);
+  other_end_ = -1;
+}
 void signal_fd::set(bool readable) {
-  if (readable == readable_) return;
-  std::uint64_t v = 1;
-  const auto n = readable ? ::write(fd_, &v, sizeof v) : ::read(fd_, &v, sizeof v);
+  if (readable == readable_ || dead()) return;
+  char v = 1;
+  const auto n = readable ? ::write(other_end_, &v, sizeof v) : ::read(fd_, &v, sizeof v);
   if (n != ssize_t(sizeof v)) die("the descriptor of a channel was used behind the library's back");
   readable_ = readable;
 }
 
-entry::entry(call c) : lock_{mutex()}, w{the_world()}, which_{c} {
+entry::entry(call c) : lock_{(run_interceptor(c), pace(c), std::unique_lock{mutex()})}, w{the_world()}, which_{c} {
   ++w.counts[std::size_t(c)];
+  age_late();
   for (auto it = w.faults.begin(); it != w.faults.end();) {
     if (it->which == c && --it->left == 0) {
       if (fault_ == 0) fault_ = it->error;
@@ -130,7 +144,12 @@ entry::~entry() {
   w.lines.push_back(l);
 }
 
-int entry::code(int error) { return error_ = error; }
+int entry::code(int error) {
+  error_ = error;
+  const bool by_driver = which_ == call::ibv_post_send || which_ == call::ibv_post_recv ||
+                         which_ == call::ibv_post_srq_recv || which_ == call::ibv_resize_cq;
+  return by_driver && w.ways.negative_errnos ? -error : error;
+}
 int entry::minus1(int error) {
   error_ = error;
   if (!error) return 0;
@@ -143,7 +162,7 @@ std::nullptr_t entry::null(int error) {
 }
 
 void wait_acked(std::unique_lock<std::mutex>& lock, const std::string& what, const std::function<bool()>& done) {
-  // system_clock: every thread sanitizer knows pthread_cond_timedwait, not every one pthread_cond_clockwait.
+  // Uses system_clock, because not every thread sanitizer knows pthread_cond_clockwait.
   const auto limit = std::chrono::system_clock::now() + std::chrono::seconds{5};
   if (!acked().wait_until(lock, limit, done))
     die(what + " waits for events that were fetched and not acknowledged (for 5 s: a deadlock)");
@@ -170,6 +189,7 @@ using namespace impl;
 void reset(const world& w) {
   const std::lock_guard hold{mutex()};
   slot() = fresh(w);
+  forget_interceptors();
 }
 
 void tweak(const std::function<void(world&)>& change) {

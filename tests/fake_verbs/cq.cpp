@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <sys/eventfd.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace fake::impl {
@@ -13,13 +13,17 @@ namespace fake::impl {
 std::uint32_t ring_depth(std::uint32_t asked) { return std::bit_ceil(asked + 1) - 1; }
 
 void push_wc(cq_obj& cq, const ibv_wc& wc, bool solicited) {
-  if (!cq.alive) return;
+  if (!cq.alive || cq.overrun) return;
   if (cq.entries.size() >= std::size_t(cq.cqe)) {
-    // Lost for good; the queue pair does not notice.
+    // The completion is lost; by default the queue pair is not affected.
+    cq.overrun = the_world().ways.fatal_overrun;
     ibv_async_event e{};
     e.event_type = IBV_EVENT_CQ_ERR;
     e.element.cq = cq.as_c();
     push_async(*cq.ctx, e);
+    if (cq.overrun)
+      for (auto* q : all_live<qp_obj>())
+        if (q->scq == &cq || q->rcq == &cq) to_error(*q);
     return;
   }
   cq.entries.push_back(wc);
@@ -30,6 +34,23 @@ void push_wc(cq_obj& cq, const ibv_wc& wc, bool solicited) {
   if (!cq.chan) return;
   cq.chan->events.push_back(&cq);
   cq.chan->signal.set(true);
+}
+
+ibv_wc failed_wc(const qp_obj& q, std::uint64_t wr_id, ibv_wc_status status) {
+  ibv_wc wc{};
+  if (the_world().ways.vendor_errors) {
+    // Only wr_id, status, qp_num and vendor_err are valid in a completion that failed (man ibv_poll_cq).
+    std::memset(&wc, 0xdb, sizeof wc);
+    wc.vendor_err = status == IBV_WC_WR_FLUSH_ERR        ? 0xf9
+                    : status == IBV_WC_RETRY_EXC_ERR     ? 0x81
+                    : status == IBV_WC_RNR_RETRY_EXC_ERR ? 0x87
+                    : status == IBV_WC_REM_ACCESS_ERR    ? 0x88
+                                                         : 0x52;
+  }
+  wc.wr_id = wr_id;
+  wc.status = status;
+  wc.qp_num = q.qp_num;
+  return wc;
 }
 
 int op_poll_cq(ibv_cq* handle, int n, ibv_wc* wc) {
@@ -67,9 +88,10 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   entry e{call::ibv_create_comp_channel};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.null(e.fault());
-  const int spare = ::eventfd(0, EFD_CLOEXEC);
-  if (spare < 0) return e.null(errno); // no descriptor left, as on a device
-  ::close(spare);
+  int spare[2];
+  if (::pipe2(spare, O_CLOEXEC) != 0) return e.null(errno); // the process has no descriptor left
+  ::close(spare[0]);
+  ::close(spare[1]);
   auto& c = adopt(std::make_unique<channel_obj>());
   c.context = context;
   c.fd = c.signal.fd();
@@ -113,6 +135,7 @@ int ibv_resize_cq(ibv_cq* handle, int cqe) {
   entry e{call::ibv_resize_cq};
   auto& cq = e.use<cq_obj>(handle);
   if (e.fault()) return e.code(e.fault());
+  if (!e.w.ways.cq_resize) return e.code(EOPNOTSUPP);
   if (cqe < 1 || cqe > cq.ctx->dev->attr.max_cqe || std::size_t(cqe) < cq.entries.size()) return e.code(EINVAL);
   cq.cqe = int(ring_depth(std::uint32_t(cqe)));
   return e.code(0);
@@ -139,6 +162,8 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** handle, void** cq_conte
   entry e{call::ibv_get_cq_event};
   auto& c = e.use<channel_obj>(channel);
   if (e.fault()) return e.minus1(e.fault());
+  if (c.ctx->disassociated) return e.quiet(), e.minus1(EIO);
+  if (c.signal.dead()) return e.minus1(EIO);
   while (c.events.empty()) {
     if (const int error = wait_readable(e.lock(), c.fd)) {
       if (error == EAGAIN) e.quiet();

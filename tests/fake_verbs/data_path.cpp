@@ -1,4 +1,4 @@
-// Posting, and what a posted request does: moves bytes, completes, waits or fails.
+// Posting, and the effect of a posted request: it moves bytes, completes, waits or fails.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -58,7 +58,7 @@ bool gather(qp_obj& q, const send_wqe& s, std::vector<std::byte>& out) {
   return true;
 }
 
-/// Puts n bytes into the segments; false if one of those it needs is not writable. The caller checked the length.
+/// Puts n bytes into the segments; false if a segment that it needs is not writable. The caller checked the length.
 bool scatter(qp_obj& q, const std::vector<ibv_sge>& sges, const std::byte* data, std::uint64_t n) {
   for (const auto& g : sges) {
     const auto part = std::min<std::uint64_t>(n, g.length);
@@ -77,7 +77,8 @@ void complete_send(qp_obj& q, const send_wqe& s, std::uint32_t bytes) {
   ibv_wc wc{};
   wc.wr_id = s.wr.wr_id;
   wc.opcode = wc_opcode(s.wr.opcode);
-  wc.byte_len = bytes;
+  const bool returns_data = wc.opcode == IBV_WC_RDMA_READ || is_atomic(s.wr.opcode);
+  wc.byte_len = returns_data || !the_world().ways.lengths_of_reads ? bytes : 0xdbdbdbdb;
   wc.qp_num = q.qp_num;
   if (has_imm(s.wr.opcode)) {
     wc.wc_flags = IBV_WC_WITH_IMM;
@@ -87,11 +88,7 @@ void complete_send(qp_obj& q, const send_wqe& s, std::uint32_t bytes) {
 }
 
 void fail_receive(qp_obj& q, std::uint64_t wr_id, ibv_wc_status status) {
-  ibv_wc wc{};
-  wc.wr_id = wr_id;
-  wc.status = status;
-  wc.qp_num = q.qp_num;
-  push_wc(*q.rcq, wc, true);
+  push_wc(*q.rcq, failed_wc(q, wr_id, status), true);
   to_error(q);
 }
 
@@ -109,7 +106,10 @@ qp_obj* answering_peer(qp_obj& q) {
   if (!p || p->attr.dest_qp_num != q.qp_num) return nullptr;
   const auto s = p->true_state();
   if (s != IBV_QPS_RTR && s != IBV_QPS_RTS && s != IBV_QPS_SQD) return nullptr;
-  if (q.attr.ah_attr.is_global && !has_gid(*p->ctx->dev, q.attr.ah_attr.grh.dgid)) return nullptr;
+  const auto& path = q.attr.ah_attr;
+  if (path.is_global && !has_gid(*p->ctx->dev, path.grh.dgid)) return nullptr;
+  if (!path.is_global && !is_iwarp(*q.ctx->dev) && path.dlid != port_of(*p->ctx->dev, p->attr.port_num)->lid)
+    return nullptr;
   return link_works(q, *p) ? p : nullptr;
 }
 
@@ -122,7 +122,7 @@ std::optional<recv_wqe> take_receive(qp_obj& p) {
   return r;
 }
 
-/// Refusal by the responder: its queue pair goes to ERR without a completion of its own.
+/// A refusal by the responder moves the responder's queue pair to ERR without a completion.
 void refuse(qp_obj& q, qp_obj& peer, const send_wqe& s, ibv_wc_status status) {
   to_error(peer);
   fail_send(q, s, status);
@@ -135,13 +135,14 @@ void receive_wc(qp_obj& p, const qp_obj& from, const recv_wqe& r, const send_wqe
   wc.byte_len = std::uint32_t(bytes);
   wc.qp_num = p.qp_num;
   wc.src_qp = from.qp_num;
-  wc.wc_flags = IBV_WC_GRH;
+  wc.wc_flags = from.attr.ah_attr.is_global ? IBV_WC_GRH : 0;
+  wc.slid = from.attr.ah_attr.is_global ? 0 : port_of(*from.ctx->dev, from.attr.port_num)->lid;
   if (has_imm(s.wr.opcode)) {
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = s.wr.imm_data;
   }
   if (s.wr.opcode == IBV_WR_SEND_WITH_INV) {
-    // rxe gives the kernel's bit for it, which is another one of libibverbs.
+    // rxe sets the kernel's bit, which means something else in libibverbs.
     wc.wc_flags |= is_iba() ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;
     wc.invalidated_rkey = s.wr.invalidate_rkey;
   }
@@ -157,7 +158,7 @@ bool do_send(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& da
     return true;
   }
   if (s.wr.opcode == IBV_WR_SEND_WITH_INV && !invalidate_window(p, s.wr.invalidate_rkey))
-    fail_receive(p, r->wr_id, IBV_WC_REM_INV_REQ_ERR); // only windows can be invalidated; the sender does not learn it
+    fail_receive(p, r->wr_id, IBV_WC_REM_INV_REQ_ERR); // only windows can be invalidated; the sender gets no error
   else
     receive_wc(p, q, *r, s, data.size());
   complete_send(q, s, std::uint32_t(data.size()));
@@ -214,6 +215,7 @@ bool do_atomic(qp_obj& q, qp_obj& p, send_wqe& s) {
 
 int check_send(const qp_obj& q, const ibv_send_wr& wr) {
   if (wr.num_sge < 0 || std::uint32_t(wr.num_sge) > q.asked.max_send_sge) return EINVAL;
+  if (const int error = iwarp_refuses(q, wr)) return error;
   std::uint32_t length = 0; // 32 bits and wrapping, as in the provider
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
   if ((wr.send_flags & IBV_SEND_INLINE) && length > q.asked.max_inline_data) return EINVAL;
@@ -246,11 +248,7 @@ std::vector<ibv_sge> copy_sges(const ibv_sge* list, int n) {
 }
 
 void fail_send(qp_obj& q, const send_wqe& s, ibv_wc_status status) {
-  ibv_wc wc{};
-  wc.wr_id = s.wr.wr_id;
-  wc.status = status;
-  wc.qp_num = q.qp_num;
-  push_wc(*q.scq, wc, true);
+  push_wc(*q.scq, failed_wc(q, s.wr.wr_id, status), true);
   to_error(q);
 }
 
@@ -291,7 +289,7 @@ void run() {
     auto& q = *w.work.back();
     w.work.pop_back();
     while (q.alive && q.true_state() == IBV_QPS_RTS && !q.sq.empty() && !q.sq.front().held && !q.sq.front().parked) {
-      // Out of the queue first: a failure flushes what is left in it.
+      // Removed from the queue first, because a failure flushes the rest of the queue.
       auto s = std::move(q.sq.front());
       q.sq.pop_front();
       if (execute(q, s)) continue;
@@ -328,7 +326,7 @@ int op_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
       break;
     }
   }
-  // The provider fills its ring first and asks the kernel after: bad_wr is not set when the state is to blame.
+  // The provider fills its ring before it calls the kernel, so bad_wr is not set when the state is wrong.
   if (!ready && state != IBV_QPS_ERR) return e.code(EINVAL);
   for (auto& s : q.sq) s.parked = false;
   kick(q);
@@ -345,7 +343,7 @@ int op_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   }
   int error = 0;
   for (; wr && !error; wr = wr->next) {
-    if (q.true_state() == IBV_QPS_RESET || q.shared || wr->num_sge < 0 ||
+    if (q.true_state() == IBV_QPS_RESET || q.shared || wr->num_sge < (is_iwarp(*q.ctx->dev) ? 1 : 0) ||
         std::uint32_t(wr->num_sge) > q.asked.max_recv_sge)
       error = EINVAL;
     else if (q.rq.size() >= q.rq_depth)

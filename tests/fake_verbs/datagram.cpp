@@ -1,4 +1,4 @@
-// Datagrams: address handles, what a send to one does, multicast groups, and the exchange that finds a peer.
+// Datagrams: address handles, sends to them, multicast groups, and the exchange that finds a peer.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -13,10 +13,12 @@ constexpr int nobody_listens = 1, said_no = 2; // of the answer to a request
 
 bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
 
-/// A receive of `p` takes the message, if there is one, and room.
+/// A receive of `p` takes the message, if there is a receive with room.
 void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte>& data, const ibv_gid& to) {
   const auto state = p.true_state();
   if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS) || p.attr.qkey != s.wr.wr.ud.remote_qkey || p.rq.empty()) return;
+  // Without a route header its 40 bytes are there, and undefined.
+  const bool by_address = live_object<ah_obj>(s.wr.wr.ud.ah, "a datagram").attr.is_global != 0;
   std::vector<std::byte> message(40);
   const auto from = gid_at(*q.ctx->dev, q.attr.port_num, 1);
   message[20] = std::byte{0x45};
@@ -45,7 +47,12 @@ void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte
   wc.byte_len = std::uint32_t(message.size());
   wc.qp_num = p.qp_num;
   wc.src_qp = q.qp_num;
-  wc.wc_flags = IBV_WC_GRH;
+  wc.wc_flags = by_address ? IBV_WC_GRH : 0;
+  if (!by_address) {
+    const auto& port = *port_of(*q.ctx->dev, q.attr.port_num);
+    wc.slid = port.lid;
+    wc.sl = port.service_level;
+  }
   if (s.wr.opcode == IBV_WR_SEND_WITH_IMM) {
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = s.wr.imm_data;
@@ -57,8 +64,13 @@ void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte
 
 void deliver_datagram(qp_obj& q, const send_wqe& s, const std::vector<std::byte>& data) {
   const auto& ah = live_object<ah_obj>(s.wr.wr.ud.ah, "a send to an address handle");
-  const auto& to = ah.attr.grh.dgid;
-  if (data.size() > (128u << port_of(*q.ctx->dev, q.attr.port_num)->active_mtu)) return; // and nobody is told
+  auto to = ah.attr.grh.dgid;
+  if (!ah.attr.is_global) // of the same subnet: by LID
+    for (auto& d : the_world().devices)
+      for (std::uint8_t n = 1; n <= d->cfg.ports.size(); ++n)
+        if (port_of(*d, n)->lid == ah.attr.dlid) to = gid_at(*d, n, 0);
+  // Without an error at the sender.
+  if (data.size() > (128u << port_of(*q.ctx->dev, q.attr.port_num)->active_mtu)) return;
   for (auto* p : all_live<qp_obj>()) {
     if (p->qp_type != IBV_QPT_UD) continue;
     const bool member = std::any_of(p->groups.begin(), p->groups.end(), [&](const auto& g) { return same(g, to); });
@@ -80,10 +92,7 @@ void answer(id_obj& from, rdma_cm_event_type type, int status, const void* data,
   r.data = padded(data, n, 136);
   r.ud.qp_num = qp_num;
   r.ud.qkey = RDMA_UDP_QKEY;
-  r.ud.ah_attr.is_global = 1;
-  r.ud.ah_attr.port_num = p->dev_port;
-  r.ud.ah_attr.grh.dgid = gid_of(p->dst);
-  r.ud.ah_attr.grh.sgid_index = std::uint8_t(std::max(0, gid_index(*p->dev, p->dev_port, gid_of(p->src))));
+  r.ud.ah_attr = path_between(*p->dev, p->dev_port, p->src, p->dst);
   r.arrive = [p] { p->wire = ib::dead; };
   post_event(std::move(r));
 }
@@ -128,6 +137,17 @@ int reject_datagram(id_obj& id, const void* data, std::size_t n) {
 
 } // namespace fake::impl
 
+namespace fake {
+
+std::vector<ibv_ah_attr> ah_attributes() {
+  const std::lock_guard hold{impl::mutex()};
+  std::vector<ibv_ah_attr> all;
+  for (const auto* a : impl::all_live<impl::ah_obj>()) all.push_back(a->attr);
+  return all;
+}
+
+} // namespace fake
+
 using namespace fake;
 using namespace fake::impl;
 
@@ -166,6 +186,13 @@ int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv
   entry e{call::ibv_init_ah_from_wc};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.minus1(e.fault());
+  if (is_infiniband(*ctx.dev, port) && !(wc->wc_flags & IBV_WC_GRH)) {
+    *attr = {};
+    attr->port_num = port;
+    attr->dlid = wc->slid;
+    attr->sl = wc->sl;
+    return e.minus1(0);
+  }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(grh);
   if (!port_of(*ctx.dev, port) || (bytes[20] >> 4) != 4) return e.minus1(EPROTONOSUPPORT);
   const auto gid = [&](std::size_t at) {

@@ -26,7 +26,11 @@ int op_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
   a.gid_tbl_len = 1024;
   a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   a.max_msg_sz = p->max_msg_sz;
-  a.pkey_tbl_len = 1;
+  a.pkey_tbl_len = std::uint16_t(p->pkeys.size());
+  a.lid = p->lid;
+  a.lmc = p->lmc;
+  a.sm_lid = p->lid ? 1 : 0;
+  a.flags = p->flags;
   a.max_vl_num = 1;
   a.active_width = 1;
   a.active_speed = 1;
@@ -41,7 +45,7 @@ ibv_gid_entry gid_entry_at(const device_state& d, std::uint8_t port, int index) 
   g.gid = gid_at(d, port, index);
   g.gid_index = std::uint32_t(index);
   g.port_num = port;
-  g.gid_type = IBV_GID_TYPE_ROCE_V2;
+  g.gid_type = is_infiniband(d, port) ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
   g.ndev_ifindex = 1;
   return g;
 }
@@ -113,22 +117,26 @@ ibv_gid gid_of(const sockaddr_storage& a) {
   return g;
 }
 
+int gid_count(const device_state& d, unsigned port) {
+  return is_infiniband(d, port) ? 1 : 1 + int(port_of(d, port)->addresses.size());
+}
 ibv_gid gid_at(const device_state& d, std::uint8_t port, int index) {
   ibv_gid g{};
   const auto& addresses = port_of(d, port)->addresses;
   if (index == 0) {
     g.raw[0] = 0xfe;
     g.raw[1] = 0x80;
+    if (const auto prefix = htobe64(port_of(d, port)->subnet_prefix)) std::memcpy(g.raw, &prefix, 8);
     std::memcpy(g.raw + 8, &d.guid, 8);
     g.raw[8] = std::uint8_t(g.raw[8] ^ port);
-  } else if (std::size_t(index) <= addresses.size()) {
+  } else if (!is_infiniband(d, port) && std::size_t(index) <= addresses.size()) {
     g = gid_of(parse_address(addresses[std::size_t(index) - 1]));
   }
   return g;
 }
 
 int gid_index(const device_state& d, std::uint8_t port, const ibv_gid& g) {
-  for (int i = 0; i <= int(port_of(d, port)->addresses.size()); ++i)
+  for (int i = 0; i < gid_count(d, port); ++i)
     if (std::memcmp(gid_at(d, port, i).raw, g.raw, 16) == 0) return i;
   return -1;
 }
@@ -229,7 +237,7 @@ int ibv_close_device(ibv_context* context) {
       of = static_cast<cq_obj*>(o.get())->ctx;
       break;
     default:
-      break; // every other object hangs on one of these
+      break; // every other object refers to a context
     }
     if (of == &ctx) left += (left.empty() ? "" : ", ") + o->name();
   }
@@ -248,7 +256,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   return e.code(0);
 }
 
-// Only a program built against headers before 2019 comes here; ibv_port_attr grew by its end.
+// Only a program that was built against headers from before 2019 calls this; ibv_port_attr has grown at its end.
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attr) {
   return op_query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr), offsetof(ibv_port_attr, port_cap_flags2));
 }
@@ -269,7 +277,7 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
   if (e.fault()) return e.code(e.fault());
   const auto* p = port_of(*ctx.dev, port);
   if (!p || flags) return e.code(EINVAL);
-  if (index > p->addresses.size()) return e.code(ENODATA);
+  if (index >= unsigned(gid_count(*ctx.dev, port))) return e.code(ENODATA);
   const auto g = gid_entry_at(*ctx.dev, std::uint8_t(port), int(index));
   std::memcpy(static_cast<void*>(out), &g, std::min(size, sizeof g));
   return e.code(0);
@@ -283,7 +291,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* out, std::size
   if (flags || size != sizeof(ibv_gid_entry)) return -e.code(EINVAL);
   std::size_t n = 0;
   for (std::uint8_t p = 1; p <= ctx.dev->cfg.ports.size(); ++p)
-    for (int i = 0; i <= int(port_of(*ctx.dev, p)->addresses.size()); ++i) {
+    for (int i = 0; i < gid_count(*ctx.dev, p); ++i) {
       if (n == max) return -e.code(EINVAL);
       out[n++] = gid_entry_at(*ctx.dev, p, i);
     }
@@ -294,8 +302,9 @@ int ibv_query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* p
   entry e{call::ibv_query_pkey};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.minus1(e.fault());
-  if (!port_of(*ctx.dev, port) || index != 0) return e.minus1(EINVAL);
-  *pkey = 0xffff;
+  const auto* p = port_of(*ctx.dev, port);
+  if (!p || index < 0 || std::size_t(index) >= p->pkeys.size()) return e.minus1(EINVAL);
+  *pkey = htons(p->pkeys[std::size_t(index)]);
   return e.minus1(0);
 }
 
@@ -303,14 +312,20 @@ int ibv_get_pkey_index(ibv_context* context, std::uint8_t port, __be16 pkey) {
   entry e{call::ibv_get_pkey_index};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.minus1(e.fault());
-  if (!port_of(*ctx.dev, port) || pkey != 0xffff) return e.minus1(EINVAL);
-  return 0;
+  if (const auto* p = port_of(*ctx.dev, port))
+    for (std::size_t i = 0; i < p->pkeys.size(); ++i)
+      if (htons(p->pkeys[i]) == pkey) return int(i);
+  return e.minus1(EINVAL);
 }
 
 int ibv_fork_init(void) {
   entry e{call::ibv_fork_init};
+  if (!e.fault() && e.w.cfg.fork_status == IBV_FORK_DISABLED) e.w.cfg.fork_status = IBV_FORK_ENABLED;
   return e.code(e.fault());
 }
-ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
+ibv_fork_status ibv_is_fork_initialized(void) {
+  const std::lock_guard hold{mutex()};
+  return the_world().cfg.fork_status;
+}
 
 } // extern "C"

@@ -35,6 +35,16 @@ struct port_config {
   ibv_mtu active_mtu = IBV_MTU_1024;      ///< path MTU of connections
   std::uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
   std::uint32_t max_msg_sz = 8388608;
+  // InfiniBand only.
+  std::uint16_t lid = 0;
+  std::uint8_t lmc = 0;
+  std::uint8_t flags = 0;                      ///< IBV_QPF_GRH_REQUIRED
+  std::uint64_t subnet_prefix = 0;             ///< of GID 0; 0: link-local
+  std::vector<std::uint16_t> pkeys = {0xffff}; ///< the P_Key table
+  std::size_t interface_pkey = 0;              ///< the index of the P_Key of the port's network interface
+  std::uint8_t service_level = 0;              ///< of the path records that lead from here
+  /// The name of the network interface of each address, where the port has several (VLANs); empty: one interface.
+  std::vector<std::string> interfaces = {};
 };
 
 /// One fake device.
@@ -59,17 +69,19 @@ struct world {
   statuses wc_statuses = statuses::rxe;
   bool flush_late_receives = true; ///< false: a receive posted in ERR stays until the next move to ERR (rxe)
   bool rejected_sends_stay = true; ///< a send refused with EINVAL below RTS stays queued, runs at the next post (rxe)
-  bool destroy_drops = false; ///< true: destroying a queue pair drops its unread completions (mlx5; rxe keeps them)
-  bool timewait_exit = false; ///< true: TIMEWAIT_EXIT follows the end of a disconnect at once
-  bool hold_sends = false;    ///< true: sends wait for complete(); hold() sets it for one queue pair
-  int max_backlog = 1024;     ///< what rdma_listen(id, 0) means
-  int num_comp_vectors = 2;   ///< ibv_context::num_comp_vectors
+  bool destroy_drops = false;   ///< true: destroying a queue pair drops its unread completions (mlx5; rxe keeps them)
+  bool timewait_exit = false;   ///< true: TIMEWAIT_EXIT follows the end of a disconnect at once
+  bool hold_sends = false;      ///< true: sends wait for complete(); hold() sets it for one queue pair
+  int max_backlog = 1024;       ///< what rdma_listen(id, 0) means
+  std::uint16_t pkey_index = 0; ///< index of the partition of connections by rdma_cm; above 0 on InfiniBand only
+  int num_comp_vectors = 2;     ///< ibv_context::num_comp_vectors
+  ibv_fork_status fork_status = IBV_FORK_UNNEEDED; ///< what ibv_is_fork_initialized() gives before ibv_fork_init()
 };
 
 /// The limits of rxe; a starting point for device_config::attr.
 ibv_device_attr rxe_attr();
 
-/// Frees everything and starts a new world. Faults, counts, held events and the trace are gone, too.
+/// Frees everything and starts a new world. Faults, counts, held events and the trace are cleared, too.
 void reset(const world& w = {});
 /// Changes the switches of the running world (everything of `world` but the devices).
 void tweak(const std::function<void(world&)>& change);
@@ -79,10 +91,19 @@ void set_port_state(std::string_view device, std::uint8_t port, ibv_port_state s
 /// Removes a device: IBV_EVENT_DEVICE_FATAL on its contexts, DEVICE_REMOVAL on ids bound to it, DISCONNECTED at their
 /// peers, its queue pairs move to ERR, new objects on it fail with EIO, and it leaves the device list.
 void remove_device(std::string_view device);
+/// The descriptors of the device's contexts and completion channels fail, as those of a disassociated device do: they
+/// poll as POLLHUP (a real one: POLLERR), and reading gives EIO. Nothing else happens; remove_device does the rest.
+void kill_descriptors(std::string_view device);
+
+/// The driver resets the device (mlx5: firmware reset, unbind): every open context of it is disassociated. Its
+/// descriptors stay readable and give EIO, ids bound to it get DEVICE_REMOVAL, and its queue pairs process nothing and
+/// give no flush completions. The device itself is present again at once and can be opened. (Linux 5.7,
+/// drivers/infiniband/core/uverbs_main.c, ib_uverbs_event_read and ib_uverbs_event_poll)
+void disassociate(std::string_view device);
 
 // ---------------------------------------------------------------------------------------------------- calls, faults
 
-/// What kind of call a symbol is, for sweeps.
+/// The group of a symbol, for sweeps.
 enum class group : unsigned {
   none = 0,     ///< cannot fail
   setup = 1,    ///< creates, queries, changes, connects
@@ -171,7 +192,7 @@ constexpr bool has(group set, group one) { return (unsigned(set) & unsigned(one)
   X(rdma_get_devices, setup, ENOMEM)                                                                                   \
   X(rdma_free_devices, none, 0)
 
-/// One enumerator per symbol that is counted, traced and can be made to fail.
+/// One enumerator for each symbol that is counted, traced and can fail on request.
 enum class call : unsigned {
 #define X(symbol, group_, errno_) symbol,
   FAKE_VERBS_CALLS(X)
@@ -188,12 +209,15 @@ std::string errno_name(int error); ///< "ENOMEM"; "errno 4711" for an unknown nu
 /// The nth call of `c` from now (1 = the next) fails once with `error` in that function's own style (NULL + errno,
 /// -1 + errno, or returned errno) and does nothing else. error 0 takes typical_errno(c).
 void fail(call c, unsigned nth = 1, int error = 0);
+/// Calls `f` in the calling thread at the beginning of every call of `c`, before the call checks its arguments. An
+/// empty function ends that, as does reset().
+void intercept(call c, std::function<void()> f);
 /// Forgets all faults that were not hit yet; returns how many those were.
 std::size_t forget_faults();
 /// Number of calls since reset(), failed ones included.
 std::size_t count(call c);
 
-/// Which failure a run of a swept flow is about. The first run has none.
+/// The failure of one run of a swept flow. The first run has none.
 struct injected {
   bool active = false;
   call which = call::ibv_get_device_list;
@@ -210,20 +234,20 @@ struct sweep_options {
   std::vector<call> skip = {};
 };
 
-/// What a sweep did.
+/// The result of a sweep.
 struct sweep_result {
   std::size_t runs = 0;             ///< runs with a failure
-  std::vector<std::string> not_hit; ///< failures that did not come up in their run
-  std::vector<std::string> dirty;   ///< runs that left something behind: failure and leaks()
+  std::vector<std::string> not_hit; ///< failures whose call did not occur in their run
+  std::vector<std::string> dirty;   ///< runs after which objects were left: failure and leaks()
 };
 
-/// Runs `flow` once and records how often each fallible call of the groups happened, then once for every (call, n)
-/// with that one failing. Each run starts in a new world. The flow checks its own expectations.
+/// Runs `flow` once and counts the fallible calls of the groups, then once for every (call, n) with that call failing.
+/// Each run starts in a new world. The flow checks its own expectations.
 sweep_result for_each_failure(const std::function<void(const injected&)>& flow, const sweep_options& options = {});
 
 // ---------------------------------------------------------------------------------------------------- ledger, trace
 
-/// Objects that live now. What librdmacm keeps for itself is not in it.
+/// Objects that live now. The objects that librdmacm creates for itself are not counted.
 struct live_counts {
   std::size_t contexts = 0, pds = 0, mrs = 0, mws = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
   std::size_t event_channels = 0, ids = 0, device_lists = 0;
@@ -231,7 +255,7 @@ struct live_counts {
   std::size_t total() const;
 };
 live_counts live();
-/// Empty when nothing lives and nothing was done in a wrong order; else text: "leaked: qp 1 (qp#2), ...".
+/// Empty when no object lives and no call was made in a wrong order; otherwise a text: "leaked: qp 1 (qp#2), ...".
 std::string leaks();
 /// Wrong orders that the real libraries do not report (context closed with objects on it, channel with ids).
 std::vector<std::string> violations();
@@ -245,7 +269,8 @@ std::vector<ibv_cq*> cqs();                       ///< live completion queues in
 std::vector<ibv_context*> contexts();             ///< contexts that the program opened
 std::vector<rdma_cm_id*> ids();                   ///< ids that the program holds, in order of creation
 ibv_qp* qp_by_num(std::uint32_t qp_num);          ///< nullptr if none lives
-int resolve_timeout_ms();                         ///< what the latest rdma_resolve_addr was given
+int resolve_timeout_ms();                         ///< the timeout of the latest rdma_resolve_addr
+std::vector<ibv_ah_attr> ah_attributes();         ///< of the live address handles, in order of creation
 rdma_cm_id* id_of_qp(std::uint32_t qp_num);       ///< the newest id that was connected or accepted with it
 rdma_cm_id* listener(std::uint16_t port);         ///< the listening id on that port (host byte order)
 ibv_qp_state qp_state(const ibv_qp* qp);          ///< the device's view, not ibv_qp::state
@@ -299,14 +324,18 @@ void hold(ibv_qp* qp, bool on = true);
 /// work completion if it is signalled; any other status gives one in any case, moves nothing, and moves the queue pair
 /// to ERR. False if there is no such send, or if success has to wait (no receive posted at the peer).
 bool complete(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS);
-/// The same for a posted receive; no data is moved, byte_len is reported on success.
+/// As complete, for a posted receive; no data is moved, and byte_len is reported on success.
 bool complete_recv(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS,
                    std::uint32_t byte_len = 0);
 /// A send that waits for a receive or for a silent peer gives up: RNR_RETRY_EXC_ERR or RETRY_EXC_ERR, queue pair to
-/// ERR. False if none waits. (Retry counts 1..6 wait for this call for RNR; 0 fails at once, 7 waits for ever.)
+/// ERR. False if no send waits. (Retry counts 1..6 wait for this call for RNR; 0 fails at once, 7 waits indefinitely.)
 bool give_up(ibv_qp* qp);
 /// Puts any work completion on a completion queue.
 void forge(ibv_cq* cq, const ibv_wc& wc, bool solicited = false);
+/// The first part of a message arrives at a queue pair with a shared receive queue: it holds a buffer from now on.
+/// After the move to ERR the device completes that buffer late, just before IBV_EVENT_QP_LAST_WQE_REACHED is read
+/// (mlx5, with destroy_drops). False if the shared queue has no buffer.
+bool begin_message(ibv_qp* qp);
 /// The device moves a queue pair to ERR, as after a fatal error: flushes, no event.
 void break_qp(ibv_qp* qp);
 

@@ -48,9 +48,11 @@ int getifaddrs(ifaddrs** list) noexcept {
   for (const auto& d : fake::impl::the_world().devices) {
     if (d->removed) continue;
     for (std::size_t p = 0; p < d->cfg.ports.size(); ++p)
-      for (const auto& text : d->cfg.ports[p].addresses) {
-        const auto address = fake::impl::parse_address(text);
-        all.add("net-" + d->cfg.name + "-" + std::to_string(p + 1), IFF_UP, &address);
+      for (std::size_t i = 0; i < d->cfg.ports[p].addresses.size(); ++i) {
+        const auto& port = d->cfg.ports[p];
+        const auto address = fake::impl::parse_address(port.addresses[i]);
+        const bool named = i < port.interfaces.size();
+        all.add(named ? port.interfaces[i] : "net-" + d->cfg.name + "-" + std::to_string(p + 1), IFF_UP, &address);
       }
   }
   *list = all.first;

@@ -1,4 +1,4 @@
-// What lives, what leaked, look-ups of objects, limits of rxe, names of enumerators.
+// Live objects, leaks, searches for objects, limits of rxe, names of enumerators.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 

@@ -1,4 +1,4 @@
-// What a program holds pointers to in the simulated world; used by the sources of the fake only.
+// The objects of the simulated world to which a program has pointers; used by the sources of the fake only.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace fake::impl {
 enum class kind : unsigned { context, pd, mr, mw, comp_channel, cq, srq, qp, event_channel, id, ah, count };
 const char* kind_name(kind k);
 
-/// Base of everything that a program holds a pointer to. Dead objects stay allocated until reset().
+/// Base of every object to which a program has a pointer. Dead objects stay allocated until reset().
 struct object {
   kind what;
   unsigned serial = 0;
@@ -39,9 +39,13 @@ public:
   signal_fd& operator=(const signal_fd&) = delete;
   int fd() const { return fd_; }
   void set(bool readable);
+  /// Makes the descriptor poll as that of a removed device, with POLLHUP in place of POLLERR.
+  void kill();
+  bool dead() const { return other_end_ < 0; }
 
 private:
-  int fd_;
+  int fd_;        // the reading end of a pipe
+  int other_end_; // its writing end
   bool readable_ = false;
 };
 
@@ -61,6 +65,7 @@ struct context_obj : object {
   signal_fd async_fd;
   std::deque<ibv_async_event> events;
   std::size_t unacked = 0;
+  bool disassociated = false;
   context_obj() : object{k} {}
   ibv_context* as_c() { return &v.context; }
 };
@@ -78,7 +83,7 @@ struct mr_obj : ibv_mr, object {
   pd_obj* domain = nullptr;
   std::uint64_t iova = 0;
   unsigned access = 0;
-  unsigned windows = 0; ///< bound to it
+  unsigned windows = 0; ///< windows bound to it
   mr_obj() : ibv_mr{}, object{k} {}
   ibv_mr* as_c() { return this; }
 };
@@ -88,7 +93,7 @@ struct mw_obj : ibv_mw, object {
   pd_obj* domain = nullptr;
   std::uint32_t key = 0;            ///< the device's; ibv_mw::rkey is the program's
   mr_obj* region = nullptr;         ///< null: not bound
-  struct qp_obj* through = nullptr; ///< type 2: the only queue pair that it works on
+  struct qp_obj* through = nullptr; ///< type 2: the only queue pair on which it is valid
   std::uint64_t start = 0, size = 0;
   unsigned access = 0;
   mw_obj() : ibv_mw{}, object{k} {}
@@ -113,6 +118,7 @@ struct cq_obj : ibv_cq, object {
   unsigned users = 0;
   std::size_t unacked = 0;       ///< completion events read, not acknowledged
   std::size_t unacked_async = 0; ///< async events read, not acknowledged
+  bool overrun = false;          ///< dead since it overran
   cq_obj() : ibv_cq{}, object{k} {}
   ibv_cq* as_c() { return this; }
 };
@@ -159,7 +165,8 @@ struct qp_obj : ibv_qp, object {
   ibv_qp_attr attr{}; ///< qp_state in it is the true state
   std::deque<send_wqe> sq;
   std::deque<recv_wqe> rq;
-  std::vector<ibv_gid> groups; ///< multicast groups that it is attached to
+  std::optional<std::uint64_t> held_wr_id; ///< of the shared buffer that an unfinished message holds
+  std::vector<ibv_gid> groups;             ///< multicast groups that it is attached to
   std::size_t unacked_async = 0;
   qp_obj() : ibv_qp{}, object{k} {}
   ibv_qp* as_c() { return this; }

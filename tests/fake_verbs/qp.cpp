@@ -14,7 +14,7 @@ struct transition {
   ibv_qp_state from, to;
   int required, optional;
 };
-// What the kernel demands and takes for RC queue pairs.
+// The attributes that the kernel requires and accepts for RC queue pairs.
 constexpr int init_bits = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int rtr_bits =
     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -65,7 +65,10 @@ int modify_error(const qp_obj& q, const ibv_qp_attr& a, int mask) {
     return EINVAL;
   }
   if ((mask & IBV_QP_PORT) && !port_of(*q.ctx->dev, a.port_num)) return EINVAL;
-  if ((mask & IBV_QP_PKEY_INDEX) && a.pkey_index != 0) return EINVAL;
+  if (mask & IBV_QP_PKEY_INDEX) {
+    const auto* p = port_of(*q.ctx->dev, (mask & IBV_QP_PORT) ? a.port_num : q.attr.port_num);
+    if (p && a.pkey_index >= p->pkeys.size() && a.pkey_index > the_world().cfg.pkey_index) return EINVAL;
+  }
   if ((mask & IBV_QP_PATH_MTU) && (a.path_mtu < IBV_MTU_256 || a.path_mtu > IBV_MTU_4096)) return EINVAL;
   return 0;
 }
@@ -114,18 +117,33 @@ qp_obj* find_qp(std::uint32_t num) {
 }
 
 void flush_wc(qp_obj& q, bool receive, std::uint64_t wr_id) {
-  ibv_wc wc{};
-  wc.wr_id = wr_id;
-  wc.status = IBV_WC_WR_FLUSH_ERR;
-  wc.qp_num = q.qp_num;
-  push_wc(receive ? *q.rcq : *q.scq, wc, true);
+  if (!the_world().ways.late_flush) return flush_at_once(q, receive, wr_id);
+  do_late({&q, receive ? q.rcq : q.scq, failed_wc(q, wr_id, IBV_WC_WR_FLUSH_ERR)});
+}
+void flush_at_once(qp_obj& q, bool receive, std::uint64_t wr_id) {
+  push_wc(receive ? *q.rcq : *q.scq, failed_wc(q, wr_id, IBV_WC_WR_FLUSH_ERR), true);
+}
+
+void last_wqe_reached(qp_obj& q) {
+  ibv_async_event last{};
+  last.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+  last.element.qp = q.as_c();
+  push_async(*q.ctx, last);
 }
 
 void to_error(qp_obj& q) {
   if (q.true_state() == IBV_QPS_RESET) return;
+  const bool first = q.true_state() != IBV_QPS_ERR;
   q.attr.qp_state = IBV_QPS_ERR;
   for (const auto& s : std::exchange(q.sq, {})) flush_wc(q, false, s.wr.wr_id);
   for (const auto& r : std::exchange(q.rq, {})) flush_wc(q, true, r.wr_id);
+  const auto& ways = the_world().ways;
+  if (q.held_wr_id || (q.shared && first && ways.last_wqe_event)) {
+    if (ways.late_flush)
+      do_late({&q, nullptr, {}});
+    else
+      last_wqe_reached(q);
+  }
   kick_peer(q);
 }
 
@@ -135,6 +153,21 @@ void kick_peer(qp_obj& q) {
 }
 
 } // namespace fake::impl
+
+namespace fake {
+
+using namespace impl;
+
+bool begin_message(ibv_qp* qp) {
+  const std::lock_guard hold{mutex()};
+  auto& q = live_object<qp_obj>(qp, "fake::begin_message");
+  if (!q.shared || q.shared->rq.empty() || q.held_wr_id) return false;
+  q.held_wr_id = q.shared->rq.front().wr_id;
+  q.shared->rq.pop_front();
+  return true;
+}
+
+} // namespace fake
 
 using namespace fake;
 using namespace fake::impl;
@@ -163,7 +196,10 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   q.recv_cq = init->recv_cq;
   q.srq = init->srq;
   q.handle = q.serial;
-  q.qp_num = e.w.next_qpn++;
+  if (e.w.ways.reuse_qp_numbers)
+    for (q.qp_num = 17; e.w.qp_nums.count(q.qp_num) != 0;) ++q.qp_num;
+  else
+    q.qp_num = e.w.next_qpn++;
   q.state = IBV_QPS_RESET;
   q.qp_type = init->qp_type;
   q.ctx = p.ctx;
@@ -222,6 +258,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
       if (to == IBV_QPS_RESET) {
         q.sq.clear();
         q.rq.clear();
+        forget_late(q);
         kick_peer(q);
         q.attr = {};
       }
@@ -246,6 +283,8 @@ int ibv_destroy_qp(ibv_qp* qp) {
   if (!q.groups.empty()) return e.code(EBUSY);
   discard_async_of(*q.ctx, q.as_c());
   wait_acked(e.lock(), "ibv_destroy_qp(" + q.name() + ")", [&] { return q.unacked_async == 0; });
+  if (!e.w.cfg.destroy_drops) finish_late();
+  forget_late(q);
   if (e.w.cfg.destroy_drops)
     for (cq_obj* cq : {q.scq, q.rcq}) std::erase_if(cq->entries, [&](const ibv_wc& c) { return c.qp_num == q.qp_num; });
   for (auto* m : all_live<mw_obj>())

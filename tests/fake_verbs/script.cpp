@@ -1,4 +1,4 @@
-// The script interface: injected and delayed events, completions by hand, ledger and look-ups.
+// The script interface: injected and delayed events, scripted completions, ledger and searches.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -47,7 +47,7 @@ void deliver_request(id_obj& l, const cm_event& e, const rdma_conn_param& shown)
       {&child, &l, e.event, e.status, shown, padded(e.private_data.data(), e.private_data.size(), req_data), {}});
 }
 
-/// The state in which a real message of this kind would leave the id.
+/// The state in which a real message of this kind would put the id.
 void follow(id_obj& id, const cm_event& e) {
   switch (e.event) {
   case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -191,14 +191,14 @@ bool complete_recv(ibv_qp* qp, std::optional<std::uint64_t> wr_id, ibv_wc_status
   if (it == rq.end()) return false;
   ibv_wc wc{};
   wc.wr_id = it->wr_id;
-  wc.status = status;
   wc.qp_num = q.qp_num;
+  if (status != IBV_WC_SUCCESS) wc = failed_wc(q, it->wr_id, status);
   rq.erase(it);
   if (q.shared) check_limit(*q.shared);
   if (status == IBV_WC_SUCCESS) {
     wc.opcode = IBV_WC_RECV;
     wc.byte_len = byte_len;
-    wc.wc_flags = IBV_WC_GRH;
+    wc.wc_flags = q.attr.ah_attr.is_global ? IBV_WC_GRH : 0;
     wc.src_qp = q.attr.dest_qp_num;
   }
   push_wc(*q.rcq, wc, false);

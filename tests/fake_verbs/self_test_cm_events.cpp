@@ -1,4 +1,4 @@
-// The fake's connection events that are lost, late or forged, and devices that go away.
+// The fake's connection events that are lost, late or forged, and removed devices.
 // SPDX-License-Identifier: BSL-1.0
 #include "self_test_support.hpp"
 
@@ -54,7 +54,7 @@ TEST_CASE("any event can be delivered to an id, to the id of a queue pair or to 
   auto p = b.client.param();
   fake::drop_next(RDMA_CM_EVENT_CONNECT_REQUEST);
   REQUIRE(rdma_connect(b.client.id, &p) == 0);
-  SECTION("a response from nowhere") {
+  SECTION("a response that no peer has sent") {
     fake::cm_event e{RDMA_CM_EVENT_CONNECT_RESPONSE};
     e.private_data = "forged";
     e.qp_num = b.client.qp->qp_num;
@@ -88,7 +88,7 @@ TEST_CASE("any event can be delivered to an id, to the id of a queue pair or to 
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("removing a device tells its contexts, its ids and their peers") {
+TEST_CASE("removing a device notifies its contexts, its ids and their peers") {
   fake::reset();
   pair p;
   fake::remove_device("fk1");

@@ -65,7 +65,7 @@ TEST_CASE("private data that is too long is refused") {
   b.close();
 }
 
-TEST_CASE("each way of not being accepted has its status") {
+TEST_CASE("each way of refusing a request has its status") {
   fake::reset();
   before b;
   int status = 28;
@@ -107,7 +107,7 @@ TEST_CASE("each way of not being accepted has its status") {
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("a connect that is given up leaves the passive side without an event and unable to accept") {
+TEST_CASE("a connect that is cancelled leaves the passive side without an event and unable to accept") {
   fake::reset();
   before b;
   b.request();
@@ -134,7 +134,7 @@ TEST_CASE("the active side may still reject a response") {
   b.close();
 }
 
-TEST_CASE("the initiator of a disconnect hears of its end only after the peer has answered") {
+TEST_CASE("the side that disconnects gets its event only after the peer has answered") {
   const bool timewait = GENERATE(false, true);
   fake::world w;
   w.timewait_exit = timewait;
@@ -182,7 +182,7 @@ TEST_CASE("destroying a connected id disconnects the peer, disconnecting before 
   b.close();
 }
 
-TEST_CASE("ids know librdmacm's own context, device and port, and ports are taken once") {
+TEST_CASE("ids have librdmacm's own context, device and port, and a port is taken once") {
   fake::reset();
   end e;
   rdma_cm_id *a = nullptr, *b = nullptr;
@@ -236,7 +236,7 @@ TEST_CASE("addresses without an owner do not resolve") {
   e.close();
 }
 
-TEST_CASE("a full backlog drops requests without a word") {
+TEST_CASE("a full backlog drops requests silently") {
   fake::reset();
   end server{"fk2"}, one, two;
   rdma_cm_id* l = nullptr;
@@ -259,7 +259,7 @@ TEST_CASE("a full backlog drops requests without a word") {
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("a port is free again when its listener goes, connections or not") {
+TEST_CASE("a port is free again when its listener ends, with or without connections") {
   fake::reset();
   pair p;
   rdma_destroy_id(p.listener);

@@ -1,4 +1,4 @@
-// The fake's data path: what moves, completes, waits and fails.
+// The fake's data path: data moves, and operations complete, wait or fail.
 // SPDX-License-Identifier: BSL-1.0
 #include "self_test_support.hpp"
 
@@ -24,7 +24,7 @@ TEST_CASE("a send puts its bytes into the posted receive and completes on both e
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("only signalled sends complete, and an unsignalled one arrives all the same") {
+TEST_CASE("only signaled sends complete, and an unsignaled one arrives as well") {
   fake::reset();
   pair p;
   REQUIRE(p.server.post_recv(1) == 0);
@@ -81,7 +81,7 @@ TEST_CASE("atomics return the old value and change the remote one") {
   CHECK(p.client.one().opcode == IBV_WC_COMP_SWAP);
   std::memcpy(&value, p.server.buffer.data(), 8);
   CHECK(value == 7);
-  REQUIRE(p.client.post(w) == 0); // compares no longer
+  REQUIRE(p.client.post(w) == 0); // the value no longer equals the operand
   p.client.one();
   std::memcpy(&value, p.server.buffer.data(), 8);
   CHECK(value == 7);
@@ -90,7 +90,7 @@ TEST_CASE("atomics return the old value and change the remote one") {
   p.close();
 }
 
-TEST_CASE("a zero-length write never looks at address or rkey") {
+TEST_CASE("a zero-length write reads neither address nor rkey") {
   fake::reset();
   pair p;
   ibv_send_wr w{}, *bad = nullptr;
@@ -112,7 +112,7 @@ TEST_CASE("a send without a posted receive waits, and runs when one is posted") 
     CHECK(p.client.one().status == IBV_WC_SUCCESS);
     CHECK(p.server.one().wr_id == 2);
   }
-  SECTION("retries used up") {
+  SECTION("the retries are exhausted") {
     CHECK(fake::give_up(p.client.qp));
     CHECK(p.client.one().status == IBV_WC_RNR_RETRY_EXC_ERR);
     CHECK(fake::qp_state(p.client.qp) == IBV_QPS_ERR);
@@ -278,7 +278,7 @@ TEST_CASE("inline data may be overwritten after the post") {
   p.close();
 }
 
-TEST_CASE("held sends complete by hand, in any order and with any status") {
+TEST_CASE("held sends are completed by script, in any order and with any status") {
   fake::reset();
   pair p;
   REQUIRE(p.server.post_recv(20) == 0);
@@ -308,7 +308,7 @@ TEST_CASE("a send to a broken peer runs out of retries") {
   p.close();
 }
 
-TEST_CASE("a shared receive queue feeds its queue pairs, tells its limit and never flushes") {
+TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and never flushes") {
   fake::reset();
   pair p;
   ibv_srq_init_attr i{};
@@ -340,7 +340,7 @@ TEST_CASE("a shared receive queue feeds its queue pairs, tells its limit and nev
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("a refused send is carried out with the next one that is accepted, unless the world is kinder") {
+TEST_CASE("a refused send is carried out with the next accepted one, unless the world is configured otherwise") {
   const bool stays = GENERATE(true, false);
   fake::world w;
   w.rejected_sends_stay = stays;

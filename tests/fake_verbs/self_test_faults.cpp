@@ -6,7 +6,7 @@
 
 using namespace self_test;
 
-TEST_CASE("the nth call fails once, in the style of its function, and does nothing") {
+TEST_CASE("the nth call fails once, in the style of its function, and has no effect") {
   fake::reset();
   end e;
   fake::fail(fake::call::ibv_alloc_pd, 2, ENOSPC);
@@ -58,7 +58,7 @@ TEST_CASE("the nth call fails once, in the style of its function, and does nothi
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("counts and trace tell what was called") {
+TEST_CASE("counts and trace record the calls") {
   fake::reset();
   end e;
   const auto before = fake::count(fake::call::ibv_alloc_pd);
@@ -73,7 +73,7 @@ TEST_CASE("counts and trace tell what was called") {
 
 namespace {
 
-/// Opens a device and makes a pd and a region; cleans up whatever was made. `careless` forgets the pd on failure.
+/// Opens a device and makes a pd and a region, and destroys whatever it has made. `careless` leaks the pd on failure.
 void flow(bool careless) {
   auto* c = open_device();
   if (!c) return;
@@ -119,7 +119,7 @@ TEST_CASE("a sweep fails every call of a flow once and finds what is left behind
   CHECK(fickle.not_hit.size() == 4);
 }
 
-TEST_CASE("the table of calls is complete in itself") {
+TEST_CASE("the table of calls is complete") {
   CHECK(fake::calls().size() > 60);
   for (const auto c : fake::calls()) {
     INFO(fake::name(c));

@@ -11,7 +11,7 @@ using namespace self_test;
 
 namespace {
 
-/// Runs `f` in a child process; what it wrote to stderr if it aborted, else "ended".
+/// Runs `f` in a child process; returns its stderr if it aborted, otherwise "ended".
 std::string aborts(const std::function<void()>& f) {
   int fd[2];
   REQUIRE(::pipe(fd) == 0);
@@ -84,7 +84,7 @@ TEST_CASE("devices, ports, GIDs and P_Keys are as configured") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("a registration is refused for what the kernel refuses") {
+TEST_CASE("a registration is refused where the kernel refuses it") {
   fake::reset();
   end e;
   const auto refused = [&](void* p, std::size_t n, int access) {
@@ -112,7 +112,7 @@ TEST_CASE("a registration is refused for what the kernel refuses") {
   e.close();
 }
 
-TEST_CASE("one arm gives one event, for the next completion, solicited only if asked") {
+TEST_CASE("one arming gives one event, for the next completion, or for a solicited one only") {
   fake::reset();
   pair p;
   auto& s = p.server;
@@ -148,17 +148,17 @@ TEST_CASE("one arm gives one event, for the next completion, solicited only if a
   CHECK(fired());
   REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
   REQUIRE(ibv_req_notify_cq(s.cq, 1) == 0);
-  send(0); // armed for all stays so
+  send(0); // an arming for all completions is not reduced
   CHECK(fired());
   REQUIRE(ibv_req_notify_cq(s.cq, 1) == 0);
   REQUIRE(s.post_recv(9) == 0);
   fake::break_qp(s.qp);
-  CHECK(fired()); // an error wakes always
+  CHECK(fired()); // an error always notifies
   p.close();
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("a completion queue that runs over loses completions and says so") {
+TEST_CASE("a completion queue that overruns loses completions and reports it") {
   fake::reset();
   end e;
   auto* small = ibv_create_cq(e.ctx, 2, nullptr, nullptr, 0);
@@ -225,7 +225,7 @@ TEST_CASE("objects in use cannot be destroyed") {
   CHECK(fake::live().total() == 0);
 }
 
-TEST_CASE("orders that nobody reports are kept in the ledger") {
+TEST_CASE("wrong orders that real libraries do not report are recorded in the ledger") {
   fake::reset();
   auto* c = open_device();
   auto* pd = ibv_alloc_pd(c);
@@ -333,7 +333,7 @@ TEST_CASE("async events name their object and hold its destruction until acknowl
   unblock(e.ctx->async_fd);
   CHECK(ibv_get_async_event(e.ctx, &b) == -1);
   CHECK(errno == EAGAIN);
-  fake::async(IBV_EVENT_QP_REQ_ERR, e.qp); // unread: gone with its queue pair
+  fake::async(IBV_EVENT_QP_REQ_ERR, e.qp); // unread: removed with its queue pair
   e.close();
   CHECK(fake::leaks() == "");
 }

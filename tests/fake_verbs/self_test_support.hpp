@@ -46,9 +46,9 @@ inline ibv_context* open_device(const char* name = "fk1") {
   return c;
 }
 
-/// What was read from an event before it was acknowledged.
+/// The members of an event, copied before it was acknowledged.
 struct seen {
-  int event = -1; ///< -1: none there
+  int event = -1; ///< -1: no event
   int status = 0;
   rdma_cm_id* id = nullptr;
   std::string data;
@@ -213,7 +213,7 @@ inline rdma_cm_id* listen_on(end& server, std::uint16_t port, const char* addres
   return l;
 }
 
-/// Client id up to ROUTE_RESOLVED.
+/// Moves a client id up to ROUTE_RESOLVED.
 inline void resolve(end& client, std::uint16_t port, const char* address = "10.99.2.1") {
   REQUIRE(rdma_create_id(client.events, &client.id, nullptr, RDMA_PS_TCP) == 0);
   auto src = at("10.99.1.1"), dst = at(address, port);
@@ -223,7 +223,7 @@ inline void resolve(end& client, std::uint16_t port, const char* address = "10.9
   REQUIRE(next(client.events).event == RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
-/// Client and listener before rdma_connect.
+/// Creates client and listener, up to the call of rdma_connect.
 struct before {
   end client{"fk1"}, server{"fk2"};
   rdma_cm_id* listener = nullptr;
@@ -243,7 +243,7 @@ struct before {
     auto p = server.param(data);
     REQUIRE(rdma_accept(server.id, &p) == 0);
   }
-  /// Everything from here up to and including ESTABLISHED at the server.
+  /// Connects, up to and including ESTABLISHED at the server.
   void establish() {
     REQUIRE(request().event == RDMA_CM_EVENT_CONNECT_REQUEST);
     accept();

@@ -24,7 +24,7 @@ int op_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   }
   int error = 0;
   for (; wr && !error; wr = wr->next) {
-    if (wr->num_sge < 0 || std::uint32_t(wr->num_sge) > s.max_sge)
+    if (wr->num_sge < (is_iwarp(*s.ctx->dev) ? 1 : 0) || std::uint32_t(wr->num_sge) > s.max_sge)
       error = EINVAL;
     else if (s.rq.size() >= s.depth)
       error = ENOMEM;
@@ -64,6 +64,8 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   s.depth = ring_depth(init->attr.max_wr);
   s.max_sge = init->attr.max_sge;
   s.limit = init->attr.srq_limit;
+  // What the kernel wrote back, in place of ibv_query_srq.
+  init->attr.max_wr = s.depth;
   ++p.users;
   e.made(s);
   return s.as_c();
@@ -73,6 +75,7 @@ int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
   entry e{call::ibv_query_srq};
   auto& s = e.use<srq_obj>(handle);
   if (e.fault()) return e.code(e.fault());
+  if (!e.w.ways.srq_query) return e.code(EOPNOTSUPP);
   attr->max_wr = s.depth;
   attr->max_sge = s.max_sge;
   attr->srq_limit = s.limit;
@@ -86,6 +89,7 @@ int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
   auto depth = s.depth;
   auto limit = s.limit;
   if (mask & IBV_SRQ_MAX_WR) {
+    if (!e.w.ways.srq_resize) return e.code(EINVAL);
     if (attr->max_wr == 0 || attr->max_wr > unsigned(s.ctx->dev->attr.max_srq_wr)) return e.code(EINVAL);
     depth = ring_depth(attr->max_wr);
     if (depth < limit || depth < s.rq.size()) return e.code(EINVAL);

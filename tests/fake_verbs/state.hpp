@@ -3,6 +3,7 @@
 #pragma once
 
 #include "objects.hpp"
+#include "personality.hpp"
 
 #include <array>
 #include <condition_variable>
@@ -38,10 +39,21 @@ struct trace_line {
   unsigned times;
 };
 
+/// Something that a device does some time after the call that causes it: a flush completion, or the event that no
+/// more of them follow.
+struct late_work {
+  qp_obj* qp;
+  cq_obj* cq; ///< null: the event
+  ibv_wc wc{};
+  unsigned calls = 0; ///< calls of the program since then
+};
+
 struct state {
   world cfg;
+  manners ways;
   std::vector<std::unique_ptr<device_state>> devices;
-  std::vector<std::unique_ptr<object>> objects;
+  std::vector<std::unique_ptr<object>> objects;                      ///< in order of creation, the dead ones too
+  std::array<std::vector<object*>, std::size_t(kind::count)> living; ///< by kind; all_live removes the dead ones
   std::unordered_map<const void*, object*> by_handle;
   std::array<unsigned, std::size_t(kind::count)> serials{};
   std::map<std::uint32_t, qp_obj*> qp_nums;
@@ -64,6 +76,8 @@ struct state {
   bool hold_all = false;
   std::vector<rdma_cm_event_type> hold_types;
   std::deque<cm_record> held;
+  std::deque<late_work> late;
+  bool late_held = false;
 };
 
 std::mutex& mutex();
@@ -78,6 +92,7 @@ T& adopt(std::unique_ptr<T> o) {
   T& ref = *o;
   ref.serial = ++w.serials[std::size_t(T::k)];
   w.by_handle[static_cast<const void*>(ref.as_c())] = &ref;
+  w.living[std::size_t(T::k)].push_back(&ref);
   w.objects.push_back(std::move(o));
   return ref;
 }
@@ -99,15 +114,20 @@ T& live_object(const void* handle, const char* who) {
 /// All live objects of a kind, in order of creation.
 template <class T>
 std::vector<T*> all_live() {
+  auto& kin = the_world().living[std::size_t(T::k)];
+  std::erase_if(kin, [](const object* o) { return !o->alive; });
   std::vector<T*> r;
-  for (auto& o : the_world().objects)
-    if (o->what == T::k && o->alive) r.push_back(static_cast<T*>(o.get()));
+  r.reserve(kin.size());
+  for (auto* o : kin) r.push_back(static_cast<T*>(o));
   return r;
 }
 
+void run_interceptor(call c); ///< without the mutex
+void forget_interceptors();
+
 /// Scope of one verbs or rdma_cm call: lock, count, fault, trace.
 class entry {
-  std::unique_lock<std::mutex> lock_; // taken before the world is looked at
+  std::unique_lock<std::mutex> lock_; // taken before the world is inspected
 
 public:
   state& w;
@@ -149,11 +169,37 @@ void wait_acked(std::unique_lock<std::mutex>& lock, const std::string& what, con
 /// Waits outside of the lock until `fd` is readable. 0, or EAGAIN on a non-blocking descriptor, or EINTR.
 int wait_readable(std::unique_lock<std::mutex>& lock, int fd);
 
+// late and slow devices
+void do_late(late_work what);      ///< the device does it when it is time
+void finish_late();                ///< all of it, now
+void forget_late(const qp_obj& q); ///< a queue pair that was reset or destroyed
+void pace(call c);                 ///< without the mutex: takes the time that the call takes
+void set_pace(const manners& m);
+void age_late(); ///< with each call of the program
+/// The manners of the personality; in `w` it sets what is at its default.
+manners follow_personality(world& w);
+
+// InfiniBand and iWARP
+bool is_infiniband(const device_state& d, unsigned port);
+inline bool is_iwarp(const device_state& d) { return d.cfg.transport == IBV_TRANSPORT_IWARP; }
+ibv_gid gid_of_port(const sockaddr_storage& a); ///< of the port that owns the address, as rdma_cm uses it
+/// The path from the device's port to an address, as rdma_cm sets it in a queue pair or an address handle.
+ibv_ah_attr path_between(const device_state& d, std::uint8_t port, const sockaddr_storage& from,
+                         const sockaddr_storage& to);
+/// The kernel of an iWARP device moves the queue pair of an id to RTS.
+void iwarp_rts(id_obj& id);
+int iwarp_accept(id_obj& id, const rdma_conn_param& shown, const void* data, std::size_t n);
+void iwarp_close(id_obj& id); ///< both ends
+int iwarp_init_attr(const id_obj& id, ibv_qp_attr& attr, int& mask);
+/// 0, or the errno with which libsiw refuses a request.
+int iwarp_refuses(const qp_obj& q, const ibv_send_wr& wr);
+
 // devices
 device_state* device_named(std::string_view name);
 context_obj& new_context(device_state& d, bool of_cm);
 context_obj& cm_context(device_state& d);
 void push_async(context_obj& ctx, const ibv_async_event& e);
+void kill_descriptors_of(const device_state& d);
 void discard_async_of(context_obj& ctx, const void* handle); ///< unread events of one object
 /// Port that owns the address (port ignored); false if none.
 struct owner {
@@ -165,6 +211,7 @@ bool same_subnet(const sockaddr_storage& a, const sockaddr_storage& b);
 sockaddr_storage parse_address(const std::string& text);
 ibv_gid gid_of(const sockaddr_storage& a);
 ibv_gid gid_at(const device_state& d, std::uint8_t port, int index);
+int gid_count(const device_state& d, unsigned port); ///< entries of the GID table; InfiniBand: one
 int gid_index(const device_state& d, std::uint8_t port, const ibv_gid& g);
 bool has_gid(const device_state& d, const ibv_gid& g);
 const port_config* port_of(const device_state& d, unsigned port);
@@ -174,7 +221,7 @@ void push_wc(cq_obj& cq, const ibv_wc& wc, bool solicited);
 
 // memory
 mr_obj* local_region(qp_obj& q, const ibv_sge& s, bool write);
-/// What a peer reaches by a key of a region or a window; null if it may not.
+/// The memory that a peer reaches by the key of a region or a window; null without access.
 std::byte* remote_memory(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
                          unsigned access);
 std::byte* pointer_into(const mr_obj& m, std::uint64_t addr);
@@ -188,8 +235,11 @@ void unbind(mw_obj& m);
 
 // queue pairs and data path
 std::uint32_t ring_depth(std::uint32_t asked); ///< 2^n-1 that holds `asked`
+ibv_wc failed_wc(const qp_obj& q, std::uint64_t wr_id, ibv_wc_status status);
 qp_obj* find_qp(std::uint32_t num);
 void flush_wc(qp_obj& q, bool receive, std::uint64_t wr_id);
+void flush_at_once(qp_obj& q, bool receive, std::uint64_t wr_id); ///< also where flush completions are late
+void last_wqe_reached(qp_obj& q);
 void to_error(qp_obj& q);
 void kick(qp_obj& q);
 void kick_peer(qp_obj& q);

@@ -19,10 +19,15 @@ FOREIGN = re.compile(
 
 # Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of what they define.
 OPT_IN = {
-    "asio.hpp", "buffer.hpp", "coro.hpp", "credits.hpp", "csp.hpp", "datagram.hpp", "descriptor.hpp", "ep_params.hpp",
+    "asio.hpp", "asio_coro.hpp", "buffer.hpp", "coro.hpp", "coro_dto.hpp", "coro_events.hpp", "coro_set.hpp",
+    "coro_wait.hpp", "credits.hpp", "csp.hpp", "datagram.hpp", "describe.hpp", "descriptor.hpp", "ep_params.hpp",
     "ib_query.hpp", "memory.hpp", "multicast.hpp", "policies.hpp", "pool.hpp", "registry.hpp", "rmr.hpp", "rsp.hpp",
-    "srq.hpp", "try.hpp", "ud.hpp",
+    "src.hpp", "srq.hpp", "task.hpp", "try.hpp", "ud.hpp",
 }
+# Declarations, and the bodies beside them: both follow the rules of headers.
+HEADER_SUFFIXES = {".hpp", ".ipp"}
+# The header for one source file of a separately compiled program.
+DEFINITIONS = "dat/src.hpp"
 MACRO_HEADERS = {"try.hpp": ("DAT_TRY", "DAT_CO_TRY", "DAT_DETAIL_TRY", "DAT_DETAIL_CO_TRY"), "version.hpp": ("DAT_VERSION_",)}
 
 
@@ -52,7 +57,7 @@ def blank_preprocessor(text: str) -> str:
 
 
 def without_template_heads(text: str) -> str:
-    """Remove `template <...>`, whose parameters say `class`, from a declaration."""
+    """Remove `template <...>` from a declaration, because its parameters contain `class`."""
     while found := re.search(r"\btemplate\s*<", text):
         depth, end = 1, found.end()
         while end < len(text) and depth:
@@ -63,7 +68,7 @@ def without_template_heads(text: str) -> str:
 
 
 class Scope(NamedTuple):
-    """What a brace opened: 'namespace', 'class', 'enum' or 'body'; and whether users see what is in it."""
+    """The scope that a brace opened: 'namespace', 'class', 'enum' or 'body'; and whether users see its contents."""
 
     kind: str
     visible: bool
@@ -170,7 +175,7 @@ def macros(path: str, text: str) -> list[Finding]:
 
 
 def opening(path: str, text: str) -> list[Finding]:
-    """The first lines: what the file is for, its licence, its guard."""
+    """The first lines: the purpose of the file, its licence, its guard."""
     lines = text.splitlines()
     findings = []
     if not lines or not re.match(r"// \S", lines[0]) or "SPDX" in lines[0]:
@@ -187,7 +192,7 @@ def unlisted(root: pathlib.Path, folder: str, variable: str) -> list[Finding]:
     build = root / folder / "meson.build"
     found = re.search(rf"^{variable} = \[(.*?)\]", build.read_text(encoding="utf-8"), re.M | re.S)
     listed = re.findall(r"'([^']+)'", found.group(1)) if found else []
-    on_disk = {str(p.relative_to(root / folder)) for p in (root / folder / "dat").rglob("*") if p.is_file()}
+    on_disk = {str(p.relative_to(root / folder)) for p in (root / folder / "dat").rglob("*") if p.is_file()} - {DEFINITIONS}
     where = f"{folder}/meson.build"
     findings = [Finding(where, 1, f"{n} is on disk but not in {variable}") for n in sorted(on_disk - set(listed))]
     findings += [Finding(where, 1, f"{n} is in {variable} but not on disk") for n in sorted(set(listed) - on_disk)]
@@ -211,18 +216,42 @@ def not_in_umbrella(root: pathlib.Path) -> list[Finding]:
     return [Finding("include/dat/dat.hpp", 1, f"does not include <{n}>") for n in sorted(every - reached)]
 
 
+def not_in_src(root: pathlib.Path) -> list[Finding]:
+    """Bodies that <dat/src.hpp> does not bring, and whether its list is in alphabetical order."""
+    source = root / "include" / DEFINITIONS
+    text = blank_comments(source.read_text(encoding="utf-8")) if source.is_file() else ""
+    listed = re.findall(r"^[ \t]*#[ \t]*include[ \t]*<(dat/[^>]+\.ipp)>", text, re.M)
+    on_disk = {str(p.relative_to(root / "detail")) for p in (root / "detail").rglob("*.ipp")}
+    where = f"include/{DEFINITIONS}"
+    findings = [Finding(where, 1, f"does not include <{n}>") for n in sorted(on_disk - set(listed))]
+    if listed != sorted(listed):
+        findings.append(Finding(where, 1, "the bodies are not in alphabetical order"))
+    return findings
+
+
+def bodies(path: str, text: str) -> list[Finding]:
+    """Functions of an .ipp that say `inline`: DAT_DECL is `inline`, or nothing where bodies are compiled separately."""
+    findings = []
+    if pathlib.PurePath(path).suffix == ".ipp":
+        plain = blank_preprocessor(blank_comments(text))
+        for found in re.finditer(r"^(?:\[\[.*?\]\]\s*)*inline\s+(?!namespace\b|constexpr\b|constinit\b|const\b)[^;{}=]*\(", plain, re.M):
+            findings.append(Finding(path, plain.count("\n", 0, found.start()) + 1, "`inline` in place of DAT_DECL"))
+    return findings
+
+
 def check(root: pathlib.Path) -> list[list[Finding]]:
     """Apply every rule to every header below root: the findings of each application."""
     results = [
         unlisted(root, "include", "dat_public_headers"),
         unlisted(root, "detail", "dat_detail_headers"),
         not_in_umbrella(root),
+        not_in_src(root),
     ]
     for folder, rules in (
         ("include", (opening, umbrella_includes, foreign_names, macros)),
-        ("detail", (opening, umbrella_includes)),
+        ("detail", (opening, umbrella_includes, bodies)),
     ):
-        for header in sorted((root / folder).rglob("*.hpp")):
+        for header in sorted(p for p in (root / folder).rglob("*") if p.suffix in HEADER_SUFFIXES):
             text = header.read_text(encoding="utf-8")
             results += [rule(str(header.relative_to(root)), text) for rule in rules]
     return results

@@ -16,7 +16,7 @@ GOOD = """// A handle.
 
 #include <infiniband/verbs.h>
 
-namespace dat::inline v0 {
+namespace dat { inline namespace v0 {
 namespace detail {
 ibv_qp* hidden(rdma_cm_id*);
 }
@@ -45,7 +45,7 @@ protected:
 };
 
 enum class right { read = IBV_ACCESS_REMOTE_READ };
-} // namespace dat::inline v0
+}} // namespace dat::v0
 """
 
 
@@ -101,6 +101,14 @@ class other_rules(unittest.TestCase):
         self.assertEqual(len(check.macros("dat/a.hpp", "#define DAT_TRY(x) x\n")), 1)
 
 
+    def test_bodies(self):
+        good = "namespace dat { inline namespace v0 {\nDAT_DECL int f() { return 1; }\ninline constexpr int a = g(1);\n}}\n"
+        self.assertEqual(check.bodies("x.ipp", good), [])
+        bad = "[[nodiscard]] inline expected<int> a::f() { return 1; }\n"
+        self.assertEqual([f.line for f in check.bodies("x.ipp", "\n" + bad)], [2])
+        self.assertEqual(check.bodies("x.hpp", bad), [])
+
+
 class the_tree(unittest.TestCase):
     def tree(self, root, public, umbrella):
         for folder, variable, names in (
@@ -138,6 +146,20 @@ class the_tree(unittest.TestCase):
         self.assertEqual(
             self.findings(["dat/a.hpp", "dat/dat.hpp"], "// #include <dat/a.hpp>\n"), ["does not include <dat/a.hpp>"]
         )
+
+    def bodies(self, listed):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            self.tree(root, [], "")
+            for body in ("a", "b"):
+                (root / f"detail/dat/{body}.ipp").write_text("#pragma once\n")
+            (root / "include/dat/src.hpp").write_text("".join(f"#include <dat/{n}.ipp>\n" for n in listed))
+            return [f.text for f in check.not_in_src(root)]
+
+    def test_bodies_that_are_compiled_separately_are_listed_in_order(self):
+        self.assertEqual(self.bodies(["a", "b"]), [])
+        self.assertEqual(self.bodies(["a"]), ["does not include <dat/b.ipp>"])
+        self.assertEqual(self.bodies(["b", "a"]), ["the bodies are not in alphabetical order"])
 
 
 if __name__ == "__main__":

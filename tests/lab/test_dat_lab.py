@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-# Tests of dat-lab: they boot machines, so they need qemu and the kernel package (see docs/lab.md).
+# Tests of dat-lab: they boot machines, so they need qemu and the kernel package (docs/lab.md).
 # SPDX-License-Identifier: BSL-1.0
 """test_dat_lab.py [--quick] [--results FILE] [unittest arguments]
 
 --quick leaves out the slower half; --results writes JUnit XML. DAT_LAB_PROGRAM names another dat-lab to test."""
 
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -20,7 +25,7 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 DAT_LAB = os.environ.get("DAT_LAB_PROGRAM") or os.path.join(HERE, "dat-lab")
-HARD_LIMIT = 150  # seconds after which a run is given up; every run has a smaller --timeout of its own
+HARD_LIMIT = 450  # seconds after which a run is given up; every run has a smaller --timeout of its own
 QUICK = False
 
 
@@ -92,6 +97,15 @@ def program(pid):
         return ""
 
 
+def module():
+    """dat-lab as a module, for tests of its parts."""
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("dat_lab", DAT_LAB)
+    found = importlib.util.module_from_spec(importlib.util.spec_from_loader("dat_lab", loader))
+    loader.exec_module(found)
+    return found
+
+
 def run(*args, **more):
     return Run(*args, **more).wait()
 
@@ -100,8 +114,8 @@ class Case(unittest.TestCase):
     maxDiff = 2000
 
     def assert_clean(self, r):
-        """No process and no file is left of a run."""
-        end = time.monotonic() + 5
+        """Checks that no process and no file of a run is left."""
+        end = time.monotonic() + 60
         while r.processes() and time.monotonic() < end:
             time.sleep(0.05)
         self.assertEqual(r.processes(), [])
@@ -111,7 +125,7 @@ class Case(unittest.TestCase):
 
 
 class OneCommand(Case):
-    """One boot; the command shows what it was given."""
+    """One boot, in which the command reports its environment."""
 
     ARGS = [b"plain", b"", b"two words", b"it's", b'"double"', b"$HOME `id` $(id)", b"back\\slash", b"*", b"-n", b"--", b"new\nline\n", b"\xff\xfe\x81\x88"]
     SHOW = 'printf "%s\\0" "$@"; pwd; printf "%s\\n" "$DAT_ONE" "$NOT_PASSED" "$GIVEN" "$DAT_LAB"; seq 1 100000; seq 100001 200000 >&2; exit 7'
@@ -151,8 +165,10 @@ class OneCommand(Case):
 
 RPING = """before=$(cat /sys/class/net/v2/statistics/rx_packets)
 rping -s -a {server} -C 3 >server.txt 2>&1 & s=$!
+# A client whose connect siw refuses does not end.
+until rdma resource show cm_id | grep -q LISTEN; do l=$((l + 1)); [ $l -lt 600 ] || exit 4; sleep 0.1; done
 until rping -c -a {server} -I {client} -C 3 -v 2>client.txt; do
-  n=$((n + 1)); [ $n -lt ${{TRIES:-50}} ] || {{ cat client.txt; kill $s; exit 1; }}; sleep 0.1
+  n=$((n + 1)); [ $n -lt ${{TRIES:-300}} ] || {{ cat client.txt; kill $s; exit 1; }}; sleep 0.1
 done
 wait $s || exit 2
 crossed=$(($(cat /sys/class/net/v2/statistics/rx_packets) - before))
@@ -161,7 +177,7 @@ crossed=$(($(cat /sys/class/net/v2/statistics/rx_packets) - before))
 
 
 class OneScript(Case):
-    """One boot; several commands, each looked at by one test."""
+    """One boot with several commands, each checked by one test."""
 
     @classmethod
     def setUpClass(cls):
@@ -190,6 +206,7 @@ rping6: sh {cls.dir}/rping6
 gids: cat /sys/class/infiniband/rx[12]/ports/1/gids/[12] /sys/class/infiniband/rx[12]/ports/1/state
 out: echo written > "$DAT_LAB_OUT/file" && echo written > {cls.shared}/file && echo x > {cls.untouched} && cat {cls.untouched}
 limits: ulimit -l; [ -w /dev/infiniband/rdma_cm ] && [ -w /dev/infiniband/uverbs1 ] && [ -w /dev/shm ] && echo devices
+steering: cat /sys/class/net/v[12]/queues/rx-0/rps_cpus
 modprobe: modprobe dummy && ip link add d0 type dummy && ip link del d0
 tsan: {cls.binary}
 leaves-a-process: sleep 1000 & echo left
@@ -200,7 +217,7 @@ link-down: ip link set v1 down && ! TRIES=2 sh {cls.dir}/rping4 >/dev/null && ip
 {"" if QUICK else nested}
 false
 """)
-        cls.r = run("--machine", "--timeout", "100", "--out", cls.out, "--share", cls.shared, "--script", script, cwd=cls.dir)
+        cls.r = run("--machine", "--timeout", "300", "--out", cls.out, "--share", cls.shared, "--script", script, cwd=cls.dir)
         cls.output, name = {}, None
         for line in cls.r.out.decode().splitlines():
             m = re.match(r"dat-lab: \[\d+/\d+\] (.*)", line)
@@ -256,6 +273,9 @@ false
     def test_locked_memory_is_not_limited_and_devices_are_usable(self):
         self.check("limits", "unlimited", "devices")
 
+    def test_one_of_the_processors_receives_all_frames_of_a_connection(self):
+        self.check("steering", "3", "3")
+
     def test_modprobe_finds_other_modules(self):
         self.check("modprobe")
 
@@ -291,7 +311,7 @@ false
         self.assertEqual(self.codes["false"], 1)
 
     def test_results_hold_name_code_and_seconds_in_order(self):
-        self.assertEqual(len(self.results), 25 if QUICK else 27)
+        self.assertEqual(len(self.results), 26 if QUICK else 28)
         self.assertEqual([x["name"] for x in self.results][:3], ["rping4", "rping6", "gids"])
         self.assertTrue(all(set(x) == {"name", "rc", "seconds"} for x in self.results))
         self.assertIn("FAIL rc 139", self.output["segv"][-1])
@@ -311,9 +331,9 @@ class SeveralAtOnce(Case):
         with open(script, "w") as f:
             f.write(f"hangs: {hang}\nafter: echo still alive\nends: echo c > /proc/sysrq-trigger; sleep 100\nnever: echo never\n")
         runs = [
-            Run("--machine", "--timeout", "100", "--each", "3", "--out", cls.dir, "--script", script),
+            Run("--machine", "--timeout", "300", "--each", "3", "--out", cls.dir, "--script", script),
             Run("--machine", "--timeout", "8", "--", "sh", "-c", hang),
-            Run("--machine", "--timeout", "100", "--", "sh", "-c", "echo before; echo c > /proc/sysrq-trigger; sleep 100"),
+            Run("--machine", "--timeout", "300", "--", "sh", "-c", "echo before; echo c > /proc/sysrq-trigger; sleep 100"),
         ]
         cls.each, cls.hang, cls.panic = (r.wait() for r in runs)
         with open(os.path.join(cls.dir, "results.jsonl")) as f:
@@ -350,7 +370,7 @@ class SeveralAtOnce(Case):
 class Signals(Case):
     def test_int_and_term_reach_the_command(self):
         job = 'trap "echo int" INT; trap "echo term; exit 9" TERM; echo up; while :; do sleep 0.1; done'
-        r = Run("--machine", "--timeout", "60", "--", "sh", "-c", job)
+        r = Run("--machine", "--timeout", "200", "--", "sh", "-c", job)
         r.wait_for(b"up\n")
         r.proc.send_signal(signal.SIGINT)
         r.wait_for(b"int\n")
@@ -361,7 +381,7 @@ class Signals(Case):
 
     def test_a_signal_while_the_machine_starts_ends_it(self):
         r = Run("--machine", "--", "echo", "never")
-        end = time.monotonic() + 30
+        end = time.monotonic() + HARD_LIMIT
         while not any("qemu" in program(p) for p in r.processes()) and time.monotonic() < end:
             time.sleep(0.01)
         r.proc.send_signal(signal.SIGTERM)
@@ -371,8 +391,8 @@ class Signals(Case):
 
     @slow
     def test_term_without_a_handler_gives_143_and_a_killed_dat_lab_takes_its_machine_along(self):
-        r = Run("--machine", "--timeout", "60", "--", "sh", "-c", "echo up; exec sleep 1000")
-        k = Run("--machine", "--timeout", "60", "--", "sh", "-c", "echo up; exec sleep 1000")
+        r = Run("--machine", "--timeout", "200", "--", "sh", "-c", "echo up; exec sleep 1000")
+        k = Run("--machine", "--timeout", "200", "--", "sh", "-c", "echo up; exec sleep 1000")
         r.wait_for(b"up\n")
         r.proc.send_signal(signal.SIGTERM)
         k.wait_for(b"up\n")
@@ -391,7 +411,7 @@ class Signals(Case):
     @slow
     def test_a_reader_that_goes_away_ends_the_machine(self):
         read, write = os.pipe()
-        r = Run("--machine", "--timeout", "60", "--", "yes", stdout=write)
+        r = Run("--machine", "--timeout", "200", "--", "yes", stdout=write)
         os.close(write)
         self.assertEqual(os.read(read, 4), b"y\ny\n")
         os.close(read)
@@ -400,11 +420,277 @@ class Signals(Case):
         self.assert_clean(r)
 
 
+PINGPONG = """ibv_rc_pingpong -d rx2 -g 1 -n 20 >/dev/null & s=$!
+until ibv_rc_pingpong -d rx1 -g 1 -n 20 10.78.2.1; do
+  n=$((n + 1)); [ $n -lt 300 ] || { kill $s; exit 1; }; sleep 0.1
+done
+wait $s
+"""
+
+
+def pcap_frames(path):
+    """[(time, frame)] of a pcap file; raises when its structure is wrong."""
+    with open(path, "rb") as f:
+        data = f.read()
+    magic, major, minor, zone, accuracy, longest, network = struct.unpack_from("<IHHiIII", data)
+    if (magic, major, minor, zone, accuracy, network) != (0xA1B23C4D, 2, 4, 0, 0, 1):
+        raise ValueError(f"wrong head {data[:24]!r}")
+    frames, at = [], 24
+    while at < len(data):
+        second, nano, kept, length = struct.unpack_from("<IIII", data, at)
+        if kept != length or kept > longest or nano >= 1000000000 or at + 16 + kept > len(data):
+            raise ValueError(f"wrong frame at {at}")
+        frames.append((second + nano / 1e9, data[at + 16 : at + 16 + kept]))
+        at += 16 + kept
+    return frames
+
+
+def roce(frame):
+    """(source address, BTH opcode) of a RoCE v2 frame over IPv4, else None."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[36:38] != b"\x12\xb7":
+        return None
+    return ".".join(map(str, frame[26:30])), frame[42]
+
+
+class Captures(Case):
+    """One boot with a capture of both ends of the wire."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="dat-lab-test-")
+        cls.files = [os.path.join(cls.dir, f) for f in ("one, two", "v2.pcap")]
+        script = os.path.join(cls.dir, "script")
+        with open(os.path.join(cls.dir, "pingpong"), "w") as f:
+            f.write(PINGPONG)
+        with open(script, "w") as f:
+            f.write(f"sh {cls.dir}/pingpong\nls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python\nip link set v1 down\n")
+        args = [a for path, link in zip(cls.files, ("", "v2=")) for a in ("--pcap", link + path)]
+        cls.began = time.time()
+        cls.r = run(*args, "--timeout", "300", "--script", script, cwd=cls.dir)
+        cls.ended = time.time()
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.dir)
+
+    def test_both_ends_of_the_wire_have_all_frames_of_a_ping_pong(self):
+        self.assertEqual(self.r.rc, 0, (self.r.out, self.r.err))
+        for path in self.files:
+            seen = [roce(frame) for _, frame in pcap_frames(path)]
+            for source in ("10.78.1.1", "10.78.2.1"):
+                sends = [x for x in seen if x and x[0] == source and x[1] in (0, 1, 2, 4)]  # first, middle, last, only
+                acks = [x for x in seen if x and x[0] == source and x[1] == 17]
+                self.assertGreaterEqual(len(sends), 20 * 4)  # 4096 bytes with an RDMA MTU of 1024
+                self.assertGreaterEqual(len(acks), 20)
+
+    def test_times_are_those_of_the_run_in_order(self):
+        times = [t for t, _ in pcap_frames(self.files[0])]
+        self.assertEqual(times, sorted(times))
+        self.assertTrue(self.began - 2 <= times[0] and times[-1] <= self.ended + 2, (self.began, times[0], times[-1], self.ended))
+
+    def test_the_end_says_how_many_frames_each_file_holds(self):
+        for path, link in zip(self.files, ("v1", "v2")):
+            self.assertIn(f"dat-lab: {path}: {len(pcap_frames(path))} frames of {link}\n".encode(), self.r.err)
+
+    def test_a_capture_lives_on_from_command_to_command(self):
+        self.assertIn(b"\n1\n", self.r.out)
+
+    def test_tcpdump_and_tshark_read_the_file(self):
+        readers = {"tcpdump": ["-n", "-r", self.files[0], "udp port 4791"], "tshark": ["-r", self.files[0], "-Y", "infiniband"]}
+        found = {shutil.which(name): args for name, args in readers.items() if shutil.which(name)}
+        if not found:
+            self.skipTest("neither tcpdump nor tshark")
+        for name, args in found.items():
+            lines = subprocess.run([name, *args], capture_output=True, check=True).stdout.splitlines()
+            self.assertEqual(len(lines), sum(1 for _, frame in pcap_frames(self.files[0]) if roce(frame)))
+
+    def test_nothing_is_left(self):
+        self.assert_clean(self.r)
+
+
+class CaptureFiles(Case):
+    """Captures that are made here; nothing is booted."""
+
+    HEAD = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
+
+    def sorted(self, data):
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(data)
+            f.flush()
+            module().sort_capture(f.name)
+            f.seek(0)
+            return f.read()
+
+    def test_frames_are_sorted_by_time_and_frames_of_one_time_keep_their_order(self):
+        frames = [((7, 5), b"a"), ((7, 9), b"bb"), ((7, 2), b"late"), ((6, 999999999), b""), ((7, 9), b"c" * 300), ((8, 0), b"d"), ((7, 9), b"e")]
+        whole = [(t, struct.pack("<IIII", *t, len(x), len(x)) + x) for t, x in frames]
+        wanted = b"".join(x for _, x in sorted(whole, key=lambda f: f[0]))
+        self.assertNotEqual(wanted, b"".join(x for _, x in whole))
+        self.assertEqual(self.sorted(self.HEAD + b"".join(x for _, x in whole)), self.HEAD + wanted)
+
+    def test_what_follows_the_last_whole_frame_stays(self):
+        later, earlier = (struct.pack("<IIII", second, 0, 4, 4) + b"data" for second in (2, 1))
+        for rest in (b"", b"\1\0\0", struct.pack("<IIII", 0, 0, 9, 9) + b"cut"):
+            with self.subTest(rest=rest):
+                self.assertEqual(self.sorted(self.HEAD + later + earlier + rest), self.HEAD + earlier + later + rest)
+
+    def test_files_without_frames_stay(self):
+        for data in (b"", b"x", self.HEAD):
+            with self.subTest(data=data):
+                self.assertEqual(self.sorted(data), data)
+        module().sort_capture("/dev/null")
+
+
+FAULTS = """# seconds: action
+0: loss 1%
+0.2: delay 20ms v1          # reorder needs it
+0.3: reorder 20-30% v1
+0.4: duplicate 10 v1
+0.5: down v1 v2
+0.7: up v2
+0.8: up v1
+0.9: remove 10.78.2.1 v2
+1.0: add 10.78.2.7/32 v2
+0.1-0.6: loss 0 v2
+1.2: add fd00:78:2::7 v2
+1000: clear
+"""
+
+
+class TimeLines(Case):
+    """One boot with a time line of faults: the first command sees the last state. The second one has the same time line."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="dat-lab-test-")
+        script, faults = (os.path.join(cls.dir, f) for f in ("script", "faults"))
+        with open(faults, "w") as f:
+            f.write(FAULTS)
+        show = "tc qdisc show dev v1; echo; tc qdisc show dev v2; echo; ip -br addr show v2; echo; cat /sys/class/net/v[12]/operstate; echo; ip route show table 101; echo; echo $DAT_SEED"
+        with open(script, "w") as f:
+            f.write(f"""until ip addr show v2 | grep -q fd00:78:2::7; do sleep 0.1; done; cat /sys/class/net/v1/carrier_down_count; {show}
+exit 4
+""")
+        cls.r = run("--faults", faults, "--seed", "7", "--timeout", "300", "--script", script, cwd=cls.dir)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.dir)
+
+    def test_the_command_sees_the_faults(self):
+        self.assertEqual(self.r.rc, 4, (self.r.out, self.r.err))
+        v1, v2, addresses, state, routes, seed = self.r.out.decode().split("\ndat-lab: [1/2] ok")[0].split("\n\n")
+        self.assertRegex(v1, r"netem .*delay 20ms loss 1% duplicate 10% reorder 2[\d.]+%")
+        self.assertNotIn("netem", v2)
+        self.assertIn("10.78.2.7/32", addresses)
+        self.assertIn("fd00:78:2::7/128", addresses)
+        self.assertNotIn("10.78.2.1/32", addresses)
+        self.assertEqual(state, "up\nup")
+        self.assertGreaterEqual(int(v1.split("\n")[1]), 1)  # carrier_down_count
+        self.assertIn("10.78.2.1 dev v1", routes)
+        self.assertEqual(seed, "7")
+
+    def test_the_log_says_when_each_fault_was_applied(self):
+        log = re.findall(r"^dat-lab: fault at ([\d.]+) s: (.*)$", self.r.err.decode(), re.M)
+        again = [n for n, (_, x) in enumerate(log) if x == "loss 1% v1 v2"]
+        self.assertEqual(again, [0, 11], self.r.err)  # once for each command
+        self.assertEqual((log[0][0], log[11][0]), ("0.00", "0.00"))
+        planned = [0, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9, 1, 1.2]
+        applied = [float(t) for t, x in log[:11] if x != "loss 0% v2" and not x.startswith("loss 0.00")]
+        self.assertEqual(len(applied), len(planned), log)
+        self.assertTrue(all(a >= p for a, p in zip(applied, planned)), log)
+        self.assertIn(b"the command ended before 1 of 12 faults", self.r.err)
+
+    def test_the_seed_is_printed(self):
+        self.assertIn(b"dat-lab: seed 7 (--seed 7 repeats it)\n", self.r.err)
+
+    def test_nothing_is_left(self):
+        self.assert_clean(self.r)
+
+    def test_a_fault_that_cannot_be_applied_fails_the_command_and_what_it_changed_is_undone(self):
+        faults, script = os.path.join(self.dir, "more"), os.path.join(self.dir, "script2")
+        with open(faults, "w") as f:
+            f.write("0: down v1\n0: remove 10.78.1.1 v1\n0: loss 50%\n0: remove 10.9.9.9 v1\n1000: up v1\n")
+        with open(script, "w") as f:
+            f.write("fails: ip addr add 10.9.9.9/32 dev v1\nworks: true\nsaid: exit 3\n")  # only the second command has that address
+        r = run("--faults", faults, "--timeout", "300", "--out", self.dir, "--script", script, cwd=self.dir)
+        self.assertEqual(re.findall(r"fault at ([\d.]+) s: (.*) FAILED: .*assign", r.err.decode()), [("0.00", "remove 10.9.9.9/32 v1")] * 2)
+        with open(os.path.join(self.dir, "results.jsonl")) as f:
+            self.assertEqual([json.loads(line)["rc"] for line in f], [125, 0, 3], r.err)
+
+
+class StatesAfterFaults(Case):
+    """One boot whose time line does not come to its faults. The first command makes them, so that the second one has no fault of its own
+    but that of time 0, however long it takes."""
+
+    FAULTS = """0: loss 1%
+1000: delay 5ms v1
+1000: down v1 v2
+1000: remove 10.78.2.1 v2
+1000: add 10.78.2.7/32 v2
+1000: add fd00:78:2::7 v2
+"""
+    MADE = """tc qdisc replace dev v1 root netem delay 5ms
+ip link set v1 down
+ip link set v2 down
+ip addr del 10.78.2.1/32 dev v2
+ip addr add 10.78.2.7/32 dev v2
+ip addr add fd00:78:2::7/128 dev v2 nodad
+"""
+    LOOK = """tc qdisc show dev v1
+ip -br addr show v2
+cat /sys/class/net/v[12]/operstate
+ip route show table 101
+ip -6 route show table 101
+cat /sys/class/infiniband/rx[12]/ports/1/state
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="dat-lab-test-")
+        texts = {"faults": cls.FAULTS, "made": "set -e\n" + cls.MADE, "look": "set -e\n" + cls.LOOK, "script": ""}
+        files = {name: os.path.join(cls.dir, name) for name in texts}
+        texts["script"] = "sh {made} && sh {look}\nsh {look}\n".format(**files)
+        for name, path in files.items():
+            with open(path, "w") as f:
+                f.write(texts[name])
+        cls.r = run("--faults", files["faults"], "--timeout", "300", "--script", files["script"], cwd=cls.dir)
+        cls.seen = re.findall(r"^dat-lab: \[\d/2\] sh .*\n([\s\S]*?)^dat-lab: \[\d/2\] ok ", cls.r.out.decode(), re.M)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.dir)
+
+    def test_the_next_command_finds_the_first_state_again(self):
+        self.assertEqual((self.r.rc, len(self.seen)), (0, 2), (self.r.out, self.r.err))
+        before, after = self.seen
+        self.assertIn(" delay 5ms", before)
+        self.assertIn("\ndown\ndown\n", before)
+        for text in ("10.78.2.7/32", "fd00:78:2::7/128"):
+            self.assertIn(text, before)
+            self.assertNotIn(text, after)
+        for text in (" 10.78.2.1/32 ", "10.78.2.1 dev v1 "):
+            self.assertNotIn(text, before)
+            self.assertIn(text, after)
+        self.assertRegex(after, r"^qdisc netem \S+ root refcnt \d+ limit 100000 loss 1%\n")  # the fault of time 0
+        self.assertIn(" fd00:78:2::1/128 ", after)
+        self.assertIn("\nup\nup\n", after)
+        self.assertIn("\nfd00:78:2::1 dev v1 ", after)
+        self.assertIn("\n4: ACTIVE\n4: ACTIVE\n", after)
+
+    def test_no_fault_of_the_time_line_was_applied_but_that_of_time_0(self):
+        log = re.findall(r"^dat-lab: fault at ([\d.]+) s: (.*)$", self.r.err.decode(), re.M)
+        self.assertEqual(log, [("0.00", "loss 1% v1 v2")] * 2)
+
+    def test_nothing_is_left(self):
+        self.assert_clean(self.r)
+
+
 @slow
 class Networks(Case):
     def test_loss_and_delay_are_made_on_the_wire(self):
         job = "busybox ping -c 40 -i 0.05 -W 1 -I 10.78.1.1 10.78.2.1; tc -s qdisc show"
-        r = run("--machine", "--timeout", "90", "--loss", "30%", "--delay", "20ms", "--", "sh", "-c", job)
+        r = run("--machine", "--timeout", "300", "--loss", "30%", "--delay", "20ms", "--", "sh", "-c", job)
         self.assertEqual(r.rc, 0, r.err)
         text = r.out.decode()
         self.assertEqual(len(re.findall(r"netem .*delay 20ms loss 30%", text)), 2, text)
@@ -413,7 +699,7 @@ class Networks(Case):
         self.assertGreaterEqual(fastest, 40)  # there and back
 
     def test_a_clock_that_counts_instructions_skips_waiting(self):
-        r = run("--machine", "--counted", "--timeout", "120", "--", "sh", "-c", "nproc; sleep 1000; rdma link")
+        r = run("--machine", "--counted", "--timeout", "300", "--", "sh", "-c", "nproc; sleep 1000; rdma link")
         self.assertEqual(r.rc, 0, r.err)
         self.assertEqual(r.out.split(b"\n")[0], b"1", r.out)
         self.assertIn(b"rx2/1 state ACTIVE", r.out)
@@ -431,9 +717,58 @@ class Networks(Case):
 
 
 @slow
+class Kernels(Case):
+    """Boots the newest kernel that is installed or available."""
+
+    def test_the_newest_kernel_has_rxe_and_another_start_has_the_default_again(self):
+        with tempfile.TemporaryDirectory() as d:
+            job = os.path.join(d, "job")
+            with open(job, "w") as f:
+                f.write("uname -r\n" + RPING.format(client="10.78.1.1", server="10.78.2.1"))
+            newest = run("--kernel", "newest", "--timeout", "300", "--share", d, "--", "sh", job)
+            if b"cannot download" in newest.err:
+                self.skipTest(newest.err.decode())
+            self.assertEqual(newest.rc, 0, (newest.out, newest.err))
+            listed = run("--list-kernels").out.decode().splitlines()
+            plain = [line.split()[0] for line in listed if "-cloud-" not in line and "-rt-" not in line]
+            self.assertEqual(newest.out.decode().split("\n")[0], plain[0])
+            default = next(line.split()[0] for line in listed if "default" in line)
+            usual = run("--machine", "--", "uname", "-r")
+            self.assertEqual(usual.out.decode().strip(), default, usual.err)
+
+
+@slow
+class Devices(Case):
+    """Builds siw unless it is in the cache; skipped where it cannot be built."""
+
+    def run_or_skip(self, *args, **more):
+        r = run(*args, **more)
+        if b"dat-lab: siw: " in r.err:
+            self.skipTest(r.err.decode())
+        return r
+
+    def test_rping_runs_over_siw(self):
+        with tempfile.TemporaryDirectory() as d:
+            job, wire = os.path.join(d, "job"), os.path.join(d, "wire")
+            with open(job, "w") as f:
+                f.write("ibv_devinfo\n" + RPING.format(client="10.78.1.1", server="10.78.2.1"))
+            r = self.run_or_skip("--device", "siw", "--timeout", "300", "--pcap", wire, "--", "sh", job)
+            self.assertEqual(r.rc, 0, (r.out, r.err))
+            for word in (b"siw1", b"siw2", b"iWARP (1)", b"rdma-ping-2"):
+                self.assertIn(word, r.out)
+            frames = [frame for _, frame in pcap_frames(wire)]
+            self.assertTrue(any(b"rdma-ping-1" in f and f[23] == 6 for f in frames))  # in TCP, readable
+            self.assertFalse(any(roce(f) for f in frames))
+
+    def test_links_have_devices_of_different_kinds(self):
+        r = self.run_or_skip("--links", "4", "--device", "siw", "--device", "v3=rxe", "--device", "v4=rxe", "--timeout", "300", "--", "rdma", "link")
+        self.assertEqual(re.findall(r"link (\w+)/1 state ACTIVE .* netdev (v\d)", r.out.decode()), [("siw1", "v1"), ("siw2", "v2"), ("rx3", "v3"), ("rx4", "v4")], r.err)
+
+
+@slow
 class Hardships(Case):
     def test_out_of_memory_and_a_fork_bomb_end(self):
-        oom = Run("--machine", "--memory", "256", "--timeout", "60", "--", "tail", "/dev/zero")
+        oom = Run("--machine", "--memory", "256", "--timeout", "200", "--", "tail", "/dev/zero")
         bomb = Run("--machine", "--memory", "256", "--timeout", "20", "--", "sh", "-c", "f() { f | f & f; }; f; sleep 1000")
         began = time.monotonic()
         oom.wait(), bomb.wait()
@@ -449,7 +784,7 @@ class Hardships(Case):
         source = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dat-lab")
         home = tempfile.mkdtemp(prefix="dat-lab-home-")
         try:
-            # The kernel that is there already, as hard links: the test must not depend on the network.
+            # The cached kernel as hard links, because the test must not depend on the network.
             cache = os.path.join(home, ".cache", "dat-lab")
             os.makedirs(cache)
             for d in os.listdir(source):
@@ -476,7 +811,7 @@ class Hardships(Case):
 
 
 class Messages(Case):
-    """Every reason not to run is one line with its remedy; nothing is booted."""
+    """Each reason to refuse a run is one line with its remedy, and nothing is booted."""
 
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="dat-lab-test-")
@@ -487,7 +822,7 @@ class Messages(Case):
     def tools(self, *without, **fakes):
         """A search path with all tools but some, and with fakes: name=shell script."""
         path = os.environ["PATH"] + ":/usr/sbin:/sbin"
-        for name in "qemu-system-x86_64 busybox depmod modprobe ip rdma tc apt-get apt-cache dpkg-deb tar".split():
+        for name in "qemu-system-x86_64 busybox depmod modprobe ip rdma tc apt-get apt-cache dpkg-deb tar".split():  # no apt-config: no backports
             target = shutil.which(name, path=path)
             if target and name not in without and name.replace("-", "_") not in fakes:
                 os.symlink(target, os.path.join(self.bin, name))
@@ -525,7 +860,7 @@ class Messages(Case):
         self.expect(r"^dat-lab: rdma is missing .*: sudo apt-get install iproute2\n$", env=self.tools("rdma"))
 
     def no_kernel(self, **fakes):
-        """Neither a cached kernel nor, for this process, an installed one."""
+        """Hides the cached kernels, and from this process the installed ones."""
         if any(os.path.exists(f"/boot/vmlinuz-{v}") for v in (os.listdir("/lib/modules") if os.path.isdir("/lib/modules") else [])):
             self.skipTest("this host has a kernel installed, no package is needed")
         return {**self.tools(**fakes), "XDG_CACHE_HOME": os.path.join(self.dir, "cache")}
@@ -547,6 +882,139 @@ class Messages(Case):
         )
         self.expect(r"cannot unpack linux-image-6\.1\.0-1-amd64_1_amd64\.deb", env=env)
         self.assertEqual(os.listdir(os.path.join(self.dir, "cache", "dat-lab")), ["lock"])
+
+    KERNELS = """case "$1 $2" in
+"search --names-only")
+  case $APT_CONFIG in
+  "") echo linux-image-6.1.0-9-amd64 - x; echo linux-image-6.1.0-10-amd64 - x; echo linux-image-6.1.0-10-cloud-amd64 - x; echo linux-image-6.1-amd64 - x ;;
+  *) echo linux-image-6.12.3+deb12-amd64 - x ;;
+  esac ;;
+esac
+"""
+    # The private configuration must be below the cache; a list can be read (update) only with it.
+    GET = """case "$1" in
+indextargets) [ -z "$APT_CONFIG" ] && echo "Debian|http://mirror.invalid/debian/|bookworm|/nonexistent/debian.sources:1" ;;
+update) case $APT_CONFIG in "$XDG_CACHE_HOME"/dat-lab/apt/apt.conf) exit %d ;; *) echo "wrong: $APT_CONFIG" >&2; exit 100 ;; esac ;;
+*) echo "E: not today" >&2; exit 100 ;;
+esac
+"""
+
+    def listed(self, env, rc=0):
+        r = run("--list-kernels", env=env)
+        self.assertEqual(r.rc, rc, r.err)
+        return [re.sub(" +", " ", line) for line in r.out.decode().splitlines()], r.err.decode()
+
+    def test_kernels_of_the_mirror_and_of_its_backports_are_listed_newest_first(self):
+        env = self.no_kernel(apt_cache=self.KERNELS, apt_get=self.GET % 0, apt_config="exit 0\n")
+        kernels, _ = self.listed(env)
+        self.assertEqual(kernels, ["6.12.3+deb12-amd64", "6.1.0-10-amd64", "6.1.0-10-cloud-amd64 no rxe: cloud kernel", "6.1.0-9-amd64"])
+        folder = os.path.join(self.dir, "cache", "dat-lab", "apt")
+        with open(os.path.join(folder, "sources.d", "backports.sources")) as f:
+            self.assertEqual(f.read(), "Types: deb\nURIs: http://mirror.invalid/debian/\nSuites: bookworm-backports\nComponents: main\n")
+        with open(os.path.join(folder, "main")) as f:
+            text = f.read()
+        self.assertIn(f'Dir::Etc::sourceparts "{folder}/sources.d";', text)
+        self.assertIn(f'Dir::State "{folder}/state";', text)
+        self.assertIn(f'Dir::Cache "{folder}/cache";', text)
+        self.assertEqual(self.listed(env)[1], "")  # the list is read once a day
+
+    def test_backports_that_cannot_be_read_are_told(self):
+        env = self.no_kernel(apt_cache=self.KERNELS, apt_get=self.GET % 100, apt_config="exit 0\n")
+        self.assertRegex(self.listed(env)[1], r"dat-lab: bookworm-backports is not readable \(no reason given\)")
+
+    def test_kernel_that_is_not_known(self):
+        env = self.no_kernel(apt_cache=self.KERNELS)
+        self.expect(r"^dat-lab: no kernel 5\.10 is installed, cached or known to apt: see dat-lab --list-kernels", "--kernel", "5.10", "--", "true", env=env)
+
+    def test_cloud_kernel(self):
+        env = self.no_kernel(apt_cache=self.KERNELS)
+        self.expect(r"6\.1\.0-10-cloud-amd64 is a cloud kernel, which has no rdma_rxe", "--kernel", "6.1.0-10-cloud-amd64", "--", "true", env=env)
+
+    def test_kernel_version_names_a_package(self):
+        env = self.no_kernel(apt_cache=self.KERNELS, apt_get=self.GET % 0, apt_config="exit 0\n")
+        for wish, package in (("newest", "6.12.3+deb12"), ("6.12", "6.12.3+deb12"), ("6.1", "6.1.0-10"), ("linux-image-6.1.0-9-amd64", "6.1.0-9")):
+            with self.subTest(wish=wish):
+                self.expect(rf"cannot download linux-image-{re.escape(package)}-amd64 \(E: not today\)", "--kernel", wish, "--", "true", env=env)
+
+    def test_kernel_of_the_cache_is_taken_without_apt_and_never_by_default(self):
+        cache = os.path.join(self.dir, "cache", "dat-lab")
+        for version, chosen in (("6.1.0-9-amd64", False), ("6.12.3+deb12-amd64", True)):
+            modules = os.path.join(cache, "kernel-" + version, "lib", "modules", version)
+            os.makedirs(modules)
+            for f in [os.path.join(modules, "modules.dep"), os.path.join(cache, "kernel-" + version, "vmlinux")] + [os.path.join(cache, "kernel-" + version, "chosen")] * chosen:
+                open(f, "w").close()
+        env = {**self.no_kernel(), "XDG_CACHE_HOME": os.path.join(self.dir, "cache")}
+        for tool in ("apt-cache", "apt-get"):
+            os.unlink(os.path.join(self.bin, tool))
+        self.expect(r"kernel 6\.12\.3\+deb12-amd64 has no module", "--kernel", "6.12", "--", "true", env=env)
+        self.expect(r"kernel 6\.1\.0-9-amd64 has no module", env=env)
+        self.assertEqual(self.listed(env)[0], ["6.12.3+deb12-amd64 cached", "6.1.0-9-amd64 cached, default"])
+
+    def debian_kernel(self, *without, **fakes):
+        """A cached kernel 9.9.9 of the package 9.9.9-1, which needs no module, and programs that pretend to build siw for it."""
+        cache = os.path.join(self.dir, "cache", "dat-lab")
+        modules = os.path.join(cache, "kernel-9.9.9-amd64", "lib", "modules", "9.9.9-amd64")
+        os.makedirs(modules)
+        open(os.path.join(modules, "modules.dep"), "w").close()
+        with open(os.path.join(cache, "kernel-9.9.9-amd64", "vmlinux"), "w") as f:
+            f.write("x\0Linux version 9.9.9-amd64 (d@x) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld) #1 SMP Debian 9.9.9-1 (2026-01-01)\n\0")
+        source = os.path.join(self.dir, "source.tar")
+        inner = io.BytesIO()
+        with tarfile.open(fileobj=inner, mode="w:xz") as t:
+            for name in ("drivers/infiniband/core/x.c", "drivers/infiniband/sw/siw/siw.c", "drivers/infiniband/sw/siw/Makefile", "drivers/z.c"):
+                t.addfile(tarfile.TarInfo("linux-source-9.9/" + name))
+        with tarfile.open(source, "w") as t:
+            member = tarfile.TarInfo("./usr/src/linux-source-9.9.tar.xz")
+            member.size = len(inner.getvalue())
+            t.addfile(member, io.BytesIO(inner.getvalue()))
+        headers = "linux-headers-9.9.9-amd64"
+        depends = "linux-headers-9.9.9-common (= 9.9.9-1), linux-kbuild-9.9 (>= 9.9.9-1), gcc-12"
+        tools = {
+            "modprobe": "exit 0\n",
+            "apt_cache": f'[ "$1" = show ] && printf "Package: $2\\nVersion: 9.9.9-1\\nDepends: {depends}\\n"\n',
+            "apt_get": '[ "$1" = download ] && touch "${2%=*}_1_amd64.deb"\n',
+            "dpkg_deb": f'case $1 in -x) mkdir -p "$3/usr/src/{headers}" && echo include /usr/src/linux-headers-x >"$3/usr/src/{headers}/Makefile" ;; *) cat {source} ;; esac\n',
+            "make": 'm=${3#M=}; [ -f "$m/siw.c" ] && [ -f "$m/Makefile" ] && [ ! -f "$m/x.c" ] && [ ! -f "$m/z.c" ] && grep -q "^include /.*/top/usr/src/linux-headers-x" "$2/Makefile" && echo module >"$m/siw.ko"\n',
+            "gcc_12": "exit 0\n",
+            "ld": "exit 0\n",
+            "modinfo": '[ "$2" = depends ] || echo "9.9.9-amd64 SMP"\n',
+        }
+        for name in without:
+            del tools[name]
+        return {**self.no_kernel(**{**tools, **fakes}), "DAT_LAB_KVM": "0"}
+
+    def test_each_program_that_the_build_of_siw_lacks_has_its_line(self):
+        env = self.debian_kernel("make", "gcc_12", "ld")
+        text = self.expect(r"^dat-lab: siw: make is missing .*: sudo apt-get install make\n", "--device", "siw", "--", "true", env=env)
+        self.assertIn("dat-lab: siw: gcc-12 is missing (builds the module): sudo apt-get install gcc-12\n", text)
+        self.assertIn("dat-lab: siw: ld is missing (builds the module): sudo apt-get install binutils\n", text)
+        self.assertEqual(len(text.splitlines()), 3)
+
+    def test_siw_needs_sources_of_exactly_the_kernels_version(self):
+        env = self.debian_kernel(apt_cache='printf "Package: $2\\nVersion: 9.9.9-2\\n"\n')
+        self.expect(r"^dat-lab: siw: apt has no linux-headers-9\.9\.9-amd64 of version 9\.9\.9-1, that of the kernel: ", "--device", "siw", "--", "true", env=env)
+
+    def test_siw_is_built_from_its_folder_of_the_sources_and_kept(self):
+        env = self.debian_kernel()
+        r = run("--prepare", "--device", "siw", env=env)
+        self.assertEqual(r.rc, 0, r.err)
+        self.assertIn(b"building siw for 9.9.9-amd64", r.err)
+        cache = os.path.join(self.dir, "cache", "dat-lab")
+        self.assertIn("siw-9.9.9-amd64-9.9.9-1.ko", os.listdir(cache))
+        self.assertEqual([f for f in os.listdir(cache) if f.startswith("tmp-")], [])
+        os.unlink(os.path.join(self.bin, "make"))
+        r = run("--prepare", "--device", "siw", env=env)
+        self.assertEqual((r.rc, r.err), (0, b""))
+
+    def test_build_of_siw_that_fails_says_why_and_leaves_nothing(self):
+        env = self.debian_kernel(make="echo siw.c:1: error: no such thing >&2; exit 2\n")
+        self.expect(r"siw: the build for 9\.9\.9-amd64 fails \(siw\.c:1: error: no such thing\)\n", "--device", "siw", "--", "true", env=env)
+        cache = os.path.join(self.dir, "cache", "dat-lab")
+        self.assertEqual([f for f in os.listdir(cache) if f.startswith(("tmp-", "siw"))], [])
+
+    def test_siw_module_of_another_version_is_refused(self):
+        env = self.debian_kernel(modinfo='echo "9.9.8-amd64 SMP"\n')
+        self.expect(r"siw: the module is for 9\.9\.8-amd64 SMP, not for 9\.9\.9-amd64\n", "--device", "siw", "--", "true", env=env)
 
     def test_missing_module(self):
         kernel = os.path.join(self.dir, "cache", "dat-lab", "kernel-9.9.9")
@@ -574,6 +1042,51 @@ class Messages(Case):
     def test_out_that_is_no_directory(self):
         self.expect(r"^dat-lab: --out /dev/null: ", "--machine", "--out", "/dev/null", "--", "true")
 
+    def test_pcap_file_that_cannot_be_written(self):
+        self.expect(r"^dat-lab: --pcap /nonexistent/x: No such file", "--pcap", "v2=/nonexistent/x", "--", "true")
+
+    def test_each_bad_line_of_a_time_line_is_named(self):
+        path = os.path.join(self.dir, "faults")
+        bad = {
+            "loss 5%": "it has not the form SECONDS: ACTION",
+            "x: loss 5%": "'x' is no time in seconds",
+            "1: explode v1": "unknown action 'explode'",
+            "1:": "unknown action ''",
+            "1: loss": "'' is no percentage: loss P",
+            "1: loss 101": "101 is no percentage",
+            "1: loss 9-5%": "the first number is larger",
+            "2-1: up v1": "the first number is larger",
+            "1: delay 5 parsecs": "'parsecs' is no link",
+            "1: delay fast": "'fast' is no time",
+            "1: down": "down needs a link",
+            "1: up v3": "'v3' is no link (v1 to v2)",
+            "1: add 10.78.1.300 v1": "'10.78.1.300' is no IP address",
+            "1: remove 10.78.1.1": "remove needs a link",
+            "1: reorder 5% v1": "reorder needs a delay on v1",
+            "1e9: loss 1": "'1e9' is no time",
+            "100001: loss 1": "more than 100000 seconds",
+        }
+        with open(path, "w") as f:
+            f.write("# good lines\n0: loss 5% v2\n" + "".join(line + "\n" for line in bad))
+        text = self.expect(r"^dat-lab: ", "--faults", path, "--", "true")
+        self.assertEqual(len(text.splitlines()), len(bad), text)
+        for number, reason in enumerate(bad.values(), 3):
+            self.assertIn(f"dat-lab: {path}:{number}: ", text)
+            self.assertIn(reason, text)
+
+    def test_the_same_seed_makes_the_same_time_line(self):
+        path = os.path.join(self.dir, "faults")
+        with open(path, "w") as f:
+            f.write("1-2: loss 1-99%\n3-4: delay 5-9ms v1\n")
+        lab = module()
+        lines = [lab.TimeLine(open(path).read(), 2, None, None, seed).later for seed in (1, 1, 2)]
+        self.assertEqual(lines[0], lines[1])
+        self.assertNotEqual(lines[0], lines[2])
+
+    def test_time_line_that_is_empty_or_not_there(self):
+        self.expect(r"^dat-lab: /dev/null:1: the file holds no fault\n$", "--faults", "/dev/null", "--", "true")
+        self.expect(r"^dat-lab: cannot read the faults /nonexistent: No such file", "--faults", "/nonexistent", "--", "true")
+
     def test_script_that_is_not_there(self):
         self.expect(r"^dat-lab: cannot read the script /nonexistent: No such file", "--machine", "--script", "/nonexistent")
 
@@ -590,6 +1103,14 @@ class Messages(Case):
             ["--unknown", "--", "true"],
             ["--native", "--machine", "--", "true"],
             ["--script", "x", "--", "true"],
+            ["--seed", "-1", "--", "true"],
+            ["--device", "mlx5", "--", "true"],
+            ["--device", "v3=siw", "--", "true"],
+            ["--device", "siw", "--native", "--", "true"],
+            ["--faults", "x", "--native", "--", "true"],
+            ["--pcap", "v3=x", "--", "true"],
+            ["--pcap", "x", "--pcap", "v2=x", "--", "true"],
+            ["--pcap", "x", "--native", "--", "true"],
         ):
             with self.subTest(args=args):
                 self.expect(r"usage: dat-lab", *(args or ["--cpus", "1"]), rc=2)
@@ -603,6 +1124,8 @@ class Messages(Case):
     def test_check_is_content_here(self):
         r = run("--check")
         self.assertEqual((r.rc, r.out.count(b"MISSING")), (0, 0), r.out)
+        self.assertIn(b"cloud kernels have no rxe", r.out)
+        self.assertRegex(r.out, rb"siw: (not )?built")
 
 
 class Recorder(unittest.TextTestResult):

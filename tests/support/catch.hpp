@@ -1,4 +1,4 @@
-// Catch2, version 2 or 3, under one set of names; the tests include this and nothing of Catch2 itself.
+// Catch2, version 2 or 3, under one set of names; the tests include this file instead of Catch2's own.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -26,9 +26,9 @@
 
 #endif
 
-// SKIP("reason") ends a test case that the device at hand cannot run. It counts neither as passed nor as failed, and
-// the conformance ledger takes nothing in it as shown. Catch2 has it from 3.3 on; before, the warning with this prefix
-// in the XML report says the same, and the macro has to stand in the body of the test case itself.
+// SKIP("reason") ends a test case that the device at hand cannot run. The test case counts neither as passed nor as
+// failed, and it shows no rule in the conformance ledger. Catch2 has it from 3.3 on; for earlier versions a warning
+// with this prefix in the XML report replaces it, and the macro must be in the body of the test case itself.
 #ifndef SKIP
 #define SKIP(reason)                                                                                                   \
   do {                                                                                                                 \

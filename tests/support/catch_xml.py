@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 @dataclasses.dataclass
 class report:
-    """What a program said about its test cases."""
+    """The results of a program's test cases."""
 
     passed: int = 0
     skipped: list[str] = dataclasses.field(default_factory=list)
@@ -16,7 +16,7 @@ class report:
 
 
 def describe(case: ElementTree.Element) -> str:
-    """A failed test case with what went wrong in it."""
+    """A failed test case and its failures."""
     lines = [f"    FAILED: {case.get('name')}"]
     for part in case.iter():
         where = f"{part.get('filename')}:{part.get('line')}"
@@ -35,7 +35,7 @@ def describe(case: ElementTree.Element) -> str:
 def take(case: ElementTree.Element, result: report) -> None:
     """Add one complete test case."""
     overall = case.find("OverallResult")
-    # Version 2 has no SKIP: <support/catch.hpp> says it by a warning.
+    # Version 2 has no SKIP: <support/catch.hpp> reports it by a warning.
     said = any((w.text or "").strip().startswith("skipped: ") for w in case.iter("Warning"))
     if overall is None or overall.get("success") != "true":
         result.failures.append(describe(case))

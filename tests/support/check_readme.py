@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-# The first C++ program of the README is examples/hello.cpp between its `//! [readme]` marks, and stays short.
+# The C++ programs of the README are examples between `//! [readme]` marks, and stay short; those of the guide compile.
 # SPDX-License-Identifier: BSL-1.0
-"""check_readme.py [--readme FILE] [--example FILE] [--max-lines N]"""
+"""check_readme.py: ends with `N passed, N failed`. CXX names the compiler."""
 
-import argparse
 import difflib
+import os
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
 import textwrap
 
@@ -14,10 +16,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MARK = "//! [readme]"
 
 
-def block_of(readme: str) -> list[str] | None:
-    """The lines of the first ```cpp block."""
-    found = re.search(r"^```cpp[^\n]*\n(.*?)^```[ \t]*$", readme, re.M | re.S)
-    return found.group(1).splitlines() if found else None
+# The programs of the README in their order, with the most code lines that each may have.
+PROGRAMS = [("01_hello", 30), ("02_client_server", 55)]
+
+
+def blocks_of(text: str) -> list[tuple[int, str]]:
+    """The ```cpp blocks of a document, each with the number of its first line."""
+    found = re.finditer(r"^```cpp[^\n]*\n(.*?)^```[ \t]*$", text, re.M | re.S)
+    return [(text.count("\n", 0, match.start(1)) + 1, match.group(1)) for match in found]
 
 
 def marked(example: str) -> list[str] | None:
@@ -32,11 +38,12 @@ def code_lines(lines: list[str]) -> int:
     return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 
-def problem(readme: str, example: str, most: int) -> str:
-    """What is wrong, or nothing."""
-    shown, real = block_of(readme), marked(example)
-    if shown is None:
-        return "the README has no ```cpp block"
+def problem(readme: str, example: str, most: int, nth: int = 0) -> str:
+    """The faults of the nth block; empty if there are none."""
+    blocks, real = blocks_of(readme), marked(example)
+    if nth >= len(blocks):
+        return "the README has no ```cpp block" + (f" {nth + 1}" if nth else "")
+    shown = blocks[nth][1].splitlines()
     if real is None:
         return f"the example has not exactly two lines `{MARK}`"
     if shown != real:
@@ -46,21 +53,37 @@ def problem(readme: str, example: str, most: int) -> str:
     return "" if count else "the program is empty"
 
 
+def source_of(guide: str) -> str:
+    """One source file of all blocks of the guide, each as the body of a function, with the lines of the guide."""
+    parts = ['#include "guide_prelude.hpp"\nnamespace guide {\n']
+    for number, (line, text) in enumerate(blocks_of(guide)):
+        head = f'dat::expected<void> block_{number}();\ndat::expected<void> block_{number}() {{\n#line {line} "docs/guide.md"\n'
+        parts.append(f"{head}{text}return dat::success();\n}}\n")
+    return "".join(parts) + "} // namespace guide\n"
+
+
+def compile_guide(guide: str, cxx: str) -> str:
+    """The compiler's errors, or nothing."""
+    includes = [f"-I{ROOT / folder}" for folder in ("include", "detail", "tests/support")]
+    command = [*shlex.split(cxx), "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Werror", *includes, "-xc++", "-"]
+    done = subprocess.run(command, input=source_of(guide), capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
 def main() -> int:
-    """Compare."""
-    parser = argparse.ArgumentParser(description="Compare the README's program with the example that is compiled and run.")
-    parser.add_argument("--readme", type=pathlib.Path, default=ROOT / "README.md")
-    parser.add_argument("--example", type=pathlib.Path, default=ROOT / "examples/hello.cpp")
-    parser.add_argument("--max-lines", type=int, default=30)
-    args = parser.parse_args()
-    try:
-        wrong = problem(args.readme.read_text(encoding="utf-8"), args.example.read_text(encoding="utf-8"), args.max_lines)
-    except OSError as e:
-        wrong = str(e)
-    if wrong:
-        print(f"README: {wrong}")
-    print("0 passed, 1 failed" if wrong else "1 passed, 0 failed")
-    return 1 if wrong else 0
+    """Compare, compile."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    results = []
+    for nth, (name, most) in enumerate(PROGRAMS):
+        results.append(problem(readme, (ROOT / f"examples/{name}.cpp").read_text(encoding="utf-8"), most, nth))
+    results.append("" if blocks_of(guide) else "the guide has no ```cpp block")
+    results.append(compile_guide(guide, os.environ.get("CXX", "c++")))
+    for wrong in filter(None, results):
+        print(f"README, guide: {wrong}")
+    failed = sum(1 for wrong in results if wrong)
+    print(f"{len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

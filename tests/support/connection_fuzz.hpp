@@ -1,7 +1,7 @@
-// Random calls about connections on the endpoints of two adapters, checked against the table of states.
+// Random connection calls on the endpoints of two adapters, checked against the state table.
 //
-// Both adapters have manual progress: states change only inside of calls, so what a call does can be foretold from the
-// state before it. The same steps run in the fake world and on a device.
+// Both adapters have manual progress: states change inside calls only, so the state before a call determines its
+// effect. The same steps run in the fake world and on a device.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -25,7 +25,7 @@
 namespace fuzz {
 
 using state = dat::ep_state;
-inline constexpr auto all_streams = dat::dto | dat::connection | dat::connection_requests;
+inline constexpr auto all_streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
 inline constexpr auto rights = dat::local_read | dat::local_write;
 inline constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
 
@@ -44,10 +44,10 @@ inline void must(dat::expected<void>&& r) {
   if (!r) throw wrong(r.error().message());
 }
 
-/// An endpoint, and what came of it since it was made or reset.
+/// An endpoint, and its events since it was created or reset.
 struct tracked {
   dat::ep<dat::rc> ep;
-  bool begun = false; ///< a connect or accept has succeeded: an end is to come
+  bool begun = false; ///< a connect or accept has succeeded, so an end event must come
   int established = 0;
   int ended = 0;
 };
@@ -74,7 +74,7 @@ struct side {
   dat::psp plain;  ///< first
   dat::psp making; ///< first + 1
   dat::csp common; ///< first + 2
-  dat::rsp rsp;    ///< first + 3, now and then
+  dat::rsp rsp;    ///< first + 3, sometimes
   std::vector<std::unique_ptr<tracked>> eps;
   std::vector<dat::cr> requests;
 };
@@ -90,7 +90,7 @@ public:
   walk(const dat::ia_address& one, const dat::ia_address& other, std::uint16_t base, std::uint32_t seed)
       : random_(seed), a_(one, base), b_(other, std::uint16_t(base + 10)) {}
 
-  /// Throws `wrong` where dat does what the table does not say. `pause`: a moment to wait when nothing happens.
+  /// Throws `wrong` where dat deviates from the table. `pause` is called when nothing happens.
   void run(unsigned steps, std::chrono::milliseconds pause = {}) {
     for (unsigned i = 0; i < steps; ++i) {
       try {
@@ -106,14 +106,14 @@ public:
     }
   }
 
-  /// Which states were met in a call, as bits; and how many connections came up.
+  /// The states in which calls were made, as bits, and the number of established connections.
   [[nodiscard]] std::uint32_t met() const { return met_; }
   [[nodiscard]] unsigned connections() const { return connections_; }
 
 private:
   unsigned pick(unsigned n) { return static_cast<unsigned>(random_() % n); }
 
-  /// Takes the events of a side, and checks that each makes sense where it comes.
+  /// Takes the events of a side, and checks each against the state.
   void look(side& s) {
     (void)s.evd.drain(
         [&](auto& e) {
@@ -138,8 +138,9 @@ private:
                       "established, but " + std::string(to_string(t->ep.state())));
             } else {
               require(t->begun && t->ended == 0, "an end out of order");
-              if constexpr (std::is_same_v<E, dat::broken>) require(t->established == 1, "broken before established");
-              if constexpr (!std::is_same_v<E, dat::broken> && !std::is_same_v<E, dat::disconnected>)
+              if constexpr (std::is_same_v<E, dat::connection_broken>)
+                require(t->established == 1, "broken before established");
+              if constexpr (!std::is_same_v<E, dat::connection_broken> && !std::is_same_v<E, dat::disconnected>)
                 require(t->established == 0, "a failure after established");
               ++t->ended;
               require(t->ep.state() == state::disconnected, "ended, but " + std::string(to_string(t->ep.state())));
@@ -167,7 +168,8 @@ private:
     tracked& t = *s.eps[which];
     const state before = t.ep.state();
     met_ |= bit(before);
-    /// The call must succeed in the states `yes`, and leave one of `then`; else fail with the state, which stays.
+    /// Checks that the call succeeds in the states `yes` and leaves one of `then`; in other states it must fail with
+    /// the state, which stays.
     const auto expect = [&](const char* what, const dat::expected<void>& r, std::uint32_t yes, std::uint32_t then) {
       const state after = t.ep.state();
       const std::string text = std::string(what) + " in " + std::string(to_string(before)) + ": " +
@@ -202,7 +204,7 @@ private:
     case 3:
       return expect("disconnect", t.ep.disconnect(), ended, set(disconnected));
     case 4:
-      return expect("graceful disconnect", t.ep.disconnect(dat::close_flags::graceful), ended,
+      return expect("graceful disconnect", t.ep.disconnect(dat::close_mode::graceful), ended,
                     before == connected || before == disconnect_pending ? set(disconnect_pending, disconnected)
                                                                         : set(disconnected));
     case 5: {
@@ -246,7 +248,7 @@ private:
                     set(unconnected, unconfigured_unconnected), set(reserved, unconfigured_reserved));
     }
     default: {
-      // The rest of a configuration, where something is missing.
+      // Supplies the rest of a configuration.
       if ((bit(before) & unconfigured) == 0) return;
       return expect("modify", t.ep.modify({.pz = &s.pz, .recv = s.evd, .request = s.evd, .connect = s.evd}), ~0u,
                     bit(dat::detail::configured(before)));
@@ -284,7 +286,7 @@ private:
         if (r.ep() && before == state::unconfigured_tentative && pick(4) != 0)
           must(r.ep().modify({.pz = &s.pz, .recv = s.evd, .request = s.evd, .connect = s.evd}));
         const state now = brought.state();
-        if (now != before && pick(2) == 0) return; // for another time
+        if (now != before && pick(2) == 0) return; // for another round
         tracked* t = nullptr;
         for (const auto& c : s.eps)
           if (c->ep == brought) t = c.get();
@@ -326,7 +328,7 @@ private:
   side b_;
 };
 
-/// The states that a walk of some length meets.
+/// The states that a sequence of some length reaches.
 inline constexpr std::uint32_t every_state = (1u << 13) - 1;
 
 } // namespace fuzz

@@ -1,4 +1,4 @@
-// A coroutine for tests: starts at once, belongs to its object, keeps its result.
+// A coroutine type for tests: it starts at once, its object owns it, and it keeps its result.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// Runs until it first waits. Destroying it destroys the coroutine, wherever that is.
+/// Runs until it first suspends. Destroying the object destroys the coroutine, wherever it is suspended.
 template <class T>
 class task {
 public:
@@ -22,7 +22,7 @@ public:
     void return_value(U&& value) {
       result.emplace(std::forward<U>(value));
     }
-    void unhandled_exception() { throw; } // into whoever resumed it
+    void unhandled_exception() { throw; } // passes the exception to the code that resumed the coroutine
   };
 
   task() noexcept = default;
@@ -39,7 +39,7 @@ public:
   }
 
   [[nodiscard]] bool done() const { return coroutine_.done(); }
-  /// What it returned; it must be done.
+  /// The returned value; the coroutine must be done.
   [[nodiscard]] T& result() { return coroutine_.promise().result.value(); }
 
 private:

@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 
-CPP = {".hpp", ".cpp", ".h", ".c"}
-# Texts that a licence line would only disturb, or that have one of their own form.
+CPP = {".hpp", ".ipp", ".cpp", ".h", ".c"}
+# Files that need no licence line, or have one in another form.
 NO_LICENCE_LINE = {"LICENSE", ".gitignore", ".clang-format", ".clang-tidy"}
 NO_LICENCE_SUFFIX = {".md", ".txt", ".json", ".svg", ".xml", ".toml"}
-# One translation unit for the headers as such and the programs that use them. 
-TIDY = re.compile(r"(^|/)(tests/headers/main\.cpp|examples/.*\.cpp|tests/unit/version_test\.cpp)$")
+# One translation unit for the headers as such and the programs that use them.
+TIDY = re.compile(r"(^|/)(tests/headers/main\.cpp|examples/.*\.cpp|tests/values/version\.cpp)$")
 
 
 def sources(root: pathlib.Path) -> list[pathlib.Path]:
@@ -55,7 +55,7 @@ def format_in_place(root: pathlib.Path) -> None:
 
 
 def interpreter(path: pathlib.Path) -> str:
-    """'python', 'sh', 'bash' or '' for what a script's first line or its name says."""
+    """'python', 'sh', 'bash' or '', by the first line or the name of a script."""
     if path.suffix == ".py":
         return "python"
     with open(path, "rb") as file:
@@ -90,6 +90,28 @@ def unlicensed(path: pathlib.Path) -> str:
     return "" if any("SPDX-License-Identifier: BSL-1.0" in line for line in head) else f"{path}: no SPDX line at the top"
 
 
+# Where a path in a document may begin, besides the folder of the document.
+DOCUMENT_ROOTS = ("", "include", "include/dat", "detail/dat/detail", "docs")
+# Paths of build directories and of users' trees, and patterns.
+NOT_HERE = re.compile(r"^(build|subprojects|path|/|~)|[*<>@]|^https?:|^mailto:")
+
+
+def dead_paths(path: pathlib.Path, root: pathlib.Path) -> list[str]:
+    """Files that a document names, in a link or in code with a folder, and that do not exist."""
+    if path.suffix != ".md" or "rules" in path.parts:
+        return []
+    findings = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        named = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", line)]
+        named += re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:hpp|ipp|cpp|py|md|toml|txt|in))`", line)
+        for name in named:
+            if not name or NOT_HERE.search(name):
+                continue
+            if not any((folder / name).exists() for folder in (path.parent, *(root / start for start in DOCUMENT_ROOTS))):
+                findings.append(f"{path}:{number}: names {name}, which is not there")
+    return findings
+
+
 def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
     """The checks that take seconds: (name, findings)."""
     files = sources(root)
@@ -100,6 +122,7 @@ def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
                 ("formatting", misformatted, [p for p in files if p.suffix in CPP]),
                 ("scripts", bad_script, files),
                 ("licences", unlicensed, files),
+                ("documents", lambda path: "\n".join(dead_paths(path, root)), files),
             )
         ]
 

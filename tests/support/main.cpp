@@ -10,7 +10,7 @@
 #include <cstdio>
 
 int main(int argc, char** argv) {
-  // A test program may be killed by the machine around it: what it has said by then must not be lost in a buffer.
+  // A test program may be killed from outside: its output must not be lost in a buffer.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return Catch::Session().run(argc, argv);
 }

@@ -1,4 +1,4 @@
-// Descriptors that were tampered with, yet are whole: what is behind the check sum is looked at.
+// Descriptors with changed contents and a valid checksum, so that the checks behind the checksum run.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// Puts the sum that fits the rest into the last four bytes.
+/// Writes the checksum of the other bytes into the last four bytes.
 inline void seal(dat::ib::descriptor::wire& w) {
   std::uint32_t sum = 2166136261u;
   for (std::size_t i = 0; i < w.size() - 4; ++i) sum = (sum ^ static_cast<std::uint32_t>(w[i])) * 16777619u;

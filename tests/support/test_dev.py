@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-# Tests of what ./dev counts by: the reports, the README check, the lint; each must see what is wrong.
+# Tests of ./dev: reading reports, the README check, the lint. Each must find faults.
 # SPDX-License-Identifier: BSL-1.0
 import contextlib
 import io
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.dont_write_bytecode = True
@@ -126,6 +128,40 @@ class counting(temporary):
         self.assertEqual(script("  pass\n"), (0, 1, 0))
         self.assertEqual(script("  syntax error\n"), (0, 1, 0))
 
+    def test_the_thread_that_built_takes_what_the_lane_has_not_begun(self):
+        begun, taken = threading.Event(), threading.Event()
+        threads = []
+
+        def first():
+            begun.set()
+            self.assertTrue(taken.wait(60))
+            threads.append(threading.get_ident())
+
+        def second():
+            taken.set()
+            threads.append(threading.get_ident())
+
+        self.sums.beside("first", first)
+        self.sums.beside("second", second)
+        self.assertTrue(begun.wait(60))
+        self.sums.wait()
+        self.assertEqual(len(set(threads)), 2)
+        self.assertIn(threading.get_ident(), threads)
+        self.assertEqual(self.sums.rows, [])
+
+    def test_a_fault_in_a_part_fails_that_part_alone(self):
+        def fault():
+            raise ValueError("no")
+
+        def fine():
+            self.sums.add("b", 1, 0)
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.sums.beside("a", fault)
+            self.sums.beside("b", fine)
+            self.sums.wait()
+        self.assertEqual(sorted(self.sums.rows), [("a", 0, 1, 0), ("b", 1, 0, 0)])
+
     def test_catch2_programs(self):
         good, bad = self.file("g.xml", VERSION_3), self.file("b.xml", VERSION_2)
         cut = self.file("c.xml", VERSION_3[: VERSION_3.index("</Catch2TestRun>")])
@@ -135,6 +171,36 @@ class counting(temporary):
         self.assertEqual(self.quietly(self.sums.catch2, "a", good, 66, log), (1, 1, 1))  # a sanitizer speaks at the end
         self.assertEqual(self.quietly(self.sums.catch2, "a", cut, 0, log), (1, 1, 1))
         self.assertEqual(self.quietly(self.sums.catch2, "a", self.folder / "none", 0, log), (0, 1, 0))
+
+
+class checking(temporary):
+    """Compiling for errors and warnings alone."""
+
+    def setUp(self):
+        super().setUp()
+        for name, value in {"BUILD": self.folder, "LOGS": self.folder / "logs", "build": lambda *_: True}.items():
+            self.addCleanup(setattr, dev, name, getattr(dev, name))
+            setattr(dev, name, value)
+        (self.folder / "logs").mkdir()
+
+    def check(self, text, folder="examples"):
+        source = self.file("f/source.cpp", text)
+        command = f"c++ -Wall -MD -MQ f/x.o -MF f/x.o.d -o f/x.o -c {source}"
+        entry = {"directory": str(self.folder / "f"), "command": command, "file": str(source), "output": f"{folder}/x.o"}
+        self.file("f/compile_commands.json", json.dumps([entry]))
+        count, failed = dev.check_sources("f", "examples")
+        self.assertEqual(sorted(path.name for path in (self.folder / "f").iterdir()), ["compile_commands.json", "source.cpp"])
+        return count, len(failed)
+
+    def test_a_good_source_passes(self):
+        self.assertEqual(self.check("int main() {}\n"), (1, 0))
+
+    def test_errors_and_warnings_fail(self):
+        self.assertEqual(self.check("int main() { return nothing; }\n"), (1, 1))
+        self.assertEqual(self.check("int main() { int unused; }\n"), (1, 1))
+
+    def test_other_folders_do_not_count(self):
+        self.assertEqual(self.check("int main() { return nothing; }\n", "tests"), (0, 0))
 
 
 class readme(unittest.TestCase):
@@ -156,6 +222,17 @@ class readme(unittest.TestCase):
         self.assertIn("not exactly two", self.problem(self.PROGRAM, self.PROGRAM))
         self.assertIn("no ```cpp", check_readme.problem("# x\n", self.marked(self.PROGRAM), 30))
         self.assertIn("empty", self.problem("", self.marked("")))
+
+    def test_the_second_program_is_compared_with_its_own_example(self):
+        readme = f"```cpp\n{self.PROGRAM}```\nthen\n```cpp\nint second;\n```\n"
+        self.assertEqual(check_readme.problem(readme, self.marked("int second;\n"), 30, 1), "")
+        self.assertIn("differ", check_readme.problem(readme, self.marked(self.PROGRAM), 30, 1))
+        self.assertIn("block 3", check_readme.problem(readme, self.marked(self.PROGRAM), 30, 2))
+
+    def test_blocks_of_the_guide_compile_at_their_own_lines(self):
+        good = "# x\n```cpp\nDAT_TRY(auto more, ia.create_pz());\n```\n"
+        self.assertEqual(check_readme.compile_guide(good, "c++"), "")
+        self.assertIn("docs/guide.md:4:", check_readme.compile_guide(good.replace("```cpp\n", "```cpp\n\n").replace("create_pz", "create"), "c++"))
 
     def test_long_programs_fail(self):
         self.assertEqual(self.problem(self.PROGRAM, self.marked(self.PROGRAM), 3), "")
@@ -187,6 +264,33 @@ class linting(temporary):
         self.assertFalse(lint.unlicensed(self.file("a.hpp", self.LICENCE)))
         self.assertTrue(lint.unlicensed(self.file("a.hpp", "// x\n")))
         self.assertFalse(lint.unlicensed(self.file("a.md", "# x\n")))
+
+
+    def test_paths_in_documents(self):
+        self.file("include/dat/a.hpp", "")
+        self.file("docs/b.md", "")
+        good = self.file("docs/c.md", "`include/dat/a.hpp` [b](b.md#x) [up](../docs/b.md) `build/gcc/x.cpp` [w](https://a.b/c.md) `a.hpp`\n")
+        self.assertEqual(lint.dead_paths(good, self.folder), [])
+        bad = self.file("docs/d.md", "\n`base/gone.hpp` [x](gone.md)\n")
+        self.assertEqual([finding.partition(":")[2] for finding in lint.dead_paths(bad, self.folder)],
+                         ["2: names gone.md, which is not there", "2: names base/gone.hpp, which is not there"])  # fmt: skip
+
+
+class options(unittest.TestCase):
+    def code(self, *arguments):
+        command = [sys.executable, HERE / "dev.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).returncode
+
+    def test_tiers_that_are_not_there_are_refused(self):
+        self.assertEqual(self.code("test", "--only", "untis"), 2)
+
+    def test_cases_go_with_the_unit_tier_alone(self):
+        self.assertEqual(self.code("test", "--only", "lint", "--cases", "[EP-001]"), 2)
+        self.assertEqual(self.code("test", "--cases", "[EP-001]"), 2)
+
+    def test_the_structure_is_printed(self):
+        done = subprocess.run([sys.executable, HERE / "dev.py", "lint", "--structure"], capture_output=True, text=True, check=False)
+        self.assertRegex(done.stdout, r"core classes in the largest cycle of names +\d+ +bar +3")
 
 
 class bootstrap(temporary):

@@ -1,5 +1,5 @@
-// A thread of a test. Catch2's assertions belong to the test's own thread: what a worker finds out is noted, and
-// checked where it is joined.
+// A thread of a test. Catch2's assertions belong to the test's own thread: a worker records its failed checks, and join
+// reports them.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -22,7 +22,7 @@ public:
     if (thread_.joinable()) join();
   }
 
-  /// In the worker: CHECK(claim).
+  /// Called in the worker: CHECK(claim).
   void check(bool claim, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     if (claim) return;
     failed_ += ' ';
@@ -30,7 +30,7 @@ public:
     failed_ += ':';
     failed_ += std::to_string(line);
   }
-  /// In the test: waits for the end of the worker; its failed checks are failed checks of the test.
+  /// Called in the test: waits for the end of the worker and reports its failed checks.
   void join() {
     thread_.join();
     CHECK(failed_ == "");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of dat-info, dat-ping and dat-conform on real RDMA devices: what they say when all is well, and when it is not.
+# Tests of dat-info, dat-ping and dat-conform on real RDMA devices: their output on success and on failure.
 # SPDX-License-Identifier: BSL-1.0
 """test_tools.py [unittest options]: runs itself in the lab, once. DAT_TOOLS names the directory of the programs; by default
 that of build/gcc."""
@@ -17,16 +17,16 @@ import unittest
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOLS = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples"))
-DEVICE_TESTS = TOOLS.parent / "tests/device/device"
+TOOLS = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples/tools"))
+DEVICE_TESTS = TOOLS.parents[1] / "tests/device/device"
 LAB = ROOT / "tests/lab/dat-lab"
 SERVER = "10.78.2.1"
-LIMIT = 30.0  # seconds; nothing here takes that long unless it hangs
+LIMIT = 120.0  # seconds; nothing here takes that long unless it hangs
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
 
 
 def run(tool: str, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """One tool, to its end."""
+    """Runs one tool to its end."""
     command = [*prefix, str(TOOLS / tool), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
@@ -124,7 +124,7 @@ class info(unittest.TestCase):
 
 class ping(unittest.TestCase):
     def failed(self, done: subprocess.CompletedProcess[str], pattern: str) -> None:
-        """It ended with 1 and one line that says why."""
+        """Checks that the tool ended with 1 and one line that names the reason."""
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertRegex(done.stderr, "^dat-ping: .*" + pattern)
@@ -158,17 +158,18 @@ class ping(unittest.TestCase):
             self.assertEqual([(c.communicate(timeout=LIMIT)[1], c.returncode) for c in clients], [(b"", 0)] * 4)
 
     def test_nobody_listens(self) -> None:
-        self.failed(run("dat-ping", SERVER, "--port", "7599"), "connect: .*refused: nobody listens")
+        cause = "connect: .*The connection was refused: no program listens there, "
+        self.failed(run("dat-ping", SERVER, "--port", "7599"), cause)
         done = run("dat-ping", SERVER, "--port", "7599", "--json")
         told = json.loads(done.stdout)
         self.assertFalse(told["ok"])
-        self.assertIn("connect: ", told["problem"])
+        self.assertRegex(told["problem"], cause)
 
     def test_the_server_dies(self) -> None:
         with server(7504) as s:
             client = subprocess.Popen([str(TOOLS / "dat-ping"), SERVER, "--port", "7504", "--count", "1000000"],
                                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)  # fmt: skip
-            # The client has come when the server has a queue pair that is connected.
+            # The client has connected when the server has a connected queue pair.
             while "RTS" not in subprocess.run(["rdma", "resource", "show", "qp"], capture_output=True, text=True, check=True).stdout:
                 self.assertIsNone(client.poll())
             s.process.send_signal(signal.SIGKILL)
@@ -177,7 +178,7 @@ class ping(unittest.TestCase):
             self.assertRegex(said, r"^dat-ping: (connect|send): .*\n$")
 
     def test_wrong_names_and_wrong_use(self) -> None:
-        self.failed(run("dat-ping", "no-such-host.invalid"), "open: .*no-such-host|open: ia.open_reaching")
+        self.failed(run("dat-ping", "no-such-host.invalid"), "open: .*no-such-host|open: ia.open_by_route")
         for arguments in ([], ["--serve", SERVER], [SERVER, "--size", "0"], [SERVER, "--port", "70000"]):
             self.assertEqual(run("dat-ping", *arguments).returncode, 2, arguments)
         with server(7505):
@@ -219,7 +220,7 @@ class conform(unittest.TestCase):
 
 
 def main() -> None:
-    """In the lab: the tests. Elsewhere: the lab."""
+    """In the lab: runs the tests. Elsewhere: starts the lab."""
     if "DAT_LAB" not in os.environ:
         for program in (TOOLS / "dat-info", TOOLS / "dat-ping", DEVICE_TESTS):
             if not os.access(program, os.X_OK):

@@ -1,4 +1,4 @@
-// What the tests in tests/events and tests/connections stand on, here: adapters of the fake world.
+// The adapters for tests that run in both worlds; here, those of the fake world.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -17,7 +17,7 @@ using unit::must;
 inline constexpr dat::timeout patience = unit::plenty;
 
 inline void begin() {
-  unit::until_nothing_is_left(); // of the test before, whose service thread may still be behind an agent
+  unit::until_nothing_is_left(); // ends the previous test, whose service thread may still run an agent
   fake::reset();
 }
 inline dat::ia open(const dat::ia_options& options = automatic) { return must(dat::ia::open("fk1", options)); }
@@ -27,10 +27,10 @@ inline dat::conn_qual port() {
   return must(dat::conn_qual::make(++last));
 }
 
-/// What becomes of its objects is looked at when it goes.
+/// The destructor checks that no object is left.
 using world = unit::clean_world;
 inline constexpr dat::ia_options usual = manual;
-/// `n` events, which come if they are not there yet, and any that are there beyond.
+/// Takes `n` events, waits for missing ones, and takes any further ones that are queued.
 template <dat::streams S>
 unit::events take(dat::evd<S>& evd, std::size_t n) {
   auto all = unit::take(evd);
@@ -44,7 +44,7 @@ struct end : unit::end {
   static constexpr auto streams = unit::all_streams;
   unit::events take(std::size_t n) { return rig::take(evd, n); }
 };
-/// As long as it lives, the last message of a handshake does not arrive: who has accepted waits for it.
+/// While it lives, the last message of a handshake is lost, and the accepting side waits for it.
 struct lost_handshake {
   static constexpr bool possible = true;
   lost_handshake() { fake::hold_events(RDMA_CM_EVENT_ESTABLISHED); }
@@ -53,15 +53,16 @@ struct lost_handshake {
   ~lost_handshake() { fake::release_events(); }
 };
 
-/// Goes on, by an amount that nothing depends on.
+/// Runs some pending work; no result depends on its amount.
 inline void some_way(end& a, end& b) {
   (void)a.ia.run();
   (void)b.ia.run();
 }
 
-/// How much the stress is made of: all of it where ThreadSanitizer looks on.
+/// The amount of work of the stress test: all of it with ThreadSanitizer.
 inline constexpr std::uint64_t stress_events = dat::detail::thread_sanitizer ? 1'000'000 : 200'000;
 inline constexpr std::uint64_t stress_messages = 2'000; ///< of each of four connections
-inline constexpr int thread_rounds = 50;                ///< in which each of three threads makes one of everything
+/// Rounds, in each of which three threads create one object of each kind.
+inline constexpr int thread_rounds = 50;
 
 } // namespace rig

@@ -1,8 +1,9 @@
-// Two adapters of the fake world, and what a test needs on each of them.
+// Two adapters of the fake world, and the objects that a test needs on each of them.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <fake_verbs/fake_verbs.hpp>
+#include <fake_verbs/personality.hpp>
 
 #include <dat/dat.hpp>
 
@@ -25,7 +26,7 @@ namespace unit {
 
 using namespace std::chrono_literals;
 
-inline constexpr auto all_streams = dat::dto | dat::connection | dat::connection_requests;
+inline constexpr auto all_streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
 inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
 using region = dat::lmr<char, all_rights.value>;
 inline constexpr dat::ia_options manual{.progress = dat::progress::manual};
@@ -33,7 +34,7 @@ inline constexpr dat::ia_options automatic{.progress = dat::progress::automatic}
 /// Longer than any wait that a test expects to succeed; none takes that long.
 inline constexpr dat::timeout plenty = 20s;
 
-/// The value, or a failed test that says why there is none.
+/// The value, or a failed test with the reason.
 template <class T>
 T must(dat::expected<T>&& r) {
   if (!r) FAIL(r.error().message());
@@ -42,7 +43,7 @@ T must(dat::expected<T>&& r) {
 inline void must(dat::expected<void>&& r) {
   if (!r) FAIL(r.error().message());
 }
-/// It failed so, in a call that it names.
+/// Checks that the call failed with this error and that the error names a call.
 template <class T>
 void is_error(const dat::expected<T>& r, dat::return_type type, dat::return_subtype subtype = {}) {
   REQUIRE_FALSE(r);
@@ -58,9 +59,10 @@ using support::events;
 using support::text_of;
 using support::unpadded;
 
-/// Everything that is there.
+/// Takes all events that are queued, those that the device is late with included.
 template <dat::streams S>
 events take(dat::evd<S>& evd) {
+  fake::finish();
   events all;
   while (evd.drain([&](const auto& e) { all.push_back(describe{}(e)); }) != 0) {
   }
@@ -89,16 +91,17 @@ struct end {
   events take() { return unit::take(evd); }
 };
 
-/// Lets two ias with manual progress do all that there is to be done.
+/// Runs the pending work of two ias with manual progress.
 inline void settle(dat::ia& a, dat::ia& b) {
   for (int i = 0; i < 12; ++i) {
+    fake::finish();
     a.run();
     b.run();
   }
 }
 inline void settle(end& a, end& b) { settle(a.ia, b.ia); }
 
-/// The request that stands at the head of an evd.
+/// The request at the head of an evd.
 template <dat::streams S>
 dat::cr request_on(dat::evd<S>& evd) {
   auto e = must(evd.dequeue());
@@ -109,7 +112,7 @@ dat::cr request_on(dat::evd<S>& evd) {
 
 inline constexpr std::uint16_t service = 7471;
 
-/// Two connected ends, with manual progress: everything happens in the calling thread.
+/// Two connected sides with manual progress: all work is done in the calling thread.
 struct pair {
   explicit pair(const dat::ep_attributes& attributes = {}) {
     a.make_ep(attributes);
@@ -133,21 +136,21 @@ struct pair {
   void settle() { unit::settle(a, b); }
 };
 
-/// The next registration fails. ibv_reg_mr is a macro: which symbol it calls depends on whether the compiler knows the
-/// rights, so on the level of optimisation.
+/// Makes the next registration fail. ibv_reg_mr is a macro: the symbol that it calls depends on whether the compiler
+/// knows the rights, so on the level of optimisation.
 inline void fail_registration(int error) {
   fake::fail(fake::call::ibv_reg_mr, 1, error);
   fake::fail(fake::call::ibv_reg_mr_iova2, 1, error);
 }
 
-/// The service thread may be the last to let go of an ia, and still be on its way out; a real leak stays one.
+/// The service thread may hold the last reference to an ia and still be ending; a real leak stays.
 inline void until_nothing_is_left() {
   for (const auto until = std::chrono::steady_clock::now() + 5s;
        fake::leaks() != "" && std::chrono::steady_clock::now() < until;)
     std::this_thread::yield();
 }
 
-/// Starts a new world, and checks at the end that nothing of it is left.
+/// Starts a new world, and checks at the end that no object is left.
 struct clean_world {
   explicit clean_world(const fake::world& w = {}) { fake::reset(w); }
   clean_world(const clean_world&) = delete;

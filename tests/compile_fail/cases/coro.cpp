@@ -1,10 +1,10 @@
-// <dat/coro.hpp>: what a driver's evd never delivers, and visitors that would lose events.
+// <dat/coro.hpp>: events that a driver's evd never delivers, and visitors that would lose events.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/coro.hpp>
 #include <dat/dat.hpp>
 
-using transfers = dat::coro::driver<dat::dto>;
-using everything = dat::coro::driver<dat::dto | dat::connection>;
+using transfers = dat::coro::driver<dat::stream::dto>;
+using everything = dat::coro::driver<dat::stream::dto | dat::stream::connection>;
 template <class D>
 void connect(D& driver, dat::ep<dat::rc>& ep) {
   auto attempt = driver.connect(ep, dat::ia_address(), 7471, dat::infinite);
@@ -31,7 +31,7 @@ bool good_next(everything& d) { return d.next<dat::disconnected>().done(); }
 //! error: dat: the visitor must be callable with every event
 #ifdef DAT_EXPECT_FAIL
 void bad_visitor(everything& d) {
-  d.poll([](const dat::received&) {});
+  d.poll([](const dat::recv_done&) {});
 }
 #else
 void good_visitor(everything& d) {
@@ -47,7 +47,7 @@ void bad_reuse(transfers& d, dat::coro::posted<dat::transfer>& op, dat::ep_ref e
   (void)d.post(op, ep, dat::recv{});
 }
 #else
-void good_reuse(transfers& d, dat::coro::posted<dat::coro::arrival>& op, dat::ep_ref ep) {
+void good_reuse(transfers& d, dat::coro::posted<dat::coro::receive_result>& op, dat::ep_ref ep) {
   (void)d.post(op, ep, dat::recv{});
 }
 #endif

@@ -1,4 +1,4 @@
-// <dat/dto.hpp>, <dat/iov.hpp>, <dat/batch.hpp>: operations on memory that does not have the right, or does not live.
+// <dat/dto.hpp>, <dat/iov.hpp>, <dat/batch.hpp>: operations on memory that lacks a right or ends too early.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 
@@ -113,7 +113,7 @@ auto exchanged(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdm
 auto in_order(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdma_read{s, r}; }
 #endif
 
-//! case: a send of something that is no registered memory
+//! case: a send of memory that is not registered
 //! error: dat: send takes an lmr, a segment or a dat::iov: register the memory first
 #ifdef DAT_EXPECT_FAIL
 auto unregistered(char (&text)[5]) { return dat::send{text}; }
@@ -121,7 +121,7 @@ auto unregistered(char (&text)[5]) { return dat::send{text}; }
 auto registered(region<both>& text) { return dat::send{text}; }
 #endif
 
-//! case: a receive into something that is no registered memory
+//! case: a receive into memory that is not registered
 //! error: dat: recv takes an lmr, a segment or a dat::iov: register the memory first
 #ifdef DAT_EXPECT_FAIL
 auto unregistered_recv(char (&text)[5]) { return dat::recv{text}; }
@@ -227,7 +227,7 @@ bool recv_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::recv{
 bool send_batch(dat::batch<4>& b, local<both> s) { return b.push_back(dat::send{s}); }
 #endif
 
-//! case: receives made by a callable
+//! case: receives that a callable returns
 //! error: dat: post_n takes a callable that returns the request of an index
 #ifdef DAT_EXPECT_FAIL
 auto made_receives(const dat::ep_ref& ep, local<both> s) {
@@ -239,7 +239,7 @@ auto made_sends(const dat::ep_ref& ep, local<both> s) {
 }
 #endif
 
-//! case: requests of several segments made by a callable
+//! case: requests of several segments that a callable returns
 //! error: dat: post_n takes requests of one segment
 #ifdef DAT_EXPECT_FAIL
 auto made_lists(const dat::ep_ref& ep, local<both> s) {
@@ -251,7 +251,7 @@ auto made_singles(const dat::ep_ref& ep, local<both> s) {
 }
 #endif
 
-//! case: what a batch answers is thrown away
+//! case: the result of push_back on a batch is discarded
 //! error: -Werror=unused-result|-Wunused-result
 #ifdef DAT_EXPECT_FAIL
 void full_or_not(dat::batch<4>& b, local<both> s) { b.push_back(dat::send{s}); }
@@ -259,7 +259,7 @@ void full_or_not(dat::batch<4>& b, local<both> s) { b.push_back(dat::send{s}); }
 void not_full(dat::batch<4>& b, local<both> s) { (void)b.push_back(dat::send{s}); }
 #endif
 
-//! case: a copied batch, whose requests would point into the first
+//! case: a copied batch
 //! error: deleted
 #ifdef DAT_EXPECT_FAIL
 auto copied(const dat::batch<4>& b) { return dat::batch<4>(b); }
@@ -314,7 +314,7 @@ auto no_place(dat::local_segment<std::uint64_t, mem_priv::local_read> mine) { re
 auto a_place(dat::local_segment<std::uint64_t, mem_priv::local_write> mine) { return mine.word(); }
 #endif
 
-//! case: a receive into an expected segment that nobody has looked at
+//! case: a receive into an expected segment that is not unwrapped
 //! error: dat: recv takes .*unwrap what is an expected, by DAT_TRY or value
 #ifdef DAT_EXPECT_FAIL
 auto unlooked_at(const region<mem_priv::local_write>& m) { return dat::recv{m.slice(0, 1)}; }
@@ -322,7 +322,7 @@ auto unlooked_at(const region<mem_priv::local_write>& m) { return dat::recv{m.sl
 auto looked_at(const region<mem_priv::local_write>& m) { return dat::recv{m.slice(0, 1).value()}; }
 #endif
 
-//! case: an RDMA write from one's own memory into one's own memory
+//! case: an RDMA write to a local segment
 //! error: dat: rdma_write takes local memory first, and then a remote segment: one that the peer has sent
 #ifdef DAT_EXPECT_FAIL
 auto to_oneself(const region<shared>& m) { return dat::rdma_write{m, m}; }

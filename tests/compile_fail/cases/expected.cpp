@@ -4,7 +4,7 @@
 #include <dat/expected.hpp>
 #include <dat/strerror.hpp>
 
-//! case: the texts of a return word without asking whether there are any
+//! case: the texts of a return word without a check for an error
 //! error(gcc): has no member named 'major'
 //! error(clang): no member named 'major'
 //! tags: [ERR-046]

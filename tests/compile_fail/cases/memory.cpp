@@ -1,4 +1,4 @@
-// <dat/pz.hpp>, <dat/lmr.hpp>: what cannot be registered, and what a region does not give.
+// <dat/pz.hpp>, <dat/lmr.hpp>: memory that cannot be registered, and operations that a region does not offer.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 
@@ -24,7 +24,7 @@ auto scattered(dat::pz& pz, std::list<char>& l) { return pz.register_memory(l, d
 auto spanned(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, dat::local_read); }
 #endif
 
-//! case: something that is no range
+//! case: an argument that is no range
 //! error: dat: register_memory takes a contiguous range
 #ifdef DAT_EXPECT_FAIL
 auto number(dat::pz& pz, int& i) { return pz.register_memory(i, dat::local_read); }
@@ -60,7 +60,7 @@ auto recv_const(dat::lmr<const char, dat::mem_priv::local_read>& m) { return dat
 auto recv_plain(dat::lmr<char, dat::mem_priv::local_write>& m) { return dat::recv{m}; }
 #endif
 
-//! case: rights that are no rights
+//! case: an argument that is no right
 //! error: no matching (member )?function
 //! tags: [LMR-017]
 #ifdef DAT_EXPECT_FAIL
@@ -75,7 +75,7 @@ auto good_rights(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, 
 #ifdef DAT_EXPECT_FAIL
 auto unreachable(const dat::lmr<char, dat::mem_priv::local_read>& m) { return m.remote(); }
 #else
-auto reachable(const dat::lmr<char, dat::mem_priv::remote_read>& m) { return m.remote(); }
+auto remotely_accessible(const dat::lmr<char, dat::mem_priv::remote_read>& m) { return m.remote(); }
 #endif
 
 //! case: a copied region
@@ -88,7 +88,7 @@ auto moved(dat::lmr<char, dat::mem_priv::local_read>& m) {
 }
 #endif
 
-//! case: a slice whose failure nobody looks at
+//! case: a slice whose result is discarded
 //! error: -Werror=unused-result|-Wunused-result
 //! tags: [DTO-080]
 #ifdef DAT_EXPECT_FAIL
@@ -97,7 +97,7 @@ void unlooked(const dat::lmr<char, dat::mem_priv::local_read>& m) { m.slice(0, 1
 bool looked(const dat::lmr<char, dat::mem_priv::local_read>& m) { return m.slice(0, 10).has_value(); }
 #endif
 
-//! case: elements that are const, seen as others that are not
+//! case: const elements viewed as non-const ones
 //! error: dat: const elements stay const
 #ifdef DAT_EXPECT_FAIL
 auto laundered(const dat::local_segment<const int, dat::mem_priv::local_read>& s) { return s.as<char>(0, 1); }

@@ -1,4 +1,4 @@
-// <dat/rmr.hpp>: windows over memory that does not allow what they would.
+// <dat/rmr.hpp>: windows whose rights exceed those of the memory.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 #include <dat/rmr.hpp>
@@ -26,7 +26,7 @@ auto write_read(const region<mem_priv::local_read>& m) { return dat::bind{m, 0, 
 auto write_written(const region<mem_priv::local_write>& m) { return dat::bind{m, 0, 1, dat::remote_write}; }
 #endif
 
-//! case: a window used for what it was not bound for
+//! case: a window used without the needed right
 //! error: dat: rdma_write needs a remote segment with dat::remote_write
 //! tags: [RMR-040]
 #ifdef DAT_EXPECT_FAIL
@@ -45,7 +45,7 @@ auto open(dat::rmr& r, dat::ep<dat::rc>& ep, const region<both>& m) {
 #ifdef DAT_EXPECT_FAIL
 auto solicited(const region<both>& m) { return dat::bind{m, dat::remote_read}.solicited(); }
 #else
-auto fenced(const region<both>& m) { return dat::bind{m, dat::remote_read}.suppress().fence(); }
+auto fenced(const region<both>& m) { return dat::bind{m, dat::remote_read}.suppress_completion().fence(); }
 #endif
 
 //! case: immediate data with a send that invalidates

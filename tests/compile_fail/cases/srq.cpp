@@ -21,12 +21,12 @@ auto bad_place(shared_ep& ep, local<writable> s) { return ep.post(dat::recv{s});
 auto good_place(dat::srq& srq, local<writable> s) { return srq.post(dat::recv{s}); }
 #endif
 
-//! case: the same by a policy
+//! case: a receive posted by a policy to an endpoint that has a shared receive queue
 //! error: dat: this endpoint takes its receives from a shared receive queue: post them there
 #ifdef DAT_EXPECT_FAIL
-auto checked_place(shared_ep& ep, local<writable> s) { return ep.post<dat::checked>(dat::recv{s}); }
+auto checked_place(shared_ep& ep, local<writable> s) { return ep.post<dat::tracked>(dat::recv{s}); }
 #else
-auto checked_send(shared_ep& ep, local<readable> s) { return ep.post<dat::checked>(dat::send{s}); }
+auto checked_send(shared_ep& ep, local<readable> s) { return ep.post<dat::tracked>(dat::send{s}); }
 #endif
 
 //! case: a send posted to a shared receive queue
@@ -47,7 +47,7 @@ auto bad_right(dat::srq& srq, local<readable> s) { return srq.post(dat::recv{s})
 auto good_right(dat::srq& srq, local<writable> s) { return srq.post(dat::recv{s}); }
 #endif
 
-//! case: a shared receive queue with a low watermark from the start, below which it would be at once
+//! case: a shared receive queue created with a low watermark
 //! error: has no non-static data member named .low_watermark|'low_watermark' does not refer to any field
 //! tags: [SRQ-011]
 #ifdef DAT_EXPECT_FAIL
@@ -56,13 +56,13 @@ const dat::srq_attributes bad_start{.max_recv_dtos = 10, .low_watermark = 3};
 auto good_start(dat::srq& srq) { return srq.set_low_watermark(3); }
 #endif
 
-//! case: another shared receive queue for an endpoint that exists
+//! case: a new shared receive queue for an existing endpoint
 //! error: has no non-static data member named .srq|'srq' does not refer to any field
 //! tags: [EP-026][DTO-025]
 #ifdef DAT_EXPECT_FAIL
 const dat::ep_changes bad_change{.srq = nullptr};
 #else
-auto good_change(dat::pz& pz, dat::evd<dat::dto | dat::connection>& evd, dat::srq& other) {
+auto good_change(dat::pz& pz, dat::evd<dat::stream::dto | dat::stream::connection>& evd, dat::srq& other) {
   return pz.create_ep<dat::rc>(evd, other);
 }
 #endif
@@ -71,9 +71,9 @@ auto good_change(dat::pz& pz, dat::evd<dat::dto | dat::connection>& evd, dat::sr
 //! error: dat: an endpoint's only evd needs the streams
 //! tags: [EP-008]
 #ifdef DAT_EXPECT_FAIL
-auto bad_evd(dat::pz& pz, dat::evd<dat::dto>& evd, dat::srq& srq) { return pz.create_ep<dat::rc>(evd, srq); }
+auto bad_evd(dat::pz& pz, dat::evd<dat::stream::dto>& evd, dat::srq& srq) { return pz.create_ep<dat::rc>(evd, srq); }
 #else
-auto good_evd(dat::pz& pz, dat::evd<dat::dto>& evd, dat::srq& srq) {
+auto good_evd(dat::pz& pz, dat::evd<dat::stream::dto>& evd, dat::srq& srq) {
   return pz.create_ep<dat::rc>({.recv = evd, .request = evd}, srq);
 }
 #endif

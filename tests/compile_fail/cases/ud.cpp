@@ -1,5 +1,6 @@
 // Datagram endpoints.
 // SPDX-License-Identifier: BSL-1.0
+#include <dat/ib.hpp>
 #include <dat/ud.hpp>
 
 namespace {
@@ -48,11 +49,11 @@ void fenced(out& m, peer& p) { dat::ib::send_to{m, p}.fence(); }
 void solicited(out& m, peer& p) { dat::ib::send_to{m, p}.solicited(); }
 #endif
 
-//! case: an evd that lacks the alternatives of datagrams
-//! error: dat: this evd lacks a stream that the object feeds
+//! case: an evd without the stream datagrams
+//! error: dat: this evd lacks dat::stream::datagrams, which the object feeds
 //! tags: [ud]
-using plain_evd = dat::evd<dat::dto | dat::connection>;
-using datagram_evd = dat::evd<dat::dto | dat::connection | dat::datagrams>;
+using plain_evd = dat::evd<dat::stream::dto | dat::stream::connection>;
+using datagram_evd = dat::evd<dat::stream::dto | dat::stream::connection | dat::stream::datagrams>;
 #ifdef DAT_EXPECT_FAIL
 auto without(dat::pz& z, plain_evd& e) { return z.create_ep<dat::ud>(e).has_value(); }
 #else

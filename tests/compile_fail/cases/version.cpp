@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/version.hpp>
 
-//! case: the version of the headers cannot be assigned to
+//! case: assigning to the version of the headers
 //! error(gcc): assignment of member '.*minor_part' in read-only object
 //! error(clang): cannot assign to variable 'version' with const-qualified type
 #ifdef DAT_EXPECT_FAIL
@@ -14,7 +14,7 @@ void assign() {
 }
 #endif
 
-//! case: a version is not a number
+//! case: comparing a version with a number
 //! error(gcc): no match for 'operator<'
 //! error(clang): invalid operands to binary expression
 #ifdef DAT_EXPECT_FAIL

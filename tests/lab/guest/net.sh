@@ -1,10 +1,12 @@
 #!/bin/sh
-# Network of the dat-lab machine: Soft-RoCE devices rx1..rxN on veth pairs v1-v2, v3-v4, ... (an odd last one on a dummy link).
+# Network of the dat-lab machine: RDMA devices rx1..rxN (Soft-RoCE) or siw1..siwN (Soft-iWARP) on veth pairs v1-v2, v3-v4, ... (an odd last one on a dummy link).
 # SPDX-License-Identifier: BSL-1.0
 #
-# Uses from the set-up file: links, mtu, netem (arguments of tc's netem or empty). All links live in one network namespace, since rdma_rxe
-# of Linux 6.1 works in the first one only. Rules send what goes to the partner's address out by the pair, so that packets
-# really cross the link. `net.sh restore` re-creates what a link that went down has lost.
+# Uses from the set-up file: links, mtu, kind1..kindN (rxe or siw), netem (arguments of tc's netem or empty), faults_reset (not empty when
+# faults come later). All links live in one network namespace, since rdma_rxe of Linux 6.1 works in the first one only.
+# Rules send packets for the partner's address by the pair, so that they really cross the link. `net.sh restore`
+# re-creates what links that went down have lost. `net.sh wire4 N` and `net.sh wire6 N` re-create the routes and
+# neighbours of one family that the link N has lost.
 . /run/dat-lab/setup
 
 addresses() { # number: lines for ip -batch
@@ -51,11 +53,23 @@ create() {
     echo "link add v$1 address $(mac $1) type dummy"
   fi
 }
+steer() { printf %x $(((1 << (cpus < 32 ? cpus : 32)) - 1)) >/sys/class/net/v$1/queues/rx-0/rps_cpus; }
 up() { echo "link set v$1 mtu $mtu up"; }
 netem_on() { echo "qdisc replace dev v$1 root netem limit 100000 $netem"; }
-rxe() { echo "link add rx$1 type rxe netdev v$1"; }
-names() { echo "10.78.$1.1 rx$1"; }
+device() { # number: name of its device
+  eval "[ \$kind$1 = siw ]" && echo "siw$1" || echo "rx$1"
+}
+rdma_device() { eval "echo link add $(device $1) type \$kind$1 netdev v$1"; }
+names() { echo "10.78.$1.1 rx$1 $(device $1)"; }
 
+case $1 in
+wire4 | wire6)
+  partner=$((($2 - 1 ^ 1) + 1))
+  if [ $partner -gt "$links" ]; then exit; fi
+  if [ "$1" = wire4 ]; then wire4 "$2" $partner | ip -batch -; else wire6 "$2" $partner | ip -6 -batch -; fi
+  exit
+  ;;
+esac
 if [ "$1" = restore ]; then
   each up | ip -force -batch -
   each addresses | ip -force -batch -
@@ -71,37 +85,44 @@ for c in all default; do
   echo 0 >/proc/sys/net/ipv6/conf/$c/accept_ra
   echo 1 >/proc/sys/net/ipv6/conf/$c/keep_addr_on_down
 done
-# rdma_rxe answers a read with all packets at once, 8192 for 8 MiB; of those that a link has waiting, the kernel drops the 1001st.
+# rdma_rxe answers a read with all packets at once, 8192 for 8 MiB. By default the kernel queues 1000 packets of a link and drops
+# the rest.
 echo 65536 >/proc/sys/net/core/netdev_max_backlog
 {
   each create
   each up
   each addresses
 } | ip -batch - || exit 1
+# By default, the processor that sends a frame over a veth pair also receives it. While the host holds that processor, later frames of
+# another processor overtake, and rdma_rxe retransmits a read. A wire keeps the order: here, one processor receives a connection's frames.
+cpus=$(/run/dat-lab/bin/nproc)
+if [ "$cpus" -gt 1 ]; then each steer; fi
 if [ "$links" -gt 1 ]; then
   { each_pair wire4; each_pair rules4; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -batch - || exit 1
   { each_pair wire6; each_pair rules6; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -6 -batch - || exit 1
 fi
+if [ -n "$netem$faults_reset" ]; then modprobe sch_netem; fi
 if [ -n "$netem" ]; then
-  modprobe sch_netem
   each netem_on | tc -batch - || exit 1
 fi
-each rxe | rdma -b - || exit 1
+each rdma_device | rdma -b - || exit 1
 each names >>/etc/hosts
 echo "127.0.0.1 dat-lab" >>/etc/hosts
 
-# Ready when each port is active and has its link-local, IPv4 and IPv6 GID.
+# Ready when each port is active and, on rxe, has its link-local, IPv4 and IPv6 GID. siw has no GIDs of addresses.
 i=1
 n=0
 while [ $i -le "$links" ]; do
-  port=/sys/class/infiniband/rx$i/ports/1
+  name=$(device $i)
+  port=/sys/class/infiniband/$name/ports/1
   read -r state <$port/state
-  read -r gid <$port/gids/2
+  gid=iwarp
+  [ "$name" = siw$i ] || read -r gid <$port/gids/2
   case "$state/$gid" in
   *ACTIVE*/*[1-9a-f]*) i=$((i + 1)) ;;
   *)
     n=$((n + 1))
-    [ $n -lt 500 ] || { echo "rx$i is not ready: $state, third GID $gid"; exit 1; }
+    [ $n -lt 500 ] || { echo "$name is not ready: $state, third GID $gid"; exit 1; }
     /run/dat-lab/bin/usleep 10000
     ;;
   esac

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/expected.hpp>
 
+#include <dat/detail/posting/ep_posting.hpp>
+#include <dat/detail/posting/shared_queue.hpp>
+
 #define EXPORT extern "C" [[gnu::visibility("default")]]
 
 EXPORT const std::error_category* the_category() noexcept { return &dat::category(); }
@@ -12,3 +15,7 @@ EXPORT void throw_failure() {
   const dat::expected<int> none = dat::error(dat::return_type::queue_full);
   static_cast<void>(none.value());
 }
+
+EXPORT const void* the_null_ep() noexcept { return &dat::detail::null_ep; }
+EXPORT const void* the_null_srq() noexcept { return &dat::detail::null_srq; }
+EXPORT const void* the_null_qp() noexcept { return dat::detail::null_device_instance.qp(); }

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/expected.hpp>
 
+#include <dat/detail/posting/ep_posting.hpp>
+#include <dat/detail/posting/shared_queue.hpp>
+
 #include <support/catch.hpp>
 
 #include <dlfcn.h>
@@ -31,16 +34,26 @@ Function* find(const shared_object& object, const char* name) {
 using category_function = const std::error_category*() noexcept;
 using code_function = void(std::error_code&) noexcept;
 using throwing_function = void();
+using object_function = const void*() noexcept;
 
 } // namespace
 
 #if defined(DAT_TESTS_EXPORTED)
-TEST_CASE("A program that exports its symbols and its plugins have one error category", "[ERR-010]") {
+TEST_CASE("a program that exports its symbols and its plugins agree on what an empty handle names") {
+  const auto one = load(DAT_TESTS_OBJECT_ONE);
+  const auto two = load(DAT_TESTS_OBJECT_TWO);
+  for (const auto* object : {&one, &two}) {
+    CHECK(find<object_function>(*object, "the_null_ep")() == &dat::detail::null_ep);
+    CHECK(find<object_function>(*object, "the_null_srq")() == &dat::detail::null_srq);
+    CHECK(find<object_function>(*object, "the_null_qp")() == dat::detail::null_device_instance.qp());
+  }
+}
+TEST_CASE("a program that exports its symbols and its plugins have one error category", "[ERR-010]") {
   const auto one = load(DAT_TESTS_OBJECT_ONE);
   const auto two = load(DAT_TESTS_OBJECT_TWO);
   auto* const first = find<category_function>(one, "the_category");
   auto* const second = find<category_function>(two, "the_category");
-  REQUIRE(first != second); // two objects, indeed
+  REQUIRE(first != second); // two different objects
   CHECK(first() == &dat::category());
   CHECK(second() == &dat::category());
   std::error_code code;
@@ -50,7 +63,7 @@ TEST_CASE("A program that exports its symbols and its plugins have one error cat
 }
 #endif
 
-TEST_CASE("A code made in a plugin equals its return type and std::errc in the program") {
+TEST_CASE("a code made in a plugin equals its return type and std::errc in the program") {
   const auto one = load(DAT_TESTS_OBJECT_ONE);
   std::error_code code;
   find<code_function>(one, "make_code")(code);
@@ -60,7 +73,7 @@ TEST_CASE("A code made in a plugin equals its return type and std::errc in the p
   CHECK(code != std::errc::address_in_use);
 }
 
-TEST_CASE("A failure thrown in one shared object is caught in another") {
+TEST_CASE("a failure that one shared object throws is caught in another") {
   const auto one = load(DAT_TESTS_OBJECT_ONE);
   dat::return_type caught = dat::return_type::success;
   try {

@@ -1,0 +1,29 @@
+// Definitions of ia_handle.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/adapter/ia_handle.hpp>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
+  ia_core* const core = get();
+  if (core->foreign()) {
+    drop();
+    return error(return_type::invalid_handle, return_subtype::handle_ia)
+        .at("ia.close", object_kind::ia)
+        .hint("A forked child does not inherit the objects of its parent.");
+  }
+  if (graceful && core->in_use())
+    return error(return_type::invalid_state, return_subtype::ia_in_use)
+        .at("ia.close", object_kind::ia)
+        .hint("Close what was made from the ia first, or close the ia abruptly.");
+  if (graceful)
+    core->close_gracefully();
+  else
+    core->close_abruptly();
+  drop();
+  return success();
+}
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,20 @@
+// Where dat's definitions are compiled: in every source file that includes dat, or in one.
+//
+// By default dat is header-only: each header brings its definitions (`*.ipp`), which are inline. With
+// DAT_SEPARATE_COMPILATION in all of its source files a program gets declarations only, and one of the files includes
+// <dat/src.hpp>, which has the definitions.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The linker refuses a program that mixes the two: this name is a thread-local variable in one form and not in the
+// other.
+#ifdef DAT_SEPARATE_COMPILATION
+#define DAT_DECL
+extern "C" thread_local char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
+#else
+#define DAT_DECL inline
+extern "C" {
+extern char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
+[[gnu::weak, gnu::used]] char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
+}
+#endif

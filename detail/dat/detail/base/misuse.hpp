@@ -1,0 +1,34 @@
+// What functions need that compile only to say what is wrong with their call.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// Whether the header that defines `T` was included.
+template <class T>
+concept complete = requires {
+  sizeof(T);
+};
+/// In place of an object whose header was not included.
+struct missing_header {};
+template <class T>
+using if_complete = std::conditional_t<complete<T>, T, missing_header>;
+
+/// Returns the object itself. The compiler checks a call on it only where a template is compiled for `T`.
+template <class T, class Object>
+[[nodiscard]] Object& dependent(Object& object) noexcept {
+  return object;
+}
+
+/// False, but only where a template is compiled for `T`.
+template <class T>
+inline constexpr bool never = false;
+
+/// A time limit without a unit.
+template <class T>
+concept plain_number = std::integral<T> || std::floating_point<T>;
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,56 @@
+// Definitions of coro_driver.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/delivery/coro_core.hpp>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+DAT_DECL coro_driver::coro_driver(ref<evd_core> evd) noexcept
+    : coro_schedule(std::move(evd)), key_(reinterpret_cast<std::uintptr_t>(this) * 0xd6e8feb86659fd93u) {}
+
+DAT_DECL coro_driver::~coro_driver() {
+  abandon(nullptr, error(return_type::abort));
+  forget_ready();
+}
+
+DAT_DECL coro_dto* coro_driver::find(dat::cookie c, const ep_core* whose) noexcept {
+  intrusive_list<coro_dto>& list = bucket(c.value());
+  for (coro_dto* o = list.front(); o; o = list.after(*o))
+    if (o->key() == c.value() && o->whose() == whose) return o;
+  return nullptr;
+}
+
+DAT_DECL void coro_driver::stop_waits() noexcept {
+  stopping_.store(true, std::memory_order_release);
+  if (evd()) evd()->interrupt();
+}
+
+DAT_DECL std::size_t coro_driver::take_due() noexcept {
+  std::size_t n = take_stops() + timers().expire();
+  if (!stopping() || stopped_) return n;
+  stopped_ = true;
+  for (const rank r : {some, any, asleep})
+    while (coro_operation* const o = listeners_[r].front()) {
+      o->on_stop(*o);
+      ++n;
+    }
+  return n;
+}
+
+DAT_DECL void coro_driver::abandon(const ep_core* whose, const error& why) noexcept {
+  const auto sweep = [&](auto& list) {
+    for (auto* o = list.front(); o;) {
+      auto* const next = list.after(*o);
+      if (!whose || o->whose() == whose) o->fail(why);
+      o = next;
+    }
+  };
+  for (auto& list : buckets_) sweep(list);
+  for (const rank r : {outcome, some, any, asleep, idle}) sweep(listeners_[r]);
+  if (whose) return;
+  // What these limit has just ended, or is a task: they know whether their coroutine is ready already.
+  while (coro_operation* const o = listeners_[limited].front()) o->on_stop(*o);
+}
+
+}}} // namespace dat::v0::detail

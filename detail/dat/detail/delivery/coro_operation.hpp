@@ -1,0 +1,89 @@
+// What a coroutine awaits: an operation in the coroutine's frame, its result, and its end by a request to stop.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/base/ref.hpp>
+#include <dat/detail/delivery/coro_schedule.hpp>
+#include <dat/detail/endpoint/core.hpp>
+
+#include <coroutine>
+#include <optional>
+#include <stop_token>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// One thing that a coroutine waits for, or will wait for. It is linked in place, and unlinks itself when its coroutine
+/// ends; nothing is allocated.
+class coro_operation : public coro_entry {
+public:
+  coro_operation(const coro_operation&) = delete;
+  coro_operation& operator=(const coro_operation&) = delete;
+
+  /// Whether the operation is over, so that awaiting it does not suspend.
+  [[nodiscard]] bool done() const noexcept { return done_; }
+
+  [[nodiscard]] bool await_ready() const noexcept { return done_; }
+  void await_suspend(std::coroutine_handle<> h) noexcept { coroutine = h; }
+  /// The coroutine does not wait any longer; the operation continues.
+  void await_cancel() noexcept { coroutine = {}; }
+
+  /// The endpoint of the operation, only for comparison.
+  [[nodiscard]] ep_core* whose() const noexcept { return whose_; }
+  /// Ends the operation with an error.
+  void fail(const error& e) noexcept;
+
+protected:
+  /// An operation that was never started counts as done.
+  coro_operation() noexcept;
+  coro_operation(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept { begin(s, whose, serve_stop); }
+  /// Whether a new life can begin: the last one is over, and the coroutine that awaited it has been resumed.
+  [[nodiscard]] bool idle() const noexcept { return done_ && !linked(); }
+  void begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept;
+  ~coro_operation() {
+    detach();
+    unlink();
+  }
+
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  [[nodiscard]] const error& why() const noexcept { return error_; }
+  [[nodiscard]] bool stopping() const noexcept { return stopping_; }
+
+  void finish() noexcept;
+  /// From now on a request to stop is served by `on_stop`. Keeps the endpoint alive, whose handle may be destroyed
+  /// first.
+  void watch(std::stop_token&& token) noexcept;
+  /// Ends the connection, and with it the operations on it. False without a connection.
+  [[nodiscard]] bool hang_up() noexcept;
+  static void end_by_hanging_up(coro_entry& o) noexcept { (void)static_cast<coro_operation&>(o).hang_up(); }
+  [[nodiscard]] static error stopped(const char* call, const char* hint) noexcept {
+    return error(return_type::interrupted_call).at(call, object_kind::ep).hint(hint);
+  }
+  /// Refuses an endpoint whose connection events go to another evd than the driver's.
+  [[nodiscard]] expected<void> check_connect_evd(const char* call) const noexcept;
+
+private:
+  struct stopper {
+    coro_operation* self;
+    void operator()() const noexcept { self->schedule_->request_stop(*self); }
+  };
+  /// Leaves all lists of the schedule except that of the ready.
+  void detach() noexcept;
+
+  coro_schedule* schedule_ = nullptr; // null when it is over
+  ep_core* whose_ = nullptr;
+  bool done_ = false;
+  bool failed_ = false;
+  bool stopping_ = false;
+  error error_;
+  ref<ep_core> kept_;
+  std::optional<std::stop_callback<stopper>> stop_;
+};
+
+}}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/delivery/coro_operation.ipp>
+#endif

@@ -1,0 +1,70 @@
+// What resumes coroutines: the list of those that are ready, timers, and requests to stop from any thread.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/base/config.hpp>
+#include <dat/detail/base/intrusive_list.hpp>
+#include <dat/detail/base/ref.hpp>
+#include <dat/detail/delivery/coro_timer.hpp>
+#include <dat/detail/endpoint/core.hpp>
+
+#include <atomic>
+#include <coroutine>
+#include <cstddef>
+#include <utility>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// An operation, as the schedule sees it. Until it is over it is in a list of its driver. Then it is in the list of the
+/// ready, if a coroutine waits for it.
+struct coro_entry : list_node {
+  /// The function that serves a request to stop, in the driver's thread.
+  using stop_function = void (*)(coro_entry&) noexcept;
+
+  std::coroutine_handle<> coroutine;
+  stop_function on_stop = nullptr;
+  coro_entry* next_stop = nullptr;
+};
+
+/// The driver's thread owns all of it, except requests to stop, which pass through one atomic stack.
+class coro_schedule {
+public:
+  explicit coro_schedule(ref<evd_core> evd) noexcept;
+  coro_schedule(const coro_schedule&) = delete;
+  coro_schedule& operator=(const coro_schedule&) = delete;
+  ~coro_schedule() { forget_ready(); }
+
+  [[nodiscard]] evd_core* evd() const noexcept { return evd_.get(); }
+
+  /// The operation is over: its coroutine is resumed by the next resume_ready, in the order of these calls.
+  void make_ready(coro_entry& o) noexcept { ready_.push_back(o); }
+  void resume_ready() {
+    while (coro_entry* o = ready_.pop_front()) std::exchange(o->coroutine, {}).resume();
+  }
+  /// The coroutines that are ready stay suspended; their owner may destroy them.
+  void forget_ready() noexcept;
+
+  [[nodiscard]] timer_heap& timers() noexcept { return timers_; }
+
+  /// Any thread.
+  void request_stop(coro_entry& o) noexcept;
+  /// Serves requests to stop, and returns their number.
+  std::size_t take_stops() noexcept;
+  /// Removes requests to stop this operation.
+  void forget_stop(const coro_entry& o) noexcept;
+
+private:
+  void collect_stops() noexcept;
+
+  ref<evd_core> evd_;
+  timer_heap timers_;
+  intrusive_list<coro_entry> ready_;
+  std::atomic<coro_entry*> requested_{nullptr};
+  coro_entry* stops_ = nullptr;
+};
+
+}}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/delivery/coro_schedule.ipp>
+#endif

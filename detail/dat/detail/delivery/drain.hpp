@@ -1,0 +1,398 @@
+// Draining: from a work completion, or a record of a merged evd, to the event that the visitor sees.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/event.hpp>
+
+#include <dat/detail/base/utility.hpp>
+#include <dat/detail/endpoint/core.hpp>
+#include <dat/detail/handle/event_key.hpp>
+#include <dat/detail/verbs/wc_status.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+// What datagram endpoints give. Defined where their events are, in <dat/ud.hpp>.
+template <streams S, class Visitor>
+void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram_send_done(work_entry& e, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit);
+template <streams S, class Visitor>
+[[nodiscard]] bool take_datagram_record(record& r, Visitor& visit);
+
+/// The flags of a completion that its event depends on. IBV_WC_GRH, which RoCE devices set on every receive of RC, is
+/// none of them.
+inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
+
+// Each function calls `visit` with the event of a completion whose queue entry is known. `life` is the wr_id of the
+// completion, or the generation of its endpoint: it distinguishes the lives of an endpoint.
+
+/// An operation that failed.
+template <class Visitor>
+[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
+                                                Visitor& visit, dto_operation reported) {
+  ep.broke(life);
+  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
+                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+  visit(e);
+}
+/// A bind, which also changes its window. False when it is no event.
+template <streams S, class Visitor>
+[[gnu::cold, gnu::noinline]] bool visit_bind(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
+                                             Visitor& visit) {
+  const bool done = wc.status == IBV_WC_SUCCESS;
+  const bool internal = posted.is_internal();
+  const bind_outcome outcome = ep.ia().bind_ended(posted.length, done, posted.is_first_half());
+  if (!outcome.window || (done && internal)) return false;
+  if (!done) {
+    visit_failure(ep, life, wc, posted, visit, outcome.operation);
+    return true;
+  }
+  if constexpr (includes(S, streams::rmr_bind)) {
+    auto e = event_access::make<bind_done>(&ep, posted.cookie, outcome.operation, outcome.window);
+    visit(e);
+  }
+  return includes(S, streams::rmr_bind);
+}
+/// A message that invalidated a window.
+template <class Visitor>
+[[gnu::cold, gnu::noinline]] void visit_invalidating(ep_core& ep, const ibv_wc& wc, dat::cookie posted,
+                                                     Visitor& visit) {
+  // rxe sets the kernel's bit for it, which libibverbs reads as that of a checksum: there, a window must know the key.
+  const bool known = ep.ia().invalidated(wc.invalidated_rkey);
+  const std::uint32_t key = known || (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? wc.invalidated_rkey : 0;
+  auto e = event_access::make<recv_done>(&ep, posted, wc.byte_len, key);
+  visit(e);
+}
+/// A receive.
+template <class Visitor>
+[[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const posted_work& posted,
+                                                  Visitor& visit) {
+  using access = event_access;
+  if ((wc.wc_flags & relevant_flags) == 0) [[likely]] {
+    auto e = access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
+    visit(e);
+  } else if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) {
+    visit_invalidating(ep, wc, posted.cookie, visit);
+  } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    auto e = access::make<ib::recv_write_immediate_done>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
+    visit(e);
+  } else {
+    auto e = access::make<ib::recv_immediate_done>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
+    visit(e);
+  }
+}
+/// A request that succeeded.
+template <class Visitor>
+[[gnu::always_inline]] inline void visit_requested(ep_core& ep, const posted_work& posted, Visitor& visit) {
+  const auto give = [&]<class E>(std::type_identity<E>) {
+    auto e = event_access::make<E>(&ep, posted.cookie, posted.bytes());
+    visit(e);
+  };
+  switch (posted.operation()) {
+  case dto_operation::rdma_write:
+    return give(std::type_identity<rdma_write_done>{});
+  case dto_operation::rdma_read:
+    return give(std::type_identity<rdma_read_done>{});
+  case dto_operation::rdma_write_immediate:
+    return give(std::type_identity<ib::rdma_write_immediate_done>{});
+  case dto_operation::fetch_and_add:
+    return give(std::type_identity<ib::fetch_and_add_done>{});
+  case dto_operation::compare_and_swap:
+    return give(std::type_identity<ib::compare_and_swap_done>{});
+  default:
+    return give(std::type_identity<send_done>{});
+  }
+}
+
+template <streams S, class Visitor>
+bool visit_completion(ep_core& ep, ep_generation life, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
+  if (posted.is_bind()) [[unlikely]]
+    return visit_bind<S>(ep, life, wc, posted, visit);
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    visit_failure(ep, life, wc, posted, visit, posted.operation());
+    return true;
+  }
+  if constexpr (includes(S, streams::datagrams))
+    if (posted.is_datagram()) {
+      visit_datagram<S>(ep, wc, posted, visit);
+      return true;
+    }
+  if (posted.is_receive())
+    visit_received(ep, wc, posted, visit);
+  else
+    visit_requested(ep, posted, visit);
+  return true;
+}
+
+/// The rare cases: failures, receives from before the connection, binds, and the library's own requests.
+template <streams S, class Visitor>
+[[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+  const posted_work posted = work_ring::read(e);
+  ep_core& ep = endpoint_of(e);
+  if (posted.kind == marker_work) return ep.marker_taken(wc.wr_id, wc.status), false;
+  if (posted.is_receive()) e.posted.kind = e.ring().usual();
+  if (posted.is_pre_connect() && wc.status == IBV_WC_SUCCESS) ep.arrived(wc.wr_id);
+  // The slot of a suppressed bind becomes free with the next completion that is an event, as those of other suppressed
+  // requests do.
+  if (!posted.is_internal() || wc.status != IBV_WC_SUCCESS) work_ring::retire(e);
+  return visit_completion<S>(ep, wc.wr_id, wc, posted, visit);
+}
+
+/// A request that is done.
+template <class E, class Visitor>
+[[gnu::always_inline]] inline bool take_done(work_entry& e, Visitor& visit) {
+  const posted_work posted = work_ring::read(e);
+  ep_core& ep = endpoint_of(e);
+  work_ring::retire(e); // first: the visitor may post
+  auto event = event_access::make<E>(&ep, posted.cookie, posted.bytes());
+  visit(event);
+  return true;
+}
+
+/// Takes a completion straight from the device. False when it is no event. All completions of a completions-only
+/// evd belong to queues of endpoints: those of shared queues go to merged evds.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline bool take_completion(const work_entries& entries, const ibv_wc& wc, Visitor& visit) {
+  work_entry* e;
+  if (!entries.find(wc.wr_id, e)) [[unlikely]]
+    return false; // its endpoint is gone or was reset
+  work_ring::tsan_acquire(*e);
+  // One comparison for each kind of success: kinds and statuses have no bits in common.
+  const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
+  const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
+  if (outcome == code(dto_operation::send)) [[likely]]
+    return take_done<send_done>(*e, visit);
+  if (outcome == code(dto_operation::recv) && (wc.wc_flags & relevant_flags) == 0) [[likely]] {
+    const posted_work posted = work_ring::read(*e);
+    ep_core& ep = endpoint_of(*e);
+    work_ring::retire(*e);
+    auto event = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
+    visit(event);
+    return true;
+  }
+  if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
+  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
+  if constexpr (includes(S, streams::datagrams)) {
+    if (outcome == code(dto_operation::send_ud)) return take_datagram_send_done<S>(*e, visit);
+    if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+  }
+  if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
+  if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
+  if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  return take_unusual<S>(*e, wc, visit);
+}
+
+template <class Visitor, class... E>
+void visit_async(record& r, Visitor& visit, type_list<E...>) {
+  const async_info what = r.async_what();
+  auto nth = static_cast<unsigned>(r.what) - static_cast<unsigned>(record::kind::first_async);
+  const auto give = [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_same_v<T, ep_broken> || std::is_same_v<T, ep_soft_high_watermark>) {
+      auto e = event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
+      visit(e);
+    } else if constexpr (std::is_same_v<T, srq_low_watermark> || std::is_same_v<T, srq_error>) {
+      auto e = event_access::make<T>(what, ref<srq_core>(static_cast<srq_core*>(r.endpoint.detach()), adopt));
+      visit(e);
+    } else {
+      auto e = event_access::make<T>(what);
+      visit(e);
+    }
+  };
+  ((nth-- == 0 ? give(std::type_identity<E>()) : void()), ...);
+}
+
+/// Turns a record of a merged evd into its event. False when it is none.
+template <streams S, class Visitor>
+bool take_record(record& r, Visitor&& visit) {
+  using access = event_access;
+  using kind = record::kind;
+  if constexpr (includes(S, streams::dto)) {
+    if (r.what == kind::completion) {
+      const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
+      if (!ep) return false; // closed or reset meanwhile
+      return visit_completion<S>(*ep, r.tag, r.wc, r.posted, visit);
+    }
+  }
+  if constexpr (includes(S, streams::software)) {
+    if (r.what == kind::software) {
+      auto e = access::make<software_event>(r.posted.cookie);
+      visit(e);
+      return true;
+    }
+  }
+  if constexpr (includes(S, streams::connection_requests)) {
+    if (r.what == kind::request) {
+      auto e = access::make<cr>(std::move(r.request));
+      visit(e);
+      return true;
+    }
+  }
+  if constexpr (includes(S, streams::async)) {
+    if (r.what >= kind::first_async) {
+      visit_async(r, visit, async_events());
+      return true;
+    }
+  }
+  if constexpr (includes(S, streams::datagrams))
+    if (take_datagram_record<S>(r, visit)) return true;
+  if constexpr (includes(S, streams::connection)) {
+    ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
+    const auto give = [&]<class E>(std::type_identity<E>) {
+      auto e = access::make<E>(std::move(ep), std::move(r.source), r.reason);
+      visit(e);
+    };
+    switch (r.what) {
+    case kind::established:
+      give(std::type_identity<established>{});
+      return true;
+    case kind::peer_rejected:
+      give(std::type_identity<peer_rejected>{});
+      return true;
+    case kind::non_peer_rejected:
+      give(std::type_identity<non_peer_rejected>{});
+      return true;
+    case kind::accept_completion_error:
+      give(std::type_identity<accept_completion_error>{});
+      return true;
+    case kind::disconnected:
+      give(std::type_identity<disconnected>{});
+      return true;
+    case kind::broken:
+      give(std::type_identity<connection_broken>{});
+      return true;
+    case kind::timed_out:
+      give(std::type_identity<connection_timed_out>{});
+      return true;
+    case kind::unreachable:
+      give(std::type_identity<connection_unreachable>{});
+      return true;
+    default:
+      return false;
+    }
+  }
+  return false;
+}
+
+template <streams S>
+[[nodiscard]] merged_evd& as_merged(evd_core& e) noexcept {
+  static_assert(!is_completions_only(S));
+  return static_cast<merged_evd&>(e);
+}
+
+/// The device failed to give completions.
+[[gnu::cold, gnu::noinline]] inline void polling_failed(const evd_polling& e) noexcept {
+  auto& core = static_cast<evd_core&>(const_cast<evd_polling&>(e)); // null_evd does not fail
+  core.note_poll_failure();
+  if (!core.has_waiter()) core.report_poll_failure(); // else the wait returns it
+}
+/// A drain has taken its maximum of events, and more may be queued. The next wait on the cno finds the evd.
+[[gnu::cold, gnu::noinline]] inline void notify_of_rest(const evd_polling& e) noexcept {
+  static_cast<evd_core&>(const_cast<evd_polling&>(e)).notify(); // null_evd has no cno
+}
+
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max);
+
+/// Takes one completion, after one that was no event.
+template <streams S, class Visitor>
+[[gnu::cold, gnu::noinline]] std::size_t drain_one_more(const evd_polling& e, Visitor& visit) {
+  return drain_polled<S>(e, visit, std::size_t{1});
+}
+
+/// Drains a completions-only evd, straight from the device.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
+  if (max == 1) { // usually a constant, and then without a loop
+    ibv_wc one;
+    const int n = e.poll(1, &one);
+    if (n <= 0) {
+      if (n < 0) [[unlikely]]
+        polling_failed(e);
+      return 0;
+    }
+    if (!take_completion<S>(e.entries(), one, visit)) [[unlikely]]
+      return drain_one_more<S>(e, visit);
+    if (e.notifies_cno()) [[unlikely]]
+      notify_of_rest(e);
+    return 1;
+  }
+  std::size_t taken = 0;
+  std::array<ibv_wc, 16> wc;
+  do {
+    const int want = static_cast<int>(min(max - taken, wc.size()));
+    const int n = e.poll(want, wc.data());
+    if (n <= 0) {
+      if (n < 0) [[unlikely]]
+        polling_failed(e);
+      break;
+    }
+    taken += static_cast<std::size_t>(n);
+    const work_entries entries = e.entries();
+    for (int i = 0; i < n; ++i)
+      if (!take_completion<S>(entries, wc[static_cast<std::size_t>(i)], visit)) [[unlikely]]
+        --taken;
+    if (n < want) return taken;
+  } while (taken < max);
+  if (taken >= max && e.notifies_cno()) [[unlikely]]
+    notify_of_rest(e);
+  return taken;
+}
+
+/// Takes from the ring until `taken` is `max` or the ring is empty; then completions may come straight from the device
+/// again. False when the ring was empty.
+template <streams S, class Visitor>
+[[gnu::noinline]] bool drain_ring(merged_evd& e, Visitor& visit, std::size_t max, std::size_t& taken) {
+  record r;
+  std::uint32_t left = 0;
+  if (!e.take(r, left)) return false;
+  do taken += take_record<S>(r, visit) ? 1 : 0;
+  while (taken < max && left != 0 && e.take(r, left));
+  return true;
+}
+
+/// Drains a merged evd: from the ring, or, while that is empty, straight from the device.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t drain_merged(merged_evd& e, Visitor& visit, std::size_t max) {
+  std::size_t taken = 0;
+  if constexpr (!includes(S, streams::dto)) {
+    while (taken < max && drain_ring<S>(e, visit, max, taken)) {
+    }
+  } else {
+    while (taken < max) {
+      ready_completions ready;
+      const auto want = static_cast<std::uint32_t>(min<std::size_t>(max - taken, ready_completions::most));
+      const merged_evd::found what = e.take_ready(ready, want);
+      if (what == merged_evd::found::none) break;
+      if (what == merged_evd::found::queued && !drain_ring<S>(e, visit, max, taken)) break;
+      for (const ready_completions::item& i : ready)
+        if (e.find(*i.wc)) [[likely]] // else the visitor has ended its endpoint meanwhile
+          taken += visit_completion<S>(endpoint_of(*i.ep), i.wc->wr_id, *i.wc, i.posted, visit) ? 1 : 0;
+    }
+  }
+  return taken;
+}
+
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t drain(evd_core& e, Visitor& visit, std::size_t max) {
+  if constexpr (is_completions_only(S)) {
+    return drain_polled<S>(e, visit, max);
+  } else {
+    e.ia().progress(0);
+    const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, max);
+    if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // else the wait returns it
+    if (taken == max && e.notifies_cno()) [[unlikely]]
+      notify_of_rest(e);
+    return taken;
+  }
+}
+
+}}} // namespace dat::v0::detail

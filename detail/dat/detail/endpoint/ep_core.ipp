@@ -1,0 +1,407 @@
+// Definitions of ep_core: creation, the queue pair, and the end of a life.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/endpoint/ep_core.hpp>
+#include <dat/detail/text/errno.hpp>
+
+#include <bit>
+#include <cerrno>
+#include <ctime>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+inline constexpr const char* other_zone_hint =
+    "The endpoint and its srq must be of one zone: adapters differ in which of two they use for receives.";
+inline constexpr const char* uncounted_hint =
+    "The receives of an endpoint can be counted only where its recv evd has a queue of its own. Create that evd with "
+    "dat::stream::dto | dat::stream::software, or leave the high watermarks out.";
+
+DAT_DECL ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, ref<srq_core> srq) noexcept
+    : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds), srq_(std::move(srq)) {
+  set_object(*this, [](completion_owner& ep, std::uint32_t what, ep_generation whose) noexcept {
+    endpoint_of(ep).defer_to_reactor(what, whose);
+  });
+  connect_evd_ = evds_.connect.get();
+  shares_ = static_cast<bool>(srq_);
+  if (srq_) srq_->users.fetch_add(1, std::memory_order_relaxed);
+  if (pz_) pz_->users.fetch_add(1, std::memory_order_relaxed);
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
+    if (e) e->users.fetch_add(1, std::memory_order_relaxed);
+  work_.self = this;
+  work_.run = [](task& t, unsigned) noexcept {
+    const ref<ep_core> self(static_cast<work_task&>(t).self, adopt); // the task was armed with a reference
+    self->run_deferred();
+  };
+}
+
+// --- attributes and evds ---------------------------------------------------------------------------------------------
+
+DAT_DECL expected<void> ep_core::check_evds(const ia_core& ia, const queues& evds) noexcept {
+  const std::pair<const ref<evd_core>&, return_subtype> attached[] = {
+      {evds.recv, return_subtype::handle_evd_recv},
+      {evds.request, return_subtype::handle_evd_request},
+      {evds.connect, return_subtype::handle_evd_conn}};
+  for (const auto& [evd, which] : attached)
+    if (evd && (evd->dead() || &evd->ia() != &ia))
+      return error(return_type::invalid_handle, which).hint("The evd is closed or belongs to another ia.");
+  return success();
+}
+
+DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_attributes& a, bool shared) noexcept {
+  const auto invalid = [](const char* hint) {
+    return error(return_type::invalid_parameter, return_subtype::arg7).hint(hint);
+  };
+  const ibv_device_attr& device = ia.device();
+  const auto most = [](int limit, std::uint32_t cap) { return min(static_cast<std::uint32_t>(max(limit, 0)), cap); };
+  // All operations of a queue may complete in one evd. Receives of a shared queue are counted elsewhere.
+  const std::uint32_t max_wr = most(min(device.max_qp_wr, device.max_cqe), max_ring);
+  // One request of the send queue is the library's own, so max_wr itself is too many.
+  if (a.max_request_dtos == 0 || a.max_request_dtos >= max_wr || a.max_recv_dtos == 0 ||
+      (!shared && a.max_recv_dtos >= max_wr))
+    return invalid(
+        "max_request_dtos and max_recv_dtos must be at least 1 and below the device's max_qp_wr and max_cqe.");
+  const std::uint32_t max_sge = most(device.max_sge, 255);
+  if (a.max_request_iov == 0 || a.max_request_iov > max_sge || a.max_recv_iov == 0 || a.max_recv_iov > max_sge)
+    return invalid("max_request_iov and max_recv_iov must be at least 1 and at most the device's max_sge.");
+  if (a.retry_count > 6) return invalid("retry_count must be at most 6: some adapters retry indefinitely with 7.");
+  if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be at most 7, which means indefinitely.");
+  if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360 || a.ack_timeout.count() <= 0)
+    return invalid("min_rnr_timer must be within 0..655.36 ms, and ack_timeout must be positive.");
+  if (a.accept_timeout.count() <= 0) return invalid("accept_timeout must be positive.");
+  if (a.max_message_size > ia.max_message()) return invalid("max_message_size exceeds what the device can do.");
+  if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
+      a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
+    return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can do.");
+  if (a.request_completion != completion_notification::selective &&
+      a.request_completion != completion_notification::evd_threshold)
+    return invalid("request_completion must be evd_threshold or selective.");
+  if (a.recv_completion != completion_notification::selective &&
+      a.recv_completion != completion_notification::evd_threshold &&
+      a.recv_completion != completion_notification::solicited_wait)
+    return invalid("recv_completion must be evd_threshold, selective or solicited_wait.");
+  if (!is_watermark(a.soft_high_watermark) || !is_watermark(a.hard_high_watermark))
+    return invalid("A high watermark must be below 2^31, or no_watermark.");
+  if (a.comm != communicator{} && !is_supported(a.comm))
+    return invalid("A communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}.");
+  return success();
+}
+
+DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
+  const ibv_device_attr& device = ia().device();
+  const auto reads = [](int limit) { return static_cast<std::uint8_t>(min(limit, 16)); };
+  attributes_ = a;
+  // Adapters round up to a power of two. dat rounds down, so that the endpoint runs no more reads than requested.
+  initiator_depth_ = std::bit_floor(a.max_rdma_read_out.value_or(reads(device.max_qp_init_rd_atom)));
+  responder_resources_ = a.max_rdma_read_in.value_or(reads(device.max_qp_rd_atom));
+  constexpr unsigned invalidating =
+      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  invalidates_ = (device.device_cap_flags & invalidating) != 0;
+  max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
+  max_inline_message_ = min(max_inline_, max_message_);
+  max_read_iov_ =
+      device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd)) : a.max_request_iov;
+  note_zone();
+}
+
+static constexpr const char* shared_hint =
+    "The receives of a shared queue need an evd that can set completions aside. Create the recv evd with "
+    "dat::stream::dto | dat::stream::software.";
+
+DAT_DECL expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& ia, queues& evds) noexcept {
+  if (!evds.no_recv && !evds.no_request && !evds.no_connect) return success();
+  auto sink = merged_evd::sink_of(ia);
+  if (!sink) return sink.assume_error().at(call, object_kind::ep);
+  if (evds.no_recv) evds.recv = sink.assume_value();
+  if (evds.no_request) evds.request = sink.assume_value();
+  if (evds.no_connect) evds.connect = sink.assume_value();
+  return success();
+}
+
+DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, const ep_attributes& a,
+                                        const srq_core* srq, const queues& leaving) noexcept {
+  if (srq && evds.recv && !merged(evds.recv.get())) return error(return_type::model_not_supported).hint(shared_hint);
+  const auto leaves = [&](const evd_core& e) {
+    return (leaving.recv.get() == &e ? 1u : 0u) + (leaving.request.get() == &e ? 1u : 0u);
+  };
+  const evd_feed receives{a.recv_completion, n.recv, false, srq};
+  const evd_feed requests{a.request_completion, n.request, true, nullptr};
+  const bool one = evds.recv && evds.recv.get() == evds.request.get();
+  if (evds.recv)
+    if (auto ok = evds.recv->attach(receives, leaves(*evds.recv), one ? n.request : 0); !ok) return ok;
+  expected<void> ok = success();
+  if (evds.request) {
+    const bool agreed = one && a.recv_completion == a.request_completion;
+    ok = evds.request->attach(requests, leaves(*evds.request) + (agreed ? 1u : 0u));
+  }
+  if (ok && evds.connect) {
+    ok = static_cast<merged_evd*>(evds.connect.get())->add_endpoint();
+    if (!ok && evds.request) evds.request->detach(requests);
+  }
+  if (!ok && evds.recv) evds.recv->detach(receives);
+  return ok;
+}
+
+DAT_DECL void ep_core::detach(const queues& evds, const places& n, const srq_core* srq, const ep_core* whose) noexcept {
+  if (evds.recv) evds.recv->detach({.entries = n.recv, .shared = srq});
+  if (evds.request) evds.request->detach({.entries = n.request, .requests = true});
+  if (evds.connect) static_cast<merged_evd*>(evds.connect.get())->remove_endpoint(whose);
+}
+
+// --- creation --------------------------------------------------------------------------------------------------------
+
+DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
+                                              const queues& evds, const ep_attributes& a, const ref<srq_core>& srq,
+                                              const datagram_part* datagrams) noexcept {
+  const auto at = [&](error e) { return e.at(call, object_kind::ep); };
+  if (pz && pz->dead()) return at(error(return_type::invalid_handle, return_subtype::handle_pz));
+  if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
+  if (auto ok = check_evds(*ia, evds); !ok) return at(ok.assume_error());
+  if (auto ok = check_attributes(*ia, a, static_cast<bool>(srq)); !ok) return at(ok.assume_error());
+  if (srq && (srq->dead() || &srq->ia() != ia.get()))
+    return at(error(return_type::invalid_handle, return_subtype::handle_srq))
+        .hint("The srq is closed or belongs to another ia.");
+  if (srq && pz && srq->pz().get() != pz.get())
+    return at(error(return_type::invalid_parameter, return_subtype::arg6)).hint(other_zone_hint);
+  queues fed = evds;
+  if (auto ok = add_sink(call, ia, fed); !ok) return ok.assume_error();
+  const places n = places_of(srq.get(), a);
+  if (auto ok = attach(fed, n, a, srq.get(), {}); !ok) return at(ok.assume_error());
+  ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed, srq), adopt);
+  if (!ep) {
+    detach(fed, n, srq.get(), nullptr);
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
+  }
+  ep->attached_ = n;
+  if (datagrams) {
+    ep->datagrams_ = datagrams->core;
+    ep->counter_ = datagrams->sent;
+    ep->requeue_ = datagrams->requeue;
+    ep->announced_ = true; // its completions need no event before them
+  }
+  ep->set_attributes(a);
+  if (datagrams && a.max_message_size == 0) ep->max_message_ = datagrams->mtu;
+  ep->watermarks_.set(a.soft_high_watermark, a.hard_high_watermark);
+  ep->set_state(ep_state::unconfigured_unconnected);
+  if (ep->complete()) {
+    if (auto ok = ep->equip(call); !ok) return ok.assume_error();
+    ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
+  }
+  ep->publish();
+  return ep;
+}
+
+DAT_DECL ep_life* ep_core::make_life() noexcept {
+  ep_life& spare = life_ == &lives_[0] ? lives_[1] : lives_[0];
+  spare.end(ia());
+  const ep_life::plan p{.requests = attributes_.max_request_dtos,
+                        .receives = shares_ ? 0 : attributes_.max_recv_dtos,
+                        .request_kind = kind_of_work(datagrams_ ? dto_operation::send_ud : dto_operation::send),
+                        .receive_kind = datagrams_ ? recv_ud_work : kind_of_work(dto_operation::recv)};
+  return spare.begin(ia(), this, p) ? &spare : nullptr;
+}
+
+DAT_DECL expected<void> ep_core::equip(const char* call) noexcept {
+  if ((watermarks_.soft() != no_watermark || watermarks_.hard() != no_watermark) && !merged(evds_.recv.get()))
+    return at(error(return_type::model_not_supported), call).hint(uncounted_hint);
+  // All allocations come before the first change.
+  ep_life* const fresh = make_life();
+  if (!fresh) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  auto qp = make_qp(call, fresh->generation());
+  if (!qp) {
+    fresh->end(ia());
+    return qp.assume_error();
+  }
+  if (qp_) leave_srq();
+  if (ibv_qp* const old = use_life(*fresh, qp.assume_value())) ibv_destroy_qp(old);
+  set_up_links();
+  note_zone();
+  return success();
+}
+
+DAT_DECL ibv_qp* ep_core::use_life(ep_life& fresh, ibv_qp* qp) noexcept {
+  if (life_) life_->forget(ia());
+  life_ = &fresh;
+  sq_.set(&life_->requests());
+  rq_.set(&life_->receives());
+  generation_.store(life_->generation(), std::memory_order_relaxed);
+  deferred_.store(life_->generation() >> 32 << 32, std::memory_order_release); // clears deferred work of earlier lives
+  was_up_ = false;
+  last_wqe_seen_.store(false, std::memory_order_relaxed);
+  if (!datagrams_) psn_ = random_psn();
+  number_.store(qp->qp_num, std::memory_order_relaxed);
+  return std::exchange(qp_, qp);
+}
+
+DAT_DECL void ep_core::note_zone() noexcept { own_zone_ = pz_ ? zone_tag(pz_.get()) : zone_tag::none(); }
+
+DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
+  max_read_ = initiator_depth != 0 ? max_message_ : 0;
+  atomic_size_ = max_read_ != 0 && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
+}
+
+// --- queue pair ------------------------------------------------------------------------------------------------------
+
+DAT_DECL int ep_core::remote_access() const noexcept {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  if (responder_resources_ != 0) {
+    access |= IBV_ACCESS_REMOTE_READ;
+    if (ia().device().atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  }
+  return access;
+}
+
+DAT_DECL qp_settings ep_core::settings() const noexcept {
+  qp_settings s;
+  s.port = ia().where().port;
+  s.pkey_index = ia().pkey_index();
+  s.ethernet = ia().ethernet();
+  s.access = remote_access();
+  s.initiator_depth = initiator_depth_;
+  s.responder_resources = responder_resources_;
+  s.retry_count = attributes_.retry_count;
+  s.rnr_retry_count = attributes_.rnr_retry_count;
+  s.ack_timeout = attributes_.ack_timeout;
+  s.min_rnr_timer = attributes_.min_rnr_timer;
+  return s;
+}
+
+DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) noexcept {
+  ibv_qp_init_attr init{};
+  init.qp_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(life));
+  init.send_cq = evds_.request->cq();
+  init.recv_cq = evds_.recv->cq();
+  init.qp_type = datagrams_ ? IBV_QPT_UD : IBV_QPT_RC;
+  init.sq_sig_all = 0;
+  init.cap.max_send_wr = attributes_.max_request_dtos + 1;
+  init.cap.max_send_sge = attributes_.max_request_iov;
+  if (srq_) {
+    init.srq = srq_->native();
+  } else {
+    init.cap.max_recv_wr = attributes_.max_recv_dtos;
+    init.cap.max_recv_sge = attributes_.max_recv_iov;
+  }
+  init.cap.max_inline_data = attributes_.max_inline;
+  ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
+  if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
+  max_inline_ = init.cap.max_inline_data;
+  max_inline_message_ = min(max_inline_, max_message_);
+  // In INIT from the start, so that receives can be posted before connecting.
+  if (const int err = datagrams_ ? datagram_qp_to_rts(qp, ia().where().port, ia().pkey_index(), datagram_qkey)
+                                 : connection_qp_to_init(qp, settings(), init_)) {
+    ibv_destroy_qp(qp);
+    return at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
+  }
+  // The entries of the life refer to this endpoint already: completions find it from here on.
+  if (srq_ && !srq_->endpoints.insert(qp->qp_num, static_cast<std::uint32_t>(life))) {
+    ibv_destroy_qp(qp);
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  }
+  return qp;
+}
+
+DAT_DECL void ep_core::await_last_wqe() noexcept {
+  // A message that has arrived in part holds an entry of the shared queue. The device completes it some time after the
+  // queue pair was moved to the error state, and drops the completion if the queue pair is destroyed before.
+  // IBV_EVENT_QP_LAST_WQE_REACHED reports that. With devices that lack that event, such as Soft-RoCE, the call takes
+  // its whole time limit.
+  constexpr auto limit = std::chrono::milliseconds(20);
+  clock::time_point until;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!srq_ || !qp_ || !was_up_ || ia().closed()) return;
+    until = flushed_at_ + limit;
+  }
+  while (!last_wqe_seen_.load(std::memory_order_acquire) && clock::now() < until) {
+    ia().progress(0);
+    const timespec pause{0, 100'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+DAT_DECL void ep_core::leave_srq() noexcept {
+  if (!srq_) return;
+  merged(evds_.recv.get())->forget(tag(), true);
+  srq_->endpoints.erase(qp_->qp_num);
+}
+
+DAT_DECL expected<void> ep_core::reset() noexcept {
+  static constexpr const char* call = "ep.reset";
+  const auto done = [](ep_state s) { return s == ep_state::unconnected || s == ep_datagram; };
+  if (done(state())) return success();
+  if (state() != ep_state::disconnected) return wrong_state(call);
+  await_last_wqe();
+  ref<connection_state> old; // released without the lock
+  const std::lock_guard lock(mutex_);
+  if (done(state())) return success();
+  if (state() != ep_state::disconnected) return wrong_state(call);
+  ep_life* const fresh = make_life();
+  if (!fresh) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  // A fresh queue pair, because its number is new: neither late packets nor the peer's connection manager can take the
+  // new connection for the old one.
+  auto qp = make_qp(call, fresh->generation());
+  if (!qp) {
+    fresh->end(ia());
+    return qp.assume_error(); // still disconnected
+  }
+  leave_srq();
+  // Completions of the old life are taken from the device now: one that keeps them would fill up with the resets.
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
+    if (merged_evd* m = merged(e)) m->forget(tag(), true);
+  life_->forget(ia());
+  // A thread that found an entry before may be inside one of the evds: wait until it has left.
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
+    if (merged_evd* m = merged(e)) m->forget(tag(), false);
+  part_from_windows();
+  watermarks_.clear();
+  if (ia().reactor.cancel(work_)) release();
+  if (datagrams_) requeue_(*datagrams_, qp.assume_value());
+  ibv_destroy_qp(use_life(*fresh, qp.assume_value()));
+  if (!datagrams_) static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
+  old = std::move(connection_);
+  set_state(datagrams_ ? ep_datagram : ep_state::unconnected);
+  return success();
+}
+
+DAT_DECL void ep_core::teardown() noexcept {
+  ref<connection_state> last;
+  {
+    const std::lock_guard lock(mutex_);
+    // As an abrupt disconnect, but without an event. A request that was not answered can still be answered.
+    end_connection(record::kind::disconnected, -1);
+    set_state(ep_dead);
+    last = std::move(connection_);
+  }
+  if (ia().reactor.cancel(work_)) release();
+  await_last_wqe();
+  if (qp_) leave_srq();
+  if (life_) life_->forget(ia());
+  // A thread that found this endpoint by a completion may be inside one of the evds: wait until it has left.
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
+    if (merged_evd* m = merged(e)) m->forget(tag(), false);
+  part_from_windows();
+  if (qp_) {
+    if (datagrams_) requeue_(*datagrams_, nullptr);
+    ibv_destroy_qp(qp_);
+    qp_ = nullptr;
+  }
+  if (datagrams_) datagrams_->end(); // the address handles, which no send uses any more
+  sq_.set(nullptr);
+  rq_.set(nullptr);
+  for (ep_life& l : lives_) l.end(ia());
+  detach(evds_, attached_, srq_.get(), this);
+  // Queued events must not give access to a context that the consumer has freed.
+  if (!ia().closed()) consumer_context.store(0, std::memory_order_relaxed);
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
+    if (e) e->users.fetch_sub(1, std::memory_order_release);
+  if (pz_) pz_->users.fetch_sub(1, std::memory_order_release);
+  if (srq_) srq_->users.fetch_sub(1, std::memory_order_release);
+  queues fed;          // a queued event in these evds keeps this object: break the reference cycle
+  ref<srq_core> drawn; // a shared queue may keep it, too
+  const std::lock_guard lock(mutex_);
+  std::swap(fed, evds_);
+  connect_evd_ = nullptr;
+  std::swap(drawn, srq_);
+}
+
+}}} // namespace dat::v0::detail

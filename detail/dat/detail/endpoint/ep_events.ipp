@@ -1,0 +1,188 @@
+// Definitions of ep_core: the events of a connection, and the work that is left to the reactor.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/endpoint/ep_core.hpp>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+DAT_DECL const connection_observer ep_core::observer = {
+    [](ia_child& user) noexcept -> std::mutex& { return static_cast<ep_core&>(user).mutex_; },
+    [](ia_child& user) noexcept { static_cast<ep_core&>(user).established(); },
+    [](ia_child& user, record::kind what, int reason) noexcept {
+      static_cast<ep_core&>(user).end_connection(what, reason);
+    }};
+
+// --- the state of the connection -------------------------------------------------------------------------------------
+
+DAT_DECL void ep_core::announce_event(record::kind what, int reason) noexcept {
+  if (what == record::kind::established) {
+    guard_queues(true);
+    if (watermarks_.exceeded()) defer(deferred_watermark, tag()); // data arrived earlier
+  }
+  static_cast<merged_evd*>(evds_.connect.get())
+      ->push_connection(record(what, ref<counted>(this), ref<connection_base>(connection_.get()), reason), *this);
+}
+
+DAT_DECL void ep_core::established() noexcept {
+  was_up_ = true;
+  use_depth(connection_->initiator_depth());
+  set_state(ep_state::connected);
+  announce_event(record::kind::established);
+}
+
+DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
+  if (state() != ep_state::completion_pending) return;
+  // The peer has sent data, so it has got the accept: data can overtake the last handshake message.
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::completion_pending || !is_life(whose)) return;
+  connection_->data_arrived();
+  established();
+}
+
+DAT_DECL void ep_core::flush() noexcept {
+  flushed_at_ = clock::now();
+  flush_queues();
+}
+
+/// Every end of a connection takes this path: the state first, then the flush, then the peer, then the event. So a
+/// thread that takes the event sees the state, and no success can follow the event.
+DAT_DECL void ep_core::end_connection(record::kind what, int reason) noexcept {
+  const ep_state was = state();
+  if (was != ep_state::active_connection_pending && was != ep_state::completion_pending && was != ep_state::connected &&
+      was != ep_state::disconnect_pending)
+    return;
+  set_state(ep_state::disconnected);
+  if (was == ep_state::connected || was == ep_state::disconnect_pending) guard_queues(false);
+  const auto phase = connection_->leave();
+  flush();
+  connection_->part(phase, what == record::kind::disconnected);
+  if (reason >= 0) announce_event(what, reason);
+}
+
+DAT_DECL void ep_core::end_datagrams(record::kind what, end_reason why) noexcept {
+  if (state() != ep_datagram) return;
+  set_state(ep_state::disconnected);
+  flush();
+  announce_event(what, static_cast<int>(why));
+}
+
+DAT_DECL void ep_core::guard_queues(bool yes) noexcept {
+  for (evd_core* e : {evds_.recv.get(), evds_.request.get()}) yes ? e->watch_connection() : e->unwatch_connection();
+}
+
+// --- breaks ----------------------------------------------------------------------------------------------------------
+
+DAT_DECL void ep_core::broke(ep_generation whose, end_reason why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (is_life(whose)) break_connection(why);
+}
+
+DAT_DECL void ep_core::broke() noexcept {
+  const std::lock_guard lock(mutex_);
+  break_connection(end_reason::device_failed);
+}
+
+DAT_DECL void ep_core::broke_with(const evd_core& e) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (completes_on(e)) break_connection(end_reason::completions_lost);
+}
+
+DAT_DECL void ep_core::on_device(const device_report& r) noexcept {
+  switch (r.what) {
+  case device_report::kind::queue_pair_failed:
+    return broke(r.generation, end_reason::device_failed);
+  case device_report::kind::last_receive_done:
+    return last_wqe_reached(r.generation);
+  case device_report::kind::completions_lost:
+    return broke_with(static_cast<const evd_core&>(*r.source));
+  default:
+    return broke();
+  }
+}
+
+DAT_DECL void ep_core::break_connection(end_reason why) noexcept {
+  if (datagrams_) return end_datagrams(record::kind::broken, why);
+  switch (state()) {
+  case ep_state::connected:
+  case ep_state::disconnect_pending:
+    return end_connection(record::kind::broken, static_cast<int>(why));
+  case ep_state::active_connection_pending:
+    return end_connection(record::kind::non_peer_rejected, 0);
+  case ep_state::completion_pending:
+    return end_connection(record::kind::accept_completion_error, 0);
+  default:
+    return;
+  }
+}
+
+DAT_DECL void ep_core::last_wqe_reached(ep_generation whose) noexcept {
+  if (is_life(whose)) last_wqe_seen_.store(true, std::memory_order_release);
+}
+
+// --- watermarks and graceful ends ------------------------------------------------------------------------------------
+
+DAT_DECL void ep_core::check_watermarks() noexcept {
+  const auto v = watermarks_.check(state() == ep_state::connected || state() == ep_state::disconnect_pending);
+  if (v.hard) end_connection(record::kind::broken, static_cast<int>(end_reason::too_many_receives));
+  if (v.soft) ia().raise(async_kind::ep_soft_high_watermark, {}, ref<counted>(this));
+}
+
+DAT_DECL void ep_core::marker_taken(ep_generation whose, ibv_wc_status status) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_life(whose)) return;
+  }
+  requests().retire_all(); // suppressed requests, which have no completions
+  if (status == IBV_WC_SUCCESS)
+    drained(whose);
+  else
+    broke(whose); // all earlier requests succeeded or were suppressed, so no other completion reports the failure
+}
+
+DAT_DECL void ep_core::drained(ep_generation whose) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (is_life(whose) && state() == ep_state::disconnect_pending)
+    end_connection(record::kind::disconnected, static_cast<int>(end_reason::local));
+}
+
+// --- deferred work ---------------------------------------------------------------------------------------------------
+
+/// The work and its generation are one word, so that work cannot move to another life.
+DAT_DECL void ep_core::defer_to_reactor(std::uint32_t what, ep_generation whose) noexcept {
+  const auto generation = static_cast<std::uint32_t>(whose >> 32);
+  std::uint64_t now = deferred_.load(std::memory_order_relaxed);
+  do
+    if (static_cast<std::uint32_t>(now >> 32) != generation) return; // of another life
+  while (!deferred_.compare_exchange_weak(now, now | what, std::memory_order_acq_rel));
+  add_ref();
+  const auto at = what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : reactor::at_once;
+  if (!ia().reactor.defer(work_, 1, at)) release();
+}
+
+DAT_DECL void ep_core::run_deferred() noexcept {
+  const std::uint64_t all = deferred_.fetch_and(~std::uint64_t{0xffff'ffff}, std::memory_order_acq_rel);
+  const auto what = static_cast<std::uint32_t>(all);
+  const ep_generation whose = all; // compares lives
+  if ((what & deferred_break) != 0) broke(whose);
+  if ((what & deferred_marker) != 0) drained(whose);
+  ref<evd_core> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_life(whose)) return;
+    if ((what & deferred_arrival) != 0 && state() == ep_state::completion_pending) {
+      connection_->data_arrived();
+      established();
+    }
+    if ((what & deferred_watermark) != 0) check_watermarks();
+    if (state() == ep_state::disconnect_pending) requests = evds_.request;
+  }
+  // The consumer may not be taking completions while a graceful disconnect waits for them, so the reactor takes them
+  // from the device now and then.
+  if (merged_evd* m = merged(requests.get())) {
+    m->drain();
+    defer(deferred_tick, whose);
+  }
+}
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,67 @@
+// The part of an evd that polling needs.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/completion_owner.hpp>
+#include <dat/detail/work/work_arena.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// By itself an evd that is always empty. The handle that names no evd polls this one.
+class evd_polling {
+public:
+  constexpr evd_polling() noexcept = default;
+  explicit evd_polling(const std::byte* entries) noexcept : entries_(entries) {}
+  evd_polling(const evd_polling&) = delete;
+  evd_polling& operator=(const evd_polling&) = delete;
+
+  /// Takes up to `n` completions from the device; a negative number when the device fails. 0 for an evd without a
+  /// completion queue, and for a closed one.
+  [[gnu::always_inline]] int poll(int n, ibv_wc* wc) const noexcept { return ibv_poll_cq(polled_, n, wc); }
+  /// The entry of a completion; null when its endpoint has ended or was reset, so that it is no event.
+  [[nodiscard]] work_entry* find(const ibv_wc& wc) const noexcept {
+    work_entry* e;
+    return find(wc, e) ? e : nullptr;
+  }
+  [[nodiscard, gnu::always_inline]] bool find(const ibv_wc& wc, work_entry*& e) const noexcept {
+    return entries().find(wc.wr_id, e);
+  }
+  /// Not of an evd that is always empty: it has none.
+  [[nodiscard, gnu::always_inline]] work_entries entries() const noexcept { return work_entries(entries_); }
+  /// The endpoint of a present life; otherwise null.
+  [[nodiscard]] completion_owner* owner_of(ep_generation life) const noexcept {
+    work_entry* e;
+    return work_arena::find(entries_, life, e) ? &e->ring().owner() : nullptr;
+  }
+  /// True while a cno is attached.
+  [[nodiscard]] bool notifies_cno() const noexcept { return notifies_cno_.load(std::memory_order_relaxed); }
+
+protected:
+  ~evd_polling() = default;
+  ibv_cq* polled_ = null_device_instance.cq(); // the completion queue, or one that is always empty
+  std::atomic<bool> notifies_cno_{false};
+
+private:
+  const std::byte* entries_ = nullptr; // start of the memory that wr_ids lead into
+};
+
+inline constinit struct null_events final : evd_polling { constexpr null_events() noexcept = default; } null_evd;
+
+/// Names what a handle polls. Never null, so that a poll need not ask: without an evd, it names null_evd.
+class polling_ref {
+public:
+  constexpr polling_ref() noexcept = default;
+  explicit polling_ref(const evd_polling* evd) noexcept : evd_(evd) {}
+  [[nodiscard]] const evd_polling& operator*() const noexcept { return *evd_; }
+
+private:
+  const evd_polling* evd_ = &null_evd;
+};
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,169 @@
+// An evd that merges its streams into one order.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/events/break_watch.hpp>
+#include <dat/detail/events/evd_core.hpp>
+#include <dat/detail/events/event_queue.hpp>
+#include <dat/detail/events/ready_completions.hpp>
+
+#include <cstdint>
+#include <mutex>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// Its ring holds events of all streams. Completions move there from the device's queue when an event of another stream
+/// comes, so that each event has the right place; while the ring is empty, completions bypass it.
+///
+/// Lock order: endpoint before evd. No function calls into an endpoint's lock with the evd's lock held.
+///
+/// Completions, connection events, and all other events are counted apart, so that a flood of one kind costs no event
+/// of another. There is room for every completion that the attached queues can give, for `qlen` software events,
+/// requests and asynchronous events, and for `qlen` connection events or two of each attached endpoint, whichever is
+/// more.
+class merged_evd final : public evd_core {
+public:
+  merged_evd(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept;
+
+  /// Reserves the ring, and opens the descriptor that wakes a waiter.
+  [[nodiscard]] expected<void> prepare(const char* call) noexcept;
+  void listen() noexcept;
+
+  // --- taking --------------------------------------------------------------------------------------------------------
+
+  /// Takes the next event; returns false when there is none. `left` is the number of events that the ring still has.
+  [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
+  enum class found : std::uint8_t { none, ready, queued };
+  /// Takes up to `max` completions straight from the device, without the ring. Sets `queued` when the next event is in
+  /// the ring.
+  [[nodiscard]] found take_ready(ready_completions& out, std::uint32_t max) noexcept;
+  /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
+  /// success without the taken one.
+  [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
+  /// Takes the first event that `wanted` accepts, leaving the others in order.
+  template <class Predicate>
+  [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
+  /// True when an event is queued.
+  [[nodiscard]] bool has_events() noexcept;
+  /// True when an event is queued that wakes a waiter.
+  [[nodiscard]] bool has_notification() noexcept;
+  /// Moves completions from the device's queue to the ring.
+  void drain() noexcept;
+
+  // --- appending -----------------------------------------------------------------------------------------------------
+
+  /// Appends a connection event of an endpoint, after every queued completion; the endpoint's parked
+  /// completions follow it. An event without room is lost, and the asynchronous evds get an overflow.
+  void push_connection(record&& r, completion_owner& whose) noexcept;
+  /// Appends a connection request. Returns false without room: the caller then refuses the request.
+  [[nodiscard]] bool push_request(record&& r) noexcept { return push_if_room(std::move(r)); }
+  /// Appends an asynchronous event. Without room, appends one overflow of this evd, for which there is always room, and
+  /// nothing more until there is room again (uDAPL 2.0 §6.3.1.3).
+  void push_async(record&& r) noexcept;
+  /// Appends a software event. Returns false without room.
+  [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }
+
+  // --- endpoints -----------------------------------------------------------------------------------------------------
+
+  /// Reserves two places for the connection events of another endpoint.
+  [[nodiscard]] expected<void> add_endpoint() noexcept;
+  /// The endpoint has ended, or its connection events go to another evd.
+  void remove_endpoint(const counted* whose) noexcept;
+  /// Waits until no other thread is inside the evd with a pointer to an endpoint.
+  void barrier() noexcept { const std::lock_guard lock(mutex_); }
+  /// Drops the queued completions of an endpoint's previous life; with `all`, also those in the device's queue.
+  void forget(ep_generation tag, bool all) noexcept;
+  /// A new life begins: its completions wait for ESTABLISHED again.
+  void expect_announcement(completion_owner& whose) noexcept;
+  /// The watch that checks for broken connections after a notification or a new connection.
+  [[nodiscard]] break_watch& breaks() noexcept { return breaks_; }
+
+  // --- sinks ---------------------------------------------------------------------------------------------------------
+
+  /// The evd for events that the consumer drops: the reactor takes and discards them. Each ia has one, while an
+  /// endpoint needs it.
+  [[nodiscard]] static result<ref<evd_core>> sink_of(const ref<ia_core>& ia) noexcept;
+  [[nodiscard]] bool is_sink() const noexcept { return sink_.load(std::memory_order_relaxed); }
+  void discard() noexcept;
+
+  [[nodiscard]] expected<void> resize_merged(std::uint32_t n) noexcept; // with feed_mutex_ held
+  /// Makes room for `fed` completions. Returns false when memory is exhausted.
+  [[nodiscard]] bool reserve_completions(std::uint32_t fed) noexcept;
+
+  // Used by the table that ia_child::type_for makes.
+  ~merged_evd() = default;
+  void teardown() noexcept;
+
+private:
+  static const child_type table;
+
+  void drain_locked() noexcept;
+  [[nodiscard]] bool take_shared(ready_completions& out, ibv_wc& c, work_entry& e) noexcept;
+  /// Appends a completion to the ring, if it is an event. Returns true when it wakes a waiter.
+  [[nodiscard]] bool append(const ibv_wc& c, work_entry& e) noexcept;
+  /// Wakes the waiter or triggers the cno.
+  void announce() noexcept {
+    arming().mark_notified();
+    wake();
+  }
+  [[nodiscard]] bool wakes(const ibv_wc& c, const posted_work& posted) const noexcept;
+  [[nodiscard]] bool push_if_room(record&& r) noexcept;
+  void extract(std::uint32_t i, record& out) noexcept;
+  /// A completion left the ring, taken or dropped: frees its work entry. Returns the endpoint, or null when it has
+  /// ended.
+  completion_owner* release_entry(const record& r) noexcept;
+  [[nodiscard]] std::uint32_t completions() const noexcept {
+    return ring_.size() - others_ - connection_events_ + parked_.size();
+  }
+  [[nodiscard]] std::uint32_t connection_places() const noexcept;
+  [[nodiscard]] bool has_place_for(const completion_owner& whose) noexcept;
+  [[nodiscard]] bool reserve_ring(std::uint32_t n) noexcept;
+  void check_for_breaks() noexcept;
+  /// Reports lost completions, on the reactor, because the thread that lost them holds the lock.
+  void report_loss() noexcept;
+
+  struct loss_task : task {
+    merged_evd* self = nullptr;
+  };
+
+  std::mutex mutex_;
+  event_queue ring_;
+  event_queue parked_;                  // completions of endpoints whose ESTABLISHED is not in the ring yet
+  std::uint32_t others_ = 0;            // events in ring_ that are neither completions nor connection events
+  std::uint32_t connection_events_ = 0; // connection events in ring_
+  std::uint32_t endpoints_ = 0;         // number of endpoints whose connection events come here
+  std::uint32_t room_for_completions_ = 0;
+  bool connection_loss_reported_ = false; // since the evd last had room
+  bool async_loss_reported_ = false;      // since the evd last had room
+  std::atomic<bool> sink_{false};
+  break_watch breaks_;
+  loss_task loss_;
+  ia_core::listener listener_;
+};
+
+inline constexpr child_type merged_evd::table = [] {
+  child_type t = type_for<merged_evd>();
+  t.on_device = [](ia_child& c, const device_report&) noexcept { static_cast<evd_core&>(c).queue_failed(); };
+  t.on_async = [](ia_child& c, async_kind what, const async_info& info, const ref<counted>& endpoint) noexcept {
+    static_cast<merged_evd&>(c).push_async(record(what, info, endpoint));
+  };
+  return t;
+}();
+
+inline merged_evd* merged(evd_core* e) noexcept {
+  return e && !is_completions_only(e->stream_set()) ? static_cast<merged_evd*>(e) : nullptr;
+}
+
+template <class Predicate>
+bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked();
+  for (std::uint32_t i = 0; i < ring_.size(); ++i)
+    if (wanted(ring_.at(i))) {
+      extract(i, out);
+      return true;
+    }
+  return false;
+}
+
+}}} // namespace dat::v0::detail

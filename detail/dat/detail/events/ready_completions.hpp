@@ -1,0 +1,52 @@
+// Completions on their way from the device to the visitor that bypass the ring of a merged evd.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/work/completion_owner.hpp>
+#include <dat/detail/work/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <new>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// Keeps the endpoints of the completions alive.
+class ready_completions {
+public:
+  static constexpr std::uint32_t most = 16;
+  struct item {
+    completion_owner* ep;
+    const ibv_wc* wc;
+    posted_work posted;
+  };
+
+  ready_completions() noexcept {} // leaves the arrays uninitialised: only added elements are read
+  ready_completions(const ready_completions&) = delete;
+  ready_completions& operator=(const ready_completions&) = delete;
+  ~ready_completions();
+
+  [[nodiscard]] ibv_wc* room() noexcept { return wc_; }
+  /// The completions that are added next belong to `ep`. Called with the lock of the evd held, so that the endpoint
+  /// cannot end.
+  void begin_run(completion_owner& ep) noexcept;
+  void add(completion_owner& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
+    ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
+    ++size_;
+  }
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  [[nodiscard]] const item* begin() const noexcept { return items_; }
+  [[nodiscard]] const item* end() const noexcept { return items_ + size_; }
+
+private:
+  std::uint32_t size_ = 0;
+  std::uint32_t kept_ = 0;
+  ibv_wc wc_[most];
+  counted* keeps_[most]; // references: kept_ of them, no endpoint twice in a row
+  union {
+    item items_[most];
+  };
+};
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,37 @@
+// Waiting on an evd until an event is there.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/expected.hpp>
+
+#include <dat/detail/base/config.hpp>
+#include <dat/detail/base/deadline.hpp>
+#include <dat/detail/events/evd_core.hpp>
+
+#include <type_traits>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// Refers to the function by which a waiter takes what it waits for. The function returns whether it took something.
+class look_ref {
+public:
+  template <class Look>
+  look_ref(Look&& look) noexcept
+      : look_(const_cast<void*>(static_cast<const void*>(&look))),
+        call_([](void* f) { return (*static_cast<std::remove_reference_t<Look>*>(f))(); }) {}
+  [[nodiscard]] bool operator()() const { return call_(look_); }
+
+private:
+  void* look_;
+  bool (*call_)(void* look);
+};
+
+/// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
+/// decides to sleep: an event that comes in between ends the sleep. Throws only what `look` throws.
+[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, look_ref look);
+
+}}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/events/wait_until.ipp>
+#endif

@@ -1,0 +1,344 @@
+// Definitions of registry.hpp: the static registry, its files, and the search for an adapter.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/registry.hpp>
+
+#include <dat/detail/adapter/attributes_query.hpp>
+#include <dat/detail/discovery/dat_conf.hpp>
+#include <dat/detail/discovery/find_adapter.hpp>
+#include <dat/detail/text/error_text.hpp>
+
+#include <algorithm>
+#include <netdb.h>
+#include <utility>
+
+namespace dat { inline namespace v0 {
+namespace detail {
+
+[[nodiscard]] DAT_DECL std::string text_of(const conf_field& field) {
+  std::string text;
+  field.each([&](char c) { text += c; });
+  return text;
+}
+
+[[nodiscard]] DAT_DECL bool same_key(const conf_entry& a, const conf_entry& b) noexcept {
+  return a.ia_name == b.ia_name && a.user_level == b.user_level && a.api_major == b.api_major &&
+         a.api_minor == b.api_minor && a.thread_safe == b.thread_safe;
+}
+
+[[nodiscard]] DAT_DECL conf_entry entry_of(const conf_item& i, std::string_view file) {
+  conf_entry e;
+  e.ia_name = text_of(i.name);
+  e.user_level = i.user_level;
+  e.api_major = i.major;
+  e.api_minor = i.minor;
+  e.thread_safe = i.thread_safe;
+  e.is_default = i.is_default;
+  e.library = text_of(i.library);
+  e.version = {std::string(i.version_id), i.version_major, i.version_minor};
+  e.instance_data = text_of(i.instance);
+  e.platform_data = text_of(i.platform);
+  e.extra = std::string(i.extra);
+  e.file = std::string(file);
+  e.line = i.line;
+  return e;
+}
+
+/// The ports of a device; one of unknown state when it may not be opened.
+DAT_DECL void add_ports(ibv_device* device, std::vector<device_port>& to) {
+  device_port p;
+  p.device = ibv_get_device_name(device);
+  const unique_c<ibv_context, &ibv_close_device> context(ibv_open_device(device));
+  ibv_device_attr attr{};
+  if (!context || ibv_query_device(context.get(), &attr) != 0) {
+    to.push_back(p);
+    return;
+  }
+  p.system_image_guid = be64toh(attr.sys_image_guid);
+  for (unsigned n = 1; n <= attr.phys_port_cnt; ++n) {
+    p.port = static_cast<std::uint8_t>(n);
+    p.state = port_state::unknown;
+    p.link_layer = link_layer::unspecified;
+    ibv_port_attr port{};
+    if (ibv_query_port(context.get(), p.port, &port) == 0) {
+      p.state = port_state_of(port.state);
+      p.link_layer = link_layer_of(port.link_layer);
+    }
+    to.push_back(p);
+  }
+}
+
+[[nodiscard]] DAT_DECL std::string name_of(const adapter_location& where) {
+  device_port p;
+  p.device = where.device.data();
+  p.port = where.port;
+  return p.name();
+}
+
+} // namespace detail
+
+DAT_DECL std::string conf_diagnostic::message() const {
+  std::string place = file;
+  if (line != 0) place.append(":").append(std::to_string(line));
+  if (column != 0) place.append(":").append(std::to_string(column));
+  return place + ": " + text;
+}
+
+DAT_DECL conf conf::parse(std::string_view text, std::string_view file, std::string_view override_text,
+                          std::string_view override_file) {
+  using kind = detail::conf_item::kind;
+  conf c;
+  const detail::conf_texts texts{text, override_text};
+  detail::conf_item i;
+  const auto say = [&c](std::string_view where, std::uint32_t line, std::uint32_t column, std::string what) {
+    c.diagnostics.push_back({std::string(where), line, column, std::move(what)});
+  };
+  for (const bool overrides : {true, false}) {
+    const std::string_view in = overrides ? override_file : file;
+    for (detail::conf_reader r(overrides ? override_text : text, overrides); r.next(i);) {
+      if (i.what == kind::fault) say(in, i.line, i.column, i.why);
+      if (i.what != kind::entry) continue;
+      c.entries.push_back(detail::entry_of(i, in));
+      c.entries.back().chosen = texts.chosen(i);
+    }
+  }
+
+  // One entry of each key is chosen: the first.
+  for (std::size_t n = 0; n < c.entries.size(); ++n) {
+    conf_entry& e = c.entries[n];
+    const conf_entry* before = nullptr;
+    bool any = false;
+    bool first_of_key = true;
+    for (std::size_t m = 0; m < c.entries.size(); ++m) {
+      const conf_entry& o = c.entries[m];
+      if (!detail::same_key(o, e)) continue;
+      any = any || o.chosen || o.is_default;
+      if (m < n) first_of_key = false;
+      if (m < n && o.chosen && !before) before = &o;
+    }
+    // An override in front of the system's default is what it is for.
+    if (e.chosen && e.is_default && before && before->file == e.file)
+      say(e.file, e.line, 0,
+          "a second default for " + e.ia_name + ": line " + std::to_string(before->line) + " counts");
+    if (before) e.chosen = false;
+    if (first_of_key && !any) say(e.file, e.line, 0, "no entry for " + e.ia_name + " is marked default");
+  }
+
+  // Selections: one of each key, and of something that exists.
+  detail::conf_item other;
+  for (detail::conf_reader r(override_text, true); r.next(i);) {
+    if (i.what != kind::selection) continue;
+    bool repeated = false;
+    for (detail::conf_reader s(override_text, true); s.next(other) && other.line < i.line;)
+      repeated = repeated || (other.what == kind::selection && other.same_key(i));
+    const conf_entry wanted = detail::entry_of(i, override_file);
+    bool found = false;
+    for (const conf_entry& e : c.entries) found = found || (detail::same_key(e, wanted) && e.version == wanted.version);
+    if (repeated)
+      say(override_file, i.line, i.name.column(), "a second override for " + wanted.ia_name + ": the first counts");
+    else if (!found)
+      say(override_file, i.line, i.version.column(),
+          "no entry for " + wanted.ia_name + " has the provider version " + detail::text_of(i.version));
+  }
+  return c;
+}
+
+DAT_DECL conf conf::read(const std::string& file, const std::string& override_file) {
+  const detail::conf_text text(file.empty() ? nullptr : file.c_str());
+  const detail::conf_text overrides(override_file.empty() ? nullptr : override_file.c_str());
+  conf c = parse(text.view(), file, overrides.view(), override_file);
+  if (!file.empty() && text.err() != 0) c.diagnostics.push_back({file, 0, 0, detail::errno_text(text.err())});
+  if (!override_file.empty() && overrides.err() != 0)
+    c.diagnostics.push_back({override_file, 0, 0, detail::errno_text(overrides.err())});
+  return c;
+}
+
+DAT_DECL conf conf::system() {
+  const char* overrides = detail::conf_override();
+  const char* file = ::access(detail::conf_file, F_OK) == 0     ? detail::conf_file
+                     : ::access(detail::conf_file_2, F_OK) == 0 ? detail::conf_file_2
+                                                                : "";
+  return read(file, overrides ? overrides : "");
+}
+
+DAT_DECL expected<std::vector<device_port>> list_devices() {
+  static constexpr const char* call = "list_devices";
+  std::vector<device_port> ports;
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  // ENOSYS: the kernel has no InfiniBand, so there is no device.
+  if (!list && errno != ENOSYS)
+    return detail::map_errno(errno, return_subtype::resource_device)
+        .at(call, object_kind::ia)
+        .from("ibv_get_device_list", errno);
+  if (!list) return ports;
+  for (int i = 0; i < count; ++i) detail::add_ports(list[i], ports);
+  ibv_free_device_list(list);
+
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0)
+    return detail::map_errno(errno, return_subtype::resource_memory)
+        .at(call, object_kind::ia)
+        .from("getifaddrs", errno);
+  const detail::unique_c<ifaddrs, &::freeifaddrs> owner(interfaces);
+  for (const ifaddrs* i = interfaces; i && !ports.empty(); i = i->ifa_next) {
+    if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
+    const auto address = ia_address::from(i->ifa_addr, sizeof(sockaddr_storage));
+    if (!address || address.assume_value().is_loopback()) continue;
+    if (address.assume_value().family() == address_family::ipv6 && address.assume_value().is_link_local()) continue;
+    detail::probe p;
+    if (!p.bind(address.assume_value())) continue;
+    for (device_port& port : ports) {
+      if (port.device != p.device() || port.port != p.port()) continue;
+      if (port.interface.empty()) port.interface = i->ifa_name;
+      (void)port.addresses.push_back(address.assume_value());
+    }
+  }
+  return ports;
+}
+
+DAT_DECL const device_port* registry::port_of(std::string_view instance_data) const noexcept {
+  const auto i = detail::conf_instance::of(instance_data);
+  if (i.what.empty() || i.port < 0) return nullptr;
+  const auto address = ia_address::parse(i.what);
+  const auto fits = [&](const device_port& p) { return i.port == 0 || p.port == i.port; };
+  // The same order as in detail::adapter_of_instance.
+  for (const device_port& p : devices_)
+    if (p.device == i.what && p.port == (i.port == 0 ? 1 : i.port)) return &p;
+  for (const device_port& p : devices_) {
+    if (!fits(p)) continue;
+    if (p.interface == i.what) return &p;
+    for (const ia_address& a : p.addresses)
+      if (address && a == address.assume_value().with_port(0)) return &p;
+  }
+  return nullptr;
+}
+
+DAT_DECL std::vector<provider_info> registry::list() const {
+  std::vector<provider_info> all;
+  for (const device_port& p : devices_) all.push_back({p.name(), 2, 0, true, p, "device"});
+  for (const conf_entry& e : conf_.entries) {
+    if (!e.user_level || !e.chosen) continue;
+    bool listed = false;
+    for (const device_port& p : devices_) listed = listed || (p.name() == e.ia_name);
+    if (listed) continue; // a device's own name means the device
+    const device_port* p = port_of(e.instance_data);
+    all.push_back({e.ia_name, e.api_major, e.api_minor, e.thread_safe, p ? std::optional(*p) : std::nullopt,
+                   e.file + ':' + std::to_string(e.line)});
+  }
+  for (const std::string& name : removed_) std::erase_if(all, [&](const provider_info& p) { return p.name == name; });
+  all.insert(all.end(), added_.begin(), added_.end());
+  return all;
+}
+
+DAT_DECL expected<ia> registry::open(std::string_view name, const provider_request& wanted,
+                                     const ia_options& options) const {
+  const auto found = find(name, wanted);
+  if (!found) return found.assume_error().at("registry.open", object_kind::ia);
+  if (const auto& port = found.assume_value().port) return ia::open(port->name(), options);
+  return error(return_type::insufficient_resources, return_subtype::resource_device)
+      .at("registry.open", object_kind::ia)
+      .hint("The registry has that name, but its device is not there.");
+}
+
+DAT_DECL expected<void> registry::add(provider_info provider) {
+  static constexpr const char* call = "registry.add";
+  if (provider.name.empty() || provider.name.size() > detail::conf_name_max)
+    return error(return_type::invalid_parameter, return_subtype::arg2)
+        .at(call, object_kind::ia)
+        .hint("A name has 1 to 255 characters.");
+  for (const provider_info& p : list())
+    if (p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
+        p.thread_safe == provider.thread_safe)
+      return error(return_type::provider_already_registered).at(call, object_kind::ia);
+  if (provider.origin.empty()) provider.origin = "added";
+  added_.push_back(std::move(provider));
+  return success();
+}
+
+DAT_DECL expected<void> registry::remove(std::string_view name) {
+  const auto is_it = [&](const provider_info& p) { return p.name == name; };
+  const auto all = list();
+  if (std::none_of(all.begin(), all.end(), is_it))
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at("registry.remove", object_kind::ia)
+        .hint("The registry does not have that name.");
+  std::erase_if(added_, is_it);
+  removed_.emplace_back(name);
+  return success();
+}
+
+DAT_DECL expected<provider_info> registry::find(std::string_view name, const provider_request& wanted) const {
+  return_subtype why = return_subtype::name_not_registered;
+  const auto all = list();
+  for (const bool safe : {true, false}) {
+    if (wanted.thread_safe && *wanted.thread_safe != safe) continue;
+    detail::version_match m{wanted.api_major, wanted.api_minor, safe};
+    const provider_info* best = nullptr;
+    for (const provider_info& p : all)
+      if (p.name == name && m.offer(p.api_major, p.api_minor, p.thread_safe)) best = &p;
+    if (best) return *best;
+    why = m.why;
+  }
+  return error(return_type::provider_not_found, why).at("registry.find", object_kind::ia);
+}
+
+DAT_DECL expected<ha_relationship> registry::related(std::string_view a, std::string_view b) const {
+  const auto all = list();
+  const provider_info* found[2] = {};
+  for (const provider_info& p : all) {
+    if (p.name == a && !found[0]) found[0] = &p;
+    if (p.name == b && !found[1]) found[1] = &p;
+  }
+  for (const bool second : {false, true})
+    if (!found[second ? 1 : 0])
+      return error(return_type::invalid_parameter, second ? return_subtype::arg2 : return_subtype::arg1)
+          .at("registry.related", object_kind::ia)
+          .hint("The registry does not have that name.");
+  if (a == b) return ha_relationship::related;
+  const auto &p = found[0]->port, &q = found[1]->port;
+  if (!p || !q) return ha_relationship::unknown;
+  const bool same =
+      p->device == q->device || (p->system_image_guid != 0 && p->system_image_guid == q->system_image_guid);
+  return same ? ha_relationship::related : ha_relationship::unrelated;
+}
+
+DAT_DECL expected<std::string> find_adapter(const ia_address& local) {
+  auto where = detail::adapter_at(local);
+  if (!where) return where.assume_error().at("find_adapter", object_kind::ia);
+  return detail::name_of(where.assume_value());
+}
+
+DAT_DECL expected<std::string> find_adapter_on(const std::string& interface) {
+  static constexpr const char* call = "find_adapter_on";
+  if (interface.empty()) // so are the interfaces of ports that have none
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at(call, object_kind::ia)
+        .hint("Give the name of a network interface, as `ip link` shows it.");
+  auto devices = list_devices();
+  if (!devices) return devices.assume_error();
+  for (const device_port& p : devices.assume_value())
+    if (p.interface == interface) return p.name();
+  return error(return_type::invalid_address, return_subtype::address_unreachable)
+      .at(call, object_kind::ia)
+      .hint("No RDMA device has an interface of that name: `rdma link` shows which interfaces have one.");
+}
+
+DAT_DECL expected<std::string> find_adapter_reaching(const std::string& remote, timeout limit) {
+  auto where = detail::adapter_reaching(remote, limit);
+  if (!where) return where.assume_error().at("find_adapter_reaching", object_kind::ia);
+  return detail::name_of(where.assume_value());
+}
+
+DAT_DECL expected<std::string> host_name(const ia_address& address) {
+  std::array<char, NI_MAXHOST> name{};
+  const int code = ::getnameinfo(address.native_handle(), address.native_size(), name.data(),
+                                 static_cast<socklen_t>(name.size()), nullptr, 0, NI_NAMEREQD);
+  if (code == 0) return std::string(name.data());
+  const int err = code == EAI_SYSTEM ? errno : 0;
+  const error why = detail::resolver_error(code).at("host_name").from("getnameinfo", err);
+  return code == EAI_NONAME ? why.hint("No name service has a name for this address.") : why;
+}
+
+}} // namespace dat::v0

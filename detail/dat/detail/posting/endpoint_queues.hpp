@@ -1,0 +1,264 @@
+// The queues of an endpoint as the post path sees them: requests of a connection, sends of datagrams, receives.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/posting/ep_posting.hpp>
+#include <dat/detail/posting/post_path.hpp>
+#include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// The next `N` entries of a ring.
+template <std::size_t N>
+class ring_slots {
+public:
+  explicit ring_slots(work_ring& ring) noexcept : ring_(ring), first_(ring.next()), next_(first_) {}
+  [[nodiscard]] bool has_room() const noexcept { return ring_.has_room(first_, N); }
+  /// None, because the entries of a chain are the last ones of the ring.
+  [[nodiscard]] work_entry* const* entries() const noexcept { return nullptr; }
+  [[nodiscard, gnu::always_inline]] work_entry* take() noexcept {
+    work_entry* const e = next_;
+    next_ = e->next;
+    return e;
+  }
+  /// The last one that was taken is not used.
+  void give_back() noexcept { next_ = ring_.before(next_); }
+  void commit() noexcept { ring_.set_next(next_); }
+
+private:
+  work_ring& ring_;
+  work_entry* first_;
+  work_entry* next_;
+};
+
+/// The name of a call, for its errors.
+struct ep_post {
+  static constexpr const char* name = "ep.post";
+};
+struct ep_post_n {
+  static constexpr const char* name = "ep.post_n";
+};
+struct ep_post_batch {
+  static constexpr const char* name = "ep.post(batch)";
+};
+
+/// Requests of a connection.
+template <class Call>
+class basic_request_queue {
+public:
+  using work_request = ibv_send_wr;
+  static constexpr bool all_or_nothing = false;
+  static constexpr bool keeps_links = true;
+
+  explicit basic_request_queue(ep_posting& ep) noexcept : ep_(ep) {}
+
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool accepts(const send_request<N>& r) const noexcept {
+    return ep_.accepts(r);
+  }
+  [[nodiscard]] bool has_room(std::size_t n) const noexcept {
+    return ep_.requests().has_room(ep_.requests().next(), n);
+  }
+  [[nodiscard]] ep_posting::request_link* links(std::size_t n) const noexcept { return ep_.links(n); }
+  template <std::size_t N>
+  [[nodiscard]] ring_slots<N> reserve() const noexcept {
+    return ring_slots<N>(ep_.requests());
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) const noexcept {
+    r.fill(wr);
+    e.posted.cookie = r.cookie;
+    e.posted.set(static_cast<std::uint32_t>(r.data.bytes()), no_notify_if(r.no_notify, kind_of_work(r.operation())));
+  }
+  [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t) const noexcept {
+    return ibv_post_send(ep_.send_to(), wr, bad);
+  }
+
+  [[nodiscard]] expected<void> usable(std::size_t n) const noexcept {
+    if (!ep_.takes_requests()) return ep_.wrong_state(call);
+    if (!has_room(n)) return ep_.queue_full(call, 0);
+    return success();
+  }
+  [[nodiscard]] error no_room() const noexcept {
+    return ep_.takes_requests() ? ep_.queue_full(call, 0) : ep_.wrong_state(call);
+  }
+  template <std::size_t N>
+  [[nodiscard]] expected<void> check(const send_request<N>& r, zone_tag zone) const noexcept {
+    return ep_.check(call, r, r.data, zone);
+  }
+  [[nodiscard]] expected<void> not_posted(int err, ibv_send_wr* wr, ibv_send_wr* bad,
+                                          work_entry* const*) const noexcept {
+    std::uint32_t taken = 0;
+    return ep_.not_posted(call, ep_.takes_requests(), err, wr, bad, taken);
+  }
+
+protected:
+  static constexpr const char* call = Call::name;
+  ep_posting& ep_;
+};
+using request_queue = basic_request_queue<ep_post>;
+
+/// Requests of a connection without the checks of zones, lengths and limits.
+class unchecked_request_queue : public request_queue {
+public:
+  using request_queue::request_queue;
+  template <std::size_t N>
+  [[nodiscard]] bool accepts(const send_request<N>& r) const noexcept {
+    return !r.no_notify || ep_.takes_no_notify_requests();
+  }
+};
+
+/// The requests of a batch.
+class batch_queue : public basic_request_queue<ep_post_batch> {
+public:
+  static constexpr bool all_or_nothing = true;
+  using basic_request_queue::basic_request_queue;
+  /// Checks a request of a batch. It is no argument of the call, so the error names none.
+  template <std::size_t N>
+  [[nodiscard]] expected<void> check(const send_request<N>& r, zone_tag zone) const noexcept {
+    auto ok = basic_request_queue::check(r, zone);
+    if (ok || ok.assume_error().type() != return_type::invalid_parameter) return ok;
+    return ep_.at(error(return_type::invalid_parameter), call).hint(ok.assume_error().hint().data()); // a literal
+  }
+};
+
+/// Receives of an endpoint's own queue.
+class recv_queue {
+public:
+  using work_request = ibv_recv_wr;
+  static constexpr bool keeps_links = false;
+
+  explicit recv_queue(ep_posting& ep) noexcept : ep_(ep) {}
+
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool accepts(const recv_request<N>& r) const noexcept {
+    return ep_.accepts(r);
+  }
+  template <std::size_t N>
+  [[nodiscard]] ring_slots<N> reserve() const noexcept {
+    return ring_slots<N>(ep_.receives());
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] void fill(ibv_recv_wr&, work_entry& e, const recv_request<N>& r) const noexcept {
+    e.posted.cookie = r.cookie; // its length comes with the completion
+    if (r.no_notify) [[unlikely]]
+      e.posted.kind = no_notify_if(true, ep_.receives().usual());
+  }
+  [[gnu::always_inline]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t) const noexcept {
+    const int err = ibv_post_recv(ep_.recv_to(), wr, bad);
+    if (err == 0) [[likely]]
+      ep_.flush_if_down();
+    return err;
+  }
+
+  [[nodiscard]] expected<void> usable(std::size_t n) const noexcept {
+    const ep_state now = ep_.state();
+    if (now == ep_dead || is_unconfigured(now)) return ep_.wrong_state(call);
+    if (ep_.shares_receives()) return ep_.no_receives_here(call);
+    if (!ep_.receives().has_room(ep_.receives().next(), n)) return ep_.recv_queue_full(call);
+    return success();
+  }
+  [[nodiscard]] error no_room() const noexcept {
+    const auto ok = usable(0);
+    return ok ? ep_.recv_queue_full(call) : ok.assume_error();
+  }
+  template <std::size_t N>
+  [[nodiscard]] expected<void> check(const recv_request<N>& r, zone_tag zone) const noexcept {
+    return ep_.check(call, r.no_notify, r.data, zone);
+  }
+  [[nodiscard]] expected<void> not_posted(int err, ibv_recv_wr* wr, ibv_recv_wr* bad,
+                                          work_entry* const*) const noexcept {
+    return ep_.not_posted(call, err, wr, bad);
+  }
+
+protected:
+  static constexpr const char* call = "ep.post(recv)";
+  ep_posting& ep_;
+};
+
+/// Receives without the checks of zones and limits.
+class unchecked_recv_queue : public recv_queue {
+public:
+  using recv_queue::recv_queue;
+  template <std::size_t N>
+  [[nodiscard]] bool accepts(const recv_request<N>& r) const noexcept {
+    return !r.no_notify;
+  }
+};
+
+/// The address of a datagram for verbs, and the endpoint that created it.
+struct raw_address {
+  ibv_ah* ah = nullptr;
+  std::uint32_t qp_num = 0;
+  std::uint32_t qkey = 0;
+  const post_counter* owner = nullptr;
+};
+
+template <std::size_t N>
+struct datagram_request : send_request<N> {
+  raw_address to;
+};
+
+/// Sends of a datagram endpoint.
+class datagram_queue : public request_queue {
+public:
+  using request_queue::request_queue;
+
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool accepts(const datagram_request<N>& r) const noexcept {
+    return r.to.owner == ep_.datagram_counter() && r.to.owner && ep_.accepts(r);
+  }
+  template <std::size_t N>
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const datagram_request<N>& r) const noexcept {
+    r.fill(wr);
+    wr.wr.ud.ah = r.to.ah;
+    wr.wr.ud.remote_qpn = r.to.qp_num;
+    wr.wr.ud.remote_qkey = r.to.qkey;
+    e.posted.cookie = r.cookie;
+    e.posted.set(static_cast<std::uint32_t>(r.data.bytes()),
+                 no_notify_if(r.no_notify, kind_of_work(dto_operation::send_ud)));
+  }
+  /// Sends and receives of datagrams are allowed in the same states: the null device replaces the queue pair for both.
+  [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t n) const noexcept {
+    const int err = ibv_post_send(ep_.recv_to(), wr, bad);
+    if (err == 0) [[likely]]
+      ep_.datagram_counter()->add(static_cast<std::uint32_t>(n));
+    return err;
+  }
+
+  [[nodiscard]] expected<void> usable(std::size_t n) const noexcept {
+    if (!ep_.takes_datagrams()) return ep_.wrong_state(call);
+    if (!has_room(n)) return ep_.queue_full(call, 0);
+    return success();
+  }
+  [[nodiscard]] error no_room() const noexcept {
+    return ep_.takes_datagrams() ? ep_.queue_full(call, 0) : ep_.wrong_state(call);
+  }
+  template <std::size_t N>
+  [[nodiscard]] expected<void> check(const datagram_request<N>& r, zone_tag zone) const noexcept {
+    if (!r.to.owner || r.to.owner != ep_.datagram_counter())
+      return ep_.at(error(return_type::protection_violation), call)
+          .hint(
+              "An address handle is only for the endpoint that made it, and this one is empty or of another endpoint: "
+              "make one with this endpoint.");
+    return ep_.check(call, r, r.data, zone);
+  }
+  [[nodiscard]] expected<void> not_posted(int err, ibv_send_wr* wr, ibv_send_wr* bad,
+                                          work_entry* const*) const noexcept {
+    std::uint32_t taken = 0;
+    auto posted = ep_.not_posted(call, ep_.takes_datagrams(), err, wr, bad, taken);
+    if (taken != 0) ep_.datagram_counter()->add(taken);
+    return posted;
+  }
+};
+
+}}} // namespace dat::v0::detail

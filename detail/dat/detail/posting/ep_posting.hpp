@@ -1,0 +1,192 @@
+// The part of an endpoint that posts: its state, its limits, and the rings of posted work.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/ep_attributes.hpp>
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/base/config.hpp>
+#include <dat/detail/request/work_request.hpp>
+#include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/completion_owner.hpp>
+#include <dat/detail/work/current_ring.hpp>
+#include <dat/detail/work/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+inline constexpr const char* no_notify_hint =
+    "Suppressing notifications needs an endpoint whose attribute for that queue, recv_completion or "
+    "request_completion, is completion_notification::selective.";
+
+/// The state of a datagram endpoint that may send. The consumer sees `connected`, but a request needs an address.
+inline constexpr ep_state ep_datagram = static_cast<ep_state>(254);
+[[nodiscard]] constexpr bool is_up(ep_state s) noexcept { return s == ep_state::connected || s == ep_datagram; }
+
+/// Whether a zone or an evd is missing, and with them the queue pair.
+[[nodiscard]] constexpr bool is_unconfigured(ep_state s) noexcept {
+  return s == ep_state::unconfigured_unconnected || s == ep_state::unconfigured_reserved ||
+         s == ep_state::unconfigured_passive || s == ep_state::unconfigured_tentative;
+}
+/// The subtype of an error that a state is the cause of.
+[[nodiscard]] return_subtype subtype_of(ep_state s) noexcept;
+
+/// Counts the requests of a datagram endpoint that the device has taken, so that an address handle can outlive them.
+/// Written by the thread that posts, read by any.
+class post_counter {
+public:
+  void add(std::uint32_t n) noexcept { n_.store(n_.load(std::memory_order_relaxed) + n, std::memory_order_release); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return n_.load(std::memory_order_acquire); }
+
+private:
+  std::atomic<std::uint64_t> n_{0};
+};
+
+/// The base of every endpoint. By itself it is an endpoint that is gone, which replaces the one of an empty handle.
+/// Thread safety: requests are posted by one thread at a time, and receives by one thread at a time.
+class ep_posting : public completion_owner {
+public:
+  constexpr ep_posting() noexcept = default;
+  [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] bool takes_no_notify_requests() const noexcept {
+    return attributes_.request_completion == completion_notification::selective;
+  }
+  /// Whether its receives come from a shared queue.
+  [[nodiscard]] bool shares_receives() const noexcept { return shares_; }
+  /// The counter of a datagram endpoint; null for others.
+  [[nodiscard]] post_counter* datagram_counter() const noexcept { return counter_; }
+  [[nodiscard]] ibv_qp* qp() const noexcept { return qp_; }
+  [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::ep, number()); }
+  /// Whether it is the endpoint of an empty handle.
+  [[nodiscard]] bool is_null() const noexcept;
+
+  // --- members for posts -------------------------------------------------------------------------------------------
+
+  [[nodiscard]] work_ring& requests() noexcept { return sq_; }
+  [[nodiscard]] work_ring& receives() noexcept { return rq_; }
+  /// The queue pair that takes requests in the present state, or the null device.
+  [[nodiscard]] ibv_qp* send_to() const noexcept { return send_to_.load(std::memory_order_acquire); }
+  /// The queue pair that takes receives, and sends of datagrams, in the present state, or the null device.
+  [[nodiscard]] ibv_qp* recv_to() const noexcept { return recv_to_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool takes_requests() const noexcept {
+    return state() == ep_state::connected || (state() == ep_state::disconnected && !counter_);
+  }
+  [[nodiscard]] bool takes_datagrams() const noexcept {
+    return counter_ && (state() == ep_datagram || state() == ep_state::disconnected);
+  }
+
+  /// Whether a request can be posted as it is (uDAPL 2.0 §6.6.20). False also for a list with segments of length 0,
+  /// which `tidy` removes; then `check` decides.
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool accepts(const send_request<N>& r) const noexcept {
+    const std::uint64_t bytes = r.data.bytes();
+    if (N != 0 && r.data.zone() != own_zone_) return false;
+    if (bytes > (r.is_read() ? max_read_ : r.is_inlined() ? max_inline_message_ : max_message_)) return false;
+    if (N > 1 && r.data.count() > (r.is_read() ? max_read_iov_ : attributes_.max_request_iov)) return false;
+    if (r.is_one_sided() && bytes > r.remote.length) return false;
+    if (r.is_atomic() && bytes != atomic_size_) return false;
+    if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
+    return !r.no_notify || takes_no_notify_requests();
+  }
+  template <std::size_t N>
+  [[nodiscard, gnu::always_inline]] bool accepts(const recv_request<N>& r) const noexcept {
+    return (N == 0 || r.data.zone() == own_zone_) && (N <= 1 || r.data.count() <= attributes_.max_recv_iov) &&
+           (!r.no_notify || attributes_.recv_completion == completion_notification::selective);
+  }
+  /// Checks as `accepts`, with the cause as an error, for a tidy list. `zone`: its zone before it was tidied.
+  [[nodiscard, gnu::cold]] expected<void> check(const char* call, const request_header& r, const sge_summary& list,
+                                                zone_tag zone) const noexcept;
+  [[nodiscard, gnu::cold]] expected<void> check(const char* call, bool no_notify, const sge_summary& list,
+                                                zone_tag zone) const noexcept;
+
+  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list` and `next` are set for good, and
+  /// a post of fewer takes the last ones. For the thread that posts requests.
+  static constexpr std::size_t kept_links = 16;
+  using request_link = post_link<ibv_send_wr, 1>;
+  [[nodiscard]] request_link* links(std::size_t n) noexcept { return links_ + (kept_links - n); }
+
+  // --- errors ------------------------------------------------------------------------------------------------------
+
+  [[nodiscard, gnu::cold]] error wrong_state(const char* call) const noexcept;
+  /// The request queue has no room for a call.
+  [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
+  [[nodiscard, gnu::cold]] error recv_queue_full(const char* call) const noexcept;
+  [[nodiscard, gnu::cold]] error no_receives_here(const char* call) const noexcept;
+  /// The device refused requests that are the last ones of the ring, or the null device did: then they are posted all
+  /// the same if the state is `usable` for them by now. `taken`: how many the device took.
+  [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, bool usable, int err, ibv_send_wr* wr,
+                                                     ibv_send_wr* bad, std::uint32_t& taken) noexcept;
+  [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, int err, ibv_recv_wr* wr,
+                                                     ibv_recv_wr* bad) noexcept;
+  /// Called after a receive was posted: some devices do not flush one that comes after the flush.
+  void flush_if_down() noexcept {
+    if (!load_plain(up_)) [[unlikely]]
+      flush_late_receive();
+  }
+
+protected:
+  ~ep_posting() = default;
+
+  /// Sets what does not change in the links; before the first post.
+  void set_up_links() noexcept {
+    for (std::size_t i = 0; i < kept_links; ++i) {
+      links_[i].wr.sg_list = links_[i].segments;
+      links_[i].wr.next = i + 1 < kept_links ? &links_[i + 1].wr : nullptr;
+    }
+  }
+
+  /// Moves all that is posted to its completion.
+  void flush_queues() noexcept;
+  [[gnu::cold]] void flush_late_receive() noexcept;
+
+  void set_state(ep_state s) noexcept {
+    // The null device replaces a queue pair that takes no posts in this state.
+    const bool up = is_up(s);
+    const bool requests = s == ep_state::connected || s == ep_state::disconnected;
+    send_to_.store(requests && !counter_ ? qp_ : null_device_instance.qp(), std::memory_order_release);
+    recv_to_.store(up ? qp_ : null_device_instance.qp(), std::memory_order_release);
+    store(up_, up);
+    state_.store(s, std::memory_order_release);
+  }
+
+  bool up_ = false;          // is_up(state_)
+  bool shares_ = false;      // receives come from a shared queue, and rq_ has no room
+  bool invalidates_ = false; // the adapter can invalidate a peer's window
+  std::uint32_t max_message_ = 0;
+  std::uint32_t max_inline_ = 0;
+  std::uint32_t max_inline_message_ = 0; // the smaller of the two
+  std::uint32_t max_read_ = 0;           // bytes of an RDMA read; 0 when the connection allows none
+  std::uint32_t atomic_size_ = 0;        // bytes of an atomic; 0 when the connection or the adapter has none
+  std::uint32_t max_read_iov_ = 0;       // segments of an RDMA read
+  zone_tag own_zone_;
+  std::atomic<ibv_qp*> send_to_{null_device_instance.qp()};
+  std::atomic<ibv_qp*> recv_to_{null_device_instance.qp()};
+  current_ring sq_;
+  current_ring rq_;
+  request_link links_[kept_links] = {};
+  ibv_qp* qp_ = nullptr;
+  post_counter* counter_ = nullptr;      // the owner of the endpoint keeps it
+  std::atomic<std::uint32_t> number_{0}; // read by any thread, also while reset replaces qp_
+  ep_attributes attributes_{};
+};
+
+/// The endpoint of empty handles. One for the whole program, also where its parts are compiled with hidden visibility.
+[[gnu::visibility("default")]] inline constinit struct no_endpoint final : ep_posting {
+  constexpr no_endpoint() noexcept = default;
+} null_ep;
+
+inline bool ep_posting::is_null() const noexcept { return this == &null_ep; }
+
+}}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/posting/ep_posting.ipp>
+#endif

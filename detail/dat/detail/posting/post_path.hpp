@@ -1,0 +1,194 @@
+// The path of every operation from the consumer to the device: check, take entries, build a chain, ring the doorbell.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// `post` posts the operations of one call, and `post_many` a number that is known at run time. A class Queue has the
+// parts that differ from queue to queue:
+//
+//     using work_request = ibv_send_wr;                    // or ibv_recv_wr
+//     static constexpr bool all_or_nothing;                // a refusal concerns the whole chain
+//     static constexpr bool keeps_links;                   // the endpoint keeps links for it, links(n)
+//     bool accepts(const R&);                              // can R be posted as it is?
+//     expected<void> usable(n);                            // if not: checks state and room
+//     expected<void> check(const R&, zone_tag);            // then checks R itself
+//     auto reserve<n>();                                   // n entries: has_room(), take(), commit(), entries()
+//     void fill(work_request&, work_entry&, const R&);     // all of R but its segments
+//     int submit(work_request*, work_request** bad, n);    // hands a chain to the device
+//     expected<void> not_posted(err, wr, bad, entries);    // why the device refused it
+//
+// Nothing here allocates, blocks or calls a virtual function. A refusal comes before anything reaches the device.
+
+#include <dat/error.hpp>
+#include <dat/expected.hpp>
+
+#include <dat/detail/base/utility.hpp>
+#include <dat/detail/posting/ep_posting.hpp>
+#include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/work_ring.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+template <class Queue, std::size_t Room, class R>
+[[gnu::always_inline]] inline void fill_link(const Queue& queue, post_link<typename Queue::work_request, Room>& to,
+                                             work_entry& e, const R& r) noexcept {
+  static_assert(R::max_segments <= Room);
+  r.data.copy_to(to.segments);
+  to.wr.wr_id = e.id();
+  to.wr.num_sge = static_cast<int>(r.data.count());
+  queue.fill(to.wr, e, r);
+}
+
+/// A link that is not initialised.
+template <class Wr, std::size_t N>
+struct raw_link : post_link<Wr, N> {
+  raw_link() noexcept {}
+};
+
+// Rare cases are out of line, and take their arguments by value so that the common case keeps them in registers.
+template <class Queue>
+[[nodiscard, gnu::cold, gnu::noinline]] error no_room(const Queue queue) noexcept {
+  return queue.no_room();
+}
+template <class Queue>
+[[nodiscard, gnu::cold, gnu::noinline]] expected<void>
+not_posted(const Queue queue, int err, typename Queue::work_request* wr, typename Queue::work_request* bad,
+           work_entry* const* entries) noexcept {
+  return queue.not_posted(err, wr, bad, entries);
+}
+
+/// Hands a chain to the device, whose entries are taken.
+template <class Queue, class Slots>
+[[nodiscard, gnu::always_inline]] inline expected<void> submit(const Queue& queue, typename Queue::work_request* first,
+                                                               std::size_t n, Slots& slots) noexcept {
+  slots.commit();
+  auto* bad = first; // not every provider sets it
+  if (const int err = queue.submit(first, &bad, n)) [[unlikely]]
+    if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) return posted.assume_error();
+  return success();
+}
+
+/// Whether the endpoint keeps links for such operations.
+template <class Queue, class... R>
+inline constexpr bool has_links = Queue::keeps_links && ((R::max_segments == 1) && ...) &&
+                                  sizeof...(R) <= ep_posting::kept_links;
+
+/// Posts operations that are accepted, with one doorbell.
+template <class Queue, class... R>
+[[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
+  using wr = typename Queue::work_request;
+  constexpr std::size_t n = sizeof...(R);
+  auto slots = queue.template reserve<n>();
+  if (!slots.has_room()) [[unlikely]]
+    return no_room(queue);
+  if constexpr (has_links<Queue, R...>) {
+    auto* const links = queue.links(n);
+    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+      (fill_link(queue, links[I], *slots.take(), r), ...);
+    }
+    (std::make_index_sequence<n>());
+    return submit(queue, &links->wr, n, slots);
+  } else {
+    std::tuple<raw_link<wr, R::max_segments>...> links;
+    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+      (fill_link(queue, std::get<I>(links), *slots.take(), r), ...);
+      ((std::get<I>(links).wr.sg_list = std::get<I>(links).segments), ...);
+      wr* const chain[] = {&std::get<I>(links).wr..., nullptr};
+      ((std::get<I>(links).wr.next = chain[I + 1]), ...);
+    }
+    (std::make_index_sequence<n>());
+    return submit(queue, &std::get<0>(links).wr, n, slots);
+  }
+}
+
+/// Removes segments of length 0, then checks the operation.
+template <class Queue, class R>
+[[nodiscard]] expected<void> tidy_and_check(const Queue& queue, R& r) noexcept {
+  const zone_tag zone = r.data.zone();
+  r.data.tidy();
+  return queue.check(r, zone);
+}
+
+/// Posts operations of which one is not accepted as it is, or returns the reason. Takes copies, so that the caller's
+/// operations need not be in memory.
+template <class Queue, class... R>
+[[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_checked(const Queue queue, R... r) noexcept {
+  expected<void> ok = queue.usable(sizeof...(R));
+  if (!ok || !((ok = tidy_and_check(queue, r)) && ...)) return ok;
+  return post_accepted(queue, r...);
+}
+
+/// Posts the operations of one call, with one doorbell; all or none of them, unless the device refuses one.
+template <class Queue, class... R>
+[[nodiscard, gnu::always_inline]] inline expected<void> post(const Queue queue, const R&... r) noexcept {
+  if ((queue.accepts(r) && ...)) [[likely]]
+    return post_accepted(queue, r...);
+  if (auto posted = post_checked(queue, R(r)...); !posted) return posted.assume_error();
+  return success();
+}
+
+/// Fills the link of a request that is not accepted as it is, or returns the reason.
+template <class Queue, std::size_t Room, class R>
+[[nodiscard, gnu::cold, gnu::noinline]] expected<void>
+fill_checked(const Queue queue, post_link<typename Queue::work_request, Room>& to, work_entry& e, R r) noexcept {
+  auto ok = tidy_and_check(queue, r);
+  if (ok) fill_link(queue, to, e, r);
+  return ok;
+}
+
+/// Posts `n` operations, which `make(0)` to `make(n - 1)` return, with one doorbell for every `most` of them.
+/// `links_of(k)` are `k` links whose `sg_list` and `next` are set. Operations before one that is refused are posted,
+/// and `error().index()` is how many the device took. `make` may throw: then nothing of the chain under way is posted.
+template <class Queue, class Links, class Make>
+[[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n, std::size_t most,
+                                                                  Links links_of,
+                                                                  Make& make) noexcept(noexcept(make(std::size_t{}))) {
+  if (!queue.has_room(n)) [[unlikely]]
+    return no_room(queue);
+  const auto at = [](const expected<void>& failed, std::size_t before) {
+    const error& e = failed.assume_error();
+    return e.index(static_cast<std::uint32_t>(before) + e.index());
+  };
+  for (std::size_t i = 0; i != n;) {
+    const std::size_t group = min(n - i, most);
+    auto* const links = links_of(group);
+    auto slots = queue.template reserve<1>();
+    expected<void> refusal = success();
+    std::size_t k = 0;
+    for (; k != group; ++k) {
+      const auto& made = make(i + k);
+      const auto& r = request_access::of(made);
+      work_entry& e = *slots.take();
+      if (queue.accepts(r)) [[likely]] {
+        fill_link(queue, links[k], e, r);
+      } else {
+        refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
+        if (!refusal) break;
+      }
+    }
+    if (!refusal) [[unlikely]] {
+      if (Queue::all_or_nothing) return at(refusal, i);
+      if (k != 0) {
+        auto* const more = std::exchange(links[k - 1].wr.next, nullptr);
+        slots.give_back();
+        auto posted = submit(queue, &links->wr, k, slots);
+        links[k - 1].wr.next = more;
+        if (!posted) return at(posted, i);
+      }
+      return at(refusal, i + k);
+    }
+    if (auto posted = submit(queue, &links->wr, k, slots); !posted) [[unlikely]]
+      return at(posted, i);
+    i += k;
+  }
+  return success();
+}
+
+}}} // namespace dat::v0::detail

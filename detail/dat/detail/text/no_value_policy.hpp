@@ -1,0 +1,76 @@
+// expected<T>::value() and error() on the wrong alternative: throw if exceptions are enabled, otherwise terminate.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/error.hpp>
+
+#include <boost/outcome/policy/base.hpp>
+
+#include <exception>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace dat { inline namespace v0 {
+
+#if defined(__cpp_exceptions)
+/// Thrown by expected<T>::value() on an error; what() is error().message().
+/// Default visibility, so that it can be caught across shared objects.
+class [[gnu::visibility("default")]] failure : public std::system_error {
+public:
+  explicit failure(const dat::error& e) : std::system_error{e.code()}, error_{e}, text_{e.message()} {}
+
+  [[nodiscard]] const dat::error& error() const noexcept { return error_; }
+  [[nodiscard]] const char* what() const noexcept override { return text_.what(); }
+
+private:
+  dat::error error_;
+  std::runtime_error text_; // holds the text, because a copy must not throw, unlike that of std::string
+};
+#endif
+
+namespace detail {
+
+// A program may have source files with exceptions and without. For each type, they share one copy of value() and
+// error(), which the linker keeps from a file of either kind. Both kinds of copies do the same: they throw if the
+// program has the throwing function, which only files with exceptions define, and otherwise end the program.
+#if defined(__cpp_exceptions)
+extern "C" [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("default")]] inline void
+dat_v0_throw_no_value(const error& e) {
+  throw failure(e);
+}
+extern "C" [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("default")]] inline void dat_v0_throw_no_error() {
+  throw std::logic_error("dat: error() called on an expected that holds a value");
+}
+// Out of line, so that value() in a hot function costs a test and a cold call.
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_value(const error& e) { dat_v0_throw_no_value(e); }
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_error() { dat_v0_throw_no_error(); }
+#else
+extern "C" [[gnu::weak]] void dat_v0_throw_no_value(const error& e);
+extern "C" [[gnu::weak]] void dat_v0_throw_no_error();
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_value(const error& e) {
+  if (&dat_v0_throw_no_value != nullptr) dat_v0_throw_no_value(e);
+  std::terminate();
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_error() {
+  if (&dat_v0_throw_no_error != nullptr) dat_v0_throw_no_error();
+  std::terminate();
+}
+#endif
+
+struct no_value_policy : boost::outcome_v2::policy::base {
+  template <class Impl>
+  static constexpr void wide_value_check(Impl&& self) {
+    if (!base::_has_value(self)) [[unlikely]]
+      no_value(base::_error(self));
+  }
+
+  template <class Impl>
+  static constexpr void wide_error_check(Impl&& self) {
+    if (!base::_has_error(self)) [[unlikely]]
+      no_error();
+  }
+};
+
+} // namespace detail
+}} // namespace dat::v0

@@ -1,0 +1,87 @@
+// The steps of a queue pair from RESET to RTS, for connections of every kind and for datagrams.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/base/config.hpp>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// The outcome of a sequence of verbs calls: the call that failed and its errno.
+struct verb_result {
+  const char* verb = nullptr;
+  int err = 0;
+  explicit operator bool() const noexcept { return err == 0; }
+};
+
+/// The state that a queue pair reached on its way to RTS.
+struct rts_result : verb_result {
+  bool past_init = false; ///< returning to INIT would lose the posted receives
+};
+
+/// The parameters that an endpoint sets on its queue pair. qp_path has the path to the peer.
+struct qp_settings {
+  std::uint8_t port = 1;
+  std::uint16_t pkey_index = 0;         ///< of the interface
+  bool ethernet = true;                 ///< a RoCE port has one partition, so the P_Key index never changes
+  int access = 0;                       ///< rights of the peer: IBV_ACCESS_*
+  std::uint8_t initiator_depth = 0;     ///< RDMA reads and atomics that this side runs at a time
+  std::uint8_t responder_resources = 0; ///< RDMA reads and atomics that this side serves at a time
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::chrono::microseconds ack_timeout{};
+  std::chrono::microseconds min_rnr_timer{};
+};
+
+/// The present attributes of a queue pair in INIT.
+struct qp_init_state {
+  int access = 0;
+  std::uint16_t pkey_index = 0;
+};
+
+/// The path to a peer for connections that rdma_cm does not make.
+struct qp_path {
+  ibv_ah_attr address{};
+  ibv_mtu mtu = IBV_MTU_1024;
+  std::uint32_t dest_qp_num = 0;
+  std::uint32_t rq_psn = 0;
+  std::uint32_t sq_psn = 0;
+};
+
+/// Moves a new queue pair of a connection to INIT, so that receives can be posted before the connection. Returns 0 or
+/// errno.
+[[nodiscard]] int connection_qp_to_init(ibv_qp* qp, const qp_settings& s, qp_init_state& now) noexcept;
+/// Moves a new datagram queue pair to RTS. Returns 0 or errno.
+[[nodiscard]] int datagram_qp_to_rts(ibv_qp* qp, std::uint8_t port, std::uint16_t pkey_index,
+                                     std::uint32_t qkey) noexcept;
+
+/// Moves a queue pair from INIT to RTS. The path comes from the id of a connection that rdma_cm makes. rdma_cm knows
+/// neither the timers nor the rights of the endpoint, so `s` replaces its values.
+[[nodiscard]] rts_result connection_qp_to_rts(ibv_qp* qp, const qp_settings& s, qp_init_state& now,
+                                              rdma_cm_id* id) noexcept;
+/// Moves a queue pair from INIT to RTS along a path that the caller knows.
+[[nodiscard]] rts_result connection_qp_to_rts(ibv_qp* qp, const qp_settings& s, qp_init_state& now,
+                                              const qp_path& path) noexcept;
+
+/// Moves all posted requests and receives of a queue pair to their completions. Some devices flush a receive that was
+/// posted in the error state only by another call.
+inline void qp_to_error(ibv_qp* qp) noexcept {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+/// A random packet sequence number of 24 bits. A peer that can guess the first number of a connection could forge its
+/// packets.
+[[nodiscard]] std::uint32_t random_psn() noexcept;
+
+}}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/verbs/qp_transitions.ipp>
+#endif

@@ -1,0 +1,156 @@
+// The memory of all work entries of an ia, and the way from a wr_id to its entry.
+//
+// A wr_id is (generation, offset of the entry), never a pointer: completions outlive destroyed queue pairs, and those
+// must be distinguished from the completions of the endpoint that took the memory over. The entry has its own wr_id, so
+// that one comparison does it.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/work/work_ring.hpp>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// Names one life of an endpoint, from its creation or reset to the next: the wr_id of its marker. Never 0.
+using ep_generation = std::uint64_t;
+/// True for two wr_ids of one life: renew gives all of them the same number in the upper half, and no other life has
+/// it.
+[[nodiscard]] constexpr bool same_life(std::uint64_t a, std::uint64_t b) noexcept { return a >> 32 == b >> 32; }
+
+// An offset is a pointer in all but name.
+static_assert(sizeof(void*) == 8, "dat: needs a 64-bit system: it reserves gigabytes of addresses for each ia");
+
+/// Stays mapped while the ia lives: any wr_id may be looked up at any time, also that of work which the consumer
+/// posted to a native queue pair.
+///
+/// Reserves 4 GiB of addresses, which is what 32 bits of offset reach; a sixteenth of RLIMIT_AS where there is such a
+/// limit; and less where the system gives less, down to 1 MiB. Memory is used as entries are. Under
+/// mlockall(MCL_FUTURE) only what is used stays locked, though RLIMIT_MEMLOCK must admit the reserve for a moment, or
+/// it is smaller.
+class work_arena {
+public:
+  work_arena() noexcept = default;
+  work_arena(const work_arena&) = delete;
+  work_arena& operator=(const work_arena&) = delete;
+  ~work_arena() {
+    if (base_) ::munmap(base_, size_ + guard);
+  }
+
+  /// Reserves the addresses. Returns 0 or errno.
+  [[nodiscard]] int reserve() noexcept {
+    size_ = most_addresses();
+    void* p = map(size_);
+    for (; p == MAP_FAILED && size_ > least; p = map(size_)) size_ /= 4;
+    if (p == MAP_FAILED) return errno;
+    base_ = static_cast<std::byte*>(p);
+    (void)::munlock(p, size_ + guard);
+    // Readable from the start: untouched pages read as zero, which is no entry's wr_id, and count as no memory.
+    if (::mprotect(p, size_ + guard, PROT_READ) != 0 || !commit(used_)) return errno;
+    // The first word is the mask of offsets. It is no wr_id of offset 0, so that such a wr_id finds nothing.
+    ::new (p) std::uint64_t(size_ - 1);
+    return 0;
+  }
+
+  /// Memory for `n` entries, all of them without a wr_id; null when there is none. Locked by the caller.
+  [[nodiscard]] work_entry* allocate(std::uint32_t n) noexcept {
+    const size_class c = class_of(n);
+    work_entry* block = free_[c.index];
+    if (block) {
+      free_[c.index] = block->next;
+    } else {
+      if (c.bytes > size_ - used_ || !commit(used_ + c.bytes)) return nullptr;
+      block = reinterpret_cast<work_entry*>(base_ + used_);
+      used_ += c.bytes;
+      for (std::uint64_t i = 0; i < c.bytes / sizeof(work_entry); ++i) ::new (static_cast<void*>(block + i)) work_entry;
+    }
+    return block;
+  }
+  /// Removes the wr_ids of these entries, so that none leads to them. Locked by the caller.
+  static void forget(work_entry* first, std::uint32_t n) noexcept {
+    for (std::uint32_t i = 0; i < n; ++i) store(first[i].wr_id, 0);
+  }
+  /// Frees the entries of `allocate(n)`, after `forget`. Locked by the caller.
+  void free(work_entry* block, std::uint32_t n) noexcept {
+    const size_class c = class_of(n);
+    block->next = free_[c.index];
+    free_[c.index] = block;
+  }
+  /// Gives `n` entries the wr_ids of a new life; completions with the old ones are stale from now on. Returns the first
+  /// wr_id. Locked by the caller.
+  std::uint64_t renew(work_entry* first, std::uint32_t n) noexcept {
+    generation_ = generation_ == ~0u ? 1 : generation_ + 1;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const auto offset = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(first + i) - base_);
+      store(first[i].wr_id, std::uint64_t{generation_} << 32 | offset);
+    }
+    return first->id();
+  }
+
+  /// The argument of the static `find`.
+  [[nodiscard]] const std::byte* base() const noexcept { return base_; }
+  /// The entry with this wr_id, or null: the work of an endpoint that is gone or was reset, or not of this library.
+  [[nodiscard]] work_entry* find(std::uint64_t wr_id) const noexcept {
+    work_entry* e;
+    return find(base_, wr_id, e) ? e : nullptr;
+  }
+  [[nodiscard, gnu::always_inline]] static bool find(const std::byte* base, std::uint64_t wr_id,
+                                                     work_entry*& e) noexcept {
+    return work_entries(base).find(wr_id, e);
+  }
+
+private:
+  // Blocks come in sizes of four steps to the power of two: at most a quarter is wasted, and a block fits its kind.
+  struct size_class {
+    std::uint32_t index;
+    std::uint64_t bytes;
+  };
+  [[nodiscard]] static constexpr size_class class_of(std::uint32_t n) noexcept {
+    const std::uint64_t units = (std::uint64_t{n} * sizeof(work_entry) + 127) / 128; // 1 or more
+    if (units <= 4) return {static_cast<std::uint32_t>(units), units * 128};
+    const auto shift = static_cast<unsigned>(std::bit_width(units - 1)) - 3;
+    const std::uint64_t steps = ((units - 1) >> shift) + 1; // 5 to 8
+    return {static_cast<std::uint32_t>(4 * shift + steps), (steps << shift) * 128};
+  }
+  [[nodiscard]] static std::uint64_t most_addresses() noexcept {
+    rlimit addresses{};
+    if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return limit;
+    const std::uint64_t part = std::bit_floor(std::uint64_t{addresses.rlim_cur} / 16);
+    return min(max(part, least), limit);
+  }
+  /// Without rights at first, so that mlockall makes no pages of it.
+  [[nodiscard]] static void* map(std::uint64_t size) noexcept {
+    return ::mmap(nullptr, size + guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  /// Maps the part that comes into use anew, so that mlockall locks it.
+  [[nodiscard]] bool commit(std::uint64_t bytes) noexcept {
+    if (bytes <= committed_) return true;
+    constexpr std::uint64_t chunk = 256 * 1024;
+    const std::uint64_t more = (bytes - committed_ + chunk - 1) / chunk * chunk;
+    if (::mmap(base_ + committed_, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
+      return false;
+    committed_ += more;
+    return true;
+  }
+
+  static constexpr std::uint64_t limit = std::uint64_t{1} << 32; // the reach of 32 bits of offset
+  static constexpr std::uint64_t least = 1 << 20;
+  static constexpr std::uint64_t guard = 4096; // an offset at the very end may be read, too
+
+  std::uint64_t size_ = 0; // a power of two
+  std::byte* base_ = nullptr;
+  std::uint64_t used_ = 128; // see reserve
+  std::uint64_t committed_ = 0;
+  std::uint32_t generation_ = 0;
+  std::array<work_entry*, 128> free_{};
+};
+
+}}} // namespace dat::v0::detail

@@ -1,0 +1,115 @@
+// RDMA in an event loop: a cno gives any number of evds one descriptor, beside those of signals, timers and sockets.
+// Start `07_cno_epoll`, then `07_cno_epoll HOST` as often as you like. Ctrl-C ends the server.
+// SPDX-License-Identifier: BSL-1.0
+#include "peer.hpp"
+#include <csignal>
+#include <list>
+#include <string_view>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace {
+
+struct session {
+  dat::ep<dat::rc> ep{};
+  std::array<char, 32> text{};
+  dat::lmr<char, (dat::local_read | dat::local_write)> memory{};
+};
+
+/// An echo server. The event loop below calls it with each event.
+struct server {
+  peer<>& self;
+  std::list<session> sessions{};
+  std::size_t answers = 0;
+
+  dat::expected<void> accept(dat::connection_request& request) {
+    session& fresh = sessions.emplace_back();
+    DAT_TRY(fresh.memory, self.pz.register_memory(fresh.text, dat::local_read | dat::local_write));
+    DAT_TRY(fresh.ep, self.pz.create_ep<dat::rc>(self.evd));
+    DAT_TRYV(fresh.ep.set_context(&fresh)); // every event of the endpoint leads to the session
+    DAT_TRYV(fresh.ep.post(dat::recv{fresh.memory}));
+    return request.accept(fresh.ep);
+  }
+  static dat::expected<void> answer(session& to, std::size_t bytes) {
+    DAT_TRY(const auto echo, to.memory.slice(0, bytes));
+    return to.ep.post(dat::send{echo});
+  }
+  /// A client that cannot be served is dropped, and the server goes on.
+  void drop_unless(const dat::expected<void>& good, session& whose) {
+    if (good) return;
+    std::cerr << good.error().message() << '\n';
+    end(&whose);
+  }
+  void end(session* whose) {
+    if (!whose) return;                            // it has ended before
+    if (whose->ep) (void)whose->ep.set_context(0); // an event of the endpoint may be queued
+    sessions.remove_if([&](const session& s) { return &s == whose; });
+  }
+
+  void operator()(dat::connection_request& request) { drop_unless(accept(request), sessions.back()); }
+  void operator()(const dat::recv_done& got) {
+    session& from = *got.ep().context<session>();
+    drop_unless(answer(from, got.bytes()), from);
+  }
+  void operator()(const dat::send_done& sent) { // the memory is free for the next message
+    ++answers;
+    session& to = *sent.ep().context<session>();
+    drop_unless(to.ep.post(dat::recv{to.memory}), to);
+  }
+  void operator()(const dat::disconnected& over) { end(over.ep().context<session>()); }
+  void operator()(const dat::connection_broken& over) { end(over.ep().context<session>()); }
+  void operator()(const auto&) {}
+};
+
+dat::expected<void> serve(peer<>& self) {
+  DAT_TRY(auto cno, self.ia.create_cno());
+  DAT_TRYV(self.evd.modify_cno(cno)); // events of this evd make cno.fd() readable
+  DAT_TRY(auto psp, self.ia.create_psp(7471, self.evd));
+
+  sigset_t ends{};
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
+  const int loop = epoll_create1(EPOLL_CLOEXEC);
+  for (const int fd : {cno.fd(), signals}) {
+    epoll_event readable{.events = EPOLLIN, .data = {.fd = fd}};
+    epoll_ctl(loop, EPOLL_CTL_ADD, fd, &readable);
+  }
+
+  server all{self};
+  std::cout << "listening on " << self.ia.address().host_string() << " port " << psp.port() << std::endl;
+  for (epoll_event ready{}; epoll_wait(loop, &ready, 1, -1) == 1 && ready.data.fd != signals;) {
+    DAT_TRYV(cno.wait(dat::timeout::zero())); // takes the trigger first; events that come later trigger again
+    self.evd.drain(all);                      // then the events
+  }
+  ::close(loop);
+  ::close(signals);
+  std::cout << all.answers << " answers\n";
+  return dat::success();
+}
+
+dat::expected<void> ask(peer<>& self) {
+  constexpr std::string_view question = "are you there?";
+  std::array<char, 32> answer{};
+  DAT_TRY(auto out, self.pz.register_memory(question, dat::local_read));
+  DAT_TRY(auto in, self.pz.register_memory(answer, dat::local_write));
+  DAT_TRYV(self.connect());
+  for (int i = 0; i < 10; ++i) {
+    DAT_TRYV(self.ep.post(dat::recv{in}));
+    DAT_TRYV(self.ep.post(dat::send{out}));
+    DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));
+  }
+  return self.finish();
+}
+
+dat::expected<void> run(const char* host) {
+  peer<> self{host};
+  DAT_TRYV(self.open());
+  return host ? ask(self) : serve(self);
+}
+
+} // namespace
+
+int main(int argc, char** argv) { return report(run(argc > 1 ? argv[1] : nullptr)); }

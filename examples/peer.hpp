@@ -1,0 +1,69 @@
+// One end of a connection between two processes: rung 02 as a class, with which the later rungs begin.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <dat/dat.hpp>
+#include <dat/try.hpp>
+#include <iostream>
+#include <span>
+
+/// A server, or the client of a server on `host`. `More` names streams that the rung needs besides.
+template <dat::streams More = dat::streams{}>
+struct peer {
+  static constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests | More;
+  static constexpr dat::timeout limit = std::chrono::seconds(10);
+  using private_data = std::array<std::byte, 56>; // the most that a connect or an accept carries
+
+  const char* host = nullptr; ///< null in the server
+  dat::ia ia{};
+  dat::pz pz{};
+  dat::evd<streams> evd{};
+  dat::ep<dat::rc> ep{};
+
+  /// Opens the adapter that leads to the host; in the server, the default adapter.
+  dat::expected<void> open(const dat::ep_attributes& attributes = {}) {
+    DAT_TRY(ia, host ? dat::ia::open_by_route(host) : dat::ia::open());
+    DAT_TRY(pz, ia.create_pz());
+    DAT_TRY(evd, ia.create_evd<streams>(64));
+    DAT_TRY(ep, pz.create_ep<dat::rc>(evd, attributes));
+    return dat::success();
+  }
+
+  /// Connects the endpoint, on which receives may be posted already. Each side gets what the other gives as `mine`.
+  dat::expected<private_data> connect(std::span<const std::byte> mine = {}, dat::conn_qual port = 7471) {
+    private_data theirs{};
+    const auto keep = [&](std::span<const std::byte> data) {
+      std::copy_n(data.begin(), std::min(data.size(), theirs.size()), theirs.begin());
+    };
+    if (host) {
+      DAT_TRY(const auto addresses, dat::resolve(host));
+      DAT_TRYV(ep.connect(addresses.front(), port, limit, mine));
+      DAT_TRY(const auto up, evd.template wait_for<dat::established>(ep, limit));
+      keep(up.private_data());
+    } else {
+      DAT_TRY(auto psp, ia.create_psp(port, evd));
+      std::cout << "listening on " << ia.address().host_string() << " port " << psp.port() << std::endl;
+      DAT_TRY(auto request, evd.template wait_for<dat::connection_request>());
+      keep(request.private_data());
+      DAT_TRYV(request.accept(ep, mine));
+      DAT_TRYV(evd.template wait_for<dat::established>(ep, limit));
+    }
+    return theirs;
+  }
+
+  /// The client ends the connection when its requests have completed. The server waits for that end.
+  dat::expected<void> finish() {
+    if (host) DAT_TRYV(ep.disconnect(dat::close_mode::graceful));
+    DAT_TRYV(evd.template wait_for<dat::disconnected>(ep, limit));
+    return dat::success();
+  }
+};
+
+/// The end of main: the message of an error, and the exit code.
+inline int report(const dat::expected<void>& done) {
+  if (!done) std::cerr << done.error().message() << '\n';
+  return done ? 0 : 1;
+}

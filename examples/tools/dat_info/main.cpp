@@ -1,0 +1,239 @@
+// dat-info: lists the RDMA adapters of this host, which one dat opens, and what is missing.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/dat.hpp>
+#include <dat/registry.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <infiniband/verbs.h>
+#include <nlohmann/json.hpp>
+
+#include <arpa/inet.h>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <net/if.h>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string str(std::string_view s) { return std::string(s); }
+
+/// The GIDs of a port, each with its kind of address and its interface.
+json gids_of(ibv_context* device, std::uint8_t port) {
+  std::vector<ibv_gid_entry> entries(256);
+  const auto count = ibv_query_gid_table(device, entries.data(), entries.size(), 0);
+  json all = json::array();
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& e = entries[static_cast<std::size_t>(i)];
+    if (e.port_num != port) continue;
+    std::array<char, INET6_ADDRSTRLEN> gid{};
+    ::inet_ntop(AF_INET6, e.gid.raw, gid.data(), gid.size());
+    std::array<char, IF_NAMESIZE> interface {};
+    ::if_indextoname(e.ndev_ifindex, interface.data());
+    all.push_back({{"index", e.gid_index},
+                   {"gid", gid.data()},
+                   {"type", e.gid_type == IBV_GID_TYPE_IB        ? "InfiniBand"
+                            : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1"
+                                                                 : "RoCE v2"},
+                   {"interface", interface.data()}});
+  }
+  return all;
+}
+
+json limits_of(const dat::ia_attributes& a) {
+  return {{"max_eps", a.max_eps},
+          {"max_dto_per_ep", a.max_dto_per_ep},
+          {"max_iov_segments_per_dto", a.max_iov_segments_per_dto},
+          {"max_rdma_read_per_ep_in", a.max_rdma_read_per_ep_in},
+          {"max_rdma_read_per_ep_out", a.max_rdma_read_per_ep_out},
+          {"max_evds", a.max_evds},
+          {"max_evd_qlen", a.max_evd_qlen},
+          {"max_lmrs", a.max_lmrs},
+          {"max_lmr_block_size", a.max_lmr_block_size},
+          {"max_pzs", a.max_pzs},
+          {"max_rmrs", a.max_rmrs},
+          {"max_srqs", a.max_srqs},
+          {"max_message_size", a.max_message_size}};
+}
+
+/// The attributes that only an opened adapter has.
+void add_opened(json& to, const dat::device_port& port) {
+  const auto ia = dat::ia::open(port.name());
+  if (!ia) {
+    to["problem"] = ia.error().message();
+    return;
+  }
+  const auto a = ia.value().query().value();
+  const auto p = ia.value().query<dat::provider_attributes>().value();
+  const auto atomics = [&] {
+    ibv_device_attr device{};
+    return ibv_query_device(ia.value().native_handle(), &device) == 0 && device.atomic_cap != IBV_ATOMIC_NONE;
+  }();
+  to["firmware"] = str(a.firmware_version.view());
+  to["vendor"] = fmt::format("0x{:06x}/{}", a.vendor_id, a.vendor_part_id);
+  to["mtu"] = a.active_mtu;
+  to["gids"] = gids_of(ia.value().native_handle(), port.port);
+  to["limits"] = limits_of(a);
+  to["extensions"] = {{"infiniband", a.extension_supported == dat::extension::infiniband},
+                      {"version", a.extension_version},
+                      {"immediate_data", p.immediate_data_supported},
+                      {"atomics", atomics},
+                      {"max_private_data_size", p.max_private_data_size}};
+}
+
+json adapter(const dat::device_port& port, std::string_view chosen) {
+  json j = {{"name", port.name()},
+            {"device", port.device},
+            {"port", port.port},
+            {"state", str(to_string(port.state))},
+            {"link_layer", str(to_string(port.link_layer))},
+            {"interface", port.interface},
+            {"chosen", port.name() == chosen},
+            {"addresses", json::array()}};
+  for (const auto& address : port.addresses) j["addresses"].push_back(address.host_string());
+  add_opened(j, port);
+  return j;
+}
+
+json memlock() {
+  ::rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return nullptr; // none
+  return limit.rlim_cur;
+}
+
+/// What is missing for RDMA in the kernel or in the rights of this user.
+json missing() {
+  json all = json::array();
+  const auto need = [&](const char* file, const char* module) {
+    if (::access(file, F_OK) != 0)
+      all.push_back(fmt::format("{} is missing: modprobe {}", file, module));
+    else if (::access(file, R_OK | W_OK) != 0)
+      all.push_back(fmt::format("{} may not be opened by this user: check its owner and mode", file));
+  };
+  need("/dev/infiniband/rdma_cm", "rdma_ucm");
+  std::error_code none;
+  bool devices = false;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband_verbs", none)) {
+    if (!entry.path().filename().string().starts_with("uverbs")) continue;
+    devices = true;
+    need(("/dev/infiniband/" + entry.path().filename().string()).c_str(), "ib_uverbs");
+  }
+  if (!std::filesystem::exists("/sys/class/infiniband_verbs", none))
+    all.push_back("the kernel module ib_uverbs is not loaded: modprobe ib_uverbs");
+  else if (!devices)
+    all.push_back("no RDMA device: load the adapter's driver, or make a Soft-RoCE device: modprobe rdma_rxe; rdma link "
+                  "add rxe0 type rxe netdev <interface>");
+  return all;
+}
+
+/// All information about the host. `remote` may be empty.
+json look(const std::string& remote) {
+  json j = {{"dat", fmt::format("{}.{}.{}", dat::version.major_part, dat::version.minor_part, dat::version.patch_part)},
+            {"udapl", "2.0"},
+            {"adapters", json::array()},
+            {"chosen", nullptr}};
+  const auto first = dat::ia::open();
+  std::string chosen;
+  if (first) {
+    const auto a = first.value().query().value();
+    chosen = fmt::format("{}{}", a.adapter_name.view(), a.port == 1 ? "" : fmt::format("/{}", a.port));
+    j["chosen"] = chosen;
+    j["why"] = "the first in the order of the interfaces that is active and has an IP address";
+  } else {
+    j["why"] = first.error().message();
+  }
+  if (!remote.empty()) {
+    const auto name = dat::find_adapter_reaching(remote);
+    j["to"] = {{"remote", remote}, {"adapter", name ? json(name.value()) : json(nullptr)}};
+    if (!name) j["to"]["problem"] = name.error().message();
+  }
+  if (const auto devices = dat::list_devices())
+    for (const auto& port : devices.value()) j["adapters"].push_back(adapter(port, chosen));
+  json names = json::array();
+  const auto conf = dat::conf::system();
+  for (const auto& e : conf.entries)
+    if (e.chosen) names.push_back({{"name", e.ia_name}, {"file", e.file}, {"line", e.line}});
+  for (const auto& d : conf.diagnostics) names.push_back({{"problem", d.message()}});
+  j["dat_conf"] = names;
+  j["memlock_bytes"] = memlock();
+  j["missing"] = missing();
+  return j;
+}
+
+std::string joined(const json& list) {
+  std::string text;
+  for (const auto& item : list) text += (text.empty() ? "" : ", ") + item.get<std::string>();
+  return text.empty() ? "none" : text;
+}
+
+void print_adapter(const json& a) {
+  const auto interface = a["interface"].get<std::string>();
+  fmt::print("\n{}{}: {}, {}{}\n", a["name"].get<std::string>(), a["chosen"] ? " (chosen)" : "",
+             a["state"].get<std::string>(), a["link_layer"].get<std::string>(),
+             interface.empty() ? "" : ", interface " + interface);
+  fmt::print("  addresses   {}\n", joined(a["addresses"]));
+  if (a.contains("problem")) {
+    fmt::print("  problem     {}\n", a["problem"].get<std::string>());
+    return;
+  }
+  for (const auto& gid : a["gids"])
+    fmt::print("  GID {:<7} {}, {}\n", gid["index"].get<int>(), gid["gid"].get<std::string>(),
+               gid["type"].get<std::string>());
+  fmt::print("  device      vendor {}, firmware {}, MTU {}\n", a["vendor"].get<std::string>(),
+             a["firmware"].get<std::string>(), a["mtu"].get<int>());
+  for (const auto& [name, value] : a["limits"].items()) fmt::print("  {:<26} {}\n", name, value.dump());
+  const auto& x = a["extensions"];
+  fmt::print("  extensions  {}{}{}\n", x["infiniband"] ? "InfiniBand" : "none",
+             x["immediate_data"] ? ", immediate data" : "", x["atomics"] ? ", atomics" : "");
+}
+
+void print(const json& j) {
+  fmt::print("dat {}, uDAPL {}\n", j["dat"].get<std::string>(), j["udapl"].get<std::string>());
+  fmt::print("chosen: {} ({})\n", j["chosen"].is_null() ? "none" : j["chosen"].get<std::string>(),
+             j["why"].get<std::string>());
+  if (j.contains("to"))
+    fmt::print("to {}: {}\n", j["to"]["remote"].get<std::string>(),
+               j["to"]["adapter"].is_null() ? j["to"]["problem"].get<std::string>()
+                                            : j["to"]["adapter"].get<std::string>());
+  fmt::print("locked memory: {}\n",
+             j["memlock_bytes"].is_null() ? "unlimited" : fmt::format("{} bytes", j["memlock_bytes"].dump()));
+  for (const auto& m : j["missing"]) fmt::print("missing: {}\n", m.get<std::string>());
+  for (const auto& n : j["dat_conf"])
+    fmt::print("dat.conf: {}\n",
+               n.contains("problem") ? n["problem"].get<std::string>() : n["name"].get<std::string>());
+  for (const auto& a : j["adapters"]) print_adapter(a);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows the RDMA adapters of this host, which one dat takes, and what is missing.\n"
+               "Ends with 0 when dat can open an adapter, else with 1.",
+               "dat-info");
+  bool as_json = false;
+  std::string remote;
+  app.add_flag("--json", as_json, "As JSON on standard output");
+  app.add_option("--to", remote, "Also: which adapter leads to this host");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const json j = look(remote);
+    if (as_json)
+      fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
+    else
+      print(j);
+    const bool good = !j["chosen"].is_null() && (!j.contains("to") || !j["to"]["adapter"].is_null());
+    return good ? 0 : 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "dat-info: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,82 @@
+// Consumer notification objects: tests that need a connection, or that count what is left. notices.cpp has the other
+// tests.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <atomic>
+#include <thread>
+
+using namespace unit;
+
+namespace {
+
+struct fixture {
+  dat::ia ia = must(dat::ia::open("fk1", automatic));
+  dat::cno cno = must(ia.create_cno());
+  dat::evd<dat::stream::software> evd = must(ia.create_evd<dat::stream::software>(8));
+  fixture() { must(evd.modify_cno(cno)); }
+};
+
+} // namespace
+
+TEST_CASE("no agent runs after close has returned, not even an agent that sets itself again", "[CNO-026][CNO-047]"
+                                                                                              "[IA-038]") {
+  struct agent_data {
+    dat::cno* cno;
+    std::atomic<bool> freed = false;
+    std::atomic<int> late = 0;
+    static void call(void* self, dat::evd_id) noexcept {
+      auto& a = *static_cast<agent_data*>(self);
+      (void)a.cno->modify_agent({&call, self});
+      std::this_thread::yield();
+      if (a.freed) ++a.late;
+    }
+  };
+  fake::reset();
+  for (int round = 0; round < 200; ++round) {
+    fixture f;
+    agent_data a{&f.cno};
+    must(f.cno.modify_agent({&agent_data::call, &a}));
+    must(f.evd.post(1));
+    must(f.evd.post(2));
+    must(f.evd.modify_cno({}));
+    must(f.cno.close());
+    a.freed = true;
+    if (round % 10 == 0) std::this_thread::sleep_for(1ms);
+    CHECK(a.late == 0);
+  }
+  // The agent's thread may have had the last reference to an adapter, and release it when the thread ends.
+  while (fake::live().total() != 0) std::this_thread::yield();
+}
+
+TEST_CASE("a completion triggers the cno without a call of the consumer", "[CNO-011][EVD-011][EVENT-045][EVD-001]") {
+  fake::reset();
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto pz = must(ia.create_pz());
+  auto cno = must(ia.create_cno());
+  auto dtos = must(ia.create_evd<dat::stream::dto>(32));
+  auto merged = must(ia.create_evd<dat::stream::dto | dat::stream::software>(32));
+  auto events = must(ia.create_evd<dat::stream::connection | dat::stream::connection_requests>(8));
+  auto psp = must(ia.create_psp(service, events));
+  auto near = must(pz.create_ep<dat::rc>({.recv = dtos, .request = dtos, .connect = events}));
+  auto far = must(pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = events}));
+  must(near.connect(ia.address(), service, plenty));
+  must(must(events.wait_for<dat::connection_request>(plenty)).accept(far));
+  (void)must(events.wait_for<dat::established>(near, plenty));
+  (void)must(events.wait_for<dat::established>(far, plenty));
+  must(dtos.modify_cno(cno));
+  must(merged.modify_cno(cno));
+  while (cno.wait(0us)) { // takes the triggers that modify_cno caused
+  }
+  constexpr int rounds = 200;
+  for (int i = 0; i < rounds; ++i) {
+    must(far.post(dat::recv{}));
+    must(near.post(dat::send{}));
+    int taken = 0;
+    while (taken < 2) { // one completion on each side
+      (void)must(cno.wait(plenty));
+      taken += static_cast<int>(dtos.drain([](auto&) {}) + merged.drain([](auto&) {}));
+    }
+    CHECK(taken == 2);
+  }
+}

@@ -1,0 +1,528 @@
+// Behaviour of a cno that needs no connection: waiting, the descriptor, the agent.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include <rig.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <list>
+#include <poll.h>
+#include <string>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace std::chrono_literals;
+using dat::return_subtype;
+using dat::return_type;
+using rig::must;
+using rig::patience;
+using support::worker;
+
+namespace {
+
+constexpr auto soft = dat::stream::software;
+
+struct fixture {
+  explicit fixture(const dat::ia_options& options = rig::automatic) : ia(rig::open(options)) {
+    must(evd.modify_cno(cno));
+  }
+  dat::ia ia;
+  dat::cno cno = must(ia.create_cno());
+  dat::evd<soft> evd = must(ia.create_evd<soft>(8));
+};
+
+bool readable(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
+/// Counts its calls and remembers the evd of the last call.
+struct counting_agent {
+  std::atomic<int> calls{0};
+  std::atomic<std::uint32_t> last{~0u};
+  dat::wait_proxy_agent agent() {
+    return {[](void* self, dat::evd_id evd) noexcept {
+              auto& a = *static_cast<counting_agent*>(self);
+              a.last = evd.number();
+              ++a.calls;
+            },
+            this};
+  }
+  void await(int n) const {
+    while (calls < n) std::this_thread::yield();
+  }
+};
+
+} // namespace
+
+TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][CNO-031][EVENT-064][EVENT-061]") {
+  rig::begin();
+  fixture f;
+  CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
+  CHECK_FALSE(f.cno.latest());
+  for (int i = 0; i < 3; ++i) must(f.evd.post(1));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  CHECK(f.cno.latest() == f.evd.id());
+  // Two events are still queued, but their notification was taken.
+  CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
+  CHECK(f.evd.dequeue().has_value());
+}
+
+TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][CNO-004][CNO-036][MODEL-007]"
+                                                           "[REQ-154][REQ-156]") {
+  rig::begin();
+  fixture f;
+  auto other = must(f.ia.create_evd<soft>(8));
+  must(other.modify_cno(f.cno));
+  CHECK(other.id() != f.evd.id());
+  must(f.evd.post(1));
+  must(other.post(2));
+  CHECK(f.cno.latest() == other.id());
+  CHECK(must(f.cno.wait(patience)) == other.id());
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+}
+
+TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]"
+                                                       "[REQ-157]") {
+  rig::begin();
+  fixture f;
+  constexpr int waiters = 4;
+  std::atomic<int> woken{0};
+  std::list<worker> threads;
+  for (int i = 0; i < waiters; ++i)
+    threads.emplace_back([&](worker& w) {
+      w.check(f.cno.wait(patience).has_value());
+      ++woken;
+    });
+  for (int i = 0; i < waiters; ++i) {
+    must(f.evd.post(1));
+    while (woken <= i) std::this_thread::yield(); // every waiter returns
+    CHECK(f.evd.dequeue().has_value());
+  }
+  for (auto& t : threads) t.join();
+}
+
+TEST_CASE("the descriptor works in poll and in epoll, level and edge",
+          "[CNO-017][CNO-019][CNO-020][CNO-021][CNO-046][MODEL-015]") {
+  rig::begin();
+  fixture f;
+  const int level = ::epoll_create1(0);
+  const int edge = ::epoll_create1(0);
+  epoll_event e{};
+  e.events = EPOLLIN;
+  REQUIRE(::epoll_ctl(level, EPOLL_CTL_ADD, f.cno.fd(), &e) == 0);
+  e.events = EPOLLIN | EPOLLET;
+  REQUIRE(::epoll_ctl(edge, EPOLL_CTL_ADD, f.cno.fd(), &e) == 0);
+  const auto ready = [&](int set) { return ::epoll_wait(set, &e, 1, 0); };
+  CHECK_FALSE(readable(f.cno.fd()));
+  for (int round = 0; round < 3; ++round) {
+    must(f.evd.post(1));
+    CHECK(readable(f.cno.fd()));
+    CHECK(ready(level) == 1);
+    CHECK(ready(level) == 1); // the descriptor is readable until the trigger is taken
+    CHECK(ready(edge) == 1);
+    CHECK(ready(edge) == 0);
+    must(f.evd.post(2)); // a second trigger gives a second edge
+    CHECK(ready(edge) == 1);
+    std::uint64_t taken = 0;
+    REQUIRE(::read(f.cno.fd(), &taken, sizeof taken) == sizeof taken);
+    CHECK(taken == f.evd.id().number());
+    CHECK_FALSE(readable(f.cno.fd()));
+    CHECK(ready(level) == 0);
+    while (f.evd.dequeue()) {
+    }
+  }
+  ::close(level);
+  ::close(edge);
+}
+
+TEST_CASE("an agent is called once for each time that it is set",
+          "[CNO-007][CNO-015][CNO-037][CNO-038][CNO-041][CNO-043]") {
+  rig::begin();
+  fixture f;
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
+  CHECK(f.cno.agent().instance == &a);
+  must(f.evd.post(1));
+  a.await(1);
+  CHECK(a.last == f.evd.id().number());
+  CHECK(f.cno.agent().call == nullptr);
+  CHECK(f.cno.wait(0us).has_value()); // an agent does not take the trigger from a waiter
+  must(f.evd.post(2));
+  CHECK(f.cno.wait(patience).has_value());
+  CHECK(a.calls == 1);
+  must(f.cno.modify_agent(a.agent()));
+  must(f.evd.post(3));
+  a.await(2);
+}
+
+TEST_CASE("an agent that is set after the trigger is called at once", "[CNO-039]") {
+  rig::begin();
+  fixture f;
+  counting_agent a;
+  must(f.evd.post(1));
+  must(f.cno.modify_agent(a.agent()));
+  a.await(1);
+  CHECK(f.cno.wait(0us).has_value());
+  must(f.cno.modify_agent(a.agent())); // the previous trigger was taken, so it does not call the agent
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  CHECK(a.calls == 1);
+  must(f.cno.modify_agent({}));
+}
+
+TEST_CASE("an agent that sets itself again is called for every trigger", "[CNO-038][CNO-047]") {
+  rig::begin();
+  fixture f;
+  struct self_arming {
+    dat::cno* cno;
+    dat::evd<soft>* evd;
+    std::atomic<int> events{0};
+    static void call(void* self, dat::evd_id) noexcept {
+      auto& a = *static_cast<self_arming*>(self);
+      (void)a.cno->modify_agent({&call, self}); // sets the agent before it takes events, so that no event is missed
+      while (a.evd->dequeue()) ++a.events;
+    }
+  } a{&f.cno, &f.evd, {}};
+  must(f.cno.modify_agent({&self_arming::call, &a}));
+  constexpr int n = 1000;
+  for (int i = 0; i < n;)
+    if (f.evd.post(i)) ++i;
+  while (a.events < n) std::this_thread::yield();
+  must(f.cno.modify_agent({}));
+  must(f.evd.modify_cno({}));
+  must(f.cno.close()); // after close the agent no longer runs
+  CHECK(a.events == n);
+}
+
+TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][CNO-045][REQ-009][EVENT-010]"
+                                                     "[REQ-155]") {
+  rig::begin();
+  fixture f;
+  fixture g;
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
+  must(g.cno.modify_agent(a.agent()));
+  must(f.evd.post(1));
+  must(g.evd.post(1));
+  a.await(2);
+  CHECK(a.calls == 2);
+}
+
+TEST_CASE("the consumer may also post to the object that an agent feeds", "[cno][REQ-011]") {
+  rig::begin();
+  fixture f;
+  std::array<int, 2> pipe{};
+  REQUIRE(::pipe(pipe.data()) == 0);
+  const auto put = [&](char c) { REQUIRE(::write(pipe[1], &c, 1) == 1); };
+  const auto get = [&] {
+    char c = 0;
+    REQUIRE(::read(pipe[0], &c, 1) == 1);
+    return c;
+  };
+  const dat::wait_proxy_agent agent{
+      [](void* fd, dat::evd_id) noexcept { (void)!::write(*static_cast<int*>(fd), "a", 1); }, &pipe[1]};
+  put('c');
+  must(f.cno.modify_agent(agent));
+  must(f.evd.post(1));
+  CHECK(get() == 'c');
+  CHECK(get() == 'a');
+  put('c');
+  CHECK(get() == 'c');
+  must(f.cno.modify_agent(agent));
+  CHECK(f.evd.dequeue().has_value());
+  must(f.evd.post(2));
+  CHECK(get() == 'a');
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
+TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
+          "[CNO-008][EVD-028][EVD-029][EVD-031][EVENT-080]") {
+  rig::begin();
+  fixture f;
+  CHECK(f.evd.enabled());
+  for (int twice = 0; twice < 2; ++twice) must(f.evd.disable());
+  CHECK_FALSE(f.evd.enabled());
+  must(f.evd.post(1));
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  CHECK(must(f.evd.wait(0us)).index() == 0); // a wait on the evd itself works
+  must(f.evd.post(2));
+  must(f.evd.enable());
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  must(f.evd.enable());
+  while (f.evd.dequeue()) {
+  }
+  (void)f.cno.wait(0us);
+  must(f.evd.post(3));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+}
+
+TEST_CASE("a thread that waits on the evd gets the event, and the cno is not triggered",
+          "[EVENT-065][EVD-030][CNO-008]") {
+  rig::begin();
+  fixture f;
+  worker poster([&](worker& w) {
+    for (;;) { // until the other thread waits
+      const auto e = f.evd.dequeue();
+      if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+      std::this_thread::yield();
+    }
+    w.check(f.evd.post(1).has_value());
+  });
+  CHECK(f.evd.wait(patience).has_value());
+  poster.join();
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  must(f.evd.post(2)); // no thread waits any more
+  CHECK(f.cno.wait(0us).has_value());
+}
+
+TEST_CASE("modify_cno moves notifications to the new cno, those that are due included",
+          "[EVD-023][EVD-024][EVD-025][EVD-027][CNO-002]"
+          "[REQ-154]") {
+  rig::begin();
+  fixture f;
+  auto next = must(f.ia.create_cno());
+  must(f.evd.disable());
+  must(f.evd.post(1));
+  must(f.evd.modify_cno(next));
+  must(f.evd.enable());
+  CHECK(must(next.wait(0us)) == f.evd.id());
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  must(f.cno.close()); // the previous cno can be closed at once
+  must(f.evd.modify_cno({}));
+  must(f.evd.post(2));
+  CHECK(next.wait(0us).error().type() == return_type::queue_empty);
+  must(f.evd.modify_cno(next)); // two events are queued without a notification
+  CHECK(next.wait(0us).has_value());
+}
+
+TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]") {
+  rig::begin();
+  fixture f;
+  CHECK(f.cno.close().error() == dat::error(return_type::invalid_state, return_subtype::cno_in_use));
+  must(f.evd.post(1));
+  CHECK(f.cno.wait(0us).has_value());
+  must(f.evd.modify_cno({}));
+  must(f.cno.close());
+  CHECK(f.cno.wait(0us).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  CHECK(f.cno.close().error().type() == return_type::invalid_handle);
+  CHECK(f.cno.modify_agent({}).error().type() == return_type::invalid_handle);
+  CHECK(f.cno.fd() == -1);
+}
+
+TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006]") {
+  rig::begin();
+  fixture f;
+  fixture g;
+  CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  must(f.evd.post(1));
+  CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
+}
+
+TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]") {
+  rig::begin();
+  fixture f;
+  int data = 0;
+  CHECK(f.ia.create_cno({nullptr, &data}).error().type() == return_type::invalid_parameter);
+  CHECK(f.cno.modify_agent({nullptr, &data}).error().type() == return_type::invalid_parameter);
+  CHECK(f.cno.wait(-1us).error().type() == return_type::invalid_parameter);
+}
+
+namespace {
+/// Returns when the thread sleeps in ppoll.
+void until_asleep(const std::atomic<pid_t>& thread) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (std::string line; !line.starts_with(std::to_string(SYS_ppoll) + ' '); std::this_thread::yield()) {
+    std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/syscall");
+    std::getline(in, line);
+    if (std::chrono::steady_clock::now() > until) FAIL("the thread does not wait: " << line);
+  }
+}
+} // namespace
+
+TEST_CASE("closing the last evd of a cno releases the present waiters with an empty id, and no later waiter",
+          "[CNO-033][CNO-034]") {
+  rig::begin();
+  fixture f;
+  CHECK(f.cno.wait(1ms).error().type() == return_type::queue_empty);
+  std::array<std::atomic<pid_t>, 3> threads{};
+  {
+    std::list<worker> waiters;
+    for (auto& thread : threads)
+      waiters.emplace_back([&](worker& w) {
+        thread = ::gettid();
+        const auto woken = f.cno.wait(patience);
+        w.check(woken && !woken.value());
+      });
+    for (const auto& thread : threads) until_asleep(thread);
+    must(f.evd.close());
+  }
+  CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  // Another evd can still trigger the cno.
+  auto evd = must(f.ia.create_evd<dat::stream::software>(4));
+  must(evd.modify_cno(f.cno));
+  must(evd.post(1));
+  CHECK(must(f.cno.wait(patience)) == evd.id());
+}
+
+TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls armed agents with no evd",
+          "[EVENT-104][CNO-033][CNO-048]"
+          "[IA-032]") {
+  rig::begin();
+  fixture f;
+  counting_agent a;
+  auto quiet = must(f.ia.create_cno(a.agent()));
+  worker waiter([&](worker& w) {
+    const auto woken = f.cno.wait(dat::infinite);
+    // The thread either waited when the ia was closed, or began to wait afterwards.
+    w.check(woken ? !woken.value() : woken.error().type() == return_type::invalid_handle);
+  });
+  must(f.ia.close(dat::close_mode::abrupt));
+  waiter.join();
+  a.await(1);
+  CHECK(a.last == 0);
+}
+
+TEST_CASE("with manual progress the waiting thread itself calls the agent", "[CNO-007][CNO-047]") {
+  rig::begin();
+  fixture f(rig::manual);
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
+  must(f.evd.post(1));
+  CHECK(a.calls == 0);
+  CHECK(readable(f.ia.fd()));
+  CHECK(f.cno.wait(patience).has_value());
+  CHECK(a.calls == 1);
+}
+
+TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012][EVD-063]"
+                                                                      "[SAFE-030]") {
+  rig::begin();
+  auto ia = rig::open(rig::automatic);
+  auto cno = must(ia.create_cno());
+  for (int i = 0; i < 200; ++i) {
+    auto evd = must(ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+    must(evd.modify_cno(cno));
+    must(evd.post(1));
+    must(evd.close());
+  }
+  CHECK(cno.close().has_value()); // no evd of the cno is left
+}
+
+// --- the descriptor, and what a cno is made of -----------------------------------------------------------------------
+
+TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-042]") {
+  rig::begin();
+  auto ia = rig::open();
+  counting_agent a;
+  auto cno = must(ia.create_cno(a.agent()));
+  CHECK(cno.agent().call == a.agent().call);
+  CHECK(cno.agent().instance == &a);
+  CHECK(cno.fd() >= 0);
+  CHECK_FALSE(cno.latest());
+  CHECK(cno.wait(0us).error().type() == return_type::queue_empty);
+  must(cno.close()); // no evd or waiter uses the cno
+  CHECK(a.calls == 0);
+  CHECK(cno.agent().call == nullptr);
+  CHECK(must(ia.create_cno()).agent().call == nullptr);
+}
+
+TEST_CASE("without file descriptors, creating a cno or an evd fails, and existing objects stay usable",
+          "[CNO-018][EVD-004]") {
+  rig::begin();
+  fixture f;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // The limit of descriptors grows from none to enough, so that each descriptor is once the first that is missing.
+  const auto with_few = [&](auto create) {
+    int made = 0;
+    for (int room = 0; room < 4; ++room) {
+      const int next = ::dup(f.cno.fd()); // the lowest free descriptor
+      ::close(next);
+      rlimit tight = before;
+      tight.rlim_cur = static_cast<rlim_t>(next + room);
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+      const auto r = create();
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+      if (r)
+        ++made;
+      else
+        CHECK(r.error().type() == return_type::insufficient_resources);
+      if (room == 0) CHECK_FALSE(r);
+    }
+    CHECK(made > 0);
+  };
+  with_few([&] { return f.ia.create_cno(); });
+  with_few([&] { return f.ia.create_evd<dat::stream::dto>(8); });
+  must(f.evd.post(1));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+}
+
+TEST_CASE("a cno works after the program has closed its descriptor by close_fd", "[cno][CNO-022][CNO-023][CNO-018]") {
+  rig::begin();
+  fixture f;
+  REQUIRE(f.cno.fd() >= 0);
+  must(f.cno.close_fd());
+  CHECK(f.cno.fd() == -1);
+  must(f.evd.post(1));
+  CHECK(must(f.cno.wait(patience)) == f.evd.id());
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
+  must(f.evd.post(2));
+  a.await(1);
+  const auto again = f.cno.close_fd();
+  CHECK(again.error() == dat::error(return_type::invalid_state));
+  CHECK(again.error().message().find("cno.close_fd") != std::string::npos);
+  CHECK(f.cno.fd() == -1);
+  must(f.evd.modify_cno({}));
+  must(f.cno.close());
+}
+
+TEST_CASE("a cno's descriptor is closed on exec", "[CNO-024][COMP-085]") {
+  rig::begin();
+  fixture f;
+  const std::string number = std::to_string(f.cno.fd());
+  CHECK((::fcntl(f.cno.fd(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(std::system(("test -e /proc/self/fd/0 && test ! -e /proc/self/fd/" + number).c_str()) == 0);
+  must(f.evd.post(1));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+}
+
+TEST_CASE("closing a cno wakes a thread that polls its descriptor", "[CNO-027]") {
+  rig::begin();
+  fixture f;
+  must(f.evd.modify_cno({}));
+  pollfd p{f.cno.fd(), POLLIN, 0};
+  std::atomic<bool> polling{false};
+  worker poller([&](worker& w) {
+    polling = true;
+    w.check(::poll(&p, 1, static_cast<int>(patience / 1ms)) == 1);
+  });
+  while (!polling) std::this_thread::yield();
+  must(f.cno.close());
+  CHECK(f.cno.fd() == -1);
+  poller.join();
+}
+
+TEST_CASE("an event during modify_cno triggers one of the two cnos", "[EVD-026][CNO-002]") {
+  rig::begin();
+  fixture f;
+  auto other = must(f.ia.create_cno());
+  for (int i = 0; i < 200; ++i) {
+    worker poster([&](worker& w) { w.check(f.evd.post(1).has_value()); });
+    must(f.evd.modify_cno(i % 2 == 0 ? other : f.cno));
+    pollfd both[2] = {{f.cno.fd(), POLLIN, 0}, {other.fd(), POLLIN, 0}};
+    if (::poll(both, 2, static_cast<int>(patience / 1ms)) < 1) FAIL("neither was told");
+    poster.join();
+    CHECK(f.evd.dequeue().has_value());
+    for (dat::cno* c : {&f.cno, &other})
+      while (c->wait(0us)) {
+      }
+  }
+}

@@ -1,0 +1,135 @@
+// Connecting and accepting: partitions, descriptors, packet numbers, the limit of an accept, and device limits of zero.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/descriptor.hpp>
+
+#include <optional>
+#include <set>
+#include <vector>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+std::uint32_t psn_of(const dat::ep<dat::rc>& ep) {
+  const auto wire = must(ep.export_descriptor()).to_wire();
+  return dat::detail::get_be<std::uint32_t>(&wire[16]);
+}
+
+std::uint16_t pkey_index_of(const dat::ep<dat::rc>& ep) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(ep.native_handle(), &attr, IBV_QP_PKEY_INDEX, &init) == 0);
+  return attr.pkey_index;
+}
+
+} // namespace
+
+TEST_CASE("a failed accept leaves no partition to the next connection", "[ep]") {
+  fake::world w;
+  for (auto& d : w.devices) d.ports[0].link_layer = IBV_LINK_LAYER_INFINIBAND;
+  w.pkey_index = 1;
+  clean_world world(w);
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  fake::fail(fake::call::ibv_modify_qp, 2, ENOMEM); // the transition to RTR fails
+  is_error(request.accept(b.ep), return_type::insufficient_resources, return_subtype::resource_tep);
+  CHECK(pkey_index_of(b.ep) == 1);
+  fake::tweak([](fake::world& now) { now.pkey_index = 0; });
+  must(request.accept(b.ep));
+  CHECK(pkey_index_of(b.ep) == 0);
+  settle(a, b);
+  CHECK(b.take() == events{"established"});
+}
+
+TEST_CASE("the first packet number of a connection by descriptor is random and changes with each life", "[ep]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  std::vector<dat::ep<dat::rc>> all;
+  std::set<std::uint32_t> numbers;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(must(a.pz.create_ep<dat::rc>(a.evd)));
+    CHECK(psn_of(all.back()) == psn_of(all.back()));
+    CHECK(psn_of(all.back()) <= 0xff'ffff);
+    numbers.insert(psn_of(all.back()));
+  }
+  CHECK(numbers.size() > 6); // of 2^24
+  b.make_ep();
+  must(all[0].connect(must(b.ep.export_descriptor())));
+  const auto before = psn_of(all[0]);
+  must(all[0].disconnect());
+  must(all[0].reset());
+  CHECK(psn_of(all[0]) != before);
+}
+
+TEST_CASE("a connection by descriptor cannot be duplicated, since its peer need not listen", "[ep][CONN-061]") {
+  clean_world world;
+  pair p;
+  auto first = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  auto second = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(first.connect(must(second.export_descriptor())));
+  must(second.connect(must(first.export_descriptor())));
+  (void)p.b.take();
+  auto another = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  is_error(another.dup_connect(first, plenty), return_type::invalid_state, return_subtype::ep_connected);
+  CHECK(another.state() == dat::ep_state::unconnected);
+  must(another.dup_connect(p.a.ep, plenty)); // a connection by rdma_cm can be duplicated
+  p.settle();
+  CHECK(request_on(p.b.evd));
+}
+
+TEST_CASE("an accept ends when the peer does not finish the handshake in time", "[ep]") {
+  clean_world world;
+  end a("fk1"); // reads nothing, so sends no last message
+  end b("fk2", automatic);
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep({.accept_timeout = 1ms});
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  std::optional<dat::cr> request;
+  while (!request) {
+    a.ia.run();
+    if (auto r = b.evd.wait_for<dat::connection_request>(1ms)) request = std::move(r).value();
+  }
+  must(request->accept(b.ep));
+  const auto ended = must(b.evd.wait_for<dat::accept_completion_error>(plenty));
+  CHECK(ended.ep() == b.ep);
+  CHECK(b.ep.state() == dat::ep_state::disconnected);
+}
+
+TEST_CASE("the time limit of an accept has no effect on an established connection", "[ep]") {
+  clean_world world;
+  end a("fk1", automatic);
+  end b("fk2", automatic);
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep({.accept_timeout = 10s});
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  must(must(b.evd.wait_for<dat::connection_request>(plenty)).accept(b.ep));
+  must(b.evd.wait_for<dat::established>(plenty));
+  must(a.evd.wait_for<dat::established>(plenty));
+  CHECK(b.ep.state() == dat::ep_state::connected);
+  is_error(b.pz.create_ep<dat::rc>(b.evd, {.accept_timeout = 0ms}), return_type::invalid_parameter,
+           return_subtype::arg7);
+}
+
+TEST_CASE("a device that reports max_qp_wr 0 gives no endpoint", "[ep]") {
+  fake::world w;
+  w.devices[0].attr = fake::rxe_attr();
+  w.devices[0].attr->max_qp_wr = 0;
+  clean_world world(w);
+  end a("fk1");
+  is_error(a.pz.create_ep<dat::rc>(a.evd), return_type::invalid_parameter, return_subtype::arg7);
+  is_error(a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 1, .max_recv_dtos = 1}), return_type::invalid_parameter,
+           return_subtype::arg7);
+}

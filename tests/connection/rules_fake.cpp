@@ -1,0 +1,243 @@
+// Connection rules that need a scripted world: late answers, unusual rejects, dead peers, queries from other threads.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <support/worker.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <netinet/in.h>
+
+using namespace unit;
+using dat::ep_state;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
+
+/// Two sides; the passive one listens.
+struct two {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+
+  void settle() { unit::settle(a, b); }
+  dat::cr ask(std::string_view data = {}) {
+    if (!a.ep) a.make_ep();
+    must(a.ep.connect(b.ia.address(), service, plenty, bytes_of(data)));
+    settle();
+    return request_on(b.evd);
+  }
+};
+
+template <class T>
+concept changeable = requires(T& t, dat::ep_changes c) {
+  t.modify(c);
+};
+template <class T>
+concept takes_size_and_pointer = requires(T& t, std::size_t n, const std::byte* p) {
+  t.reject(n, p);
+};
+template <class T>
+concept takes_mask = requires(T& t, std::uint64_t mask) {
+  t.query(mask);
+};
+template <class T>
+concept takes_out_pointers = requires(T& t, std::uint32_t* p) {
+  t.recv_query(p, p);
+};
+template <class T>
+concept connects = requires(T& t, dat::ia_address a) {
+  t.connect(a, dat::conn_qual(7), dat::timeout(1));
+};
+
+} // namespace
+
+TEST_CASE("service points and requests cannot be modified, and only endpoints connect",
+          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063][CR-009]"
+          "[REQ-054]") {
+  STATIC_REQUIRE_FALSE(changeable<dat::psp>);
+  STATIC_REQUIRE_FALSE(changeable<dat::rsp>);
+  STATIC_REQUIRE_FALSE(changeable<dat::csp>);
+  STATIC_REQUIRE_FALSE(changeable<dat::cr>);
+  STATIC_REQUIRE(changeable<dat::ep<dat::rc>>);
+  STATIC_REQUIRE_FALSE(connects<dat::ia>);
+  STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
+  // The types imply the rule: data is a span with its size, attributes are an object and no pointer, and a query has no
+  // mask.
+  STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
+  STATIC_REQUIRE_FALSE(dat::cr::truncated()); // a request cannot carry more data than private_data holds
+  STATIC_REQUIRE_FALSE(takes_mask<dat::ep<dat::rc>>);
+  STATIC_REQUIRE_FALSE(takes_out_pointers<dat::ep<dat::rc>>);
+}
+
+namespace {
+int (*true_poll)(ibv_cq*, int, ibv_wc*);
+std::atomic<bool> late{false};
+} // namespace
+
+TEST_CASE("completions flushed late by the device are reported once each", "[DISC-020]") {
+  const auto flushed_late = [](auto& completions, end& a, end& b, dat::ep<dat::rc>& ep) {
+    auto& ops = ep.native_handle()->context->ops;
+    true_poll =
+        std::exchange(ops.poll_cq, [](ibv_cq* cq, int n, ibv_wc* wc) { return late ? 0 : true_poll(cq, n, wc); });
+    fake::hold(ep.native_handle());
+    must(ep.post(dat::recv{}.cookie(1), dat::recv{}.cookie(2)));
+    must(ep.post(dat::send{}.cookie(1), dat::send{}.cookie(2)));
+    late = true;
+    must(ep.disconnect());
+    CHECK(ep.state() == ep_state::disconnected);
+    settle(a, b);
+    events all = take(completions);
+    late = false;
+    settle(a, b);
+    for (const auto& e : take(completions)) all.push_back(e);
+    CHECK(std::count(all.begin(), all.end(), "flushed 1") == 2);
+    CHECK(std::count(all.begin(), all.end(), "flushed 2") == 2);
+    must(ep.post(dat::recv{}.cookie(3)));
+    settle(a, b);
+    CHECK(take(completions) == events{"flushed 3"});
+    must(ep.reset());
+    settle(a, b);
+    CHECK(take(completions).empty());
+    ops.poll_cq = true_poll;
+  };
+  two t;
+  SECTION("on a merged evd") {
+    t.a.make_ep();
+    t.b.make_ep();
+    must(t.ask().accept(t.b.ep));
+    t.settle();
+    (void)t.a.take();
+    flushed_late(t.a.evd, t.a, t.b, t.a.ep);
+  }
+  SECTION("on a completions-only evd") {
+    auto completions_only = must(t.a.ia.create_evd<dat::stream::dto>(16));
+    t.a.ep =
+        must(t.a.pz.create_ep<dat::rc>({.recv = completions_only, .request = completions_only, .connect = t.a.evd}));
+    t.b.make_ep();
+    must(t.ask().accept(t.b.ep));
+    t.settle();
+    flushed_late(completions_only, t.a, t.b, t.a.ep);
+  }
+}
+
+TEST_CASE("an accept that fails in its last step gives an event, and the peer is refused",
+          "[CR-039][CR-041][EPS-025][EPS-027]") {
+  for (const int err : {EINVAL, ENOMEM, EIO}) {
+    two t;
+    t.b.make_ep();
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(1)));
+    auto request = t.ask();
+    fake::fail(fake::call::rdma_accept, 1, err);
+    must(request.accept(t.b.ep));
+    t.settle();
+    CHECK(t.b.ep.state() == ep_state::disconnected);
+    auto seen = t.b.take();
+    std::sort(seen.begin(), seen.end());
+    CHECK(seen == events{"accept_completion_error " + std::to_string(err), "flushed 1"});
+    CHECK(t.a.take() == events{"non_peer_rejected 28"});
+  }
+}
+
+TEST_CASE("connect is repeated within its time limit while the peer still has an older connection",
+          "[CONN-069][EPS-013]") {
+  two t;
+  t.a.make_ep();
+  must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(1)));
+  const auto stale = [&] {
+    fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = 10, .qp_num = t.a.ep.number()});
+    t.settle();
+  };
+  const auto number = t.a.ep.number();
+  dat::cr request = t.ask("the same");
+  const auto from = must(t.a.ep.local_address());
+  SECTION("until the peer has forgotten the older connection") {
+    for (int tries = 0; tries < 2; ++tries) {
+      stale();
+      CHECK(t.a.take().empty());
+      CHECK(t.a.ep.state() == ep_state::active_connection_pending);
+      (void)t.b.take();
+      while (fake::count(fake::call::rdma_connect) < static_cast<std::size_t>(tries) + 2) t.settle();
+      request = request_on(t.b.evd);
+      CHECK(request.remote_address() == from);
+      CHECK(unpadded(request.private_data()) == "the same");
+    }
+    t.b.make_ep();
+    must(request.accept(t.b.ep));
+    t.settle();
+    CHECK(t.a.take() == events{"established"});
+    CHECK(t.a.ep.number() == number);
+    must(t.b.ep.post(dat::send{t.b.at(0, 8)}));
+    CHECK(t.a.take() == events{"received 1"});
+  }
+  SECTION("until the endpoint disconnects") {
+    stale();
+    must(t.a.ep.disconnect());
+    t.settle();
+    CHECK(t.a.take() == events{"disconnected", "flushed 1"});
+  }
+  SECTION("until a call fails") {
+    const auto which = GENERATE(fake::call::rdma_create_id, fake::call::rdma_bind_addr, fake::call::rdma_resolve_addr);
+    fake::fail(which, 1, ENOMEM);
+    stale();
+    while (t.a.ep.state() == ep_state::active_connection_pending) t.settle();
+    CHECK(t.a.take() == events{"non_peer_rejected " + std::to_string(ENOMEM), "flushed 1"});
+  }
+  SECTION("until the time limit") {
+    must(t.a.ep.disconnect());
+    (void)t.a.take();
+    must(t.a.ep.reset());
+    must(t.a.ep.connect(t.b.ia.address(), service, 600ms));
+    t.settle();
+    while (t.a.ep.state() == ep_state::active_connection_pending) {
+      if (fake::id_of_qp(t.a.ep.number())) stale();
+      t.settle();
+    }
+    CHECK(t.a.take() == events{"non_peer_rejected 10"});
+    CHECK(fake::count(fake::call::rdma_connect) > 2);
+  }
+}
+
+TEST_CASE("a redirecting reject is not reported as a reject of the consumer", "[CONN-012][CONN-023][EPS-019]") {
+  for (const int reason : {1, 12, 17, 24, 25, 26, 32}) {
+    two t;
+    auto request = t.ask();
+    fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = reason, .qp_num = t.a.ep.number()});
+    t.settle();
+    CHECK(t.a.take() == events{"non_peer_rejected " + std::to_string(reason)});
+    CHECK(t.a.ep.state() == ep_state::disconnected);
+    must(t.a.ep.reset());
+  }
+}
+
+TEST_CASE("a connection manager error ends a connect before its time limit", "[CONN-042][CONN-080][EPS-011]") {
+  two t;
+  SECTION("an infinite limit, and the peer does not answer") {
+    t.a.make_ep();
+    must(t.a.ep.connect(t.b.ia.address(), service, dat::infinite));
+    t.settle();
+    fake::deliver({.event = RDMA_CM_EVENT_UNREACHABLE, .status = -ETIMEDOUT, .qp_num = t.a.ep.number()});
+    t.settle();
+    CHECK(t.a.take() == events{"unreachable " + std::to_string(ETIMEDOUT)});
+  }
+  SECTION("a short limit, by common_connect") {
+    t.a.make_ep({.comm = tcp});
+    must(t.a.ep.common_connect(t.b.ia.address().with_port(service), 1s)); // time to send the request
+    t.settle();                                                           // the request has been sent
+    const auto e = must(t.a.evd.wait(plenty));
+    CHECK(std::visit(describe{}, e) == "timed_out");
+  }
+}

@@ -1,0 +1,407 @@
+// Service points of every kind, handoff, endpoints that are configured late, second connections: on a device.
+// SPDX-License-Identifier: BSL-1.0
+#include "link_local.hpp"
+#include "support.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <support/connection_fuzz.hpp>
+
+#include <array>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <set>
+
+namespace device {
+namespace {
+
+constexpr bool slow = dat::detail::thread_sanitizer;
+
+constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
+constexpr dat::communicator tcp6{AF_INET6, SOCK_STREAM, 0};
+
+/// Two adapters without a service point.
+struct ends {
+  side a{0};
+  side b{1};
+
+  endpoint ask(std::uint16_t port, std::string_view data = {}) {
+    auto ep = a.make_ep();
+    must(ep.connect(b.ia.address(), must(dat::conn_qual::make(port)), patience, bytes_of(data)));
+    return ep;
+  }
+  dat::cr request() { return next<dat::connection_request>(b.evd); }
+};
+
+/// Sends one message each way.
+void exchange(side& a, endpoint& one, side& b, endpoint& other) {
+  buffer here(a.pz, 64);
+  buffer there(b.pz, 64);
+  must(other.post(dat::recv{there.slice(0, 32)}));
+  must(one.post(dat::recv{here.slice(0, 32)}));
+  must(one.post(dat::send{here.slice(32, 32)}));
+  must(other.post(dat::send{there.slice(32, 32)}));
+  CHECK(count_of<dat::recv_done>(take(a.evd, 2)) == 1);
+  CHECK(count_of<dat::recv_done>(take(b.evd, 2)) == 1);
+}
+
+std::string text_of(std::span<const std::byte> data) {
+  std::string s(reinterpret_cast<const char*>(data.data()), data.size());
+  s.resize(s.find_last_not_of('\0') + 1);
+  return s;
+}
+
+} // namespace
+
+TEST_CASE("service points on any free qualifier get different qualifiers, and peers can connect to each",
+          "[service_point][PSP-003][PSP-004][PSP-029][PSP-030][PSP-037][PSP-041][PSP-042]"
+          "[MODEL-005]") {
+  ends e;
+  std::vector<dat::psp> psps;
+  std::set<std::uint16_t> ports;
+  for (int i = 0; i < 20; ++i) {
+    psps.push_back(must(e.b.ia.create_psp_any(e.b.evd)));
+    CHECK(must(psps.back().query()).id.port() == psps.back().port());
+    ports.insert(psps.back().port());
+  }
+  CHECK(ports.size() == psps.size());
+  CHECK(*ports.begin() >= 1024);
+  for (const std::size_t which : {std::size_t{3}, std::size_t{17}}) {
+    auto ep = e.ask(psps[which].port());
+    auto request = e.request();
+    CHECK(request.service() == psps[which].id());
+    must(psps[which].close());
+    // The id still names the closed service point.
+    CHECK(request.service().port() == ep.remote_address().value().port());
+    must(request.reject());
+    (void)next<dat::peer_rejected>(e.a.evd);
+  }
+}
+
+TEST_CASE(
+    "a provider psp makes an endpoint for each request",
+    "[service_point][PSP-015][PSP-021][PSP-022][PSP-023][PSP-024][CR-005][CR-043][CR-053][EPS-029][EPS-032][EPS-040]"
+    "[EPS-041][EPS-042][EPS-043][EPS-077][EP-051][IA-103]"
+    "[IA-121][REQ-055]") {
+  ends e;
+  CHECK(must(e.b.ia.query<dat::provider_attributes>()).ep_creator == dat::psp_creates_ep::if_asked);
+  const auto port = next_port();
+  auto psp = must(e.b.ia.create_psp(port, e.b.evd, dat::psp_flags::provider));
+  auto active = e.a.make_ep({.max_rdma_read_out = std::uint8_t{4}, .max_rdma_read_in = std::uint8_t{2}});
+  must(active.connect(e.b.ia.address(), port, patience));
+  auto request = e.request();
+  REQUIRE(request.ep());
+  CHECK(request.ep().state() == state::unconfigured_tentative);
+  const auto made = must(request.ep().query());
+  CHECK(made.attributes.max_rdma_read_in == 4);
+  CHECK(made.attributes.max_rdma_read_out == 2);
+  CHECK(made.remote_address == request.remote_address());
+  CHECK_FALSE(made.has_pz);
+  CHECK(error_of(request.accept()).subtype() == subtype::ep_unconftentative);
+  must(request.ep().modify({.pz = &e.b.pz, .recv = e.b.evd, .request = e.b.evd, .connect = e.b.evd}));
+  CHECK(request.ep().state() == state::tentative_connection_pending);
+  must(request.accept());
+  endpoint passive = std::move(request.ep());
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  exchange(e.a, active, e.b, passive);
+
+  // The next request is rejected, and its endpoint ends.
+  auto second = e.ask(port.port());
+  auto refused = e.request();
+  auto kept = std::move(refused.ep());
+  must(refused.reject(bytes_of("no")));
+  CHECK(next<dat::peer_rejected>(e.a.evd).private_data().size() == 2);
+  CHECK(error_of(kept.query()).type() == type::invalid_handle);
+}
+
+TEST_CASE(
+    "a reserved service point brings one request to its endpoint",
+    "[service_point][RSP-001][RSP-002][RSP-003][RSP-004][RSP-017][RSP-018][RSP-021][RSP-023][RSP-024][RSP-025][CR-054]"
+    "[EPS-033][EPS-034][EPS-035][EPS-036][EPS-037][EPS-039][CONN-020]"
+    "[MODEL-019][REQ-055]") {
+  ends e;
+  const auto port = next_port();
+  buffer memory(e.b.pz, 64);
+  auto passive = e.b.make_ep();
+  must(passive.post(dat::recv{memory.slice(0, 32)}.cookie(1)));
+  auto rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
+  CHECK(passive.state() == state::reserved);
+  must(rsp.close()); // free again, with its receive
+  CHECK(passive.state() == state::unconnected);
+  {
+    auto nobody = e.ask(port.port());
+    CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == 8);
+  }
+  rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
+  auto first = e.ask(port.port());
+  {
+    auto request = e.request();
+    CHECK(request.local_ep() == passive);
+    CHECK(request.service() == rsp.id());
+    CHECK_FALSE(request.truncated());
+    CHECK(passive.state() == state::passive_connection_pending);
+    auto second = e.ask(port.port());
+    (void)next<dat::non_peer_rejected>(e.a.evd);
+    CHECK(second.state() == state::disconnected);
+    must(request.reject());
+  }
+  (void)next<dat::peer_rejected>(e.a.evd);
+  CHECK(passive.state() == state::unconnected);
+  CHECK(must(rsp.query()).ep == dat::ep_ref());
+  CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)).type() == type::conn_qual_in_use);
+  must(rsp.close());
+
+  rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
+  must(first.reset());
+  must(first.connect(e.b.ia.address(), port, patience));
+  auto request = e.request();
+  must(rsp.close());
+  must(request.accept());
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  CHECK(passive.state() == state::connected);
+  buffer out(e.a.pz, 32);
+  must(first.post(dat::send{out.slice(0, 32)}));
+  CHECK(next<dat::recv_done>(e.b.evd).cookie().value() == 1); // posted before the connection
+}
+
+TEST_CASE("closing a reserved service point while its request arrives loses nothing",
+          "[service_point][RSP-022][RSP-025][RSP-026][EPS-038]") {
+  ends e;
+  const auto port = next_port();
+  int delivered = 0;
+  const int rounds = slow ? 5 : 40;
+  for (int i = 0; i < rounds; ++i) {
+    auto passive = e.b.make_ep();
+    auto rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
+    auto active = e.ask(port.port());
+    for (int spin = 0; spin < i * 40; ++spin) (void)passive.state();
+    must(rsp.close());
+    // After close there are two outcomes: the request is queued and its endpoint waits for the answer, or there is no
+    // request.
+    if (passive.state() == state::passive_connection_pending) {
+      ++delivered;
+      must(e.request().reject());
+      (void)next<dat::peer_rejected>(e.a.evd);
+    } else {
+      CHECK(passive.state() == state::unconnected);
+      CHECK(is_empty(e.b.evd));
+      (void)next<dat::non_peer_rejected>(e.a.evd);
+    }
+  }
+  INFO(delivered << " of " << rounds << " requests came before the close");
+}
+
+TEST_CASE("a common service point listens on the port of a socket address",
+          "[service_point][CSP-001][CSP-005][CSP-006][CSP-007][CSP-008]"
+          "[CSP-010][CSP-014][CSP-016][CSP-017][CSP-018][CSP-021][CONN-004]"
+          "[CONN-073][CONN-077][CONN-078][CR-004][CR-030][CR-032][CR-046]"
+          "[CONN-049][EP-052][EPS-030][ADDR-001][ADDR-003][ADDR-016]"
+          "[REQ-044][REQ-055]") {
+  ends e;
+  const bool six = GENERATE(false, true);
+  const auto comm = six ? tcp6 : tcp;
+  const bool wild = GENERATE(false, true);
+  const auto own = e.b.ia.address(six ? dat::address_family::ipv6 : dat::address_family::ipv4);
+  if (!own) SKIP("the adapter has no IPv6 address");
+  auto any = must(dat::ia_address::parse(six ? "::" : "0.0.0.0"));
+  auto csp = wild ? must(e.b.ia.create_csp(comm, any, e.b.evd)) : must(e.b.ia.create_csp(comm, e.b.evd));
+  const auto where = own.value().with_port(csp.port());
+  CHECK(must(csp.query()).address == (wild ? any.with_port(csp.port()) : where));
+  CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)).type() == type::port_in_use);
+
+  auto active = e.a.make_ep({.comm = comm});
+  must(active.common_connect(where, patience, bytes_of("a socket?")));
+  const auto from = must(active.local_address()); // known when connect returns
+  CHECK(from.port() != 0);
+  CHECK(must(active.remote_address()) == where);
+  auto request = e.request();
+  CHECK(request.service() == csp.id());
+  CHECK(request.remote_address() == from);
+  CHECK(request.local_address() == where);
+  CHECK(text_of(request.private_data()) == "a socket?");
+  auto passive = e.b.make_ep();
+  must(request.accept(passive));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  const auto there = must(passive.query());
+  CHECK(there.comm.domain == comm.domain);
+  CHECK(there.comm.protocol == IPPROTO_TCP);
+  CHECK(there.remote_address == from);
+  CHECK(there.local_address == where);
+  exchange(e.a, active, e.b, passive);
+
+  auto plain = e.a.make_ep();
+  must(plain.connect(where.with_port(9), must(dat::conn_qual::make(csp.port())), patience));
+  must(e.request().reject());
+  (void)next<dat::peer_rejected>(e.a.evd);
+  must(csp.close());
+  must(plain.reset());
+  must(plain.connect(where, must(dat::conn_qual::make(where.port())), patience));
+  CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == 8);
+}
+
+TEST_CASE("a link-local address leads to its interface, also from an adapter that was opened by such an address",
+          "[service_point][ADDR-002][ADDR-003][ADDR-005][ADDR-017][CONN-049]") {
+  const auto at = link_local_interfaces();
+  if (at[0].host.empty()) SKIP("no link-local addresses");
+  side a(must(dat::ia::open(at[0].seen_from(at[0]))), 16);
+  side b(must(dat::ia::open(at[1].seen_from(at[1]))), 16);
+  CHECK(must(a.ia.address(dat::address_family::ipv6)) == at[0].seen_from(at[0]));
+  CHECK(a.ia.name() != b.ia.name());
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  const auto csp = must(b.ia.create_csp(tcp6, b.evd));
+  for (const bool common : {false, true}) {
+    const auto to = at[1].seen_from(at[0]); // with the interface in its scope
+    auto active = a.make_ep({.comm = tcp6});
+    auto passive = b.make_ep();
+    must(passive.modify({.local_address = at[1].seen_from(at[1])})); // the endpoint accepts at this address only
+    if (common)
+      must(active.common_connect(to.with_port(csp.port()), patience));
+    else
+      must(active.connect(to, port, patience));
+    auto request = next<dat::connection_request>(b.evd);
+    CHECK(request.service() == (common ? csp.id() : psp.id()));
+    // The addresses of the request have their scope, so a program can connect to them.
+    CHECK(request.remote_address().with_port(0) == at[0].seen_from(at[1]));
+    CHECK(request.local_address().with_port(0) == at[1].seen_from(at[1]));
+    must(request.accept(passive));
+    (void)next<dat::established>(a.evd);
+    (void)next<dat::established>(b.evd);
+    CHECK(must(active.local_address()).with_port(0) == at[0].seen_from(at[0]));
+    CHECK(must(active.remote_address()).with_port(0) == to);
+    exchange(a, active, b, passive);
+    must(active.disconnect());
+    (void)next<dat::disconnected>(a.evd);
+    (void)next<dat::disconnected>(b.evd);
+  }
+}
+
+TEST_CASE("requests are handed from service point to service point, and the peer sees no difference",
+          "[service_point][CR-011][CR-015][CR-066][CR-069][CR-072][CR-073][CR-075][CR-076][EPS-048][REQ-064]"
+          "[MODEL-003][REQ-024][REQ-055]") {
+  ends e;
+  auto first = must(e.b.ia.create_psp_any(e.b.evd));
+  auto making = must(e.b.ia.create_psp_any(e.b.evd, dat::psp_flags::provider));
+  auto reserved = e.b.make_ep();
+  const auto port = next_port();
+  auto rsp = must(e.b.ia.create_rsp(port, reserved, e.b.evd));
+  auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
+  auto active = e.ask(first.port(), "from far");
+  auto r = e.request();
+  CHECK(error_of(r.handoff(must(dat::conn_qual::make(first.port())))).type() == type::invalid_parameter);
+  CHECK(error_of(r.handoff(next_port())).type() == type::invalid_parameter);
+  must(r.handoff(must(dat::conn_qual::make(making.port()))));
+  r = e.request();
+  CHECK(r.service() == making.id());
+  CHECK(r.ep());
+  must(r.handoff(port));
+  r = e.request();
+  CHECK(r.local_ep() == reserved);
+  must(r.handoff(must(dat::conn_qual::make(csp.port()))));
+  CHECK(reserved.state() == state::unconnected);
+  r = e.request();
+  CHECK(r.service() == csp.id());
+  CHECK(text_of(r.private_data()) == "from far");
+  must(r.accept(reserved));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  CHECK(must(active.remote_address()).port() == first.port());
+  exchange(e.a, active, e.b, reserved);
+}
+
+TEST_CASE("dup_connect reaches the peer of the first connection",
+          "[service_point][CONN-013][CONN-084][CONN-086][CONN-088]"
+          "[CONN-089][CONN-092]"
+          "[REQ-063][HA-008]") {
+  ends e;
+  auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
+  auto first = e.a.make_ep({.comm = tcp});
+  must(first.common_connect(e.b.ia.address().with_port(csp.port()), patience));
+  auto passive = e.b.make_ep();
+  must(e.request().accept(passive));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  auto stranger = e.b.make_ep();
+  CHECK(error_of(stranger.dup_connect(passive, patience)).type() == type::invalid_state);
+  auto second = e.a.make_ep();
+  must(second.dup_connect(first, patience, bytes_of("the second")));
+  must(first.close());
+  (void)must(e.b.evd.wait_for<dat::disconnected>(patience)); // in either order with the request
+  auto request = e.request();
+  CHECK(request.service() == csp.id());
+  CHECK(text_of(request.private_data()) == "the second");
+  must(request.accept(stranger));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  exchange(e.a, second, e.b, stranger);
+}
+
+TEST_CASE("an endpoint that is configured late works like any other",
+          "[service_point][EPS-076][EPS-080][EPS-083][EP-002][EP-049][EP-051][EP-053][EP-067][EP-075][EP-079][EP-080]["
+          "CONN-009]"
+          "[CONN-050][CONN-067][CONN-076][CR-045][EP-020]"
+          "[REQ-059]") {
+  ends e;
+  auto port = must(e.b.ia.create_psp_any(e.b.evd));
+  auto active = must(e.a.ia.create_ep<dat::rc>({.connect = e.a.evd}));
+  CHECK(active.state() == state::unconfigured_unconnected);
+  CHECK(error_of(active.connect(e.b.ia.address(), must(dat::conn_qual::make(port.port())), patience)).subtype() ==
+        subtype::ep_unconfigured);
+  auto completions = must(e.a.ia.create_evd<dat::stream::dto>(16));
+  must(active.modify({.pz = &e.a.pz, .recv = completions}));
+  CHECK(active.state() == state::unconfigured_unconnected);
+  const auto own_port = next_port();
+  must(active.modify({.request = completions,
+                      .local_address = e.a.ia.address().with_port(own_port.port()),
+                      .max_recv_dtos = 5,
+                      .max_message_size = 32,
+                      .max_rdma_read_out = std::uint8_t{2}}));
+  CHECK(active.state() == state::unconnected);
+  must(active.modify({.recv = e.a.evd, .request = e.a.evd})); // a new queue pair
+  must(completions.close());
+  const auto before = must(active.query());
+  must(active.connect(e.b.ia.address(), must(dat::conn_qual::make(port.port())), patience));
+  auto request = e.request();
+  CHECK(request.remote_address() == e.a.ia.address().with_port(own_port.port()));
+  auto passive = e.b.make_ep();
+  must(request.accept(passive));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  const auto up = must(active.query());
+  CHECK(up.state == state::connected);
+  CHECK(up.number == before.number);
+  CHECK(up.attributes.max_recv_dtos == 5);
+  CHECK(up.attributes.max_message_size == 32);
+  CHECK(up.attributes.max_rdma_read_out == 2);
+  CHECK(up.attributes.max_rdma_read_in == before.attributes.max_rdma_read_in);
+  exchange(e.a, active, e.b, passive);
+  buffer memory(e.a.pz, 64);
+  CHECK(error_of(active.post(dat::send{memory.slice(0, 33)})).type() == type::length_error);
+  CHECK(error_of(active.modify({.max_recv_dtos = 6})).subtype() == subtype::ep_connected);
+}
+
+TEST_CASE(
+    "a thousand random calls on a device follow the state table",
+    "[fuzz][EPS-001][EPS-007][EPS-015][EPS-017][EPS-021][EPS-068][EPS-069][CONN-016][CONN-017][DISC-022][DISC-028]"
+    "[DISC-055]") {
+  INFO("DAT_TEST_SEED=" << random_seed());
+  const auto before = resources::now();
+  std::string what;
+  try {
+    fuzz::walk walk(addresses()[0], addresses()[1], next_port().port(), random_seed());
+    walk.run(slow ? 150 : 1000, 2ms);
+    for (int more = 0; walk.connections() == 0 && more < 20; ++more) walk.run(100, 50ms); // longer on a slow machine
+    CHECK(walk.connections() > 0);
+  } catch (const fuzz::wrong& w) {
+    what = w.what();
+  }
+  CHECK(what == "");
+  CHECK(resources::no_more_than(before));
+}
+
+} // namespace device

@@ -1,0 +1,70 @@
+// Service points and endpoints whose verbs calls fail, in the fake world.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rsp.hpp>
+
+#include <cerrno>
+#include <netinet/in.h>
+
+using namespace unit;
+using dat::ep_state;
+using dat::return_type;
+
+TEST_CASE("create_psp_any fails when no qualifier is free", "[PSP-031][PSP-032]") {
+  clean_world world;
+  end e;
+  for (const int err : {EADDRINUSE, EADDRNOTAVAIL}) {
+    fake::fail(fake::call::rdma_bind_addr, 1, err);
+    is_error(e.ia.create_psp_any(e.evd), return_type::conn_qual_unavailable);
+  }
+  must(e.ia.create_psp_any(e.evd)); // the failed call left nothing behind
+}
+
+TEST_CASE("every verbs call fails once while service points and endpoints are created",
+          "[PSP-020][PSP-031][CSP-011][RSP-012]"
+          "[EP-001][EP-067]") {
+  // A failed call can be repeated, and leaves nothing behind.
+  const auto result = fake::for_each_failure([&](const fake::injected& i) {
+    INFO(i.text());
+    const auto twice = [](auto make) {
+      auto made = make();
+      if (!made) made = make();
+      if (!made) FAIL(made.error().message());
+      return std::move(made).value();
+    };
+    auto ia = twice([] { return dat::ia::open("fk2", manual); });
+    auto pz = twice([&] { return ia.create_pz(); });
+    auto evd = twice([&] { return ia.create_evd<all_streams>(16); });
+    auto ep = twice([&] { return ia.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = evd}); });
+    if (!ep.modify({.pz = &pz, .max_recv_dtos = 5})) {
+      CHECK(ep.state() == ep_state::unconfigured_unconnected);
+      CHECK(ep.attributes().max_recv_dtos == 64);
+      CHECK_FALSE(must(ep.query()).has_pz);
+      must(ep.modify({.pz = &pz, .max_recv_dtos = 5}));
+    }
+    CHECK(ep.state() == ep_state::unconnected);
+    const auto number = ep.number();
+    if (!ep.modify({.max_recv_dtos = 6})) {
+      CHECK(ep.attributes().max_recv_dtos == 5);
+      CHECK(ep.number() == number);
+      must(ep.modify({.max_recv_dtos = 6}));
+    }
+    auto psp = twice([&] { return ia.create_psp(7002, evd); });
+    auto any = twice([&] { return ia.create_psp_any(evd); });
+    auto rsp = ia.create_rsp(7001, ep, evd);
+    if (!rsp) {
+      CHECK(ep.state() == ep_state::unconnected);
+      rsp = ia.create_rsp(7001, ep, evd);
+    }
+    REQUIRE(rsp);
+    CHECK(ep.state() == ep_state::reserved);
+    const int domain = ia.address().family() == dat::address_family::ipv4 ? AF_INET : AF_INET6;
+    auto csp = twice([&] { return ia.create_csp({domain, SOCK_STREAM, 0}, ia.address().with_port(7003), evd); });
+  });
+  CHECK(result.runs > 20);
+  for (const auto& d : result.dirty) FAIL_CHECK(d);
+  fake::reset();
+}

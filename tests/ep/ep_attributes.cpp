@@ -1,0 +1,155 @@
+// Attributes and states of endpoints: defaults, limits, and the values that the device gets.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <support/ep_states.hpp>
+
+#include <functional>
+
+using namespace unit;
+using dat::ep_attributes;
+using dat::ep_state;
+using dat::return_type;
+
+namespace {
+
+/// Creates an endpoint with these attributes, or returns the error.
+dat::expected<dat::ep<dat::rc>> made(end& e, const ep_attributes& a) { return e.pz.create_ep<dat::rc>(e.evd, a); }
+
+ep_attributes with(const std::function<void(ep_attributes&)>& change) {
+  ep_attributes a;
+  change(a);
+  return a;
+}
+
+fake::world small_device() {
+  auto attr = fake::rxe_attr();
+  attr.max_qp_wr = 128;
+  attr.max_sge = 6;
+  attr.max_qp_init_rd_atom = 5;
+  attr.max_qp_rd_atom = 9;
+  fake::world w;
+  w.devices[0].attr = attr;
+  return w;
+}
+
+ibv_qp_init_attr asked(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0);
+  return init;
+}
+
+} // namespace
+
+TEST_CASE("endpoint states have the values of DAT_EP_STATE and a name each") {
+  int value = 0;
+  for (const auto s : support::all_ep_states) {
+    CHECK(static_cast<int>(s) == value++);
+    CHECK(to_string(s).find("unknown") == std::string_view::npos);
+  }
+  CHECK(to_string(static_cast<ep_state>(77)) == "unknown ep_state");
+}
+
+TEST_CASE("close modes have the values of DAT_CLOSE_FLAGS", "[DISC-002]") {
+  CHECK(static_cast<int>(dat::close_mode::abrupt) == 0);
+  CHECK(static_cast<int>(dat::close_mode::graceful) == 1);
+}
+
+TEST_CASE("attributes are kept as given and can be queried", "[EP-012][EP-013]") {
+  clean_world world;
+  end e;
+  auto ep = must(made(e, {.max_recv_dtos = 7, .max_message_size = 1000, .max_rdma_read_in = 3}));
+  CHECK(ep.attributes().max_recv_dtos == 7);
+  CHECK(ep.attributes().max_message_size == 1000);
+  CHECK(ep.attributes().max_rdma_read_in == 3);
+  CHECK(ep.attributes().max_request_dtos == ep_attributes().max_request_dtos);
+  CHECK(dat::ep<dat::rc>().attributes().max_recv_dtos == ep_attributes().max_recv_dtos);
+}
+
+TEST_CASE("the queue pair gets the sizes of the attributes, and one request for the library", "[EP-011]") {
+  clean_world world;
+  end e;
+  auto ep = must(made(
+      e, {.max_request_dtos = 10, .max_recv_dtos = 20, .max_request_iov = 3, .max_recv_iov = 2, .max_inline = 32}));
+  CHECK(fake::qp_state(ep.native_handle()) == IBV_QPS_INIT); // takes receives
+  const auto cap = asked(ep.native_handle()).cap;
+  CHECK(cap.max_send_wr >= 11);
+  CHECK(cap.max_recv_wr >= 20);
+  CHECK(cap.max_send_sge >= 3);
+  CHECK(cap.max_recv_sge >= 2);
+  CHECK(cap.max_inline_data >= 32);
+}
+
+TEST_CASE("each attribute above the device's limit is refused, and the limit itself is not",
+          "[EP-014][IA-108][EP-013]") {
+  clean_world world(small_device());
+  end e;
+  struct limit {
+    const char* name;
+    std::function<void(ep_attributes&)> good;
+    std::function<void(ep_attributes&)> bad;
+  };
+  using std::chrono::microseconds;
+  const limit limits[] = {
+      {"requests", [](auto& a) { a.max_request_dtos = 127; }, [](auto& a) { a.max_request_dtos = 128; }},
+      {"no requests", [](auto& a) { a.max_request_dtos = 1; }, [](auto& a) { a.max_request_dtos = 0; }},
+      {"endless requests", [](auto& a) { a.max_request_dtos = 2; }, [](auto& a) { a.max_request_dtos = ~0u; }},
+      {"receives", [](auto& a) { a.max_recv_dtos = 127; }, [](auto& a) { a.max_recv_dtos = 129; }},
+      {"no receives", [](auto& a) { a.max_recv_dtos = 1; }, [](auto& a) { a.max_recv_dtos = 0; }},
+      {"request iov", [](auto& a) { a.max_request_iov = 6; }, [](auto& a) { a.max_request_iov = 7; }},
+      {"no request iov", [](auto& a) { a.max_request_iov = 1; }, [](auto& a) { a.max_request_iov = 0; }},
+      {"recv iov", [](auto& a) { a.max_recv_iov = 6; }, [](auto& a) { a.max_recv_iov = 7; }},
+      {"no recv iov", [](auto& a) { a.max_recv_iov = 1; }, [](auto& a) { a.max_recv_iov = 0; }},
+      {"message size", [](auto& a) { a.max_message_size = 8388608; }, [](auto& a) { a.max_message_size = 8388609; }},
+      {"reads out", [](auto& a) { a.max_rdma_read_out = 5; }, [](auto& a) { a.max_rdma_read_out = 6; }},
+      {"reads in", [](auto& a) { a.max_rdma_read_in = 9; }, [](auto& a) { a.max_rdma_read_in = 10; }},
+      {"retries", [](auto& a) { a.retry_count = 6; }, [](auto& a) { a.retry_count = 7; }},
+      {"RNR retries", [](auto& a) { a.rnr_retry_count = 7; }, [](auto& a) { a.rnr_retry_count = 8; }},
+      {"RNR timer", [](auto& a) { a.min_rnr_timer = microseconds(655'360); },
+       [](auto& a) { a.min_rnr_timer = microseconds(655'361); }},
+      {"negative RNR timer", [](auto& a) { a.min_rnr_timer = microseconds(0); },
+       [](auto& a) { a.min_rnr_timer = microseconds(-1); }},
+      {"ack time-out", [](auto& a) { a.ack_timeout = microseconds(1); }, [](auto& a) { a.ack_timeout = {}; }},
+      {"inline", [](auto& a) { a.max_inline = 16; }, [](auto& a) { a.max_inline = 1u << 30; }},
+  };
+  for (const auto& l : limits) {
+    INFO(l.name);
+    const auto good = made(e, with(l.good));
+    CHECK(good.has_value());
+    const auto before = fake::live().qps;
+    const auto bad = made(e, with(l.bad));
+    REQUIRE_FALSE(bad.has_value());
+    CHECK(bad.error().type() == return_type::invalid_parameter);
+    CHECK(bad.error().call() == "pz.create_ep");
+    CHECK(bad.error().object() == dat::object_kind::ep);
+    CHECK(fake::live().qps == before);
+  }
+}
+
+TEST_CASE("unset RDMA read limits become the device's, rounded down to a power of two", "[CONN-066][CR-043]") {
+  clean_world world(small_device());
+  pair p;
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(p.a.ep.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
+  CHECK(attr.max_rd_atomic == 4); // at most 5
+}
+
+TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][CONN-067][EPATTR-020]") {
+  clean_world world;
+  pair p({.retry_count = 3,
+          .rnr_retry_count = 5,
+          .ack_timeout = std::chrono::milliseconds(1),
+          .min_rnr_timer = std::chrono::microseconds(100)});
+  for (auto* e : {&p.a, &p.b}) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    REQUIRE(ibv_query_qp(e->ep.native_handle(), &attr,
+                         IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT | IBV_QP_MIN_RNR_TIMER, &init) == 0);
+    CHECK(attr.retry_cnt == 3);
+    CHECK(attr.rnr_retry == 5);
+    CHECK(attr.timeout == 8);       // 4.096 us * 256
+    CHECK(attr.min_rnr_timer == 7); // 120 us
+  }
+}

@@ -1,0 +1,261 @@
+// Several threads at once, as the interface allows, under load. ThreadSanitizer runs this program, too.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/ep_params.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <memory>
+#include <thread>
+
+namespace device {
+
+TEST_CASE("one thread posts, another takes completions, a third waits for the connection's end",
+          "[threads][DTO-088][DTO-123][EVENT-107][EVD-066]") {
+  two_sides link;
+  auto completions_a = must(link.a.ia.create_evd<dat::stream::dto>(256));
+  auto completions_b = must(link.b.ia.create_evd<dat::stream::dto>(256));
+  auto active =
+      must(link.a.pz.create_ep<dat::rc>({.recv = completions_a, .request = completions_a, .connect = link.a.evd}));
+  auto passive =
+      must(link.b.pz.create_ep<dat::rc>({.recv = completions_b, .request = completions_b, .connect = link.b.evd}));
+  link.connect(active, passive);
+  constexpr std::uint64_t messages = 2000;
+
+  background ends([&] { return must(link.a.evd.wait_for<dat::disconnected>(patience * 4)); });
+  std::atomic<std::uint64_t> receives{0};
+  background receive_poster([&] {
+    while (receives < messages) {
+      const auto r = passive.post(dat::recv{}.cookie(receives.load()));
+      if (r)
+        ++receives;
+      else if (r.assume_error().type() != type::insufficient_resources)
+        must(dat::expected<void>(r.assume_error()));
+    }
+  });
+  background receiver([&] {
+    std::uint64_t expected = 0;
+    while (expected < messages) {
+      auto e = must(completions_b.wait(patience));
+      if (std::get<dat::recv_done>(e).cookie() != dat::cookie(expected++)) fail("out of order", place::here());
+    }
+  });
+  background sender([&] {
+    for (std::uint64_t i = 0; i < messages;) {
+      const auto r = active.post(dat::send{}.cookie(i));
+      if (r)
+        ++i;
+      else if (r.assume_error().type() != type::insufficient_resources)
+        must(dat::expected<void>(r.assume_error()));
+    }
+  });
+  std::uint64_t sent = 0;
+  while (sent < messages)
+    completions_a.drain(dat::overloaded{[&](const dat::send_done& s) {
+                                          if (s.cookie() != dat::cookie(sent++)) fail("out of order", place::here());
+                                        },
+                                        [](const auto& e) { fail(describe(e), place::here()); }},
+                        64);
+  sender.get();
+  receiver.get();
+  receive_poster.get();
+  CHECK_FALSE(ends.done());
+  must(passive.disconnect());
+  CHECK(ends.get().ep() == active);
+}
+
+TEST_CASE("several threads drain one merged evd, and each event is taken once",
+          "[threads][EVENT-003][MODEL-009][EVD-066]") {
+  connected_pair link({.active = {.max_request_dtos = 64}, .passive = {.max_recv_dtos = 64}});
+  constexpr std::uint64_t messages = 1000;
+  std::vector<std::atomic<int>> seen(messages);
+  std::atomic<std::uint64_t> taken{0};
+  const auto taker = [&] {
+    while (taken < messages) {
+      const auto n = link.b.evd.drain(dat::overloaded{[&](const dat::recv_done& r) { ++seen[r.cookie().value()]; },
+                                                      [](const auto& e) { fail(describe(e), place::here()); }},
+                                      4);
+      taken += n;
+    }
+  };
+  background one(taker);
+  background two(taker);
+  background sender([&] {
+    for (std::uint64_t i = 0; i < messages;) {
+      const auto r = link.active.post(dat::send{});
+      if (r)
+        ++i;
+      else
+        (void)link.a.evd.drain([](const auto&) {});
+    }
+  });
+  for (std::uint64_t i = 0; i < messages;) {
+    const auto r = link.passive.post(dat::recv{}.cookie(i));
+    if (r)
+      ++i;
+    else
+      std::this_thread::yield();
+  }
+  one.get();
+  two.get();
+  sender.get();
+  CHECK(taken == messages);
+  CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
+}
+
+TEST_CASE("threads connect, use and end endpoints of one adapter at the same time",
+          "[threads][CONN-063][EPS-084][EPS-085][EVENT-100][EP-015][PZ-003][LMR-027][EVD-009][PSP-013][IA-015]") {
+  side a(0);
+  side b(1);
+  const auto work = [&](int rounds) {
+    // Each thread has its own evds and service point, and shares the adapters and zones.
+    auto here = must(a.ia.create_evd<all_streams>(64));
+    auto there = must(b.ia.create_evd<all_streams>(64));
+    const auto port = next_port();
+    const auto psp = must(b.ia.create_psp(port, there));
+    auto pz = must(a.ia.create_pz());
+    buffer out(pz, 256);
+    buffer in(b.pz, 256);
+    auto active = must(pz.create_ep<dat::rc>(here));
+    auto passive = must(b.pz.create_ep<dat::rc>(there));
+    for (int i = 0; i < rounds; ++i) {
+      must(passive.post(dat::recv{in.lmr}));
+      must(active.connect(b.ia.address(), port, patience));
+      auto request = there.wait_for<dat::connection_request>(patience);
+      if (!request) { // the event of the other side has more detail
+        const auto e = here.dequeue();
+        fail("round " + std::to_string(i) + ": " + request.assume_error().message() + "; the active side has " +
+                 (e ? describe(e.assume_value()) : "nothing") + " and is " + std::string(to_string(active.state())),
+             place::here());
+      }
+      must(request.assume_value().accept(passive));
+      must(here.wait_for<dat::established>(patience));
+      must(active.post(dat::send{out.lmr}));
+      must(there.wait_for<dat::established>(patience));
+      must(there.wait_for<dat::recv_done>(patience));
+      must(here.wait_for<dat::send_done>(patience));
+      if (i % 3 == 2) { // replaces the endpoint while it is connected
+        active = must(pz.create_ep<dat::rc>(here));
+        (void)must(there.wait_for<dat::disconnected>(patience));
+      } else {
+        must((i % 3 == 0 ? active : passive).disconnect());
+        (void)must(here.wait_for<dat::disconnected>(patience));
+        (void)must(there.wait_for<dat::disconnected>(patience));
+        must(active.reset());
+      }
+      must(passive.reset());
+    }
+  };
+  std::list<background<std::function<void()>>> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(25); });
+  for (auto& t : threads) t.get();
+}
+
+TEST_CASE("queries of an endpoint are consistent snapshots while connections come and go",
+          "[threads][SAFE-024][EP-047]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  std::atomic<bool> stop{false};
+  background asker([&] {
+    int asked = 0;
+    for (; !stop || asked < 100; ++asked)
+      for (const auto* ep : {&active, &passive}) {
+        const auto q = must(ep->query());
+        if (q.state == state::connected && !q.remote_address) fail("connected to nobody", place::here());
+      }
+    return asked;
+  });
+  for (int i = 0; i < 20; ++i) {
+    link.connect(active, passive);
+    link.disconnect(active, passive);
+    must(active.reset());
+    must(passive.reset());
+  }
+  stop = true;
+  CHECK(asker.get() >= 100);
+}
+
+TEST_CASE("when several threads request one port, one of them gets it", "[threads][PSP-013]") {
+  side b(1);
+  for (int round = 0; round < 10; ++round) {
+    const auto port = next_port();
+    std::atomic<int> got{0};
+    std::atomic<int> refused{0};
+    std::list<background<std::function<void()>>> threads;
+    std::mutex mutex;
+    std::vector<dat::psp> kept;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        auto psp = b.ia.create_psp(port, b.evd);
+        if (!psp && psp.assume_error().type() == type::conn_qual_in_use) ++refused;
+        if (!psp) return;
+        ++got;
+        const std::lock_guard lock(mutex);
+        kept.push_back(std::move(psp.assume_value()));
+      });
+    for (auto& t : threads) t.get();
+    CHECK(got <= 1); // no service point when each thread's listener blocked another's
+    CHECK(got + refused == 4);
+  }
+}
+
+TEST_CASE("a disconnect from another thread lets every accepted post complete once",
+          "[threads][DISC-031][DISC-035][EPS-086][DTO-046][MODEL-044]"
+          "[SAFE-026]") {
+  connected_pair link({.active = {.max_request_dtos = 512}, .qlen = 2048});
+  for (int round = 0; round < 20; ++round) {
+    buffer memory(link.a.pz, 64);
+    buffer target(link.b.pz, 64);
+    std::atomic<std::uint64_t> accepted{0};
+    std::atomic<bool> go{false};
+    background poster([&] {
+      go = true;
+      for (std::uint64_t i = 0; i < 400; ++i)
+        if (link.active.post(dat::rdma_write{memory.lmr, target.remote()}.cookie(i))) ++accepted;
+    });
+    background another([&] {
+      while (!go) std::this_thread::yield();
+      must(link.active.disconnect());
+    });
+    while (!go) std::this_thread::yield();
+    must(link.active.disconnect());
+    another.get();
+    poster.get();
+    std::uint64_t completed = 0;
+    int ended = 0;
+    while (completed < accepted || ended == 0) {
+      auto e = must(link.a.evd.wait(patience));
+      if (std::holds_alternative<dat::disconnected>(e))
+        ++ended;
+      else
+        ++completed;
+    }
+    CHECK(ended == 1);
+    CHECK(completed == accepted);
+    CHECK(is_empty(link.a.evd));
+    (void)next<dat::disconnected>(link.b.evd);
+    must(link.active.reset());
+    must(link.passive.reset());
+    link.connect(link.active, link.passive);
+  }
+}
+
+TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][REQ-020][IA-043]"
+                                                            "[REG-031]") {
+  std::list<background<std::function<void()>>> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([i] {
+      for (int n = 0; n < 10; ++n) {
+        side s(static_cast<std::size_t>(i) % 2, n % 2 == 0 ? dat::progress::automatic : dat::progress::manual, 16);
+        buffer memory(s.pz, 64);
+        const auto ep = s.make_ep();
+        if (n % 3 == 0) must(s.ia.close());
+      }
+    });
+  for (auto& t : threads) t.get();
+}
+
+} // namespace device

@@ -1,0 +1,118 @@
+// The memory of work entries where addresses or locked memory are limited.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/detail/work/work_arena.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace dat::detail;
+
+namespace {
+
+/// A line of /proc/self/status, in bytes.
+std::uint64_t status_of(const char* name) {
+  std::FILE* const f = std::fopen("/proc/self/status", "re");
+  REQUIRE(f);
+  char line[256];
+  unsigned long long kb = 0;
+  while (std::fgets(line, sizeof line, f))
+    if (std::strncmp(line, name, std::strlen(name)) == 0) std::sscanf(line + std::strlen(name), ": %llu", &kb);
+  std::fclose(f);
+  return kb * 1024;
+}
+
+/// Limits the addresses of the process to `bytes` more than it uses.
+class few_addresses {
+public:
+  explicit few_addresses(std::uint64_t more) {
+    REQUIRE(::getrlimit(RLIMIT_AS, &before_) == 0);
+    rlimit now = before_;
+    now.rlim_cur = status_of("VmSize") + more;
+    REQUIRE(::setrlimit(RLIMIT_AS, &now) == 0);
+  }
+  few_addresses(const few_addresses&) = delete;
+  few_addresses& operator=(const few_addresses&) = delete;
+  ~few_addresses() { (void)::setrlimit(RLIMIT_AS, &before_); }
+
+private:
+  rlimit before_{};
+};
+
+class locked_future {
+public:
+  locked_future() : ok(::mlockall(MCL_FUTURE) == 0) {}
+  locked_future(const locked_future&) = delete;
+  locked_future& operator=(const locked_future&) = delete;
+  ~locked_future() { (void)::munlockall(); }
+  const bool ok;
+};
+
+constexpr std::uint64_t mib = 1024 * 1024;
+bool maps_terabytes() { return status_of("VmSize") > mib * mib; } // as sanitizers do
+
+/// Whatever a wr_id is, a search for it reads the arena's own memory only.
+void check_strangers(const work_arena& a) {
+  std::mt19937_64 random(1);
+  bool found = false;
+  for (int i = 0; i < 100'000; ++i) found = found || a.find(random()) != nullptr;
+  CHECK_FALSE(found);
+  for (const std::uint64_t id :
+       {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{0xffffffff}, std::uint64_t{1} << 32})
+    CHECK(a.find(id) == nullptr);
+}
+
+} // namespace
+
+TEST_CASE("an arena reserves less where addresses are limited, and finds its own entries only", "[work_arena]") {
+  if (maps_terabytes()) return;
+  const few_addresses limit(512 * mib);
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  work_entry* const first = a.allocate(100);
+  REQUIRE(first);
+  (void)a.renew(first, 100);
+  for (int i = 0; i < 100; ++i) CHECK(a.find(first[i].id()) == first + i);
+  check_strangers(a);
+  work_arena second; // the first arena leaves room for others
+  CHECK(second.reserve() == 0);
+}
+
+TEST_CASE("a full arena allocates no more entries", "[work_arena]") {
+  if (maps_terabytes()) return;
+  const few_addresses limit(8 * mib);
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  std::uint32_t blocks = 0;
+  while (blocks < 4096 && a.allocate(1000)) ++blocks;
+  CHECK(blocks > 0);
+  CHECK(blocks < 4096);
+}
+
+TEST_CASE("under mlockall an arena locks the memory it uses and not its reserve", "[work_arena]") {
+  if (maps_terabytes()) return;
+  const std::uint64_t before = status_of("VmLck");
+  const locked_future locked;
+  if (!locked.ok) return; // mlockall is not allowed here
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  REQUIRE(a.allocate(1000));
+  const std::uint64_t used = status_of("VmLck") - before;
+  CHECK(used > 0); // mlockall is used to prevent page faults during posts
+  CHECK(used < 64 * mib);
+}
+
+TEST_CASE("without address limits an arena reserves all that a wr_id can name", "[work_arena]") {
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  work_entry* const big = a.allocate(max_ring);
+  REQUIRE(big);
+  (void)a.renew(big, max_ring);
+  CHECK(a.find(big[max_ring - 1].id()) == big + (max_ring - 1));
+  check_strangers(a);
+}

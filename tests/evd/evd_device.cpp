@@ -1,0 +1,488 @@
+// Event dispatchers: order, waiting, wake-ups, and both kinds of evds.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+namespace device {
+TEST_CASE("established comes before the first completion, however fast the peer sends",
+          "[evd][CONN-020][CR-036][EPS-024][EVENT-035][REQ-150][EVENT-004]") {
+  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
+  two_sides link({.progress = how});
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  for (int round = 0; round < 30; ++round) {
+    must(passive.post(dat::recv{}.cookie(round)));
+    must(active.connect(link.target(), link.port(), patience));
+    auto request = link.at_b<dat::connection_request>();
+    must(request.accept(passive));
+    (void)link.at_a<dat::established>(); // then at once:
+    must(active.post(dat::send{}));
+    const auto events = link.take_b(2);
+    INFO(sequence(events));
+    REQUIRE(std::holds_alternative<dat::established>(events[0]));
+    REQUIRE(std::holds_alternative<dat::recv_done>(events[1]));
+    CHECK(std::get<dat::recv_done>(events[1]).cookie() == dat::cookie(round));
+    (void)link.at_a<dat::send_done>();
+    must(active.disconnect());
+    (void)link.at_a<dat::disconnected>();
+    (void)link.at_b<dat::disconnected>();
+    must(active.reset());
+    must(passive.reset());
+  }
+}
+
+TEST_CASE("no successful completion comes after disconnected",
+          "[evd][DISC-019][EPS-058][EVENT-036][EVENT-037][REQ-150][DISC-006][EPS-064][EPS-069]") {
+  connected_pair link;
+  for (int round = 0; round < 90; ++round) {
+    const int receives = 8;
+    const int sends = round % (receives + 1);
+    for (int i = 0; i < receives; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+    for (int i = 0; i < sends; ++i) must(link.active.post(dat::send{}.suppress_completion()));
+    must(link.active.disconnect(round % 2 == 0 ? dat::close_mode::graceful : dat::close_mode::abrupt));
+    const auto events = take(link.b.evd, receives + 1);
+    INFO("round " << round << ": " << sequence(events));
+    bool over = false;
+    bool failed = false;
+    int next_cookie = 0;
+    for (const auto& e : events) {
+      if (std::holds_alternative<dat::disconnected>(e)) {
+        CHECK_FALSE(over);
+        over = true;
+      } else if (const auto* r = std::get_if<dat::recv_done>(&e)) {
+        CHECK_FALSE(over);
+        CHECK_FALSE(failed);
+        CHECK(r->cookie() == dat::cookie(next_cookie++));
+      } else {
+        const auto* f = std::get_if<dat::dto_failure>(&e);
+        REQUIRE(f);
+        CHECK(f->cookie() == dat::cookie(next_cookie++));
+        failed = true;
+      }
+    }
+    CHECK(over);
+    // After a graceful disconnect all messages have arrived.
+    if (round % 2 == 0) CHECK(count_of<dat::recv_done>(events) == static_cast<std::size_t>(sends));
+    CHECK(is_empty(link.b.evd));
+    for (;;) { // flushed suppressed sends may be before or after it
+      const auto e = take(link.a.evd, 1);
+      if (std::holds_alternative<dat::disconnected>(e.front())) break;
+      REQUIRE(std::holds_alternative<dat::dto_failure>(e.front()));
+    }
+    must(link.active.reset());
+    must(link.passive.reset());
+    link.a.evd.drain([](const auto&) {}, 64);
+    link.connect(link.active, link.passive);
+  }
+}
+
+TEST_CASE("an event is queued after everything that it reports has happened", "[evd][CONN-017][EPS-004][EVENT-093]"
+                                                                              "[REQ-158]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  for (int round = 0; round < 30; ++round) {
+    must(active.connect(link.target(), link.port(), patience));
+    must(link.at_b<dat::connection_request>().accept(passive));
+    (void)link.at_a<dat::established>();
+    CHECK(active.state() == state::connected);
+    (void)link.at_b<dat::established>();
+    CHECK(passive.state() == state::connected);
+    must(passive.disconnect());
+    (void)link.at_a<dat::disconnected>();
+    CHECK(active.state() == state::disconnected);
+    (void)link.at_b<dat::disconnected>();
+    must(active.reset());
+    must(passive.reset());
+    CHECK(is_empty(link.a.evd));
+    CHECK(is_empty(link.b.evd));
+  }
+}
+
+TEST_CASE("the adapter advances a connection when no thread takes its events", "[evd][EVENT-005]") {
+  two_sides link;
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  must(active.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  (void)link.at_b<dat::established>(); // the other side has sent the last handshake message
+  while (active.state() == state::active_connection_pending) std::this_thread::yield();
+  CHECK(active.state() == state::connected);
+  CHECK(next<dat::established>(link.a.evd).ep() == active);
+}
+
+TEST_CASE("setting the wall clock does not change a time limit", "[evd][EVD-050][CNO-029]") {
+  if (!in_lab()) SKIP("sets the clock of the machine");
+  side a(0);
+  auto cno = must(a.ia.create_cno());
+  for (const int hours : {1, -1}) {
+    const auto wait = [&](auto& at) {
+      background waiter([&] {
+        const auto start = std::chrono::steady_clock::now();
+        (void)error_of(at.wait(150ms));
+        return std::chrono::steady_clock::now() - start;
+      });
+      waiter.until_asleep();
+      timespec now{};
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      now.tv_sec += 3600 * hours;
+      REQUIRE(::clock_settime(CLOCK_REALTIME, &now) == 0);
+      const auto took = waiter.get();
+      CHECK(took >= 150ms);
+      CHECK(took < patience); // not an hour later
+    };
+    wait(a.evd);
+    wait(cno);
+  }
+}
+
+TEST_CASE("wait, dequeue and drain take the same events in the same order",
+          "[evd][EVD-045][EVD-052][EVD-064][EVENT-040][EVENT-060][EVENT-062][EVENT-033]") {
+  connected_pair link;
+  for (int i = 0; i < 30; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 30; ++i) must(link.active.post(dat::send{}.suppress_completion().cookie(i)));
+  must(link.active.post(dat::rdma_write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
+                                        dat::remote_segment<std::byte, dat::mem_priv::remote_write>()}));
+  (void)next<dat::rdma_write_done>(link.a.evd); // all events are queued
+  int expected = 0;
+  const auto is_next = [&](const dat::recv_done& r) { CHECK(r.cookie() == dat::cookie(expected++)); };
+  while (expected < 30) {
+    is_next(std::get<dat::recv_done>(must(link.b.evd.wait(0s))));
+    is_next(std::get<dat::recv_done>(must(link.b.evd.dequeue())));
+    is_next(must(link.b.evd.wait_for<dat::recv_done>(0s)));
+    const auto taken =
+        link.b.evd.drain(dat::overloaded{is_next, [](const auto& e) { fail(describe(e), place::here()); }}, 3);
+    CHECK(taken == 3);
+  }
+  CHECK(expected == 30);
+  CHECK(error_of(link.b.evd.dequeue()) == dat::error(type::queue_empty));
+  CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
+  CHECK(link.b.evd.drain([](const auto&) {}) == 0);
+}
+
+TEST_CASE("wait_for leaves other events in their order", "[evd][EVENT-040]") {
+  connected_pair link;
+  for (int i = 0; i < 4; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 3; ++i) must(link.active.post(dat::send{}.suppress_completion()));
+  auto other = link.a.make_ep();
+  must(other.connect(link.target(), link.port(), patience));
+  auto request = must(link.b.evd.wait_for<dat::connection_request>(patience));
+  must(link.active.post(dat::send{}.immediate(5)));
+  CHECK(must(link.b.evd.wait_for<dat::ib::recv_immediate_done>(patience)).cookie() == dat::cookie(3));
+  auto passive = link.b.make_ep();
+  must(request.accept(passive));
+  must(link.b.evd.wait_for<dat::established>(passive, patience));
+  for (int i = 0; i < 3; ++i) CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
+  CHECK(is_empty(link.b.evd));
+
+  // The awaited event can no longer come, and the error says why.
+  must(link.active.disconnect());
+  CHECK(error_of(link.b.evd.wait_for<dat::recv_done>(link.passive, patience)) ==
+        dat::error(type::invalid_state, subtype::ep_disconnected));
+  CHECK(error_of(link.b.evd.wait_for<dat::recv_done>(passive, 0s)) == dat::error(type::timeout_expired));
+  auto refused = link.a.make_ep();
+  must(refused.connect(link.target(), next_port(), patience));
+  CHECK_THAT(error_of(link.a.evd.wait_for<dat::established>(refused, patience)).message(),
+             support::contains_text("refused"));
+}
+
+TEST_CASE("a wait ends at its time limit", "[evd][EVD-050][EVD-051][EVD-058]") {
+  side a(0);
+  auto completions_only = must(a.ia.create_evd<dat::stream::dto>(4));
+  const auto expired = dat::error(type::timeout_expired);
+  for (const dat::timeout limit : {dat::timeout(0), dat::timeout(-5), dat::timeout(500), dat::timeout(20'000)}) {
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(error_of(a.evd.wait(limit)) == expired);
+    CHECK(error_of(completions_only.wait(limit)) == expired);
+    CHECK(error_of(a.evd.wait_for<dat::established>(limit)) == expired);
+    CHECK(std::chrono::steady_clock::now() - start >= 3 * limit); // never early; how late depends on the scheduler
+  }
+  dat::evd<dat::stream::dto> none;
+  CHECK(error_of(none.wait(0s)).type() == type::invalid_handle);
+  CHECK(error_of(none.dequeue()).type() == type::invalid_handle);
+  CHECK(none.drain([](const auto&) {}) == 0);
+  CHECK(none.capacity() == 0);
+}
+
+TEST_CASE("an evd has at least the requested length, within the device's limits", "[evd][EVD-002][EVD-003]"
+                                                                                  "[REQ-152]") {
+  side a(0);
+  ibv_device_attr device{};
+  REQUIRE(ibv_query_device(a.ia.native_handle(), &device) == 0);
+  const auto most = static_cast<std::uint32_t>(device.max_cqe);
+  for (const std::uint32_t bad : {0u, most + 1, 0xffffffffu}) {
+    CHECK(error_of(a.ia.create_evd<dat::stream::dto>(bad)) == dat::error(type::invalid_parameter, subtype::arg2));
+    CHECK(error_of(a.ia.create_evd<all_streams>(bad)) == dat::error(type::invalid_parameter, subtype::arg2));
+  }
+  for (const std::uint32_t good : {1u, 7u, 100u, most}) {
+    CHECK(must(a.ia.create_evd<dat::stream::dto>(good)).capacity() >= good);
+    CHECK(must(a.ia.create_evd<dat::stream::connection>(good)).capacity() >= good);
+  }
+}
+
+TEST_CASE("a signal interrupts a wait", "[evd][COMP-082][EVENT-055][REQ-036]") {
+  side a(0);
+  auto completions_only = must(a.ia.create_evd<dat::stream::dto>(4));
+  struct sigaction action {};
+  static std::atomic<int> handled;
+  handled = 0;
+  action.sa_handler = [](int) { ++handled; };
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+  const auto interrupt = [&](auto& evd) {
+    background waiter([&] { return error_of(evd.wait(patience)); });
+    waiter.until_asleep();
+    ::syscall(SYS_tgkill, ::getpid(), waiter.id(), SIGUSR1);
+    CHECK(waiter.get() == dat::error(type::interrupted_call));
+    CHECK(error_of(evd.wait(0s)) == dat::error(type::timeout_expired)); // the evd can be waited on again
+  };
+  interrupt(a.evd);
+  interrupt(completions_only);
+  CHECK(handled > 0);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_CASE("no signal handler of the process runs in the service thread", "[evd][COMP-083]") {
+  side a(0);
+  static std::atomic<pthread_t> handler_thread;
+  struct sigaction action {};
+  action.sa_handler = [](int) { handler_thread = pthread_self(); };
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+  const auto self = pthread_self();
+  for (int i = 0; i < 20; ++i) {
+    handler_thread = pthread_t{};
+    ::kill(::getpid(), SIGUSR1);
+    while (handler_thread == pthread_t{}) std::this_thread::yield();
+    CHECK(pthread_equal(handler_thread, self));
+  }
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_CASE("an evd has one waiter at a time", "[evd][EVENT-054]") {
+  connected_pair link;
+  background waiter([&] { return link.b.evd.wait(patience); });
+  waiter.until_asleep();
+  const auto refused = error_of(link.b.evd.wait(patience));
+  CHECK(refused == dat::error(type::invalid_state, subtype::evd_waiter));
+  CHECK_THAT(refused.message(), support::starts_with_text("evd.wait"));
+  CHECK(error_of(link.b.evd.wait_for<dat::disconnected>(patience)) == refused);
+  must(link.passive.post(dat::recv{}.cookie(3)));
+  must(link.active.post(dat::send{}));
+  // The first waiter still gets its event.
+  CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(3));
+  CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
+}
+
+TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVENT-103][IA-033]") {
+  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
+  side a(0, how);
+  auto completions_only = must(a.ia.create_evd<dat::stream::dto>(4));
+  auto connections = must(a.ia.create_evd<dat::stream::connection>(4));
+  background first([&] { return error_of(a.evd.wait()); });
+  background second([&] { return error_of(completions_only.wait()); });
+  background third([&] { return error_of(connections.wait_for<dat::established>()); });
+  first.until_asleep();
+  second.until_asleep();
+  third.until_asleep();
+  must(a.ia.close());
+  CHECK(first.get().type() == type::abort);
+  CHECK(second.get().type() == type::abort);
+  CHECK(third.get().type() == type::abort);
+}
+
+TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106][EVD-012]"
+                                                              "[REQ-159]") {
+  side a(0);
+  auto receives = must(a.ia.create_evd<dat::stream::dto>(4));
+  auto requests = must(a.ia.create_evd<dat::stream::dto>(4));
+  auto events = must(a.ia.create_evd<dat::stream::connection>(4));
+  auto service = must(a.ia.create_evd<dat::stream::connection_requests>(4));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = events}));
+  auto psp = must(a.ia.create_psp(next_port(), service));
+  const auto in_use = dat::error(type::invalid_state, subtype::evd_in_use);
+  CHECK(error_of(receives.close()) == in_use);
+  CHECK(error_of(requests.close()) == in_use);
+  CHECK(error_of(events.close()) == in_use);
+  CHECK(error_of(service.close()) == in_use);
+  must(psp.close());
+  must(service.close());
+  CHECK(error_of(events.close()) == in_use);
+  must(ep.close());
+  must(receives.close());
+  must(requests.close());
+  must(events.close());
+  CHECK(error_of(events.close()).type() == type::invalid_handle);
+  CHECK(error_of(service.dequeue()).type() == type::invalid_handle);
+}
+
+TEST_CASE("many endpoints share one evd, and each event names its own",
+          "[evd][DTO-045][EVENT-007][REQ-130][COMP-068]") {
+  two_sides link;
+  std::vector<endpoint> actives;
+  std::vector<endpoint> passives;
+  for (int i = 0; i < 8; ++i) {
+    actives.push_back(link.a.make_ep());
+    passives.push_back(link.b.make_ep());
+    link.connect(actives.back(), passives.back());
+  }
+  for (auto& ep : passives)
+    for (int i = 0; i < 4; ++i) must(ep.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 4; ++i)
+    for (auto& ep : actives) must(ep.post(dat::send{}.cookie(i)));
+  std::vector<int> sent(8);
+  std::vector<int> got(8);
+  const auto index = [](const std::vector<endpoint>& all, dat::ep_ref one) {
+    return static_cast<std::size_t>(std::find(all.begin(), all.end(), one) - all.begin());
+  };
+  for (const auto& e : take(link.a.evd, 32)) {
+    const auto& s = std::get<dat::send_done>(e);
+    const auto i = index(actives, s.ep());
+    REQUIRE(i < 8);
+    CHECK(s.cookie() == dat::cookie(sent[i]++));
+  }
+  for (const auto& e : take(link.b.evd, 32)) {
+    const auto& r = std::get<dat::recv_done>(e);
+    const auto i = index(passives, r.ep());
+    REQUIRE(i < 8);
+    CHECK(r.cookie() == dat::cookie(got[i]++));
+  }
+}
+
+TEST_CASE("events wake a waiter on every kind of evd", "[evd][EVD-061][EVD-062][EVD-063][EVENT-066][EVENT-109]") {
+  // Both sides only wait for each other's messages: a lost wake-up would leave both asleep until the limit.
+  const auto completions_only = GENERATE(false, true);
+  two_sides link;
+  auto lean_a = must(link.a.ia.create_evd<dat::stream::dto>(16));
+  auto lean_b = must(link.b.ia.create_evd<dat::stream::dto>(16));
+  const auto make = [&](side& s, dat::evd<dat::stream::dto>& own) {
+    return completions_only ? must(s.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = s.evd}))
+                            : s.make_ep();
+  };
+  auto active = make(link.a, lean_a);
+  auto passive = make(link.b, lean_b);
+  link.connect(active, passive);
+  constexpr int rounds = 300;
+  // Posts the receives first, so that no message waits for one.
+  for (int i = 0; i < 2; ++i) {
+    must(active.post(dat::recv{}));
+    must(passive.post(dat::recv{}));
+  }
+  const auto serve = [&](endpoint& ep, queue& merged, dat::evd<dat::stream::dto>& own, bool begins) {
+    const auto wait = [&] {
+      const auto sort = [&](auto& e) -> bool {
+        if (std::get_if<dat::recv_done>(&e)) return true;
+        if (!std::get_if<dat::send_done>(&e)) fail("neither sent nor received", place::here());
+        return false;
+      };
+      for (;;) {
+        if (completions_only) {
+          auto e = must(own.wait(patience));
+          if (sort(e)) return;
+        } else {
+          auto e = must(merged.wait(patience));
+          if (sort(e)) return;
+        }
+      }
+    };
+    if (begins) must(ep.post(dat::send{}));
+    for (int i = 0; i < rounds; ++i) {
+      wait();
+      must(ep.post(dat::recv{}));
+      if (!begins || i + 1 < rounds) must(ep.post(dat::send{}));
+    }
+  };
+  background other([&] { serve(passive, link.b.evd, lean_b, false); });
+  serve(active, link.a.evd, lean_a, true);
+  other.get();
+}
+
+TEST_CASE("the end of a connection wakes a waiter on a completions-only evd", "[evd]") {
+  // No thread takes the connection's events; the flushed receive ends the wait.
+  two_sides link;
+  auto completions = must(link.a.ia.create_evd<dat::stream::dto>(16));
+  auto active =
+      must(link.a.pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = link.a.evd}));
+  auto passive = link.b.make_ep();
+  must(active.post(dat::recv{}.cookie(8)));
+  link.connect(active, passive);
+  background waiter([&] { return completions.wait(patience); });
+  waiter.until_asleep();
+  must(passive.disconnect());
+  const auto e = must(waiter.get());
+  REQUIRE(std::holds_alternative<dat::dto_failure>(e));
+  CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::flushed);
+  CHECK(std::get<dat::dto_failure>(e).cookie() == dat::cookie(8));
+  (void)next<dat::disconnected>(link.a.evd);
+}
+
+TEST_CASE("a merged evd from which no thread takes completions reports each broken connection",
+          "[evd][EPS-060][COMP-030][MODEL-044]") {
+  // The peer posts no receive, so the send fails; the program takes connection events only.
+  two_sides link;
+  auto merged = must(link.a.ia.create_evd<dat::stream::dto | dat::stream::software>(16));
+  const dat::ep_attributes impatient{.rnr_retry_count = 1};
+  for (std::uint64_t life = 0; life < 4; ++life) {
+    INFO("life " << life);
+    auto active =
+        must(link.a.pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = link.a.evd}, impatient));
+    auto passive = link.b.make_ep();
+    link.connect(active, passive);
+    must(active.post(dat::send{}.cookie(life)));
+    (void)link.at_a<dat::connection_broken>(active);
+    CHECK(active.state() == state::disconnected);
+    (void)link.at_b<dat::disconnected>(passive);
+    const auto check = [&](const auto& e, dat::dto_status status, std::uint64_t cookie) {
+      REQUIRE(std::holds_alternative<dat::dto_failure>(e));
+      CHECK(std::get<dat::dto_failure>(e).status() == status);
+      CHECK(std::get<dat::dto_failure>(e).cookie() == dat::cookie(cookie));
+    };
+    // Completions that arrive while the evd has no connection must not end the watch.
+    const auto both = [&](auto& evd) {
+      check(must(evd.dequeue()), dat::dto_status::receiver_not_ready, life);
+      for (int i = 0; i < 3; ++i) {
+        must(active.post(dat::send{}.cookie(9)));
+        check(must(evd.wait(patience)), dat::dto_status::flushed, 9);
+      }
+    };
+    both(merged);
+  }
+}
+
+TEST_CASE("events for drop_events are dropped and free their entries", "[evd][EVENT-101][EP-006]") {
+  two_sides link;
+  auto mute = must(link.a.pz.create_ep<dat::rc>(dat::ep_evds{dat::drop_events, dat::drop_events, dat::drop_events},
+                                                {.max_request_dtos = 8, .max_recv_dtos = 8, .rnr_retry_count = 1}));
+  auto passive = link.b.make_ep();
+  must(mute.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  (void)link.at_b<dat::established>(passive);
+  while (mute.state() != state::connected) std::this_thread::yield();
+  constexpr int messages = 80; // ten times the capacity of the queue
+  for (int i = 0; i < messages; ++i) {
+    must(passive.post(dat::recv{}.cookie(i)));
+    for (;;) {
+      auto posted = mute.post(dat::send{});
+      if (posted) break;
+      REQUIRE(error_of(posted).type() == type::insufficient_resources);
+      std::this_thread::yield();
+    }
+    CHECK(link.at_b<dat::recv_done>(passive).cookie() == dat::cookie(i));
+  }
+  while (true) { // the peer has no receive: the send fails and the connection ends, though its events are dropped
+    auto posted = mute.post(dat::send{}.suppress_completion());
+    if (posted) break;
+    std::this_thread::yield();
+  }
+  (void)link.at_b<dat::disconnected>(passive);
+  CHECK(mute.state() == state::disconnected);
+}
+
+} // namespace device

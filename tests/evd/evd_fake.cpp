@@ -1,0 +1,188 @@
+// Event dispatchers: tests that need a connection, or a device that fails. waiting.cpp has the other tests.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <thread>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+constexpr auto mixed = dat::stream::dto | dat::stream::software;
+
+/// An adapter of the fake world and one evd.
+template <dat::streams S>
+struct queue {
+  explicit queue(std::uint32_t qlen = 8, const dat::ia_options& options = automatic)
+      : ia(must(dat::ia::open("fk1", options))), evd(must(ia.create_evd<S>(qlen))) {}
+  dat::ia ia;
+  dat::evd<S> evd;
+};
+
+} // namespace
+
+TEST_CASE("completions and software events have separate room in a merged evd", "[EVENT-081]") {
+  fake::reset();
+  constexpr auto streams = mixed | dat::stream::connection | dat::stream::connection_requests;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<streams>(8));
+  auto far_evd = must(ia.create_evd<streams>(8));
+  std::array<char, 64> memory{};
+  auto mem = must(pz.register_memory(memory, all_rights));
+  auto near = must(pz.create_ep<dat::rc>(evd));
+  auto far = must(pz.create_ep<dat::rc>(far_evd));
+  auto psp = must(ia.create_psp(service, far_evd));
+  must(near.connect(ia.address(), service, plenty));
+  auto request = must(far_evd.wait_for<dat::connection_request>(plenty));
+  must(request.accept(far));
+  (void)must(evd.wait_for<dat::established>(plenty));
+  for (std::uint64_t i = 0; i < 8; ++i) must(evd.post(i));
+  for (int i = 0; i < 8; ++i) must(far.post(dat::recv{mem}));
+  for (std::uint64_t i = 0; i < 8; ++i) must(near.post(dat::send{}.cookie(i)));
+  CHECK(evd.post(9).error() == dat::error(return_type::queue_full));
+  std::size_t software = 0;
+  std::size_t sent = 0;
+  while (evd.drain(dat::overloaded{[&](const dat::software_event&) { ++software; },
+                                   [&](const dat::send_done&) { ++sent; }, [](const auto&) {}}) != 0) {
+  }
+  CHECK(software == 8);
+  CHECK(sent == 8);
+}
+
+TEST_CASE("when a device cannot resize its queue, the evd is unchanged", "[EVD-041][EVD-042]") {
+  fake::reset();
+  queue<mixed> q(8);
+  must(q.evd.post(1));
+  for (const auto& [err, type] : {std::pair{ENOMEM, return_type::insufficient_resources},
+                                  std::pair{EOPNOTSUPP, return_type::model_not_supported}}) {
+    fake::fail(fake::call::ibv_resize_cq, 1, err);
+    const auto r = q.evd.resize(64);
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == type);
+    CHECK(r.error().verb() == "ibv_resize_cq");
+    CHECK(q.evd.capacity() == 8);
+  }
+  must(q.evd.resize(64));
+  CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().value() == 1);
+}
+
+TEST_CASE("events for drop_events are dropped and free their entries", "[EVENT-101][EVENT-102][EP-006]") {
+  const clean_world clean;
+  const auto how = GENERATE(dat::progress::manual, dat::progress::automatic);
+  auto ia = must(dat::ia::open("fk1", {.progress = how}));
+  auto pz = must(ia.create_pz());
+  std::array<char, 64> memory{};
+  auto mem = must(pz.register_memory(memory, all_rights));
+  auto evd = must(ia.create_evd<dat::stream::dto | dat::stream::connection | dat::stream::connection_requests>(64));
+  auto psp = must(ia.create_psp(service, evd));
+  auto mute = must(pz.create_ep<dat::rc>(dat::ep_evds{dat::drop_events, dat::drop_events, dat::drop_events},
+                                         {.max_request_dtos = 4, .max_recv_dtos = 4}));
+  auto heard = must(pz.create_ep<dat::rc>(evd));
+  must(mute.connect(ia.address(), service, plenty));
+  must(must(evd.wait_for<dat::connection_request>(plenty)).accept(heard));
+  (void)must(evd.wait_for<dat::established>(heard, plenty));
+  while (mute.state() != dat::ep_state::connected) ia.run();
+  for (std::uint64_t i = 0; i < 40;) {
+    must(heard.post(dat::recv{}.cookie(i)));
+    for (;;) {
+      auto posted = mute.post(dat::send{});
+      if (posted) break;
+      // Until the reactor has drained the dropped completions.
+      REQUIRE(posted.error().type() == return_type::insufficient_resources);
+      ia.run();
+      std::this_thread::yield();
+    }
+    CHECK(must(evd.wait_for<dat::recv_done>(plenty)).cookie() == i++);
+  }
+  for (int i = 0; i < 40; ++i) { // and receives
+    for (;;) {
+      auto posted = mute.post(dat::recv{});
+      if (posted) break;
+      ia.run();
+      std::this_thread::yield();
+    }
+    must(heard.post(dat::send{}));
+    (void)must(evd.wait_for<dat::send_done>(plenty));
+  }
+  // A failure still breaks the connection, suppressed or not, and the peer is notified.
+  fake::hold(mute.native_handle());
+  must(mute.post(dat::send{}.suppress_completion()));
+  REQUIRE(fake::complete(mute.native_handle(), {}, IBV_WC_RETRY_EXC_ERR));
+  (void)must(evd.wait_for<dat::disconnected>(heard, plenty));
+  CHECK(mute.state() == dat::ep_state::disconnected);
+  must(mute.reset());
+  must(mute.close());
+  must(heard.close());
+  must(psp.close());
+  must(evd.close());
+}
+
+TEST_CASE("an empty evd handle is an error, not drop_events", "[EVENT-102][EP-008]") {
+  const clean_world clean;
+  end a;
+  dat::evd<dat::stream::dto> none;
+  auto dtos = must(a.ia.create_evd<dat::stream::dto>(8));
+  CHECK(a.pz.create_ep<dat::rc>({.recv = none, .request = dtos, .connect = a.evd}).error() ==
+        dat::error(return_type::invalid_handle, return_subtype::handle_evd_recv));
+  // With some events dropped, the others arrive.
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = dtos, .request = dat::drop_events, .connect = dat::drop_events}));
+  CHECK(dtos.close().error().subtype() == return_subtype::evd_in_use);
+  must(ep.close());
+  must(dtos.close());
+}
+
+TEST_CASE("a merged evd from which no thread takes completions reports a broken connection",
+          "[evd][EPS-060][COMP-030]") {
+  const clean_world clean;
+  pair p;
+  auto merged = must(p.a.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = p.a.evd}));
+  p.b.ep = must(p.b.pz.create_ep<dat::rc>(p.b.evd)); // replaces the endpoint of the pair
+  p.settle();
+  (void)p.a.take();
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(p.b.ep));
+  p.settle();
+  CHECK(p.a.take() == events{"established"});
+  CHECK(p.b.take() == events{"established"});
+  fake::hold(ep.native_handle());
+  must(ep.post(dat::send{}.cookie(1)));
+  REQUIRE(fake::complete(ep.native_handle(), {}, IBV_WC_RNR_RETRY_EXC_ERR));
+  // The thread takes events of the connect evd only, and the adapter finds the break.
+  CHECK(must(p.a.evd.wait_for<dat::connection_broken>(ep, plenty)).ep() == ep);
+  p.b.ia.run();
+  CHECK(p.b.take() == events{"disconnected"});
+  CHECK(describe{}(std::get<dat::dto_failure>(must(merged.dequeue()))) == "receiver not ready 1");
+}
+
+// --- some more rules of the event model ------------------------------------------------------------------------------
+
+TEST_CASE("completions that one thread leaves in the evd, and later completions, trigger the cno again",
+          "[CNO-012][EVD-068][EVD-005][EVENT-039]") {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.b.ia.create_evd<mixed>(16));
+  auto cno = must(p.b.ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto far = must(p.b.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.b.evd}));
+  auto near = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(near.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  while (cno.wait(0s)) {
+  }
+  for (std::uint64_t i = 0; i < 4; ++i) must(far.post(dat::recv{}.cookie(i)));
+  for (int i = 0; i < 3; ++i) must(near.post(dat::send{}));
+  must(evd.post(9)); // events behind the completions, posted by this thread
+  CHECK(describe{}(std::get<dat::recv_done>(must(evd.dequeue()))) == "received 0");
+  CHECK(must(cno.wait(0s)) == evd.id());
+  CHECK(cno.wait(0s).error().type() == return_type::queue_empty);
+  must(near.post(dat::send{}));
+  CHECK(must(cno.wait(0s)) == evd.id());
+  CHECK(take(evd) == events{"received 1", "received 2", "software 9", "received 3"});
+}

@@ -1,0 +1,229 @@
+// Which completions wake a thread, on a device.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <thread>
+
+namespace device {
+
+namespace {
+
+constexpr auto mixed = dat::stream::dto | dat::stream::software;
+
+/// The passive side's receives complete on an evd of their own, in the given mode.
+template <dat::streams S>
+struct receiver : two_sides {
+  explicit receiver(dat::completion_notification how)
+      : receives(must(b.ia.create_evd<S>(64))),
+        active(a.make_ep()),
+        passive(must(b.pz.create_ep<dat::rc>({.recv = receives, .request = requests(), .connect = b.evd},
+                                             {.recv_completion = how}))) {
+    connect(active, passive);
+  }
+  dat::evd<S> receives;
+  dat::evd<dat::stream::dto> own;
+  endpoint active;
+  endpoint passive;
+
+private:
+  const dat::evd<dat::stream::dto>& requests() { return own = must(b.ia.create_evd<dat::stream::dto>(64)); }
+};
+
+template <dat::streams S>
+void solicited() {
+  receiver<S> link(dat::completion_notification::solicited_wait);
+  for (int i = 0; i < 16; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  CHECK(error_of(link.passive.post(dat::recv{}.suppress_notification())) ==
+        dat::error(type::invalid_parameter, subtype::arg5));
+  background waiter([&] { return link.receives.wait(patience); });
+  waiter.until_asleep();
+  for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
+  for (int i = 0; i < 10; ++i) (void)link.template at_a<dat::send_done>(); // all messages have arrived
+  waiter.until_asleep();
+  CHECK_FALSE(waiter.done());
+  must(link.active.post(dat::send{}.solicited()));
+  CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
+  for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
+  // At its time limit a wait returns a completion that has come, though it woke no thread.
+  background late([&] { return link.receives.wait(1s); });
+  late.until_asleep();
+  must(link.active.post(dat::send{}));
+  CHECK(std::get<dat::recv_done>(must(late.get())).cookie() == dat::cookie(11));
+  // The end of the connection wakes the waiter, though it is not solicited.
+  background other([&] { return link.receives.wait(patience); });
+  other.until_asleep();
+  must(link.active.disconnect());
+  CHECK(std::get<dat::dto_failure>(must(other.get())).cookie() == dat::cookie(12));
+}
+
+} // namespace
+
+TEST_CASE("a wait for solicited receives is not ended by unsolicited ones",
+          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
+          "[EVD-053][COMP-023][DTO-112][DTO-162][EPATTR-005]"
+          "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
+  SECTION("on a completions-only evd") { solicited<dat::stream::dto>(); }
+  SECTION("on a merged evd") { solicited<mixed>(); }
+}
+
+TEST_CASE(
+    "a wait sleeps through completions without notification",
+    "[notification][EVENT-009][EVENT-044][EVENT-046][EVENT-047][EVENT-056][EVENT-062][COMP-018][COMP-019][COMP-021]"
+    "[COMP-022]"
+    "[MODEL-014][REQ-108][REQ-109][REQ-135][REQ-163]") {
+  two_sides link;
+  auto own = must(link.a.ia.create_evd<mixed>(64));
+  auto active = must(link.a.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = link.a.evd},
+                                                  {.recv_completion = dat::completion_notification::selective,
+                                                   .request_completion = dat::completion_notification::selective}));
+  auto passive = link.b.make_ep();
+  link.connect(active, passive);
+  for (int i = 0; i < 40; ++i) must(passive.post(dat::recv{}));
+  const auto sends_then = [&](auto release) {
+    background waiter([&] { return own.wait(patience); });
+    waiter.until_asleep();
+    for (int i = 0; i < 10; ++i) must(active.post(dat::send{}.suppress_notification().cookie(i)));
+    for (int i = 0; i < 10; ++i) (void)link.at_b<dat::recv_done>();
+    waiter.until_asleep();
+    CHECK_FALSE(waiter.done());
+    release();
+    CHECK(std::get<dat::send_done>(must(waiter.get())).cookie() == dat::cookie(0));
+    for (int i = 1; i < 10; ++i) CHECK(next<dat::send_done>(own).cookie() == dat::cookie(i));
+  };
+  sends_then([&] { must(active.post(dat::send{}.cookie(10))); });
+  CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
+  sends_then([&] { must(own.post(11)); });
+  CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
+  // A wait returns a queued event at its time limit. On a busy machine the message may be later than a short limit.
+  for (dat::timeout limit = 600ms;; limit *= 2) {
+    background waiter([&] { return own.wait(limit); });
+    waiter.until_asleep();
+    must(active.post(dat::recv{}.suppress_notification().cookie(12)));
+    must(passive.post(dat::send{}));
+    auto got = waiter.get();
+    const bool in_time = got.has_value();
+    if (!in_time) CHECK(error_of(got).type() == type::timeout_expired);
+    while (!got) got = own.dequeue();
+    CHECK(std::get<dat::recv_done>(got.value()).cookie() == dat::cookie(12));
+    if (in_time) break;
+  }
+}
+
+namespace {
+
+/// The active side's completions go to an evd of their own with a cno, in the given mode.
+struct requester : two_sides {
+  explicit requester(dat::completion_notification how)
+      : evd(must(a.ia.create_evd<mixed>(64))),
+        cno(must(a.ia.create_cno())),
+        active(
+            must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                         {.rnr_retry_count = 1, .recv_completion = how, .request_completion = how}))),
+        passive(b.make_ep()) {
+    must(evd.modify_cno(cno));
+    connect(active, passive);
+  }
+  /// Polls the next completion; a wait would take part in the notification.
+  template <class E>
+  E poll(place where = place::here()) {
+    for (;;) {
+      auto e = evd.dequeue();
+      if (e && std::holds_alternative<E>(e.assume_value())) return std::get<E>(e.assume_value());
+      if (e) std::visit([&](const auto& other) { told(other, where); }, e.assume_value());
+      std::this_thread::yield();
+    }
+  }
+  bool woken() { return must(cno.wait(patience)) == evd.id(); }
+  /// Call it after the completions that may have triggered the cno were taken.
+  bool asleep() { return error_of(cno.wait(0s)).type() == type::queue_empty; }
+
+  dat::evd<mixed> evd;
+  dat::cno cno;
+  endpoint active;
+  endpoint passive;
+
+private:
+  template <class E>
+  static void told(const E& e, place where) {
+    if constexpr (!std::is_same_v<E, dat::software_event>) fail(describe(e), where);
+  }
+};
+
+} // namespace
+
+TEST_CASE(
+    "selective endpoints: only operations posted with notification trigger the cno",
+    "[notification][DTO-076][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVENT-044][EVD-067][DTO-040]") {
+  requester link(dat::completion_notification::selective);
+  for (int i = 0; i < 8; ++i) must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{}.cookie(1).suppress_notification()));
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1));
+  CHECK(link.asleep());
+  must(link.active.post(dat::send{}.suppress_completion()));
+  must(link.active.post(dat::send{}.suppress_completion().suppress_notification()));
+  must(link.active.post(dat::send{}.cookie(2)));
+  CHECK(link.woken());
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
+  must(link.active.post(dat::recv{}.cookie(3).suppress_notification(), dat::recv{}.cookie(4)));
+  must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
+  CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));
+  CHECK(link.asleep());
+  must(link.passive.post(dat::send{}));
+  CHECK(link.woken());
+  CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(4));
+  must(link.evd.post(5)); // events of other streams always trigger
+  CHECK(link.woken());
+  CHECK(next<dat::software_event>(link.evd).cookie() == dat::cookie(5));
+  CHECK(is_empty(link.evd));
+}
+
+TEST_CASE("selective endpoints: a failure triggers the cno unless posted without notification, suppressed or not",
+          "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019]") {
+  const bool quiet = GENERATE(false, true);
+  const bool suppressed = GENERATE(false, true);
+  requester link(dat::completion_notification::selective);
+  auto s = dat::send{}.cookie(9);
+  if (quiet) s.suppress_notification();
+  if (suppressed) s.suppress_completion();
+  must(link.active.post(s)); // nobody receives
+  if (!quiet) CHECK(link.woken());
+  const auto failed = link.poll<dat::dto_failure>();
+  CHECK(failed.cookie() == dat::cookie(9));
+  CHECK(failed.status() == dat::dto_status::receiver_not_ready);
+  CHECK(link.asleep());
+}
+
+TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_notification is refused",
+          "[notification][COMP-011][COMP-012][COMP-014][COMP-015][COMP-025][DTO-076][DTO-112][DTO-162]") {
+  requester link(dat::completion_notification::evd_threshold);
+  const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
+  CHECK(error_of(link.active.post(dat::send{}.suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::send{}.suppress_notification().suppress_completion())) == refused);
+  CHECK(error_of(link.active.post(dat::recv{}.suppress_notification())) == refused);
+  must(link.passive.post(dat::recv{}));
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{}.suppress_completion()));
+  must(link.active.post(dat::send{}.cookie(1)));
+  CHECK(link.woken());
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1)); // all posted requests
+  CHECK(is_empty(link.evd));
+  // The peer has no receive: the failure is an event.
+  must(link.active.post(dat::send{}.suppress_completion().cookie(2)));
+  CHECK(link.woken());
+  CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(2));
+}
+
+TEST_CASE("a threshold counts every completion, solicited or not", "[notification][COMP-013][COMP-014][EVD-059]") {
+  receiver<mixed> link(dat::completion_notification::evd_threshold);
+  for (int i = 0; i < 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  background waiter([&] { return link.receives.wait(patience, 3); });
+  waiter.until_asleep();
+  must(link.active.post(dat::send{}.solicited()));
+  must(link.active.post(dat::send{}));
+  must(link.active.post(dat::send{}));
+  const auto got = must(waiter.get());
+  CHECK(std::get<dat::recv_done>(got.first).cookie() == dat::cookie(0));
+  CHECK(got.more == 2);
+}
+
+} // namespace device

@@ -1,0 +1,240 @@
+// Which completions wake a thread: threshold, selective and solicited endpoints, in every row of the specification's
+// tables.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include "world.hpp"
+
+#include <thread>
+
+using namespace unit;
+using dat::completion_notification;
+using dat::return_subtype;
+using dat::return_type;
+using support::worker;
+
+namespace {
+
+constexpr auto mixed = dat::stream::dto | dat::stream::software;
+
+/// A connection; one of its sides has an evd with a cno for completions, and another evd for connection events.
+template <dat::streams S>
+struct watched {
+  explicit watched(const dat::ep_attributes& a, bool own_requests = false)
+      : evd(must(p.a.ia.create_evd<S>(32))),
+        requests(must(p.a.ia.create_evd<dat::stream::dto>(32))),
+        cno(must(p.a.ia.create_cno())),
+        ep(own_requests ? must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = p.a.evd}, a))
+                        : must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, a))),
+        far(must(p.b.pz.create_ep<dat::rc>(p.b.evd))) {
+    must(evd.modify_cno(cno));
+    must(ep.connect(p.b.ia.address(), service, plenty));
+    p.settle();
+    must(request_on(p.b.evd).accept(far));
+    p.settle();
+    (void)p.a.take();
+    (void)p.b.take();
+    (void)woken();
+  }
+  pair p;
+  dat::evd<S> evd;
+  dat::evd<dat::stream::dto> requests;
+  dat::cno cno;
+  dat::ep<dat::rc> ep;
+  dat::ep<dat::rc> far;
+
+  /// Whether the cno was triggered since the last call. All work is done in this thread, so the answer is exact.
+  bool woken() { return cno.wait(0s).has_value(); }
+  template <class D>
+  void to_far(const D& operation) {
+    must(far.post(dat::recv{}));
+    must(ep.post(operation));
+  }
+  /// Makes the next post fail in the device.
+  template <class D>
+  void fail(const D& operation) {
+    fake::hold(ep.native_handle());
+    must(ep.post(operation));
+    REQUIRE(fake::complete(ep.native_handle(), {}, IBV_WC_RETRY_EXC_ERR));
+  }
+};
+
+constexpr dat::ep_attributes choosy{.recv_completion = completion_notification::selective,
+                                    .request_completion = completion_notification::selective};
+
+} // namespace
+
+TEST_CASE("selective endpoints: a completion wakes unless it was posted without notification",
+          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][DTO-040][DTO-112][DTO-162][COMP-016][COMP-018][COMP-019]"
+          "[COMP-021][COMP-022][EVD-067]") {
+  const clean_world clean;
+  watched<mixed> w(choosy);
+  CHECK(must(w.evd.query()).config == completion_notification::selective);
+  w.to_far(dat::send{}.cookie(1));
+  CHECK(w.woken());
+  w.to_far(dat::send{}.cookie(2).suppress_notification());
+  CHECK_FALSE(w.woken());
+  w.to_far(dat::send{}.cookie(3).suppress_completion());
+  w.to_far(dat::send{}.cookie(4).suppress_completion().suppress_notification());
+  CHECK_FALSE(w.woken());
+  must(w.ep.post(dat::recv{}.cookie(5).suppress_notification(), dat::recv{}.cookie(6), dat::recv{}.cookie(7)));
+  must(w.far.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
+  CHECK_FALSE(w.woken());
+  must(w.far.post(dat::send{}));
+  CHECK(w.woken());
+  must(w.far.post(dat::send{}.solicited()));
+  CHECK(w.woken());
+  dat::batch<2> b;
+  REQUIRE(b.push_back(dat::send{}.cookie(8).suppress_notification()));
+  must(w.far.post(dat::recv{}));
+  must(w.ep.post(b));
+  CHECK_FALSE(w.woken());
+  // All completions were queued, in order.
+  CHECK(take(w.evd) == events{"sent 1", "sent 2", "received 5", "received 6", "received 7", "sent 8"});
+}
+
+TEST_CASE("selective endpoints: a failure wakes unless it was posted without notification, suppressed or not",
+          "[COMP-008][COMP-017][COMP-018][COMP-019]") {
+  const clean_world clean;
+  const auto quiet = GENERATE(false, true);
+  const auto suppressed = GENERATE(false, true);
+  watched<mixed> w(choosy);
+  auto s = dat::send{}.cookie(9);
+  if (quiet) s.suppress_notification();
+  if (suppressed) s.suppress_completion();
+  w.fail(s);
+  CHECK(w.woken() == !quiet);
+  CHECK(take(w.evd) == events{"transport error 9"});
+}
+
+TEST_CASE("threshold endpoints: every completion wakes, and suppress_notification is refused",
+          "[COMP-011][COMP-012][COMP-013][COMP-014][COMP-015][COMP-025][COMP-026][EVD-059][EVENT-045][DTO-076][DTO-112]"
+          "[DTO-162]") {
+  const clean_world clean;
+  watched<mixed> w({});
+  CHECK(must(w.evd.query()).config == completion_notification::evd_threshold);
+  for (const bool solicited : {false, true}) {
+    must(w.ep.post(dat::recv{}));
+    auto s = dat::send{};
+    if (solicited) s.solicited();
+    must(w.far.post(s));
+    CHECK(w.woken());
+  }
+  w.to_far(dat::send{});
+  CHECK(w.woken());
+  w.to_far(dat::send{}.suppress_completion());
+  CHECK_FALSE(w.woken());
+  CHECK(take(w.evd).size() == 3);
+  const auto before = fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv);
+  const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg5);
+  CHECK(w.ep.post(dat::send{}.suppress_notification()).error() == refused);
+  CHECK(w.ep.post(dat::send{}.suppress_notification().suppress_completion()).error() == refused);
+  CHECK(w.ep.post(dat::send{}, dat::send{}.suppress_notification()).error() == refused);
+  CHECK(w.ep.post(dat::recv{}.suppress_notification()).error() == refused);
+  dat::batch<1> b;
+  REQUIRE(b.push_back(dat::send{}.suppress_notification()));
+  CHECK(w.ep.post(b).error().type() == return_type::invalid_parameter);
+  CHECK(fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv) == before);
+  w.fail(dat::send{}.suppress_completion().cookie(4));
+  CHECK(w.woken());
+  CHECK(take(w.evd) == events{"transport error 4"});
+}
+
+TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which receives wake",
+                       "[EVENT-050][COMP-024][COMP-026][CNO-013][DTO-097][DTO-113][DTO-162]", ((dat::streams S), S),
+                       dat::stream::dto, mixed) {
+  const clean_world clean;
+  watched<S> w({.recv_completion = completion_notification::solicited_wait}, true);
+  CHECK(must(w.evd.query()).config == completion_notification::solicited_wait);
+  CHECK(must(w.requests.query()).config == completion_notification::evd_threshold);
+  for (int i = 0; i < 5; ++i) must(w.ep.post(dat::recv{}.cookie(i)));
+  must(w.far.post(dat::send{}));
+  must(w.far.post(dat::send{}));
+  CHECK_FALSE(w.woken());
+  must(w.far.post(dat::send{}.solicited()));
+  CHECK(w.woken());
+  must(w.far.post(dat::send{}));
+  CHECK_FALSE(w.woken());
+  CHECK(take(w.evd) == events{"received 0", "received 1", "received 2", "received 3"});
+  fake::break_qp(w.ep.native_handle()); // a failure wakes the waiter
+  fake::finish();
+  CHECK(w.woken());
+  CHECK(take(w.evd) == events{"flushed 4"});
+}
+
+TEMPLATE_TEST_CASE_SIG(
+    "an evd that has a cno, or was waited on, before anything fed it can be one of solicited receives",
+    "[EVENT-009][EVENT-050][EVD-005][EVD-011]", ((dat::streams S), S), dat::stream::dto, mixed) {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<S>(32));
+  auto requests = must(p.a.ia.create_evd<dat::stream::dto>(32));
+  auto cno = must(p.a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  CHECK(evd.wait(1us).error().type() == return_type::timeout_expired);
+  (void)cno.wait(0s);
+  const bool solicited = GENERATE(true, false);
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = p.a.evd},
+                                           {.recv_completion = solicited ? completion_notification::solicited_wait
+                                                                         : completion_notification::evd_threshold}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  for (int i = 0; i < 5; ++i) must(ep.post(dat::recv{}.cookie(i)));
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  CHECK_FALSE(cno.wait(0s));
+  must(far.post(dat::send{}));
+  CHECK(cno.wait(0s).has_value() == !solicited);
+  must(far.post(dat::send{}.solicited()));
+  CHECK(cno.wait(0s));
+  CHECK(take(evd).size() == 2);
+}
+
+TEST_CASE("an endpoint with selective completions cannot attach while a thread waits for several events",
+          "[EVENT-048][EVD-049]") {
+  const clean_world clean;
+  end a("fk1", automatic);
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  worker waiter([&](worker& w) { w.check(evd.wait(plenty, 2).has_value()); });
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+    std::this_thread::yield();
+  }
+  const auto refused = a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  CHECK(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}));
+  must(evd.post(1));
+  must(evd.post(2));
+  waiter.join();
+}
+
+TEST_CASE("wait_for_any sleeps through other completions and gets the first event of its types",
+          "[EVENT-009][EVENT-046][EVENT-047][EVENT-058][EVENT-062]") {
+  const clean_world clean;
+  watched<mixed> w(choosy);
+  w.to_far(dat::send{}.cookie(1).suppress_notification());
+  CHECK(describe{}(std::get<dat::send_done>(must(w.evd.wait(plenty)))) ==
+        "sent 1"); // is there already: no reason to sleep
+  for (const bool software : {false, true}) {
+    worker waiter([&](worker& inner) {
+      const auto e = w.evd.wait(plenty);
+      inner.check(e && std::holds_alternative<dat::send_done>(e.value()) &&
+                  std::get<dat::send_done>(e.value()).cookie() == dat::cookie(2));
+    });
+    for (;;) {
+      const auto e = w.evd.dequeue();
+      if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+      std::this_thread::yield();
+    }
+    for (std::uint64_t i = 2; i < 12; ++i) w.to_far(dat::send{}.cookie(i).suppress_notification());
+    if (software)
+      must(w.evd.post(12));
+    else
+      w.to_far(dat::send{}.cookie(12));
+    waiter.join();
+    std::size_t left = take(w.evd).size();
+    CHECK(left == 10);
+  }
+}

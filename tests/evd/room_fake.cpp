@@ -1,0 +1,199 @@
+// Room in an evd: for the completions of its endpoints, and for events when memory is short; and completion vectors.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/srq.hpp>
+
+#include <algorithm>
+#include <vector>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+/// Two adapters, with all events of b on one evd and the completions of a's requests on another.
+struct many {
+  explicit many(std::uint32_t room, std::uint32_t each)
+      : requests(must(a.ia.create_evd<dat::stream::dto>(room))),
+        receives(must(a.ia.create_evd<dat::stream::dto>(256))),
+        psp(must(b.ia.create_psp(service, b.evd))),
+        sizes{.max_request_dtos = each, .max_recv_dtos = 4} {}
+  end a{"fk1"};
+  end b{"fk2"};
+  dat::evd<dat::stream::dto> requests;
+  dat::evd<dat::stream::dto> receives;
+  dat::psp psp;
+  dat::ep_attributes sizes;
+  std::vector<dat::ep<dat::rc>> near;
+  std::vector<dat::ep<dat::rc>> far;
+
+  void add() {
+    near.push_back(must(a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = a.evd}, sizes)));
+    far.push_back(must(b.pz.create_ep<dat::rc>(b.evd, {.max_request_dtos = 4, .max_recv_dtos = 4})));
+    must(near.back().connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).accept(far.back()));
+    settle(a, b);
+    (void)a.take();
+    (void)b.take();
+  }
+};
+
+/// The number of evds whose overflow the ia has reported.
+std::size_t overflows(dat::ia& ia) {
+  std::size_t n = 0;
+  ia.async_evd().drain(dat::overloaded{[&](const dat::evd_overflow&) { ++n; }, [](const auto&) {}});
+  return n;
+}
+
+} // namespace
+
+TEST_CASE("an evd that was made for the requests of many endpoints has room for their graceful disconnects", "[evd]") {
+  const clean_world clean;
+  constexpr std::uint32_t endpoints = 37;
+  constexpr std::uint32_t each = 3;
+  many m(endpoints * each, each);
+  for (std::uint32_t i = 0; i < endpoints; ++i) m.add();
+  for (std::uint32_t i = 0; i < endpoints; ++i)
+    for (std::uint32_t k = 0; k < each; ++k) {
+      must(m.far[i].post(dat::recv{}));
+      must(m.near[i].post(dat::send{}));
+    }
+  for (auto& ep : m.near) must(ep.disconnect(dat::close_mode::graceful));
+  settle(m.a, m.b);
+  std::size_t sent = 0;
+  while (m.requests.drain(dat::overloaded{[&](const dat::send_done&) { ++sent; }, [](const auto&) {}}) != 0) {
+  }
+  CHECK(sent == endpoints * each);
+  settle(m.a, m.b);
+  CHECK(m.a.take() == events(endpoints, "disconnected"));
+  CHECK(overflows(m.a.ia) == 0);
+}
+
+TEST_CASE("an evd grows with the endpoints that are attached to it", "[evd][ep]") {
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto>(1));
+  CHECK(evd.native_handle()->cqe < 100);
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                         {.max_request_dtos = 60, .max_recv_dtos = 40}));
+  CHECK(evd.native_handle()->cqe >= 101); // including the marker
+  CHECK(evd.capacity() == 1);
+  must(evd.resize(2)); // the connect evd needs no room for completions
+  CHECK(evd.native_handle()->cqe >= 101);
+}
+
+TEST_CASE("an endpoint whose completions have no room is refused with the number of events needed", "[evd][ep]") {
+  fake::world small;
+  small.devices[0].attr = fake::rxe_attr();
+  small.devices[0].attr->max_cqe = 127;
+  const clean_world clean(small);
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
+  const dat::ep_attributes half{.max_request_dtos = 60, .max_recv_dtos = 40};
+  const auto make = [&] { return a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, half); };
+  auto first = must(make());
+  const auto refused = make();
+  is_error(refused, return_type::insufficient_resources, return_subtype::resource_tevd);
+  CHECK_THAT(refused.error().message(), support::contains_text("202 completions"));
+  CHECK_THAT(refused.error().message(), support::contains_text("max_cqe"));
+  must(first.close()); // closing it returns its room
+  first = must(make());
+}
+
+TEST_CASE("a device that cannot resize refuses the endpoint, unless the evd was made large enough", "[evd][ep]") {
+  const clean_world clean;
+  end a;
+  auto small = must(a.ia.create_evd<dat::stream::dto>(8));
+  auto ample = must(a.ia.create_evd<dat::stream::dto>(200));
+  const dat::ep_attributes sizes{.max_request_dtos = 60, .max_recv_dtos = 40};
+  for (unsigned n : {1u, 2u}) fake::fail(fake::call::ibv_resize_cq, n, EOPNOTSUPP);
+  const auto refused = a.pz.create_ep<dat::rc>({.recv = small, .request = small, .connect = a.evd}, sizes);
+  is_error(refused, return_type::insufficient_resources, return_subtype::resource_tevd);
+  CHECK(refused.error().verb() == "ibv_resize_cq");
+  CHECK_THAT(refused.error().message(), support::contains_text("101 completions"));
+  fake::forget_faults();
+  const auto before = fake::count(fake::call::ibv_resize_cq);
+  CHECK(a.pz.create_ep<dat::rc>({.recv = ample, .request = ample, .connect = a.evd}, sizes));
+  CHECK(fake::count(fake::call::ibv_resize_cq) == before);
+}
+
+TEST_CASE("endpoints of one srq need room for its entries once", "[evd][srq]") {
+  const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = true; }};
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 60}));
+  std::vector<dat::ep<dat::with_srq<dat::rc>>> all;
+  for (int i = 0; i < 10; ++i)
+    all.push_back(must(a.pz.create_ep<dat::rc>({.recv = evd, .request = a.evd, .connect = a.evd}, srq)));
+  CHECK(evd.native_handle()->cqe < 10 * 60);
+  CHECK(evd.native_handle()->cqe >= 60);
+  must(srq.resize(500));
+  CHECK(evd.native_handle()->cqe >= 500);
+}
+
+TEST_CASE("an srq needs a merged recv evd", "[evd][srq]") {
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 4}));
+  const auto refused = a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, srq);
+  is_error(refused, return_type::model_not_supported);
+  CHECK_THAT(refused.error().message(), support::contains_text("dat::stream::software"));
+  CHECK(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = evd, .connect = a.evd}, srq));
+}
+
+TEST_CASE("a wait for an event behind a full ring finds it", "[evd]") {
+  const clean_world clean;
+  pair p({.max_request_dtos = 8, .max_recv_dtos = 8});
+  auto evd = must(p.a.ia.create_evd<dat::stream::dto | dat::stream::software>(2));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  must(ep.post(dat::recv{}));
+  for (int i = 0; i < 5; ++i) {
+    must(far.post(dat::recv{}));
+    must(ep.post(dat::send{}));
+  }
+  must(far.post(dat::send{}));
+  CHECK(evd.wait_for<dat::recv_done>(plenty)); // behind five sends, on an evd that was created for two
+  CHECK(take(evd).size() == 5);
+}
+
+TEST_CASE("evds take the completion vectors in turn, unless one is chosen", "[evd]") {
+  fake::world w;
+  w.num_comp_vectors = 4;
+  const clean_world clean(w);
+  end a;
+  std::vector<std::uint32_t> vectors;
+  for (int i = 0; i < 4; ++i) {
+    auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
+    vectors.push_back(must(evd.query()).completion_vector);
+  }
+  std::sort(vectors.begin(), vectors.end());
+  CHECK(vectors == std::vector<std::uint32_t>{0, 1, 2, 3});
+  for (std::uint32_t v = 0; v < 4; ++v)
+    CHECK(must(must(a.ia.create_evd<dat::stream::dto>(8, {.completion_vector = v})).query()).completion_vector == v);
+  is_error(a.ia.create_evd<dat::stream::dto>(8, {.completion_vector = 4}), return_type::invalid_parameter,
+           return_subtype::arg3);
+  CHECK(must(must(a.ia.create_evd<dat::stream::software>(8)).query()).completion_vector == 0);
+}
+
+TEST_CASE("endpoints that drop events share one hidden evd", "[evd][ep]") {
+  const clean_world clean;
+  end a;
+  const auto before = fake::live();
+  std::vector<dat::ep<dat::rc>> all;
+  for (int i = 0; i < 5; ++i)
+    all.push_back(must(a.pz.create_ep<dat::rc>(dat::ep_evds{dat::drop_events, dat::drop_events, dat::drop_events})));
+  CHECK(fake::live().cqs == before.cqs + 1);
+  CHECK(fake::live().comp_channels == before.comp_channels + 1);
+  all.clear();
+  CHECK(fake::live().cqs == before.cqs);
+}

@@ -1,0 +1,739 @@
+// Behaviour of an evd that needs no connection: software events, thresholds, waitability, resizing, time limits.
+// SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
+#include <rig.hpp>
+
+#include <dat/ep_params.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <optional>
+#include <pthread.h>
+#include <thread>
+
+using namespace std::chrono_literals;
+using dat::return_subtype;
+using dat::return_type;
+using rig::must;
+using rig::patience;
+using support::worker;
+
+namespace {
+
+constexpr auto soft = dat::stream::software;
+constexpr auto mixed = dat::stream::dto | dat::stream::software;
+
+/// An adapter and one evd.
+template <dat::streams S>
+struct queue {
+  explicit queue(std::uint32_t qlen = 8, const dat::ia_options& options = rig::automatic)
+      : ia(rig::open(options)), evd(must(ia.create_evd<S>(qlen))) {}
+  dat::ia ia;
+  dat::evd<S> evd;
+};
+
+/// The objects that unconnected endpoints need.
+struct adapter {
+  static constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
+  dat::ia ia = rig::open();
+  dat::pz pz = must(ia.create_pz());
+  dat::evd<streams> evd = must(ia.create_evd<streams>(64));
+};
+
+std::uint64_t number(const dat::event<soft>& e) { return std::get<dat::software_event>(e).cookie().value(); }
+
+/// Returns when another thread waits on the empty evd: then a dequeue is refused.
+template <dat::streams S>
+void until_waited(dat::evd<S>& evd) {
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) return;
+    std::this_thread::yield();
+  }
+}
+
+} // namespace
+
+TEST_CASE("software events are taken in the order of posting", "[EVD-069][EVD-072][EVD-073][EVD-045]"
+                                                               "[REQ-160][MODEL-027]") {
+  rig::begin();
+  queue<soft> q;
+  int object = 0;
+  must(q.evd.post(1));
+  must(q.evd.post(&object));
+  must(q.evd.post(~std::uint64_t{0}));
+  CHECK(number(must(q.evd.wait(patience))) == 1);
+  CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().as<int*>() == &object);
+  CHECK(number(must(q.evd.dequeue())) == ~std::uint64_t{0});
+  CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
+}
+
+TEST_CASE("a software event beyond the capacity is refused and changes nothing", "[EVENT-070][EVENT-076][EVD-069]"
+                                                                                 "[REQ-161]") {
+  rig::begin();
+  queue<soft> q(4);
+  for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
+  CHECK(number(must(q.evd.dequeue())) == 0);
+  must(q.evd.post(5)); // there is room again
+  for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
+}
+
+TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108][REQ-035]") {
+  rig::begin();
+  queue<soft> q;
+  worker poster([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.post(7).has_value());
+  });
+  CHECK(number(must(q.evd.wait(patience))) == 7);
+  poster.join();
+}
+
+TEST_CASE("software events wake a waiter on an evd with completions", "[EVD-061][REQ-035]") {
+  rig::begin();
+  queue<mixed> q;
+  worker poster([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.post(7).has_value());
+  });
+  CHECK(std::holds_alternative<dat::software_event>(must(q.evd.wait(patience))));
+  poster.join();
+}
+
+TEST_CASE("a threshold is reached by events of any kind, and the first is delivered",
+          "[EVD-045][EVD-054][EVD-056][EVENT-058][EVENT-062]") {
+  rig::begin();
+  queue<soft> q;
+  for (std::uint64_t i = 0; i < 5; ++i) must(q.evd.post(i));
+  auto got = must(q.evd.wait(0us, 2));
+  CHECK(number(got.first) == 0);
+  CHECK(got.more == 4);
+
+  worker poster([&](worker& w) { // four events are left, so the sixth wait needs two more
+    w.check(q.evd.post(5).has_value());
+    w.check(q.evd.post(6).has_value());
+  });
+  got = must(q.evd.wait(patience, 6));
+  CHECK(number(got.first) == 1);
+  CHECK(got.more == 5);
+  poster.join();
+}
+
+TEST_CASE("a wait below its threshold takes nothing and returns the number of queued events",
+          "[EVD-051][EVD-052][EVD-055][EVD-057][EVENT-056]") {
+  rig::begin();
+  queue<soft> q;
+  must(q.evd.post(1));
+  must(q.evd.post(2));
+  for (const dat::timeout limit : {dat::timeout(0us), dat::timeout(5ms)}) {
+    auto none = q.evd.wait(limit, 3);
+    REQUIRE_FALSE(none);
+    CHECK(none.error() == dat::error(return_type::timeout_expired));
+    CHECK(none.error().index() == 2);
+    CHECK(none.error().message().find("with 2 events queued") != std::string::npos);
+  }
+  CHECK(number(must(q.evd.dequeue())) == 1);
+  CHECK(number(must(q.evd.dequeue())) == 2);
+}
+
+TEST_CASE("a threshold outside 1..capacity is refused, whatever is queued", "[EVD-047][EVD-048]") {
+  rig::begin();
+  queue<soft> q(4);
+  must(q.evd.post(1));
+  for (const std::size_t bad : {std::size_t{0}, q.evd.capacity() + 1, std::size_t{1} << 40})
+    CHECK(q.evd.wait(patience, bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  for (std::uint64_t i = 2; i <= 4; ++i) must(q.evd.post(i));
+  CHECK(must(q.evd.wait(patience, q.evd.capacity())).more == 3);
+}
+
+TEST_CASE("a signal ends an empty wait, and a wait with an event returns it", "[EVENT-055][EVD-057][EVD-058]") {
+  rig::begin();
+  queue<soft> q;
+  struct sigaction handler {};
+  handler.sa_handler = [](int) {};
+  handler.sa_flags = SA_RESTART; // has no effect on the wait
+  REQUIRE(sigaction(SIGUSR1, &handler, nullptr) == 0);
+  must(q.evd.post(1));
+  const pthread_t waiting = pthread_self();
+  std::atomic<bool> done{false};
+  std::thread killer([&] { // the first signal may come before the thread sleeps
+    while (!done) {
+      pthread_kill(waiting, SIGUSR1);
+      std::this_thread::yield();
+    }
+  });
+  const auto interrupted = q.evd.wait(patience, 2);
+  done = true;
+  killer.join();
+  REQUIRE_FALSE(interrupted);
+  CHECK(interrupted.error() == dat::error(return_type::interrupted_call));
+  CHECK(interrupted.error().index() == 1);
+  CHECK(number(must(q.evd.wait(patience))) == 1);
+}
+
+TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
+          "[EVD-032][EVD-034][EVENT-063][EVENT-060][EVD-065]") {
+  rig::begin();
+  queue<soft> q;
+  CHECK(q.evd.waitable());
+  must(q.evd.post(1));
+  for (int twice = 0; twice < 2; ++twice) must(q.evd.set_unwaitable());
+  CHECK_FALSE(q.evd.waitable());
+  CHECK(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  CHECK(q.evd.wait(patience, 1).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  must(q.evd.post(2));
+  CHECK(number(must(q.evd.dequeue())) == 1);
+  for (int twice = 0; twice < 2; ++twice) must(q.evd.clear_unwaitable());
+  CHECK(number(must(q.evd.wait(patience))) == 2);
+}
+
+TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which takes nothing",
+                       "[EVENT-057][EVD-033][EVD-035]", ((dat::streams S), S), dat::stream::dto, soft, mixed) {
+  rig::begin();
+  queue<S> q;
+  for (const bool at_once : {false, true}) {
+    worker other([&](worker& w) {
+      until_waited(q.evd);
+      w.check(q.evd.set_unwaitable().has_value());
+      if (at_once) w.check(q.evd.clear_unwaitable().has_value()); // the waiter leaves in any case
+    });
+    CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+    other.join();
+    must(q.evd.clear_unwaitable());
+  }
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEST_CASE("while a thread waits, a second wait and a dequeue are refused", "[EVENT-054][EVD-064]") {
+  rig::begin();
+  queue<soft> q;
+  worker other([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    w.check(q.evd.dequeue().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+    w.check(q.evd.post(3).has_value());
+  });
+  CHECK(number(must(q.evd.wait(patience))) == 3);
+  other.join();
+}
+
+TEST_CASE("a resize keeps the queued events", "[EVD-036][EVD-037][EVD-039]") {
+  rig::begin();
+  queue<mixed> q(4);
+  for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
+  must(q.evd.resize(100));
+  CHECK(q.evd.capacity() >= 100);
+  for (std::uint64_t i = 4; i < 100; ++i) must(q.evd.post(i));
+  std::uint64_t next = 0;
+  while (q.evd.drain([&](auto& e) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(e)>, dat::software_event>) CHECK(e.cookie().value() == next++);
+  }) != 0) {
+  }
+  CHECK(next == 100);
+  must(q.evd.resize(1));
+  CHECK(q.evd.capacity() >= 1);
+}
+
+TEST_CASE("a resize that would lose events, or is out of range, changes nothing", "[EVD-038][EVD-040][EVD-042]") {
+  rig::begin();
+  queue<mixed> q(8);
+  for (std::uint64_t i = 0; i < 5; ++i) must(q.evd.post(i));
+  CHECK(q.evd.resize(3).error().type() == return_type::invalid_state);
+  for (const std::uint32_t bad : {0u, 1u << 30, ~0u})
+    CHECK(q.evd.resize(bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg2));
+  CHECK(q.evd.capacity() == 8);
+  for (std::uint64_t i = 5; i < 8; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(8).error() == dat::error(return_type::queue_full));
+}
+
+TEST_CASE("a resize lets a wait for a threshold continue", "[EVD-043]") {
+  rig::begin();
+  queue<soft> q(4);
+  worker other([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.resize(16).has_value());
+    for (std::uint64_t i = 0; i < 3; ++i) w.check(q.evd.post(i).has_value());
+  });
+  CHECK(must(q.evd.wait(patience, 3)).more == 2);
+  other.join();
+}
+
+TEMPLATE_TEST_CASE_SIG("evd.wake ends the current wait once", "[evd]", ((dat::streams S), S), dat::stream::dto, soft,
+                       mixed) {
+  rig::begin();
+  queue<S> q;
+  worker other([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.wake().has_value());
+  });
+  CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::interrupted_call));
+  other.join();
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEMPLATE_TEST_CASE_SIG("several wakes before a wait count as one and take no event", "[evd]", ((dat::streams S), S),
+                       soft, mixed) {
+  rig::begin();
+  queue<S> q;
+  for (int i = 0; i < 3; ++i) must(q.evd.wake());
+  must(q.evd.post(1));
+  CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::interrupted_call));
+  CHECK(std::get<dat::software_event>(must(q.evd.wait(patience))).cookie().value() == 1);
+  CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEST_CASE("no wake is lost when one thread wakes and another waits", "[evd]") {
+  rig::begin();
+  queue<dat::stream::dto> q;
+  std::atomic<int> asked{0};
+  std::atomic<int> seen{0};
+  constexpr auto rounds = static_cast<int>(rig::stress_messages);
+  worker other([&](worker& w) {
+    for (int i = 1; i <= rounds; ++i) {
+      asked = i;
+      w.check(q.evd.wake().has_value());
+      while (seen < i) std::this_thread::yield();
+    }
+  });
+  while (seen < rounds) { // a lost wake-up would let this wait reach its time limit
+    const auto r = q.evd.wait(patience);
+    if (r || r.error() != dat::error(return_type::interrupted_call)) FAIL("a wake-up is missing");
+    seen = asked.load();
+  }
+  other.join();
+}
+
+TEST_CASE("evd.wake triggers the cno of an evd without a waiter", "[evd][cno]") {
+  rig::begin();
+  queue<dat::stream::dto> q(8, rig::manual);
+  auto cno = must(q.ia.create_cno());
+  must(q.evd.modify_cno(cno));
+  CHECK(must(cno.wait(0us)) == q.evd.id()); // takes an earlier trigger
+  CHECK_FALSE(cno.wait(0us));
+  worker other([&](worker& w) { w.check(q.evd.wake().has_value()); });
+  CHECK(must(cno.wait(patience)) == q.evd.id());
+  other.join();
+}
+
+TEST_CASE("a drain with a time limit waits for the first event and takes what is there", "[evd]") {
+  rig::begin();
+  queue<soft> q;
+  std::vector<std::uint64_t> got;
+  const auto note = [&](const dat::software_event& e) { got.push_back(e.cookie().value()); };
+  CHECK(q.evd.drain(note, 1ms).error() == dat::error(return_type::timeout_expired));
+  worker poster([&](worker& w) {
+    until_waited(q.evd);
+    w.check(q.evd.post(1).has_value());
+  });
+  CHECK(must(q.evd.drain(note, patience)) == 1);
+  poster.join();
+  for (std::uint64_t i = 2; i < 6; ++i) must(q.evd.post(i));
+  CHECK(must(q.evd.drain(note, patience, 3)) == 3);
+  CHECK(must(q.evd.drain(note, 0us)) == 1);
+  CHECK(got == std::vector<std::uint64_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("a drain with a time limit fails as wait does, and for a maximum of 0", "[evd]") {
+  rig::begin();
+  queue<soft> q;
+  must(q.evd.post(1));
+  const auto nothing = [](const auto&) {};
+  CHECK(q.evd.drain(nothing, patience, 0).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  must(q.evd.set_unwaitable());
+  CHECK(q.evd.drain(nothing, patience).error() ==
+        dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  must(q.evd.clear_unwaitable());
+  must(q.evd.wake());
+  CHECK(q.evd.drain(nothing, patience).error() == dat::error(return_type::interrupted_call));
+  CHECK(must(q.evd.drain(nothing, patience)) == 1);
+}
+
+TEST_CASE("an exception of the visitor leaves a drain with a time limit, and the evd stays usable", "[evd]") {
+  rig::begin();
+  queue<soft> q;
+  for (std::uint64_t i = 0; i < 2; ++i) must(q.evd.post(i));
+  CHECK_THROWS_AS((void)q.evd.drain([](const dat::software_event&) { throw 1; }, patience), int);
+  CHECK(number(must(q.evd.wait(patience))) == 1);
+}
+
+TEST_CASE("after an exception has ended a thread inside the library, its ia can be closed, and others work",
+          "[REQ-034]") {
+  struct lost {};
+  rig::begin();
+  auto other = rig::open();
+  auto others = must(other.create_evd<soft>(8));
+  auto ia = rig::open();
+  auto pz = must(ia.create_pz());
+  auto evd = must(ia.create_evd<mixed>(8));
+  auto ep = must(pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = {}}));
+  must(evd.post(1));
+  bool ended = false;
+  std::thread thread([&] {
+    try {
+      (void)evd.drain([](const auto&) { throw lost(); }, patience);
+    } catch (const lost&) { // a handler of the program that ends the thread
+      ended = true;
+    }
+  });
+  thread.join();
+  CHECK(ended);
+  must(ia.close());
+  CHECK(evd.dequeue().error().type() == return_type::invalid_handle);
+  must(others.post(2));
+  CHECK(std::get<dat::software_event>(must(others.wait(patience))).cookie() == dat::cookie(2));
+}
+
+TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-017][EVENT-103]") {
+  rig::begin();
+  dat::evd<soft> empty;
+  queue<soft> q;
+  must(q.ia.close(dat::close_mode::abrupt));
+  for (auto* e : {&empty, &q.evd}) {
+    CHECK(e->post(1).error().type() == return_type::invalid_handle);
+    CHECK(e->wait(0us).error().type() == return_type::invalid_handle);
+    CHECK(e->wait(0us, 1).error().type() == return_type::invalid_handle);
+    CHECK(e->dequeue().error().type() == return_type::invalid_handle);
+    CHECK(e->wake().error().type() == return_type::invalid_handle);
+    CHECK(e->drain([](auto&) {}, 0us).error().type() == return_type::invalid_handle);
+    CHECK(e->set_unwaitable().error().type() == return_type::invalid_handle);
+    CHECK(e->clear_unwaitable().error().type() == return_type::invalid_handle);
+    CHECK(e->resize(8).error().type() == return_type::invalid_handle);
+    CHECK(e->drain([](auto&) {}) == 0);
+  }
+}
+
+TEST_CASE("wait_for leaves software events in their order", "[EVENT-040]") {
+  rig::begin();
+  queue<soft> q;
+  must(q.evd.post(1));
+  CHECK(must(q.evd.wait_for<dat::software_event>(patience)).cookie().value() == 1);
+}
+
+// --- what an evd is like, and none at all --------------------------------------------------------------------------
+
+TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]"
+                                                         "[ERR-042]") {
+  rig::begin();
+  auto ia = rig::open(rig::manual);
+  auto evd = must(ia.create_evd<mixed>(5));
+  auto a = must(evd.query());
+  CHECK(a.streams == mixed);
+  CHECK(a.qlen >= 5);
+  CHECK(a.enabled);
+  CHECK(a.waitable);
+  CHECK_FALSE(a.cno);
+  auto cno = must(ia.create_cno());
+  auto other = must(ia.create_cno());
+  must(evd.modify_cno(cno));
+  must(evd.disable());
+  must(evd.set_unwaitable());
+  must(evd.resize(50));
+  a = must(evd.query());
+  CHECK(a.qlen >= 50);
+  CHECK_FALSE(a.enabled);
+  CHECK_FALSE(a.waitable);
+  CHECK(a.cno == cno);
+  CHECK_FALSE(a.cno == other);
+  must(evd.modify_cno({}));
+  CHECK_FALSE(must(evd.query()).cno);
+  const auto nothing = must(dat::evd<mixed>().query()); // the null evd can be queried, and has no other effect
+  CHECK(nothing.streams == dat::streams{});
+  CHECK(nothing.qlen == 0);
+  CHECK_FALSE(nothing.enabled);
+  CHECK(dat::evd<mixed>().wait(0s).error().type() == return_type::invalid_handle);
+  must(cno.close());
+  must(other.close());
+  must(ia.close());
+  CHECK(evd.query().error().type() == return_type::invalid_handle);
+}
+
+TEST_CASE("while a thread waits, closing is refused and clearing changes nothing",
+          "[EVENT-052][EVENT-053][EVENT-059][EVENT-111][EVD-016][EVD-032]") {
+  rig::begin();
+  queue<soft> q;
+  must(q.evd.clear_unwaitable());
+  must(q.evd.clear_unwaitable());
+  worker waiter([&](worker& w) {
+    w.check(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  });
+  until_waited(q.evd);
+  CHECK(q.evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  must(q.evd.clear_unwaitable());
+  CHECK(q.evd.dequeue().error().subtype() == return_subtype::evd_waiter); // still there
+  must(q.evd.set_unwaitable());
+  waiter.join();
+  must(q.evd.set_unwaitable());
+  CHECK_FALSE(q.evd.waitable());
+  must(q.evd.post(1));
+  must(q.evd.close()); // with an event in the queue
+}
+
+TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is destroyed first",
+          "[CNO-028][CNO-009][CNO-034][EVD-018][EVD-025]") {
+  rig::begin();
+  auto ia = rig::open(rig::automatic);
+  auto cno = must(ia.create_cno());
+  CHECK(cno.wait(0s).error() == dat::error(return_type::queue_empty));
+  for (const bool attach_first : {true, false}) {
+    auto temporary = must(ia.create_evd<soft>(1));
+    if (attach_first) must(temporary.modify_cno(cno));
+    must(temporary.post(1));
+    if (!attach_first) must(temporary.modify_cno(cno));
+    if (attach_first) (void)must(temporary.dequeue()); // another thread took the event: the trigger stays
+    CHECK(must(cno.wait(patience)) == temporary.id());
+    CHECK(temporary.dequeue().has_value() == !attach_first);
+    must(temporary.modify_cno({}));
+    must(temporary.close());
+  }
+}
+
+// --- which completions wake ------------------------------------------------------------------------------------------
+
+TEST_CASE("endpoints that feed one evd must agree on the notification mode",
+          "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
+          "[EP-018][EP-019][COMP-009][COMP-027][DTO-041]") {
+  rig::begin();
+  adapter a;
+  auto completions_only = must(a.ia.create_evd<dat::stream::dto>(16));
+  auto other = must(a.ia.create_evd<dat::stream::dto>(16));
+  auto ring = must(a.ia.create_evd<mixed>(16));
+  const auto make = [&](const auto& recv, const auto& request, dat::completion_notification on_recv,
+                        dat::completion_notification on_request) {
+    return a.pz.create_ep<dat::rc>({.recv = recv, .request = request, .connect = a.evd},
+                                   {.recv_completion = on_recv, .request_completion = on_request});
+  };
+  const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg7);
+  constexpr std::array all{dat::completion_notification::evd_threshold, dat::completion_notification::selective,
+                           dat::completion_notification::solicited_wait};
+  for (const dat::completion_notification r : all)
+    for (const dat::completion_notification q : all) {
+      // Queues on one evd need the same mode, and requests cannot be solicited.
+      const auto one = make(ring, ring, r, q);
+      CHECK(one.has_value() == (r == q && r != dat::completion_notification::solicited_wait));
+      if (!one) CHECK(one.error() == refused);
+      // The receives of two endpoints on one evd.
+      const auto first = make(ring, other, r, dat::completion_notification::evd_threshold);
+      REQUIRE(first.has_value());
+      CHECK(make(ring, other, q, dat::completion_notification::evd_threshold).has_value() == (r == q));
+      CHECK(must(ring.query()).config == r);
+    }
+  CHECK(must(ring.query()).config == dat::completion_notification::evd_threshold);
+  // A completions-only evd cannot set aside completions without notification; solicited receives need no such room.
+  CHECK(make(completions_only, other, dat::completion_notification::selective,
+             dat::completion_notification::evd_threshold)
+            .error() == refused);
+  CHECK(make(completions_only, other, dat::completion_notification::solicited_wait,
+             dat::completion_notification::evd_threshold)
+            .has_value());
+  // With other streams, every completion must notify.
+  CHECK(make(a.evd, other, dat::completion_notification::solicited_wait, dat::completion_notification::evd_threshold)
+            .error() == refused);
+  CHECK(make(a.evd, a.evd, dat::completion_notification::selective, dat::completion_notification::selective).error() ==
+        refused);
+  CHECK(make(a.evd, a.evd, dat::completion_notification::evd_threshold, dat::completion_notification::evd_threshold)
+            .has_value());
+  CHECK(make(ring, ring, static_cast<dat::completion_notification>(0x40), dat::completion_notification::evd_threshold)
+            .error() == refused);
+}
+
+TEST_CASE("a wait for several events is refused where some completions do not notify", "[EVENT-048][EVD-049][EVD-046]"
+                                                                                       "[REQ-162]") {
+  rig::begin();
+  adapter a;
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  auto requests = must(a.ia.create_evd<dat::stream::dto>(8));
+  must(evd.post(1));
+  must(evd.post(2));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                         {.recv_completion = dat::completion_notification::selective,
+                                          .request_completion = dat::completion_notification::selective}));
+  CHECK(evd.wait(patience, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_notify));
+  CHECK(must(evd.wait(patience, 1)).more == 1);
+  must(ep.close());
+  CHECK(must(evd.query()).config == dat::completion_notification::evd_threshold); // no endpoint feeds the evd any more
+  CHECK(evd.wait(0s, 2).error().type() == return_type::timeout_expired);
+  ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = a.evd},
+                                    {.recv_completion = dat::completion_notification::solicited_wait}));
+  CHECK(evd.wait(patience, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_solicited));
+  CHECK(number(std::get<dat::software_event>(must(evd.wait(patience)))) == 2);
+}
+
+TEST_CASE("modify can change which completions wake until a receive is posted",
+          "[EP-076][EP-077][EPATTR-007][EVENT-027][EVENT-028]") {
+  rig::begin();
+  adapter a;
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  auto other = must(a.ia.create_evd<mixed>(8));
+  const auto make = [&](const auto& recv, const auto& request) {
+    return must(a.pz.create_ep<dat::rc>({.recv = recv, .request = request, .connect = a.evd}));
+  };
+  const auto mode = [](auto& of) { return must(of.query()).config; };
+  using dat::completion_notification;
+  auto ep = make(evd, evd);
+  must(ep.modify({.recv_completion = completion_notification::selective,
+                  .request_completion = completion_notification::selective}));
+  CHECK(mode(evd) == completion_notification::selective);
+  CHECK(ep.attributes().recv_completion == completion_notification::selective);
+  CHECK(must(ep.query()).attributes.request_completion == completion_notification::selective);
+  // Queues on one evd need the same mode, and requests cannot be solicited: modify changes nothing then.
+  const auto refused = [&](const dat::ep_changes& c) {
+    CHECK(ep.modify(c).error().type() == return_type::invalid_parameter);
+    CHECK(mode(evd) == completion_notification::selective);
+    CHECK(ep.attributes().recv_completion == completion_notification::selective);
+    CHECK(ep.attributes().request_completion == completion_notification::selective);
+  };
+  refused({.recv_completion = completion_notification::evd_threshold});
+  refused({.request_completion = completion_notification::evd_threshold});
+  refused({.request_completion = completion_notification::solicited_wait});
+  refused({.recv_completion = static_cast<completion_notification>(0x01),
+           .request_completion = static_cast<completion_notification>(0x01)});
+  // Another endpoint that feeds the evd must agree.
+  {
+    auto second = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = a.evd},
+                                               {.recv_completion = completion_notification::selective}));
+    refused({.recv_completion = completion_notification::evd_threshold,
+             .request_completion = completion_notification::evd_threshold});
+    must(second.close());
+  }
+  // modify moves the mode to another evd, and the previous evd has no endpoint any more.
+  must(ep.modify({.request = other,
+                  .recv_completion = completion_notification::solicited_wait,
+                  .request_completion = completion_notification::evd_threshold}));
+  CHECK(mode(evd) == completion_notification::solicited_wait);
+  CHECK(mode(other) == completion_notification::evd_threshold);
+  must(ep.post(dat::recv{}));
+  CHECK(ep.modify({.recv_completion = completion_notification::evd_threshold}).error() ==
+        dat::error(return_type::invalid_state, return_subtype::ep_notready));
+  CHECK(mode(evd) == completion_notification::solicited_wait);
+  // The mode of requests does not affect receives.
+  must(ep.modify({.request_completion = completion_notification::selective}));
+  CHECK(mode(other) == completion_notification::selective);
+  must(ep.close());
+  CHECK(mode(evd) == completion_notification::evd_threshold);
+  CHECK(mode(other) == completion_notification::evd_threshold);
+}
+
+// --- what cannot be ------------------------------------------------------------------------------------------------
+
+TEST_CASE("an invalid call on an evd returns its name, the evd and a remedy, and has no effect",
+          "[EVD-015][EVD-038][EVD-047][EVD-048][EVD-049][EVENT-048][EVENT-054][EVENT-063]") {
+  rig::begin();
+  adapter a;
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  const auto answered = [&](const dat::error& e, return_type type, std::string_view call, std::string_view remedy) {
+    const std::string text = e.message();
+    INFO(text);
+    CHECK(e.type() == type);
+    CHECK(text.starts_with(std::string(call) + " on evd " + std::to_string(evd.id().number())));
+    CHECK(text.find(remedy) != std::string::npos);
+  };
+  for (std::uint64_t i = 0; i < 5; ++i) must(evd.post(i));
+  answered(evd.wait(patience, 9).error(), return_type::invalid_parameter, "evd.wait", "at most the evd's capacity");
+  answered(evd.resize(3).error(), return_type::invalid_state, "evd.resize", "Take them first");
+  must(evd.set_unwaitable());
+  answered(evd.wait(patience).error(), return_type::invalid_state, "evd.wait", "Make the evd waitable again");
+  must(evd.clear_unwaitable());
+  {
+    const auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                                 {.recv_completion = dat::completion_notification::selective,
+                                                  .request_completion = dat::completion_notification::selective}));
+    answered(evd.wait(patience, 2).error(), return_type::invalid_state, "evd.wait", "Wait for one event at a time");
+    answered(evd.close().error(), return_type::invalid_state, "evd.close", "Free the endpoints");
+  }
+  for (std::uint64_t i = 0; i < 5; ++i)
+    CHECK(std::get<dat::software_event>(must(evd.dequeue())).cookie() == dat::cookie(i));
+  std::optional<dat::error> wait, dequeue, close;
+  worker other([&](worker& w) {
+    until_waited(evd);
+    wait = evd.wait(patience).error();
+    dequeue = evd.dequeue().error();
+    close = evd.close().error();
+    w.check(evd.post(5).has_value());
+  });
+  CHECK(std::get<dat::software_event>(must(evd.wait(patience))).cookie() == dat::cookie(5));
+  other.join();
+  answered(*wait, return_type::invalid_state, "evd.wait", "Only one thread at a time");
+  answered(*dequeue, return_type::invalid_state, "evd.dequeue", "Only one thread at a time");
+  answered(*close, return_type::invalid_state, "evd.close", "Release it first");
+  must(evd.close());
+}
+
+// --- time ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("no wait ends before its time limit, however many signals interrupt it",
+          "[EVD-050][EVD-051][EVD-055][EVD-057][EVD-058][CNO-029][CNO-032][COMP-082][EVENT-055]") {
+  rig::begin();
+  queue<mixed> q;
+  auto completions_only = must(q.ia.create_evd<dat::stream::dto>(8));
+  auto cno = must(q.ia.create_cno());
+  must(q.evd.post(1));
+  struct sigaction handler {};
+  handler.sa_handler = [](int) {};
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR1, &handler, &before) == 0);
+  std::atomic<bool> done{false};
+  const pthread_t waiting = pthread_self();
+  std::thread interrupter([&] {
+    while (!done) {
+      pthread_kill(waiting, SIGUSR1);
+      std::this_thread::sleep_for(7ms);
+    }
+  });
+  // A wait was either interrupted, and is repeated for the rest of the time, or has lasted for its whole limit.
+  const auto check = [](dat::timeout limit, return_type over, auto wait) {
+    const auto start = std::chrono::steady_clock::now();
+    for (bool passed = false; !passed;) {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto why = wait(limit);
+      passed = why.type() == over;
+      if (passed)
+        CHECK(std::chrono::steady_clock::now() - begin >= limit);
+      else
+        CHECK(why == dat::error(return_type::interrupted_call));
+      if (std::chrono::steady_clock::now() - start > patience) FAIL("it does not end");
+    }
+  };
+  for (const dat::timeout limit : {0us, 1us, 700us, 5'000us}) {
+    check(limit, return_type::timeout_expired, [&](dat::timeout t) { return completions_only.wait(t).error(); });
+    check(limit, return_type::timeout_expired, [&](dat::timeout t) {
+      const auto e = q.evd.wait(t, 2); // one event of two
+      CHECK(e.error().index() == 1);
+      return e.error();
+    });
+    check(limit, return_type::timeout_expired,
+          [&](dat::timeout t) { return completions_only.drain([](auto&) {}, t).error(); });
+    check(limit, return_type::queue_empty, [&](dat::timeout t) { return cno.wait(t).error(); });
+  }
+  // A longer wait is interrupted again and again.
+  for (int i = 0; i < 3; ++i) {
+    CHECK(completions_only.wait(patience).error() == dat::error(return_type::interrupted_call));
+    CHECK(cno.wait(patience).error() == dat::error(return_type::interrupted_call));
+  }
+  done = true;
+  interrupter.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  CHECK(std::get<dat::software_event>(must(q.evd.wait(0us))).cookie().value() == 1);
+}
+
+TEST_CASE("a signal handler that interrupts no call of the adapter can close it", "[COMP-084]") {
+  if (dat::detail::thread_sanitizer) SKIP("ThreadSanitizer wants no memory freed in a handler");
+  rig::begin();
+  auto ia = rig::open();
+  auto evd = must(ia.create_evd<mixed>(8));
+  must(evd.post(1));
+  static dat::ia* now;
+  static std::optional<bool> closed;
+  now = &ia;
+  closed.reset();
+  struct sigaction handler {};
+  handler.sa_handler = [](int) { closed = now->close().has_value(); };
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR2, &handler, &before) == 0);
+  pthread_kill(pthread_self(), SIGUSR2);
+  sigaction(SIGUSR2, &before, nullptr);
+  CHECK(closed == true);
+  CHECK_FALSE(ia);
+  CHECK(evd.wait(0us).error().type() == return_type::invalid_handle);
+}

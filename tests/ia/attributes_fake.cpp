@@ -1,0 +1,359 @@
+// Attributes of an ia on devices with different limits: the reported values are those that are enforced.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/ib_query.hpp>
+
+#include <cstring>
+#include <limits>
+
+using namespace unit;
+using type = dat::return_type;
+
+namespace {
+
+fake::world small_device() {
+  auto attr = fake::rxe_attr();
+  std::strcpy(attr.fw_ver, "20.31.1014");
+  attr.vendor_id = 0x02c9;
+  attr.vendor_part_id = 4119;
+  attr.hw_ver = 3;
+  attr.max_qp = 100;
+  attr.max_qp_wr = 128;
+  attr.max_qp_rd_atom = 9;
+  attr.max_qp_init_rd_atom = 5;
+  attr.max_res_rd_atom = 900;
+  attr.max_cq = 77;
+  attr.max_cqe = 200;
+  attr.max_sge = 6;
+  attr.max_sge_rd = 3;
+  attr.max_mr = 11;
+  attr.max_mr_size = std::uint64_t{1} << 40;
+  attr.max_pd = 12;
+  fake::world w;
+  w.devices[0].attr = attr;
+  w.devices[0].ports[0].active_mtu = IBV_MTU_4096;
+  return w;
+}
+
+dat::ia opened(const fake::world& w) {
+  fake::reset(w);
+  return must(dat::ia::open("fk1", manual));
+}
+
+/// The core of an adapter that dat::ia::open refuses.
+dat::detail::ref<dat::detail::ia_core> core_of(const fake::world& w) {
+  fake::reset(w);
+  dat::detail::adapter_location where;
+  std::string_view("fk1").copy(where.device.data(), where.device.size() - 1);
+  auto core = dat::detail::ia_core::open(where, false);
+  REQUIRE(core);
+  return core.assume_value();
+}
+
+} // namespace
+
+TEST_CASE("the leading numbers of a firmware version are parsed", "[ia][IA-075]") {
+  const auto check = [](std::string_view text, std::uint32_t major, std::uint32_t minor) {
+    INFO(text);
+    CHECK(dat::detail::firmware_of(text).major == major);
+    CHECK(dat::detail::firmware_of(text).minor == minor);
+  };
+  check("20.31.1014", 20, 31);
+  check("0.0.0", 0, 0);
+  check("7", 7, 0);
+  check("7.", 7, 0);
+  check("7.8", 7, 8);
+  check("7-8", 7, 0);
+  check("", 0, 0);
+  check("weird", 0, 0);
+  check(".5", 0, 0);
+  check("v1.2", 0, 0);
+}
+
+TEST_CASE("reads are guaranteed only when the device has enough for every endpoint", "[ia][IA-099][IA-100]") {
+  using dat::read_resources;
+  CHECK(dat::detail::reads_for_all(900, 100, 9) == read_resources::guaranteed);
+  CHECK(dat::detail::reads_for_all(899, 100, 9) == read_resources::shared);
+  auto w = small_device();
+  CHECK(must(opened(w).query()).max_rdma_read_per_ep_in_kind == read_resources::guaranteed);
+  w.devices[0].attr->max_res_rd_atom = 899;
+  const auto a = must(opened(w).query());
+  CHECK(a.max_rdma_read_per_ep_in_kind == read_resources::shared);
+  CHECK(a.max_rdma_read_per_ep_out_kind == read_resources::guaranteed);
+}
+
+TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
+  const auto ia = opened(small_device());
+  const auto a = must(ia.query());
+  CHECK(a.adapter_name.view() == "fk1");
+  CHECK(a.port == 1);
+  CHECK(a.vendor_id == 0x02c9);
+  CHECK(a.vendor_part_id == 4119);
+  CHECK(a.hardware_version_major == 3);
+  CHECK(a.firmware_version.view() == "20.31.1014");
+  CHECK(a.firmware_version_major == 20);
+  CHECK(a.firmware_version_minor == 31);
+  CHECK(a.address == ia.address());
+  CHECK(a.link_layer == dat::link_layer::ethernet);
+  CHECK(a.state == dat::port_state::active);
+  CHECK(a.active_mtu == 4096);
+  CHECK(a.max_eps == 100);
+  CHECK(a.max_dto_per_ep == 127);
+  CHECK(a.max_rdma_read_per_ep_in == 9);
+  CHECK(a.max_rdma_read_per_ep_out == 5);
+  CHECK(a.max_rdma_read_in == 900);
+  CHECK(a.max_rdma_read_out == 500);
+  CHECK(a.max_evds == 77);
+  CHECK(a.max_evd_qlen == 200);
+  CHECK(a.max_iov_segments_per_dto == 6);
+  CHECK(a.max_iov_segments_per_rdma_write == 6);
+  CHECK(a.max_iov_segments_per_rdma_read == 3);
+  CHECK(a.max_lmrs == 11);
+  CHECK(a.max_lmr_block_size == std::uint64_t{1} << 40);
+  CHECK(a.max_pzs == 12);
+  CHECK(a.max_message_size == 8388608);
+  CHECK(a.max_rdma_size == a.max_message_size);
+  CHECK(a.extension_supported == dat::extension::infiniband);
+  CHECK(a.extension_version == 2);
+
+  const auto again = must(dat::ia::open("fk1", manual));
+  CHECK(must(again.query()).max_eps == a.max_eps);
+  CHECK(must(again.query()).node_guid == a.node_guid);
+  const auto other = must(dat::ia::open("fk2", manual));
+  CHECK(must(other.query()).max_eps != a.max_eps);
+  CHECK(must(other.query()).node_guid != a.node_guid);
+}
+
+TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {
+  for (const std::uint32_t most : {1u, 1u << 30, (1u << 31) - 1, 1u << 31, ~0u}) {
+    INFO(most);
+    auto w = small_device();
+    w.devices[0].ports[0].max_msg_sz = most;
+    CHECK(must(opened(w).query()).max_message_size == std::min(most, (1u << 31) - 1));
+  }
+}
+
+TEST_CASE("named attributes describe transport, vendor and extensions",
+          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002][EXT05-003]") {
+  auto w = small_device();
+  w.devices[1].attr = fake::rxe_attr();
+  w.devices[1].attr->atomic_cap = IBV_ATOMIC_NONE;
+  auto ia = opened(w);
+  const auto a = must(ia.query());
+  CHECK(a.vendor_name.view() == "0x0002c9");
+  const auto value = [](const dat::named_attributes& all, std::string_view name) {
+    const auto* text = all.find(name);
+    return text ? std::string(text->view()) : "(none)";
+  };
+  CHECK(a.transport.size() == 4);
+  CHECK(value(a.transport, "link_layer") == "Ethernet");
+  CHECK(value(a.transport, "active_mtu") == "4096");
+  CHECK(value(a.transport, "port_state") == "active");
+  CHECK(value(a.transport, "gid").starts_with("fe80:0000:0000:0000:"));
+  CHECK(a.vendor.size() == 5);
+  CHECK(value(a.vendor, "device") == "fk1");
+  CHECK(value(a.vendor, "port") == "1");
+  CHECK(value(a.vendor, "firmware") == "20.31.1014");
+  CHECK(value(a.vendor, "node_guid").size() == 18);
+  CHECK(value(a.vendor, "colour") == "(none)");
+
+  const auto names = [](const dat::ia& of) {
+    std::string all;
+    const auto p = must(of.query<dat::provider_attributes>());
+    for (const auto& n : p.specific) all.append(n.name).append("=").append(n.value.view()).append(" ");
+    return all;
+  };
+  const std::string always = "DAT_EXTENSION_INTERFACE=TRUE DAT_EXTENSION_VERSION=2 DAT_IB_IMMED_DATA_OP=TRUE "
+                             "DAT_IB_IMMED_DATA=TRUE DAT_IB_UD=TRUE DAT_EXT_RDMA_WRITE_IMMED=TRUE "
+                             "DAT_EXT_RECV_IMMED_EVENT=TRUE ";
+  CHECK(names(ia) == always + "DAT_IB_FETCH_AND_ADD_OP=TRUE DAT_IB_CMP_AND_SWAP_OP=TRUE DAT_IB_FETCH_AND_ADD=TRUE "
+                              "DAT_IB_CMP_AND_SWAP=TRUE DAT_EXT_FETCH_AND_ADD=TRUE DAT_EXT_CMP_AND_SWAP=TRUE ");
+  CHECK(names(must(dat::ia::open("fk2", manual))) == always);
+  // The same extensions as values.
+  const auto here = must(dat::ib::query_extensions(ia));
+  CHECK(here.version == 2);
+  CHECK(here.atomics != dat::ib::atomic_scope::none);
+  for (const auto operation :
+       {dat::dto_operation::send_immediate, dat::dto_operation::rdma_write_immediate, dat::dto_operation::fetch_and_add,
+        dat::dto_operation::compare_and_swap, dat::dto_operation::send_ud, dat::dto_operation::send})
+    CHECK(here.supports(operation));
+  CHECK_FALSE(here.supports(dat::dto_operation::unbind));
+  const auto there = must(dat::ib::query_extensions(must(dat::ia::open("fk2", manual))));
+  CHECK(there.atomics == dat::ib::atomic_scope::none);
+  CHECK_FALSE(there.supports(dat::dto_operation::fetch_and_add));
+  CHECK(there.supports(dat::dto_operation::send_ud));
+  CHECK(dat::ib::query_extensions(dat::ia()).error().type() == dat::return_type::invalid_handle);
+  ia = {};
+  w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  const auto iwarp = core_of(w);
+  dat::provider_attributes of_iwarp;
+  must(dat::detail::query(*iwarp, of_iwarp));
+  CHECK(of_iwarp.specific.size() == 0);
+}
+
+TEST_CASE("short texts and lists of names never overflow", "[ia][IA-146]") {
+  const std::string long_text(300, 'x');
+  dat::short_text text{long_text};
+  CHECK(text.view() == long_text.substr(0, 63));
+  CHECK(text.c_str()[63] == '\0');
+  text.append("more");
+  CHECK(text.view().size() == 63);
+  dat::named_attributes names;
+  for (std::size_t i = 0; i < dat::named_attributes::capacity; ++i) CHECK(names.push_back({"n", text}));
+  CHECK_FALSE(names.push_back({"one too many", text}));
+  CHECK(names.size() == dat::named_attributes::capacity);
+  CHECK(names.find("one too many") == nullptr);
+  dat::adapter_list adapters;
+  for (std::size_t i = 0; i < dat::adapter_list::capacity; ++i) CHECK(adapters.push_back({text}));
+  CHECK_FALSE(adapters.push_back({text}));
+  CHECK(dat::detail::number_text(0).view() == "0");
+  CHECK(dat::detail::number_text(~0ull).view() == "18446744073709551615");
+  CHECK(dat::detail::number_text(~0ull, 16).view() == "0xffffffffffffffff");
+}
+
+TEST_CASE("limits beyond those of the connection manager or of dat are reduced to these", "[ia]") {
+  auto w = small_device();
+  w.devices[0].attr->max_qp_rd_atom = 1000;
+  w.devices[0].attr->max_qp_init_rd_atom = 256;
+  w.devices[0].attr->max_qp_wr = std::numeric_limits<int>::max();
+  w.devices[0].attr->max_cqe = std::numeric_limits<int>::max();
+  w.devices[0].attr->max_sge = 1000;
+  w.devices[0].attr->max_sge_rd = 0;
+  const auto a = must(opened(w).query());
+  CHECK(a.max_rdma_read_per_ep_in == 255);
+  CHECK(a.max_rdma_read_per_ep_out == 255);
+  CHECK(a.max_dto_per_ep == dat::detail::max_ring - 1);
+  CHECK(a.max_iov_segments_per_dto == 255);
+  CHECK(a.max_iov_segments_per_rdma_read == 255);
+}
+
+TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-082][IA-106]") {
+  auto device = small_device();
+  const int max_cqe = GENERATE(200, 50); // above and below the largest queue of an endpoint
+  device.devices[0].attr->max_cqe = max_cqe;
+  auto ia = opened(device);
+  const auto a = must(ia.query());
+  auto evd = must(ia.create_evd<all_streams>(a.max_evd_qlen));
+  CHECK(ia.create_evd<all_streams>(a.max_evd_qlen + 1).error().type() == type::invalid_parameter);
+
+  auto pz = must(ia.create_pz());
+  const dat::ep_attributes largest{.max_request_dtos = a.max_dto_per_ep,
+                                   .max_recv_dtos = a.max_dto_per_ep,
+                                   .max_request_iov = a.max_iov_segments_per_dto,
+                                   .max_recv_iov = a.max_iov_segments_per_dto,
+                                   .max_message_size = static_cast<std::uint32_t>(a.max_message_size),
+                                   .max_rdma_read_out = static_cast<std::uint8_t>(a.max_rdma_read_per_ep_out),
+                                   .max_rdma_read_in = static_cast<std::uint8_t>(a.max_rdma_read_per_ep_in)};
+  // An evd has room for all completions of its endpoints, so queues of this size need an evd each.
+  auto other = must(ia.create_evd<all_streams>(a.max_evd_qlen));
+  CHECK(pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = evd}, largest));
+  const auto refused = [&](auto change) {
+    auto more = largest;
+    change(more);
+    const auto ep = pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = evd}, more);
+    return !ep && ep.assume_error().type() == type::invalid_parameter;
+  };
+  CHECK(refused([](auto& e) { ++e.max_request_dtos; }));
+  CHECK(refused([](auto& e) { ++e.max_recv_dtos; }));
+  CHECK(refused([](auto& e) { ++e.max_request_iov; }));
+  CHECK(refused([](auto& e) { ++e.max_recv_iov; }));
+  CHECK(refused([](auto& e) { ++e.max_message_size; }));
+  CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
+  CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
+}
+
+TEST_CASE("an iWARP adapter is refused by name, and skipped when any adapter will do", "[ia]") {
+  auto w = small_device();
+  w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  fake::reset(w);
+  const auto refused = dat::ia::open(w.devices[0].name, manual);
+  is_error(refused, type::model_not_supported);
+  CHECK(refused.error().hint().find("iWARP") != std::string_view::npos);
+  CHECK(must(dat::ia::open(manual)).name() == "fk2");
+  CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("attributes of iWARP differ from those of InfiniBand", "[ia][IA-133][DTO-018][DTO-136][DTO-160]") {
+  auto w = small_device();
+  w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  const auto iwarp = core_of(w);
+  dat::ia_attributes a;
+  must(dat::detail::query(*iwarp, a));
+  CHECK(a.extension_supported == dat::extension::none);
+  CHECK(a.max_iov_segments_per_rdma_read == 1);
+  dat::provider_attributes p;
+  must(dat::detail::query(*iwarp, p));
+  CHECK_FALSE(p.dto_async_return_guaranteed);
+  CHECK(p.rdma_write_for_rdma_read_req);
+  CHECK(p.rdma_read_lmr_rmr_context_exposure);
+  CHECK_FALSE(p.immediate_data_supported);
+
+  const auto infiniband = must(must(dat::ia::open("fk2", manual)).query<dat::provider_attributes>());
+  CHECK(infiniband.dto_async_return_guaranteed);
+  CHECK_FALSE(infiniband.rdma_write_for_rdma_read_req);
+  CHECK_FALSE(infiniband.rdma_read_lmr_rmr_context_exposure);
+  CHECK(infiniband.immediate_data_supported);
+}
+
+namespace {
+template <class T>
+concept has_paths = requires(T t) {
+  t.multipath;
+}
+|| requires(T t) { t.flags; }
+|| requires(T t) { t.paths; };
+template <class T>
+concept has_quality = requires(T t) {
+  t.qos;
+}
+|| requires(T t) { t.quality; };
+struct asks_for_both {
+  int multipath;
+  int qos;
+};
+// DAT's further parameters of connect and accept: connect flags, and a quality of service.
+template <class Ep, class... More>
+concept connects_with = requires(Ep e, const dat::ia_address& a, dat::conn_qual q, std::span<const std::byte> d,
+                                 More... more) {
+  e.connect(a, q, dat::infinite, d, more...);
+};
+template <class Cr, class Ep, class... More>
+concept accepts_with = requires(Cr c, Ep& e, std::span<const std::byte> d, More... more) {
+  c.accept(e, d, more...);
+};
+using rc_ep = dat::ep<dat::rc>;
+} // namespace
+
+TEST_CASE("neither several paths nor a quality of service can be requested: there is one path, at best effort",
+          "[ia][type]") {
+  STATIC_REQUIRE(has_paths<asks_for_both>);
+  STATIC_REQUIRE(has_quality<asks_for_both>);
+  STATIC_REQUIRE_FALSE(has_paths<dat::ep_attributes>);
+  STATIC_REQUIRE_FALSE(has_quality<dat::ep_attributes>);
+  STATIC_REQUIRE_FALSE(has_paths<dat::ep_changes>);
+  STATIC_REQUIRE_FALSE(has_quality<dat::ep_changes>);
+  STATIC_REQUIRE(connects_with<rc_ep>);
+  STATIC_REQUIRE_FALSE(connects_with<rc_ep, int>);
+  STATIC_REQUIRE(accepts_with<dat::cr, rc_ep>);
+  STATIC_REQUIRE_FALSE(accepts_with<dat::cr, rc_ep, int>);
+  STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
+  STATIC_REQUIRE(dat::provider_attributes().qos_supported == 0); // DAT_QOS_BEST_EFFORT
+}
+
+TEST_CASE("a port query returns the current state, and an error for a removed device or a closed ia", "[ia]") {
+  auto ia = opened({});
+  fake::set_port_state("fk1", 1, IBV_PORT_DOWN);
+  CHECK(must(ia.query()).state == dat::port_state::down);
+  fake::set_port_state("fk1", 1, IBV_PORT_ACTIVE);
+  CHECK(must(ia.query()).state == dat::port_state::active);
+  fake::fail(fake::call::ibv_query_port, 1, EIO);
+  const auto gone = ia.query();
+  REQUIRE_FALSE(gone);
+  CHECK(gone.assume_error().verb() == "ibv_query_port");
+  CHECK(gone.assume_error().sys_errno() == EIO);
+  must(ia.close());
+  CHECK(ia.query().error().type() == type::invalid_handle);
+  CHECK(ia.query<dat::provider_attributes>().error().type() == type::invalid_handle);
+  CHECK(fake::leaks().empty());
+}

@@ -1,0 +1,137 @@
+// Opening and closing an ia: the choice of the adapter, several opens, fork, versions.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace unit;
+using type = dat::return_type;
+
+namespace {
+
+/// The exit code of a child process, which the child chooses; 0 is good.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+std::size_t calls_made() {
+  std::size_t sum = 0;
+  for (const auto c : fake::calls()) sum += fake::count(c);
+  return sum;
+}
+
+} // namespace
+
+TEST_CASE("ia::open without a name opens the first adapter with an active port, otherwise the first adapter", "[ia]") {
+  fake::reset();
+  const auto chosen = [] { return std::string(must(dat::ia::open(manual)).name()); };
+  CHECK(chosen() == "fk1");
+  fake::set_port_state("fk1", 1, IBV_PORT_DOWN);
+  CHECK(chosen() == "fk2");
+  fake::set_port_state("fk2", 1, IBV_PORT_DOWN);
+  CHECK(chosen() == "fk1");
+  CHECK(must(must(dat::ia::open("fk1", manual)).query()).state == dat::port_state::down);
+}
+
+TEST_CASE("the adapters of the host are listed port by port, whether or not they can be opened",
+          "[ia][IA-071][REQ-007]") {
+  fake::world w;
+  w.devices.push_back({"fk3", {{{"10.99.3.1"}}, {{"10.99.4.1"}, IBV_PORT_DOWN}}});
+  fake::reset(w);
+  const auto listed = [] {
+    events all;
+    for (const auto& a : must(dat::ia::list_adapters()))
+      all.push_back(std::string(a.name.view()).append(" ").append(to_string(a.state)));
+    return all;
+  };
+  CHECK(listed() == events{"fk1 active", "fk2 active", "fk3 active", "fk3/2 down"});
+  for (const auto& a : must(dat::ia::list_adapters())) CHECK(must(dat::ia::open(a.name.view(), manual)));
+  fake::fail(fake::call::ibv_open_device, 2, EACCES);
+  CHECK(listed() == events{"fk1 active", "fk2 unknown", "fk3 active", "fk3/2 down"});
+  fake::fail(fake::call::ibv_get_device_list, 1, ENOSYS);
+  CHECK(listed().empty());
+  fake::fail(fake::call::ibv_get_device_list, 1, EPERM);
+  const auto refused = dat::ia::list_adapters();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().call() == "ia.list_adapters");
+  CHECK(refused.error().verb() == "ibv_get_device_list");
+  CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("a forked child cannot use its parent's objects, and does not affect them", "[ia][REQ-026]"
+                                                                                      "[SAFE-005]") {
+  for (const bool with_thread : {false, true}) {
+    fake::reset();
+    {
+      end a("fk1", with_thread ? automatic : manual);
+      auto psp = must(a.ia.create_psp(7471, a.evd));
+      auto cno = must(a.ia.create_cno());
+      auto near = must(a.pz.create_ep<dat::rc>(a.evd));
+      auto far = must(a.pz.create_ep<dat::rc>(a.evd));
+      must(near.connect(a.ia.address(), 7471, plenty));
+      auto request = must(a.evd.wait_for<dat::connection_request>(plenty));
+      must(request.accept(far));
+      (void)must(a.evd.wait_for<dat::established>(near, plenty));
+      (void)must(a.evd.wait_for<dat::established>(far, plenty));
+
+      const int found = in_child([&] {
+        const auto before = calls_made();
+        const auto refused = [](const auto& r) { return !r && r.assume_error().type() == type::invalid_handle; };
+        if (!refused(a.ia.create_pz())) return 1;
+        if (!refused(a.ia.create_evd<dat::stream::dto>(8))) return 2;
+        if (!refused(a.ia.query())) return 3;
+        if (!refused(near.close())) return 4;
+        if (!refused(a.mem.close())) return 5;
+        if (!refused(a.ia.close(dat::close_mode::abrupt))) return 6;
+        if (!refused(a.evd.wait(1s))) return 7;
+        if (!refused(cno.wait(1s))) return 8;
+        // Everything goes.
+        far = {}, psp = {}, cno = {}, a.mem = {}, a.evd = {}, a.pz = {}, a.ia = {}, request = {};
+        return calls_made() == before ? 0 : 9;
+      });
+      CHECK(found == 0);
+      // The parent is not affected.
+      must(far.post(dat::recv{a.mem}));
+      must(near.post(dat::send{a.mem}));
+      (void)must(a.evd.wait_for<dat::recv_done>(plenty));
+      must(near.disconnect());
+      (void)must(a.evd.wait_for<dat::disconnected>(near, plenty));
+    }
+    while (with_thread && fake::live().total() != 0) std::this_thread::yield();
+    CHECK(fake::leaks() == "");
+  }
+}
+
+TEST_CASE("a forked child opens an adapter of its own", "[ia]") {
+  fake::reset();
+  const end a("fk1");
+  CHECK(in_child([&] {
+          auto own = dat::ia::open("fk1", manual);
+          if (!own) return 1;
+          if (!own.assume_value().create_pz()) return 2;
+          if (!own.assume_value().query()) return 3;
+          return own.assume_value().close() ? 0 : 4;
+        }) == 0);
+}
+
+TEST_CASE("an adapter that is opened several times has one ia for each open", "[ia][IA-001][REQ-020]") {
+  fake::reset();
+  std::vector<dat::ia> all;
+  for (int i = 0; i < 20; ++i) all.push_back(must(dat::ia::open("fk1", i % 2 == 0 ? manual : automatic)));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) CHECK(all[i].native_handle() != all[j].native_handle());
+  for (std::size_t i = 0; i < all.size(); i += 3) must(all[i].close(dat::close_mode::graceful));
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(static_cast<bool>(all[i]) == (i % 3 != 0));
+  for (auto& ia : all)
+    if (ia) CHECK(must(ia.query()).adapter_name.view() == "fk1");
+  all.clear();
+  CHECK(fake::leaks() == "");
+}

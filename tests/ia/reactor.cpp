@@ -1,0 +1,399 @@
+// The reactor: descriptors, timers, the wake-up, and the threads that may run it.
+// SPDX-License-Identifier: BSL-1.0
+#include <dat/detail/progress/reactor.hpp>
+
+#include <support/catch.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <future>
+#include <poll.h>
+#include <random>
+#include <thread>
+#include <vector>
+
+using namespace std::chrono_literals;
+using dat::detail::event_source;
+using dat::detail::reactor;
+using dat::detail::task;
+using dat::detail::wake_fd;
+
+namespace {
+
+struct opened : reactor {
+  opened() { REQUIRE(open() == 0); }
+  bool ready() const {
+    pollfd p{fd(), POLLIN, 0};
+    return ::poll(&p, 1, 0) == 1;
+  }
+};
+
+struct noting : task {
+  std::vector<int>* fired_numbers = nullptr;
+  int number = 0;
+  explicit noting(std::vector<int>& into, int n) : fired_numbers(&into), number(n) {
+    run = [](task& t, unsigned) noexcept {
+      auto& self = static_cast<noting&>(t);
+      self.fired_numbers->push_back(self.number);
+    };
+  }
+};
+
+const auto now = [] { return dat::detail::clock::now(); };
+
+} // namespace
+
+TEST_CASE("timers fire in the order of their times, in whatever order they were armed") {
+  opened r;
+  std::vector<int> fired;
+  noting a(fired, 1), b(fired, 2), c(fired, 3), d(fired, 4);
+  const auto t = now();
+  r.defer(c, 1, t - 1ms);
+  r.defer(a, 1, t - 3ms);
+  r.defer(d, 1, t);
+  r.defer(b, 1, t - 2ms);
+  r.run(1000);
+  CHECK(fired == std::vector<int>{1, 2, 3, 4});
+  r.run(0);
+  CHECK(fired.size() == 4); // once
+}
+
+TEST_CASE("timers for the same time fire in the order in which they were armed") {
+  opened r;
+  std::vector<int> fired;
+  noting a(fired, 1), b(fired, 2), c(fired, 3);
+  const auto t = now();
+  r.defer(a, 1, t);
+  r.defer(b, 1, t);
+  r.defer(c, 1, t);
+  r.run(1000);
+  CHECK(fired == std::vector<int>{1, 2, 3});
+}
+
+TEST_CASE("a cancelled timer does not fire, and cancel returns whether it was in time") {
+  opened r;
+  std::vector<int> fired;
+  noting a(fired, 1), b(fired, 2);
+  CHECK_FALSE(r.cancel(a)); // never armed
+  r.defer(a, 1, now());
+  r.defer(b, 1, now());
+  CHECK(r.cancel(a));
+  CHECK_FALSE(r.cancel(a));
+  r.run(1000);
+  CHECK(fired == std::vector<int>{2});
+  CHECK_FALSE(r.cancel(b)); // has fired
+}
+
+TEST_CASE("a timer does not fire before its time, and makes the reactor's descriptor readable then") {
+  opened r;
+  std::vector<int> fired;
+  noting far(fired, 1), near(fired, 2);
+  r.defer(far, 1, now() + 1h);
+  r.run(0);
+  CHECK(fired.empty());
+  CHECK_FALSE(r.ready());
+  r.defer(near, 1, now() + 1ms); // earlier than the one armed before: the descriptor must follow
+  while (fired.empty()) r.run(1000);
+  CHECK(fired == std::vector<int>{2});
+  CHECK_FALSE(r.ready());
+  CHECK(r.cancel(far));
+}
+
+TEST_CASE("cancelling a timer does not change the times of others, earlier or later") {
+  opened r;
+  std::vector<int> fired;
+  noting gone(fired, 1), later(fired, 2), sooner(fired, 3), last(fired, 4);
+  r.defer(gone, 1, now() + 20ms);
+  REQUIRE(r.cancel(gone));
+  const auto late = now() + 40ms;
+  r.defer(later, 1, late);
+  r.defer(sooner, 1, now() + 5ms);
+  while (fired.size() < 2) r.run(1000);
+  CHECK(fired == std::vector<int>{3, 2});
+  CHECK(now() >= late);
+  const auto after = now() + 5ms; // when no task is left
+  r.defer(last, 1, after);
+  while (fired.size() < 3) r.run(1000);
+  CHECK(now() >= after);
+}
+
+TEST_CASE("tasks deferred while the reactor batches them run when the batch ends") {
+  opened r;
+  wake_fd fd;
+  REQUIRE(fd.open() == 0);
+  struct noted : task {
+    std::vector<int> order;
+  } kick;
+  kick.run = [](task& t, unsigned) noexcept { static_cast<noted&>(t).order.push_back(2); };
+  struct source : event_source {
+    opened& r;
+    wake_fd& fd;
+    noted& kick;
+  } s{{[](event_source& e) noexcept {
+        auto& self = static_cast<source&>(e);
+        self.fd.clear();
+        CHECK_FALSE(self.r.batches_tasks());
+        self.r.batching_tasks([&]() noexcept {
+          CHECK(self.r.batches_tasks());
+          CHECK(self.r.defer(self.kick));
+          CHECK_FALSE(self.r.defer(self.kick)); // it is armed
+          self.kick.order.push_back(1);
+        });
+        self.kick.order.push_back(3);
+      }},
+      r,
+      fd,
+      kick};
+  REQUIRE(r.watch(fd.get(), s) == 0);
+  CHECK_FALSE(r.batches_tasks());
+  for (int i = 0; i < 2; ++i) {
+    fd.raise();
+    r.run(1000);
+  }
+  CHECK(kick.order == std::vector<int>{1, 2, 3, 1, 2, 3});
+  r.unwatch(fd.get(), s);
+}
+
+TEST_CASE("a task runs once for all work deferred to it, at the earliest time") {
+  opened r;
+  struct collecting : task {
+    std::vector<unsigned> calls;
+  } t;
+  t.run = [](task& self, unsigned what) noexcept { static_cast<collecting&>(self).calls.push_back(what); };
+  CHECK(r.defer(t, 1, now() + 1h));
+  CHECK_FALSE(r.defer(t, 2)); // earlier: the task moves forward
+  CHECK_FALSE(r.defer(t, 4, now() + 1h));
+  r.run(1000);
+  CHECK(t.calls == std::vector<unsigned>{7});
+
+  SECTION("cancel discards the deferred work") {
+    CHECK(r.defer(t, 1));
+    CHECK(r.cancel(t));
+    CHECK(r.defer(t, 2));
+    r.run(1000);
+    CHECK(t.calls == std::vector<unsigned>{7, 2});
+  }
+  SECTION("a task that defers itself lets the reactor do other work first") {
+    struct restless : task {
+      opened* r;
+      int runs = 0;
+    } again;
+    again.r = &r;
+    again.run = [](task& x, unsigned) noexcept {
+      auto& self = static_cast<restless&>(x);
+      ++self.runs;
+      self.r->defer(self);
+    };
+    r.defer(again);
+    r.run(1000);
+    CHECK(again.runs == 1);
+    r.run(1000);
+    CHECK(again.runs == 2);
+    CHECK(r.cancel(again));
+  }
+}
+
+TEST_CASE("running the reactor from a function that it calls has no effect") {
+  opened r;
+  struct nested : task {
+    opened* r;
+    int runs = 0;
+  } t;
+  t.r = &r;
+  t.run = [](task& x, unsigned) noexcept {
+    auto& self = static_cast<nested&>(x);
+    ++self.runs;
+    self.r->run(-1); // would wait without end
+    self.r->settle();
+  };
+  r.defer(t);
+  r.run(1000);
+  CHECK(t.runs == 1);
+}
+
+TEST_CASE("settle waits for the round of another thread") {
+  opened r;
+  struct slow : task {
+    std::promise<void> entered;
+    std::promise<void> leave;
+    std::atomic<bool> done{false};
+  } t;
+  t.run = [](task& x, unsigned) noexcept {
+    auto& self = static_cast<slow&>(x);
+    self.entered.set_value();
+    self.leave.get_future().wait();
+    self.done = true;
+  };
+  r.defer(t);
+  std::thread worker([&] { r.run(1000); });
+  t.entered.get_future().wait();
+  std::promise<void> settling;
+  auto settled = std::async(std::launch::async, [&] {
+    settling.set_value();
+    r.settle();
+    return t.done.load();
+  });
+  settling.get_future().wait();
+  t.leave.set_value();
+  CHECK(settled.get());
+  worker.join();
+}
+
+TEST_CASE("a timer may be armed for the beginning of time") {
+  opened r;
+  std::vector<int> fired;
+  noting a(fired, 1);
+  r.defer(a);
+  r.run(1000);
+  CHECK(fired == std::vector<int>{1});
+}
+
+TEST_CASE("a firing timer may arm itself and others, and cancel others") {
+  opened r;
+  struct chain : task {
+    opened* r;
+    task* victim;
+    noting* next;
+    int rounds = 0;
+  };
+  std::vector<int> fired;
+  noting victim(fired, 1), next(fired, 2);
+  chain c;
+  c.r = &r;
+  c.victim = &victim;
+  c.next = &next;
+  c.run = [](task& t, unsigned) noexcept {
+    auto& self = static_cast<chain&>(t);
+    if (++self.rounds == 1) {
+      self.r->cancel(*self.victim);
+      self.r->defer(*self.next);
+    }
+    if (self.rounds < 3) self.r->defer(self, 1, dat::detail::clock::now());
+  };
+  const auto t = now();
+  r.defer(c, 1, t - 1ms);
+  r.defer(victim, 1, t);
+  while (c.rounds < 3) r.run(1000);
+  CHECK(c.rounds == 3);
+  CHECK(fired == std::vector<int>{2});
+}
+
+TEST_CASE("after random arming and cancelling, each armed timer fires once, in order") {
+  const auto seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    opened r;
+    std::vector<int> fired;
+    std::vector<std::unique_ptr<noting>> timers;
+    const auto start = now();
+    std::vector<int> expected;
+    std::vector<int> when(40);
+    for (int i = 0; i < 40; ++i) {
+      timers.push_back(std::make_unique<noting>(fired, i));
+      when[static_cast<std::size_t>(i)] = static_cast<int>(random() % 1000);
+      r.defer(*timers.back(), 1, start - 2ms + std::chrono::microseconds(when[static_cast<std::size_t>(i)]));
+    }
+    for (int i = 0; i < 40; ++i)
+      if (random() % 3 == 0)
+        CHECK(r.cancel(*timers[static_cast<std::size_t>(i)]));
+      else
+        expected.push_back(i);
+    std::stable_sort(expected.begin(), expected.end(), [&](int a, int b) {
+      return when[static_cast<std::size_t>(a)] < when[static_cast<std::size_t>(b)];
+    });
+    r.run(1000);
+    CHECK(fired == expected);
+  }
+}
+
+TEST_CASE("a watched descriptor is handled while it is readable") {
+  opened r;
+  wake_fd fd;
+  REQUIRE(fd.open() == 0);
+  struct counting : event_source {
+    wake_fd* fd;
+    int calls = 0;
+  };
+  counting source{{[](event_source& s) noexcept {
+                    auto& self = static_cast<counting&>(s);
+                    if (++self.calls == 2) self.fd->clear();
+                  }},
+                  &fd};
+  REQUIRE(r.watch(fd.get(), source) == 0);
+  r.run(0);
+  CHECK(source.calls == 0);
+  fd.raise();
+  CHECK(r.ready());
+  r.run(0);
+  r.run(0);
+  r.run(0);
+  CHECK(source.calls == 2);
+  CHECK_FALSE(r.ready());
+  CHECK(r.watch(-1, source) == EBADF);
+}
+
+TEST_CASE("a service thread runs timers, blocks signals, and ends on request", "[COMP-083]") {
+  opened r;
+  struct announcing : task {
+    std::promise<std::pair<bool, bool>> seen;
+    opened* r;
+  };
+  announcing t;
+  t.r = &r;
+  t.run = [](task& x, unsigned) noexcept {
+    auto& self = static_cast<announcing&>(x);
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    self.seen.set_value({self.r->on_service_thread(), sigismember(&blocked, SIGINT) == 1 &&
+                                                          sigismember(&blocked, SIGUSR1) == 1 &&
+                                                          sigismember(&blocked, SIGCHLD) == 1});
+  };
+  sigset_t before;
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  REQUIRE(r.start(
+              [](void* self) -> void* {
+                static_cast<opened*>(self)->loop();
+                return nullptr;
+              },
+              &r) == 0);
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  CHECK(sigismember(&before, SIGUSR1) == sigismember(&after, SIGUSR1));
+  CHECK_FALSE(r.on_service_thread());
+  r.defer(t);
+  const auto [there, blocked] = t.seen.get_future().get();
+  CHECK(there);
+  CHECK(blocked);
+  r.stop();
+  r.stop(); // without effect
+  CHECK_FALSE(r.on_service_thread());
+}
+
+TEST_CASE("of two threads that run the reactor, one does the work and the other returns") {
+  opened r;
+  wake_fd fd;
+  REQUIRE(fd.open() == 0);
+  struct blocking : event_source {
+    wake_fd* fd;
+    std::promise<void> entered;
+    std::promise<void> leave;
+  };
+  blocking source;
+  source.fd = &fd;
+  source.ready = [](event_source& s) noexcept {
+    auto& self = static_cast<blocking&>(s);
+    self.fd->clear();
+    self.entered.set_value();
+    self.leave.get_future().wait();
+  };
+  REQUIRE(r.watch(fd.get(), source) == 0);
+  fd.raise();
+  std::thread worker([&] { r.run(-1); });
+  source.entered.get_future().wait();
+  r.run(-1); // must return at once; otherwise the test does not end
+  source.leave.set_value();
+  worker.join();
+  SUCCEED();
+}

@@ -1,0 +1,251 @@
+// Kinds of registered memory in the fake world: their properties, their refusals, and their queries.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/memory.hpp>
+#include <dat/rmr.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+#include <unordered_set>
+
+using namespace unit;
+
+namespace {
+
+const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+
+/// Two pages of memory, private or shared.
+struct mapping {
+  explicit mapping(bool shared)
+      : bytes(static_cast<char*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
+                                        MAP_ANONYMOUS | (shared ? MAP_SHARED : MAP_PRIVATE), -1, 0)),
+              2 * page) {
+    REQUIRE(static_cast<void*>(bytes.data()) != MAP_FAILED);
+  }
+  mapping(const mapping&) = delete;
+  mapping& operator=(const mapping&) = delete;
+  ~mapping() { ::munmap(bytes.data(), bytes.size()); }
+  std::span<char> bytes;
+};
+
+dat::shared_cookie cookie(char last) {
+  dat::shared_cookie c{};
+  c[39] = static_cast<std::byte>(last); // differs behind zeros, so a cookie is not a string
+  return c;
+}
+
+} // namespace
+
+TEST_CASE("a query returns how a region was made",
+          "[memory][LMR-012][LMR-015][LMR-016][LMR-018][LMR-041][LMR-042][LMR-043][LMR-044][PZ-010][PZ-012]"
+          "[REQ-139]") {
+  const clean_world world;
+  end e;
+  const auto plain = must(dat::query(e.mem));
+  CHECK(plain.ia == e.ia.identity());
+  CHECK(plain.pz == e.pz.identity());
+  CHECK(plain.type == dat::mem_type::virtual_memory);
+  CHECK_FALSE(plain.origin);
+  CHECK_FALSE(plain.cookie);
+  CHECK(plain.rights == all_rights.value);
+  CHECK_FALSE(plain.zero_based);
+  CHECK(plain.lmr_key == e.mem.native_handle()->lkey);
+  CHECK(plain.remote_key == e.mem.native_handle()->rkey);
+  CHECK(plain.registered_address == reinterpret_cast<std::uintptr_t>(e.memory.data()));
+  CHECK(plain.registered_size == e.memory.size());
+  const auto local = must(e.pz.register_memory(e.memory, dat::local_read));
+  CHECK_FALSE(must(dat::query(local)).remote_key);
+  // Rights that verbs needs in addition are not reported.
+  const auto writable = must(e.pz.register_memory(e.memory, dat::remote_write));
+  CHECK(must(dat::query(writable)).rights == dat::mem_priv::remote_write);
+  const auto nothing = must(e.pz.register_memory(e.memory, dat::no_rights));
+  CHECK(must(dat::query(nothing)).rights == dat::mem_priv::none);
+  CHECK_FALSE(must(dat::query(nothing)).remote_key);
+  is_error(dat::query(region()), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
+}
+
+TEST_CASE("a region over another one has its own zone, rights and lifetime",
+          "[memory][LMR-006][LMR-013][LMR-014][LMR-019][LMR-045]") {
+  const clean_world world;
+  end e;
+  dat::pz other = must(e.ia.create_pz());
+  auto again = must(dat::register_over(other, e.mem, dat::local_read));
+  CHECK(again.data() == e.mem.data());
+  CHECK(again.size() == e.mem.size());
+  auto p = must(dat::query(again));
+  CHECK(p.type == dat::mem_type::lmr);
+  CHECK(p.origin == e.mem.identity());
+  CHECK(p.pz == other.identity());
+  CHECK(p.rights == dat::mem_priv::local_read);
+  CHECK(p.lmr_key != e.mem.native_handle()->lkey);
+  must(e.mem.close());
+  p = must(dat::query(again));
+  CHECK_FALSE(p.origin);
+  CHECK(p.registered_size == 4096);
+  is_error(dat::register_over(other, e.mem, dat::local_read), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_lmr);
+  dat::pz none;
+  is_error(dat::register_over(none, again, dat::local_read), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+  fail_registration(ENOMEM);
+  is_error(dat::register_over(other, again, dat::local_read), dat::return_type::insufficient_resources,
+           dat::return_subtype::resource_memory_region);
+}
+
+TEST_CASE("shared memory must be mapped as shared, and its cookie has 40 bytes",
+          "[memory][LMR-007][LMR-008][LMR-009][LMR-010][LMR-011][LMR-028]") {
+  const clean_world world;
+  end e;
+  mapping shared(true);
+  mapping own(false);
+  const auto mem = must(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read | dat::local_write));
+  const auto p = must(dat::query(mem));
+  CHECK(p.type == dat::mem_type::shared_virtual);
+  CHECK(p.cookie == cookie('a'));
+  is_error(dat::register_shared(e.pz, own.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_state);
+  const std::span partly(shared.bytes.first(page));
+  is_error(dat::register_shared(e.pz, partly, cookie('a'), dat::local_read), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg4);
+  CHECK(dat::register_shared(e.pz, partly, cookie('b'), dat::local_read));
+  CHECK(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read));
+  REQUIRE(::mmap(shared.bytes.data() + page, page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED, -1,
+                 0) != MAP_FAILED);
+  is_error(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_state);
+  dat::pz none;
+  is_error(dat::register_shared(none, shared.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+  const std::span<char> empty;
+  is_error(dat::register_shared(e.pz, empty, cookie('a'), dat::local_read), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg3);
+}
+
+TEST_CASE("a zero-based region is addressed from 0 by both sides, and cannot be inlined",
+          "[memory][LMR-020][LMR-023][LMR-024][DTO-092]") {
+  const clean_world world;
+  pair p({.max_inline = 64});
+  mapping out(false);
+  mapping in(false);
+  auto from = must(dat::register_zero_based(p.a.pz, out.bytes, all_rights));
+  auto to = must(dat::register_zero_based(p.b.pz, in.bytes, all_rights));
+  const auto q = must(dat::query(from));
+  CHECK(q.zero_based);
+  CHECK(q.registered_address == 0);
+  CHECK(q.registered_size == 2 * page);
+  CHECK(from.size() == 2 * page);
+  CHECK(from.owner() == p.a.ia.identity());
+  CHECK(std::unordered_set<std::size_t>{std::hash<decltype(from)>{}(from)}.size() == 1);
+  const auto piece = must(from.slice(10, 5));
+  CHECK(piece.offset() == 10);
+  CHECK(piece.size() == 5);
+  CHECK(must(from.slice(10, 0)).empty());
+  CHECK(dat::detail::segment_access::raw(to.remote()).address == 0);
+
+  std::string_view("hello").copy(out.bytes.data() + 10, 5);
+  must(p.a.ep.post(dat::rdma_write{piece, must(to.remote(20, 5))}.cookie(1)));
+  must(p.b.ep.post(dat::recv{must(to.slice(40, 5))}.cookie(2)));
+  dat::batch<2> batch;
+  REQUIRE(batch.push_back(dat::send{piece}.cookie(3)));
+  must(p.a.ep.post(batch));
+  CHECK(p.a.take() == events{"written 1", "sent 3"});
+  CHECK(p.b.take() == events{"received 2"});
+  CHECK(std::string_view(in.bytes.data() + 20, 5) == "hello");
+  CHECK(std::string_view(in.bytes.data() + 40, 5) == "hello");
+
+  is_error(p.a.ep.post(dat::send{piece}.inlined()), dat::return_type::invalid_parameter, dat::return_subtype::arg5);
+  batch.clear();
+  REQUIRE(batch.push_back(dat::send{piece}.inlined()));
+  is_error(p.a.ep.post(batch), dat::return_type::invalid_parameter);
+  is_error(p.a.ep.post(dat::send{dat::iov{p.a.at(0, 1), piece}}.inlined()), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg5);
+
+  is_error(from.slice(2 * page, 1), dat::return_type::invalid_parameter);
+  const std::span inner = out.bytes.subspan(1, 5);
+  is_error(dat::register_zero_based(p.a.pz, inner, all_rights), dat::return_type::model_not_supported);
+  fake::fail(fake::call::ibv_reg_mr_iova, 1, EOPNOTSUPP);
+  fake::fail(fake::call::ibv_reg_mr_iova2, 1, EOPNOTSUPP);
+  is_error(dat::register_zero_based(p.a.pz, out.bytes, all_rights), dat::return_type::model_not_supported);
+  fake::forget_faults();
+  must(from.close());
+  is_error(from.slice(0, 1), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
+  dat::pz none;
+  is_error(dat::register_zero_based(none, out.bytes, all_rights), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+}
+
+TEST_CASE("an rmr can be bound to a zero-based region", "[memory][rmr][RMR-033]") {
+  const clean_world world;
+  constexpr auto streams = all_streams | dat::stream::rmr_bind;
+  pair p;
+  auto evd = must(p.b.ia.create_evd<streams>(16));
+  p.a.make_ep();
+  p.b.ep = must(p.b.pz.create_ep<dat::rc>(evd));
+  must(p.a.ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(p.b.ep));
+  p.settle();
+  mapping in(false);
+  auto to = must(dat::register_zero_based(p.b.pz, in.bytes, dat::local_write));
+  dat::rmr rmr = must(p.b.pz.create_rmr());
+  const auto w = must(rmr.bind(p.b.ep, dat::bind{to.as_lmr(), 100, 8, dat::remote_write}));
+  CHECK(dat::detail::segment_access::raw(w).address == 100);
+  (void)take(evd);
+  p.a.memory.fill('q');
+  (void)p.a.take();
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), w}.cookie(1)));
+  CHECK(p.a.take() == events{"written 1"});
+  CHECK(in.bytes[100] == 'q');
+  CHECK(in.bytes[108] == 0);
+}
+
+TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "[memory][LMR-003][LMR-013]"
+                                                                               "[ERR-021]") {
+  const clean_world world;
+  end e;
+  is_error(dat::register_on_demand(e.pz, e.memory, dat::local_read), dat::return_type::model_not_supported);
+  is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 100, dat::local_read), dat::return_type::model_not_supported);
+  fake::fail(fake::call::ibv_reg_dmabuf_mr, 1, EINVAL);
+  is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 100, dat::local_read), dat::return_type::invalid_parameter);
+  is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 0, dat::local_read), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg3);
+  dat::pz none;
+  is_error(dat::register_on_demand(none, e.memory, dat::local_read), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+  is_error(dat::register_dmabuf<char>(none, 0, 0, 1, dat::local_read), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+}
+
+TEST_CASE(
+    "sync calls check their segments and change nothing",
+    "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-004][SYNC-005][SYNC-007][SYNC-008][SYNC-009][SYNC-010][SYNC-011]") {
+  const clean_world world;
+  end e;
+  end stranger;
+  dat::pz other = must(e.ia.create_pz());
+  auto second = must(other.register_memory(e.memory, dat::local_read | dat::local_write));
+  const auto piece = must(second.slice(10, 20));
+  const dat::local_segment<char, all_rights.value> nothing;
+  const bool writes = GENERATE(false, true);
+  const auto sync = [&](const auto&... s) {
+    return writes ? dat::sync_rdma_write(e.ia, s...) : dat::sync_rdma_read(e.ia, s...);
+  };
+  must(sync());
+  must(sync(e.mem, piece, nothing));
+  dat::iov<3, dat::mem_priv::local_read> list;
+  must(sync(list));
+  REQUIRE(list.push_back(e.mem));
+  REQUIRE(list.push_back(piece));
+  must(sync(list));
+  auto beyond = dat::detail::segment_access::raw(e.at(4096 - 8, 8));
+  beyond.address += 1;
+  using segment = dat::local_segment<char, all_rights.value>;
+  is_error(sync(dat::detail::segment_access::make<segment>(beyond)), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg2);
+  is_error(sync(stranger.mem), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  must(second.close());
+  is_error(sync(piece), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  is_error(sync(list), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  dat::ia closed;
+  is_error(dat::sync_rdma_read(closed, e.mem), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
+  is_error(dat::sync_rdma_write(closed, list), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
+}

@@ -1,0 +1,611 @@
+// Memory windows on a device: allowed accesses and their time, how windows are closed, and the order in which objects
+// may end.
+//
+// The tests leave out one operation that harms a device: a second invalidation of one window is a null pointer
+// dereference in some kernels.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/rmr.hpp>
+
+#include <atomic>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+
+namespace device {
+namespace {
+
+constexpr auto binds = dat::stream::dto | dat::stream::rmr_bind;
+constexpr auto local = dat::local_read | dat::local_write;
+constexpr auto both = dat::remote_read | dat::remote_write;
+using inner = dat::lmr<std::byte, local.value>;
+using open_window = dat::remote_segment<std::byte, both.value>;
+
+/// A connected pair whose completions go to evds of their own with the stream rmr_bind.
+struct linked : two_sides {
+  dat::evd<binds> at_active = must(a.ia.create_evd<binds>(256));
+  dat::evd<binds> at_passive = must(b.ia.create_evd<binds>(256));
+  std::vector<std::byte> a_bytes = std::vector<std::byte>(4096);
+  std::vector<std::byte> b_bytes = std::vector<std::byte>(4096);
+  inner a_mem = must(a.pz.register_memory(a_bytes, local));
+  inner b_mem = must(b.pz.register_memory(b_bytes, local)); // no remote right: only windows give access
+  endpoint active;
+  endpoint passive;
+
+  linked() : active(new_active()), passive(new_passive()) { connect(active, passive); }
+  /// Long ack_timeout: when a busy machine answers late and a request is repeated, Soft-RoCE ignores the answer; if the
+  /// answer was a refusal, the peer may disconnect first, and the request is flushed. Soft-RoCE also repeats binds
+  /// behind such a request, and the repeated bind fails.
+  static constexpr dat::ep_attributes patient{.ack_timeout = 20s};
+  endpoint new_active() { return must(a.pz.create_ep<dat::rc>(dat::ep_evds{at_active, at_active, a.evd}, patient)); }
+  endpoint new_passive() { return must(b.pz.create_ep<dat::rc>(dat::ep_evds{at_passive, at_passive, b.evd}, patient)); }
+
+  dat::rmr make(bool for_ep) { return for_ep ? must(b.pz.create_rmr_for_ep()) : must(b.pz.create_rmr()); }
+  open_window bind(dat::rmr& rmr, std::size_t first, std::size_t count) {
+    const auto w = must(rmr.bind(passive, dat::bind{b_mem, first, count, both}.cookie(1)));
+    if (!next<dat::bind_done>(at_passive).is_of(rmr)) fail("the bind of another rmr", place::here());
+    return w;
+  }
+  template <class W>
+  void write(const W& to, std::uint32_t seed) {
+    fill(std::span(a_bytes).first(to.size()), seed);
+    must(active.post(dat::rdma_write{must(a_mem.slice(0, to.size())), to}));
+    (void)next<dat::rdma_write_done>(at_active);
+  }
+  template <class W>
+  dat::dto_status refused(const W& to, endpoint& by) {
+    must(by.post(dat::rdma_write{must(a_mem.slice(0, to.size())), to}));
+    return next<dat::dto_failure>(at_active).status();
+  }
+};
+
+template <class W>
+W moved(const W& from, std::uint64_t by) {
+  auto raw = dat::detail::segment_access::raw(from);
+  raw.address += by;
+  return dat::detail::segment_access::make<W>(raw);
+}
+
+} // namespace
+
+TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere or unbound",
+          "[rmr][RMR-001][RMR-005][RMR-008][RMR-014][RMR-015][RMR-017][RMR-019][RMR-020][RMR-021][RMR-030][RMR-034]"
+          "[LMR-022][LMR-033][REQ-074][COMP-072]"
+          "[MODEL-023][MODEL-053]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  CHECK_FALSE(must(rmr.query()).binding);
+  const open_window first = t.bind(rmr, 64, 100);
+  t.write(first, 1);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
+  CHECK(t.b_bytes[63] == std::byte{});
+  CHECK(t.b_bytes[164] == std::byte{});
+  must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
+  CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
+  CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
+
+  dat::rmr other = t.make(for_ep); // a second window over the same region
+  const open_window second = t.bind(other, 512, 8);
+  t.write(second, 2);
+  t.write(first, 3);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(512, 8), 2));
+
+  std::uint32_t key = must(rmr.query()).binding->key;
+  for (std::size_t i = 0; i < 300; ++i) { // the low byte of the key wraps around
+    const open_window w = t.bind(rmr, i, 16);
+    const std::uint32_t now = must(rmr.query()).binding->key;
+    CHECK(now != key);
+    key = now;
+    if (i % 50 == 0) t.write(w, 4);
+  }
+  CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  must(rmr.unbind(t.passive));
+  CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
+  must(rmr.unbind(t.passive)); // an unbind of an unbound window
+  CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
+  must(other.close());
+  CHECK(t.refused(first, t.active) == dat::dto_status::remote_access);
+  must(t.b_mem.close());
+}
+
+TEST_CASE("rmr: a key may be sent at once over the connection that it was bound through",
+          "[rmr][RMR-018][RMR-022][RMR-023][RMR-024]"
+          "[REQ-147][SAFE-005]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  using wire = open_window::wire;
+  auto& slot = *reinterpret_cast<wire*>(t.b_bytes.data() + 2048);
+  for (std::uint32_t i = 1; i <= 100; ++i) {
+    must(t.active.post(dat::recv{must(t.a_mem.slice(0, sizeof(wire)))}));
+    const std::size_t at = i % 7 * 64;
+    slot = must(rmr.bind(t.passive, dat::bind{t.b_mem, at, 64, both}.suppress_completion().fence())).to_wire();
+    must(t.passive.post(dat::send{must(t.b_mem.slice(2048, sizeof(wire)))}));
+    (void)next<dat::recv_done>(t.at_active);
+    const auto opened = must(open_window::from_wire(std::span(t.a_bytes).first(sizeof(wire))));
+    t.write(opened, i);
+    (void)next<dat::send_done>(t.at_passive); // and no event of the bind
+    if (!has_pattern(std::span(t.b_bytes).subspan(at, 64), i)) FAIL("round " << i);
+  }
+  CHECK(must(rmr.query()).binding);
+}
+
+TEST_CASE("rmr: scope and rights of a window are enforced",
+          "[rmr][RMR-002][RMR-003][RMR-016][RMR-027][RMR-031][RMR-033][RMR-040]"
+          "[MODEL-020][MODEL-052][REQ-146][REQ-148][IA-134]") {
+  linked t;
+  CHECK(must(t.b.ia.query<dat::provider_attributes>()).rmr_scope_supported == dat::rmr_scope::any);
+  endpoint far = t.new_active();
+  endpoint near = t.new_passive();
+  t.connect(far, near);
+  dat::rmr rmr = t.make(false);
+  SECTION("an rmr for one endpoint gives access to the peer of that connection") {
+    dat::rmr one = t.make(true);
+    const open_window w = t.bind(one, 0, 64);
+    t.write(w, 1);
+    CHECK(t.refused(w, far) == dat::dto_status::remote_access);
+  }
+  SECTION("an rmr of the zone gives access to all peers") {
+    const open_window w = t.bind(rmr, 0, 64);
+    must(far.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), w}));
+    (void)next<dat::rdma_write_done>(t.at_active);
+    t.write(w, 1);
+  }
+  SECTION("an rmr that was bound without rights gives no access") {
+    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::no_rights}));
+    (void)next<dat::bind_done>(t.at_passive);
+    const auto raw = dat::detail::segment_access::raw(w);
+    CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
+          dat::dto_status::remote_access);
+  }
+  SECTION("a zero-based window is accessed from address 0") {
+    dat::rmr one = t.make(true);
+    const open_window w = must(one.bind(t.passive, dat::bind{t.b_mem, 128, 64, both}.zero_based()));
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK(must(one.query()).binding->address == 0);
+    t.write(w, 5);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(128, 64), 5));
+    CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())) ==
+          dat::error(type::model_not_supported));
+  }
+}
+
+TEST_CASE("rmr: an access outside the window fails, at the latest at the end of its region",
+          "[rmr][RMR-039][DTO-139]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  // rxe checks the bounds of the region, not of the window: so the window is the last part of the region.
+  const open_window w = t.bind(rmr, 4096 - 64, 64);
+  t.write(w, 1);
+  CHECK(t.refused(moved(w, 1), t.active) == dat::dto_status::remote_access);
+}
+
+TEST_CASE("rmr: rxe allows accesses outside a window but inside its region", "[rmr][rxe-deviation]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  const open_window w = t.bind(rmr, 0, 64);
+  const auto beside = moved(w, 64);
+  must(t.active.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), beside}));
+  // An adapter that checks the bounds refuses the write; either way it completes.
+  auto e = must(t.at_active.wait(patience));
+  if (auto* f = std::get_if<dat::dto_failure>(&e))
+    CHECK(f->status() == dat::dto_status::remote_access);
+  else
+    CHECK(std::holds_alternative<dat::rdma_write_done>(e));
+}
+
+TEST_CASE("rmr: either side can close a window of its peer by a send",
+          "[rmr][DTO-100][DTO-101][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020][COMP-070]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const open_window w = t.bind(rmr, 0, 64);
+    t.write(w, 1);
+    if (round < 2) { // a message that names no window closes none
+      must(t.passive.post(dat::recv{}));
+      must(t.active.post(dat::send{}));
+      (void)next<dat::send_done>(t.at_active);
+      CHECK_FALSE(next<dat::recv_done>(t.at_passive).invalidated());
+      t.write(w, 2);
+    }
+    constexpr std::size_t sizes[] = {1, 8, 1023, 1024, 1025, 2000};
+    const std::size_t size = round % 2 == 0 ? 0 : sizes[round / 2 % std::size(sizes)];
+    const auto here = [&](std::size_t first, std::size_t count) { return must(t.a_mem.slice(1000 + first, count)); };
+    fill(std::span(t.a_bytes).subspan(1000, size), static_cast<std::uint32_t>(round));
+    must(t.passive.post(dat::recv{must(t.b_mem.slice(100, size))}.cookie(round), dat::recv{}.cookie(99)));
+    if (round % 2 == 0)
+      must(t.active.post(dat::send_with_invalidate{w}.cookie(7), dat::send{}));
+    else
+      must(t.active.post(
+          dat::send_with_invalidate{dat::iov{here(0, size / 3), here(size / 3, size - size / 3)}, w}.solicited().cookie(
+              7),
+          dat::send{}));
+    const auto sent = next<dat::send_done>(t.at_active);
+    CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
+    (void)next<dat::send_done>(t.at_active);
+    // Until the receive is taken, the window counts as open.
+    if (round == 3) CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+    const auto closing = next<dat::recv_done>(t.at_passive);
+    CHECK(closing.cookie().value() == round);
+    CHECK(closing.bytes() == size);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(100, size), static_cast<std::uint32_t>(round)));
+    REQUIRE(closing.invalidated());
+    CHECK(rmr.is(*closing.invalidated()));
+    CHECK_FALSE(must(rmr.query()).binding);
+    CHECK_FALSE(next<dat::recv_done>(t.at_passive).invalidated()); // a plain send
+  }
+  // In the other direction: the passive side closes a window that the active side has bound.
+  dat::rmr mine = must(t.a.pz.create_rmr_for_ep());
+  const auto w = must(mine.bind(t.active, dat::bind{t.a_mem, both}));
+  (void)next<dat::bind_done>(t.at_active);
+  must(t.active.post(dat::recv{}));
+  must(t.passive.post(dat::send_with_invalidate{w}));
+  CHECK(next<dat::recv_done>(t.at_active).invalidated());
+  (void)next<dat::send_done>(t.at_passive);
+  must(t.a_mem.close());
+  t.a_mem = must(t.a.pz.register_memory(t.a_bytes, local));
+
+  const open_window last = t.bind(rmr, 0, 64);
+  must(t.passive.post(dat::recv{}));
+  must(t.active.post(dat::send_with_invalidate{last}));
+  (void)next<dat::send_done>(t.at_active);
+  (void)next<dat::recv_done>(t.at_passive);
+  must(t.b_mem.close()); // the window is closed
+  CHECK(t.refused(last, t.active) == dat::dto_status::remote_access);
+}
+
+TEST_CASE("rmr: a message closes a window before the completion of its bind is taken", "[rmr][DTO-105][RMR-020]") {
+  linked t;
+  auto received = must(t.b.ia.create_evd<dat::stream::dto>(64));
+  auto near = t.new_active();
+  auto far = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{received, t.at_passive, t.b.evd}, linked::patient));
+  t.connect(near, far);
+  dat::rmr rmr = t.make(true);
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    must(far.post(dat::recv{}));
+    const auto w = must(rmr.bind(far, dat::bind{t.b_mem, both}));
+    must(far.post(dat::send{})); // behind the bind: when it has arrived, the window is open
+    must(near.post(dat::recv{}));
+    (void)next<dat::recv_done>(t.at_active);
+    must(near.post(dat::send_with_invalidate{w}));
+    const auto closing = next<dat::recv_done>(received);
+    REQUIRE(closing.invalidated());
+    CHECK(rmr.is(*closing.invalidated()));
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK_FALSE(must(rmr.query()).binding);
+    (void)next<dat::send_done>(t.at_passive);
+    (void)next<dat::send_done>(t.at_active);
+  }
+  must(t.b_mem.close()); // nothing is bound to it
+}
+
+TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-144][DTO-145][DTO-146][DTO-147]"
+                                             "[REQ-104]") {
+  linked t;
+  buffer source(t.a.pz, 2000);
+  fill(source.bytes, 9);
+  dat::rmr rmr = t.make(false);
+  CHECK(error_of(rmr.read_target<std::byte>(t.passive, 0, 1)).type() == type::privileges_violation);
+  (void)t.bind(rmr, 1500, 2500);
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1023}, std::size_t{1025}, std::size_t{2000}}) {
+    std::fill(t.b_bytes.begin(), t.b_bytes.end(), std::byte{});
+    must(t.passive.post(
+        dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 100, size)), source.remote()}.cookie(size)));
+    const auto done = next<dat::rdma_read_done>(t.at_passive);
+    CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
+    CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
+  }
+  CHECK(error_of(rmr.read_target<std::byte>(t.passive, 0, 2501)).type() == type::invalid_parameter);
+  // A read by another endpoint cannot use the window of this one. A window that is closed early does not affect the
+  // read.
+  const endpoint other = t.new_passive();
+  dat::rmr own = t.make(true);
+  (void)t.bind(own, 1024, 64);
+  CHECK(error_of(own.read_target<std::byte>(other, 0, 1)).type() == type::protection_violation);
+  must(t.passive.post(dat::rdma_read{must(own.read_target<std::byte>(t.passive, 0, 64)), source.remote(0, 64)}));
+  must(own.unbind(t.passive));
+  CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
+  (void)next<dat::bind_done>(t.at_passive);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(1024, 64), 9));
+}
+
+TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
+          "[rmr][RMR-006][RMR-007][RMR-011][RMR-029][RMR-032][RMR-035][RMR-036][RMR-037][RMR-038]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  const open_window before = t.bind(rmr, 0, 64);
+  const auto key = must(rmr.query()).binding->key;
+  dat::rmr none;
+  const inner no_region;
+  CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
+        dat::error(type::invalid_handle, subtype::handle_rmr));
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{no_region, both})) ==
+        dat::error(type::invalid_handle, subtype::handle_lmr));
+  CHECK(error_of(rmr.bind({}, dat::bind{t.b_mem, both})) == dat::error(type::invalid_handle, subtype::handle_ep));
+  CHECK(error_of(dat::pz().create_rmr()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
+    CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, first, count, both})).type() == type::invalid_parameter);
+  auto zone = must(t.b.ia.create_pz());
+  const auto foreign = must(zone.register_memory(t.b_bytes, local));
+  auto elsewhere = must(zone.create_rmr());
+  const auto violation = type::protection_violation;
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
+  CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
+  CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
+  const endpoint apart = t.new_passive();
+  CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
+        type::invalid_parameter);
+  CHECK(must(rmr.query()).binding->key == key);
+  t.write(before, 1);
+  // One bind at a time; the region of the old binding is in use until the completion of the new bind is taken.
+  auto second = must(t.b.pz.register_memory(t.b_bytes, local));
+  const open_window after = must(rmr.bind(t.passive, dat::bind{second, 0, 64, both}));
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  CHECK(error_of(rmr.close()).type() == type::invalid_state);
+  CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  (void)next<dat::bind_done>(t.at_passive);
+  must(t.b_mem.close());
+  CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  t.write(after, 2);
+  // Another thread may post receives meanwhile.
+  background receiver([&] {
+    for (int i = 0; i < 50; ++i) must(t.passive.post(dat::recv{}));
+    return 0;
+  });
+  for (std::size_t i = 0; i < 50; ++i) {
+    (void)must(rmr.bind(t.passive, dat::bind{second, i, 8, both}));
+    (void)next<dat::bind_done>(t.at_passive);
+  }
+  CHECK(receiver.get() == 0);
+  must(rmr.close());
+  CHECK(error_of(rmr.close()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  CHECK(error_of(rmr.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  must(second.close());
+}
+
+TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
+          "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][RMR-028][LMR-033][PZ-005][EP-040]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    linked t;
+    dat::rmr rmr = t.make(for_ep);
+    const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));
+    CHECK(error_of(t.b.pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+    SECTION("the rmr ends at once after its bind") {
+      rmr = {};
+      CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
+      must(t.b_mem.close());
+      CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
+    }
+    SECTION("the region") {
+      (void)next<dat::bind_done>(t.at_passive);
+      t.b_mem = {};
+      CHECK_FALSE(must(rmr.query()).binding);
+      t.b_mem = must(t.b.pz.register_memory(t.b_bytes, local));
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("the endpoint ends, and the rmr is bound through another one") {
+      (void)next<dat::bind_done>(t.at_passive);
+      must(t.passive.close());
+      CHECK(must(rmr.query()).binding.has_value() != for_ep);
+      (void)t.at_a<dat::disconnected>();
+      t.passive = t.new_passive();
+      t.active = t.new_active();
+      t.connect(t.active, t.passive);
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("the connection ends: binds are flushed, and the endpoint can be used again") {
+      (void)next<dat::bind_done>(t.at_passive);
+      t.disconnect(t.active, t.passive);
+      must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(8)));
+      const auto flushed = next<dat::dto_failure>(t.at_passive);
+      CHECK(flushed.cookie().value() == 8);
+      CHECK(flushed.status() == dat::dto_status::flushed);
+      CHECK(flushed.operation() == dat::dto_operation::bind);
+      CHECK(must(rmr.query()).binding->length == 4096);
+      must(t.active.reset());
+      must(t.passive.reset());
+      CHECK(must(rmr.query()).binding.has_value() != for_ep);
+      t.connect(t.active, t.passive);
+      t.write(t.bind(rmr, 0, 64), 3);
+    }
+    SECTION("all objects end at once") { must(t.b.ia.close(dat::close_mode::abrupt)); }
+    SECTION("in any order") {}
+  }
+  // Destroying a queue pair before its window blocks some kernels for 50 s.
+  CHECK(std::chrono::steady_clock::now() - start < patience);
+}
+
+TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {
+  linked t;
+  dat::rmr rmr = t.make(true);
+  // The test binds the window behind the library's back: a window of this type must be free to be bound.
+  ibv_send_wr wr{};
+  ibv_send_wr* bad = nullptr;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.bind_mw.mw = rmr.native_handle();
+  wr.bind_mw.rkey = ibv_inc_rkey(rmr.native_handle()->rkey);
+  wr.bind_mw.bind_info = {t.b_mem.native_handle(), reinterpret_cast<std::uintptr_t>(t.b_bytes.data()), 8,
+                          IBV_ACCESS_REMOTE_READ};
+  REQUIRE(ibv_post_send(t.passive.native_handle(), &wr, &bad) == 0);
+  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(1)));
+  const auto failed = next<dat::dto_failure>(t.at_passive);
+  CHECK(failed.cookie() == dat::cookie(1));
+  CHECK(failed.operation() == dat::dto_operation::bind);
+  CHECK(failed.status() == dat::dto_status::rmr_operation_failed);
+  (void)t.at_b<dat::connection_broken>(t.passive);
+  CHECK_FALSE(must(rmr.query()).binding);
+  dat::rmr other = t.make(false);
+  (void)must(other.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(2)));
+  const auto flushed = next<dat::dto_failure>(t.at_passive);
+  CHECK(flushed.cookie() == dat::cookie(2));
+  CHECK(flushed.status() == dat::dto_status::flushed);
+  (void)t.at_a<dat::disconnected>(t.active);
+}
+
+TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpoint",
+          "[rmr][SAFE-027][SAFE-028][RMR-038][DTO-088]") {
+  const bool for_ep = GENERATE(false, true);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  constexpr std::uint64_t rounds = 60;
+  background receiver([&] {
+    for (std::uint64_t i = 0; i < rounds;) {
+      const auto posted = t.passive.post(dat::recv{}.cookie(i));
+      if (posted)
+        ++i;
+      else if (posted.assume_error().type() != type::insufficient_resources)
+        must(dat::expected<void>(posted.assume_error()));
+      else
+        std::this_thread::yield();
+    }
+  });
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    must(t.active.post(dat::recv{}));
+    (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, i, 8, both}.cookie(i)));
+    must(t.passive.post(dat::send{}.cookie(i)));
+    must(t.active.post(dat::send{}));
+    const auto at_passive = take(t.at_passive, 3);
+    CHECK(count_of<dat::bind_done>(at_passive) == 1);
+    CHECK(count_of<dat::send_done>(at_passive) == 1);
+    for (const auto& e : at_passive)
+      if (const auto* r = std::get_if<dat::recv_done>(&e)) CHECK(r->cookie() == dat::cookie(i));
+    CHECK(take(t.at_active, 2).size() == 2);
+  }
+  receiver.get();
+}
+
+TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or two to move an endpoint's window",
+          "[rmr][RMR-022][RMR-028][DTO-072]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  buffer source(t.a.pz, 64 * 1024);
+  buffer sink(t.b.pz, 64 * 1024);
+  endpoint far = t.new_active();
+  const dat::ep_attributes three{.max_request_dtos = 3, .ack_timeout = 20s};
+  endpoint near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{t.at_passive, t.at_passive, t.b.evd}, three));
+  t.connect(far, near);
+  dat::rmr rmr = t.make(for_ep);
+  // Bound, moved, unbound, unbound again; the last one is no request of the adapter.
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const bool moved = i % 4 == 1;
+    const bool opened = i % 4 == 0;
+    must(near.post(dat::rdma_read{sink.lmr, source.remote()}.cookie(i)));
+    if (opened || moved)
+      (void)must(rmr.bind(near, dat::bind{t.b_mem, i, 8, both}.cookie(10 + i)));
+    else
+      must(rmr.unbind(near, dat::unbind{}.cookie(10 + i)));
+    const bool full = moved && for_ep;
+    if (!full) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
+    CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
+    CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
+    const auto done = next<dat::bind_done>(t.at_passive);
+    CHECK(done.cookie() == dat::cookie(10 + i));
+    CHECK((done.is_of(rmr) && done.ep() == near));
+    CHECK(done.operation() == (opened || moved ? dat::dto_operation::bind : dat::dto_operation::unbind));
+    CHECK(must(rmr.query()).binding.has_value() == (opened || moved));
+    if (!full) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));
+  }
+  if (!for_ep) return;
+  (void)must(rmr.bind(near, dat::bind{t.b_mem, both}));
+  (void)next<dat::bind_done>(t.at_passive);
+  const dat::rdma_read one{sink.slice(0, 8), source.remote()};
+  must(near.post(one, one));
+  const dat::error full = error_of(rmr.bind(near, dat::bind{t.b_mem, 0, 8, both}));
+  CHECK(full == dat::error(type::insufficient_resources, subtype::resource_tep));
+  CHECK_THAT(full.message(), support::contains_text("takes two places of max_request_dtos"));
+  for (int i = 0; i < 2; ++i) (void)next<dat::rdma_read_done>(t.at_passive);
+  CHECK(must(rmr.query()).binding->length == t.b_bytes.size());
+  must(rmr.unbind(near));
+  (void)next<dat::bind_done>(t.at_passive);
+}
+
+TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",
+          "[rmr][RMR-014][RMR-019][RMR-021][RMR-034][DTO-101]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  auto done = must(t.a.ia.create_evd<dat::stream::dto>(16));
+  endpoint far = must(t.a.pz.create_ep<dat::rc>(dat::ep_evds{done, done, t.a.evd}, linked::patient));
+  endpoint near = t.new_passive();
+  t.connect(far, near);
+  dat::rmr standing = t.make(for_ep);
+  const open_window always = must(standing.bind(near, dat::bind{t.b_mem, 2048, 1024, both}));
+  (void)next<dat::bind_done>(t.at_passive);
+  buffer out(t.a.pz, 1024);
+  buffer back(t.a.pz, 1024);
+  std::atomic<std::uint32_t> rounds{0};
+  std::atomic<bool> stop{false};
+  background traffic([&] {
+    for (; !stop; ++rounds) {
+      fill(out.bytes, rounds);
+      must(far.post(dat::rdma_write{out.lmr, always}.suppress_completion(), dat::rdma_read{back.lmr, always}));
+      (void)next<dat::rdma_read_done>(done);
+      if (!has_pattern(back.bytes, rounds)) return false;
+    }
+    return true;
+  });
+  const struct stopper {
+    std::atomic<bool>& flag;
+    ~stopper() { flag = true; }
+  } at_the_end{stop};
+  dat::rmr rmr = t.make(for_ep);
+  std::optional<open_window> last;
+  for (std::uint32_t i = 0; i < 60 || rounds < 20; ++i) {
+    const std::size_t first = i % 7 * 100;
+    const open_window w = t.bind(rmr, first, 64 + i % 60);
+    const auto here = must(t.a_mem.slice(0, w.size()));
+    must(t.active.post(dat::rdma_write{here, w}.suppress_completion(), dat::rdma_write{here, w}.suppress_completion()));
+    t.write(w, i); // behind outstanding writes
+    if (!has_pattern(std::span(t.b_bytes).subspan(first, w.size()), i)) FAIL("round " << i);
+    if (i % 3 == 1) { // closed by its owner
+      must(rmr.unbind(t.passive));
+      (void)next<dat::bind_done>(t.at_passive);
+    } else if (i % 3 == 2 && for_ep) { // or by the peer
+      must(t.passive.post(dat::recv{}));
+      must(t.active.post(dat::rdma_write{here, w}.suppress_completion(), dat::send_with_invalidate{w}));
+      (void)next<dat::send_done>(t.at_active);
+      CHECK(rmr.is(next<dat::recv_done>(t.at_passive).invalidated().value_or(0)));
+    }
+    CHECK(must(rmr.query()).binding.has_value() == (i % 3 == 0 || (i % 3 == 2 && !for_ep)));
+    last = w;
+  }
+  if (must(rmr.query()).binding) {
+    must(rmr.unbind(t.passive));
+    (void)next<dat::bind_done>(t.at_passive);
+  }
+  CHECK(t.refused(*last, t.active) == dat::dto_status::remote_access);
+  const std::uint32_t so_far = rounds;
+  while (rounds == so_far && !traffic.done()) std::this_thread::yield(); // the other connection still works
+  stop = true;
+  CHECK(traffic.get());
+  CHECK(must(standing.query()).binding);
+}
+
+TEST_CASE("rmr: read-only memory can be registered and not bound", "[rmr][RMR-030][LMR-004]") {
+  linked t;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* map = static_cast<std::byte*>(::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  const auto only = must(t.b.pz.register_memory(std::span(map, page), dat::local_read));
+  dat::rmr rmr = t.make(false);
+  auto bound = rmr.bind(t.passive, dat::bind{only, dat::remote_read});
+  if (bound)
+    (void)next<dat::bind_done>(t.at_passive); // some kernels permit the bind
+  else
+    CHECK(error_of(bound).type() == type::privileges_violation);
+  rmr = {};
+  ::munmap(map, page);
+}
+
+} // namespace device

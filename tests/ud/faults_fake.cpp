@@ -1,0 +1,298 @@
+// Datagram endpoints and paths: ends that overlap events, lost groups, forged headers, and InfiniBand fabrics.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/descriptor.hpp>
+#include <dat/multicast.hpp>
+#include <dat/ud.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <endian.h>
+
+using namespace unit;
+using type = dat::return_type;
+
+namespace {
+
+constexpr auto ud_streams = all_streams | dat::stream::datagrams;
+
+struct datagram_end {
+  explicit datagram_end(const char* device, const dat::ia_options& options = manual)
+      : ia(must(dat::ia::open(device, options))),
+        pz(must(ia.create_pz())),
+        evd(must(ia.create_evd<ud_streams>(64))),
+        ep(must(pz.create_ep<dat::ud>(evd))) {}
+  dat::ia ia;
+  dat::pz pz;
+  dat::evd<ud_streams> evd;
+  dat::ep<dat::ud> ep;
+};
+
+/// A request that the test sends itself, with a header of its choice.
+class raw_request {
+public:
+  raw_request(const dat::ia_address& from, const dat::detail::qp_place& header, std::string_view text) {
+    REQUIRE(dat::detail::make_nonblocking(channel_->fd) == 0);
+    REQUIRE(rdma_create_id(channel_, &id_, nullptr, RDMA_PS_UDP) == 0);
+    const auto there = must(dat::ia_address::parse("10.99.2.1")).with_port(service);
+    const auto raw = [](const dat::ia_address& a) { return const_cast<sockaddr*>(a.native_handle()); };
+    REQUIRE(rdma_bind_addr(id_, raw(from)) == 0);
+    REQUIRE(rdma_resolve_addr(id_, nullptr, raw(there), 1000) == 0);
+    REQUIRE(next() == RDMA_CM_EVENT_ADDR_RESOLVED);
+    REQUIRE(rdma_resolve_route(id_, 1000) == 0);
+    REQUIRE(next() == RDMA_CM_EVENT_ROUTE_RESOLVED);
+    std::array<std::byte, 180> data{};
+    std::memcpy(dat::detail::datagram_header::write(header, text.size(), data.data()), text.data(), text.size());
+    rdma_conn_param p{};
+    p.private_data = data.data();
+    p.private_data_len = data.size();
+    REQUIRE(rdma_connect(id_, &p) == 0);
+  }
+  raw_request(const raw_request&) = delete;
+  raw_request& operator=(const raw_request&) = delete;
+  ~raw_request() {
+    rdma_destroy_id(id_);
+    rdma_destroy_event_channel(channel_);
+  }
+  std::optional<rdma_cm_event_type> next() {
+    rdma_cm_event* e = nullptr;
+    if (rdma_get_cm_event(channel_, &e) != 0) return {};
+    const auto what = e->event;
+    rdma_ack_cm_event(e);
+    return what;
+  }
+
+private:
+  rdma_event_channel* channel_ = rdma_create_event_channel();
+  rdma_cm_id* id_ = nullptr;
+};
+
+template <dat::streams S>
+std::optional<dat::ib::datagram_request> request_of(dat::ia& ia, dat::evd<S>& evd) {
+  ia.run();
+  auto e = evd.dequeue();
+  if (!e) return {};
+  return std::move(std::get<dat::ib::datagram_request>(e.value()));
+}
+
+} // namespace
+
+TEST_CASE("another thread may end a datagram endpoint whose connect is under way", "[ud]") {
+  const clean_world clean;
+  const auto to = must(dat::ia::open("fk2", manual)).address();
+  for (const auto where : {fake::call::rdma_resolve_route, fake::call::rdma_connect}) {
+    std::atomic<bool> inside{false};
+    fake::intercept(where, [&] {
+      const auto before = fake::count(fake::call::rdma_destroy_id);
+      inside = true;
+      // Until the id has ended, if that does not wait for this call.
+      for (const auto until = std::chrono::steady_clock::now() + 200ms;
+           fake::count(fake::call::rdma_destroy_id) == before && std::chrono::steady_clock::now() < until;)
+        std::this_thread::yield();
+    });
+    {
+      datagram_end peer("fk2", automatic);
+      const auto listener = must(dat::ib::datagram_service::listen(peer.ia, service, peer.evd));
+      datagram_end a("fk1", automatic);
+      must(a.ep.connect(to, service, 2s));
+      while (!inside) std::this_thread::yield();
+    } // all handles go while the service thread is inside the call
+    until_nothing_is_left();
+    fake::intercept(where, {});
+  }
+  CHECK(fake::violations().empty());
+}
+
+TEST_CASE("a group that is lost after the join is reported, and can be joined again", "[ud][multicast]") {
+  const clean_world clean;
+  datagram_end a("fk1");
+  const auto address = must(dat::ia_address::parse("239.1.2.3"));
+  auto group = must(dat::ib::multicast_group::join(a.ep, address));
+  a.ia.run();
+  CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
+  CHECK(group.peer());
+  fake::deliver({.event = RDMA_CM_EVENT_MULTICAST_ERROR, .status = -ENETRESET, .id = fake::ids().back()});
+  a.ia.run();
+  CHECK(std::holds_alternative<dat::connection_unreachable>(must(a.evd.dequeue())));
+  is_error(group.peer(), type::invalid_state);
+  must(group.leave());
+  group = must(dat::ib::multicast_group::join(a.ep, address));
+  a.ia.run();
+  CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
+}
+
+TEST_CASE("a datagram request that names another host as its sender is refused on RoCE", "[ud]") {
+  const fake::with roce{fake::personality::kind};
+  const clean_world clean;
+  datagram_end b("fk2");
+  const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
+  const auto from = must(dat::ia_address::parse("10.99.1.1"));
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(must(dat::ia_address::parse("10.99.1.66")));
+  raw_request forged(from.with_port(40001), header, "hi");
+  CHECK_FALSE(request_of(b.ia, b.evd));
+  CHECK(forged.next() == RDMA_CM_EVENT_UNREACHABLE);
+  CHECK(fake::live().ahs == 0);
+  header.gid = dat::detail::gid_of(from);
+  const raw_request honest(from.with_port(40002), header, "hi");
+  CHECK(request_of(b.ia, b.evd));
+}
+
+TEST_CASE("unused bits of numbers in the header of a datagram request are ignored", "[ud]") {
+  dat::detail::qp_place header;
+  header.qp_num = 0xff000011;
+  header.qkey = 0x80010000;
+  std::array<std::byte, 32> bytes{};
+  dat::detail::datagram_header::write(header, 0, bytes.data());
+  const auto read = dat::detail::datagram_header::read(bytes);
+  REQUIRE(read);
+  CHECK(read->qp_num == 0x11);
+  CHECK(read->qkey == 0x10000);
+}
+
+TEST_CASE("a datagram request that was refused for lack of room reaches the consumer when it is repeated", "[ud]") {
+  const clean_world clean;
+  datagram_end b("fk2");
+  auto few = must(b.ia.create_evd<dat::stream::connection_requests | dat::stream::datagrams>(1));
+  const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, few));
+  const auto from = must(dat::ia_address::parse("10.99.1.1"));
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(from);
+  {
+    const raw_request first(from.with_port(40001), header, "a");
+    raw_request second(from.with_port(40002), header, "b");
+    b.ia.run();
+    CHECK(second.next() == RDMA_CM_EVENT_UNREACHABLE);
+    CHECK(request_of(b.ia, few)); // the first reply
+  }
+  const raw_request repeated(from.with_port(40002), header, "b");
+  CHECK(request_of(b.ia, few));
+}
+
+TEST_CASE("one peer address cannot displace the cached replies to others", "[ud]") {
+  fake::world w;
+  w.devices[0].ports[0].addresses.push_back("10.99.1.2");
+  const clean_world clean(w);
+  datagram_end b("fk2");
+  const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
+  const auto honest = must(dat::ia_address::parse("10.99.1.1"));
+  const auto flood = must(dat::ia_address::parse("10.99.1.2"));
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(honest);
+  {
+    const raw_request first(honest.with_port(40001), header, "who");
+    must(request_of(b.ia, b.evd)->accept(b.ep));
+    (void)b.evd.dequeue();
+  }
+  header.gid = dat::detail::gid_of(flood);
+  for (std::uint16_t i = 0; i < 300; ++i) {
+    const raw_request one(flood.with_port(static_cast<std::uint16_t>(41000 + i)), header, "x");
+    CHECK(request_of(b.ia, b.evd)); // and dropped
+  }
+  header.gid = dat::detail::gid_of(honest);
+  raw_request again(honest.with_port(40001), header, "who");
+  CHECK_FALSE(request_of(b.ia, b.evd));
+  CHECK(again.next() == RDMA_CM_EVENT_ESTABLISHED);
+}
+
+namespace {
+
+/// Two adapters of an InfiniBand fabric.
+fake::world fabric() {
+  fake::world w;
+  for (std::size_t i = 0; i < 2; ++i) {
+    auto& port = w.devices[i].ports[0];
+    port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+    port.lid = static_cast<std::uint16_t>(0x11 * (i + 1));
+  }
+  return w;
+}
+
+} // namespace
+
+TEST_CASE("on InfiniBand a peer of the subnet is reached by its LID, with a GRH only where it is needed",
+          "[ud][descriptor]") {
+  struct variant {
+    const char* name;
+    std::uint8_t flags;
+    std::uint64_t prefix; // of the peer's subnet
+    bool global;
+  };
+  for (const auto& v : {variant{"same subnet", 0, 0, false}, variant{"GRH required", IBV_QPF_GRH_REQUIRED, 0, true},
+                        variant{"other subnet", 0, 0xfec0000000000001, true}}) {
+    INFO(v.name);
+    auto w = fabric();
+    w.devices[0].ports[0].flags = v.flags;
+    w.devices[1].ports[0].subnet_prefix = v.prefix;
+    const clean_world clean(w);
+    datagram_end a("fk1");
+    datagram_end b("fk2");
+    const auto to_b = must(a.ep.connect(must(b.ep.export_descriptor())));
+    const auto paths = fake::ah_attributes();
+    REQUIRE(paths.size() == 1);
+    CHECK((paths[0].is_global != 0) == v.global);
+    CHECK(paths[0].dlid == 0x22);
+    ibv_gid gid{};
+    REQUIRE(ibv_query_gid(b.ia.native_handle(), 1, 0, &gid) == 0);
+    if (v.global) CHECK(std::memcmp(paths[0].grh.dgid.raw, gid.raw, sizeof gid.raw) == 0);
+  }
+}
+
+TEST_CASE("on InfiniBand the path record of a request gives service level and LIDs", "[ud]") {
+  auto w = fabric();
+  w.devices[1].ports[0].service_level = 3;
+  const clean_world clean(w);
+  auto ia = must(dat::ia::open("fk2", manual));
+  dat::detail::qp_place to;
+  to.lid = 0x11;
+  to.qp_num = 17;
+  REQUIRE(ibv_query_gid(ia.native_handle(), 1, 0, &to.gid) == 0);
+  ibv_sa_path_rec record{};
+  record.sl = 3;
+  record.slid = htobe16(0x22);
+  record.dlid = htobe16(0x77);
+  rdma_route route{};
+  route.path_rec = &record;
+  route.num_paths = 1;
+  const auto& core = *dat::detail::core_access::of(ia);
+  auto known = dat::detail::path_to(core, to, &route);
+  REQUIRE(known);
+  CHECK(known.assume_value().sl == 3);
+  CHECK(known.assume_value().dlid == 0x77);
+  CHECK(known.assume_value().src_path_bits == 0);
+  route.num_paths = 0;
+  auto unknown = dat::detail::path_to(core, to, &route);
+  REQUIRE(unknown);
+  CHECK(unknown.assume_value().sl == 0);
+  CHECK(unknown.assume_value().dlid == 0x11);
+}
+
+TEST_CASE("on InfiniBand endpoints are in the partition of the adapter's interface", "[ud][descriptor][ep]") {
+  auto w = fabric();
+  for (auto& d : w.devices) {
+    d.ports[0].pkeys = {0xffff, 0x8002, 0x8001};
+    d.ports[0].interface_pkey = 2;
+  }
+  const clean_world clean(w);
+  const auto index_of = [](ibv_qp* qp) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    REQUIRE(ibv_query_qp(qp, &attr, IBV_QP_PKEY_INDEX, &init) == 0);
+    return attr.pkey_index;
+  };
+  const datagram_end d("fk1");
+  CHECK(index_of(d.ep.native_handle()) == 2);
+  pair p;
+  CHECK(index_of(p.a.ep.native_handle()) == 2);
+  CHECK(index_of(p.b.ep.native_handle()) == 2);
+  auto near = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  const auto from_near = must(near.export_descriptor());
+  must(near.connect(must(far.export_descriptor())));
+  must(far.connect(from_near));
+  CHECK(index_of(near.native_handle()) == 2);
+}
