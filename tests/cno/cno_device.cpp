@@ -1,5 +1,6 @@
 // Notification: cnos over evds of every kind, thresholds, wake-ups that must not be lost.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "rig.hpp"
 
@@ -11,7 +12,7 @@
 namespace device {
 namespace {
 
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::mixed;
 
 /// Two connected endpoints of one adapter: one completes on a completions-only evd, the other on a merged evd.
 struct watched_pair {

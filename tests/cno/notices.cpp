@@ -1,5 +1,6 @@
 // Behaviour of a cno that needs no connection: waiting, the descriptor, the agent.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
 
@@ -26,7 +27,7 @@ using support::worker;
 
 namespace {
 
-constexpr auto soft = dat::stream::software;
+using support::soft;
 
 struct fixture {
   explicit fixture(const dat::ia_options& options = rig::automatic) : ia(rig::open(options)) {

@@ -1,6 +1,6 @@
 // Operations with completion tokens of Boost.Asio: whole lives of connections by callbacks, futures and awaitables.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "driven_pair.hpp"
 
 #include <dat/asio_coro.hpp>
 #include <dat/try.hpp>
@@ -25,11 +25,6 @@ using dat::return_type;
 namespace {
 
 using looping = dat::asio::loop<all_streams>;
-
-template <class T>
-std::string told(const dat::expected<T>& r) {
-  return r ? "good" : std::string(to_string(r.error().type()));
-}
 
 /// Two ends in one io_context, and what came of their operations.
 struct joined {

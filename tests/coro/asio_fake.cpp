@@ -1,5 +1,6 @@
 // Boost.Asio: waiting for evds in an io_context, with callbacks, coroutines and dat's driver.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include <support/coroutine.hpp>
 
 #include "../support/worker.hpp"
@@ -23,12 +24,12 @@ using support::worker;
 
 namespace {
 
-constexpr auto soft = dat::stream::software;
-const auto ignore = [](const auto&) {};
+using support::soft;
+using support::ignore;
 
 /// An io_context, a notifier with one watched evd, and the results of its operations.
-struct looping {
-  explicit looping(const dat::ia_options& options = automatic)
+struct watching {
+  explicit watching(const dat::ia_options& options = automatic)
       : ia(must(dat::ia::open("fk1", options))),
         evd(must(ia.create_evd<soft>(64))),
         notifier(must(dat::asio::notifier::create(io.get_executor(), ia))) {
@@ -60,7 +61,7 @@ struct looping {
 
 TEST_CASE("events that any thread causes complete operations in the io_context", "[asio]") {
   fake::reset();
-  looping l(GENERATE(automatic, manual));
+  watching l(GENERATE(automatic, manual));
   l.notifier.async_wait(l.note());
   worker other([&](worker& w) { w.check(l.evd.post(1).has_value()); });
   l.run();
@@ -75,7 +76,7 @@ TEST_CASE("events that any thread causes complete operations in the io_context",
 
 TEST_CASE("async_drain takes queued events, waits for later ones, and misses none", "[asio]") {
   fake::reset();
-  looping l(GENERATE(automatic, manual));
+  watching l(GENERATE(automatic, manual));
   constexpr std::uint64_t n = 2000;
   std::uint64_t next = 0;
   bool in_order = true;
@@ -102,7 +103,7 @@ TEST_CASE("async_drain takes queued events, waits for later ones, and misses non
 
 TEST_CASE("async_drain takes at most `max` events", "[asio]") {
   fake::reset();
-  looping l;
+  watching l;
   for (std::uint64_t i = 0; i < 5; ++i) must(l.evd.post(i));
   l.notifier.async_drain(l.evd, ignore, l.note(), 3);
   CHECK(l.log.empty()); // handlers never run inside the call
@@ -114,7 +115,7 @@ TEST_CASE("async_drain takes at most `max` events", "[asio]") {
 
 TEST_CASE("a wait that is cancelled, or whose notifier is destroyed, completes with operation_aborted", "[asio]") {
   fake::reset();
-  looping l;
+  watching l;
   l.notifier.async_wait(l.note());
   l.notifier.async_drain(l.evd, ignore, l.note());
   l.io.poll(); // the second operation waits, too
@@ -129,7 +130,7 @@ TEST_CASE("a wait that is cancelled, or whose notifier is destroyed, completes w
 
 TEST_CASE("a handler that is already posted when the notifier is destroyed still runs safely", "[asio]") {
   fake::reset();
-  looping l;
+  watching l;
   must(l.evd.post(1));
   l.notifier.async_drain(l.evd, ignore, l.note());
   { const auto gone = std::move(l.notifier); }
@@ -139,7 +140,7 @@ TEST_CASE("a handler that is already posted when the notifier is destroyed still
 
 TEST_CASE("waits end when the ia is closed, and a closed evd cannot be waited on", "[asio]") {
   fake::reset();
-  looping l;
+  watching l;
   l.notifier.async_wait(l.note());
   l.notifier.async_drain(l.evd, ignore, l.note());
   l.io.poll();
@@ -147,7 +148,7 @@ TEST_CASE("waits end when the ia is closed, and a closed evd cannot be waited on
   must(l.ia.close(dat::close_mode::abrupt));
   l.run();
   CHECK(l.log == events{"bad", "bad"});
-  looping other;
+  watching other;
   must(other.evd.close());
   const dat::evd<soft> none;
   other.notifier.async_drain(none, ignore, other.note());
@@ -203,9 +204,9 @@ TEST_CASE("coroutines of dat run in an io_context, connecting included", "[asio]
 #if defined(BOOST_ASIO_HAS_CO_AWAIT)
 TEST_CASE("coroutines of Asio wait on evds", "[asio]") {
   fake::reset();
-  looping l;
+  watching l;
   std::size_t drained = 0;
-  const auto waits = [](looping& loop, std::size_t& n) -> boost::asio::awaitable<void> {
+  const auto waits = [](watching& loop, std::size_t& n) -> boost::asio::awaitable<void> {
     const dat::evd_id which = co_await loop.notifier.async_wait(boost::asio::use_awaitable);
     if (which == loop.evd.id()) n = co_await loop.notifier.async_drain(loop.evd, ignore, boost::asio::use_awaitable);
   };

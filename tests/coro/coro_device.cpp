@@ -1,5 +1,6 @@
 // Coroutines and Boost.Asio on a device: connections from begin to end, cancellation, manual and automatic progress.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include <support/coroutine.hpp>
 
 #include "../support/worker.hpp"
@@ -20,8 +21,8 @@ namespace {
 using support::task;
 using queue_driver = dat::coro::driver<all_streams>;
 using region = dat::lmr<char, (dat::local_read | dat::local_write).value>;
-using outcome = task<std::string>;
-const auto ignore = [](const auto&) {};
+using text_task = task<std::string>;
+using support::ignore;
 
 /// One side: an adapter, memory, an endpoint, and a driver for the one evd of all events.
 struct party {
@@ -39,7 +40,7 @@ struct party {
   endpoint ep;
   queue_driver driver{evd};
 
-  void run(const outcome& until) {
+  void run(const text_task& until) {
     must(driver.run_until([&] { return until.done(); }, ignore, patience));
   }
 };
@@ -47,7 +48,7 @@ struct party {
 constexpr int rounds = 100;
 
 /// Replies to every message with the next number, until the peer disconnects.
-outcome serve(party& s) {
+text_task serve(party& s) {
   auto request = co_await s.driver.next<dat::connection_request>();
   if (!request) co_return request.error().message();
   auto next = s.driver.post(s.ep, dat::recv{s.mem});
@@ -63,7 +64,7 @@ outcome serve(party& s) {
   }
 }
 
-outcome ask(party& s, dat::ia_address to, dat::conn_qual port) {
+text_task ask(party& s, dat::ia_address to, dat::conn_qual port) {
   if (const auto up = co_await s.driver.connect(s.ep, to, port, patience); !up) co_return up.error().message();
   for (int i = 0; i < rounds; ++i) {
     s.memory[1] = static_cast<char>(i);
@@ -107,7 +108,7 @@ TEST_CASE("a stop from another thread ends the wait of a coroutine", "[coro]") {
   const auto stop_soon = [&] { other.emplace([&](support::worker&) { source.request_stop(); }); };
 
   SECTION("a connect to a peer that does not answer") {
-    const auto tries = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop) -> outcome {
+    const auto tries = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop) -> text_task {
       const auto up = co_await s.driver.connect(s.ep, to, at, patience, {}, stop);
       co_return up ? "up" : std::string(to_string(up.error().type()));
     };
@@ -120,7 +121,7 @@ TEST_CASE("a stop from another thread ends the wait of a coroutine", "[coro]") {
   SECTION("a receive, which ends with its connection") {
     auto served = serve(server);
     bool posted = false;
-    const auto waits = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop, bool& now) -> outcome {
+    const auto waits = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop, bool& now) -> text_task {
       if (const auto up = co_await s.driver.connect(s.ep, to, at, patience); !up) co_return up.error().message();
       auto beside = s.driver.post(s.ep, dat::recv{});
       auto stoppable = s.driver.post(s.ep, dat::recv{}, stop);
@@ -155,9 +156,9 @@ TEST_CASE("both ends of a connection run in one io_context", "[coro][asio]") {
   auto asked = ask(client, server.ia.address(), port);
   struct pump {
     party& s;
-    const outcome& until;
+    const text_task& until;
     dat::asio::notifier notifier;
-    pump(boost::asio::io_context& context, party& which, const outcome& t)
+    pump(boost::asio::io_context& context, party& which, const text_task& t)
         : s(which), until(t), notifier(must(dat::asio::notifier::create(context.get_executor(), which.ia))) {
       must(notifier.watch(s.evd));
       go();

@@ -1,9 +1,11 @@
 // Coroutines on a driver: which coroutine gets which event and when, cancellation, and the end of each object.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include <support/coroutine.hpp>
 
 #include "../support/worker.hpp"
-#include "world.hpp"
+#include "allocations.hpp"
+#include "driven_pair.hpp"
 
 #include <dat/coro.hpp>
 #include <dat/try.hpp>
@@ -15,28 +17,6 @@
 #include <stop_token>
 #include <thread>
 
-// Counts the program's allocations, for one test. The sanitizers replace these functions themselves.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DAT_TESTS_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define DAT_TESTS_SANITIZED
-#endif
-#endif
-namespace {
-[[maybe_unused]] thread_local std::size_t allocated = 0;
-} // namespace
-#ifndef DAT_TESTS_SANITIZED
-// Not inlined: in a coroutine, g++ would report them as a mismatched pair.
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  ++allocated;
-  if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#endif
-
 using namespace unit;
 using dat::dto_status;
 using dat::return_subtype;
@@ -46,44 +26,22 @@ using support::worker;
 
 namespace {
 
-using queue_driver = dat::coro::driver<all_streams>;
-using text = task<std::string>;
+using text_task = task<std::string>;
 
-// Coroutines whose result is a text: the event, the type of the error, or the status of the failure.
-template <class T>
-std::string told(const dat::expected<T>& r, const char* good) {
-  return r ? good : std::string(to_string(r.error().type()));
-}
-const auto ignore = [](const auto&) {};
+using support::ignore;
 
-/// A connected pair with a driver on each side.
-struct driven_pair : unit::pair {
-  explicit driven_pair(const dat::ep_attributes& attributes = {}) : unit::pair(attributes) {}
-  queue_driver near{a.evd};
-  queue_driver far{b.evd};
-  /// Polls both drivers until nothing more happens. Returns the events that belonged to no coroutine.
-  events run() {
-    events foreign;
-    const auto note = [&](const auto& e) { foreign.push_back(describe{}(e)); };
-    for (std::size_t n = 1; n != 0;) {
-      settle();
-      n = near.poll(note) + far.poll(note);
-    }
-    return foreign;
-  }
-};
 
-text receive(queue_driver& d, dat::ep_ref ep, std::uint64_t cookie = 0, std::stop_token stop = {}) {
+text_task receive(queue_driver& d, dat::ep_ref ep, std::uint64_t cookie = 0, std::stop_token stop = {}) {
   const auto got = co_await d.post(ep, dat::recv{}.cookie(cookie), stop);
   co_return told(got, "received");
 }
 template <class D>
-text request(queue_driver& d, dat::ep_ref ep, D operation) {
+text_task request(queue_driver& d, dat::ep_ref ep, D operation) {
   const auto done = co_await d.post(ep, operation);
   if (!done) co_return std::string(to_string(done.error().type()));
   co_return std::to_string(done.value().bytes()) + " with " + std::to_string(done.value().cookie().value());
 }
-text arrive(queue_driver& d, end& e, std::uint64_t cookie) {
+text_task arrive(queue_driver& d, end& e, std::uint64_t cookie) {
   const auto got = co_await d.post(e.ep, dat::recv{e.mem}.cookie(cookie));
   if (!got) co_return std::string(to_string(got.error().type()));
   co_return std::to_string(got.value().bytes()) + " with " + std::to_string(got.value().cookie().value()) +
@@ -91,7 +49,7 @@ text arrive(queue_driver& d, end& e, std::uint64_t cookie) {
       (got.value().written() ? " written" : "") + (got.value().ep() == e.ep ? "" : " elsewhere");
 }
 /// Records every event that no other coroutine takes.
-text listen(queue_driver& d, events& log, std::stop_token stop = {}) {
+text_task listen(queue_driver& d, events& log, std::stop_token stop = {}) {
   for (;;) {
     const auto e = co_await d.next(stop);
     if (!e) co_return std::string(to_string(e.error().type()));
@@ -99,23 +57,23 @@ text listen(queue_driver& d, events& log, std::stop_token stop = {}) {
   }
 }
 template <class E>
-text next(queue_driver& d, dat::ep_ref of = {}, std::stop_token stop = {}) {
+text_task next(queue_driver& d, dat::ep_ref of = {}, std::stop_token stop = {}) {
   const auto e = co_await d.template next<E>(of, stop);
   co_return e ? describe{}(e.value()) : std::string(to_string(e.error().type()));
 }
-text connect(queue_driver& d, dat::ep<dat::rc>& ep, dat::ia_address to, std::stop_token stop = {}) {
+text_task connect(queue_driver& d, dat::ep<dat::rc>& ep, dat::ia_address to, std::stop_token stop = {}) {
   auto attempt = d.connect(ep, to, service, plenty, {}, stop);
   const auto up = co_await attempt;
   if (up) co_return "established";
   co_return std::string(to_string(up.error().type())) +
       (attempt.outcome() ? ", " + std::visit(describe{}, *attempt.outcome()) : "");
 }
-text accept(queue_driver& d, dat::ep<dat::rc>& ep, std::stop_token stop = {}) {
+text_task accept(queue_driver& d, dat::ep<dat::rc>& ep, std::stop_token stop = {}) {
   auto request = co_await d.next<dat::connection_request>();
   if (!request) co_return std::string(to_string(request.error().type()));
   co_return told(co_await d.accept(request.value(), ep, {}, stop), "established");
 }
-text disconnect(queue_driver& d, dat::ep<dat::rc>& ep, dat::close_mode how, std::stop_token stop = {}) {
+text_task disconnect(queue_driver& d, dat::ep<dat::rc>& ep, dat::close_mode how, std::stop_token stop = {}) {
   co_return told(co_await d.disconnect(ep, how, stop), "disconnected");
 }
 
@@ -175,7 +133,7 @@ TEST_CASE("coroutines resume in the order of their events, each before the next 
   clean_world world;
   driven_pair p;
   events log;
-  const auto member = [](queue_driver& d, end& e, events& all, int number) -> text {
+  const auto member = [](queue_driver& d, end& e, events& all, int number) -> text_task {
     for (int i = 0; i < 2; ++i) {
       (void)co_await d.post(e.ep, dat::recv{});
       all.push_back("member " + std::to_string(number));
@@ -199,7 +157,7 @@ TEST_CASE("an operation may be awaited after it is done, and several may be outs
   clean_world world;
   driven_pair p;
   bool early = true;
-  const auto many = [](driven_pair& w, bool& was_done) -> text {
+  const auto many = [](driven_pair& w, bool& was_done) -> text_task {
     auto a = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(1));
     auto b = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(2));
     auto c = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(3));
@@ -220,7 +178,7 @@ TEST_CASE("an operation may be awaited after it is done, and several may be outs
 TEST_CASE("a completed operation can be posted again, and an outstanding one is left unchanged", "[coro]") {
   clean_world world;
   driven_pair p;
-  const auto takes = [](driven_pair& w) -> text {
+  const auto takes = [](driven_pair& w) -> text_task {
     std::array<dat::coro::posted<dat::coro::receive_result>, 2> ahead;
     auto& first = ahead[0];
     std::string all = told(co_await first, "something");
@@ -268,7 +226,7 @@ TEST_CASE("awaiting a refused post returns its error at once", "[coro]") {
 TEST_CASE("a disconnect resumes every outstanding operation with a failure", "[coro]") {
   clean_world world;
   driven_pair p;
-  const auto fails = [](queue_driver& d, dat::ep_ref ep) -> text {
+  const auto fails = [](queue_driver& d, dat::ep_ref ep) -> text_task {
     auto op = d.post(ep, dat::recv{}.cookie(4));
     const auto got = co_await op;
     const auto f = op.failure();
@@ -333,7 +291,7 @@ TEST_CASE("connect and accept return the connection, or the event that came inst
   must(far.close(b.ep));
 
   a.make_ep();
-  const auto reject = [](queue_driver& d) -> text {
+  const auto reject = [](queue_driver& d) -> text_task {
     auto r = co_await d.next<dat::connection_request>();
     if (r) (void)r.value().reject(bytes_of("no"));
     co_return "rejected";
@@ -548,9 +506,9 @@ TEST_CASE("a coroutine may be destroyed at any await, also by another coroutine"
   driven_pair p;
   std::stop_source source;
   events log;
-  text victims[] = {listen(p.far, log, source.get_token()), next<dat::disconnected>(p.far, p.b.ep, source.get_token()),
+  text_task victims[] = {listen(p.far, log, source.get_token()), next<dat::disconnected>(p.far, p.b.ep, source.get_token()),
                     receive(p.far, p.b.ep, 0, source.get_token()), disconnect(p.near, p.a.ep, dat::close_mode::abrupt)};
-  const auto killer = [](queue_driver& d, dat::ep_ref ep, text* all) -> text {
+  const auto killer = [](queue_driver& d, dat::ep_ref ep, text_task* all) -> text_task {
     (void)co_await d.next<dat::disconnected>(ep);
     for (int i = 0; i < 4; ++i) all[i] = {};
     co_return "killed";
@@ -568,8 +526,8 @@ TEST_CASE("a coroutine may be destroyed at any await, also by another coroutine"
 TEST_CASE("a ready coroutine that another coroutine destroys is not resumed", "[coro]") {
   clean_world world;
   driven_pair p;
-  text other;
-  const auto closes = [](driven_pair& w, text& t) -> text {
+  text_task other;
+  const auto closes = [](driven_pair& w, text_task& t) -> text_task {
     (void)co_await w.far.post(w.b.ep, dat::recv{});
     must(w.far.close(w.b.ep)); // makes the other coroutine ready
     t = {};
@@ -624,8 +582,8 @@ TEST_CASE("a destroyed driver resumes no coroutine, and its coroutines can still
   clean_world world;
   driven_pair p;
   std::stop_source source;
-  text got;
-  text event;
+  text_task got;
+  text_task event;
   {
     queue_driver d{p.b.evd};
     got = receive(d, p.b.ep, 0, source.get_token());
@@ -639,7 +597,7 @@ TEST_CASE("a destroyed driver resumes no coroutine, and its coroutines can still
 TEST_CASE("an exception of the visitor or of a coroutine leaves the driver's call, and no event is lost", "[coro]") {
   clean_world world;
   driven_pair p;
-  const auto throws = [](queue_driver& d, dat::ep_ref ep) -> text {
+  const auto throws = [](queue_driver& d, dat::ep_ref ep) -> text_task {
     (void)co_await d.post(ep, dat::recv{});
     throw 7;
   };
@@ -751,31 +709,31 @@ TEMPLATE_TEST_CASE_SIG("a driver of completions alone works with automatic and m
   must(dtos.modify_cno({}));
 }
 
-#ifndef DAT_TESTS_SANITIZED
 TEST_CASE("awaiting an operation allocates nothing beyond what posting and draining allocate", "[coro]") {
+  if (!counts_allocations) SKIP("the operators new belong to the sanitizer");
   clean_world world;
   driven_pair p;
   static constexpr std::size_t n = 200;
   std::size_t plain = 0;
   std::size_t awaited = 0;
   const auto by_hand = [&] { // the fake device allocates, so the test compares with the same work without coroutines
-    const std::size_t before = allocated;
+    const std::size_t before = allocations();
     for (std::size_t i = 0; i < n; ++i) {
       must(p.b.ep.post(dat::recv{}));
       must(p.a.ep.post(dat::send{}));
       std::size_t got = 0;
       while (got != 2) got += p.a.evd.drain(ignore) + p.b.evd.drain(ignore);
     }
-    plain = allocated - before;
+    plain = allocations() - before;
   };
   const auto exchange = [](driven_pair& w, std::stop_token stop, std::size_t& count) -> task<int> {
-    const std::size_t before = allocated;
+    const std::size_t before = allocations();
     for (std::size_t i = 0; i < n; ++i) {
       auto got = w.far.post(w.b.ep, dat::recv{}, stop);
       (void)co_await w.near.post(w.a.ep, dat::send{}, stop);
       (void)co_await got;
     }
-    count = allocated - before;
+    count = allocations() - before;
     co_return 0;
   };
   const std::stop_source source;
@@ -786,7 +744,6 @@ TEST_CASE("awaiting an operation allocates nothing beyond what posting and drain
   CHECK(plain < 3 * n);            // otherwise the comparison would mean little
   CHECK(awaited < plain + n / 10); // the device's own allocations vary
 }
-#endif
 
 TEST_CASE("DAT_CO_TRY unwraps an awaited result, and returns an error by co_return", "[coro]") {
   clean_world world;

@@ -1,8 +1,9 @@
 // Events that come between two waits of a coroutine: which ones a driver keeps, for which wait, how many, and its end.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include <support/coroutine.hpp>
 
-#include "world.hpp"
+#include "driven_pair.hpp"
 
 #include <dat/coro.hpp>
 
@@ -14,8 +15,7 @@ using support::task;
 
 namespace {
 
-using queue_driver = dat::coro::driver<all_streams>;
-const auto ignore = [](const auto&) {};
+using support::ignore;
 
 /// Servers and clients on two adapters, a driver at each end, and what their visitors got.
 struct crowd {

@@ -1,7 +1,8 @@
 // Several drivers in one thread: events of all, sleeping until one has something, timers, stops, and the ends.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
-#include "world.hpp"
+#include "driven_pair.hpp"
 
 #include <dat/coro_set.hpp>
 #include <dat/task.hpp>
@@ -12,16 +13,11 @@ using support::worker;
 
 namespace {
 
-constexpr auto soft = dat::stream::software;
+using support::soft;
 constexpr auto connecting = dat::stream::connection | dat::stream::connection_requests;
 constexpr auto transfers = dat::stream::dto;
 using text = dat::task<std::string>;
-const auto ignore = [](const auto&) {};
-
-template <class T>
-std::string told(const dat::expected<T>& r) {
-  return r ? "good" : std::string(to_string(r.error().type()));
-}
+using support::ignore;
 
 /// Two evds of software events, each with a driver.
 struct two {

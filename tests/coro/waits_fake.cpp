@@ -1,7 +1,8 @@
 // What coroutines wait for beside events: times, time limits, values of each other; and the graceful end of a driver.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
-#include "world.hpp"
+#include "driven_pair.hpp"
 
 #include <dat/coro.hpp>
 #include <dat/task.hpp>
@@ -20,14 +21,9 @@ using support::worker;
 
 namespace {
 
-using queue_driver = dat::coro::driver<all_streams>;
 using text = dat::task<std::string>;
-const auto ignore = [](const auto&) {};
+using support::ignore;
 
-template <class T>
-std::string told(const dat::expected<T>& r) {
-  return r ? "good" : std::string(to_string(r.error().type()));
-}
 /// A started task.
 template <class T>
 dat::task<T> started(dat::task<T> t) {
@@ -35,19 +31,6 @@ dat::task<T> started(dat::task<T> t) {
   return t;
 }
 
-struct driven_pair : unit::pair {
-  queue_driver near{a.evd};
-  queue_driver far{b.evd};
-  events run() {
-    events foreign;
-    const auto note = [&](const auto& e) { foreign.push_back(describe{}(e)); };
-    for (std::size_t n = 1; n != 0;) {
-      settle();
-      n = near.poll(note) + far.poll(note);
-    }
-    return foreign;
-  }
-};
 
 text sleep(queue_driver& d, dat::timeout t, std::stop_token stop = {}) {
   co_return told(co_await d.sleep_for(t, stop));

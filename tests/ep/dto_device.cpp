@@ -180,12 +180,12 @@ void still_works(connected_pair& link, place where = place::here()) {
   if (next<dat::send_done>(link.a.evd, where).cookie() != dat::cookie(902)) fail("another send", where);
 }
 
-struct outcome {
+struct ending {
   dat::dto_failure first;
   std::vector<event> all;
 };
 /// Takes events until the connection has ended and `completions` operations have completed.
-outcome until_broken(queue& evd, std::size_t completions, place where = place::here()) {
+ending until_broken(queue& evd, std::size_t completions, place where = place::here()) {
   std::vector<event> all;
   std::optional<dat::dto_failure> first;
   std::size_t done = 0;

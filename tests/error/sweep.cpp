@@ -64,7 +64,7 @@ struct side {
       } else {
         if constexpr (std::is_same_v<E, dat::established> || std::is_same_v<E, dat::peer_rejected>)
           private_data = unpadded(e.private_data());
-        seen.push_back(describe{}(e));
+        seen.push_back(unit::describe{}(e));
       }
     });
   }

@@ -18,8 +18,8 @@ struct owner : counted {
   int looks = 0;
 };
 
-struct rig {
-  rig() { REQUIRE(r.open() == 0); }
+struct watch_rig {
+  watch_rig() { REQUIRE(r.open() == 0); }
   reactor r;
   owner o;
   break_watch w{o, r, [](counted& c) noexcept { ++static_cast<owner&>(c).looks; }};
@@ -31,7 +31,7 @@ struct rig {
 } // namespace
 
 TEST_CASE("one check follows any number of notifications", "[evd][break_watch]") {
-  rig t;
+  watch_rig t;
   CHECK(t.w.add_connection());
   CHECK_FALSE(t.w.add_connection());
   t.w.look_later();
@@ -47,14 +47,14 @@ TEST_CASE("one check follows any number of notifications", "[evd][break_watch]")
 }
 
 TEST_CASE("without connections no check runs", "[evd][break_watch]") {
-  rig t;
+  watch_rig t;
   t.w.look_later();
   t.w.stop(); // would wait for a check that is due
   CHECK(t.o.looks == 0);
 }
 
 TEST_CASE("when all connections end before the check is due, no check runs", "[evd][break_watch]") {
-  rig t;
+  watch_rig t;
   REQUIRE(t.w.add_connection());
   t.w.look_later();
   t.w.remove_connection();
@@ -65,7 +65,7 @@ TEST_CASE("when all connections end before the check is due, no check runs", "[e
 }
 
 TEST_CASE("after stop no check follows and none is under way", "[evd][break_watch]") {
-  rig t;
+  watch_rig t;
   REQUIRE(t.w.add_connection());
   t.w.look_later();
   t.w.stop();

@@ -11,12 +11,12 @@ using dat::detail::cq_arming;
 
 namespace {
 
-struct rig {
-  rig() {
+struct arming_rig {
+  arming_rig() {
     REQUIRE(dat::detail::make_nonblocking(channel->fd) == 0);
     a.set_queue(cq, channel);
   }
-  ~rig() {
+  ~arming_rig() {
     a.acknowledge_all();
     ibv_destroy_cq(cq);
     ibv_destroy_comp_channel(channel);
@@ -37,7 +37,7 @@ struct rig {
 } // namespace
 
 TEST_CASE("a completion queue that no endpoint feeds is not armed", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   CHECK(t.a.arm() == 0);
   CHECK_FALSE(t.a.armed());
   CHECK(t.armings() == 0);
@@ -49,7 +49,7 @@ TEST_CASE("a completion queue that no endpoint feeds is not armed", "[evd][armin
 }
 
 TEST_CASE("an armed device notifies once, for the next completion", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   t.a.add_feed();
   t.complete(); // a completion from before the arming does not notify
   REQUIRE(t.a.arm() == 0);
@@ -67,7 +67,7 @@ TEST_CASE("an armed device notifies once, for the next completion", "[evd][armin
 }
 
 TEST_CASE("the waiter reads its notification just before it arms the device again", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   t.a.add_feed();
   REQUIRE(t.a.arm() == 0);
   t.complete();
@@ -81,7 +81,7 @@ TEST_CASE("the waiter reads its notification just before it arms the device agai
 }
 
 TEST_CASE("in solicited mode only notified completions count as news", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   t.a.set_mode(completion_notification::solicited_wait);
   t.a.add_feed();
   REQUIRE(t.a.arm() == 0);
@@ -100,7 +100,7 @@ TEST_CASE("in solicited mode only notified completions count as news", "[evd][ar
 }
 
 TEST_CASE("a change of the mode requires that the device is armed again", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   t.a.add_feed();
   REQUIRE(t.a.arm() == 0);
   t.a.set_mode(completion_notification::evd_threshold); // the same
@@ -110,7 +110,7 @@ TEST_CASE("a change of the mode requires that the device is armed again", "[evd]
 }
 
 TEST_CASE("a failure to arm is returned, and the device counts as unarmed", "[evd][arming]") {
-  rig t;
+  arming_rig t;
   t.a.add_feed();
   fake::fail(fake::call::ibv_req_notify_cq, 1, EIO);
   CHECK(t.a.arm() == EIO);

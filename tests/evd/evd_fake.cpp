@@ -1,5 +1,6 @@
 // Event dispatchers: tests that need a connection, or a device that fails. waiting.cpp has the other tests.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "world.hpp"
 
 #include <thread>
@@ -10,7 +11,7 @@ using dat::return_type;
 
 namespace {
 
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::mixed;
 
 /// An adapter of the fake world and one evd.
 template <dat::streams S>

@@ -1,5 +1,6 @@
 // Which completions wake a thread, on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "support.hpp"
 
 #include <thread>
@@ -8,7 +9,7 @@ namespace device {
 
 namespace {
 
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::mixed;
 
 /// The passive side's receives complete on an evd of their own, in the given mode.
 template <dat::streams S>

@@ -1,6 +1,7 @@
 // Which completions wake a thread: threshold, selective and solicited endpoints, in every row of the specification's
 // tables.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "world.hpp"
 
@@ -14,7 +15,7 @@ using support::worker;
 
 namespace {
 
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::mixed;
 
 /// A connection; one of its sides has an evd with a cno for completions, and another evd for connection events.
 template <dat::streams S>

@@ -1,5 +1,6 @@
 // Many threads that post, wait, forbid waits, change cnos and interrupt at once. At the end every count must balance.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
 
@@ -22,7 +23,7 @@ using support::worker;
 
 namespace {
 
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::mixed;
 constexpr std::uint64_t producers = 3;
 constexpr std::uint64_t stations = 4;
 /// The software events that each producer posts for each station. Most go to stations whose thread waits on the evd: a

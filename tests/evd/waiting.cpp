@@ -1,5 +1,6 @@
 // Behaviour of an evd that needs no connection: software events, thresholds, waitability, resizing, time limits.
 // SPDX-License-Identifier: BSL-1.0
+#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
 
@@ -20,8 +21,8 @@ using support::worker;
 
 namespace {
 
-constexpr auto soft = dat::stream::software;
-constexpr auto mixed = dat::stream::dto | dat::stream::software;
+using support::soft;
+using support::mixed;
 
 /// An adapter and one evd.
 template <dat::streams S>

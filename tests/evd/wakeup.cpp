@@ -18,8 +18,8 @@ struct owner : counted {
   owner() : counted([](counted&) noexcept {}) {}
 };
 
-struct rig {
-  rig() {
+struct wakeup_rig {
+  wakeup_rig() {
     REQUIRE(r.open() == 0);
     REQUIRE(w.open() == 0);
   }
@@ -35,7 +35,7 @@ struct rig {
 } // namespace
 
 TEST_CASE("one thread at a time is the waiter", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   CHECK_FALSE(t.w.has_waiter());
   REQUIRE(t.w.begin_wait());
   CHECK(t.w.has_waiter());
@@ -46,7 +46,7 @@ TEST_CASE("one thread at a time is the waiter", "[evd][wakeup]") {
 }
 
 TEST_CASE("an event before the waiter prepares to sleep causes no wake-up: the final check finds it", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   REQUIRE(t.w.begin_wait());
   t.w.kick();
   CHECK_FALSE(t.kicked());
@@ -55,7 +55,7 @@ TEST_CASE("an event before the waiter prepares to sleep causes no wake-up: the f
 }
 
 TEST_CASE("an event after the waiter prepared wakes it once, before or during the sleep", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   REQUIRE(t.w.begin_wait());
   t.w.prepare_to_sleep();
   t.w.kick();
@@ -72,7 +72,7 @@ TEST_CASE("an event after the waiter prepared wakes it once, before or during th
 }
 
 TEST_CASE("a waiter that found its event ends the wait, and later events wake no thread", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   REQUIRE(t.w.begin_wait());
   t.w.prepare_to_sleep();
   t.w.end_wait();
@@ -81,12 +81,12 @@ TEST_CASE("a waiter that found its event ends the wait, and later events wake no
 }
 
 TEST_CASE("a wake-up that is due while the reactor holds locks comes after it has released them", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   REQUIRE(t.w.begin_wait());
   t.w.prepare_to_sleep();
   bool early = true;
   struct source : dat::detail::event_source {
-    rig* t;
+    wakeup_rig* t;
     bool* early;
   } s{{[](dat::detail::event_source& e) noexcept {
         auto& self = static_cast<source&>(e);
@@ -108,7 +108,7 @@ TEST_CASE("a wake-up that is due while the reactor holds locks comes after it ha
 }
 
 TEST_CASE("an interrupt before a wait is kept for it, and several count as one", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   t.w.interrupt();
   t.w.interrupt();
   CHECK(t.w.take_interrupt());
@@ -116,7 +116,7 @@ TEST_CASE("an interrupt before a wait is kept for it, and several count as one",
 }
 
 TEST_CASE("a waiter sees that waiting was forbidden, even if it is allowed again", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   const auto before = t.w.times_forbidden();
   t.w.allow(true);
   CHECK(t.w.times_forbidden() == before);
@@ -128,7 +128,7 @@ TEST_CASE("a waiter sees that waiting was forbidden, even if it is allowed again
 }
 
 TEST_CASE("no event is lost between a thread that appends and a thread that goes to sleep", "[evd][wakeup]") {
-  rig t;
+  wakeup_rig t;
   constexpr int rounds = 20'000;
   std::atomic<int> written{0};
   std::thread other([&] {

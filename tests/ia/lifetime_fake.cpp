@@ -1,5 +1,6 @@
 // Lifetimes: handles in any order, the service thread as the last owner, exhausted memory, and both kinds of progress.
 // SPDX-License-Identifier: BSL-1.0
+#include "allocations.hpp"
 #include "world.hpp"
 
 #include <dat/srq.hpp>
@@ -16,61 +17,7 @@
 using namespace unit;
 using dat::ep_state;
 
-// ThreadSanitizer's runtime has operators of its own, which cannot be replaced one by one.
-#if defined(__SANITIZE_THREAD__)
-#define DAT_TESTS_OWN_NEW 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define DAT_TESTS_OWN_NEW 0
-#endif
-#endif
-#ifndef DAT_TESTS_OWN_NEW
-#define DAT_TESTS_OWN_NEW 1
-#endif
-
-// The library allocates by these functions only. A countdown in a thread makes one of its requests fail.
 namespace {
-thread_local int allocations_left = -1; // -1: no limit
-thread_local bool allocation_failed = false;
-
-[[maybe_unused]] bool refuse() {
-  if (allocations_left < 0 || --allocations_left >= 0) return false;
-  allocation_failed = true;
-  return true;
-}
-} // namespace
-
-#if DAT_TESTS_OWN_NEW
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  if (refuse()) return nullptr;
-  try {
-    return ::operator new(n);
-  } catch (...) {
-    return nullptr;
-  }
-}
-void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
-  if (refuse()) return nullptr;
-  try {
-    return ::operator new[](n);
-  } catch (...) {
-    return nullptr;
-  }
-}
-#endif
-
-namespace {
-
-/// While it lives, the `n`th allocation of this thread fails, once.
-struct out_of_memory {
-  explicit out_of_memory(int n) {
-    allocation_failed = false;
-    allocations_left = n;
-  }
-  ~out_of_memory() { allocations_left = -1; }
-  out_of_memory(const out_of_memory&) = delete;
-  out_of_memory& operator=(const out_of_memory&) = delete;
-};
 
 /// The result of `call`; if it fails for lack of memory, the result of a second call with memory.
 template <class Call>
@@ -78,10 +25,10 @@ auto with_memory_again(Call& call, int& failures) {
   auto r = call();
   if (!r) {
     INFO(r.error().message());
-    CHECK(allocation_failed);
+    CHECK(out_of_memory::failed());
     CHECK(r.error().type() == dat::return_type::insufficient_resources);
     ++failures;
-    allocations_left = -1;
+    out_of_memory::stop();
     r = call();
     REQUIRE(r);
   }
@@ -115,7 +62,7 @@ struct automatic_pair {
 
 TEST_CASE("running out of memory is an error of the call and leaves nothing behind",
           "[PSP-020][CONN-061][EVD-004][LMR-028][PZ-004]") {
-  if (!DAT_TESTS_OWN_NEW) SKIP("the requests for memory belong to the sanitizer");
+  if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
   int failures = 0;
   for (int n = 0;; ++n) {
     clean_world world;
@@ -137,9 +84,9 @@ TEST_CASE("running out of memory is an error of the call and leaves nothing behi
     // The request itself needs memory at the peer; a peer without memory refuses it, as a full evd does.
     auto seen = take(evd.value());
     if (seen == events{"non_peer_rejected 28"}) {
-      CHECK(allocation_failed);
+      CHECK(out_of_memory::failed());
       ++failures;
-      allocations_left = -1;
+      out_of_memory::stop();
       must(ep.value().reset());
       must(ep.value().connect(b.ia.address(), service, plenty));
       settle(ia.value(), b.ia);
@@ -155,7 +102,7 @@ TEST_CASE("running out of memory is an error of the call and leaves nothing behi
     must(ep.value().disconnect());
     settle(ia.value(), b.ia);
     must(ep.value().reset());
-    if (!allocation_failed) break;
+    if (!out_of_memory::failed()) break;
     REQUIRE(n < 100);
   }
   CHECK(failures > 9);
@@ -163,7 +110,7 @@ TEST_CASE("running out of memory is an error of the call and leaves nothing behi
 
 TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and ends need none",
           "[SRQ-015][SRQ-067][SRQ-081][EP-030]") {
-  if (!DAT_TESTS_OWN_NEW) SKIP("the requests for memory belong to the sanitizer");
+  if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
   const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = true; }};
   int failures = 0;
   for (int n = 0;; ++n) {
@@ -180,7 +127,7 @@ TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and
     auto one = step([&] { return b.pz.create_ep<dat::rc>(b.evd, srq.value()); });
     auto two =
         step([&] { return b.pz.create_ep<dat::rc>({.recv = apart, .request = b.evd, .connect = b.evd}, srq.value()); });
-    const bool done = !allocation_failed;
+    const bool done = !out_of_memory::failed();
     limit.reset();
     must(a.ep.connect(b.ia.address(), service, plenty));
     settle(a, b);
@@ -189,11 +136,11 @@ TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and
     {
       const out_of_memory none(0);
       for (int i = 0; i < 4; ++i) must(srq.value().post(dat::recv{b.at(0, 8)}.cookie(i)));
-      CHECK_FALSE(allocation_failed);
+      CHECK_FALSE(out_of_memory::failed());
       must(a.ep.post(dat::send{a.at(0, 8)}.suppress_completion()));
       CHECK(take(apart) == events{"received 0"});
       must(a.ep.post(dat::send{a.at(0, 8)}.suppress_completion()));
-      CHECK_FALSE(allocation_failed);
+      CHECK_FALSE(out_of_memory::failed());
       must(two.value().close());
     }
     CHECK(take(apart).empty());
@@ -207,7 +154,7 @@ TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and
 
 TEST_CASE("the data path allocates nothing", "[DTO-074]"
                                              "[REQ-033][REQ-100][SAFE-022]") {
-  if (!DAT_TESTS_OWN_NEW) SKIP("the requests for memory belong to the sanitizer");
+  if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
   clean_world world;
   pair p;
   const auto target = p.b.mem.remote();
@@ -219,7 +166,7 @@ TEST_CASE("the data path allocates nothing", "[DTO-074]"
   while (p.a.evd.drain([](const auto&) {}) != 0) ++n;
   CHECK(p.b.evd.dequeue());
   must(p.a.ep.disconnect());
-  CHECK_FALSE(allocation_failed);
+  CHECK_FALSE(out_of_memory::failed());
   CHECK(n == 1);
 }
 
@@ -680,7 +627,7 @@ TEST_CASE("taking and posting do not allocate, however full an evd is", "[evd]")
                                      [&](const dat::software_event&) { ++software; }, [](const auto&) {}}) != 0) {
     }
   }
-  CHECK_FALSE(allocation_failed); // no allocation was attempted
+  CHECK_FALSE(out_of_memory::failed()); // no allocation was attempted
   CHECK(sent == 8);
   CHECK(software == 16);
 }

@@ -23,7 +23,7 @@ constexpr auto both = dat::remote_read | dat::remote_write;
 [[gnu::noinline]] std::string tagged(std::string text, bool invalidating) {
   return invalidating ? text.append(" invalidating") : text;
 }
-struct describe_all : describe {
+struct describe_binds : describe {
   using describe::operator();
   std::string operator()(const dat::recv_done& e) const {
     return tagged(describe::operator()(e), e.invalidated().has_value());
@@ -61,7 +61,7 @@ struct place {
   events take() {
     fake::finish();
     events all;
-    const auto keep = [&](const auto& e) { all.push_back(describe_all{}(e)); };
+    const auto keep = [&](const auto& e) { all.push_back(describe_binds{}(e)); };
     while (completions.drain(keep) != 0 || evd.drain(keep) != 0) {
     }
     return all;
@@ -559,7 +559,7 @@ TEST_CASE("a message may close a window before the completion of its bind is tak
     must(near.post(dat::send_with_invalidate{w}.cookie(9)));
     CHECK(t.a.take() == events{"sent 9"});
     events first;
-    while (t.b.evd.drain([&](const auto& e) { first.push_back(describe_all{}(e)); }) != 0) {
+    while (t.b.evd.drain([&](const auto& e) { first.push_back(describe_binds{}(e)); }) != 0) {
     }
     CHECK(first == events{"received 1 invalidating"});
     is_error(rmr.bind(far, dat::bind{t.b.mem, both}), dat::return_type::invalid_state); // the first is outstanding

@@ -15,8 +15,6 @@ using type = dat::return_type;
 
 namespace {
 
-constexpr auto ud_streams = all_streams | dat::stream::datagrams;
-
 struct datagram_end {
   explicit datagram_end(const char* device, const dat::ia_options& options = manual)
       : ia(must(dat::ia::open(device, options))),

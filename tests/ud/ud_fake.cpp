@@ -18,11 +18,10 @@ using namespace unit;
 
 namespace {
 
-constexpr auto ud_streams = all_streams | dat::stream::datagrams;
 using queue = dat::evd<ud_streams>;
 using datagrams = dat::ep<dat::ud>;
 
-struct describe_all : describe {
+struct describe_datagrams : describe {
   using describe::operator();
   std::string operator()(const dat::ib::datagram_send_done& e) const {
     return "sent " + std::to_string(e.cookie().value());
@@ -71,7 +70,7 @@ private:
       return {};
     }
     if (auto* wanted = std::get_if<E>(&e.value())) return std::move(*wanted);
-    why_ = "event " + std::visit(describe_all{}, e.value());
+    why_ = "event " + std::visit(describe_datagrams{}, e.value());
     return {};
   }
   bool open(ud_end& e, const char* device) {
@@ -203,7 +202,7 @@ struct known_pair {
   [[nodiscard]] auto out(std::size_t n) { return must(a.mem.slice(0, n)); }
   [[nodiscard]] std::vector<std::string> events_of(ud_end& e) {
     std::vector<std::string> all;
-    while (e.evd.drain([&](const auto& x) { all.push_back(describe_all{}(x)); }) != 0) {
+    while (e.evd.drain([&](const auto& x) { all.push_back(describe_datagrams{}(x)); }) != 0) {
     }
     return all;
   }

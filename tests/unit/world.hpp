@@ -27,6 +27,7 @@ namespace unit {
 using namespace std::chrono_literals;
 
 inline constexpr auto all_streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
+inline constexpr auto ud_streams = all_streams | dat::stream::datagrams;
 inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
 using region = dat::lmr<char, all_rights.value>;
 inline constexpr dat::ia_options manual{.progress = dat::progress::manual};

@@ -1,0 +1,87 @@
+// The operators new of the test program. Compiled alone: where they are visible, g++ takes a coroutine's frame for memory
+// that another function frees.
+// SPDX-License-Identifier: BSL-1.0
+#include "allocations.hpp"
+
+#include <cstdlib>
+#include <new>
+
+#if defined(__SANITIZE_THREAD__)
+#define DAT_TESTS_TSAN
+#elif defined(__SANITIZE_ADDRESS__)
+#define DAT_TESTS_ASAN
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define DAT_TESTS_TSAN
+#elif __has_feature(address_sanitizer)
+#define DAT_TESTS_ASAN
+#endif
+#endif
+
+namespace unit {
+namespace {
+
+[[maybe_unused]] thread_local std::size_t requested = 0;
+thread_local int allowed = -1; // -1: no limit
+thread_local bool has_failed = false;
+
+[[maybe_unused]] bool refuse() noexcept {
+  if (allowed < 0 || --allowed >= 0) return false;
+  has_failed = true;
+  return true;
+}
+
+} // namespace
+
+#if defined(DAT_TESTS_TSAN) || defined(DAT_TESTS_ASAN)
+const bool counts_allocations = false;
+std::size_t allocations() noexcept { return 0; }
+#else
+const bool counts_allocations = true;
+std::size_t allocations() noexcept { return requested; }
+#endif
+
+#if defined(DAT_TESTS_TSAN)
+const bool refuses_allocations = false;
+#else
+const bool refuses_allocations = true;
+#endif
+
+out_of_memory::out_of_memory(int n) noexcept {
+  has_failed = false;
+  allowed = n;
+}
+out_of_memory::~out_of_memory() { stop(); }
+bool out_of_memory::failed() noexcept { return has_failed; }
+void out_of_memory::stop() noexcept { allowed = -1; }
+
+} // namespace unit
+
+#if !defined(DAT_TESTS_TSAN) && !defined(DAT_TESTS_ASAN)
+void* operator new(std::size_t n) {
+  ++unit::requested;
+  if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#endif
+
+#if !defined(DAT_TESTS_TSAN)
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  if (unit::refuse()) return nullptr;
+  try {
+    return ::operator new(n);
+  } catch (...) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  if (unit::refuse()) return nullptr;
+  try {
+    return ::operator new[](n);
+  } catch (...) {
+    return nullptr;
+  }
+}
+#endif

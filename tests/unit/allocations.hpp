@@ -1,0 +1,32 @@
+// The memory that the calling thread requests: counted, and refused on demand.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+namespace unit {
+
+/// Whether this build counts requests. The sanitizers replace operator new themselves.
+extern const bool counts_allocations;
+/// The number of requests of the calling thread up to now.
+[[nodiscard]] std::size_t allocations() noexcept;
+
+/// Whether this build can refuse requests. The operators of ThreadSanitizer cannot be replaced one by one.
+extern const bool refuses_allocations;
+
+/// While it lives, the request number `n` of this thread fails, counted from 0; later ones succeed. dat requests memory
+/// by the functions that return a null pointer for want of it, and by no others.
+class out_of_memory {
+public:
+  explicit out_of_memory(int n) noexcept;
+  ~out_of_memory();
+  out_of_memory(const out_of_memory&) = delete;
+  out_of_memory& operator=(const out_of_memory&) = delete;
+
+  /// Whether a request has failed since the latest object was made.
+  [[nodiscard]] static bool failed() noexcept;
+  /// Lets all further requests of this thread succeed.
+  static void stop() noexcept;
+};
+
+} // namespace unit
