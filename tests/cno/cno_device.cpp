@@ -1,8 +1,8 @@
 // Notification: cnos over evds of every kind, thresholds, wake-ups that must not be lost.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "rig.hpp"
+#include <support/streams.hpp>
 
 #include <atomic>
 #include <sys/epoll.h>

@@ -1,8 +1,8 @@
 // Behaviour of a cno that needs no connection: waiting, the descriptor, the agent.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
+#include <support/streams.hpp>
 
 #include <array>
 #include <atomic>

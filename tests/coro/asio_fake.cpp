@@ -1,7 +1,7 @@
 // Boost.Asio: waiting for evds in an io_context, with callbacks, coroutines and dat's driver.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include <support/coroutine.hpp>
+#include <support/streams.hpp>
 
 #include "../support/worker.hpp"
 #include "world.hpp"
@@ -24,8 +24,8 @@ using support::worker;
 
 namespace {
 
-using support::soft;
 using support::ignore;
+using support::soft;
 
 /// An io_context, a notifier with one watched evd, and the results of its operations.
 struct watching {

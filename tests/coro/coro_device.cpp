@@ -1,7 +1,7 @@
 // Coroutines and Boost.Asio on a device: connections from begin to end, cancellation, manual and automatic progress.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include <support/coroutine.hpp>
+#include <support/streams.hpp>
 
 #include "../support/worker.hpp"
 #include "support.hpp"
@@ -121,7 +121,8 @@ TEST_CASE("a stop from another thread ends the wait of a coroutine", "[coro]") {
   SECTION("a receive, which ends with its connection") {
     auto served = serve(server);
     bool posted = false;
-    const auto waits = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop, bool& now) -> text_task {
+    const auto waits = [](party& s, dat::ia_address to, dat::conn_qual at, std::stop_token stop,
+                          bool& now) -> text_task {
       if (const auto up = co_await s.driver.connect(s.ep, to, at, patience); !up) co_return up.error().message();
       auto beside = s.driver.post(s.ep, dat::recv{});
       auto stoppable = s.driver.post(s.ep, dat::recv{}, stop);

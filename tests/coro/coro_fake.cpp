@@ -1,7 +1,7 @@
 // Coroutines on a driver: which coroutine gets which event and when, cancellation, and the end of each object.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include <support/coroutine.hpp>
+#include <support/streams.hpp>
 
 #include "../support/worker.hpp"
 #include "allocations.hpp"
@@ -29,7 +29,6 @@ namespace {
 using text_task = task<std::string>;
 
 using support::ignore;
-
 
 text_task receive(queue_driver& d, dat::ep_ref ep, std::uint64_t cookie = 0, std::stop_token stop = {}) {
   const auto got = co_await d.post(ep, dat::recv{}.cookie(cookie), stop);
@@ -506,8 +505,9 @@ TEST_CASE("a coroutine may be destroyed at any await, also by another coroutine"
   driven_pair p;
   std::stop_source source;
   events log;
-  text_task victims[] = {listen(p.far, log, source.get_token()), next<dat::disconnected>(p.far, p.b.ep, source.get_token()),
-                    receive(p.far, p.b.ep, 0, source.get_token()), disconnect(p.near, p.a.ep, dat::close_mode::abrupt)};
+  text_task victims[] = {
+      listen(p.far, log, source.get_token()), next<dat::disconnected>(p.far, p.b.ep, source.get_token()),
+      receive(p.far, p.b.ep, 0, source.get_token()), disconnect(p.near, p.a.ep, dat::close_mode::abrupt)};
   const auto killer = [](queue_driver& d, dat::ep_ref ep, text_task* all) -> text_task {
     (void)co_await d.next<dat::disconnected>(ep);
     for (int i = 0; i < 4; ++i) all[i] = {};

@@ -1,7 +1,7 @@
 // Events that come between two waits of a coroutine: which ones a driver keeps, for which wait, how many, and its end.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include <support/coroutine.hpp>
+#include <support/streams.hpp>
 
 #include "driven_pair.hpp"
 

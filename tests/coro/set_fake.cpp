@@ -1,8 +1,8 @@
 // Several drivers in one thread: events of all, sleeping until one has something, timers, stops, and the ends.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "driven_pair.hpp"
+#include <support/streams.hpp>
 
 #include <dat/coro_set.hpp>
 #include <dat/task.hpp>

@@ -1,8 +1,8 @@
 // What coroutines wait for beside events: times, time limits, values of each other; and the graceful end of a driver.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "driven_pair.hpp"
+#include <support/streams.hpp>
 
 #include <dat/coro.hpp>
 #include <dat/task.hpp>
@@ -30,7 +30,6 @@ dat::task<T> started(dat::task<T> t) {
   t.start();
   return t;
 }
-
 
 text sleep(queue_driver& d, dat::timeout t, std::stop_token stop = {}) {
   co_return told(co_await d.sleep_for(t, stop));

@@ -1,7 +1,7 @@
 // Event dispatchers: tests that need a connection, or a device that fails. waiting.cpp has the other tests.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "world.hpp"
+#include <support/streams.hpp>
 
 #include <thread>
 

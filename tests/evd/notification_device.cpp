@@ -1,7 +1,7 @@
 // Which completions wake a thread, on a device.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "support.hpp"
+#include <support/streams.hpp>
 
 #include <thread>
 

@@ -1,9 +1,9 @@
 // Which completions wake a thread: threshold, selective and solicited endpoints, in every row of the specification's
 // tables.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include "world.hpp"
+#include <support/streams.hpp>
 
 #include <thread>
 

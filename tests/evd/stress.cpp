@@ -1,8 +1,8 @@
 // Many threads that post, wait, forbid waits, change cnos and interrupt at once. At the end every count must balance.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
+#include <support/streams.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,8 +1,8 @@
 // Behaviour of an evd that needs no connection: software events, thresholds, waitability, resizing, time limits.
 // SPDX-License-Identifier: BSL-1.0
-#include <support/streams.hpp>
 #include "../support/worker.hpp"
 #include <rig.hpp>
+#include <support/streams.hpp>
 
 #include <dat/ep_params.hpp>
 
@@ -21,8 +21,8 @@ using support::worker;
 
 namespace {
 
-using support::soft;
 using support::mixed;
+using support::soft;
 
 /// An adapter and one evd.
 template <dat::streams S>

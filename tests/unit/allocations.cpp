@@ -1,6 +1,5 @@
-// The operators new of the test program. Compiled alone: where they are visible, g++ takes a coroutine's frame for memory
-// that another function frees.
-// SPDX-License-Identifier: BSL-1.0
+// The operators new of the test program. Compiled alone: where they are visible, g++ takes a coroutine's frame for
+// memory that another function frees. SPDX-License-Identifier: BSL-1.0
 #include "allocations.hpp"
 
 #include <cstdlib>
