@@ -10,6 +10,7 @@
 
 // clang-format off
 // ADD NEW .ipp FILES HERE, in alphabetical order.
+#include <dat/detail/adapter/cm_id_owner.ipp>
 #include <dat/detail/adapter/ia_core.ipp>
 #include <dat/detail/adapter/ia_events.ipp>
 #include <dat/detail/adapter/ia_handle.ipp>
@@ -27,6 +28,7 @@
 #include <dat/detail/endpoint/ep_connect.ipp>
 #include <dat/detail/endpoint/ep_core.ipp>
 #include <dat/detail/endpoint/ep_events.ipp>
+#include <dat/detail/endpoint/ep_requests.ipp>
 #include <dat/detail/endpoint/srq_core.ipp>
 #include <dat/detail/events/break_watch.ipp>
 #include <dat/detail/events/cno_core.ipp>

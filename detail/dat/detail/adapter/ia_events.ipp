@@ -1,10 +1,9 @@
-// Definitions of ia_core: reading connection events and asynchronous events.
+// Definitions of ia_core: asynchronous events, and descriptors that fail.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/async.hpp>
 
-#include <dat/detail/adapter/cm_id_owner.hpp>
 #include <dat/detail/adapter/ia_core.hpp>
 
 #include <cerrno>
@@ -12,38 +11,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-DAT_DECL void ia_core::on_cm(event_source& s) noexcept { static_cast<member_source&>(s).self->read_cm_events(); }
 DAT_DECL void ia_core::on_async(event_source& s) noexcept { static_cast<member_source&>(s).self->read_async_events(); }
-
-DAT_DECL void ia_core::read_cm_events() noexcept {
-  for (int n = 0; n < cm_events_per_round;) {
-    rdma_cm_event* e = nullptr;
-    if (rdma_get_cm_event(channel(), &e) != 0) {
-      if (!read_failed(cm_source_, errno)) return;
-      continue;
-    }
-    ++n;
-    cm_source_.failures = 0;
-    acquire_from_callers();
-    ref<connection_base> done;
-    reactor.batching_tasks([&]() noexcept { done = take_cm_event(*e); });
-    if (done) done->drop_id(); // wakes only now, so that the woken thread does not wait for this lock
-  }
-}
-
-DAT_DECL ref<connection_base> ia_core::take_cm_event(rdma_cm_event& e) noexcept {
-  const cm_event copy(e);
-  // The id and its owner cannot end before the acknowledgement: take a reference now.
-  const bool request = e.event == RDMA_CM_EVENT_CONNECT_REQUEST;
-  rdma_cm_id* owning = request ? e.listen_id : e.id;
-  ref<connection_base> owner(static_cast<connection_base*>(owning->context));
-  if (request) owner->on_request(e.id, e);
-  rdma_ack_cm_event(&e);
-  const bool done = !request && owner->on_event(copy);
-  if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) catastrophe();
-  if (!done) owner = {};
-  return owner;
-}
 
 DAT_DECL void ia_core::read_async_events() noexcept {
   for (int n = 0; n < async_events_per_round;) {

@@ -20,6 +20,7 @@
 #include <dat/detail/endpoint/ep_core.ipp>
 #include <dat/detail/endpoint/ep_connect.ipp>
 #include <dat/detail/endpoint/ep_events.ipp>
+#include <dat/detail/endpoint/ep_requests.ipp>
 #include <dat/detail/connection/service_point.ipp>
 #include <dat/detail/connection/connection_state.ipp>
 #endif

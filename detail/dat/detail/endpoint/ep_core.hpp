@@ -210,7 +210,7 @@ private:
   /// Takes the completions of the queue pair that are there, and erases the endpoint from the shared queue.
   void leave_srq() noexcept;
 
-  // --- service points, see ep_connect.ipp ----------------------------------------------------------------------------
+  // --- service points, see ep_requests.ipp ---------------------------------------------------------------------------
 
   [[nodiscard]] static ref<ia_child> create_for(const ref<connection_state>& request) noexcept;
   [[nodiscard]] expected<void> reserve(const char* call, const ia_core& of) noexcept;
@@ -230,7 +230,7 @@ private:
   [[nodiscard]] expected<void> start_graceful() noexcept;
   [[nodiscard]] expected<void> find_link(const ibv_ah_attr& path, const char* call) noexcept;
 
-  // --- events, see ep_events.ipp; with mutex_ held -------------------------------------------------------------------
+  // --- events, see ep_connect.ipp and ep_events.ipp; with mutex_ held ------------------------------------------------
 
   void established() noexcept;
   void announce_event(record::kind what, int reason = 0) noexcept;

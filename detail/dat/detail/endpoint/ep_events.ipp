@@ -1,75 +1,10 @@
-// Definitions of ep_core: the events of a connection, and the work that is left to the reactor.
+// Definitions of ep_core: breaks, watermarks, and the work that is left to the reactor.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/detail/endpoint/ep_core.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
-
-DAT_DECL const connection_observer ep_core::observer = {
-    [](ia_child& user) noexcept -> std::mutex& { return static_cast<ep_core&>(user).mutex_; },
-    [](ia_child& user) noexcept { static_cast<ep_core&>(user).established(); },
-    [](ia_child& user, record::kind what, int reason) noexcept {
-      static_cast<ep_core&>(user).end_connection(what, reason);
-    }};
-
-// --- the state of the connection -------------------------------------------------------------------------------------
-
-DAT_DECL void ep_core::announce_event(record::kind what, int reason) noexcept {
-  if (what == record::kind::established) {
-    guard_queues(true);
-    if (watermarks_.exceeded()) defer(deferred_watermark, tag()); // data arrived earlier
-  }
-  static_cast<merged_evd*>(evds_.connect.get())
-      ->push_connection(record(what, ref<counted>(this), ref<connection_base>(connection_.get()), reason), *this);
-}
-
-DAT_DECL void ep_core::established() noexcept {
-  was_up_ = true;
-  use_depth(connection_->initiator_depth());
-  set_state(ep_state::connected);
-  announce_event(record::kind::established);
-}
-
-DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
-  if (state() != ep_state::completion_pending) return;
-  // The peer has sent data, so it has got the accept: data can overtake the last handshake message.
-  const std::lock_guard lock(mutex_);
-  if (state() != ep_state::completion_pending || !is_life(whose)) return;
-  connection_->data_arrived();
-  established();
-}
-
-DAT_DECL void ep_core::flush() noexcept {
-  flushed_at_ = clock::now();
-  flush_queues();
-}
-
-/// Every end of a connection takes this path: the state first, then the flush, then the peer, then the event. So a
-/// thread that takes the event sees the state, and no success can follow the event.
-DAT_DECL void ep_core::end_connection(record::kind what, int reason) noexcept {
-  const ep_state was = state();
-  if (was != ep_state::active_connection_pending && was != ep_state::completion_pending && was != ep_state::connected &&
-      was != ep_state::disconnect_pending)
-    return;
-  set_state(ep_state::disconnected);
-  if (was == ep_state::connected || was == ep_state::disconnect_pending) guard_queues(false);
-  const auto phase = connection_->leave();
-  flush();
-  connection_->part(phase, what == record::kind::disconnected);
-  if (reason >= 0) announce_event(what, reason);
-}
-
-DAT_DECL void ep_core::end_datagrams(record::kind what, end_reason why) noexcept {
-  if (state() != ep_datagram) return;
-  set_state(ep_state::disconnected);
-  flush();
-  announce_event(what, static_cast<int>(why));
-}
-
-DAT_DECL void ep_core::guard_queues(bool yes) noexcept {
-  for (evd_core* e : {evds_.recv.get(), evds_.request.get()}) yes ? e->watch_connection() : e->unwatch_connection();
-}
 
 // --- breaks ----------------------------------------------------------------------------------------------------------
 
