@@ -12,11 +12,13 @@ The last line is `lost 0` or the number of violations, and the exit code follows
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import queue
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,7 +171,22 @@ class soak:
                 return True
             time.sleep(0.5)
         self.violation("no progress after the faults have ended: " + "; ".join(late))
+        for one in self.peers.values():
+            self.show_threads(one)
         return False
+
+    @staticmethod
+    def show_threads(one: peer) -> None:
+        """Where each thread of a process is: in the kernel, and, where gdb is installed, in the program."""
+        tasks = pathlib.Path(f"/proc/{one.process.pid}/task")
+        for task in sorted(tasks.iterdir()):
+            with contextlib.suppress(OSError):  # the thread has ended
+                state = (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                stack = " < ".join(line.split()[1].partition("+")[0] for line in (task / "stack").read_text(encoding="utf-8").splitlines())
+                say(f"{one.name}, thread {task.name}: {state}, {stack}")
+        if shutil.which("gdb"):
+            gdb = ["gdb", "-batch", "-ex", "thread apply all backtrace 12", "-p", str(one.process.pid)]
+            say(subprocess.run(gdb, capture_output=True, text=True, check=False).stdout)
 
     @staticmethod
     def ask_lives(one: peer) -> dict[str, list[int]]:
