@@ -161,8 +161,9 @@ class chaos:
         one.wait("open")
 
 
-# The name of a fault, what applies it, and its weight among the others. 0: only on request. Soft-RoCE of Linux 6.1 sends again without a
-# pause while its link is down, and leaves the machine no time for anything else (docs/lab.md).
+# The name of a fault, what applies it, and its weight among the others. 0: only on request, since Soft-RoCE of Linux 6.1 does not survive
+# it: while a link is down it leaves the machine no time for anything else, and after the removal of an address its connection manager may
+# be dead for good (docs/lab.md).
 KINDS: dict[str, tuple[typing.Callable[[chaos], None], int]] = {
     "loss": (chaos.loss, 4),
     "delay": (chaos.delay, 2),
@@ -172,7 +173,7 @@ KINDS: dict[str, tuple[typing.Callable[[chaos], None], int]] = {
     "hole": (chaos.hole, 2),
     "down": (chaos.down, 0),
     "flap": (chaos.flap, 0),
-    "address": (chaos.address, 1),
+    "address": (chaos.address, 0),
     "kill": (chaos.kill, 3),
     "stop": (chaos.stop, 2),
     "signals": (chaos.signals, 1),

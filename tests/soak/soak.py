@@ -171,9 +171,17 @@ class soak:
                 return True
             time.sleep(0.5)
         self.violation("no progress after the faults have ended: " + "; ".join(late))
+        if stuck := self.stuck_managers():
+            self.violation(f"the kernel's connection manager of {', '.join(stuck)} has failed: no program on it can connect any more")
         for one in self.peers.values():
             self.show_threads(one)
         return False
+
+    @staticmethod
+    def stuck_managers() -> list[str]:
+        """The devices whose queue pair of the connection manager (GSI) is in the error state."""
+        shown = subprocess.run(["rdma", "-j", "resource", "show", "qp", "type", "GSI"], capture_output=True, text=True, check=False).stdout
+        return [one["ifname"] for one in json.loads(shown or "[]") if one.get("state") == "ERR"]
 
     @staticmethod
     def show_threads(one: peer) -> None:
