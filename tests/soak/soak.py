@@ -171,17 +171,25 @@ class soak:
                 return True
             time.sleep(0.5)
         self.violation("no progress after the faults have ended: " + "; ".join(late))
-        if stuck := self.stuck_managers():
-            self.violation(f"the kernel's connection manager of {', '.join(stuck)} has failed: no program on it can connect any more")
+        self.show_others()
         for one in self.peers.values():
             self.show_threads(one)
         return False
 
     @staticmethod
-    def stuck_managers() -> list[str]:
-        """The devices whose queue pair of the connection manager (GSI) is in the error state."""
-        shown = subprocess.run(["rdma", "-j", "resource", "show", "qp", "type", "GSI"], capture_output=True, text=True, check=False).stdout
-        return [one["ifname"] for one in json.loads(shown or "[]") if one.get("state") == "ERR"]
+    def show_others() -> None:
+        """Whether two new processes without dat can connect, and the state of the connection manager's queue pairs."""
+        for _, address in ADAPTERS.values():
+            with subprocess.Popen(["rping", "-s", "-a", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+                time.sleep(1)  # a client that comes too early is refused, and the answer is the same: it must not be silent
+                try:
+                    client = subprocess.run(["rping", "-c", "-a", address, "-C", "1"], capture_output=True, timeout=20, check=False)
+                    say(f"rping to {address}: {'connects' if client.returncode == 0 else 'fails'}")
+                except subprocess.TimeoutExpired:
+                    say(f"rping to {address}: no answer within 20 s, so the kernel's connection manager does not work")
+                server.kill()
+        for command in ("rdma resource show qp type GSI", "dmesg | tail -5"):
+            say(subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False).stdout.strip())
 
     @staticmethod
     def show_threads(one: peer) -> None:
