@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ if typing.TYPE_CHECKING:
     import soak
 
 LINKS = ("v1", "v2")
+LIBC = ctypes.CDLL(None)
 
 
 class chaos:
@@ -130,7 +132,7 @@ class chaos:
         for _ in range(self.random.randint(20, 100)):
             one = self.run.peers[self.random.choice("ab")]
             threads = os.listdir(f"/proc/{one.process.pid}/task")
-            self.sh(f"kill -USR1 {self.random.choice(threads)}", quiet=True)
+            LIBC.tgkill(one.process.pid, int(self.random.choice(threads)), signal.SIGUSR1)  # the thread may have ended
             time.sleep(0.01)
 
     def clock(self) -> None:
