@@ -225,7 +225,7 @@ def main() -> None:
         for program in (TOOLS / "dat-info", TOOLS / "dat-ping", DEVICE_TESTS):
             if not os.access(program, os.X_OK):
                 sys.exit(f"test_tools: {program.name} is not built (./dev build gcc)")
-        lab = [str(LAB), "--timeout", "200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
+        lab = [str(LAB), "--timeout", "1200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
         os.execve(str(LAB), lab, os.environ | {"DAT_TOOLS": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1"})
     unittest.main()
 
