@@ -485,7 +485,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
         def code_of(name: str) -> int:
             with contextlib.suppress(OSError, ValueError):
                 return int((out / f"{name}.rc").read_text(encoding="utf-8"))
-            return 124 if whole == 0 else whole
+            return whole if whole not in (0, NOT_HERE) else 124  # it did not run
 
         xml = RESULTS / f"{device}.xml"
         if (out / f"{device}.xml").exists():
