@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
   ibv_cq* cq = ibv_create_cq(client->verbs, 16, nullptr, nullptr, 0);
   check(cq, "ibv_create_cq");
   ibv_mr* out = ibv_reg_mr(pd, outbox.data(), outbox.size(), 0);
-  ibv_mr* in = ibv_reg_mr(pd, inbox.data(), inbox.size(), IBV_ACCESS_LOCAL_WRITE);
+  const int writable = IBV_ACCESS_LOCAL_WRITE; // of the type that the macro ibv_reg_mr compares it with
+  ibv_mr* in = ibv_reg_mr(pd, inbox.data(), inbox.size(), writable);
   check(out && in, "ibv_reg_mr");
 
   create_qp(client, pd, cq);
