@@ -2,12 +2,7 @@
 // Start `07_cno_epoll`, then `07_cno_epoll HOST` as often as you like. Ctrl-C ends the server.
 // SPDX-License-Identifier: BSL-1.0
 #include "peer.hpp"
-#include <csignal>
-#include <list>
 #include <string_view>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 namespace {
 
@@ -20,11 +15,10 @@ struct session {
 /// An echo server. The event loop below calls it with each event.
 struct server {
   peer<>& self;
-  std::list<session> sessions{};
+  session_list<session> clients{};
   std::size_t answers = 0;
 
-  dat::expected<void> accept(dat::connection_request& request) {
-    session& fresh = sessions.emplace_back();
+  dat::expected<void> accept(dat::connection_request& request, session& fresh) {
     DAT_TRY(fresh.memory, self.pz.register_memory(fresh.text, dat::local_read | dat::local_write));
     DAT_TRY(fresh.ep, self.pz.create_ep<dat::rc>(self.evd));
     DAT_TRYV(fresh.ep.set_context(&fresh)); // every event of the endpoint leads to the session
@@ -35,57 +29,33 @@ struct server {
     DAT_TRY(const auto echo, to.memory.slice(0, bytes));
     return to.ep.post(dat::send{echo});
   }
-  /// A client that cannot be served is dropped, and the server goes on.
-  void drop_unless(const dat::expected<void>& good, session& whose) {
-    if (good) return;
-    std::cerr << good.error().message() << '\n';
-    end(&whose);
-  }
-  void end(session* whose) {
-    if (!whose) return;                            // it has ended before
-    if (whose->ep) (void)whose->ep.set_context(0); // an event of the endpoint may be queued
-    sessions.remove_if([&](const session& s) { return &s == whose; });
-  }
 
-  void operator()(dat::connection_request& request) { drop_unless(accept(request), sessions.back()); }
+  void operator()(dat::connection_request& request) {
+    session& fresh = clients.emplace_back();
+    clients.end_unless(accept(request, fresh), fresh);
+  }
   void operator()(const dat::recv_done& got) {
-    session& from = *got.ep().context<session>();
-    drop_unless(answer(from, got.bytes()), from);
+    if (session* const from = clients.of(got)) clients.end_unless(answer(*from, got.bytes()), *from);
   }
   void operator()(const dat::send_done& sent) { // the memory is free for the next message
     ++answers;
-    session& to = *sent.ep().context<session>();
-    drop_unless(to.ep.post(dat::recv{to.memory}), to);
+    if (session* const to = clients.of(sent)) clients.end_unless(to->ep.post(dat::recv{to->memory}), *to);
   }
-  void operator()(const dat::disconnected& over) { end(over.ep().context<session>()); }
-  void operator()(const dat::connection_broken& over) { end(over.ep().context<session>()); }
+  void operator()(const dat::disconnected& over) { clients.end(clients.of(over)); }
+  void operator()(const dat::connection_broken& over) { clients.end(clients.of(over)); }
   void operator()(const auto&) {}
 };
 
-dat::expected<void> serve(peer<>& self) {
+dat::expected<void> serve(peer<>& self, int signals) {
   DAT_TRY(auto cno, self.ia.create_cno());
   DAT_TRYV(self.evd.modify_cno(cno)); // events of this evd make cno.fd() readable
-  DAT_TRY(auto psp, self.ia.create_psp(7471, self.evd));
-
-  sigset_t ends{};
-  sigaddset(&ends, SIGINT);
-  sigaddset(&ends, SIGTERM);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);
-  const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
-  const int loop = epoll_create1(EPOLL_CLOEXEC);
-  for (const int fd : {cno.fd(), signals}) {
-    epoll_event readable{.events = EPOLLIN, .data = {.fd = fd}};
-    epoll_ctl(loop, EPOLL_CTL_ADD, fd, &readable);
-  }
-
+  const int loop = epoll_of({cno.fd(), signals});
   server all{self};
-  std::cout << "listening on " << self.ia.address().host_string() << " port " << psp.port() << std::endl;
+  DAT_TRY(const auto psp, self.listen());
   for (epoll_event ready{}; epoll_wait(loop, &ready, 1, -1) == 1 && ready.data.fd != signals;) {
     DAT_TRYV(cno.wait(dat::timeout::zero())); // takes the trigger first; events that come later trigger again
     self.evd.drain(all);                      // then the events
   }
-  ::close(loop);
-  ::close(signals);
   std::cout << all.answers << " answers\n";
   return dat::success();
 }
@@ -105,9 +75,10 @@ dat::expected<void> ask(peer<>& self) {
 }
 
 dat::expected<void> run(const char* host) {
+  const int signals = host ? -1 : descriptor_of_signals();
   peer<> self{host};
   DAT_TRYV(self.open());
-  return host ? ask(self) : serve(self);
+  return host ? ask(self) : serve(self, signals);
 }
 
 } // namespace

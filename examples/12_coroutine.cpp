@@ -1,90 +1,76 @@
-// Echo with coroutines: a server and a client take turns in one thread, and wait without blocking it.
+// Coroutines: each session of a server is a coroutine. All of them run in one thread, and none blocks it.
+// Start `12_coroutine`, then three times `12_coroutine HOST`.
 // SPDX-License-Identifier: BSL-1.0
-#include <algorithm>
-#include <array>
+#include "peer.hpp"
 #include <dat/coro.hpp>
-#include <dat/dat.hpp>
-#include <dat/try.hpp>
-#include <iostream>
-#include <optional>
+#include <dat/task.hpp>
+#include <string_view>
 #include <utility>
 using namespace std::chrono_literals;
 
-// dat has the awaitables; the program chooses the coroutine type. A coroutine of this type starts at once.
-struct task {
-  struct promise_type {
-    std::optional<dat::expected<void>> result;
-    task get_return_object() { return task(std::coroutine_handle<promise_type>::from_promise(*this)); }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_always final_suspend() noexcept { return {}; }
-    void return_value(dat::expected<void> r) { result = r; }
-    void unhandled_exception() { std::terminate(); }
-  };
-  explicit task(std::coroutine_handle<promise_type> h) : coroutine(h) {}
-  task(task&& o) noexcept : coroutine(std::exchange(o.coroutine, {})) {}
-  ~task() {
-    if (coroutine) coroutine.destroy();
-  }
-  [[nodiscard]] bool done() const { return coroutine.done(); }
-  [[nodiscard]] const dat::expected<void>& result() const { return *coroutine.promise().result; }
-  std::coroutine_handle<promise_type> coroutine;
-};
+namespace {
 
-constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
-using driver = dat::coro::driver<streams>;
-using buffer = dat::lmr<char, (dat::local_read | dat::local_write)>;
+// Any coroutine type will do. This one is dat's own.
+using task = dat::task<dat::expected<void>>;
+using driver = dat::coro::driver<peer<>::streams>;
+constexpr auto rights = dat::local_read | dat::local_write;
+constexpr int clients = 3;
 
-task serve(driver& events, dat::ep<dat::rc>& ep, buffer& memory) {
+/// What a session needs is in its coroutine, and ends with it.
+task echo(peer<>& self, driver& events, dat::connection_request request) {
+  std::array<char, 32> chars{};
+  DAT_CO_TRY(auto memory, self.pz.register_memory(chars, rights));
+  DAT_CO_TRY(auto ep, self.pz.create_ep<dat::rc>(self.evd));
   auto message = events.post(ep, dat::recv{memory}); // posted before the client can send
-  DAT_CO_TRY(auto request, co_await events.next<dat::connection_request>());
   DAT_CO_TRYV(co_await events.accept(request, ep));
   while (const auto got = co_await message) { // until the client disconnects
     DAT_CO_TRY(const auto text, memory.slice(0, got.value().bytes()));
-    DAT_CO_TRYV(co_await events.post(ep, dat::send{text}));
+    if (const auto sent = co_await events.post(ep, dat::send{text}); !sent) break;
     DAT_CO_TRYV(events.post(message, ep, dat::recv{memory}));
   }
   co_return dat::success();
 }
 
-task ask(driver& events, dat::ep<dat::rc>& ep, buffer& memory, std::span<char> chars, dat::ia_address server) {
-  DAT_CO_TRYV(co_await events.connect(ep, server, 7471, 2s));
+task serve(peer<>& self, driver& events, dat::task_group& sessions) {
+  DAT_CO_TRY(const auto psp, self.listen());
+  for (int i = 0; i < clients; ++i) {
+    DAT_CO_TRY(auto request, co_await events.next<dat::connection_request>());
+    sessions.spawn(echo(self, events, std::move(request))); // runs on its own, and this loop goes on
+  }
+  co_return dat::success();
+}
+
+task ask(peer<>& self, driver& events) {
+  std::array<char, 64> chars{};
+  DAT_CO_TRY(auto memory, self.pz.register_memory(chars, rights));
+  DAT_CO_TRY(const auto addresses, dat::resolve(self.host));
+  DAT_CO_TRYV(co_await events.connect(self.ep, addresses.front(), 7471, self.limit));
   for (const std::string_view word : {"one", "two", "three"}) {
     std::copy(word.begin(), word.end(), chars.begin());
     DAT_CO_TRY(const auto out, memory.slice(0, word.size()));
     DAT_CO_TRY(const auto in, memory.slice(32, 32));
-    auto echo = events.post(ep, dat::recv{in});
-    DAT_CO_TRYV(co_await events.post(ep, dat::send{out}));
-    DAT_CO_TRY(const auto got, co_await echo);
+    auto answer = events.post(self.ep, dat::recv{in});
+    DAT_CO_TRYV(co_await events.post(self.ep, dat::send{out}));
+    DAT_CO_TRY(const auto got, co_await answer);
     std::cout << std::string_view(&chars[32], got.bytes()) << '\n';
   }
-  DAT_CO_TRYV(co_await events.disconnect(ep, dat::close_mode::graceful));
+  DAT_CO_TRYV(co_await events.disconnect(self.ep, dat::close_mode::graceful));
   co_return dat::success();
 }
 
-dat::expected<void> echo() {
-  std::array<char, 64> outward{};
-  std::array<char, 64> inward{};
-  DAT_TRY(auto ia, dat::ia::open());
-  DAT_TRY(auto pz, ia.create_pz());
-  DAT_TRY(auto evd, ia.create_evd<streams>(64));
-  DAT_TRY(auto psp, ia.create_psp(7471, evd));
-  DAT_TRY(auto client, pz.create_ep<dat::rc>(evd));
-  DAT_TRY(auto server, pz.create_ep<dat::rc>(evd));
-  DAT_TRY(auto out, pz.register_memory(outward, dat::local_read | dat::local_write));
-  DAT_TRY(auto in, pz.register_memory(inward, dat::local_read | dat::local_write));
-
-  driver events(evd);
-  const task serving = serve(events, server, in);
-  const task asking = ask(events, client, out, outward, ia.address());
-  const auto both = [&] { return serving.done() && asking.done(); };
-  DAT_TRYV(events.run_until(
-      both, [](const auto&) {}, 10s));
-  DAT_TRYV(serving.result());
-  return asking.result();
+dat::expected<void> run(const char* host) {
+  peer<> self{host};
+  DAT_TRYV(self.open());
+  driver events(self.evd); // takes the events, and resumes the coroutines that wait for them
+  dat::task_group tasks;
+  tasks.spawn(host ? ask(self, events) : serve(self, events, tasks));
+  const auto all_ended = [&] { return tasks.empty(); };
+  const auto others = [](const auto&) {}; // events for which no coroutine waits
+  DAT_TRYV(events.run_until(all_ended, others, 60s));
+  if (tasks.failure()) return *tasks.failure();
+  return dat::success();
 }
 
-int main() {
-  const auto done = echo();
-  if (!done) std::cerr << done.error().message() << '\n';
-  return done ? 0 : 1;
-}
+} // namespace
+
+int main(int argc, char** argv) { return report(run(argc > 1 ? argv[1] : nullptr)); }

@@ -26,68 +26,46 @@ struct card {
   remote_numbers::wire parts;
 };
 
-/// The neighbours of a process in the ring.
-struct ring {
-  dat::evd<dat::stream::dto | dat::stream::connection> evd{};
-  dat::ep<dat::rc> left{};
-  dat::ep<dat::rc> right{};
-
-  /// Writes to the right neighbour, and waits until the left one has written here.
-  template <class From>
-  dat::expected<void> step(const From& from, const remote_numbers& to) {
-    DAT_TRYV(right.post(dat::rdma_write{from, to}.immediate(0)));
-    DAT_TRYV(evd.wait_for<dat::ib::rdma_write_immediate_done>(right, 10s));
-    DAT_TRYV(evd.wait_for<dat::ib::recv_write_immediate_done>(left, 10s));
-    return dat::success();
-  }
-};
-
 /// Replaces `sums` by the sums over all processes.
 dat::expected<void> all_reduce(std::vector<std::uint32_t>& sums, std::size_t rank, std::size_t size) {
   const std::size_t n = sums.size() / size; // elements of one of `size` chunks
+  const std::size_t steps = 2 * (size - 1);
   DAT_TRY(auto ia, dat::ia::open());
   DAT_TRY(auto pz, ia.create_pz());
-  ring all;
-  DAT_TRY(all.evd, ia.create_evd<dat::stream::dto | dat::stream::connection>(64));
-  const auto queues = static_cast<std::uint32_t>(2 * size); // a receive for each step
-  DAT_TRY(all.left, pz.create_ep<dat::rc>(all.evd, {.max_recv_dtos = queues}));
-  DAT_TRY(all.right, pz.create_ep<dat::rc>(all.evd));
-  for (std::size_t i = 0; i < 2 * (size - 1); ++i) DAT_TRYV(all.left.post(dat::recv{}));
+  DAT_TRY(auto evd, ia.create_evd<dat::stream::dto | dat::stream::connection>(64));
+  DAT_TRY(auto left, pz.create_ep<dat::rc>(evd, {.max_recv_dtos = static_cast<std::uint32_t>(steps + 1)}));
+  DAT_TRY(auto right, pz.create_ep<dat::rc>(evd));
+  for (std::size_t s = 0; s < steps; ++s) DAT_TRYV(left.post(dat::recv{})); // for the immediate data of each step
   std::vector<std::uint32_t> parts(sums.size()); // the left neighbour writes here while chunks are still added up
   DAT_TRY(numbers own, pz.register_memory(sums, dat::local_read | dat::remote_write));
   DAT_TRY(numbers in, pz.register_memory(parts, dat::local_read | dat::remote_write));
 
-  DAT_TRY(const auto to_left, all.left.export_descriptor());
-  DAT_TRY(const auto to_right, all.right.export_descriptor());
+  DAT_TRY(const auto to_left, left.export_descriptor());
+  DAT_TRY(const auto to_right, right.export_descriptor());
   const card mine{to_left.to_wire(), to_right.to_wire(), own.remote().to_wire(), in.remote().to_wire()};
   std::vector<card> cards(size);
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-  const card& of_left = cards[(rank + size - 1) % size];
   const card& of_right = cards[(rank + 1) % size];
-  DAT_TRY(const auto left, dat::ib::descriptor::from_wire(of_left.right));
-  DAT_TRY(const auto right, dat::ib::descriptor::from_wire(of_right.left));
+  DAT_TRY(const auto left_end, dat::ib::descriptor::from_wire(cards[(rank + size - 1) % size].right));
+  DAT_TRY(const auto right_end, dat::ib::descriptor::from_wire(of_right.left));
   DAT_TRY(const auto sums_there, remote_numbers::from_wire(of_right.sums));
   DAT_TRY(const auto parts_there, remote_numbers::from_wire(of_right.parts));
-  DAT_TRYV(all.left.connect(left));
-  DAT_TRYV(all.right.connect(right));
-  DAT_TRYV(all.evd.wait_for<dat::established>(all.left, 10s));
-  DAT_TRYV(all.evd.wait_for<dat::established>(all.right, 10s));
+  DAT_TRYV(left.connect(left_end));
+  DAT_TRYV(right.connect(right_end));
+  DAT_TRYV(evd.wait_for<dat::established>(left, 10s));
+  DAT_TRYV(evd.wait_for<dat::established>(right, 10s));
   MPI_Barrier(MPI_COMM_WORLD); // a write to an endpoint that is not connected yet would be lost
 
-  // Each chunk goes round the ring and grows, until every process has the sum of one chunk.
-  for (std::size_t s = 0; s + 1 < size; ++s) {
-    DAT_TRY(const auto from, own.slice((rank + size - s) % size * n, n));
-    DAT_TRY(const auto to, parts_there.slice(s * n, n));
-    DAT_TRYV(all.step(from, to));
-    const std::size_t chunk = (rank + size - s - 1) % size * n;
-    for (std::size_t i = 0; i < n; ++i) sums[chunk + i] += parts[s * n + i];
-  }
-  // The sums go round once more.
-  for (std::size_t s = 0; s + 1 < size; ++s) {
-    const std::size_t chunk = (rank + 1 + size - s) % size * n;
-    DAT_TRY(const auto from, own.slice(chunk, n));
-    DAT_TRY(const auto to, sums_there.slice(chunk, n));
-    DAT_TRYV(all.step(from, to));
+  // Each chunk goes round the ring and grows, until every process has the sum of one chunk. Then the sums go round.
+  for (std::size_t s = 0; s < steps; ++s) {
+    const bool adds = s < steps / 2;
+    const auto chunk = [&](std::size_t step) { return (rank + 2 * size - step) % size * n; };
+    DAT_TRY(const auto from, own.slice(chunk(s), n));
+    DAT_TRY(const auto to, adds ? parts_there.slice(s * n, n) : sums_there.slice(chunk(s), n));
+    DAT_TRYV(right.post(dat::rdma_write{from, to}.immediate(0)));
+    DAT_TRYV(evd.wait_for<dat::ib::rdma_write_immediate_done>(right, 10s));
+    DAT_TRYV(evd.wait_for<dat::ib::recv_write_immediate_done>(left, 10s)); // the left neighbour has written here
+    for (std::size_t i = 0; adds && i < n; ++i) sums[chunk(s + 1) + i] += parts[s * n + i];
   }
   MPI_Barrier(MPI_COMM_WORLD); // a peer may still need this endpoint
   return dat::success();

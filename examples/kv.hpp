@@ -1,19 +1,18 @@
-// The protocol of kv_server and kv_client, one message each way for each operation, and what both sides open.
+// The protocol of kv_server, one message each way for each operation, and its client.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <array>
+#include "peer.hpp"
 #include <cstdint>
-#include <dat/dat.hpp>
-#include <dat/try.hpp>
-#include <iostream>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 namespace kv {
 
 inline constexpr dat::conn_qual port = 7473;
-inline constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
 inline constexpr std::size_t longest = 1 << 20; ///< bytes of a value
 using place = dat::remote_segment<char, dat::remote_read>;
 
@@ -28,7 +27,7 @@ struct message {
   place::wire where{};
   std::array<char, 96> text{};
 
-  static message of(kind what, std::string_view key, std::string_view value = {}, const place::wire& where = {}) {
+  static message of(kind what, std::string_view key = {}, std::string_view value = {}, const place::wire& where = {}) {
     message m{.what = what, .size = static_cast<std::uint32_t>(value.size()), .where = where};
     std::copy_n(key.begin(), std::min(key.size(), m.key.size() - 1), m.key.begin());
     if (m.is_short()) std::ranges::copy(value, m.text.begin());
@@ -37,23 +36,63 @@ struct message {
   [[nodiscard]] bool is_short() const { return size <= text.size(); }
 };
 
-/// What each side has: an adapter, and registered messages, `Messages` to come and one to go.
-template <std::size_t Messages>
-struct node {
-  dat::ia ia{};
-  dat::pz pz{};
-  dat::evd<streams> evd{};
-  std::array<message, Messages> inbox{};
+/// A client of kv_server. When the server has died, the client connects again and repeats what it has asked.
+struct client : peer<> {
+  std::array<message, 1> inbox{};
   std::array<message, 1> outbox{};
+  std::vector<char> chars = std::vector<char>(longest);
   dat::lmr<message, dat::local_write> in{};
   dat::lmr<message, dat::local_read> out{};
+  dat::lmr<char, (dat::local_write | dat::remote_read)> page{};
 
-  dat::expected<void> open(const char* host) {
-    DAT_TRY(ia, host ? dat::ia::open_by_route(host) : dat::ia::open());
-    DAT_TRY(pz, ia.create_pz());
-    DAT_TRY(evd, ia.create_evd<streams>(64)); // grows with each endpoint
+  dat::expected<void> open() {
+    DAT_TRYV(peer::open());
     DAT_TRY(in, pz.register_memory(inbox, dat::local_write));
     DAT_TRY(out, pz.register_memory(outbox, dat::local_read));
+    DAT_TRY(page, pz.register_memory(chars, dat::local_write | dat::remote_read));
+    return dat::success();
+  }
+  /// False when the server has no room for the value.
+  dat::expected<bool> put(std::string_view key, std::string_view value) {
+    DAT_TRY(const auto where, page.remote(0, value.size())); // refuses a value that is too long
+    std::ranges::copy(value, chars.begin());
+    DAT_TRY(const auto answer, call(message::of(kind::put, key, value, where.to_wire())));
+    return answer.what == kind::done;
+  }
+  /// Nothing when the server has no such key.
+  dat::expected<std::optional<std::string>> get(std::string_view key) {
+    DAT_TRY(const auto answer, call(message::of(kind::get, key)));
+    if (answer.what != kind::value) return std::optional<std::string>();
+    return std::optional(std::string(answer.is_short() ? answer.text.data() : chars.data(), answer.size));
+  }
+
+  /// Asks until there is an answer. All requests may be repeated: to do one twice changes nothing.
+  dat::expected<message> call(const message& request) {
+    for (int tries = 0;; ++tries) {
+      const auto done = ask(request);
+      if (done) return inbox[0];
+      if (tries == 50) return done.error();
+      if (ep.state() != dat::ep_state::connected)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // there may be no server
+      ep = {};
+    }
+  }
+  dat::expected<void> ask(const message& request) {
+    if (ep.state() != dat::ep_state::connected) { // a new endpoint: nothing of an earlier connection is left
+      evd.drain([](const auto&) {});
+      DAT_TRY(ep, pz.create_ep<dat::rc>(evd));
+      DAT_TRYV(connect({}, port));
+    }
+    outbox[0] = request;
+    DAT_TRYV(ep.post(dat::recv{in}));
+    DAT_TRYV(ep.post(dat::send{out}));
+    DAT_TRYV(evd.wait_for<dat::send_done>(ep, limit));
+    DAT_TRYV(evd.wait_for<dat::recv_done>(ep, limit));
+    if (inbox[0].what != kind::value || inbox[0].is_short()) return dat::success();
+    DAT_TRY(const auto from, place::from_wire(inbox[0].where)); // a long value: read it from the server
+    DAT_TRY(const auto into, page.slice(0, inbox[0].size));
+    DAT_TRYV(ep.post(dat::rdma_read{into, from}));
+    DAT_TRYV(evd.wait_for<dat::rdma_read_done>(ep, limit));
     return dat::success();
   }
 };

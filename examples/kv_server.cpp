@@ -2,75 +2,71 @@
 // loop over one descriptor. Ctrl-C ends it. A client that dies or misbehaves costs its own session, and nothing else.
 // SPDX-License-Identifier: BSL-1.0
 #include "kv.hpp"
-#include <csignal>
-#include <cstring>
 #include <dat/pool.hpp>
 #include <dat/srq.hpp>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <vector>
 
-namespace {
-
 constexpr auto rights = dat::local_read | dat::local_write | dat::remote_read;
-constexpr std::size_t most_clients = 64;
 constexpr std::size_t buffers = 128; // a client has one request at a time
-using value = std::shared_ptr<std::pmr::vector<char>>;
+using stored = std::shared_ptr<std::pmr::vector<char>>;
 
 struct session {
-  value lent{};                         // the client may still read it, until its next request
-  value coming{};                       // this side still reads it from the client ...
+  stored lent{};                        // the client may still read it, until its next request
+  stored coming{};                      // this side still reads it from the client ...
   std::string key{};                    // ... and will store it so
   dat::ep<dat::with_srq<dat::rc>> ep{}; // ends first: then nothing uses the values
 };
 
-struct server : kv::node<buffers> {
+struct server : peer<> {
+  std::array<kv::message, buffers> inbox{};
+  std::array<kv::message, 1> outbox{};
+  dat::lmr<kv::message, dat::local_write> in{};
+  dat::lmr<kv::message, dat::local_read> out{};
   dat::memory_pool<rights> memory{};
-  std::map<std::string, value, std::less<>> values{};
+  std::map<std::string, stored> values{};
   dat::srq srq{};
-  std::list<session> sessions{};
+  session_list<session> clients{};
   dat::expected<void> result = dat::success();
 
   dat::expected<void> open() {
-    DAT_TRYV(node::open(nullptr));
+    DAT_TRYV(peer::open());
+    DAT_TRY(in, pz.register_memory(inbox, dat::local_write));
+    DAT_TRY(out, pz.register_memory(outbox, dat::local_read));
     DAT_TRY(memory, dat::memory_pool<rights>::create(pz, 64 << 20));
     DAT_TRY(srq, pz.create_srq({.max_recv_dtos = buffers}));
-    for (std::size_t i = 0; i < buffers; ++i) DAT_TRYV(post(i));
-    return dat::success();
+    for (std::size_t i = 0; i < buffers; ++i) post(i);
+    return result;
   }
-  dat::expected<void> post(std::size_t buffer) {
-    DAT_TRY(const auto one, in.slice(buffer, 1));
-    return srq.post(dat::recv{one}.cookie(buffer));
+  void post(std::size_t buffer) { // an error of the shared queue ends the server
+    if (result) result = srq.post(dat::recv{in.slice(buffer, 1).value()}.cookie(buffer));
   }
 
-  // The visitor. An error of a session ends the session; an error of the queue ends the server.
+  // The visitor: one function for each kind of event.
   void operator()(dat::connection_request& request) {
-    if (sessions.size() == most_clients) return (void)request.reject();
-    session& fresh = sessions.emplace_back();
-    keep_if(accept(request, fresh), fresh);
+    session& fresh = clients.emplace_back();
+    clients.end_unless(accept(request, fresh), fresh);
   }
   void operator()(const dat::recv_done& got) {
     const auto buffer = got.cookie().as<std::size_t>();
-    session& from = *got.ep().context<session>();
-    keep_if(serve(inbox[buffer], from), from);
-    if (auto posted = post(buffer); !posted) result = posted;
+    if (session* const from = clients.of(got)) clients.end_unless(serve(inbox[buffer], *from), *from);
+    post(buffer);
   }
   void operator()(const dat::rdma_read_done& got) { // a long value has arrived
-    session& from = *got.ep().context<session>();
-    values[from.key] = std::move(from.coming);
-    keep_if(answer(from, kv::message::of(kv::kind::done, {})), from);
+    session* const from = clients.of(got);
+    if (!from) return;
+    values[from->key] = std::move(from->coming);
+    clients.end_unless(answer(*from, kv::message::of(kv::kind::done)), *from);
   }
   void operator()(const dat::dto_failure& failed) { // a buffer that a broken connection had taken
-    if (failed.operation() != dat::dto_operation::recv) return;
-    if (auto posted = post(failed.cookie().as<std::size_t>()); !posted) result = posted;
+    if (failed.operation() == dat::dto_operation::recv) post(failed.cookie().as<std::size_t>());
   }
-  void operator()(const dat::disconnected& over) { end(over.ep().context<session>()); }
-  void operator()(const dat::connection_broken& over) { end(over.ep().context<session>()); }
-  void operator()(const dat::accept_completion_error& over) { end(over.ep().context<session>()); }
+  void operator()(const dat::disconnected& over) { clients.end(clients.of(over)); }
+  void operator()(const dat::connection_broken& over) { clients.end(clients.of(over)); }
+  void operator()(const dat::accept_completion_error& over) { clients.end(clients.of(over)); }
   void operator()(const auto&) {}
 
   dat::expected<void> accept(dat::connection_request& request, session& fresh) {
@@ -82,11 +78,11 @@ struct server : kv::node<buffers> {
     outbox[0] = m;
     return to.ep.post(dat::send{out}.inlined()); // copied by the post: the outbox is free at once
   }
-  dat::expected<void> serve(const kv::message& asked, session& from) {
-    const std::string key(asked.key.data(), ::strnlen(asked.key.data(), asked.key.size()));
+  dat::expected<void> serve(kv::message& asked, session& from) {
     from.lent.reset();
-    if (asked.what == kv::kind::get) return get(key, from);
-    if (asked.what == kv::kind::put && !from.coming) return put(key, asked, from);
+    asked.key.back() = '\0'; // whatever the client has sent
+    if (asked.what == kv::kind::get) return get(asked.key.data(), from);
+    if (asked.what == kv::kind::put && !from.coming) return put(asked, from);
     return dat::error(dat::return_type::invalid_parameter).at("kv").hint("A client does not keep to the protocol.");
   }
   dat::expected<void> get(const std::string& key, session& from) {
@@ -97,64 +93,39 @@ struct server : kv::node<buffers> {
     const std::string_view text(from.lent->data(), from.lent->size());
     return answer(from, kv::message::of(kv::kind::value, key, text, where.to_wire()));
   }
-  dat::expected<void> put(const std::string& key, const kv::message& asked, session& from) {
-    value v;
+  dat::expected<void> put(const kv::message& asked, session& from) {
     try {
-      v = std::make_shared<value::element_type>(std::min<std::size_t>(asked.size, kv::longest), &memory.resource());
+      from.key = asked.key.data();
+      from.coming =
+          std::make_shared<stored::element_type>(std::min<std::size_t>(asked.size, kv::longest), &memory.resource());
     } catch (const std::bad_alloc&) {
-      return answer(from, kv::message::of(kv::kind::refused, key)); // the pool is full
+      return answer(from, kv::message::of(kv::kind::refused)); // the pool is full
     }
     if (asked.is_short()) {
-      std::copy_n(asked.text.begin(), asked.size, v->begin());
-      values[key] = v;
-      return answer(from, kv::message::of(kv::kind::done, key));
+      std::copy_n(asked.text.begin(), asked.size, from.coming->begin());
+      values[from.key] = std::move(from.coming);
+      return answer(from, kv::message::of(kv::kind::done));
     }
     DAT_TRY(const auto where, kv::place::from_wire(asked.where));
-    DAT_TRY(const auto into, memory.segment(*v));
-    from.coming = v;
-    from.key = key;
+    DAT_TRY(const auto into, memory.segment(*from.coming));
     return from.ep.post(dat::rdma_read{into, where});
-  }
-  void keep_if(const dat::expected<void>& good, session& whose) {
-    if (good) return;
-    std::cerr << good.error().message() << '\n';
-    end(&whose);
-  }
-  void end(session* whose) {
-    if (!whose) return;                            // it has ended before
-    if (whose->ep) (void)whose->ep.set_context(0); // an event of the endpoint may be queued
-    sessions.remove_if([&](const session& s) { return &s == whose; });
   }
 };
 
-dat::expected<void> run(int signals) {
+dat::expected<void> run() {
+  const int signals = descriptor_of_signals();
   server all;
   DAT_TRYV(all.open());
   DAT_TRY(auto cno, all.ia.create_cno());
-  DAT_TRYV(all.evd.modify_cno(cno));
-  DAT_TRY(auto psp, all.ia.create_psp(kv::port, all.evd));
-  const int loop = epoll_create1(EPOLL_CLOEXEC);
-  for (const int fd : {cno.fd(), signals}) {
-    epoll_event readable{.events = EPOLLIN, .data = {.fd = fd}};
-    epoll_ctl(loop, EPOLL_CTL_ADD, fd, &readable);
-  }
-  std::cout << "listening on " << all.ia.address().host_string() << " port " << psp.port() << std::endl;
+  DAT_TRYV(all.evd.modify_cno(cno)); // events of this evd make cno.fd() readable
+  const int loop = epoll_of({cno.fd(), signals});
+  DAT_TRY(const auto psp, all.listen(kv::port));
   for (epoll_event ready{}; all.result && epoll_wait(loop, &ready, 1, -1) == 1 && ready.data.fd != signals;) {
     DAT_TRYV(cno.wait(dat::timeout::zero())); // takes the trigger, then the events: later ones trigger again
     all.evd.drain(all);
   }
-  std::cout << all.values.size() << " values, " << all.sessions.size() << " clients at the end\n";
+  std::cout << all.values.size() << " values, " << all.clients.size() << " clients at the end\n";
   return all.result;
 }
 
-} // namespace
-
-int main() {
-  sigset_t ends{};
-  sigaddset(&ends, SIGINT);
-  sigaddset(&ends, SIGTERM);
-  sigprocmask(SIG_BLOCK, &ends, nullptr); // before dat starts its thread
-  const auto done = run(signalfd(-1, &ends, SFD_CLOEXEC));
-  if (!done) std::cerr << done.error().message() << '\n';
-  return done ? 0 : 1;
-}
+int main() { return report(run()); }

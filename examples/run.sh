@@ -44,26 +44,33 @@ mpi() {
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun -n "$1" "$programs/$name"
 }
 
-# kv_server with clients at once, of which one more is killed in the middle.
+# kv_server with tests at once, of which one more is killed in the middle.
 kv_clients() {
   start_server timeout 60 "$programs/kv_server"
   clients=
   for _ in $(seq "$1"); do
-    timeout 60 "$programs/kv_client" "$host" test 50 &
+    timeout 60 "$programs/kv_test" "$host" 50 &
     clients="$clients $!"
   done
   mkfifo "$work/victim"
-  "$programs/kv_client" "$host" test 1000000 >"$work/victim" &
+  "$programs/kv_test" "$host" 1000000 >"$work/victim" &
   read -r line <"$work/victim" && kill -KILL $!
   for one in $clients; do wait "$one" || bad=$?; done
   kill $server
   end_server
 }
-# kv_client with a server that is killed in the middle, and another one in its place.
+# kv_client stores a value and reads it.
+kv_put_get() {
+  start_server timeout 60 "$programs/kv_server"
+  timeout 60 "$programs/kv_client" "$host" "$1" "$2" && timeout 60 "$programs/kv_client" "$host" "$1" || bad=$?
+  kill $server
+  end_server
+}
+# kv_test with a server that is killed in the middle, and another one in its place.
 kv_restart() {
   start_server "$programs/kv_server"
   mkfifo "$work/client"
-  timeout 60 "$programs/kv_client" "$host" test 100 >"$work/client" &
+  timeout 60 "$programs/kv_test" "$host" 100 >"$work/client" &
   client=$!
   exec 4<"$work/client"
   read -r line <&4 && echo "$line" && kill -KILL $server

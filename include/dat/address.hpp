@@ -164,7 +164,7 @@ public:
   /// Blocks: never.
   /// Thread safety: safe.
   [[nodiscard]] static expected<conn_qual> make(std::uint64_t value) noexcept {
-    if (!valid(value)) return not_a_port();
+    if (!valid(value)) return not_a_port(value);
     return conn_qual(static_cast<std::uint16_t>(value));
   }
   /// Checks that the port is not 0.
@@ -191,6 +191,7 @@ private:
   [[nodiscard]] static error not_a_port() noexcept {
     return error(return_type::invalid_parameter).hint("A connection qualifier is a port, 1 to 65535.");
   }
+  [[nodiscard]] static error not_a_port(std::uint64_t value) noexcept;
   static constexpr std::uint64_t service_id_base = 0x01060000;
 
   static constexpr bool valid(std::uint64_t value) noexcept {

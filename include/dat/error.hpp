@@ -4,6 +4,8 @@
 
 #include <dat/detail/base/config.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -197,7 +199,8 @@ enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, p
 /// One failure: its DAT return word, the call and the object, and the system function with its errno.
 ///
 /// 48 bytes, trivially copyable and destructible; creating and copying one never allocates. All its strings must have
-/// static storage duration: it keeps the pointers only. The functions that add to an error return a copy:
+/// static storage duration: it keeps the pointers only, except for the text of quote(). The functions that add to an
+/// error return a copy:
 ///
 ///     error(return_type::invalid_state, return_subtype::ep_connected)
 ///         .at("ep.post(send)", object_kind::ep, qp_num).from("ibv_post_send", errno_value).index(3);
@@ -214,11 +217,9 @@ public:
       : type_{type},
         subtype_{subtype},
         object_{object_kind::none},
-        object_id_{0},
-        sys_errno_{0},
-        index_{0},
+        quoted_{0},
+        facts_{},
         call_{nullptr},
-        verb_{nullptr},
         hint_{nullptr} {}
 
   /// Names the dat call and its object. `call` is a literal as a user would write it: "pz.create_ep".
@@ -227,23 +228,34 @@ public:
     error copy = *this;
     copy.call_ = call;
     copy.object_ = object;
-    copy.object_id_ = object_id;
+    if (quoted_ == 0) copy.facts_.object_id = object_id;
     return copy;
   }
 
   /// Names the system call ("ibv_reg_mr") that failed, and its errno. Some drivers return a negated errno (siw:
   /// -EINVAL of ibv_post_recv); both forms mean the same.
   [[nodiscard]] constexpr error from(const char* verb, int sys_errno) const noexcept {
-    error copy = *this;
-    copy.verb_ = verb;
-    copy.sys_errno_ = sys_errno < 0 ? -sys_errno : sys_errno;
+    error copy = unquoted();
+    copy.facts_.verb = verb;
+    copy.facts_.sys_errno = sys_errno < 0 ? -sys_errno : sys_errno;
     return copy;
   }
 
   /// For calls that take several operations: the number of operations before the one that failed.
   [[nodiscard]] constexpr error index(std::uint32_t taken) const noexcept {
+    error copy = unquoted();
+    copy.facts_.index = taken;
+    return copy;
+  }
+
+  /// Copies the text that could not be parsed, as far as there is room: message() quotes it. The text takes the place
+  /// of object_id(), sys_errno(), verb() and index(); from() and index() remove it.
+  [[nodiscard]] constexpr error quote(std::string_view text) const noexcept {
     error copy = *this;
-    copy.index_ = taken;
+    quotation room{};
+    for (std::size_t i = 0; i < room.text.size() && i < text.size(); ++i) room.text[i] = text[i];
+    copy.quotation_ = room;
+    copy.quoted_ = static_cast<std::uint8_t>(text.size() <= quote_capacity ? text.size() + 1 : quote_capacity + 2);
     return copy;
   }
 
@@ -264,16 +276,23 @@ public:
   }
 
   /// The errno of the failed system call; 0 when dat itself refused.
-  [[nodiscard]] constexpr int sys_errno() const noexcept { return sys_errno_; }
+  [[nodiscard]] constexpr int sys_errno() const noexcept { return facts().sys_errno; }
   /// The dat call, as a user writes it; empty when not recorded.
   [[nodiscard]] constexpr std::string_view call() const noexcept { return text(call_); }
   /// The libibverbs, librdmacm or system function that failed; empty when dat itself refused.
-  [[nodiscard]] constexpr std::string_view verb() const noexcept { return text(verb_); }
+  [[nodiscard]] constexpr std::string_view verb() const noexcept { return text(facts().verb); }
   [[nodiscard]] constexpr object_kind object() const noexcept { return object_; }
   /// A number that distinguishes objects of one kind, e.g. an endpoint's QP number; 0 when not recorded.
-  [[nodiscard]] constexpr std::uint32_t object_id() const noexcept { return object_id_; }
-  [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] constexpr std::uint32_t object_id() const noexcept { return facts().object_id; }
+  [[nodiscard]] constexpr std::uint32_t index() const noexcept { return facts().index; }
   [[nodiscard]] constexpr std::string_view hint() const noexcept { return text(hint_); }
+  /// The first characters, at most quote_capacity, of the text that could not be parsed; empty when not recorded. Valid
+  /// as long as *this.
+  [[nodiscard]] constexpr std::string_view quoted() const noexcept {
+    if (quoted_ == 0) return {};
+    return {quotation_.text.data(), quoted_ > quote_capacity ? quote_capacity : quoted_ - std::size_t{1}};
+  }
+  static constexpr std::size_t quote_capacity = 24; ///< characters of quoted()
 
   /// The meaning of type() in words: dat_strerror's major message. Static storage.
   [[nodiscard]] constexpr std::string_view major() const noexcept;
@@ -297,14 +316,35 @@ private:
     return s != nullptr ? std::string_view(s) : std::string_view();
   }
 
+  /// What a failure of a call has, and a text that could not be parsed lacks.
+  struct facts_of_call {
+    std::uint32_t object_id;
+    std::int32_t sys_errno;
+    std::uint32_t index;
+    const char* verb;
+  };
+  struct quotation {
+    std::array<char, quote_capacity> text;
+  };
+  [[nodiscard]] constexpr facts_of_call facts() const noexcept { return quoted_ == 0 ? facts_ : facts_of_call{}; }
+  [[nodiscard]] constexpr error unquoted() const noexcept {
+    error copy = *this;
+    if (quoted_ != 0) copy.facts_ = {};
+    copy.quoted_ = 0;
+    return copy;
+  }
+
   return_type type_;
   return_subtype subtype_;
   object_kind object_;
-  std::uint32_t object_id_;
-  std::int32_t sys_errno_;
-  std::uint32_t index_;
+  // 0: facts_ is active. Otherwise quotation_ is, and this is the length of its text plus 1. A text that was cut has
+  // quote_capacity + 2.
+  std::uint8_t quoted_;
+  union {
+    facts_of_call facts_;
+    quotation quotation_;
+  };
   const char* call_;
-  const char* verb_;
   const char* hint_;
 };
 

@@ -14,6 +14,8 @@ import sys
 import tempfile
 from typing import Callable
 
+import options
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # The files of the library, without the trees that only its own tests need.
@@ -187,6 +189,11 @@ class consumers:
             "-libverbs", "-lrdmacm", "-pthread", "-o", "consumer", cwd=at)  # fmt: skip
         self.check(at / "consumer")
 
+    def options(self) -> None:
+        """Examples give no warning: each optimisation, standard and hardening with g++ and clang."""
+        reports = [f"{name}:\n{report}" for name, report in options.check(False, options.TELLING) if report]
+        if reports:
+            raise failure("\n".join(reports))
 
     def compile_to(self, at: pathlib.Path, source: str, target: str, *flags: str) -> pathlib.Path:
         """Compiles one source file in a copied tree to an object file."""
@@ -285,6 +292,7 @@ def main() -> int:
             ("CMake add_subdirectory and FetchContent", ways.cmake_from_source),
             ("Meson subproject", ways.meson_subproject),
             ("bare include directories", ways.bare),
+            ("the compilers' options", ways.options),
             ("compiled separately, copied", ways.separate_bare),
             ("compiled separately, Meson through pkg-config", ways.separate_meson),
             ("compiled separately, CMake", ways.separate_cmake),

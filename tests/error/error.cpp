@@ -319,6 +319,41 @@ TEST_CASE("strerror may be called in a signal handler", "[ERR-048]") {
   CHECK(described_in_handler == std::strlen("the endpoint is connected"));
 }
 
+TEST_CASE("a quoted text takes the place of the numbers of a call, and they take its place") {
+  constexpr error plain = error(return_type::invalid_parameter).at("f", object_kind::ia, 7).hint("Do this.");
+  constexpr error quoting = plain.quote("12x");
+  STATIC_REQUIRE(quoting.object_id() == 0);
+  STATIC_REQUIRE(quoting.sys_errno() == 0);
+  STATIC_REQUIRE(quoting.index() == 0);
+  STATIC_REQUIRE(quoting.verb().empty());
+  STATIC_REQUIRE(quoting == plain);
+  CHECK(quoting.quoted() == "12x");
+  CHECK(quoting.at("g", object_kind::ep, 9).quoted() == "12x");
+  CHECK(quoting.at("g").message().starts_with("g failed for \"12x\": "));
+  CHECK(error(return_type::invalid_parameter).quote("12x").message().starts_with("for \"12x\": "));
+  CHECK(quoting.hint("Do that.").quoted() == "12x");
+  CHECK(quoting.message().ends_with(" Do this."));
+
+  constexpr error again = quoting.from("open", ENOENT);
+  STATIC_REQUIRE(again.quoted().empty());
+  STATIC_REQUIRE(again.verb() == "open");
+  STATIC_REQUIRE(again.object_id() == 0);
+  STATIC_REQUIRE(quoting.index(3).quoted().empty());
+  STATIC_REQUIRE(quoting.index(3).index() == 3);
+  CHECK(plain.quoted().empty());
+  CHECK(plain.message().find('"') == std::string::npos);
+}
+
+TEST_CASE("a quoted text is cut where the room ends, and the message shows that") {
+  const std::string most(error::quote_capacity, 'x');
+  const error whole = error(return_type::invalid_parameter).at("f").quote(most);
+  CHECK(whole.quoted() == most);
+  CHECK(whole.message().starts_with("f failed for \"" + most + "\": "));
+  const error cut = error(return_type::invalid_parameter).at("f").quote(most + 'y');
+  CHECK(cut.quoted() == most);
+  CHECK(cut.message().starts_with("f failed for \"" + most + "...\": "));
+}
+
 TEST_CASE("an error is small and trivial, and keeps its values") {
   STATIC_REQUIRE(sizeof(error) <= 48);
   STATIC_REQUIRE(std::is_trivially_copyable_v<error>);

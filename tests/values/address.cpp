@@ -102,6 +102,22 @@ TEST_CASE("text that is no address is malformed", "[ADDR-004][ERR-040]") {
   CHECK(address.error() == malformed);
 }
 
+TEST_CASE("the error of a text that is no address quotes the text", "[ERR-040]") {
+  const error wrong = ia_address::parse(std::string("10.0.0.300:7471")).error(); // the text itself is gone now
+  CHECK(wrong.quoted() == "10.0.0.300:7471");
+  CHECK(wrong.call() == "ia_address::parse");
+  CHECK_THAT(wrong.message(), support::contains_text("ia_address::parse failed for \"10.0.0.300:7471\": "));
+  CHECK_THAT(wrong.message(), support::contains_text("Write it as 10.0.0.1, "));
+  CHECK_THAT(ia_address::parse("").error().message(), support::contains_text("failed for \"\": "));
+  CHECK_THAT(ia_address::parse("a-name-that-no-interface-can-have").error().message(),
+             support::contains_text("failed for \"a-name-that-no-interface...\": "));
+  CHECK_THAT(ia_address::parse("1\n\x80").error().message(), support::contains_text("failed for \"1?"
+                                                                                    "?\": "));
+  // Other errors of addresses have no text.
+  CHECK(ia_address::from(nullptr, 0).error().quoted().empty());
+  CHECK(ia_address::from(nullptr, 0).error().message().find('"') == std::string::npos);
+}
+
 TEST_CASE("text with a zero byte inside is malformed") {
   using namespace std::string_view_literals;
   CHECK(ia_address::parse("10.78.1.1\0"sv).error() == malformed);
@@ -115,6 +131,8 @@ TEST_CASE("a scope that names no interface is unreachable") {
   CHECK(address.error() == error(return_type::invalid_address, return_subtype::address_unreachable));
   CHECK(address.error().verb() == "if_nametoindex");
   CHECK(address.error().sys_errno() == ENODEV);
+  CHECK(address.error().call() == "ia_address::parse");
+  CHECK(address.error().quoted().empty()); // the text is well-formed
   CHECK(parsed("fe80::1%lo").scope_id() == ::if_nametoindex("lo"));
 }
 
@@ -350,6 +368,9 @@ TEST_CASE("a connection qualifier is a port or its service id, and nothing else"
   CAPTURE(bad);
   REQUIRE_FALSE(conn_qual::make(bad).has_value());
   CHECK(conn_qual::make(bad).error().type() == return_type::invalid_parameter);
+  CHECK(conn_qual::make(bad).error().quoted() == std::to_string(bad));
+  CHECK_THAT(conn_qual::make(bad).error().message(),
+             support::contains_text("conn_qual::make failed for \"" + std::to_string(bad) + "\": "));
 }
 
 TEST_CASE("a port of run time is a connection qualifier, which calls check") {
@@ -360,6 +381,7 @@ TEST_CASE("a port of run time is a connection qualifier, which calls check") {
   const auto none = conn_qual(std::uint16_t{0}).check();
   REQUIRE_FALSE(none);
   CHECK(none.error().type() == return_type::invalid_parameter);
+  CHECK(none.error().quoted().empty());
 }
 
 TEST_CASE("a constant connection qualifier is checked by the compiler") {

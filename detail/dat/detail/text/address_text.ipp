@@ -180,8 +180,19 @@ DAT_DECL expected<ia_address> ia_address::from(const ::sockaddr* address, std::s
 
 DAT_DECL expected<ia_address> ia_address::parse(std::string_view text) noexcept {
   ia_address a;
-  if (auto ok = detail::parse_address(text, a); !ok) return ok.assume_error();
+  if (auto ok = detail::parse_address(text, a); !ok) {
+    const error why = ok.assume_error().at("ia_address::parse");
+    return why.sys_errno() == 0 ? why.quote(text) : why; // an unknown interface has an errno
+  }
   return a;
+}
+
+DAT_DECL error conn_qual::not_a_port(std::uint64_t value) noexcept {
+  std::array<char, 20> digits; // the longest number has as many
+  std::size_t first = digits.size();
+  do digits[--first] = static_cast<char>('0' + value % 10);
+  while ((value /= 10) != 0);
+  return not_a_port().at("conn_qual::make").quote({&digits[first], digits.size() - first});
 }
 
 DAT_DECL address_family ia_address::family() const noexcept {

@@ -35,6 +35,13 @@ DAT_DECL std::string meaning_text(return_type type, return_subtype subtype) {
   return text.append(": ").append(describe(subtype).meaning);
 }
 
+// In quotation marks, one character for each: a log keeps its lines and its encoding.
+DAT_DECL std::string quoted_text(std::string_view quoted, bool cut) {
+  std::string text("\"");
+  for (const char c : quoted) text += c >= ' ' && c <= '~' ? c : '?';
+  return text.append(cut ? "...\"" : "\"");
+}
+
 class __attribute__((visibility("default"))) error_category_impl final : public std::error_category {
 public:
   [[nodiscard]] const char* name() const noexcept override { return "dat"; }
@@ -163,19 +170,27 @@ DAT_DECL std::string error::message() const {
   std::string text;
   if (call_ != nullptr) text.append(call_);
   if (object_ != object_kind::none)
-    text.append(text.empty() ? "on " : " on ").append(detail::object_text(object_, object_id_));
-  if (!text.empty()) text += " failed: ";
+    text.append(text.empty() ? "on " : " on ").append(detail::object_text(object_, object_id()));
+  if (!text.empty()) text += " failed";
+  if (quoted_ != 0) {
+    const bool cut = quoted_ > quote_capacity + 1;
+    text.append(text.empty() ? "for " : " for ").append(detail::quoted_text(quoted(), cut));
+  }
+  if (!text.empty()) text += ": ";
   text += detail::meaning_text(type_, subtype_);
-  if (verb_ != nullptr) text.append(": ").append(verb_);
-  if (sys_errno_ != 0) text.append(verb_ != nullptr ? " gave " : ": ").append(detail::errno_text(sys_errno_));
+  const facts_of_call known = facts();
+  if (known.verb != nullptr) text.append(": ").append(known.verb);
+  if (known.sys_errno != 0)
+    text.append(known.verb != nullptr ? " gave " : ": ").append(detail::errno_text(known.sys_errno));
   const bool no_room = type_ == return_type::insufficient_resources && subtype_ == return_subtype::resource_tevd;
-  if (index_ != 0 && no_room) {
-    text.append(", where room for ").append(std::to_string(index_)).append(" completions is needed");
-  } else if (index_ != 0) {
+  if (known.index != 0 && no_room) {
+    text.append(", where room for ").append(std::to_string(known.index)).append(" completions is needed");
+  } else if (known.index != 0) {
     // The counted objects depend on the kind: operations that an endpoint took, or events that stay in an evd.
     const bool events = object_ == object_kind::evd;
-    text.append(events ? " with " : " after ").append(std::to_string(index_)).append(events ? " event" : " operation");
-    text.append(index_ == 1 ? " " : "s ").append(events ? "queued" : index_ == 1 ? "was taken" : "were taken");
+    text.append(events ? " with " : " after ").append(std::to_string(known.index));
+    text.append(events ? " event" : " operation").append(known.index == 1 ? " " : "s ");
+    text.append(events ? "queued" : known.index == 1 ? "was taken" : "were taken");
   }
   text += '.';
   const std::string remedy = detail::remedy(*this);
