@@ -23,7 +23,7 @@ extern char** environ;
 namespace device {
 namespace {
 
-constexpr bool slow = rig::instrumented; // with a sanitizer the heap is not the program's own
+constexpr bool instrumented = rig::instrumented; // with a sanitizer the heap is not the program's own
 
 // --- the matrix of endings -------------------------------------------------------------------------------------------
 
@@ -67,15 +67,15 @@ struct story {
   }
 };
 
-using words = std::vector<std::string>;
+using texts = std::vector<std::string>;
 
 /// "flushed 1" ... "flushed n".
-words each(const char* what, unsigned first, unsigned last) {
-  words w;
+texts each(const char* what, unsigned first, unsigned last) {
+  texts w;
   for (unsigned i = first; i <= last; ++i) w.push_back(std::string(what) + ' ' + std::to_string(i));
   return w;
 }
-words operator+(words a, const words& b) {
+texts operator+(texts a, const texts& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -83,9 +83,9 @@ words operator+(words a, const words& b) {
 // --- other programs --------------------------------------------------------------------------------------------------
 
 /// A program of the rdma-core package.
-class program {
+class rdma_program {
 public:
-  explicit program(const std::vector<std::string>& command) {
+  explicit rdma_program(const std::vector<std::string>& command) {
     std::vector<char*> argv;
     for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
@@ -97,9 +97,9 @@ public:
     posix_spawn_file_actions_destroy(&actions);
     if (err != 0) pid_ = -1;
   }
-  program(const program&) = delete;
-  program& operator=(const program&) = delete;
-  ~program() {
+  rdma_program(const rdma_program&) = delete;
+  rdma_program& operator=(const rdma_program&) = delete;
+  ~rdma_program() {
     if (pid_ < 0) return;
     ::kill(pid_, SIGKILL);
     (void)wait();
@@ -225,7 +225,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
         const unsigned flushed_there = shared ? 0 : theirs_posted - delivered;
         const unsigned flushed_here = shared ? 0 : mine_posted;
         const story seen(take(other.evd, 1 + delivered + flushed_there));
-        CHECK(seen.connection == words{"disconnected"});
+        CHECK(seen.connection == texts{"disconnected"});
         CHECK(seen.receives ==
               each("received", 1, delivered) + each("flushed", delivered + 1, delivered + flushed_there));
         CHECK(seen.requests.empty());
@@ -233,7 +233,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
         CHECK(theirs.state() == state::disconnected);
         if (h != how::closed) {
           const story own(take(ender.evd, 1 + flushed_here + sends));
-          CHECK(own.connection == words{"disconnected"});
+          CHECK(own.connection == texts{"disconnected"});
           CHECK(own.receives == each("flushed", 1, flushed_here));
           CHECK(own.requests == each(graceful ? "sent" : "flushed", 1, sends));
           CHECK_FALSE(own.late);
@@ -350,7 +350,7 @@ TEST_CASE("killing a peer ends all its connections, active and passive, with any
   for (auto& e : ends) {
     INFO("load " << static_cast<int>(e.l));
     const story seen(of(e.ep, all));
-    CHECK(seen.connection == words{"disconnected"});
+    CHECK(seen.connection == texts{"disconnected"});
     CHECK(seen.receives == each("flushed", 1, e.flushed()));
     CHECK(seen.requests == each("flushed", 1, e.sends));
     CHECK_FALSE(seen.late);
@@ -384,12 +384,12 @@ TEST_CASE("a thousand connections on twenty pairs of endpoints leave no resource
     for (auto* side : {&active, &passive})
       for (auto& ep : *side) must(ep.reset());
   };
-  for (int i = 0; i < (slow ? 1 : 4); ++i) round(i);
+  for (int i = 0; i < (instrumented ? 1 : 4); ++i) round(i);
   const auto before = resources::now();
   const auto heap = ::mallinfo2().uordblks;
-  for (int i = 0; i < (slow ? 1 : 50); ++i) round(i);
+  for (int i = 0; i < (instrumented ? 1 : 50); ++i) round(i);
   CHECK(resources::no_more_than(before));
-  if (!slow) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
+  if (!instrumented) CHECK(::mallinfo2().uordblks <= heap + 16 * 1024);
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
 }
@@ -397,7 +397,7 @@ TEST_CASE("a thousand connections on twenty pairs of endpoints leave no resource
 TEST_CASE("hundreds of endpoints connect at once, with one evd on each side",
           "[lives][EVENT-006][EP-007][EPS-028][PSP-005][REQ-020]") {
   two_sides t({.qlen = 4096});
-  const std::size_t many = slow ? 32 : 256;
+  const std::size_t many = instrumented ? 32 : 256;
   std::vector<endpoint> active;
   std::vector<endpoint> passive;
   buffer here(t.a.pz, 64);
@@ -516,8 +516,8 @@ TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion
   (void)next<dat::connection_timed_out>(t.a.evd);
   CHECK(active.state() == state::disconnected);
   const story seen(take(t.b.evd, 2));
-  CHECK(seen.connection == words{"accept_completion_error, reason 4"});
-  CHECK(seen.receives == words{"flushed 2"});
+  CHECK(seen.connection == texts{"accept_completion_error, reason 4"});
+  CHECK(seen.receives == texts{"flushed 2"});
   CHECK(passive.state() == state::disconnected);
   CHECK(is_empty(t.a.evd));
 }
@@ -697,7 +697,7 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
 TEST_CASE("a cut wire breaks the connections that send, and the others continue when it is restored",
           "[lives][CONN-029][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
-  if (slow) SKIP("nothing in it that the same endings, without a cut, would not show to a sanitizer");
+  if (instrumented) SKIP("nothing in it that the same endings, without a cut, would not show to a sanitizer");
   two_sides t;
   buffer here(t.a.pz, 256);
   buffer there(t.b.pz, 256);
@@ -731,9 +731,9 @@ TEST_CASE("a cut wire breaks the connections that send, and the others continue 
         CHECK(k.mine.ep.state() == state::connected);
         continue;
       }
-      CHECK(seen.connection == words{"broken"});
+      CHECK(seen.connection == texts{"broken"});
       CHECK(seen.receives == each("flushed", 1, k.mine.flushed()));
-      CHECK(seen.requests == words{"transport error 1"} + each("flushed", 2, k.mine.sends));
+      CHECK(seen.requests == texts{"transport error 1"} + each("flushed", 2, k.mine.sends));
       CHECK_FALSE(seen.late);
       CHECK(k.mine.ep.state() == state::disconnected);
     }
@@ -748,8 +748,8 @@ TEST_CASE("a cut wire breaks the connections that send, and the others continue 
     INFO((k.passive_has_it ? "passive" : "active") << ", load " << static_cast<int>(k.mine.l));
     const story seen(of(k.theirs, all[k.passive_has_it ? 0 : 1]));
     if (k.mine.sends != 0) {
-      CHECK(seen.connection == words{"disconnected"});
-      CHECK(seen.receives == words{"flushed 9"});
+      CHECK(seen.connection == texts{"disconnected"});
+      CHECK(seen.receives == texts{"flushed 9"});
       continue;
     }
     CHECK(seen.connection.empty());
@@ -765,8 +765,8 @@ TEST_CASE("dat serves rping", "[programs][CONN-001][CR-019][CSP-015][MODEL-030][
   const auto port = next_port();
   auto psp = must(b.ia.create_psp(port, b.evd));
   constexpr std::size_t size = 100;
-  program rping({"rping", "-c", "-a", addresses()[1].host_string(), "-p", std::to_string(port.port()), "-C", "4", "-S",
-                 std::to_string(size), "-V"});
+  rdma_program rping({"rping", "-c", "-a", addresses()[1].host_string(), "-p", std::to_string(port.port()), "-C", "4",
+                      "-S", std::to_string(size), "-V"});
   NEEDS(rping);
   buffer memory(b.pz, 4096);
   auto ep = b.make_ep();
@@ -800,8 +800,8 @@ TEST_CASE("rping serves", "[programs][CONN-001][CONN-081][MODEL-030][CONN-015]")
   side a(0);
   const auto port = next_port();
   constexpr std::size_t size = 100;
-  program rping({"rping", "-s", "-a", addresses()[1].host_string(), "-p", std::to_string(port.port()), "-S",
-                 std::to_string(size)});
+  rdma_program rping({"rping", "-s", "-a", addresses()[1].host_string(), "-p", std::to_string(port.port()), "-S",
+                      std::to_string(size)});
   NEEDS(rping);
   buffer memory(a.pz, 4096);
   auto ep = a.make_ep();
@@ -831,7 +831,7 @@ TEST_CASE("dat interoperates with rdma_client and rdma_server", "[programs][CONN
     side b(1);
     buffer memory(b.pz, 64);
     auto psp = must(b.ia.create_psp(port, b.evd));
-    program client({"rdma_client", "-s", addresses()[1].host_string(), "-p", std::to_string(port.port())});
+    rdma_program client({"rdma_client", "-s", addresses()[1].host_string(), "-p", std::to_string(port.port())});
     NEEDS(client);
     auto ep = b.make_ep();
     must(ep.post(dat::recv{memory.slice(0, 16)}));
@@ -845,7 +845,7 @@ TEST_CASE("dat interoperates with rdma_client and rdma_server", "[programs][CONN
   SECTION("rdma_server") {
     side a(0);
     buffer memory(a.pz, 64);
-    program server({"rdma_server", "-s", addresses()[1].host_string(), "-p", std::to_string(port.port())});
+    rdma_program server({"rdma_server", "-s", addresses()[1].host_string(), "-p", std::to_string(port.port())});
     NEEDS(server);
     auto ep = a.make_ep();
     connect_to(a, ep, port, [&] { must(ep.post(dat::recv{memory.slice(0, 16)})); });
@@ -864,7 +864,7 @@ TEST_CASE("dat interoperates with ucmatose as server and client, on several conn
   constexpr std::size_t size = 64;
   const std::vector<std::string> common{"-p", std::to_string(port.port()), "-c", std::to_string(connections),
                                         "-C", std::to_string(messages),    "-S", std::to_string(size)};
-  const auto command = [&](const char* flag) { return words{"ucmatose", flag, addresses()[1].host_string()} + common; };
+  const auto command = [&](const char* flag) { return texts{"ucmatose", flag, addresses()[1].host_string()} + common; };
   std::vector<endpoint> eps;
   const auto receives = [](endpoint& ep, buffer& memory) {
     for (unsigned i = 0; i < messages; ++i) must(ep.post(dat::recv{memory.slice(0, size)}));
@@ -873,7 +873,7 @@ TEST_CASE("dat interoperates with ucmatose as server and client, on several conn
     side b(1);
     buffer memory(b.pz, 256);
     auto psp = must(b.ia.create_psp(port, b.evd));
-    program client(command("-s"));
+    rdma_program client(command("-s"));
     NEEDS(client);
     for (unsigned i = 0; i < connections; ++i) {
       eps.push_back(b.make_ep());
@@ -894,7 +894,7 @@ TEST_CASE("dat interoperates with ucmatose as server and client, on several conn
   SECTION("server") {
     side a(0);
     buffer memory(a.pz, 256);
-    program server(command("-b"));
+    rdma_program server(command("-b"));
     NEEDS(server);
     for (unsigned i = 0; i < connections; ++i) {
       eps.push_back(a.make_ep());
@@ -915,12 +915,12 @@ TEST_CASE("dat interoperates with ucmatose as server and client, on several conn
 
 namespace {
 /// Starts the program ofa_peer, which is built where OFA's library is installed.
-program ofa_peer(const char* what, std::size_t at, dat::conn_qual port) {
+rdma_program ofa_peer(const char* what, std::size_t at, dat::conn_qual port) {
   std::array<char, 4096> self{};
   (void)!::readlink("/proc/self/exe", self.data(), self.size() - 1);
   const std::string path(self.data());
-  return program({path.substr(0, path.rfind('/')) + "/ofa_peer", what, addresses()[at].host_string(),
-                  addresses()[1 - at].host_string(), std::to_string(port.port())});
+  return rdma_program({path.substr(0, path.rfind('/')) + "/ofa_peer", what, addresses()[at].host_string(),
+                       addresses()[1 - at].host_string(), std::to_string(port.port())});
 }
 
 /// The private data of both sides: who sends it, and where the peer may write to.

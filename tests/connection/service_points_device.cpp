@@ -17,7 +17,7 @@
 namespace device {
 namespace {
 
-constexpr bool slow = dat::detail::thread_sanitizer;
+constexpr bool under_tsan = dat::detail::thread_sanitizer;
 
 constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
 constexpr dat::communicator tcp6{AF_INET6, SOCK_STREAM, 0};
@@ -173,7 +173,7 @@ TEST_CASE("closing a reserved service point while its request arrives loses noth
   ends e;
   const auto port = next_port();
   int delivered = 0;
-  const int rounds = slow ? 5 : 40;
+  const int rounds = under_tsan ? 5 : 40;
   for (int i = 0; i < rounds; ++i) {
     auto passive = e.b.make_ep();
     auto rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
@@ -394,7 +394,7 @@ TEST_CASE(
   std::string what;
   try {
     fuzz::walk walk(addresses()[0], addresses()[1], next_port().port(), random_seed());
-    walk.run(slow ? 150 : 1000, 2ms);
+    walk.run(under_tsan ? 150 : 1000, 2ms);
     for (int more = 0; walk.connections() == 0 && more < 20; ++more) walk.run(100, 50ms); // longer on a slow machine
     CHECK(walk.connections() > 0);
   } catch (const fuzz::wrong& w) {

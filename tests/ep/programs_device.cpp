@@ -21,8 +21,8 @@ using bytes = std::vector<std::byte>;
 using words = dat::lmr<std::uint64_t, (all_rights | dat::remote_atomic).value>;
 
 /// One side, on the device and in the model.
-struct party {
-  explicit party(dat::pz& pz, std::uint32_t seed)
+struct one_side {
+  explicit one_side(dat::pz& pz, std::uint32_t seed)
       : real(3 * third / 8),
         lmr(must(pz.register_memory(std::as_writable_bytes(std::span(real)), all_rights))),
         as_words(must(pz.register_memory(real, all_rights | dat::remote_atomic))) {
@@ -59,7 +59,7 @@ public:
       std::vector<std::string> expected;
       for (std::size_t k = 0; k < n; ++k) one();
       finish();
-      for (const party* p : {&a_, &b_})
+      for (const one_side* p : {&a_, &b_})
         if (const auto at = p->first_wrong(); at != 3 * third)
           FAIL("step " << i << ": byte " << at << " of side " << (p == &a_ ? "a" : "b") << " differs");
     }
@@ -69,13 +69,13 @@ private:
   [[nodiscard]] std::size_t upto(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n)(random_); }
   [[nodiscard]] bool flip() { return upto(1) == 1; }
   [[nodiscard]] std::size_t length() { return flip() ? upto(64) : flip() ? upto(2100) : upto(9000); }
-  [[nodiscard]] party& from() { return turned_ ? b_ : a_; }
-  [[nodiscard]] party& to() { return turned_ ? a_ : b_; }
+  [[nodiscard]] one_side& from() { return turned_ ? b_ : a_; }
+  [[nodiscard]] one_side& to() { return turned_ ? a_ : b_; }
   [[nodiscard]] endpoint& near() { return turned_ ? link_.passive : link_.active; }
   [[nodiscard]] endpoint& far() { return turned_ ? link_.active : link_.passive; }
 
   /// `total` bytes of an area of `p`, in up to six pieces that do not overlap, some of them empty.
-  [[nodiscard]] cut_range cut(party& p, std::size_t area, std::size_t total) {
+  [[nodiscard]] cut_range cut(one_side& p, std::size_t area, std::size_t total) {
     cut_range c;
     const std::size_t n = upto(5) + 1;
     std::size_t left = total;
@@ -89,13 +89,13 @@ private:
     }
     return c;
   }
-  [[nodiscard]] static bytes gathered(const party& p, const cut_range& c) {
+  [[nodiscard]] static bytes gathered(const one_side& p, const cut_range& c) {
     bytes all;
     for (const auto& [at, n] : c.pieces)
       all.insert(all.end(), p.model.begin() + long(at), p.model.begin() + long(at + n));
     return all;
   }
-  static void scattered(party& p, const cut_range& c, const bytes& data) {
+  static void scattered(one_side& p, const cut_range& c, const bytes& data) {
     std::size_t done = 0;
     for (const auto& [at, n] : c.pieces) {
       const std::size_t part = std::min(n, data.size() - done);
@@ -209,8 +209,8 @@ private:
 
   connected_pair& link_;
   std::mt19937 random_;
-  party a_;
-  party b_;
+  one_side a_;
+  one_side b_;
   bool turned_ = false;
   std::uint64_t cookies_ = 0;
   std::vector<std::string> done_;

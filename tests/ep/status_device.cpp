@@ -16,7 +16,7 @@ namespace {
 using op = dat::dto_operation;
 using status = dat::dto_status;
 
-constexpr auto binds = dat::stream::dto | dat::stream::rmr_bind;
+constexpr auto bind_streams = dat::stream::dto | dat::stream::rmr_bind;
 constexpr auto both_ways = dat::remote_read | dat::remote_write;
 constexpr auto word_rights = all_rights | dat::remote_atomic;
 using words = dat::lmr<std::uint64_t, word_rights.value>;
@@ -39,9 +39,9 @@ struct stage {
   two_sides& on;
   side& a;
   side& b;
-  dat::evd<binds> requests = must(a.ia.create_evd<binds>(64)); ///< of the initiator
-  dat::evd<binds> theirs = must(b.ia.create_evd<binds>(64));   ///< of the responder
-  dat::srq srq;                                                ///< the queue of the responder's receives, if it has one
+  dat::evd<bind_streams> requests = must(a.ia.create_evd<bind_streams>(64)); ///< of the initiator
+  dat::evd<bind_streams> theirs = must(b.ia.create_evd<bind_streams>(64));   ///< of the responder
+  dat::srq srq; ///< the queue of the responder's receives, if it has one
   endpoint initiator;
   endpoint responder;
   buffer near{a.pz, 4096};
