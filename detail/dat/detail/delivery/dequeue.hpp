@@ -235,13 +235,12 @@ inline constexpr bool hopes_for_connection =
 template <streams S, class Out, class... E>
 [[nodiscard]] expected<Out> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
   std::optional<Out> out;
-  error other;
-  bool ended = false;
+  std::optional<error> other; // what ended the wait
   const auto sort = [&]<class Got>(Got& got) {
     if constexpr ((std::is_same_v<Got, E> || ...))
       out.emplace(std::move(got));
     else if constexpr (ends_hope<Got>)
-      other = instead(got), ended = true;
+      other = instead(got);
   };
   const auto matters = [&](const record& r) {
     const bool wanted = ((r.what == kind_of<E> && (kind_of<E> != record::kind::completion || becomes<E>(r))) || ...);
@@ -256,11 +255,11 @@ template <streams S, class Out, class... E>
   };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
-    while (!out && !ended && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
-    return out || ended;
+    while (!out && !other && as_merged<S>(e).take_if(taken, matters)) (void)take_record<S>(taken, sort);
+    return out || other;
   });
   if (!r) return r.assume_error();
-  if (ended) return other;
+  if (other) return *other;
   return std::move(*out);
 }
 
