@@ -8,6 +8,7 @@
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/posting/post_path.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -101,6 +102,12 @@ public:
     return ep_.not_posted(call, ep_.takes_requests(), err, wr, bad, taken);
   }
 
+  /// The call in its class, for checked builds.
+  [[nodiscard]] class_member enter() const noexcept {
+    return class_member(ep_.is_null() ? nullptr : ep_.request_calls(), call, "ep", ep_.number(), false);
+  }
+  [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
+
 protected:
   static constexpr const char* call = Call::name;
   ep_posting& ep_;
@@ -179,6 +186,12 @@ public:
                                           work_entry* const*) const noexcept {
     return ep_.not_posted(call, err, wr, bad);
   }
+
+  /// The call in its class, for checked builds.
+  [[nodiscard]] class_member enter() const noexcept {
+    return class_member(ep_.is_null() ? nullptr : ep_.recv_calls(), call, "ep", ep_.number(), false);
+  }
+  [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
 
 protected:
   static constexpr const char* call = "ep.post(recv)";

@@ -15,15 +15,19 @@
 //     void fill(work_request&, work_entry&, const R&);     // all of R but its segments
 //     int submit(work_request*, work_request** bad, n);    // hands a chain to the device
 //     expected<void> not_posted(err, wr, bad, entries);    // why the device refused it
+//     class_member enter();                                // checked builds: posts that must not overlap
+//     error overlaps();                                    // they do
 //
 // Nothing here allocates, blocks or calls a virtual function. A refusal comes before anything reaches the device.
 
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/base/checked.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -125,9 +129,21 @@ template <class Queue, class... R>
   return post_accepted(queue, r...);
 }
 
+/// In a checked build the call in its class, for its duration; otherwise nothing.
+template <class Queue>
+[[nodiscard, gnu::always_inline]] inline auto enter(const Queue& queue) noexcept {
+  if constexpr (checked_build)
+    return queue.enter();
+  else
+    return unwatched_call();
+}
+
 /// Posts the operations of one call, with one doorbell; all or none of them, unless the device refuses one.
 template <class Queue, class... R>
 [[nodiscard, gnu::always_inline]] inline expected<void> post(const Queue queue, const R&... r) noexcept {
+  [[maybe_unused]] const auto inside = enter(queue);
+  if constexpr (checked_build)
+    if (!inside.alone()) return queue.overlaps();
   if ((queue.accepts(r) && ...)) [[likely]]
     return post_accepted(queue, r...);
   if (auto posted = post_checked(queue, R(r)...); !posted) return posted.assume_error();
@@ -150,6 +166,9 @@ template <class Queue, class Links, class Make>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n, std::size_t most,
                                                                   Links links_of,
                                                                   Make& make) noexcept(noexcept(make(std::size_t{}))) {
+  [[maybe_unused]] const auto inside = enter(queue);
+  if constexpr (checked_build)
+    if (!inside.alone()) return queue.overlaps();
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
   const auto at = [](const expected<void>& failed, std::size_t before) {

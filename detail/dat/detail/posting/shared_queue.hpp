@@ -12,6 +12,7 @@
 #include <dat/detail/posting/endpoint_table.hpp>
 #include <dat/detail/request/work_request.hpp>
 #include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
@@ -188,6 +189,10 @@ public:
                                           work_entry* const* entries) const noexcept {
     return queue_.not_posted(err, entries, chain_length<ibv_recv_wr>(wr, nullptr), chain_length(wr, bad));
   }
+
+  /// Posts may overlap.
+  [[nodiscard]] class_member enter() const noexcept { return class_member(nullptr, "srq.post", "srq", 0, true); }
+  [[nodiscard]] error overlaps() const noexcept { return queue_.gone(); }
 
 private:
   shared_queue& queue_;
