@@ -1,36 +1,14 @@
 // Each finding of a checked build: the mistake, and the same program without it.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "findings.hpp"
 
 #include <dat/batch.hpp>
-#include <dat/checked.hpp>
 #include <dat/policies.hpp>
 #include <dat/ud.hpp>
 
-#include <array>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-using namespace unit;
-using dat::checked::finding;
+using namespace checked_tests;
 
 namespace {
-
-std::vector<dat::checked::misuse> found; // written by one thread at a time
-
-/// Collects the findings of a test.
-struct findings {
-  findings() {
-    found.clear();
-    dat::checked::on_misuse([](const dat::checked::misuse& m) noexcept { found.push_back(m); });
-  }
-  findings(const findings&) = delete;
-  findings& operator=(const findings&) = delete;
-  ~findings() { dat::checked::on_misuse(nullptr); }
-};
 
 /// Runs `inside` once in another thread, while the calling thread is inside the next call of `where`.
 template <class F>

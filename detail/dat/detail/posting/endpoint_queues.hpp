@@ -107,9 +107,12 @@ public:
     return class_member(ep_.is_null() ? nullptr : ep_.request_calls(), call, "ep", ep_.number(), false);
   }
   [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
+  static constexpr const char* call_name = Call::name;
+  static constexpr const char* object_name = "ep";
+  [[nodiscard]] std::uint32_t number() const noexcept { return ep_.number(); }
 
 protected:
-  static constexpr const char* call = Call::name;
+  static constexpr const char* call = call_name;
   ep_posting& ep_;
 };
 using request_queue = basic_request_queue<ep_post>;
@@ -192,9 +195,12 @@ public:
     return class_member(ep_.is_null() ? nullptr : ep_.recv_calls(), call, "ep", ep_.number(), false);
   }
   [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
+  static constexpr const char* call_name = "ep.post(recv)";
+  static constexpr const char* object_name = "ep";
+  [[nodiscard]] std::uint32_t number() const noexcept { return ep_.number(); }
 
 protected:
-  static constexpr const char* call = "ep.post(recv)";
+  static constexpr const char* call = call_name;
   ep_posting& ep_;
 };
 
