@@ -19,6 +19,7 @@ enum class finding : std::uint8_t {
   changed_send_buffer, ///< the memory of a request changed between its post and its completion
   wrong_cookie_type,   ///< cookie::as of another type than the cookie was made from
   waiting_visitor,     ///< a visitor waits on the evd whose event it was called with
+  evd_overflow,        ///< an evd was too small for what completed
 };
 
 /// A finding. Its texts are literals, so it may be copied.

@@ -6,6 +6,8 @@
 #include <dat/policies.hpp>
 #include <dat/ud.hpp>
 
+#include <string>
+
 using namespace checked_tests;
 
 namespace {
@@ -128,4 +130,63 @@ TEST_CASE("taking from a merged evd may overlap, and a visitor may take from its
   CHECK(bare.drain([](const auto&) {}) == 0);
   std::thread([&] { CHECK(bare.drain([](const auto&) {}) == 0); }).join();
   CHECK(found.empty());
+}
+
+TEST_CASE("a visitor that waits on the evd that calls it is told so, and so is one that dequeues from it",
+          "[checked]") {
+  const clean_world world;
+  const findings all;
+  pair p;
+  must(p.a.ep.post(dat::recv{}, dat::recv{}));
+  must(p.b.ep.post(dat::send{}));
+  CHECK(must(p.a.evd.drain(
+            [&](const auto&) {
+              const auto waited = p.a.evd.wait(plenty);
+              is_error(waited, dat::return_type::invalid_state, dat::return_subtype::evd_waiter);
+              CHECK(waited.error().message().find("visitor") != std::string::npos);
+              is_error(p.a.evd.dequeue(), dat::return_type::invalid_state, dat::return_subtype::evd_waiter);
+            },
+            plenty)) == 1);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].what == finding::waiting_visitor);
+  CHECK(found[0].call == "evd.wait");
+  CHECK(found[0].other_call == "evd.drain");
+  CHECK(found[0].object == "evd");
+  CHECK(found[1].call == "evd.dequeue");
+}
+
+TEST_CASE("a wait after the drain, of a visitor on another evd, and beside the wait of another thread are no findings",
+          "[checked]") {
+  const clean_world world;
+  const findings all;
+  pair p;
+  must(p.a.ep.post(dat::recv{}));
+  must(p.b.ep.post(dat::send{}));
+  CHECK(must(p.a.evd.drain(
+            [&](const auto&) {
+              (void)must(p.b.evd.wait(plenty));
+              std::thread([&] { // while this thread waits
+                const auto waited = p.a.evd.wait(plenty);
+                is_error(waited, dat::return_type::invalid_state, dat::return_subtype::evd_waiter);
+                CHECK(waited.error().message().find("visitor") == std::string::npos);
+              })
+                  .join();
+            },
+            plenty)) == 1);
+  is_error(p.a.evd.wait(dat::timeout(0)), dat::return_type::timeout_expired);
+  CHECK(found.empty());
+}
+
+TEST_CASE("an evd that lost completions is reported once", "[checked]") {
+  const clean_world world;
+  const findings all;
+  pair p;
+  CHECK(found.empty());
+  fake::async(IBV_EVENT_CQ_ERR, p.a.evd.native_handle());
+  p.settle();
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].what == finding::evd_overflow);
+  CHECK(found[0].object == "evd");
+  CHECK_FALSE(found[0].remedy.empty());
+  (void)p.a.take();
 }

@@ -72,7 +72,7 @@ template <streams S>
   if (e.dead()) [[unlikely]]
     return e.closed(call);
   if (e.has_waiter()) [[unlikely]]
-    return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
+    return has_waiter_already(e, e.waking(), call);
   if constexpr (!is_completions_only(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
   if (e.take_poll_failure()) [[unlikely]]
