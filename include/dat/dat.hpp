@@ -6,6 +6,7 @@
 #include <dat/async.hpp>
 #include <dat/attributes.hpp>
 #include <dat/batch.hpp>
+#include <dat/checked.hpp>
 #include <dat/cno.hpp>
 #include <dat/communicator.hpp>
 #include <dat/cookie.hpp>

@@ -13,6 +13,7 @@
 
 #include <dat/detail/base/misuse.hpp>
 #include <dat/detail/endpoint/core.hpp>
+#include <dat/detail/endpoint/track.hpp>
 #include <dat/detail/handle/core_access.hpp>
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/handle/unique_object.hpp>
@@ -70,6 +71,8 @@ public:
     constexpr bool requests = (detail::is_request<D> && ...);
     static_assert(receives || requests, "dat: post either receives or requests (send, rdma_write, rdma_read) in one "
                                         "call: they go to different queues");
+    if constexpr (detail::checked_build)
+      if (auto ok = detail::track(*core_, detail::request_access::of(operations)...); !ok) return ok;
     if constexpr (receives)
       return detail::post(detail::recv_queue(*core_), detail::request_access::of(operations)...);
     else

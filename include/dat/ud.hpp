@@ -87,6 +87,8 @@ public:
                   "post dat::ib::send_to{memory, address_handle}");
     static_assert(receives || sends || (detail::is_request<D> || ...),
                   "dat: post either receives or sends (dat::ib::send_to) in one call: they go to different queues");
+    if constexpr (detail::checked_build && (receives || sends))
+      if (auto ok = detail::track(posting(), detail::request_access::of(operations)...); !ok) return ok;
     if constexpr (receives)
       return detail::post(detail::recv_queue(posting()), detail::request_access::of(operations)...);
     else if constexpr (sends)

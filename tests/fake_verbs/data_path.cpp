@@ -42,6 +42,19 @@ bool is_atomic(ibv_wr_opcode o) { return o == IBV_WR_ATOMIC_CMP_AND_SWP || o == 
 bool has_imm(ibv_wr_opcode o) { return o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM; }
 bool is_iba() { return the_world().cfg.wc_statuses == statuses::iba; }
 
+} // namespace
+
+[[gnu::no_sanitize_address]] void dma_copy(std::byte* to, const std::byte* from, std::size_t n) {
+  const volatile std::byte* in = from;
+  volatile std::byte* out = to;
+  if (to <= from) // the two may overlap
+    for (std::size_t i = 0; i < n; ++i) out[i] = in[i];
+  else
+    for (; n != 0; --n) out[n - 1] = in[n - 1];
+}
+
+namespace {
+
 /// False if a segment is not readable through this queue pair's domain.
 bool gather(qp_obj& q, const send_wqe& s, std::vector<std::byte>& out) {
   if (s.is_inline) {
@@ -53,7 +66,8 @@ bool gather(qp_obj& q, const send_wqe& s, std::vector<std::byte>& out) {
     const auto* m = local_region(q, g, false);
     if (!m) return false;
     const auto* p = pointer_into(*m, g.addr);
-    out.insert(out.end(), p, p + g.length);
+    out.resize(out.size() + g.length);
+    dma_copy(out.data() + out.size() - g.length, p, g.length);
   }
   return true;
 }
@@ -65,7 +79,7 @@ bool scatter(qp_obj& q, const std::vector<ibv_sge>& sges, const std::byte* data,
     if (part == 0) continue;
     const auto* m = local_region(q, {g.addr, std::uint32_t(part), g.lkey}, true);
     if (!m) return false;
-    std::memmove(pointer_into(*m, g.addr), data, part);
+    dma_copy(pointer_into(*m, g.addr), data, part);
     data += part;
     n -= part;
   }
@@ -171,7 +185,7 @@ bool do_write(qp_obj& q, qp_obj& p, send_wqe& s, const std::vector<std::byte>& d
     const auto& to = s.wr.wr.rdma;
     auto* m = remote_memory(p, to.rkey, to.remote_addr, data.size(), IBV_ACCESS_REMOTE_WRITE);
     if (!m) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
-    std::memmove(m, data.data(), data.size());
+    dma_copy(m, data.data(), data.size());
   }
   if (s.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     const auto r = take_receive(p);
@@ -203,12 +217,12 @@ bool do_atomic(qp_obj& q, qp_obj& p, send_wqe& s) {
   auto* target = remote_memory(p, a.rkey, a.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
   if (!target) return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
   std::uint64_t old = 0;
-  std::memcpy(&old, target, 8);
+  dma_copy(reinterpret_cast<std::byte*>(&old), target, 8);
   if (!scatter(q, s.sges, reinterpret_cast<const std::byte*>(&old), 8))
     return fail_send(q, s, IBV_WC_LOC_PROT_ERR), true;
   const bool add = s.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
   const auto now = add ? old + a.compare_add : old == a.compare_add ? a.swap : old;
-  std::memcpy(target, &now, 8);
+  dma_copy(target, reinterpret_cast<const std::byte*>(&now), 8);
   complete_send(q, s, 8);
   return true;
 }

@@ -37,7 +37,7 @@ void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte
     const auto part = std::min<std::size_t>(left, g.length);
     const auto* m = local_region(p, {g.addr, std::uint32_t(part), g.lkey}, true);
     if (part == 0 || !m) break;
-    std::memcpy(pointer_into(*m, g.addr), at, part);
+    dma_copy(pointer_into(*m, g.addr), at, part);
     at += part;
     left -= part;
   }

@@ -19,7 +19,7 @@ import debt  # noqa: E402
 # The layers from low to high. A word that ends in "/" is a folder below detail/dat/detail, any other word a public header.
 # A public header that is not listed belongs to the highest layer.
 LAYERS: list[tuple[str, str]] = [
-    ("base", "base/ timeout"),
+    ("base", "base/ checked timeout"),
     (
         "vocabulary",
         "text/ request/ handle/ address async attributes communicator cookie dto end_reason ep_attributes error evd_id expected fwd ib iov "

@@ -6,6 +6,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/checked.hpp> // the linker checks DAT_CHECKED, too
+
 // The linker refuses a program that mixes the two: this name is a thread-local variable in one form and not in the
 // other.
 #ifdef DAT_SEPARATE_COMPILATION

@@ -26,6 +26,9 @@ inline constexpr bool visits_all_noexcept<V, type_list<T...>> = (std::is_nothrow
 template <streams S, class Visitor>
 std::size_t take_one(evd_core& e, Visitor& visit) {
   if constexpr (is_completions_only(S)) {
+    [[maybe_unused]] const auto inside = enter_taking(e, "evd.dequeue");
+    if constexpr (checked_build)
+      if (!inside.alone()) return 0;
     ibv_wc wc;
     for (;;) {
       const int n = e.poll(1, &wc);
@@ -48,6 +51,9 @@ template <streams S>
   std::optional<event<S>> out;
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   if constexpr (is_completions_only(S)) {
+    [[maybe_unused]] const auto inside = enter_taking(e, "evd.dequeue");
+    if constexpr (checked_build)
+      if (!inside.alone()) return out;
     ibv_wc wc;
     int n = 1;
     while (!out && n > 0)
@@ -66,7 +72,7 @@ template <streams S>
   if (e.dead()) [[unlikely]]
     return e.closed(call);
   if (e.has_waiter()) [[unlikely]]
-    return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
+    return has_waiter_already(e, e.waking(), call);
   if constexpr (!is_completions_only(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
   if (e.take_poll_failure()) [[unlikely]]

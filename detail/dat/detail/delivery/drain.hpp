@@ -8,6 +8,7 @@
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/event_key.hpp>
 #include <dat/detail/verbs/wc_status.hpp>
+#include <dat/detail/work/call_class.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -299,6 +300,20 @@ template <streams S>
   static_cast<evd_core&>(const_cast<evd_polling&>(e)).notify(); // null_evd has no cno
 }
 
+/// In a checked build the call that takes from a completions-only evd, for its duration; otherwise nothing. A visitor
+/// may take from the evd itself.
+template <bool Checked = checked_build>
+[[nodiscard, gnu::always_inline]] inline auto enter_taking([[maybe_unused]] const evd_polling& e,
+                                                           [[maybe_unused]] const char* call) noexcept {
+  if constexpr (Checked) {
+    const bool none = &e == &null_evd;
+    return class_member(none ? nullptr : e.taking_calls(), call, "evd",
+                        none ? 0 : static_cast<const evd_core&>(e).number(), true);
+  } else {
+    return unwatched_call();
+  }
+}
+
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max);
 
@@ -311,6 +326,9 @@ template <streams S, class Visitor>
 /// Drains a completions-only evd, straight from the device.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
+  [[maybe_unused]] const auto inside = enter_taking(e, "evd.drain");
+  if constexpr (checked_build)
+    if (!inside.alone()) return 0;
   if (max == 1) { // usually a constant, and then without a loop
     ibv_wc one;
     const int n = e.poll(1, &one);

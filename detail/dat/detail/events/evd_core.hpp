@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/checked.hpp>
 #include <dat/ep_attributes.hpp>
 #include <dat/error.hpp>
 #include <dat/streams.hpp>
@@ -110,6 +111,11 @@ public:
   /// loss was recorded before.
   [[nodiscard]] bool lost_completions() noexcept {
     const bool first = !overflowed_.exchange(true, std::memory_order_seq_cst);
+    if constexpr (checked_build)
+      if (first)
+        report_misuse({checked::finding::evd_overflow, "evd", "", "evd", number_, nullptr, nullptr,
+                       "The evd has lost completions: take the completions of an endpoint before its reset, and create "
+                       "the evd with room for all that can complete."});
     if (first) wake();
     return first;
   }

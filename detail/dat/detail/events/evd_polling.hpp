@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/work_arena.hpp>
 
@@ -14,7 +15,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 /// By itself an evd that is always empty. The handle that names no evd polls this one.
-class evd_polling {
+class evd_polling : public taking_class<checked_build> {
 public:
   constexpr evd_polling() noexcept = default;
   explicit evd_polling(const std::byte* entries) noexcept : entries_(entries) {}

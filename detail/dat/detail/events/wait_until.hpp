@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/checked.hpp>
+#include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/base/checked.hpp>
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/events/evd_core.hpp>
@@ -25,6 +28,23 @@ private:
   void* look_;
   bool (*call_)(void* look);
 };
+
+/// The error of a call that needs an evd on which a thread waits. In a checked build it tells a visitor of the calling
+/// thread's own wait from another thread.
+template <bool Checked = checked_build>
+[[nodiscard]] error has_waiter_already(const evd_core& e, wakeup& w, const char* call) noexcept {
+  const error refusal = e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
+  if constexpr (Checked)
+    if (w.has_waiter() && !w.has_other_waiter()) {
+      report_misuse(
+          {checked::finding::waiting_visitor, call, "evd.drain", "evd", e.number(), nullptr, nullptr,
+           "A visitor must not wait on the evd that calls it, nor dequeue from it: set a flag, and wait after "
+           "the drain."});
+      return error(refusal).hint("The visitor of a drain of this thread waits on the evd that calls it, or dequeues "
+                                 "from it: wait after the drain.");
+    }
+  return refusal;
+}
 
 /// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
 /// decides to sleep: an event that comes in between ends the sleep. Throws only what `look` throws.

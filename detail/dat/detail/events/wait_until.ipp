@@ -40,7 +40,7 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
   if (!w.allowed()) return unwaitable();
   const std::uint32_t allowed = w.times_forbidden();
   const waiter me(e);
-  if (!me) return e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);
+  if (!me) return has_waiter_already(e, w, call);
   if (e.dead()) return e.closed(call); // the evd has ended since the first check, and did not wait for this thread
   if (const int err = w.open()) return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   const auto interrupted = [&] {

@@ -8,6 +8,7 @@
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/posting/post_path.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -101,8 +102,17 @@ public:
     return ep_.not_posted(call, ep_.takes_requests(), err, wr, bad, taken);
   }
 
+  /// The call in its class, for checked builds.
+  [[nodiscard]] class_member enter() const noexcept {
+    return class_member(ep_.is_null() ? nullptr : ep_.request_calls(), call, "ep", ep_.number(), false);
+  }
+  [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
+  static constexpr const char* call_name = Call::name;
+  static constexpr const char* object_name = "ep";
+  [[nodiscard]] std::uint32_t number() const noexcept { return ep_.number(); }
+
 protected:
-  static constexpr const char* call = Call::name;
+  static constexpr const char* call = call_name;
   ep_posting& ep_;
 };
 using request_queue = basic_request_queue<ep_post>;
@@ -180,8 +190,17 @@ public:
     return ep_.not_posted(call, err, wr, bad);
   }
 
+  /// The call in its class, for checked builds.
+  [[nodiscard]] class_member enter() const noexcept {
+    return class_member(ep_.is_null() ? nullptr : ep_.recv_calls(), call, "ep", ep_.number(), false);
+  }
+  [[nodiscard]] error overlaps() const noexcept { return ep_.overlaps(call); }
+  static constexpr const char* call_name = "ep.post(recv)";
+  static constexpr const char* object_name = "ep";
+  [[nodiscard]] std::uint32_t number() const noexcept { return ep_.number(); }
+
 protected:
-  static constexpr const char* call = "ep.post(recv)";
+  static constexpr const char* call = call_name;
   ep_posting& ep_;
 };
 

@@ -9,6 +9,7 @@
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/request/work_request.hpp>
 #include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/current_ring.hpp>
 #include <dat/detail/work/work_ring.hpp>
@@ -49,7 +50,7 @@ private:
 
 /// The base of every endpoint. By itself it is an endpoint that is gone, which replaces the one of an empty handle.
 /// Thread safety: requests are posted by one thread at a time, and receives by one thread at a time.
-class ep_posting : public completion_owner {
+class ep_posting : public completion_owner, public posting_classes<checked_build> {
 public:
   constexpr ep_posting() noexcept = default;
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
@@ -120,6 +121,11 @@ public:
   [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
   [[nodiscard, gnu::cold]] error recv_queue_full(const char* call) const noexcept;
   [[nodiscard, gnu::cold]] error no_receives_here(const char* call) const noexcept;
+  /// Another post of the same class runs (checked builds).
+  [[nodiscard, gnu::cold]] error overlaps(const char* call) const noexcept {
+    return at(error(return_type::invalid_state), call)
+        .hint("Another call posts to the same queue of this endpoint: posts of one kind must not overlap.");
+  }
   /// The device refused requests that are the last ones of the ring, or the null device did: then they are posted all
   /// the same if the state is `usable` for them by now. `taken`: how many the device took.
   [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, bool usable, int err, ibv_send_wr* wr,

@@ -15,15 +15,19 @@
 //     void fill(work_request&, work_entry&, const R&);     // all of R but its segments
 //     int submit(work_request*, work_request** bad, n);    // hands a chain to the device
 //     expected<void> not_posted(err, wr, bad, entries);    // why the device refused it
+//     class_member enter();                                // checked builds: posts that must not overlap
+//     error overlaps();                                    // they do
 //
 // Nothing here allocates, blocks or calls a virtual function. A refusal comes before anything reaches the device.
 
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/base/checked.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -36,6 +40,16 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// What the device does with the memory of a request, if the process has an address for it.
+template <class R>
+[[nodiscard]] memory_use use_of(const R& r) noexcept {
+  if (r.data.zone().has_offsets()) return memory_use::none;
+  if constexpr (std::is_base_of_v<request_header, R>)
+    return r.is_inlined() ? memory_use::none : r.is_read() || r.is_atomic() ? memory_use::written : memory_use::read;
+  else
+    return memory_use::written;
+}
+
 template <class Queue, std::size_t Room, class R>
 [[gnu::always_inline]] inline void fill_link(const Queue& queue, post_link<typename Queue::work_request, Room>& to,
                                              work_entry& e, const R& r) noexcept {
@@ -44,6 +58,9 @@ template <class Queue, std::size_t Room, class R>
   to.wr.wr_id = e.id();
   to.wr.num_sge = static_cast<int>(r.data.count());
   queue.fill(to.wr, e, r);
+  if constexpr (checked_build)
+    if (const memory_use use = use_of(r); use != memory_use::none)
+      work_watch<checked_build>::stage(e, use, to.segments, r.data.count());
 }
 
 /// A link that is not initialised.
@@ -68,10 +85,14 @@ not_posted(const Queue queue, int err, typename Queue::work_request* wr, typenam
 template <class Queue, class Slots>
 [[nodiscard, gnu::always_inline]] inline expected<void> submit(const Queue& queue, typename Queue::work_request* first,
                                                                std::size_t n, Slots& slots) noexcept {
+  if constexpr (checked_build) work_watch<checked_build>::arm();
   slots.commit();
   auto* bad = first; // not every provider sets it
   if (const int err = queue.submit(first, &bad, n)) [[unlikely]]
-    if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) return posted.assume_error();
+    if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) {
+      if constexpr (checked_build) work_watch<checked_build>::refused(posted.assume_error().index());
+      return posted.assume_error();
+    }
   return success();
 }
 
@@ -125,9 +146,23 @@ template <class Queue, class... R>
   return post_accepted(queue, r...);
 }
 
+/// In a checked build the call in its class, for its duration; otherwise nothing.
+template <class Queue>
+[[nodiscard, gnu::always_inline]] inline auto enter(const Queue& queue) noexcept {
+  if constexpr (checked_build)
+    return queue.enter();
+  else
+    return unwatched_call();
+}
+
 /// Posts the operations of one call, with one doorbell; all or none of them, unless the device refuses one.
 template <class Queue, class... R>
 [[nodiscard, gnu::always_inline]] inline expected<void> post(const Queue queue, const R&... r) noexcept {
+  [[maybe_unused]] const auto inside = enter(queue);
+  if constexpr (checked_build) {
+    if (!inside.alone()) return queue.overlaps();
+    work_watch<checked_build>::begin(Queue::call_name, Queue::object_name, queue.number());
+  }
   if ((queue.accepts(r) && ...)) [[likely]]
     return post_accepted(queue, r...);
   if (auto posted = post_checked(queue, R(r)...); !posted) return posted.assume_error();
@@ -150,6 +185,11 @@ template <class Queue, class Links, class Make>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n, std::size_t most,
                                                                   Links links_of,
                                                                   Make& make) noexcept(noexcept(make(std::size_t{}))) {
+  [[maybe_unused]] const auto inside = enter(queue);
+  if constexpr (checked_build) {
+    if (!inside.alone()) return queue.overlaps();
+    work_watch<checked_build>::begin(Queue::call_name, Queue::object_name, queue.number());
+  }
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
   const auto at = [](const expected<void>& failed, std::size_t before) {

@@ -12,6 +12,7 @@
 #include <dat/detail/posting/endpoint_table.hpp>
 #include <dat/detail/request/work_request.hpp>
 #include <dat/detail/verbs/null_device.hpp>
+#include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
@@ -87,7 +88,10 @@ public:
     return static_cast<shared_queue&>(*e.queue);
   }
   /// Frees the entry of a receive whose completion was taken, or dropped.
-  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { of(e).give_back(e); }
+  [[gnu::always_inline]] static void retire(work_entry& e) noexcept {
+    if constexpr (checked_build) work_watch<checked_build>::done(e);
+    of(e).give_back(e);
+  }
   /// The endpoint that has this queue pair now; null when none has.
   [[nodiscard, gnu::always_inline]] completion_owner* owner_of(std::uint32_t qp_num) const noexcept {
     const std::uint32_t marker = endpoints.find(qp_num);
@@ -188,6 +192,13 @@ public:
                                           work_entry* const* entries) const noexcept {
     return queue_.not_posted(err, entries, chain_length<ibv_recv_wr>(wr, nullptr), chain_length(wr, bad));
   }
+
+  /// Posts may overlap.
+  [[nodiscard]] class_member enter() const noexcept { return class_member(nullptr, "srq.post", "srq", 0, true); }
+  [[nodiscard]] error overlaps() const noexcept { return queue_.gone(); }
+  static constexpr const char* call_name = "srq.post";
+  static constexpr const char* object_name = "srq";
+  [[nodiscard]] std::uint32_t number() const noexcept { return queue_.number(); }
 
 private:
   shared_queue& queue_;

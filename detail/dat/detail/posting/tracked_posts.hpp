@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/checked.hpp>
+
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/checked.hpp>
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
@@ -198,6 +201,11 @@ private:
           },
           return_subtype::lmr_in_use);
     }
+    if constexpr (checked_build)
+      if (!ok && ending)
+        report_misuse({checked::finding::closed_region, "lmr.~lmr", "ep.post", "ep", ok.assume_error().object_id(),
+                       mr.addr, nullptr,
+                       "A posted operation names the region: take its completion before the lmr is destroyed."});
     if (!ok && ending)
       if (const auto tell = teller().load(std::memory_order_acquire)) tell(ok.assume_error());
     return ok;

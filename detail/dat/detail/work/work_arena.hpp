@@ -75,6 +75,8 @@ public:
   }
   /// Removes the wr_ids of these entries, so that none leads to them. Locked by the caller.
   static void forget(work_entry* first, std::uint32_t n) noexcept {
+    if constexpr (checked_build)
+      for (std::uint32_t i = 0; i < n; ++i) work_watch<checked_build>::forget(first[i]);
     for (std::uint32_t i = 0; i < n; ++i) store(first[i].wr_id, 0);
   }
   /// Frees the entries of `allocate(n)`, after `forget`. Locked by the caller.

@@ -8,7 +8,9 @@
 #include <dat/cookie.hpp>
 #include <dat/status.hpp>
 
+#include <dat/detail/base/checked.hpp>
 #include <dat/detail/base/utility.hpp>
+#include <dat/detail/work/work_watch.hpp>
 
 #include <atomic>
 #include <bit>
@@ -258,7 +260,10 @@ public:
 
   // Retiring side. A queue completes in order: all work that was posted before a completed entry is done as well.
   /// Frees `e` and all before it. For completions that are taken as they come.
-  [[gnu::always_inline]] static void retire(work_entry& e) noexcept { store(e.ring().last_retired_, &e); }
+  [[gnu::always_inline]] static void retire(work_entry& e) noexcept {
+    if constexpr (checked_build) e.ring().end_watch(e);
+    store(e.ring().last_retired_, &e);
+  }
   /// The number of the post that `e` completes now. For completions that are set aside and taken later, in any order,
   /// when the entry may belong to another post. Called for every completion, in order.
   [[nodiscard]] std::uint32_t position(work_entry& e) noexcept {
@@ -280,6 +285,14 @@ public:
   }
 
 private:
+  /// Checked builds: the work of `e`, and all before it, has completed.
+  void end_watch(const work_entry& e) const noexcept {
+    const work_entry* done = last_retired_;
+    do {
+      done = done->next;
+      work_watch<checked_build>::done(*done);
+    } while (done != &e);
+  }
   // From 1, the neighbour, to count_, the entry itself.
   [[nodiscard]] std::uint32_t distance(const work_entry* from, const work_entry* to) const noexcept {
     return static_cast<std::uint32_t>(to > from ? to - from : to - from + count_);
@@ -297,3 +310,7 @@ private:
 inline work_ring& work_entry::ring() const noexcept { return static_cast<work_ring&>(*queue); }
 
 }}} // namespace dat::v0::detail
+
+#ifdef DAT_CHECKED
+#include <dat/detail/work/posted_memory.hpp>
+#endif

@@ -1,0 +1,45 @@
+// Checked builds: the memory of posted work, from its post until its event is taken.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/detail/base/checked.hpp>
+
+#include <cstdint>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+struct work_entry;
+
+/// What happens to the memory of an operation.
+enum class memory_use : std::uint8_t { none, read, written };
+
+/// The watch over posted work. Empty unless the build is checked; posted_memory.hpp has the other one.
+template <bool Checked>
+struct work_watch {
+  /// The completion of the entry's work was taken.
+  static constexpr void done(const work_entry&) noexcept {}
+  /// The entry's work ended without a completion: its endpoint was reset or closed.
+  static constexpr void forget(const work_entry&) noexcept {}
+  static constexpr void begin(const char*, const char*, std::uint32_t) noexcept {}
+  template <class Sge>
+  static constexpr void stage(const work_entry&, memory_use, const Sge*, std::uint32_t) noexcept {}
+  static constexpr void arm() noexcept {}
+  static constexpr void refused(std::uint32_t) noexcept {}
+};
+
+template <>
+struct work_watch<true> {
+  static void done(const work_entry& e) noexcept;
+  static void forget(const work_entry& e) noexcept;
+  /// A post begins in the calling thread. Records the place of the caller.
+  static void begin(const char* call, const char* object, std::uint32_t id) noexcept;
+  /// An operation of the post, with its entry.
+  template <class Sge>
+  static void stage(const work_entry& e, memory_use use, const Sge* list, std::uint32_t count) noexcept;
+  /// The staged operations are about to reach the device.
+  static void arm() noexcept;
+  /// The device took `taken` of the operations of the last `arm`.
+  static void refused(std::uint32_t taken) noexcept;
+};
+
+}}} // namespace dat::v0::detail
