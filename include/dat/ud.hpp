@@ -101,12 +101,14 @@ public:
   template <class Policy, class... D>
   requires(Policy::is_posting_policy && sizeof...(D) > 0) expected<void> post(const D&... operations)
   const noexcept {
-    if constexpr ((detail::is_send_to<D> && ...))
+    if constexpr ((detail::is_send_to<D> && ...)) {
       if (auto ok = Policy::before(posting(), detail::request_access::of(operations)...); !ok) return ok;
-    if constexpr ((detail::is_recv<D> && ...))
+      return detail::post(detail::datagram_queue(posting()), detail::datagram_access::of(operations)...);
+    } else if constexpr ((detail::is_recv<D> && ...)) {
       return Policy::post(posting(), operations...);
-    else
-      return post(operations...);
+    } else {
+      return post(operations...); // says which operations there are
+    }
   }
 
   /// Asks the datagram_service with `qualifier` at `remote` for its endpoint (IB extensions §4.3). The connect evd gets

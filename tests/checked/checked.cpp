@@ -64,6 +64,20 @@ TEST_CASE("an ordinary post of a datagram endpoint tracks its memory in a checke
   must(mem.close());
 }
 
+TEST_CASE("a post of a datagram endpoint by the policy unchecked is not tracked in a checked build", "[checked]") {
+  const clean_world world;
+  const findings all;
+  end a;
+  auto evd = must(a.ia.create_evd<ud_streams>(16));
+  const auto ep = must(a.pz.create_ep<dat::ud>(evd));
+  const auto self = must(ep.address_of(must(ep.address())));
+  auto mem = must(a.pz.register_memory(a.memory, all_rights));
+  must(ep.post<dat::unchecked>(dat::ib::send_to{must(mem.slice(64, 8)), self}));
+  must(mem.close()); // nothing names it
+  CHECK_FALSE(dat::tracked::last_offender(a.ia));
+  CHECK(found.empty());
+}
+
 TEST_CASE("two posts of one kind to an endpoint that overlap are reported with both calls", "[checked][SAFE-011]") {
   const clean_world world;
   const findings all;
