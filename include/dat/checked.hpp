@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/checked.hpp>
+#include <dat/detail/base/enum_name.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -21,6 +22,14 @@ enum class finding : std::uint8_t {
   waiting_visitor,     ///< a visitor waits on the evd whose event it was called with
   evd_overflow,        ///< an evd was too small for what completed
 };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown finding". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(finding value) noexcept {
+  return detail::enum_name(value,
+                           {"overlapping_calls", "closed_region", "unmapped_memory", "freed_memory",
+                            "changed_send_buffer", "wrong_cookie_type", "waiting_visitor", "evd_overflow"},
+                           "unknown finding");
+}
 
 /// A finding. Its texts are literals, so it may be copied.
 struct misuse {
