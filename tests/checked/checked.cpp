@@ -139,8 +139,7 @@ TEST_CASE("two threads that take from a completions-only evd at once are reporte
   CHECK(found[0].object == "evd");
 }
 
-TEST_CASE("taking from a merged evd may overlap, and a visitor may take from its completions-only evd",
-          "[checked]") {
+TEST_CASE("taking from a merged evd may overlap, and a visitor may take from its completions-only evd", "[checked]") {
   const clean_world world;
   const findings all;
   pair p;
