@@ -86,7 +86,7 @@ public:
 };
 
 /// A call of verbs or of the connection manager failed, and no call of the consumer could return the error
-/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR).
+/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR). After ia_catastrophic there is none: the device fails all its calls.
 class provider_internal_error : public async_event {
 public:
   static constexpr std::string_view name = "provider_internal_error";

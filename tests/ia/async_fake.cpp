@@ -238,6 +238,8 @@ TEST_CASE("asynchronous events merge with every other stream",
 
 TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVENT-087][IA-034]"
                                                                 "[REQ-151]") {
+  // With the second, the descriptors fail as well. That is part of the failure that was reported.
+  const fake::with manner{GENERATE(fake::current(), fake::personality::removed)};
   const clean_world clean;
   {
     pair p;
@@ -247,7 +249,7 @@ TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVE
     CHECK(p.a.take() == events{"broken"});
     fake::remove_device("fk1");
     p.settle();
-    CHECK(all_of(p.a.ia.async_evd()).empty());
+    CHECK(all_of(p.a.ia.async_evd()) == events{});
     must(p.a.ia.close());
   }
 }

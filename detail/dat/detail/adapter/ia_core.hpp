@@ -191,8 +191,10 @@ public:
   void raise(async_kind what, const async_info& more = {}, const ref<counted>& endpoint = {}) noexcept;
   /// Reports that an evd has lost events.
   void overflowed(std::uint32_t evd) noexcept { raise(async_kind::evd_overflow, {.number = evd}); }
-  /// Reports a failed call whose error no call of the consumer can return.
+  /// Reports a failed call whose error no call of the consumer can return. After a failure of the device, whose report
+  /// covers what it causes, it reports nothing.
   void failed_inside(const char* verb, int err, std::uint32_t evd = 0) noexcept {
+    if (catastrophic_.load(std::memory_order_relaxed)) return;
     raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err});
   }
 
