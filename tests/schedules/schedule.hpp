@@ -1,0 +1,38 @@
+// Runs the threads of a test one at a time, in an order that a seed chooses. README.md has the method.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+
+namespace schedule {
+
+/// While it lives, the calling thread and all threads that start run one at a time. Outside `together` they switch only
+/// where a thread has to wait, so that a test reaches its interesting part by the same path each time. The clock is
+/// virtual: when all threads wait, it moves to the earliest time limit. A deadlock ends the program with the threads, the
+/// calls in which they wait, and the seed.
+class session {
+public:
+  explicit session(std::uint64_t seed);
+  ~session();
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  /// Runs the functions at once, each in a thread of its own, and joins them. At each operation on a mutex, a condition
+  /// variable, an atomic or a descriptor the seed chooses the thread that goes on.
+  void together(std::initializer_list<std::function<void()>> all);
+  /// The next schedules follow this seed.
+  void reseed(std::uint64_t seed);
+
+  /// The number of points at which another thread could have gone on, since the session began.
+  [[nodiscard]] std::uint64_t points() const noexcept;
+};
+
+/// How many schedules a test explores: `few`, or the number in DAT_SCHEDULES if it is set.
+[[nodiscard]] unsigned runs(unsigned few);
+/// Calls `body(s)` in a session of its own for each seed: 1, 2, ... `runs(few)`, or the seed in DAT_SCHEDULE alone. A
+/// failed assertion shows the seed. One call without a schedule comes first, so that what is made once is made.
+void explore(unsigned few, const std::function<void(session&)>& body);
+
+} // namespace schedule
