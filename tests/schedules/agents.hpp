@@ -1,5 +1,5 @@
-// The threads of a session, and the turn that one of them has. All functions but `point` are called by the thread that has it.
-// SPDX-License-Identifier: BSL-1.0
+// The threads of a session, and the turn that one of them has. All functions but `point` are called by the thread that
+// has it. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct agent {
   const char* call = "";
   nanoseconds deadline = forever;
   bool expired = false;
-  std::uint64_t seen = 0;    ///< the number of writes when it last found nothing
+  std::uint64_t seen = 0; ///< the number of writes when it last found nothing
   std::uint64_t priority = 0;
   pthread_t thread{};
   sem_t turn{};
@@ -35,6 +35,8 @@ struct agent {
 [[nodiscard]] agent* self() noexcept;
 /// Another thread may go on here.
 void point() noexcept;
+/// An access to memory: a point in the schedules of some seeds.
+void access() noexcept;
 /// The calling thread lets others go first, because it can do nothing: a spinning loop.
 void yield() noexcept;
 /// The calling thread waits until `wake(on)`. Returns false when the deadline has passed.

@@ -1,12 +1,12 @@
-// The functions that a compiler calls with -fsanitize=thread. The program is linked without the sanitizer's library: each
-// operation on an atomic is a point, and has the strongest order. Accesses to other memory are none: ThreadSanitizer itself
-// finds those that are not ordered.
-// SPDX-License-Identifier: BSL-1.0
+// The functions that a compiler calls with -fsanitize=thread. The program is linked without the sanitizer's library:
+// each operation on an atomic is a point, and has the strongest order. Accesses to other memory are none:
+// ThreadSanitizer itself finds those that are not ordered. SPDX-License-Identifier: BSL-1.0
 #include "agents.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
+using schedule::impl::access;
 using schedule::impl::point;
 
 extern "C" {
@@ -25,11 +25,11 @@ void __tsan_atomic_thread_fence(int) {
 }
 
 #define ACCESSES(n)                                                                                                    \
-  void __tsan_read##n(void*) {}                                                                                        \
-  void __tsan_write##n(void*) {}                                                                                       \
-  void __tsan_unaligned_read##n(void*) {}                                                                              \
-  void __tsan_unaligned_write##n(void*) {}                                                                             \
-  void __tsan_volatile_read##n(void*) {}                                                                               \
+  void __tsan_read##n(void*) { access(); }                                                                             \
+  void __tsan_write##n(void*) { access(); }                                                                            \
+  void __tsan_unaligned_read##n(void*) { access(); }                                                                   \
+  void __tsan_unaligned_write##n(void*) { access(); }                                                                  \
+  void __tsan_volatile_read##n(void*) { access(); }                                                                    \
   void __tsan_volatile_write##n(void*) {}
 ACCESSES(1)
 ACCESSES(2)

@@ -1,6 +1,5 @@
-// The functions of the C library at which the threads of a session may switch. Outside a session they do what they always
-// do.
-// SPDX-License-Identifier: BSL-1.0
+// The functions of the C library at which the threads of a session may switch. Outside a session they do what they
+// always do. SPDX-License-Identifier: BSL-1.0
 #include "agents.hpp"
 
 #include <cerrno>
@@ -79,8 +78,7 @@ nanoseconds of_milliseconds(int ms) { return ms < 0 ? -1 : nanoseconds(ms) * 1'0
 namespace schedule::impl {
 
 int real_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept {
-  static const auto f =
-      next<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  static const auto f = next<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
   return f(thread, attributes, body, argument);
 }
 
@@ -129,7 +127,8 @@ int pthread_cond_clockwait(pthread_cond_t* c, pthread_mutex_t* m, clockid_t cloc
     ::syscall(SYS_clock_gettime, clock, &t);
     return wait(c, m, now() + in_ns(*until) - in_ns(t));
   }
-  static const auto f = next<int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)>("pthread_cond_clockwait");
+  static const auto f =
+      next<int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)>("pthread_cond_clockwait");
   return f(c, m, clock, until);
 }
 int pthread_cond_timedwait(pthread_cond_t* c, pthread_mutex_t* m, const timespec* until) {
@@ -182,7 +181,8 @@ int ppoll(pollfd* all, nfds_t n, const timespec* limit, const sigset_t* signals)
     timespec rest = limit ? *limit : timespec{};
     return static_cast<int>(::syscall(SYS_ppoll, all, n, limit ? &rest : nullptr, signals, 8));
   }
-  return until_ready([&] { return static_cast<int>(::syscall(SYS_poll, all, n, 0)); }, limit ? in_ns(*limit) : -1, "ppoll");
+  return until_ready([&] { return static_cast<int>(::syscall(SYS_poll, all, n, 0)); }, limit ? in_ns(*limit) : -1,
+                     "ppoll");
 }
 int epoll_wait(int fd, epoll_event* all, int most, int limit) {
   const auto attempt = [&](int ms) { return static_cast<int>(::syscall(SYS_epoll_wait, fd, all, most, ms)); };

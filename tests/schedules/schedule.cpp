@@ -1,7 +1,7 @@
 // The scheduler. Only the thread that has the turn runs, so nothing here needs a lock.
 // SPDX-License-Identifier: BSL-1.0
-#include "agents.hpp"
 #include "schedule.hpp"
+#include "agents.hpp"
 
 #include <support/catch.hpp>
 
@@ -56,16 +56,31 @@ struct world {
   std::uint64_t points = 0;
   std::uint64_t writes = 0;
   nanoseconds clock = 0;
-  bool free = false;      // threads switch at every point, not only where one waits
+  bool free = false; // threads switch at every point, not only where one waits
   bool by_priority = false;
-  std::uint64_t odds = 2; // one point of so many is a switch, or a change of priority
-  bool looked = false;    // all have looked at their descriptors since the last point
-  unsigned turn = 0;      // the points since the last switch
+  std::uint64_t accesses = 0; // one access to memory of so many is a point; 0: none
+  std::uint64_t odds = 2;     // one point of so many is a switch, or a change of priority
+  bool looked = false;        // all have looked at their descriptors since the last point
+  unsigned turn = 0;          // the points since the last switch
 };
 
 world* the_world = nullptr;
 nanoseconds past = 0; // the clock minus that of the kernel, when the last session ended
 thread_local agent* mine = nullptr;
+
+/// While the scheduler itself runs, accesses to memory are no points: it shares functions of the standard library with
+/// the instrumented code.
+thread_local bool busy = false;
+class quiet {
+public:
+  quiet() noexcept : before_(busy) { busy = true; }
+  ~quiet() { busy = before_; }
+  quiet(const quiet&) = delete;
+  quiet& operator=(const quiet&) = delete;
+
+private:
+  bool before_;
+};
 
 using state = agent::state;
 
@@ -74,8 +89,8 @@ bool eligible(const world& w, const agent& a) {
 }
 
 [[noreturn]] void report_deadlock(const world& w) {
-  std::fprintf(stderr, "deadlock in the schedule of seed %llu, after %llu points:\n", static_cast<unsigned long long>(w.seed),
-               static_cast<unsigned long long>(w.points));
+  std::fprintf(stderr, "deadlock in the schedule of seed %llu, after %llu points:\n",
+               static_cast<unsigned long long>(w.seed), static_cast<unsigned long long>(w.points));
   for (std::size_t i = 0; i < w.agents.size(); ++i)
     std::fprintf(stderr, "  thread %zu: %s\n", i, w.agents[i]->is == state::done ? "ended" : w.agents[i]->call);
   std::_Exit(3);
@@ -119,7 +134,8 @@ agent& choose(world& w, agent* stay) {
       pass_time(w);
     }
   }
-  if (w.by_priority) return **std::max_element(can.begin(), can.end(), [](auto* a, auto* b) { return a->priority < b->priority; });
+  if (w.by_priority)
+    return **std::max_element(can.begin(), can.end(), [](auto* a, auto* b) { return a->priority < b->priority; });
   return *can[w.random() % can.size()];
 }
 
@@ -171,6 +187,7 @@ void* run(void* p) {
   }
   mine = s.of;
   void* const result = s.body(s.argument);
+  const quiet now_quiet;
   world& w = *the_world;
   s.of->is = state::done;
   wake(s.of);
@@ -190,6 +207,7 @@ nanoseconds skipped() noexcept { return past; }
 
 void point() noexcept {
   if (!mine) return;
+  const quiet now_quiet;
   world& w = *the_world;
   count_point(w);
   if (w.turn > longest_turn) return yield();
@@ -200,7 +218,15 @@ void point() noexcept {
   give_turn(w, *mine, next);
 }
 
+void access() noexcept {
+  if (!mine || busy) return;
+  const quiet now_quiet;
+  world& w = *the_world;
+  if (w.free && w.accesses != 0 && w.random() % w.accesses == 0) point();
+}
+
 void yield() noexcept {
+  const quiet now_quiet;
   world& w = *the_world;
   count_point(w);
   lower(w, *mine);
@@ -230,6 +256,7 @@ void yield() noexcept {
 }
 
 bool block(const void* on, const char* call, nanoseconds deadline) noexcept {
+  const quiet now_quiet;
   agent& me = *mine;
   me.is = state::blocked;
   me.on = on;
@@ -244,6 +271,7 @@ bool block(const void* on, const char* call, nanoseconds deadline) noexcept {
 
 void wake(const void* on, bool all) noexcept {
   if (!the_world || !mine) return;
+  const quiet now_quiet;
   std::vector<agent*> waiting;
   for (const auto& a : the_world->agents)
     if (a->is == state::blocked && a->on == on) waiting.push_back(a.get());
@@ -253,6 +281,7 @@ void wake(const void* on, bool all) noexcept {
 }
 
 bool wait_for_change(const char* call, nanoseconds deadline) noexcept {
+  const quiet now_quiet;
   agent& me = *mine;
   me.is = state::polling;
   me.seen = the_world->writes;
@@ -269,6 +298,7 @@ void changed() noexcept {
 }
 
 void set_timer(int fd, nanoseconds when) noexcept {
+  const quiet now_quiet;
   if (when == forever)
     the_world->timers.erase(fd);
   else
@@ -276,6 +306,7 @@ void set_timer(int fd, nanoseconds when) noexcept {
 }
 
 int start(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept {
+  const quiet now_quiet;
   agent& a = add(*the_world);
   const int err = real_create(thread, attributes, &run, new starting{body, argument, &a});
   if (err != 0)
@@ -286,6 +317,7 @@ int start(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(voi
 }
 
 bool await_end(pthread_t thread) noexcept {
+  const quiet now_quiet;
   for (const auto& a : the_world->agents) {
     if (!pthread_equal(a->thread, thread)) continue;
     while (a->is != state::done) block(a.get(), "pthread_join");
@@ -300,6 +332,7 @@ bool await_end(pthread_t thread) noexcept {
 using impl::the_world;
 
 session::session(std::uint64_t seed) {
+  const impl::quiet now_quiet;
   static impl::world w;
   w.where.emplace();
   w.agents.clear();
@@ -316,8 +349,10 @@ session::session(std::uint64_t seed) {
 
 session::~session() {
   // Threads that were detached may still be ending.
+  const impl::quiet now_quiet;
   const auto all_ended = [] {
-    return std::all_of(the_world->agents.begin() + 1, the_world->agents.end(), [](auto& a) { return a->is == impl::agent::state::done; });
+    return std::all_of(the_world->agents.begin() + 1, the_world->agents.end(),
+                       [](auto& a) { return a->is == impl::agent::state::done; });
   };
   the_world->free = false;
   while (!all_ended()) impl::yield();
@@ -328,12 +363,15 @@ session::~session() {
 }
 
 void session::reseed(std::uint64_t seed) {
+  const impl::quiet now_quiet;
   auto& w = *the_world;
   w.seed = seed;
   w.random.seed(seed);
   w.by_priority = false;
   constexpr std::uint64_t often[] = {2, 4, 16, 64};
   w.odds = often[w.random() % std::size(often)];
+  constexpr std::uint64_t seldom[] = {0, 8, 64};
+  w.accesses = seldom[w.random() % std::size(seldom)];
 }
 
 void session::together(std::initializer_list<std::function<void()>> all) {
