@@ -13,6 +13,7 @@
 #include <dat/detail/base/misuse.hpp>
 #include <dat/detail/delivery/dequeue.hpp>
 #include <dat/detail/delivery/drain.hpp>
+#include <dat/detail/delivery/wait_for.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/core_access.hpp>
 #include <dat/detail/handle/handle.hpp>
@@ -200,7 +201,7 @@ public:
     static_assert(detail::contains<E, detail::event_list<S>>, "dat: this evd never delivers that event: its streams do "
                                                               "not include the event's");
     if (!core_) return empty_handle("evd.wait_for");
-    return detail::wait_for<S, E, E>(*core_, of, limit);
+    return detail::wait_for<E, E>(*core_, of, limit);
   }
   template <class E, detail::plain_number Limit>
   void wait_for(ep_ref, Limit) noexcept {
@@ -220,7 +221,7 @@ public:
                   "dat: this evd never delivers one of the events: "
                   "its streams do not include the event's");
     if (!core_) return empty_handle("evd.wait_for_any");
-    return detail::wait_for<S, std::variant<E...>, E...>(*core_, of, limit);
+    return detail::wait_for<std::variant<E...>, E...>(*core_, of, limit);
   }
   /// Takes the first event of several types of any endpoint.
   /// Errors, Allocates, Blocks and Thread safety: as wait_for.
