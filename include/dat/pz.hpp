@@ -83,7 +83,7 @@ public:
                     "dat: const memory can be registered for local_read and remote_read only");
       using result = expected<lmr<element, P>>;
       if (!core_) return result(empty_handle("pz.register_memory"));
-      const std::span all(range);
+      const auto all = detail::span_over(range);
       auto* first = const_cast<std::remove_const_t<element>*>(all.data());
       auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first), all.size_bytes(),
                                            detail::verbs_access(P));
