@@ -39,6 +39,11 @@ struct evd_attributes {
   completion_notification config = completion_notification::evd_threshold;
 };
 
+namespace detail {
+/// The parameters of an evd; all zero for null.
+[[nodiscard]] expected<evd_attributes> query(evd_core* e) noexcept;
+} // namespace detail
+
 /// Options of `ia::create_evd`.
 struct evd_options {
   /// The completion vector of the device whose interrupt serves the evd; below num_comp_vectors. Without a value, evds
@@ -343,19 +348,7 @@ public:
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.
-  [[nodiscard]] expected<evd_attributes> query() const noexcept {
-    evd_attributes a;
-    if (!core_) return a;
-    if (core_->dead()) return core_->closed("evd.query");
-    a.streams = S;
-    a.qlen = core_->qlen();
-    a.enabled = core_->enabled();
-    a.waitable = core_->waitable();
-    a.cno = cno_ref(core_->cno());
-    a.config = core_->mode();
-    a.completion_vector = core_->completion_vector();
-    return a;
-  }
+  [[nodiscard]] expected<evd_attributes> query() const noexcept { return detail::query(core_.get()); }
 
   /// The number of events that the evd was created for or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
@@ -424,3 +417,7 @@ private:
 };
 
 }} // namespace dat::v0
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/evd.ipp>
+#endif

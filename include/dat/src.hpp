@@ -10,10 +10,12 @@
 
 // clang-format off
 // ADD NEW .ipp FILES HERE, in alphabetical order.
+#include <dat/detail/adapter/attributes_query.ipp>
 #include <dat/detail/adapter/cm_id_owner.ipp>
 #include <dat/detail/adapter/ia_core.ipp>
 #include <dat/detail/adapter/ia_events.ipp>
 #include <dat/detail/adapter/ia_handle.ipp>
+#include <dat/detail/base/deadline.ipp>
 #include <dat/detail/connection/connection_state.ipp>
 #include <dat/detail/connection/csp.ipp>
 #include <dat/detail/connection/service_point.ipp>
@@ -45,6 +47,7 @@
 #include <dat/detail/impl/ep.ipp>
 #include <dat/detail/impl/ep_modify.ipp>
 #include <dat/detail/impl/ep_params.ipp>
+#include <dat/detail/impl/evd.ipp>
 #include <dat/detail/impl/ia.ipp>
 #include <dat/detail/impl/memory.ipp>
 #include <dat/detail/impl/psp.ipp>
