@@ -10,7 +10,7 @@
 #include <dat/detail/endpoint/core.hpp>
 
 #include <cstdint>
-#include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -92,54 +92,60 @@ template <class E>
   return instead(e.ep().number(), e.cause());
 }
 
-/// Turns a record that `wanted<E>` contains into its event. False when it is none.
-template <class E, class Out>
-[[nodiscard]] bool take_as(record& r, std::optional<Out>& out) noexcept {
+/// A record that a wait has taken, and what ended with it.
+struct taken_record {
+  record of;
+  bind_outcome bind{};          ///< of the completion of a bind
+  std::uint32_t invalidated{0}; ///< the key that a message has invalidated
+};
+
+/// The event of a taken record of the type that `wanted<E>` contains.
+template <class E>
+[[nodiscard]] E take_as(taken_record& taken) noexcept {
   using access = event_access;
+  record& r = taken.of;
   if constexpr (std::is_same_v<E, cr> || std::is_same_v<E, ib::datagram_request>) {
-    out.emplace(access::make<E>(std::move(r.request)));
+    return access::make<E>(std::move(r.request));
   } else if constexpr (std::is_same_v<E, software_event>) {
-    out.emplace(access::make<E>(r.posted.cookie));
+    return access::make<E>(r.posted.cookie);
   } else if constexpr (contains<E, async_events>) {
-    out.emplace(make_async<E>(r));
+    return make_async<E>(r);
   } else {
     ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
-    if constexpr (kind_of<E> != record::kind::completion) {
-      out.emplace(access::make<E>(std::move(ep), std::move(r.source), r.reason));
-    } else {
-      if (!ep) return false; // closed or reset meanwhile
-      const auto keep = [&]<class Got>([[maybe_unused]] Got& got) {
-        if constexpr (std::is_same_v<Got, E>) out.emplace(std::move(got));
-      };
-      if constexpr (std::is_same_v<E, dto_failure> || std::is_same_v<E, bind_done>) {
-        if (r.posted.is_bind()) return visit_bind<streams::rmr_bind>(*ep, r.tag, r.wc, r.posted, keep);
-        visit_failure(*ep, r.tag, r.wc, r.posted, keep, r.posted.operation());
-      } else if constexpr (contains<E, type_list<recv_done, ib::recv_immediate_done, ib::recv_write_immediate_done>>) {
-        visit_received(*ep, r.wc, r.posted, keep);
-      } else if constexpr (contains<E, datagram_completions>) {
-        visit_datagram<streams::datagrams>(*ep, r.wc, r.posted, keep);
-      } else {
-        out.emplace(access::make<E>(ep.get(), r.posted.cookie, r.posted.bytes()));
-      }
-    }
+    if constexpr (kind_of<E> != record::kind::completion)
+      return access::make<E>(std::move(ep), std::move(r.source), r.reason);
+    else if constexpr (std::is_same_v<E, dto_failure>)
+      return failure_of(*ep, r.tag, r.wc, r.posted, r.posted.is_bind() ? taken.bind.operation : r.posted.operation());
+    else if constexpr (std::is_same_v<E, bind_done>)
+      return access::make<E>(ep.get(), r.posted.cookie, taken.bind.operation, taken.bind.window);
+    else if constexpr (std::is_same_v<E, recv_done>)
+      return access::make<E>(ep.get(), r.posted.cookie, r.wc.byte_len, taken.invalidated);
+    else if constexpr (contains<E, type_list<ib::recv_immediate_done, ib::recv_write_immediate_done>>)
+      return access::make<E>(ep.get(), r.posted.cookie, r.wc.byte_len, r.wc.imm_data);
+    else if constexpr (contains<E, type_list<ib::datagram_recv_done, ib::datagram_recv_immediate_done>>)
+      return access::make<E>(ep.get(), r.posted.cookie, r.wc);
+    else
+      return access::make<E>(ep.get(), r.posted.cookie, r.posted.bytes());
   }
-  return true;
+}
+/// The event of a taken record that is one of several types.
+template <class Out, class E, class... Rest>
+[[nodiscard]] Out take_as_one_of(taken_record& taken) noexcept {
+  if constexpr (sizeof...(Rest) != 0)
+    if (!wanted<E>.contain(taken.of)) return take_as_one_of<Out, Rest...>(taken);
+  return take_as<E>(taken);
 }
 
-/// Takes the next record that `what` contains, and gives it to `take`, which returns false when it is no event.
+/// Waits for a record that `what` contains and that is an event.
 [[nodiscard]] expected<void> wait_for_record(evd_core& e, ep_ref of, timeout limit, const wanted_events& what,
-                                             bool (*take)(record& r, void* out) noexcept, void* out) noexcept;
+                                             taken_record& taken) noexcept;
 
 /// The next event of one of the types `E`, as `Out`.
 template <class Out, class... E>
 [[nodiscard]] expected<Out> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
-  std::optional<Out> event;
-  const auto take = [](record& r, void* out) noexcept {
-    return (((sizeof...(E) == 1 || wanted<E>.contain(r)) && take_as<E>(r, *static_cast<std::optional<Out>*>(out))) ||
-            ...);
-  };
-  if (auto r = wait_for_record(e, of, limit, wanted<E...>, take, &event); !r) return r.assume_error();
-  return std::move(*event);
+  taken_record taken;
+  if (auto r = wait_for_record(e, of, limit, wanted<E...>, taken); !r) return r.assume_error();
+  return take_as_one_of<Out, E...>(taken);
 }
 
 }}} // namespace dat::v0::detail

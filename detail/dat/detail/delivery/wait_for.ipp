@@ -50,14 +50,15 @@ DAT_DECL error instead(std::uint32_t ep_number, std::string_view cause) noexcept
   return r.what >= record::kind::peer_rejected && r.what <= record::kind::unreachable;
 }
 
-/// Takes a record that ends a wait, and makes its error. Empty when the record is no event.
-[[nodiscard]] DAT_DECL std::optional<error> take_ending(record& r) noexcept {
-  const auto cause = [](const record& end) noexcept -> std::string_view {
-    switch (end.what) {
+/// The error for a taken record that ends a wait.
+[[nodiscard]] DAT_DECL error ending(taken_record& taken) noexcept {
+  const record& r = taken.of;
+  const auto cause = [&]() noexcept -> std::string_view {
+    switch (r.what) {
     case record::kind::peer_rejected:
       return peer_rejected::cause();
     case record::kind::non_peer_rejected:
-      return refusal_cause(end.reason);
+      return refusal_cause(r.reason);
     case record::kind::accept_completion_error:
       return accept_completion_error::cause();
     case record::kind::timed_out:
@@ -65,19 +66,31 @@ DAT_DECL error instead(std::uint32_t ep_number, std::string_view cause) noexcept
     case record::kind::unreachable:
       return connection_unreachable::cause();
     default: // disconnected, broken
-      return usual_cause(static_cast<end_reason>(end.reason));
+      return usual_cause(static_cast<end_reason>(r.reason));
     }
   };
-  if (r.what == record::kind::completion) {
-    std::optional<dto_failure> failure;
-    if (!take_as<dto_failure>(r, failure)) return std::nullopt;
-    return instead(*failure);
+  if (r.what == record::kind::completion) return instead(take_as<dto_failure>(taken));
+  return instead(ep_ref(static_cast<ep_core*>(r.endpoint.get())).number(), cause());
+}
+
+/// Does what taking a completion does. False when the record is no event.
+[[nodiscard]] DAT_DECL bool take_effect(taken_record& taken) noexcept {
+  const record& r = taken.of;
+  if (r.what != record::kind::completion) return true;
+  auto* const ep = static_cast<ep_core*>(r.endpoint.get());
+  if (!ep) return false; // closed or reset meanwhile
+  const bool done = r.wc.status == IBV_WC_SUCCESS;
+  if (r.posted.is_bind()) {
+    taken.bind = ep->ia().bind_ended(r.posted.length, done, r.posted.is_first_half());
+    return taken.bind.window && !(done && r.posted.is_internal());
   }
-  return instead(ep_ref(static_cast<ep_core*>(r.endpoint.get())).number(), cause(r));
+  if (done && becomes(r) == completion_bit<recv_done> && (r.wc.wc_flags & relevant_flags) != 0)
+    taken.invalidated = invalidated_key(*ep, r.wc);
+  return true;
 }
 
 DAT_DECL expected<void> wait_for_record(evd_core& e, ep_ref of, timeout limit, const wanted_events& what,
-                                        bool (*take)(record& r, void* out) noexcept, void* out) noexcept {
+                                        taken_record& taken) noexcept {
   const auto matters = [&](const record& r) {
     const bool end = r.what == record::kind::completion ? what.completion_hoped && r.wc.status != IBV_WC_SUCCESS
                                                         : what.connection_hoped && ends_connection(r);
@@ -88,20 +101,13 @@ DAT_DECL expected<void> wait_for_record(evd_core& e, ep_ref of, timeout limit, c
     if (r.what != record::kind::completion) return r.endpoint.get() == of.native();
     return e.owner_of(r.tag) == of.native();
   };
-  bool done = false;
-  std::optional<error> other; // what ended the wait
   auto r = wait_until(e, deadline::in(limit), [&] {
-    record taken;
-    while (!done && !other && static_cast<merged_evd&>(e).take_if(taken, matters)) {
-      if (what.contain(taken))
-        done = take(taken, out);
-      else
-        other = take_ending(taken);
-    }
-    return done || other;
+    while (static_cast<merged_evd&>(e).take_if(taken.of, matters))
+      if (take_effect(taken)) return true;
+    return false;
   });
-  if (!r) return r.assume_error();
-  if (other) return *other;
+  if (!r) return r;
+  if (!what.contain(taken.of)) return ending(taken);
   return success();
 }
 
