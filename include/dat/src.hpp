@@ -52,6 +52,7 @@
 #include <dat/detail/impl/ia.ipp>
 #include <dat/detail/impl/memory.ipp>
 #include <dat/detail/impl/psp.ipp>
+#include <dat/detail/impl/pz.ipp>
 #include <dat/detail/impl/registry.ipp>
 #include <dat/detail/impl/rmr.ipp>
 #include <dat/detail/impl/rsp.ipp>
