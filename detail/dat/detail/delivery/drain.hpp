@@ -7,6 +7,7 @@
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/event_key.hpp>
+#include <dat/detail/verbs/wc_status.hpp>
 #include <dat/detail/work/call_class.hpp>
 
 #include <infiniband/verbs.h>
@@ -35,13 +36,13 @@ inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | I
 // Each function calls `visit` with the event of a completion whose queue entry is known. `life` is the wr_id of the
 // completion, or the generation of its endpoint: it distinguishes the lives of an endpoint.
 
-/// The event of an operation that failed.
-[[nodiscard]] dto_failure failure_of(ep_core& ep, ep_generation life, const ibv_wc& wc, const posted_work& posted,
-                                     dto_operation reported) noexcept;
+/// An operation that failed.
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                                 Visitor& visit, dto_operation reported) {
-  auto e = failure_of(ep, life, wc, posted, reported);
+  ep.broke(life);
+  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
+                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status));
   visit(e);
 }
 /// A bind, which also changes its window. False when it is no event.
@@ -62,12 +63,14 @@ template <streams S, class Visitor>
   }
   return includes(S, streams::rmr_bind);
 }
-/// The key of the window that a message has invalidated; 0 if it has invalidated none.
-[[nodiscard]] std::uint32_t invalidated_key(ep_core& ep, const ibv_wc& wc) noexcept;
+/// A message that invalidated a window.
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_invalidating(ep_core& ep, const ibv_wc& wc, dat::cookie posted,
                                                      Visitor& visit) {
-  auto e = event_access::make<recv_done>(&ep, posted, wc.byte_len, invalidated_key(ep, wc));
+  // rxe sets the kernel's bit for it, which libibverbs reads as that of a checksum: there, a window must know the key.
+  const bool known = ep.ia().invalidated(wc.invalidated_rkey);
+  const std::uint32_t key = known || (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? wc.invalidated_rkey : 0;
+  auto e = event_access::make<recv_done>(&ep, posted, wc.byte_len, key);
   visit(e);
 }
 /// A receive.
@@ -413,7 +416,3 @@ template <streams S, class Visitor>
 }
 
 }}} // namespace dat::v0::detail
-
-#ifndef DAT_SEPARATE_COMPILATION
-#include <dat/detail/delivery/drain.ipp>
-#endif

@@ -6,6 +6,8 @@
 #include <dat/detail/delivery/wait_for.hpp>
 #include <dat/detail/events/wait_until.hpp>
 
+#include <optional>
+
 namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL std::uint32_t becomes(const record& r) noexcept {
@@ -50,6 +52,13 @@ DAT_DECL error instead(std::uint32_t ep_number, std::string_view cause) noexcept
   return r.what >= record::kind::peer_rejected && r.what <= record::kind::unreachable;
 }
 
+DAT_DECL dto_failure failure_of(ep_core& ep, const record& r, dto_operation reported) noexcept {
+  std::optional<dto_failure> failure;
+  const auto keep = [&](const dto_failure& f) noexcept { failure = f; };
+  visit_failure(ep, r.tag, r.wc, r.posted, keep, reported);
+  return *failure;
+}
+
 /// The error for a taken record that ends a wait.
 [[nodiscard]] DAT_DECL error ending(taken_record& taken) noexcept {
   const record& r = taken.of;
@@ -84,8 +93,10 @@ DAT_DECL error instead(std::uint32_t ep_number, std::string_view cause) noexcept
     taken.bind = ep->ia().bind_ended(r.posted.length, done, r.posted.is_first_half());
     return taken.bind.window && !(done && r.posted.is_internal());
   }
-  if (done && becomes(r) == completion_bit<recv_done> && (r.wc.wc_flags & relevant_flags) != 0)
-    taken.invalidated = invalidated_key(*ep, r.wc);
+  if (done && becomes(r) == completion_bit<recv_done> && (r.wc.wc_flags & relevant_flags) != 0) {
+    const auto keep = [&](const recv_done& e) noexcept { taken.invalidated = e.invalidated().value_or(0); };
+    visit_invalidating(*ep, r.wc, r.posted.cookie, keep);
+  }
   return true;
 }
 
