@@ -163,10 +163,7 @@ public:
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe.
-  [[nodiscard]] static expected<conn_qual> make(std::uint64_t value) noexcept {
-    if (!valid(value)) return not_a_port(value);
-    return conn_qual(static_cast<std::uint16_t>(value));
-  }
+  [[nodiscard]] static expected<conn_qual> make(std::uint64_t value) noexcept;
   /// Checks that the port is not 0.
   /// Errors: `invalid_parameter` for port 0.
   /// Allocates: never.
@@ -191,7 +188,6 @@ private:
   [[nodiscard]] static error not_a_port() noexcept {
     return error(return_type::invalid_parameter).hint("A connection qualifier is a port, 1 to 65535.");
   }
-  [[nodiscard]] static error not_a_port(std::uint64_t value) noexcept;
   static constexpr std::uint64_t service_id_base = 0x01060000;
 
   static constexpr bool valid(std::uint64_t value) noexcept {

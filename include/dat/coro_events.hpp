@@ -8,6 +8,7 @@
 
 #include <dat/detail/delivery/coro_core.hpp>
 #include <dat/detail/delivery/dequeue.hpp>
+#include <dat/detail/delivery/wait_for.hpp>
 #include <dat/detail/handle/core_access.hpp>
 
 #include <optional>

@@ -13,6 +13,7 @@
 #include <dat/detail/base/misuse.hpp>
 #include <dat/detail/delivery/dequeue.hpp>
 #include <dat/detail/delivery/drain.hpp>
+#include <dat/detail/delivery/wait_for.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/core_access.hpp>
 #include <dat/detail/handle/handle.hpp>
@@ -37,6 +38,11 @@ struct evd_attributes {
   /// _THRESHOLD.
   completion_notification config = completion_notification::evd_threshold;
 };
+
+namespace detail {
+/// The parameters of an evd; all zero for null.
+[[nodiscard]] expected<evd_attributes> query(evd_core* e) noexcept;
+} // namespace detail
 
 /// Options of `ia::create_evd`.
 struct evd_options {
@@ -200,7 +206,7 @@ public:
     static_assert(detail::contains<E, detail::event_list<S>>, "dat: this evd never delivers that event: its streams do "
                                                               "not include the event's");
     if (!core_) return empty_handle("evd.wait_for");
-    return detail::wait_for<S, E, E>(*core_, of, limit);
+    return detail::wait_for<E, E>(*core_, of, limit);
   }
   template <class E, detail::plain_number Limit>
   void wait_for(ep_ref, Limit) noexcept {
@@ -220,7 +226,7 @@ public:
                   "dat: this evd never delivers one of the events: "
                   "its streams do not include the event's");
     if (!core_) return empty_handle("evd.wait_for_any");
-    return detail::wait_for<S, std::variant<E...>, E...>(*core_, of, limit);
+    return detail::wait_for<std::variant<E...>, E...>(*core_, of, limit);
   }
   /// Takes the first event of several types of any endpoint.
   /// Errors, Allocates, Blocks and Thread safety: as wait_for.
@@ -342,19 +348,7 @@ public:
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.
-  [[nodiscard]] expected<evd_attributes> query() const noexcept {
-    evd_attributes a;
-    if (!core_) return a;
-    if (core_->dead()) return core_->closed("evd.query");
-    a.streams = S;
-    a.qlen = core_->qlen();
-    a.enabled = core_->enabled();
-    a.waitable = core_->waitable();
-    a.cno = cno_ref(core_->cno());
-    a.config = core_->mode();
-    a.completion_vector = core_->completion_vector();
-    return a;
-  }
+  [[nodiscard]] expected<evd_attributes> query() const noexcept { return detail::query(core_.get()); }
 
   /// The number of events that the evd was created for or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }
@@ -423,3 +417,7 @@ private:
 };
 
 }} // namespace dat::v0
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/evd.ipp>
+#endif

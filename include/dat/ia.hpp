@@ -250,9 +250,7 @@ public:
                   "are made by pz::create_ep<dat::ud>");
     static constexpr const char* call = "ia.create_ep";
     if (!core_) return empty_handle(call);
-    auto queues = evds.shared();
-    if (!queues) return queues.assume_error().at(call, object_kind::ep);
-    auto core = detail::ep_core::create(call, core_.shared(), {}, queues.assume_value(), attributes);
+    auto core = detail::create_ep(call, *core_, {}, evds, attributes);
     if (!core) return core.assume_error();
     return ep<Service>(std::move(core).assume_value());
   }
@@ -266,10 +264,7 @@ public:
     static constexpr const char* call = "ia.create_ep";
     if (!core_) return empty_handle(call);
     if (!shared) return detail::empty_handle(call, return_subtype::handle_srq);
-    auto queues = evds.shared();
-    if (!queues) return queues.assume_error().at(call, object_kind::ep);
-    auto core = detail::ep_core::create(call, core_.shared(), {}, queues.assume_value(), attributes,
-                                        detail::core_access::of(shared));
+    auto core = detail::create_ep(call, *core_, {}, evds, attributes, detail::core_access::of(shared));
     if (!core) return core.assume_error();
     return ep<with_srq<Service>>(std::move(core).assume_value());
   }

@@ -33,21 +33,14 @@ struct ep_evds {
   evd_ref<streams::connection> connect{}; ///< established, disconnected, ...
 
   /// For internal use: the cores of the evds.
-  [[nodiscard]] detail::result<detail::ep_core::queues> shared() const noexcept {
-    const auto lost = [](return_subtype which) {
-      return error(return_type::invalid_handle, which).hint("The evd is closed or belongs to another ia.");
-    };
-    if (recv.lost()) return lost(return_subtype::handle_evd_recv);
-    if (request.lost()) return lost(return_subtype::handle_evd_request);
-    if (connect.lost()) return lost(return_subtype::handle_evd_conn);
-    return detail::ep_core::queues{detail::core_access::of(recv),
-                                   detail::core_access::of(request),
-                                   detail::core_access::of(connect),
-                                   recv.dropped(),
-                                   request.dropped(),
-                                   connect.dropped()};
-  }
+  [[nodiscard]] detail::result<detail::ep_core::queues> shared() const noexcept;
 };
+
+namespace detail {
+/// Makes the endpoint of a create_ep that `call` names.
+[[nodiscard]] result<ref<ep_core>> create_ep(const char* call, ia_core& ia, const ref<pz_core>& pz, const ep_evds& evds,
+                                             const ep_attributes& attributes, const ref<srq_core>& srq = {}) noexcept;
+} // namespace detail
 
 /// Ties endpoints to the memory that they may use (uDAPL 2.0 §6.7.1). `ia::create_pz` creates it. Every object that the
 /// zone creates keeps it alive.
@@ -83,7 +76,7 @@ public:
                     "dat: const memory can be registered for local_read and remote_read only");
       using result = expected<lmr<element, P>>;
       if (!core_) return result(empty_handle("pz.register_memory"));
-      const std::span all(range);
+      const auto all = detail::span_over(range);
       auto* first = const_cast<std::remove_const_t<element>*>(all.data());
       auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first), all.size_bytes(),
                                            detail::verbs_access(P));
@@ -116,10 +109,7 @@ public:
                                                "the services there are");
     static constexpr const char* call = "pz.create_ep";
     if (!core_) return empty_handle(call);
-    auto queues = evds.shared();
-    if (!queues) return queues.assume_error().at(call, object_kind::ep);
-    auto core = detail::ep_core::create(call, detail::ref<detail::ia_core>(&core_->ia()), core_.shared(),
-                                        queues.assume_value(), attributes);
+    auto core = detail::create_ep(call, core_->ia(), core_.shared(), evds, attributes);
     if (!core) return core.assume_error();
     return ep<Service>(std::move(core).assume_value());
   }
@@ -168,10 +158,7 @@ public:
     static constexpr const char* call = "pz.create_ep";
     if (!core_) return empty_handle(call);
     if (!shared) return detail::empty_handle(call, return_subtype::handle_srq);
-    auto queues = evds.shared();
-    if (!queues) return queues.assume_error().at(call, object_kind::ep);
-    auto core = detail::ep_core::create(call, detail::ref<detail::ia_core>(&core_->ia()), core_.shared(),
-                                        queues.assume_value(), attributes, detail::core_access::of(shared));
+    auto core = detail::create_ep(call, core_->ia(), core_.shared(), evds, attributes, detail::core_access::of(shared));
     if (!core) return core.assume_error();
     return ep<with_srq<Service>>(std::move(core).assume_value());
   }
@@ -239,3 +226,7 @@ private:
 };
 
 }} // namespace dat::v0
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/pz.ipp>
+#endif

@@ -10,10 +10,12 @@
 
 // clang-format off
 // ADD NEW .ipp FILES HERE, in alphabetical order.
+#include <dat/detail/adapter/attributes_query.ipp>
 #include <dat/detail/adapter/cm_id_owner.ipp>
 #include <dat/detail/adapter/ia_core.ipp>
 #include <dat/detail/adapter/ia_events.ipp>
 #include <dat/detail/adapter/ia_handle.ipp>
+#include <dat/detail/base/deadline.ipp>
 #include <dat/detail/connection/connection_state.ipp>
 #include <dat/detail/connection/csp.ipp>
 #include <dat/detail/connection/service_point.ipp>
@@ -23,6 +25,7 @@
 #include <dat/detail/delivery/coro_operation.ipp>
 #include <dat/detail/delivery/coro_schedule.ipp>
 #include <dat/detail/delivery/coro_timer.ipp>
+#include <dat/detail/delivery/wait_for.ipp>
 #include <dat/detail/discovery/find_adapter.ipp>
 #include <dat/detail/discovery/missing.ipp>
 #include <dat/detail/endpoint/ep_connect.ipp>
@@ -44,9 +47,11 @@
 #include <dat/detail/impl/ep.ipp>
 #include <dat/detail/impl/ep_modify.ipp>
 #include <dat/detail/impl/ep_params.ipp>
+#include <dat/detail/impl/evd.ipp>
 #include <dat/detail/impl/ia.ipp>
 #include <dat/detail/impl/memory.ipp>
 #include <dat/detail/impl/psp.ipp>
+#include <dat/detail/impl/pz.ipp>
 #include <dat/detail/impl/registry.ipp>
 #include <dat/detail/impl/rmr.ipp>
 #include <dat/detail/impl/rsp.ipp>

@@ -73,9 +73,9 @@ CONNECTION = [
     ("detail/dat/detail/events/event_queue.hpp", "event_queue"),
     ("detail/dat/detail/events/wakeup.ipp", "wakeup"),
     ("include/dat/evd.hpp", "wait_for"),
-    ("detail/dat/detail/delivery/dequeue.hpp", "wait_for"),
+    ("detail/dat/detail/delivery/wait_for.hpp", "wait_for"),
     ("detail/dat/detail/events/wait_until.ipp", "wait_until"),
-    ("detail/dat/detail/delivery/drain.hpp", "take_record"),
+    ("detail/dat/detail/delivery/wait_for.ipp", "wait_for_record"),
     ("include/dat/connection_events.hpp", "established"),
 ]
 

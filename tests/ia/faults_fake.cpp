@@ -7,6 +7,7 @@
 #include <dat/memory.hpp>
 
 #include <dat/detail/discovery/missing.hpp>
+#include <dat/detail/text/errno.hpp>
 
 #include <atomic>
 #include <unistd.h>

@@ -4,6 +4,7 @@
 
 #include <dat/detail/connection/connection_state.hpp>
 #include <dat/detail/connection/service_point.hpp>
+#include <dat/detail/text/errno.hpp>
 
 #include <bit>
 #include <cerrno>

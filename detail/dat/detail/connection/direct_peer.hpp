@@ -6,6 +6,7 @@
 #include <dat/expected.hpp>
 
 #include <dat/detail/adapter/path.hpp>
+#include <dat/detail/text/errno.hpp>
 
 #include <cstdint>
 

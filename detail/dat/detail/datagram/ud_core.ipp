@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/datagram/ud_core.hpp>
+#include <dat/detail/text/errno.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
 

@@ -192,21 +192,23 @@ template <streams S, class Visitor>
   return take_unusual<S>(*e, wc, visit);
 }
 
+/// The asynchronous event of a record.
+template <class T>
+[[nodiscard]] T make_async(record& r) noexcept {
+  const async_info what = r.async_what();
+  if constexpr (std::is_same_v<T, ep_broken> || std::is_same_v<T, ep_soft_high_watermark>)
+    return event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
+  else if constexpr (std::is_same_v<T, srq_low_watermark> || std::is_same_v<T, srq_error>)
+    return event_access::make<T>(what, ref<srq_core>(static_cast<srq_core*>(r.endpoint.detach()), adopt));
+  else
+    return event_access::make<T>(what);
+}
 template <class Visitor, class... E>
 void visit_async(record& r, Visitor& visit, type_list<E...>) {
-  const async_info what = r.async_what();
   auto nth = static_cast<unsigned>(r.what) - static_cast<unsigned>(record::kind::first_async);
   const auto give = [&]<class T>(std::type_identity<T>) {
-    if constexpr (std::is_same_v<T, ep_broken> || std::is_same_v<T, ep_soft_high_watermark>) {
-      auto e = event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
-      visit(e);
-    } else if constexpr (std::is_same_v<T, srq_low_watermark> || std::is_same_v<T, srq_error>) {
-      auto e = event_access::make<T>(what, ref<srq_core>(static_cast<srq_core*>(r.endpoint.detach()), adopt));
-      visit(e);
-    } else {
-      auto e = event_access::make<T>(what);
-      visit(e);
-    }
+    auto e = make_async<T>(r);
+    visit(e);
   };
   ((nth-- == 0 ? give(std::type_identity<E>()) : void()), ...);
 }

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <dat/detail/endpoint/core.hpp>
+#include <dat/detail/memory/registration.hpp>
+#include <dat/detail/text/errno.hpp>
 
 #include <infiniband/verbs.h>
 

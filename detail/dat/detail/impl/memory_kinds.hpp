@@ -79,7 +79,7 @@ struct memory_access {
                   "dat: only trivially copyable elements can be transferred as bytes");
     static_assert(!std::is_const_v<element> || !writes(P),
                   "dat: const memory can be registered for local_read and remote_read only");
-    const std::span all(range);
+    const auto all = span_over(range);
     auto* first = const_cast<std::remove_const_t<element>*>(all.data());
     return wrap<element, P>(make(static_cast<void*>(first), all.size_bytes()));
   }

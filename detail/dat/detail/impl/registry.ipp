@@ -7,6 +7,7 @@
 #include <dat/detail/adapter/attributes_query.hpp>
 #include <dat/detail/discovery/dat_conf.hpp>
 #include <dat/detail/discovery/find_adapter.hpp>
+#include <dat/detail/text/errno.hpp>
 #include <dat/detail/text/error_text.hpp>
 
 #include <algorithm>

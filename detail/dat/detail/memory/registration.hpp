@@ -7,20 +7,33 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <span>
 #include <type_traits>
 #include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The span over a range, if it is contiguous and sized. (std::span decides, because <ranges> costs more to compile
-/// than all of verbs.)
 template <class R>
-concept contiguous = requires(R&& r) {
+inline constexpr bool is_span = false;
+template <class T, std::size_t N>
+inline constexpr bool is_span<std::span<T, N>> = true;
+/// Whether a range is contiguous and sized. (std::span decides, because <ranges> costs more to compile than all of
+/// verbs. A span is asked for nothing, because the constraints of its constructors cost much, too.)
+template <class R>
+concept contiguous = is_span<std::remove_cvref_t<R>> || requires(R&& r) {
   std::span(r);
 };
+/// The span over a contiguous range.
 template <class R>
-using element_of = typename decltype(std::span(std::declval<R&>()))::element_type;
+[[nodiscard]] constexpr auto span_over(R& range) noexcept {
+  if constexpr (is_span<std::remove_const_t<R>>)
+    return range;
+  else
+    return std::span(range);
+}
+template <class R>
+using element_of = typename decltype(span_over(std::declval<R&>()))::element_type;
 
 /// Whether the elements outlive the range object: those of an lvalue do, and those of views such as std::span.
 template <class R>

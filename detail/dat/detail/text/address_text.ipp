@@ -187,7 +187,8 @@ DAT_DECL expected<ia_address> ia_address::parse(std::string_view text) noexcept 
   return a;
 }
 
-DAT_DECL error conn_qual::not_a_port(std::uint64_t value) noexcept {
+DAT_DECL expected<conn_qual> conn_qual::make(std::uint64_t value) noexcept {
+  if (valid(value)) return conn_qual(static_cast<std::uint16_t>(value));
   std::array<char, 20> digits; // the longest number has as many
   std::size_t first = digits.size();
   do digits[--first] = static_cast<char>('0' + value % 10);
