@@ -31,6 +31,7 @@ public:
   batch() noexcept {
     for (std::size_t i = 0; i < N; ++i) {
       links_[i].wr.sg_list = links_[i].segments;
+      links_[i].wr.num_sge = 1;
       links_[i].wr.next = i + 1 < N ? &links_[i + 1].wr : nullptr;
     }
   }

@@ -168,28 +168,39 @@ template <streams S, class Visitor>
     return false; // its endpoint is gone or was reset
   work_ring::tsan_acquire(*e);
   // One comparison for each kind of success: kinds and statuses have no bits in common.
-  const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
+  constexpr auto code = [](dto_operation o) constexpr noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
   const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<send_done>(*e, visit);
-  if (outcome == code(dto_operation::recv) && (wc.wc_flags & relevant_flags) == 0) [[likely]] {
-    const posted_work posted = work_ring::read(*e);
-    ep_core& ep = endpoint_of(*e);
-    work_ring::retire(*e);
-    auto event = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
-    visit(event);
-    return true;
+  if (outcome < 0) { // a receive
+    if (outcome == code(dto_operation::recv) && (wc.wc_flags & relevant_flags) == 0) [[likely]] {
+      const posted_work posted = work_ring::read(*e);
+      ep_core& ep = endpoint_of(*e);
+      work_ring::retire(*e);
+      auto event = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
+      visit(event);
+      return true;
+    }
+    if constexpr (includes(S, streams::datagrams))
+      if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+    return take_unusual<S>(*e, wc, visit);
   }
-  if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
-  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
-  if constexpr (includes(S, streams::datagrams)) {
+  if constexpr (includes(S, streams::datagrams))
     if (outcome == code(dto_operation::send_ud)) return take_datagram_send_done<S>(*e, visit);
-    if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+  switch (outcome) {
+  case code(dto_operation::rdma_write):
+    return take_done<rdma_write_done>(*e, visit);
+  case code(dto_operation::rdma_read):
+    return take_done<rdma_read_done>(*e, visit);
+  case code(dto_operation::rdma_write_immediate):
+    return take_done<ib::rdma_write_immediate_done>(*e, visit);
+  case code(dto_operation::fetch_and_add):
+    return take_done<ib::fetch_and_add_done>(*e, visit);
+  case code(dto_operation::compare_and_swap):
+    return take_done<ib::compare_and_swap_done>(*e, visit);
+  default:
+    return take_unusual<S>(*e, wc, visit);
   }
-  if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
-  if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
-  if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
-  return take_unusual<S>(*e, wc, visit);
 }
 
 template <class Visitor, class... E>

@@ -58,7 +58,7 @@ class basic_request_queue {
 public:
   using work_request = ibv_send_wr;
   static constexpr bool all_or_nothing = false;
-  static constexpr bool keeps_links = true;
+  static constexpr std::size_t kept_links = ep_posting::kept_links;
 
   explicit basic_request_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -123,7 +123,7 @@ public:
   using request_queue::request_queue;
   template <std::size_t N>
   [[nodiscard]] bool accepts(const send_request<N>& r) const noexcept {
-    return !r.no_notify || ep_.takes_no_notify_requests();
+    return (N != 1 || r.data.count() == 1) && (!r.no_notify || ep_.takes_no_notify_requests());
   }
 };
 
@@ -145,7 +145,7 @@ public:
 class recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr bool keeps_links = false;
+  static constexpr std::size_t kept_links = 1;
 
   explicit recv_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -157,6 +157,7 @@ public:
   [[nodiscard]] ring_slots<N> reserve() const noexcept {
     return ring_slots<N>(ep_.receives());
   }
+  [[nodiscard]] ep_posting::recv_link* links(std::size_t) const noexcept { return ep_.link_of_receive(); }
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_recv_wr&, work_entry& e, const recv_request<N>& r) const noexcept {
     e.posted.cookie = r.cookie; // its length comes with the completion
@@ -210,7 +211,7 @@ public:
   using recv_queue::recv_queue;
   template <std::size_t N>
   [[nodiscard]] bool accepts(const recv_request<N>& r) const noexcept {
-    return !r.no_notify;
+    return (N != 1 || r.data.count() == 1) && !r.no_notify;
   }
 };
 

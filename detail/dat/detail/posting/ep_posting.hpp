@@ -108,11 +108,14 @@ public:
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, bool no_notify, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
 
-  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list` and `next` are set for good, and
-  /// a post of fewer takes the last ones. For the thread that posts requests.
+  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set for
+  /// good, and a post of fewer takes the last ones. For the thread that posts requests.
   static constexpr std::size_t kept_links = 16;
   using request_link = post_link<ibv_send_wr, 1>;
   [[nodiscard]] request_link* links(std::size_t n) noexcept { return links_ + (kept_links - n); }
+  /// The same for one receive, and the thread that posts receives.
+  using recv_link = post_link<ibv_recv_wr, 1>;
+  [[nodiscard]] recv_link* link_of_receive() noexcept { return &recv_link_; }
 
   // --- errors ------------------------------------------------------------------------------------------------------
 
@@ -145,8 +148,11 @@ protected:
   void set_up_links() noexcept {
     for (std::size_t i = 0; i < kept_links; ++i) {
       links_[i].wr.sg_list = links_[i].segments;
+      links_[i].wr.num_sge = 1;
       links_[i].wr.next = i + 1 < kept_links ? &links_[i + 1].wr : nullptr;
     }
+    recv_link_.wr.sg_list = recv_link_.segments;
+    recv_link_.wr.num_sge = 1;
   }
 
   /// Moves all that is posted to its completion.
@@ -178,6 +184,7 @@ protected:
   current_ring sq_;
   current_ring rq_;
   request_link links_[kept_links] = {};
+  recv_link recv_link_ = {};
   ibv_qp* qp_ = nullptr;
   post_counter* counter_ = nullptr;      // the owner of the endpoint keeps it
   std::atomic<std::uint32_t> number_{0}; // read by any thread, also while reset replaces qp_

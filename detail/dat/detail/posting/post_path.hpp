@@ -7,7 +7,7 @@
 //
 //     using work_request = ibv_send_wr;                    // or ibv_recv_wr
 //     static constexpr bool all_or_nothing;                // a refusal concerns the whole chain
-//     static constexpr bool keeps_links;                   // the endpoint keeps links for it, links(n)
+//     static constexpr std::size_t kept_links;             // how many links the endpoint keeps for it: links(n)
 //     bool accepts(const R&);                              // can R be posted as it is?
 //     expected<void> usable(n);                            // if not: checks state and room
 //     expected<void> check(const R&, zone_tag);            // then checks R itself
@@ -50,13 +50,14 @@ template <class R>
     return memory_use::written;
 }
 
+/// Fills a link but for `sg_list` and `next`, which are set, as is `num_sge` of a link with room for one segment.
 template <class Queue, std::size_t Room, class R>
 [[gnu::always_inline]] inline void fill_link(const Queue& queue, post_link<typename Queue::work_request, Room>& to,
                                              work_entry& e, const R& r) noexcept {
   static_assert(R::max_segments <= Room);
   r.data.copy_to(to.segments);
+  if constexpr (Room != 1) to.wr.num_sge = static_cast<int>(r.data.count());
   to.wr.wr_id = e.id();
-  to.wr.num_sge = static_cast<int>(r.data.count());
   queue.fill(to.wr, e, r);
   if constexpr (checked_build)
     if (const memory_use use = use_of(r); use != memory_use::none)
@@ -98,18 +99,36 @@ template <class Queue, class Slots>
 
 /// Whether the endpoint keeps links for such operations.
 template <class Queue, class... R>
-inline constexpr bool has_links = Queue::keeps_links && ((R::max_segments == 1) && ...) &&
-                                  sizeof...(R) <= ep_posting::kept_links;
+inline constexpr bool has_links = ((R::max_segments == 1) && ...) && sizeof...(R) <= Queue::kept_links;
 
-/// Posts operations that are accepted, with one doorbell.
+/// Posts operations with one doorbell, in links of its own.
 template <class Queue, class... R>
-[[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
+[[nodiscard, gnu::always_inline]] inline expected<void> post_anew(const Queue& queue, const R&... r) noexcept {
   using wr = typename Queue::work_request;
   constexpr std::size_t n = sizeof...(R);
   auto slots = queue.template reserve<n>();
   if (!slots.has_room()) [[unlikely]]
     return no_room(queue);
+  std::tuple<raw_link<wr, R::max_segments>...> links;
+  [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+    (fill_link(queue, std::get<I>(links), *slots.take(), r), ...);
+    ((std::get<I>(links).wr.num_sge = static_cast<int>(r.data.count())), ...);
+    ((std::get<I>(links).wr.sg_list = std::get<I>(links).segments), ...);
+    wr* const chain[] = {&std::get<I>(links).wr..., nullptr};
+    ((std::get<I>(links).wr.next = chain[I + 1]), ...);
+  }
+  (std::make_index_sequence<n>());
+  return submit(queue, &std::get<0>(links).wr, n, slots);
+}
+
+/// Posts operations that are accepted, with one doorbell.
+template <class Queue, class... R>
+[[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
   if constexpr (has_links<Queue, R...>) {
+    constexpr std::size_t n = sizeof...(R);
+    auto slots = queue.template reserve<n>();
+    if (!slots.has_room()) [[unlikely]]
+      return no_room(queue);
     auto* const links = queue.links(n);
     [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       (fill_link(queue, links[I], *slots.take(), r), ...);
@@ -117,15 +136,7 @@ template <class Queue, class... R>
     (std::make_index_sequence<n>());
     return submit(queue, &links->wr, n, slots);
   } else {
-    std::tuple<raw_link<wr, R::max_segments>...> links;
-    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-      (fill_link(queue, std::get<I>(links), *slots.take(), r), ...);
-      ((std::get<I>(links).wr.sg_list = std::get<I>(links).segments), ...);
-      wr* const chain[] = {&std::get<I>(links).wr..., nullptr};
-      ((std::get<I>(links).wr.next = chain[I + 1]), ...);
-    }
-    (std::make_index_sequence<n>());
-    return submit(queue, &std::get<0>(links).wr, n, slots);
+    return post_anew(queue, r...);
   }
 }
 
@@ -143,7 +154,7 @@ template <class Queue, class... R>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_checked(const Queue queue, R... r) noexcept {
   expected<void> ok = queue.usable(sizeof...(R));
   if (!ok || !((ok = tidy_and_check(queue, r)) && ...)) return ok;
-  return post_accepted(queue, r...);
+  return post_anew(queue, r...);
 }
 
 /// In a checked build the call in its class, for its duration; otherwise nothing.
@@ -174,12 +185,33 @@ template <class Queue, std::size_t Room, class R>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
 fill_checked(const Queue queue, post_link<typename Queue::work_request, Room>& to, work_entry& e, R r) noexcept {
   auto ok = tidy_and_check(queue, r);
-  if (ok) fill_link(queue, to, e, r);
+  if (!ok) return ok;
+  fill_link(queue, to, e, r);
+  to.wr.num_sge = static_cast<int>(r.data.count());
   return ok;
 }
 
+/// Links of one segment each. Sets their `num_sge` again after a chain with a request that has none.
+template <class Link>
+class links_of_one {
+public:
+  links_of_one(Link* first, std::size_t n) noexcept : first_(first), n_(n) {}
+  links_of_one(const links_of_one&) = delete;
+  links_of_one& operator=(const links_of_one&) = delete;
+  ~links_of_one() {
+    if (changed_) [[unlikely]]
+      for (std::size_t i = 0; i != n_; ++i) first_[i].wr.num_sge = 1;
+  }
+  void change() noexcept { changed_ = true; }
+
+private:
+  Link* first_;
+  std::size_t n_;
+  bool changed_ = false;
+};
+
 /// Posts `n` operations, which `make(0)` to `make(n - 1)` return, with one doorbell for every `most` of them.
-/// `links_of(k)` are `k` links whose `sg_list` and `next` are set. Operations before one that is refused are posted,
+/// `links_of(k)` are `k` links as fill_link takes them. Operations before one that is refused are posted,
 /// and `error().index()` is how many the device took. `make` may throw: then nothing of the chain under way is posted.
 template <class Queue, class Links, class Make>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n, std::size_t most,
@@ -199,6 +231,7 @@ template <class Queue, class Links, class Make>
   for (std::size_t i = 0; i != n;) {
     const std::size_t group = min(n - i, most);
     auto* const links = links_of(group);
+    links_of_one restored(links, group);
     auto slots = queue.template reserve<1>();
     expected<void> refusal = success();
     std::size_t k = 0;
@@ -209,6 +242,7 @@ template <class Queue, class Links, class Make>
       if (queue.accepts(r)) [[likely]] {
         fill_link(queue, links[k], e, r);
       } else {
+        restored.change();
         refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
         if (!refusal) break;
       }

@@ -236,8 +236,8 @@ public:
 
 private:
   [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
+    bytes_ += s.length; // before the copy: a load of its own, where a part of the copy would have to be extracted
     copy_sge(&sge_[i], &s);
-    bytes_ += s.length;
     zone_ = i == 0 ? s.zone : zone_ | s.zone;
   }
 

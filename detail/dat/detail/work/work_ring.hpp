@@ -150,6 +150,7 @@ template <class T>
 /// The entries of an arena, for finding many of them.
 class work_entries {
 public:
+  constexpr work_entries() noexcept = default; ///< of no arena: nothing may be looked up
   explicit work_entries(const std::byte* base) noexcept
       : base_(base), mask_(*reinterpret_cast<const std::uint64_t*>(base)) {}
   /// Finds the entry with this wr_id; false when there is none. A foreign wr_id may point between entries: the word
@@ -162,8 +163,8 @@ public:
   }
 
 private:
-  const std::byte* base_;
-  std::uint64_t mask_;
+  const std::byte* base_ = nullptr;
+  std::uint64_t mask_ = 0;
 };
 
 /// The queue that entries belong to. The device orders the stores to an entry before its completion. ThreadSanitizer
