@@ -187,11 +187,9 @@ template <streams S, class Visitor>
   }
   if constexpr (includes(S, streams::datagrams))
     if (outcome == code(dto_operation::send_ud)) return take_datagram_send_done<S>(*e, visit);
+  if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
+  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   switch (outcome) {
-  case code(dto_operation::rdma_write):
-    return take_done<rdma_write_done>(*e, visit);
-  case code(dto_operation::rdma_read):
-    return take_done<rdma_read_done>(*e, visit);
   case code(dto_operation::rdma_write_immediate):
     return take_done<ib::rdma_write_immediate_done>(*e, visit);
   case code(dto_operation::fetch_and_add):

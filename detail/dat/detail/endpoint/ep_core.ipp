@@ -237,7 +237,7 @@ DAT_DECL void ep_core::note_zone() noexcept { own_zone_ = pz_ ? zone_tag(pz_.get
 
 DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
   max_read_ = initiator_depth != 0 ? max_message_ : 0;
-  atomic_size_ = max_read_ != 0 && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
+  atomic_size_ = max_read_ >= word_size && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
 }
 
 // --- queue pair ------------------------------------------------------------------------------------------------------

@@ -64,6 +64,9 @@ private:
   std::uint64_t value_ = 0;
 };
 
+/// Bytes of the word that an atomic works on.
+inline constexpr std::uint32_t word_size = 8;
+
 /// A piece of local memory with its key.
 struct raw_segment {
   std::uint64_t address = 0;
@@ -193,6 +196,11 @@ public:
     (put(i++, segments), ...);
     count_ = sizeof...(Raw);
   }
+  /// One segment that is known to be a word.
+  [[gnu::always_inline]] void start_word(const raw_segment& s) noexcept {
+    start(s);
+    bytes_ = word_size;
+  }
   void push(const raw_segment& s) noexcept { put(count_++, s); }
   /// Takes over a list of at most N segments. Copies only the segments that there are, where `=` copies a block, which
   /// would put a list that lives in registers into memory.
@@ -202,6 +210,16 @@ public:
     bytes_ = o.bytes();
     count_ = o.count();
     o.copy_to(sge_);
+  }
+  /// Takes over the segments of a work request.
+  void restore(const ibv_sge* segments, std::uint32_t count, zone_tag zone) noexcept {
+    zone_ = zone;
+    bytes_ = 0;
+    count_ = count;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      sge_[i] = segments[i];
+      bytes_ += segments[i].length;
+    }
   }
   /// Removes segments of length 0, and the marks.
   [[gnu::cold]] void tidy() noexcept {
