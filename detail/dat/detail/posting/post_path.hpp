@@ -143,7 +143,7 @@ template <class Queue, class... R>
 template <class Queue, class... R>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
   constexpr std::size_t n = sizeof...(R);
-  constexpr std::size_t room = (R::max_segments, ...);
+  constexpr std::size_t room = (R::max_segments | ...); // that of each, if they are equal
   if constexpr (((R::max_segments == room) && ...) && n <= Queue::kept_links(room)) {
     auto slots = queue.template reserve<n>();
     if (!slots.has_room()) [[unlikely]]

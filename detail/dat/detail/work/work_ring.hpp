@@ -25,12 +25,10 @@ inline constexpr std::uint32_t max_ring = 1u << 20;
 
 /// The kind of work of an entry: a dto_operation, or a kind that no consumer can post. Shifted, so that it can be
 /// joined with the status of a completion and one comparison covers both. The sign tells receives from requests.
-/// Operations with an odd number are numbered from 128 on, so that an RDMA write is next to the other common ones.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
   const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
-  const auto n = static_cast<std::uint32_t>(o);
-  return static_cast<work_kind>(n << 8 | (n & 1) << 15 | receive);
+  return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
 }
 [[nodiscard]] constexpr work_kind with_bits(work_kind k, std::int32_t bits) noexcept {
   return static_cast<work_kind>(static_cast<std::int32_t>(k) | bits);
