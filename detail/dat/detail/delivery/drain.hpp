@@ -343,6 +343,12 @@ template <streams S, class Visitor>
   return taken;
 }
 
+/// Takes one completion, after one that was no event.
+template <streams S, class Visitor>
+[[gnu::cold, gnu::noinline]] std::size_t drain_one_more(const evd_polling& e, Visitor& visit) {
+  return drain_rest<S>(e, visit, 1);
+}
+
 /// Drains a completions-only evd, straight from the device.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max) {
@@ -357,7 +363,8 @@ template <streams S, class Visitor>
         polling_failed(e);
       return 0;
     }
-    if (!take_completion<S>(e.entries(), one, visit)) return drain_rest<S>(e, visit, 1);
+    if (!take_completion<S>(e.entries(), one, visit)) [[unlikely]]
+      return drain_one_more<S>(e, visit);
     if (e.notifies_cno()) [[unlikely]]
       notify_of_rest(e);
     return 1;

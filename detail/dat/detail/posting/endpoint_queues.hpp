@@ -245,6 +245,9 @@ struct raw_address {
   std::uint32_t qkey = 0;
   const post_counter* owner = &no_counter;
 };
+static_assert(offsetof(raw_address, qp_num) == 8 && offsetof(raw_address, qkey) == 12 &&
+              offsetof(ibv_send_wr, wr.ud.remote_qpn) == offsetof(ibv_send_wr, wr.ud.ah) + 8 &&
+              offsetof(ibv_send_wr, wr.ud.remote_qkey) == offsetof(ibv_send_wr, wr.ud.ah) + 12);
 
 template <std::size_t N>
 struct datagram_request : send_request<N> {
@@ -263,9 +266,7 @@ public:
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const datagram_request<N>& r) const noexcept {
     r.fill(wr);
-    wr.wr.ud.ah = r.to.ah;
-    wr.wr.ud.remote_qpn = r.to.qp_num;
-    wr.wr.ud.remote_qkey = r.to.qkey;
+    copy_16(&wr.wr.ud, &r.to);
     e.posted.cookie = r.cookie;
     e.posted.set(static_cast<std::uint32_t>(r.data.bytes()),
                  no_notify_if(r.no_notify, kind_of_work(dto_operation::send_ud)));

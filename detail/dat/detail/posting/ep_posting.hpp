@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -56,7 +57,7 @@ public:
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
-  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return static_cast<std::uint32_t>(max_message_); }
   [[nodiscard]] bool takes_no_notify_requests() const noexcept {
     return attributes_.request_completion == completion_notification::selective;
   }
@@ -88,12 +89,13 @@ public:
   /// which `tidy` removes; then `check` decides.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool accepts(const send_request<N>& r) const noexcept {
-    const std::uint64_t bytes = r.data.bytes();
+    using size = std::conditional_t<(N > 1), std::uint64_t, std::uint32_t>; // one segment has less than 4 GiB
+    const auto bytes = static_cast<size>(r.data.bytes());
     if (N != 0 && r.data.zone() != own_zone_) return false;
     if (r.is_atomic() ? bytes != atomic_size_
-                      : bytes > (r.is_read()      ? max_read_
-                                 : r.is_inlined() ? max_inline_message_
-                                                  : max_message_))
+                      : bytes > static_cast<size>(r.is_read()      ? max_read_
+                                                  : r.is_inlined() ? max_inline_message_
+                                                                   : max_message_))
       return false;
     if (N > 1 && r.data.count() > (r.is_read() ? max_read_iov_ : attributes_.max_request_iov)) return false;
     if (r.is_one_sided() && bytes > r.remote.length) return false;
@@ -185,10 +187,10 @@ protected:
   bool up_ = false;          // is_up(state_)
   bool shares_ = false;      // receives come from a shared queue, and rq_ has no room
   bool invalidates_ = false; // the adapter can invalidate a peer's window
-  std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
-  std::uint32_t max_inline_message_ = 0; // the smaller of the two
-  std::uint32_t max_read_ = 0;           // bytes of an RDMA read; 0 when the connection allows none
+  std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these
+  std::uint64_t max_inline_message_ = 0; // the smaller of the two
+  std::uint64_t max_read_ = 0;           // bytes of an RDMA read; 0 when the connection allows none
   std::uint32_t atomic_size_ = 0;  // bytes of an atomic; 0 when the connection, the adapter or max_message_ allows none
   std::uint32_t max_read_iov_ = 0; // segments of an RDMA read
   zone_tag own_zone_;

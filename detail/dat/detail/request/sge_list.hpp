@@ -116,8 +116,8 @@ inline constexpr const char* fits_hint =
 // An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.4).
 static_assert(sizeof(ibv_sge) == 16 && offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
 
-/// Copies address, length and key, which both types begin with, as one word of 16 bytes.
-[[gnu::always_inline]] inline void copy_sge(void* to, const void* from) noexcept {
+/// Copies the 16 bytes that both types begin with, as one word.
+[[gnu::always_inline]] inline void copy_16(void* to, const void* from) noexcept {
   using word [[gnu::vector_size(16), gnu::aligned(8), gnu::may_alias]] = std::uint64_t;
   *static_cast<word*>(to) = *static_cast<const word*>(from);
 }
@@ -241,7 +241,7 @@ public:
   [[gnu::always_inline]] void copy_to(ibv_sge* to) const noexcept {
     if constexpr (N <= 8) {
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-        ((I < count_ ? copy_sge(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
+        ((I < count_ ? copy_16(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
       }
       (std::make_index_sequence<N>());
     } else {
@@ -255,7 +255,7 @@ public:
 private:
   [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
     bytes_ += s.length; // before the copy: a load of its own, where a part of the copy would have to be extracted
-    copy_sge(&sge_[i], &s);
+    copy_16(&sge_[i], &s);
     zone_ = i == 0 ? s.zone : zone_ | s.zone;
   }
 
