@@ -68,8 +68,9 @@ public:
   /// Blocks: never.
   /// Thread safety: as ep_ref::post.
   [[nodiscard]] expected<void> post_to(detail::ep_posting& ep) noexcept {
-    if (empty() && !ep.is_null()) return success();
-    return detail::post_kept(detail::batch_queue(ep), links_, kept_, size_, sum_);
+    const detail::batch_queue queue(ep);
+    if (empty()) return ep.is_null() ? queue.usable(0) : success();
+    return detail::post_kept(queue, links_, kept_, size_, sum_);
   }
 
 private:

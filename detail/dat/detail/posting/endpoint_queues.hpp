@@ -31,8 +31,6 @@ public:
     next_ = e->next;
     return e;
   }
-  /// The last one that was taken is not used.
-  void give_back() noexcept { next_ = ring_.before(next_); }
   void commit() noexcept { ring_.set_next(next_); }
 
 private:
@@ -88,6 +86,7 @@ public:
   [[nodiscard]] ring_slots<N> reserve() const noexcept {
     return ring_slots<N>(ep_.requests());
   }
+  [[nodiscard]] work_ring& ring() const noexcept { return ep_.requests(); }
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) const noexcept {
     r.fill(wr);
@@ -173,6 +172,7 @@ public:
   [[nodiscard]] ring_slots<N> reserve() const noexcept {
     return ring_slots<N>(ep_.receives());
   }
+  [[nodiscard]] work_ring& ring() const noexcept { return ep_.receives(); }
   template <std::size_t>
   [[nodiscard]] auto* links(std::size_t) const noexcept {
     return ep_.link_of_receive();

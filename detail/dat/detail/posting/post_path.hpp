@@ -109,11 +109,10 @@ template <class Queue, class Slots>
   return success();
 }
 /// Hands a chain of `n` links that the endpoint keeps to the device; it begins where a chain of `whole` does.
-template <std::size_t Room, class Queue, class Slots>
+template <std::size_t Room, class Queue>
 [[nodiscard, gnu::always_inline]] inline expected<void> submit_kept(const Queue& queue, std::size_t whole,
-                                                                    std::size_t n, Slots& slots) noexcept {
+                                                                    std::size_t n) noexcept {
   if constexpr (checked_build) work_watch<checked_build>::arm();
-  slots.commit();
   if (const int err = queue.submit(&queue.template links<Room>(whole)->wr, queue.refused(), n)) [[unlikely]]
     if (auto posted = kept_not_posted<Room>(queue, whole, err); !posted) return posted.assume_error();
   return success();
@@ -153,7 +152,8 @@ template <class Queue, class... R>
       (fill_link(queue, links[I], *slots.take(), r), ...);
     }
     (std::make_index_sequence<n>());
-    return submit_kept<room>(queue, n, n, slots);
+    slots.commit();
+    return submit_kept<room>(queue, n, n);
   } else {
     return post_anew(queue, r...);
   }
@@ -234,23 +234,23 @@ private:
   return e.index(static_cast<std::uint32_t>(before) + e.index());
 }
 
-/// Posts the first `k` links of a chain whose next operation is refused. The chain begins after `i` operations.
-template <class Queue, class Slots, class Link>
-[[nodiscard, gnu::cold, gnu::noinline]] error post_before(const Queue queue, Slots slots, Link* links,
-                                                          std::size_t group, std::size_t k, std::size_t i,
-                                                          error refusal) noexcept {
+/// Posts the first `k` links of a chain of `group` whose next operation is refused. It begins after `i` operations.
+template <class Queue>
+[[nodiscard, gnu::cold, gnu::noinline]] error post_before(const Queue queue, std::size_t group, std::size_t k,
+                                                          std::size_t i, error refusal) noexcept {
   if (k != 0) {
-    auto* const more = std::exchange(links[k - 1].wr.next, nullptr);
-    slots.give_back();
-    auto posted = submit_kept<1>(queue, group, k, slots);
-    links[k - 1].wr.next = more;
+    auto& end = queue.template links<1>(group)[k - 1].wr.next;
+    auto* const more = std::exchange(end, nullptr);
+    queue.ring().set_next(work_ring::after(queue.ring().next(), static_cast<std::uint32_t>(k)));
+    const auto posted = submit_kept<1>(queue, group, k);
+    end = more;
     if (!posted) return after(i, posted.assume_error());
   }
   return after(i + k, refusal);
 }
 
-/// Posts `n` operations of one segment, which `make(0)` to `make(n - 1)` return, with one doorbell for every `most` of
-/// them, in links that the endpoint keeps. Operations before one that is refused are posted, and `error().index()` is
+/// Posts `n` operations of one segment, which `make(0)` to `make(n - 1)` return, with one doorbell for each
+/// chain of links that the endpoint keeps. Operations before one that is refused are posted, and `error().index()` is
 /// how many the device took. `make` may throw: then nothing of the chain under way is posted.
 template <class Queue, class Make>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n,
@@ -262,26 +262,27 @@ template <class Queue, class Make>
   }
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
-  for (std::size_t i = 0; i != n;) {
-    const std::size_t group = min(n - i, Queue::kept_links(1));
+  constexpr std::size_t most = Queue::kept_links(1);
+  for (std::size_t i = 0; i < n; i += most) {
+    const std::size_t group = min(n - i, most);
     auto* const links = queue.template links<1>(group);
     links_of_one restored(links, group);
-    auto slots = queue.template reserve<1>();
+    work_entry* next = queue.ring().next();
     for (std::size_t k = 0; k != group; ++k) {
       const auto& made = make(i + k);
       const auto& r = request_access::of(made);
-      work_entry& e = *slots.take();
+      work_entry& e = *std::exchange(next, next->next);
       if (queue.accepts(r)) [[likely]] {
         fill_link(queue, links[k], e, r);
       } else {
         restored.change();
         auto refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
-        if (!refusal) return post_before(queue, slots, links, group, k, i, refusal.assume_error());
+        if (!refusal) return post_before(queue, group, k, i, refusal.assume_error());
       }
     }
-    if (auto posted = submit_kept<1>(queue, group, group, slots); !posted) [[unlikely]]
+    queue.ring().set_next(next);
+    if (auto posted = submit_kept<1>(queue, group, group); !posted) [[unlikely]]
       return after(i, posted.assume_error());
-    i += group;
   }
   return success();
 }
