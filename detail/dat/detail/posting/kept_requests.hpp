@@ -64,9 +64,10 @@ struct kept_sum {
   [[gnu::always_inline]] void add(const send_request<M>& r) noexcept {
     zone = zone | r.data.zone();
     bytes |= r.data.bytes();
-    if (r.is_read() || r.is_atomic() || r.is_inlined() || r.opcode == IBV_WR_SEND_WITH_INV || r.no_notify ||
-        r.data.count() > 1 || (r.is_one_sided() && r.data.bytes() > r.remote.length))
-      special = true;
+    const bool send = r.opcode == IBV_WR_SEND || r.opcode == IBV_WR_SEND_WITH_IMM;
+    const bool write = r.opcode == IBV_WR_RDMA_WRITE || r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    const bool fits = send || (write && r.data.bytes() <= r.remote.length);
+    if (!fits || r.is_inlined() || r.no_notify || r.data.count() > 1) special = true;
   }
 };
 
