@@ -18,7 +18,7 @@ namespace dat { inline namespace v0 {
 ///     for (...) b.push_back(dat::rdma_write{block, window}.cookie(i));
 ///     ep.post(b);
 ///
-/// Stores its requests inside (about 190 bytes each). It cannot be copied, because it has pointers into itself.
+/// Stores its requests inside (about 180 bytes each). It cannot be copied, because it has pointers into itself.
 /// Allocates: never.
 /// Blocks: never.
 /// Thread safety: one thread at a time.

@@ -187,7 +187,7 @@ template <streams S, class Visitor>
       if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
     return take_unusual<S>(*e, wc, visit);
   }
-  if (outcome < code(dto_operation::rdma_write_immediate)) {
+  if (outcome < code(dto_operation::rdma_write_immediate)) { // halves the comparisons of the rarer kinds
     if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
     if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
   } else {
