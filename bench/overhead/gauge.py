@@ -45,22 +45,12 @@ BUDGETS = {
 }
 # Ratios above the budget that the code has reached: (g++ 12, clang 14).
 REACHED = {
-    # Posts take one path for all queues, and completions find their endpoint through the ring of their life.
-    "send, 2 segments": (1.41, 1.39),
-    "send, 4 segments": (1.42, 1.43),
-    "RDMA write": (1.38, 1.41),
-    "RDMA write with immediate": (1.43, 1.43),
-    "RDMA read": (1.40, 1.44),
-    "fetch and add": (1.46, 1.44),
-    "compare and swap": (1.47, 1.45),
-    "UD send": (1.46, 1.52),
-    "recv": (1.38, 1.37),
     # Endpoints with a shared queue complete on merged evds alone, whose path is long for a single completion.
-    "recv, shared queue": (4.77, 5.26),
-    "recv, shared queue, kept": (1.74, 1.97),
-    "batch of 16": (1.13, 1.17),
-    "batch of 16, kept": (2.05, 2.29),  # copied twice, and checked with what is known only at run time
-    "drain, 16 there": (1.29, 1.29),
+    "recv, shared queue": (4.75, 5.22),
+    "recv, shared queue, kept": (1.73, 1.95),
+    "batch of 16": (1.10, 1.11),
+    "batch of 16, kept": (1.23, 1.24),  # each request is written twice, into the batch and into its entry
+    "drain, 16 there": (1.27, 1.28),  # g++ moves the common case out of the loop, clang saves five registers
 }
 OPERATIONS = 1024
 # The counted functions, as callgrind demangles them; without the lambdas in them, which would stop the counting.

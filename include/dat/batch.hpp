@@ -5,7 +5,7 @@
 #include <dat/dto.hpp>
 #include <dat/expected.hpp>
 
-#include <dat/detail/posting/endpoint_queues.hpp>
+#include <dat/detail/posting/kept_requests.hpp>
 
 #include <cstddef>
 
@@ -18,7 +18,7 @@ namespace dat { inline namespace v0 {
 ///     for (...) b.push_back(dat::rdma_write{block, window}.cookie(i));
 ///     ep.post(b);
 ///
-/// Stores its requests inside (about 270 bytes each). It cannot be copied, because it has pointers into itself.
+/// Stores its requests inside (about 180 bytes each). It cannot be copied, because it has pointers into itself.
 /// Allocates: never.
 /// Blocks: never.
 /// Thread safety: one thread at a time.
@@ -46,12 +46,17 @@ public:
                                           "dat::batch<N, Iov> with a larger Iov");
     if (full()) return false;
     const auto& r = detail::request_access::of(operation);
-    static_cast<detail::request_header&>(requests_[size_]) = r;
-    requests_[size_++].data.assign(r.data);
+    links_[size_].take(r);
+    kept_[size_].take(r);
+    sum_.add(r);
+    ++size_;
     return true;
   }
 
-  void clear() noexcept { size_ = 0; }
+  void clear() noexcept {
+    size_ = 0;
+    sum_ = {};
+  }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] bool full() const noexcept { return size_ == N; }
@@ -64,17 +69,15 @@ public:
   /// Thread safety: as ep_ref::post.
   [[nodiscard]] expected<void> post_to(detail::ep_posting& ep) noexcept {
     const detail::batch_queue queue(ep);
-    if (empty() && !ep.is_null()) return success();
-    if (auto ok = queue.usable(size_); !ok) return ok;
-    const auto nth = [this](std::size_t i) noexcept -> const detail::send_request<Iov>& { return requests_[i]; };
-    const auto links = [this](std::size_t n) noexcept { return links_ + (N - n); };
-    return detail::post_many(queue, size_, N, links, nth);
+    if (empty()) return ep.is_null() ? queue.usable(0) : success();
+    return detail::post_kept(queue, links_, kept_, size_, sum_);
   }
 
 private:
   std::size_t size_ = 0;
-  detail::send_request<Iov> requests_[N];
-  detail::post_link<ibv_send_wr, Iov> links_[N]; // a chain
+  detail::kept_sum sum_;
+  detail::kept_request kept_[N];
+  detail::kept_link<Iov> links_[N]; // a chain
 };
 
 }} // namespace dat::v0

@@ -110,9 +110,7 @@ public:
                                             "rdma_write, rdma_read, atomics); give receives to post");
     static_assert(made::max_segments == 1, "dat: post_n takes requests of one segment: put those of several, or of "
                                            "none, into a dat::batch<N, Iov>");
-    const auto links = [ep = core_](std::size_t k) noexcept { return ep->links(k); };
-    return detail::post_many(detail::basic_request_queue<detail::ep_post_n>(*core_), n, detail::ep_posting::kept_links,
-                             links, make);
+    return detail::post_many(detail::basic_request_queue<detail::ep_post_n>(*core_), n, make);
   }
 
   /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.

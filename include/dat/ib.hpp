@@ -88,9 +88,7 @@ protected:
 
 private:
   [[gnu::always_inline]] void take(const local_word& w) noexcept {
-    detail::raw_segment one = detail::segment_access::raw(w);
-    one.length = detail::word_size; // always true, now known at compile time
-    this->wr_.data.start(one);
+    this->wr_.data.start_word(detail::segment_access::raw(w));
   }
   template <class S>
   [[gnu::always_inline]] void take(const S& segment) noexcept {

@@ -165,6 +165,38 @@ TEST_CASE("posting an empty batch does nothing") {
   const auto calls = fake::count(fake::call::ibv_post_send);
   must(p.a.ep.post(b));
   CHECK(fake::count(fake::call::ibv_post_send) == calls);
+  CHECK(dat::ep<dat::rc>().post(b).error().type() == return_type::invalid_handle);
+}
+
+TEST_CASE("a batch keeps all that its requests have, when one of them is checked by itself") {
+  clean_world world;
+  constexpr auto rights = all_rights | dat::remote_atomic;
+  pair p({.max_inline = 16});
+  std::array<std::uint64_t, 4> words{1, 2, 3, 4};
+  auto mine = must(p.a.pz.register_memory(words, rights));
+  std::array<std::uint64_t, 2> there{40, 50};
+  auto theirs = must(p.b.pz.register_memory(there, rights));
+  std::strcpy(p.a.memory.data(), "abcdefgh");
+  must(p.b.ep.post(dat::recv{p.b.at(0, 16)}.cookie(7), dat::recv{p.b.at(16, 16)}.cookie(8)));
+  const auto target = p.b.mem.remote(100, 100).value();
+  dat::batch<6, 2> b;
+  CHECK(b.push_back(dat::ib::fetch_and_add{must(mine.slice(0, 1)), theirs.remote(), 2}.cookie(1)));
+  CHECK(b.push_back(dat::ib::compare_and_swap{must(mine.slice(1, 1)), must(theirs.remote(1, 1)), 50, 51}.cookie(2)));
+  CHECK(b.push_back(dat::send{dat::iov{p.a.at(0, 2), p.a.at(0, 0)}}.inlined().immediate(9).cookie(3)));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(2, 0), target}.cookie(4)));
+  CHECK(b.push_back(dat::rdma_write{p.a.at(2, 2), target}.immediate(10).cookie(5)));
+  CHECK(b.push_back(dat::rdma_read{p.a.at(200, 2), target}.cookie(6)));
+  for (int round = 1; round <= 2; ++round) {
+    if (round == 2) must(p.b.ep.post(dat::recv{p.b.at(0, 16)}.cookie(7), dat::recv{p.b.at(16, 16)}.cookie(8)));
+    must(p.a.ep.post(b));
+    CHECK(p.a.take().size() == 6);
+    CHECK(p.b.take().size() == 2);
+    CHECK(there == std::array<std::uint64_t, 2>{40 + 2 * static_cast<std::uint64_t>(round), 51});
+    CHECK(words[1] == (round == 1 ? 50u : 51u));
+  }
+  CHECK(std::string(p.b.memory.data(), 2) == "ab");
+  CHECK(std::string(p.b.memory.data() + 100, 2) == "cd");
+  CHECK(std::string(p.a.memory.data() + 200, 2) == "cd");
 }
 
 TEST_CASE("an invalid batch is refused as a whole", "[DTO-081][DTO-083][DTO-149][DTO-086]") {
@@ -319,6 +351,18 @@ TEST_CASE("post_n posts the requests before a refused one", "[DTO-081][DTO-149]"
   CHECK(p.a.take().size() == 16);
   must(p.a.ep.post_n(30, [&](std::size_t i) { return dat::rdma_write{p.a.at(0, 4), target}.cookie(i); }));
   CHECK(p.a.take().size() == 30);
+  // A request without data before the exception leaves no trace in the links.
+  p.b.memory.fill('-');
+  p.a.memory.fill('+');
+  CHECK_THROWS_AS(p.a.ep.post_n(2,
+                                [&](std::size_t i) {
+                                  if (i == 1) throw std::runtime_error("no more");
+                                  return dat::rdma_write{p.a.at(0, 0), target};
+                                }),
+                  std::runtime_error);
+  must(p.a.ep.post_n(2, [&](std::size_t i) { return dat::rdma_write{p.a.at(0, 1), target.slice(i, 1).value()}; }));
+  CHECK(p.a.take().size() == 2);
+  CHECK(std::string(p.b.memory.data(), 3) == "++-");
 }
 
 TEST_CASE("index() gives the position at which the device refused a post_n") {

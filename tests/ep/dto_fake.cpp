@@ -539,6 +539,21 @@ TEST_CASE("an atomic becomes a verbs atomic with its operands", "[IBX-033][IBX-0
   CHECK(wr.sg_list[0].length == 8);
 }
 
+TEST_CASE("an endpoint with messages shorter than a word refuses atomics") {
+  clean_world world;
+  const std::uint32_t longest = GENERATE(7u, 8u);
+  pair p({.max_message_size = longest});
+  std::array<std::uint64_t, 2> words{};
+  constexpr auto rights = all_rights | dat::remote_atomic;
+  const auto mine = must(p.a.pz.register_memory(words, rights));
+  const auto theirs = must(p.b.pz.register_memory(words, rights));
+  const auto posted = p.a.ep.post(dat::ib::fetch_and_add{must(mine.slice(0, 1)), theirs.remote(), 1}.cookie(1));
+  if (longest == 8)
+    CHECK(posted);
+  else
+    expect(posted, return_type::length_error);
+}
+
 TEST_CASE("an adapter without atomics refuses them, and the endpoint stays usable", "[IBX-003][IBX-049][EXT05-002]") {
   auto attr = fake::rxe_attr();
   attr.atomic_cap = IBV_ATOMIC_NONE;

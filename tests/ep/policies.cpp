@@ -41,6 +41,14 @@ TEST_CASE("an unchecked post transfers data, and is refused without room or conn
   CHECK(p.a.take() == events{"sent 3", "sent 4", "written 5"});
   CHECK(p.b.take() == events{"received 1", "received 2"});
   CHECK(std::string_view(p.b.memory.data() + 100, 5) == "trust");
+  // A list that is empty at run time has no segment, and the next post has one again.
+  const dat::iov<1, dat::local_read.value> no_segment;
+  must(p.b.ep.post<dat::unchecked>(dat::recv{p.b.at(0, 8)}.cookie(8), dat::recv{p.b.at(0, 8)}.cookie(9)));
+  must(p.a.ep.post<dat::unchecked>(dat::send{no_segment}.cookie(10)));
+  must(p.a.ep.post<dat::unchecked>(dat::send{p.a.at(3, 2)}.cookie(11)));
+  CHECK(p.a.take() == events{"sent 10", "sent 11"});
+  CHECK(p.b.take() == events{"received 8", "received 9"});
+  CHECK(std::string_view(p.b.memory.data(), 2) == "st");
   must(p.b.ep.post<dat::unchecked>(dat::recv{p.b.at(0, 8)}.cookie(6)));
   // An operation that an ordinary post refuses reaches the device.
   auto stranger = must(p.a.ia.create_pz());

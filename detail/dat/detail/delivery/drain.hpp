@@ -168,27 +168,34 @@ template <streams S, class Visitor>
     return false; // its endpoint is gone or was reset
   work_ring::tsan_acquire(*e);
   // One comparison for each kind of success: kinds and statuses have no bits in common.
-  const auto code = [](dto_operation o) noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
+  constexpr auto code = [](dto_operation o) constexpr noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };
   const std::int32_t outcome = static_cast<std::int32_t>(e->posted.kind) | static_cast<std::int32_t>(wc.status);
   if (outcome == code(dto_operation::send)) [[likely]]
     return take_done<send_done>(*e, visit);
-  if (outcome == code(dto_operation::recv) && (wc.wc_flags & relevant_flags) == 0) [[likely]] {
-    const posted_work posted = work_ring::read(*e);
-    ep_core& ep = endpoint_of(*e);
-    work_ring::retire(*e);
-    auto event = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
-    visit(event);
-    return true;
-  }
-  if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
-  if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
-  if constexpr (includes(S, streams::datagrams)) {
+  if constexpr (includes(S, streams::datagrams))
     if (outcome == code(dto_operation::send_ud)) return take_datagram_send_done<S>(*e, visit);
-    if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+  if (outcome < 0) { // a receive
+    if (outcome == code(dto_operation::recv) && (wc.wc_flags & relevant_flags) == 0) [[likely]] {
+      const posted_work posted = work_ring::read(*e);
+      ep_core& ep = endpoint_of(*e);
+      work_ring::retire(*e);
+      auto event = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
+      visit(event);
+      return true;
+    }
+    if constexpr (includes(S, streams::datagrams))
+      if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
+    return take_unusual<S>(*e, wc, visit);
   }
-  if (outcome == code(dto_operation::rdma_write_immediate)) return take_done<ib::rdma_write_immediate_done>(*e, visit);
-  if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
-  if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  if (outcome < code(dto_operation::rdma_write_immediate)) { // halves the comparisons of the rarer kinds
+    if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
+    if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
+  } else {
+    if (outcome == code(dto_operation::rdma_write_immediate))
+      return take_done<ib::rdma_write_immediate_done>(*e, visit);
+    if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
+    if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
+  }
   return take_unusual<S>(*e, wc, visit);
 }
 
@@ -316,13 +323,32 @@ template <bool Checked = checked_build>
   }
 }
 
+/// Completions that are polled at a time.
+inline constexpr std::size_t at_once = 16;
+
+/// Drains a completions-only evd of any number of completions, where drain_polled did not take `max`.
 template <streams S, class Visitor>
-[[gnu::always_inline]] inline std::size_t drain_polled(const evd_polling& e, Visitor& visit, std::size_t max);
+[[gnu::noinline]] std::size_t drain_rest(const evd_polling& e, Visitor& visit, std::size_t max) {
+  std::array<ibv_wc, at_once> wc;
+  std::size_t taken = 0;
+  while (taken < max) {
+    const int want = static_cast<int>(min(max - taken, at_once));
+    const int n = e.poll(want, wc.data());
+    if (n < 0) [[unlikely]]
+      polling_failed(e);
+    for (int i = 0; i < n; ++i)
+      if (take_completion<S>(e.entries(), wc[static_cast<std::size_t>(i)], visit)) ++taken;
+    if (n < want) return taken;
+  }
+  if (e.notifies_cno()) [[unlikely]]
+    notify_of_rest(e);
+  return taken;
+}
 
 /// Takes one completion, after one that was no event.
 template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] std::size_t drain_one_more(const evd_polling& e, Visitor& visit) {
-  return drain_polled<S>(e, visit, std::size_t{1});
+  return drain_rest<S>(e, visit, 1);
 }
 
 /// Drains a completions-only evd, straight from the device.
@@ -345,24 +371,23 @@ template <streams S, class Visitor>
       notify_of_rest(e);
     return 1;
   }
+  std::array<ibv_wc, at_once> wc;
   std::size_t taken = 0;
-  std::array<ibv_wc, 16> wc;
-  do {
-    const int want = static_cast<int>(min(max - taken, wc.size()));
-    const int n = e.poll(want, wc.data());
+  for (std::size_t left = max / at_once; left != 0; --left) {
+    const int n = e.poll(at_once, wc.data());
     if (n <= 0) {
       if (n < 0) [[unlikely]]
         polling_failed(e);
-      break;
+      return taken;
     }
     taken += static_cast<std::size_t>(n);
     const work_entries entries = e.entries();
     for (int i = 0; i < n; ++i)
-      if (!take_completion<S>(entries, wc[static_cast<std::size_t>(i)], visit)) [[unlikely]]
-        --taken;
-    if (n < want) return taken;
-  } while (taken < max);
-  if (taken >= max && e.notifies_cno()) [[unlikely]]
+      if (!take_completion<S>(entries, wc[static_cast<std::size_t>(i)], visit)) --taken;
+    if (n < static_cast<int>(at_once)) return taken;
+  }
+  if (taken < max) return taken + drain_rest<S>(e, visit, max - taken);
+  if (e.notifies_cno()) [[unlikely]]
     notify_of_rest(e);
   return taken;
 }

@@ -98,7 +98,7 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
       IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   invalidates_ = (device.device_cap_flags & invalidating) != 0;
   max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
-  max_inline_message_ = min(max_inline_, max_message_);
+  max_inline_message_ = min(max_message_, max_inline_);
   max_read_iov_ =
       device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd)) : a.max_request_iov;
   note_zone();
@@ -237,7 +237,7 @@ DAT_DECL void ep_core::note_zone() noexcept { own_zone_ = pz_ ? zone_tag(pz_.get
 
 DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
   max_read_ = initiator_depth != 0 ? max_message_ : 0;
-  atomic_size_ = max_read_ != 0 && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
+  atomic_size_ = max_read_ >= word_size && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
 }
 
 // --- queue pair ------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
   max_inline_ = init.cap.max_inline_data;
-  max_inline_message_ = min(max_inline_, max_message_);
+  max_inline_message_ = min(max_message_, max_inline_);
   // In INIT from the start, so that receives can be posted before connecting.
   if (const int err = datagrams_ ? datagram_qp_to_rts(qp, ia().where().port, ia().pkey_index(), datagram_qkey)
                                  : connection_qp_to_init(qp, settings(), init_)) {

@@ -400,7 +400,7 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
         return at(map_errno(err, return_subtype::resource_tevd).from("epoll_ctl", err), call);
     if (cno) cno->users.fetch_add(1, std::memory_order_relaxed);
     old = std::exchange(cno_, cno);
-    notifies_cno_.store(static_cast<bool>(cno), std::memory_order_relaxed);
+    store(notifies_cno_, static_cast<bool>(cno));
   }
   if (old) old->users.fetch_sub(1, std::memory_order_release);
   if (cno) arm_for_cno();
@@ -435,7 +435,7 @@ DAT_DECL void evd_core::detach_cno() noexcept {
   {
     const std::lock_guard lock(cno_mutex_);
     cno = std::move(cno_);
-    notifies_cno_.store(false, std::memory_order_relaxed);
+    store(notifies_cno_, false);
     before = watching_.exchange(watching::dead, std::memory_order_acq_rel);
   }
   if (before == watching::once || before == watching::always) ia().reactor.unwatch(channel_->fd, channel_source_);

@@ -9,7 +9,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstddef>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -34,22 +33,22 @@ public:
     return entries().find(wc.wr_id, e);
   }
   /// Not of an evd that is always empty: it has none.
-  [[nodiscard, gnu::always_inline]] work_entries entries() const noexcept { return work_entries(entries_); }
+  [[nodiscard, gnu::always_inline]] const work_entries& entries() const noexcept { return entries_; }
   /// The endpoint of a present life; otherwise null.
   [[nodiscard]] completion_owner* owner_of(ep_generation life) const noexcept {
     work_entry* e;
-    return work_arena::find(entries_, life, e) ? &e->ring().owner() : nullptr;
+    return entries_.find(life, e) ? &e->ring().owner() : nullptr;
   }
   /// True while a cno is attached.
-  [[nodiscard]] bool notifies_cno() const noexcept { return notifies_cno_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool notifies_cno() const noexcept { return load_plain(notifies_cno_); }
 
 protected:
   ~evd_polling() = default;
   ibv_cq* polled_ = null_device_instance.cq(); // the completion queue, or one that is always empty
-  std::atomic<bool> notifies_cno_{false};
+  bool notifies_cno_ = false;
 
 private:
-  const std::byte* entries_ = nullptr; // start of the memory that wr_ids lead into
+  work_entries entries_; // where wr_ids lead to
 };
 
 inline constinit struct null_events final : evd_polling { constexpr null_events() noexcept = default; } null_evd;

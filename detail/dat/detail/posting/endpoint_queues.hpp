@@ -31,8 +31,6 @@ public:
     next_ = e->next;
     return e;
   }
-  /// The last one that was taken is not used.
-  void give_back() noexcept { next_ = ring_.before(next_); }
   void commit() noexcept { ring_.set_next(next_); }
 
 private:
@@ -52,13 +50,21 @@ struct ep_post_batch {
   static constexpr const char* name = "ep.post(batch)";
 };
 
+/// What the entry of a request keeps.
+template <std::size_t N>
+[[gnu::always_inline]] inline void note_work(posted_work& to, const send_request<N>& r) noexcept {
+  to.cookie = r.cookie;
+  to.set(static_cast<std::uint32_t>(r.data.bytes()), no_notify_if(r.no_notify, kind_of_work(r.operation())));
+}
+
 /// Requests of a connection.
 template <class Call>
 class basic_request_queue {
 public:
   using work_request = ibv_send_wr;
-  static constexpr bool all_or_nothing = false;
-  static constexpr bool keeps_links = true;
+  static constexpr std::size_t kept_links(std::size_t room) noexcept {
+    return room == 1 ? ep_posting::kept_links : 1 < room && room <= ep_posting::wide ? 1 : 0;
+  }
 
   explicit basic_request_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -69,17 +75,24 @@ public:
   [[nodiscard]] bool has_room(std::size_t n) const noexcept {
     return ep_.requests().has_room(ep_.requests().next(), n);
   }
-  [[nodiscard]] ep_posting::request_link* links(std::size_t n) const noexcept { return ep_.links(n); }
+  template <std::size_t Room>
+  [[nodiscard]] auto* links(std::size_t n) const noexcept {
+    if constexpr (Room == 1)
+      return ep_.links(n);
+    else
+      return ep_.wide_link();
+  }
   template <std::size_t N>
   [[nodiscard]] ring_slots<N> reserve() const noexcept {
     return ring_slots<N>(ep_.requests());
   }
+  [[nodiscard]] work_ring& ring() const noexcept { return ep_.requests(); }
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const send_request<N>& r) const noexcept {
     r.fill(wr);
-    e.posted.cookie = r.cookie;
-    e.posted.set(static_cast<std::uint32_t>(r.data.bytes()), no_notify_if(r.no_notify, kind_of_work(r.operation())));
+    note_work(e.posted, r);
   }
+  [[nodiscard]] ibv_send_wr** refused() const noexcept { return ep_.refused_request(); }
   [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t) const noexcept {
     return ibv_post_send(ep_.send_to(), wr, bad);
   }
@@ -123,15 +136,17 @@ public:
   using request_queue::request_queue;
   template <std::size_t N>
   [[nodiscard]] bool accepts(const send_request<N>& r) const noexcept {
-    return !r.no_notify || ep_.takes_no_notify_requests();
+    return (N != 1 || r.data.count() == 1) && (!r.no_notify || ep_.takes_no_notify_requests());
   }
 };
 
 /// The requests of a batch.
 class batch_queue : public basic_request_queue<ep_post_batch> {
 public:
-  static constexpr bool all_or_nothing = true;
+  using basic_request_queue::accepts;
   using basic_request_queue::basic_request_queue;
+  /// Whether sends and writes of one segment can be posted as they are.
+  [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept { return ep_.accepts(zone, bytes); }
   /// Checks a request of a batch. It is no argument of the call, so the error names none.
   template <std::size_t N>
   [[nodiscard]] expected<void> check(const send_request<N>& r, zone_tag zone) const noexcept {
@@ -145,7 +160,7 @@ public:
 class recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr bool keeps_links = false;
+  static constexpr std::size_t kept_links(std::size_t room) noexcept { return room == 1 ? 1 : 0; }
 
   explicit recv_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -157,12 +172,18 @@ public:
   [[nodiscard]] ring_slots<N> reserve() const noexcept {
     return ring_slots<N>(ep_.receives());
   }
+  [[nodiscard]] work_ring& ring() const noexcept { return ep_.receives(); }
+  template <std::size_t>
+  [[nodiscard]] auto* links(std::size_t) const noexcept {
+    return ep_.link_of_receive();
+  }
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_recv_wr&, work_entry& e, const recv_request<N>& r) const noexcept {
     e.posted.cookie = r.cookie; // its length comes with the completion
     if (r.no_notify) [[unlikely]]
       e.posted.kind = no_notify_if(true, ep_.receives().usual());
   }
+  [[nodiscard]] ibv_recv_wr** refused() const noexcept { return ep_.refused_receive(); }
   [[gnu::always_inline]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t) const noexcept {
     const int err = ibv_post_recv(ep_.recv_to(), wr, bad);
     if (err == 0) [[likely]]
@@ -210,17 +231,23 @@ public:
   using recv_queue::recv_queue;
   template <std::size_t N>
   [[nodiscard]] bool accepts(const recv_request<N>& r) const noexcept {
-    return !r.no_notify;
+    return (N != 1 || r.data.count() == 1) && !r.no_notify;
   }
 };
+
+/// Replaces the endpoint's counter in an address that no endpoint created.
+inline constinit post_counter no_counter;
 
 /// The address of a datagram for verbs, and the endpoint that created it.
 struct raw_address {
   ibv_ah* ah = nullptr;
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
-  const post_counter* owner = nullptr;
+  const post_counter* owner = &no_counter;
 };
+static_assert(offsetof(raw_address, qp_num) == 8 && offsetof(raw_address, qkey) == 12 &&
+              offsetof(ibv_send_wr, wr.ud.remote_qpn) == offsetof(ibv_send_wr, wr.ud.ah) + 8 &&
+              offsetof(ibv_send_wr, wr.ud.remote_qkey) == offsetof(ibv_send_wr, wr.ud.ah) + 12);
 
 template <std::size_t N>
 struct datagram_request : send_request<N> {
@@ -234,14 +261,12 @@ public:
 
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool accepts(const datagram_request<N>& r) const noexcept {
-    return r.to.owner == ep_.datagram_counter() && r.to.owner && ep_.accepts(r);
+    return r.to.owner == ep_.datagram_counter() && ep_.accepts(r);
   }
   template <std::size_t N>
   [[gnu::always_inline]] void fill(ibv_send_wr& wr, work_entry& e, const datagram_request<N>& r) const noexcept {
     r.fill(wr);
-    wr.wr.ud.ah = r.to.ah;
-    wr.wr.ud.remote_qpn = r.to.qp_num;
-    wr.wr.ud.remote_qkey = r.to.qkey;
+    copy_16(&wr.wr.ud, &r.to);
     e.posted.cookie = r.cookie;
     e.posted.set(static_cast<std::uint32_t>(r.data.bytes()),
                  no_notify_if(r.no_notify, kind_of_work(dto_operation::send_ud)));
@@ -264,7 +289,7 @@ public:
   }
   template <std::size_t N>
   [[nodiscard]] expected<void> check(const datagram_request<N>& r, zone_tag zone) const noexcept {
-    if (!r.to.owner || r.to.owner != ep_.datagram_counter())
+    if (r.to.owner != ep_.datagram_counter())
       return ep_.at(error(return_type::protection_violation), call)
           .hint(
               "An address handle is only for the endpoint that made it, and this one is empty or of another endpoint: "

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -56,7 +57,7 @@ public:
   [[nodiscard]] const ep_attributes& attributes() const noexcept { return attributes_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
-  [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] std::uint32_t max_message() const noexcept { return static_cast<std::uint32_t>(max_message_); }
   [[nodiscard]] bool takes_no_notify_requests() const noexcept {
     return attributes_.request_completion == completion_notification::selective;
   }
@@ -88,12 +89,16 @@ public:
   /// which `tidy` removes; then `check` decides.
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool accepts(const send_request<N>& r) const noexcept {
-    const std::uint64_t bytes = r.data.bytes();
+    using size = std::conditional_t<(N > 1), std::uint64_t, std::uint32_t>; // one segment has less than 4 GiB
+    const auto bytes = static_cast<size>(r.data.bytes());
     if (N != 0 && r.data.zone() != own_zone_) return false;
-    if (bytes > (r.is_read() ? max_read_ : r.is_inlined() ? max_inline_message_ : max_message_)) return false;
+    if (r.is_atomic() ? bytes != atomic_size_
+                      : bytes > static_cast<size>(r.is_read()      ? max_read_
+                                                  : r.is_inlined() ? max_inline_message_
+                                                                   : max_message_))
+      return false;
     if (N > 1 && r.data.count() > (r.is_read() ? max_read_iov_ : attributes_.max_request_iov)) return false;
     if (r.is_one_sided() && bytes > r.remote.length) return false;
-    if (r.is_atomic() && bytes != atomic_size_) return false;
     if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
     return !r.no_notify || takes_no_notify_requests();
   }
@@ -102,17 +107,29 @@ public:
     return (N == 0 || r.data.zone() == own_zone_) && (N <= 1 || r.data.count() <= attributes_.max_recv_iov) &&
            (!r.no_notify || attributes_.recv_completion == completion_notification::selective);
   }
+  [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept {
+    return zone == own_zone_ && bytes <= max_message_;
+  }
   /// Checks as `accepts`, with the cause as an error, for a tidy list. `zone`: its zone before it was tidied.
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, const request_header& r, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, bool no_notify, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
 
-  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list` and `next` are set for good, and
-  /// a post of fewer takes the last ones. For the thread that posts requests.
+  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set
+  /// for good, and a post of fewer takes the last ones. For the thread that posts requests.
   static constexpr std::size_t kept_links = 16;
   using request_link = post_link<ibv_send_wr, 1>;
   [[nodiscard]] request_link* links(std::size_t n) noexcept { return links_ + (kept_links - n); }
+  /// A link of up to `wide` segments, of which `sg_list` and `next` are set.
+  static constexpr std::size_t wide = 4;
+  [[nodiscard]] post_link<ibv_send_wr, wide>* wide_link() noexcept { return &wide_link_; }
+  /// As links(1) for one receive, and the thread that posts receives.
+  using recv_link = post_link<ibv_recv_wr, 1>;
+  [[nodiscard]] recv_link* link_of_receive() noexcept { return &recv_link_; }
+  /// Where the device puts the request that it refuses, and the receive. Null otherwise, so that posts need not set it.
+  [[nodiscard]] ibv_send_wr** refused_request() noexcept { return &refused_request_; }
+  [[nodiscard]] ibv_recv_wr** refused_receive() noexcept { return &refused_receive_; }
 
   // --- errors ------------------------------------------------------------------------------------------------------
 
@@ -145,8 +162,12 @@ protected:
   void set_up_links() noexcept {
     for (std::size_t i = 0; i < kept_links; ++i) {
       links_[i].wr.sg_list = links_[i].segments;
+      links_[i].wr.num_sge = 1;
       links_[i].wr.next = i + 1 < kept_links ? &links_[i + 1].wr : nullptr;
     }
+    wide_link_.wr.sg_list = wide_link_.segments;
+    recv_link_.wr.sg_list = recv_link_.segments;
+    recv_link_.wr.num_sge = 1;
   }
 
   /// Moves all that is posted to its completion.
@@ -166,18 +187,22 @@ protected:
   bool up_ = false;          // is_up(state_)
   bool shares_ = false;      // receives come from a shared queue, and rq_ has no room
   bool invalidates_ = false; // the adapter can invalidate a peer's window
-  std::uint32_t max_message_ = 0;
   std::uint32_t max_inline_ = 0;
-  std::uint32_t max_inline_message_ = 0; // the smaller of the two
-  std::uint32_t max_read_ = 0;           // bytes of an RDMA read; 0 when the connection allows none
-  std::uint32_t atomic_size_ = 0;        // bytes of an atomic; 0 when the connection or the adapter has none
-  std::uint32_t max_read_iov_ = 0;       // segments of an RDMA read
+  std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these
+  std::uint64_t max_inline_message_ = 0; // the smaller of the two
+  std::uint64_t max_read_ = 0;           // bytes of an RDMA read; 0 when the connection allows none
+  std::uint32_t atomic_size_ = 0;  // bytes of an atomic; 0 when the connection, the adapter or max_message_ allows none
+  std::uint32_t max_read_iov_ = 0; // segments of an RDMA read
   zone_tag own_zone_;
   std::atomic<ibv_qp*> send_to_{null_device_instance.qp()};
   std::atomic<ibv_qp*> recv_to_{null_device_instance.qp()};
   current_ring sq_;
   current_ring rq_;
   request_link links_[kept_links] = {};
+  post_link<ibv_send_wr, wide> wide_link_ = {};
+  recv_link recv_link_ = {};
+  ibv_send_wr* refused_request_ = nullptr;
+  ibv_recv_wr* refused_receive_ = nullptr;
   ibv_qp* qp_ = nullptr;
   post_counter* counter_ = nullptr;      // the owner of the endpoint keeps it
   std::atomic<std::uint32_t> number_{0}; // read by any thread, also while reset replaces qp_

@@ -80,7 +80,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
   if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
     return refuse(return_type::model_not_supported, "This adapter has no sends that invalidate.");
-  if (r.is_atomic() && max_read_ != 0 && atomic_size_ == 0)
+  if (r.is_atomic() && max_read_ >= word_size && atomic_size_ == 0)
     return refuse(return_type::model_not_supported, "This adapter has no atomics.");
   if ((r.is_read() || r.is_atomic()) && max_read_ == 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg1},

@@ -6,17 +6,16 @@
 // parts that differ from queue to queue:
 //
 //     using work_request = ibv_send_wr;                    // or ibv_recv_wr
-//     static constexpr bool all_or_nothing;                // a refusal concerns the whole chain
-//     static constexpr bool keeps_links;                   // the endpoint keeps links for it, links(n)
-//     bool accepts(const R&);                              // can R be posted as it is?
-//     expected<void> usable(n);                            // if not: checks state and room
-//     expected<void> check(const R&, zone_tag);            // then checks R itself
-//     auto reserve<n>();                                   // n entries: has_room(), take(), commit(), entries()
-//     void fill(work_request&, work_entry&, const R&);     // all of R but its segments
-//     int submit(work_request*, work_request** bad, n);    // hands a chain to the device
-//     expected<void> not_posted(err, wr, bad, entries);    // why the device refused it
-//     class_member enter();                                // checked builds: posts that must not overlap
-//     error overlaps();                                    // they do
+//     static constexpr std::size_t kept_links(room);       // how many links of `room` segments the endpoint keeps
+//     auto* links<room>(n);                                // the `n` of them that make a chain
+//     work_request** refused();                            // where the device puts what it refuses of these; null
+//     before bool accepts(const R&);                              // can R be posted as it is? expected<void>
+//     usable(n);                            // if not: checks state and room expected<void> check(const R&, zone_tag);
+//     // then checks R itself auto reserve<n>();                                   // n entries: has_room(), take(),
+//     commit(), entries() void fill(work_request&, work_entry&, const R&);     // all of R but its segments int
+//     submit(work_request*, work_request** bad, n);    // hands a chain to the device expected<void> not_posted(err,
+//     wr, bad, entries);    // why the device refused it class_member enter();                                //
+//     checked builds: posts that must not overlap error overlaps();                                    // they do
 //
 // Nothing here allocates, blocks or calls a virtual function. A refusal comes before anything reaches the device.
 
@@ -50,17 +49,23 @@ template <class R>
     return memory_use::written;
 }
 
+/// Checked builds: watches the memory of an operation.
+template <class R>
+void stage(const work_entry& e, const R& r, const ibv_sge* segments) noexcept {
+  if (const memory_use use = use_of(r); use != memory_use::none)
+    work_watch<checked_build>::stage(e, use, segments, r.data.count());
+}
+
+/// Fills a link but for `sg_list` and `next`, which are set, as is `num_sge` of a link with room for one segment.
 template <class Queue, std::size_t Room, class R>
 [[gnu::always_inline]] inline void fill_link(const Queue& queue, post_link<typename Queue::work_request, Room>& to,
                                              work_entry& e, const R& r) noexcept {
   static_assert(R::max_segments <= Room);
   r.data.copy_to(to.segments);
+  if constexpr (Room != 1) to.wr.num_sge = static_cast<int>(r.data.count());
   to.wr.wr_id = e.id();
-  to.wr.num_sge = static_cast<int>(r.data.count());
   queue.fill(to.wr, e, r);
-  if constexpr (checked_build)
-    if (const memory_use use = use_of(r); use != memory_use::none)
-      work_watch<checked_build>::stage(e, use, to.segments, r.data.count());
+  if constexpr (checked_build) stage(e, r, to.segments);
 }
 
 /// A link that is not initialised.
@@ -78,7 +83,18 @@ template <class Queue>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
 not_posted(const Queue queue, int err, typename Queue::work_request* wr, typename Queue::work_request* bad,
            work_entry* const* entries) noexcept {
-  return queue.not_posted(err, wr, bad, entries);
+  auto posted = queue.not_posted(err, wr, bad, entries);
+  if constexpr (checked_build)
+    if (!posted) work_watch<checked_build>::refused(posted.assume_error().index());
+  return posted;
+}
+/// The same for links that the endpoint keeps. Finds them anew, so that the post need not remember them.
+template <std::size_t Room, class Queue>
+[[nodiscard, gnu::cold, gnu::noinline]] expected<void> kept_not_posted(const Queue queue, std::size_t n,
+                                                                       int err) noexcept {
+  auto* const first = &queue.template links<Room>(n)->wr;
+  auto* const bad = std::exchange(*queue.refused(), nullptr);
+  return not_posted(queue, err, first, bad ? bad : first, nullptr); // not every provider sets it
 }
 
 /// Hands a chain to the device, whose entries are taken.
@@ -89,43 +105,57 @@ template <class Queue, class Slots>
   slots.commit();
   auto* bad = first; // not every provider sets it
   if (const int err = queue.submit(first, &bad, n)) [[unlikely]]
-    if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) {
-      if constexpr (checked_build) work_watch<checked_build>::refused(posted.assume_error().index());
-      return posted.assume_error();
-    }
+    if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) return posted.assume_error();
+  return success();
+}
+/// Hands a chain of `n` links that the endpoint keeps to the device; it begins where a chain of `whole` does.
+template <std::size_t Room, class Queue>
+[[nodiscard, gnu::always_inline]] inline expected<void> submit_kept(const Queue& queue, std::size_t whole,
+                                                                    std::size_t n) noexcept {
+  if constexpr (checked_build) work_watch<checked_build>::arm();
+  if (const int err = queue.submit(&queue.template links<Room>(whole)->wr, queue.refused(), n)) [[unlikely]]
+    if (auto posted = kept_not_posted<Room>(queue, whole, err); !posted) return posted.assume_error();
   return success();
 }
 
-/// Whether the endpoint keeps links for such operations.
+/// Posts operations with one doorbell, in links of its own.
 template <class Queue, class... R>
-inline constexpr bool has_links = Queue::keeps_links && ((R::max_segments == 1) && ...) &&
-                                  sizeof...(R) <= ep_posting::kept_links;
-
-/// Posts operations that are accepted, with one doorbell.
-template <class Queue, class... R>
-[[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
+[[nodiscard, gnu::always_inline]] inline expected<void> post_anew(const Queue& queue, const R&... r) noexcept {
   using wr = typename Queue::work_request;
   constexpr std::size_t n = sizeof...(R);
   auto slots = queue.template reserve<n>();
   if (!slots.has_room()) [[unlikely]]
     return no_room(queue);
-  if constexpr (has_links<Queue, R...>) {
-    auto* const links = queue.links(n);
+  std::tuple<raw_link<wr, R::max_segments>...> links;
+  [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+    (fill_link(queue, std::get<I>(links), *slots.take(), r), ...);
+    ((std::get<I>(links).wr.num_sge = static_cast<int>(r.data.count())), ...);
+    ((std::get<I>(links).wr.sg_list = std::get<I>(links).segments), ...);
+    wr* const chain[] = {&std::get<I>(links).wr..., nullptr};
+    ((std::get<I>(links).wr.next = chain[I + 1]), ...);
+  }
+  (std::make_index_sequence<n>());
+  return submit(queue, &std::get<0>(links).wr, n, slots);
+}
+
+/// Posts operations that are accepted, with one doorbell.
+template <class Queue, class... R>
+[[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
+  constexpr std::size_t n = sizeof...(R);
+  constexpr std::size_t room = (R::max_segments | ...); // that of each, if they are equal
+  if constexpr (((R::max_segments == room) && ...) && n <= Queue::kept_links(room)) {
+    auto slots = queue.template reserve<n>();
+    if (!slots.has_room()) [[unlikely]]
+      return no_room(queue);
+    auto* const links = queue.template links<room>(n);
     [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       (fill_link(queue, links[I], *slots.take(), r), ...);
     }
     (std::make_index_sequence<n>());
-    return submit(queue, &links->wr, n, slots);
+    slots.commit();
+    return submit_kept<room>(queue, n, n);
   } else {
-    std::tuple<raw_link<wr, R::max_segments>...> links;
-    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-      (fill_link(queue, std::get<I>(links), *slots.take(), r), ...);
-      ((std::get<I>(links).wr.sg_list = std::get<I>(links).segments), ...);
-      wr* const chain[] = {&std::get<I>(links).wr..., nullptr};
-      ((std::get<I>(links).wr.next = chain[I + 1]), ...);
-    }
-    (std::make_index_sequence<n>());
-    return submit(queue, &std::get<0>(links).wr, n, slots);
+    return post_anew(queue, r...);
   }
 }
 
@@ -143,7 +173,7 @@ template <class Queue, class... R>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_checked(const Queue queue, R... r) noexcept {
   expected<void> ok = queue.usable(sizeof...(R));
   if (!ok || !((ok = tidy_and_check(queue, r)) && ...)) return ok;
-  return post_accepted(queue, r...);
+  return post_anew(queue, r...);
 }
 
 /// In a checked build the call in its class, for its duration; otherwise nothing.
@@ -174,16 +204,56 @@ template <class Queue, std::size_t Room, class R>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void>
 fill_checked(const Queue queue, post_link<typename Queue::work_request, Room>& to, work_entry& e, R r) noexcept {
   auto ok = tidy_and_check(queue, r);
-  if (ok) fill_link(queue, to, e, r);
+  if (!ok) return ok;
+  fill_link(queue, to, e, r);
+  to.wr.num_sge = static_cast<int>(r.data.count());
   return ok;
 }
 
-/// Posts `n` operations, which `make(0)` to `make(n - 1)` return, with one doorbell for every `most` of them.
-/// `links_of(k)` are `k` links whose `sg_list` and `next` are set. Operations before one that is refused are posted,
-/// and `error().index()` is how many the device took. `make` may throw: then nothing of the chain under way is posted.
-template <class Queue, class Links, class Make>
-[[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n, std::size_t most,
-                                                                  Links links_of,
+/// Links of one segment each. Sets their `num_sge` again after a chain with a request that has none.
+template <class Link>
+class links_of_one {
+public:
+  links_of_one(Link* first, std::size_t n) noexcept : first_(first), n_(n) {}
+  links_of_one(const links_of_one&) = delete;
+  links_of_one& operator=(const links_of_one&) = delete;
+  ~links_of_one() {
+    if (changed_) [[unlikely]]
+      for (std::size_t i = 0; i != n_; ++i) first_[i].wr.num_sge = 1;
+  }
+  void change() noexcept { changed_ = true; }
+
+private:
+  Link* first_;
+  std::size_t n_;
+  bool changed_ = false;
+};
+
+/// An error of a chain, which begins after `before` operations of the call.
+[[nodiscard, gnu::cold]] inline error after(std::size_t before, const error& e) noexcept {
+  return e.index(static_cast<std::uint32_t>(before) + e.index());
+}
+
+/// Posts the first `k` links of a chain of `group` whose next operation is refused. It begins after `i` operations.
+template <class Queue>
+[[nodiscard, gnu::cold, gnu::noinline]] error post_before(const Queue queue, std::size_t group, std::size_t k,
+                                                          std::size_t i, error refusal) noexcept {
+  if (k != 0) {
+    auto& end = queue.template links<1>(group)[k - 1].wr.next;
+    auto* const more = std::exchange(end, nullptr);
+    queue.ring().set_next(work_ring::after(queue.ring().next(), static_cast<std::uint32_t>(k)));
+    const auto posted = submit_kept<1>(queue, group, k);
+    end = more;
+    if (!posted) return after(i, posted.assume_error());
+  }
+  return after(i + k, refusal);
+}
+
+/// Posts `n` operations of one segment, which `make(0)` to `make(n - 1)` return, with one doorbell for each
+/// chain of links that the endpoint keeps. Operations before one that is refused are posted, and `error().index()` is
+/// how many the device took. `make` may throw: then nothing of the chain under way is posted.
+template <class Queue, class Make>
+[[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n,
                                                                   Make& make) noexcept(noexcept(make(std::size_t{}))) {
   [[maybe_unused]] const auto inside = enter(queue);
   if constexpr (checked_build) {
@@ -192,41 +262,27 @@ template <class Queue, class Links, class Make>
   }
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
-  const auto at = [](const expected<void>& failed, std::size_t before) {
-    const error& e = failed.assume_error();
-    return e.index(static_cast<std::uint32_t>(before) + e.index());
-  };
-  for (std::size_t i = 0; i != n;) {
+  constexpr std::size_t most = Queue::kept_links(1);
+  for (std::size_t i = 0; i < n; i += most) {
     const std::size_t group = min(n - i, most);
-    auto* const links = links_of(group);
-    auto slots = queue.template reserve<1>();
-    expected<void> refusal = success();
-    std::size_t k = 0;
-    for (; k != group; ++k) {
+    auto* const links = queue.template links<1>(group);
+    links_of_one restored(links, group);
+    work_entry* next = queue.ring().next();
+    for (std::size_t k = 0; k != group; ++k) {
       const auto& made = make(i + k);
       const auto& r = request_access::of(made);
-      work_entry& e = *slots.take();
+      work_entry& e = *std::exchange(next, next->next);
       if (queue.accepts(r)) [[likely]] {
         fill_link(queue, links[k], e, r);
       } else {
-        refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
-        if (!refusal) break;
+        restored.change();
+        auto refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
+        if (!refusal) return post_before(queue, group, k, i, refusal.assume_error());
       }
     }
-    if (!refusal) [[unlikely]] {
-      if (Queue::all_or_nothing) return at(refusal, i);
-      if (k != 0) {
-        auto* const more = std::exchange(links[k - 1].wr.next, nullptr);
-        slots.give_back();
-        auto posted = submit(queue, &links->wr, k, slots);
-        links[k - 1].wr.next = more;
-        if (!posted) return at(posted, i);
-      }
-      return at(refusal, i + k);
-    }
-    if (auto posted = submit(queue, &links->wr, k, slots); !posted) [[unlikely]]
-      return at(posted, i);
-    i += k;
+    queue.ring().set_next(next);
+    if (auto posted = submit_kept<1>(queue, group, group); !posted) [[unlikely]]
+      return after(i, posted.assume_error());
   }
   return success();
 }

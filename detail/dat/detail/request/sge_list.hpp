@@ -64,6 +64,9 @@ private:
   std::uint64_t value_ = 0;
 };
 
+/// Bytes of the word that an atomic works on.
+inline constexpr std::uint32_t word_size = 8;
+
 /// A piece of local memory with its key.
 struct raw_segment {
   std::uint64_t address = 0;
@@ -113,8 +116,8 @@ inline constexpr const char* fits_hint =
 // An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.4).
 static_assert(sizeof(ibv_sge) == 16 && offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
 
-/// Copies address, length and key, which both types begin with, as one word of 16 bytes.
-[[gnu::always_inline]] inline void copy_sge(void* to, const void* from) noexcept {
+/// Copies the 16 bytes that both types begin with, as one word.
+[[gnu::always_inline]] inline void copy_16(void* to, const void* from) noexcept {
   using word [[gnu::vector_size(16), gnu::aligned(8), gnu::may_alias]] = std::uint64_t;
   *static_cast<word*>(to) = *static_cast<const word*>(from);
 }
@@ -193,6 +196,11 @@ public:
     (put(i++, segments), ...);
     count_ = sizeof...(Raw);
   }
+  /// One segment that is known to be a word.
+  [[gnu::always_inline]] void start_word(const raw_segment& s) noexcept {
+    start(s);
+    bytes_ = word_size;
+  }
   void push(const raw_segment& s) noexcept { put(count_++, s); }
   /// Takes over a list of at most N segments. Copies only the segments that there are, where `=` copies a block, which
   /// would put a list that lives in registers into memory.
@@ -202,6 +210,16 @@ public:
     bytes_ = o.bytes();
     count_ = o.count();
     o.copy_to(sge_);
+  }
+  /// Takes over the segments of a work request.
+  void restore(const ibv_sge* segments, std::uint32_t count, zone_tag zone) noexcept {
+    zone_ = zone;
+    bytes_ = 0;
+    count_ = count;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      sge_[i] = segments[i];
+      bytes_ += segments[i].length;
+    }
   }
   /// Removes segments of length 0, and the marks.
   [[gnu::cold]] void tidy() noexcept {
@@ -223,7 +241,7 @@ public:
   [[gnu::always_inline]] void copy_to(ibv_sge* to) const noexcept {
     if constexpr (N <= 8) {
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-        ((I < count_ ? copy_sge(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
+        ((I < count_ ? copy_16(&to[I], &sge_[I]) : static_cast<void>(0)), ...);
       }
       (std::make_index_sequence<N>());
     } else {
@@ -236,8 +254,8 @@ public:
 
 private:
   [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
-    copy_sge(&sge_[i], &s);
-    bytes_ += s.length;
+    bytes_ += s.length; // before the copy: a load of its own, where a part of the copy would have to be extracted
+    copy_16(&sge_[i], &s);
     zone_ = i == 0 ? s.zone : zone_ | s.zone;
   }
 

@@ -41,9 +41,6 @@ enum class send_flag : unsigned {
   inlined = IBV_SEND_INLINE
 };
 
-/// Bytes of the word that an atomic works on.
-inline constexpr std::uint32_t word_size = 8;
-
 /// The members of a request other than its local segments.
 struct request_header {
   dat::cookie cookie{};
@@ -138,6 +135,20 @@ struct request_header {
     } else if (is_one_sided()) {
       wr.wr.rdma.remote_addr = remote.address;
       wr.wr.rdma.rkey = remote.key;
+    }
+  }
+  /// The members that `fill` has written.
+  void restore(const ibv_send_wr& wr) noexcept {
+    opcode = wr.opcode;
+    flags = wr.send_flags;
+    if (opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) imm = wr.imm_data;
+    if (opcode == IBV_WR_SEND_WITH_INV) imm = wr.invalidate_rkey;
+    if (is_atomic()) {
+      remote = {wr.wr.atomic.remote_addr, 0, wr.wr.atomic.rkey};
+      compare_add = wr.wr.atomic.compare_add;
+      if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) swap = wr.wr.atomic.swap;
+    } else if (is_one_sided()) {
+      remote = {wr.wr.rdma.remote_addr, 0, wr.wr.rdma.rkey};
     }
   }
 };

@@ -25,12 +25,10 @@ inline constexpr std::uint32_t max_ring = 1u << 20;
 
 /// The kind of work of an entry: a dto_operation, or a kind that no consumer can post. Shifted, so that it can be
 /// joined with the status of a completion and one comparison covers both. The sign tells receives from requests.
-/// Operations with an odd number are numbered from 128 on, so that an RDMA write is next to the other common ones.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
   const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
-  const auto n = static_cast<std::uint32_t>(o);
-  return static_cast<work_kind>(n << 8 | (n & 1) << 15 | receive);
+  return static_cast<work_kind>(static_cast<std::uint32_t>(o) << 8 | receive);
 }
 [[nodiscard]] constexpr work_kind with_bits(work_kind k, std::int32_t bits) noexcept {
   return static_cast<work_kind>(static_cast<std::int32_t>(k) | bits);
@@ -150,6 +148,7 @@ template <class T>
 /// The entries of an arena, for finding many of them.
 class work_entries {
 public:
+  constexpr work_entries() noexcept = default; ///< of no arena: nothing may be looked up
   explicit work_entries(const std::byte* base) noexcept
       : base_(base), mask_(*reinterpret_cast<const std::uint64_t*>(base)) {}
   /// Finds the entry with this wr_id; false when there is none. A foreign wr_id may point between entries: the word
@@ -162,8 +161,8 @@ public:
   }
 
 private:
-  const std::byte* base_;
-  std::uint64_t mask_;
+  const std::byte* base_ = nullptr;
+  std::uint64_t mask_ = 0;
 };
 
 /// The queue that entries belong to. The device orders the stores to an entry before its completion. ThreadSanitizer
