@@ -25,7 +25,7 @@ class Port:
 
     def __init__(self, link, host, sock):
         self.link, self.host, self.socket = link, host, sock
-        self.cut = self.writing = False
+        self.cut = self.writing = self.gone = False
         self.came, self.waiting = b"", bytearray()
 
 
@@ -78,7 +78,7 @@ class Network(threading.Thread):
             data = b""
         if not data:  # the machine has ended
             self.poll.unregister(port.socket)
-            port.cut = True
+            port.gone = True
             return
         data, at, touched = port.came + data, 0, set()
         while at + 4 <= len(data):
@@ -103,7 +103,7 @@ class Network(threading.Thread):
             self.frames[port.link] += 1
         to_all, got = frame[4] & BROADCAST, set()
         for other in self.ports.values():
-            if other.link == port.link and other is not port and not other.cut and (to_all or frame[4:10] == mac(other.link, other.host)):
+            if other.link == port.link and other is not port and not (other.cut or other.gone) and (to_all or frame[4:10] == mac(other.link, other.host)):
                 if len(other.waiting) + len(frame) <= self.ROOM:
                     other.waiting += frame
                     got.add(other)
@@ -111,18 +111,15 @@ class Network(threading.Thread):
 
     def flush(self, port):
         try:
-            while port.waiting:
+            while port.waiting and not port.gone:
                 del port.waiting[: port.socket.send(port.waiting[:262144])]
         except BlockingIOError:
             pass
-        except OSError:  # the machine has ended; receive() notices
+        except OSError:  # the machine has ended, which receive() will notice
             port.waiting.clear()
-        if bool(port.waiting) != port.writing and not (port.cut and port.socket.fileno() < 0):
+        if bool(port.waiting) != port.writing and not port.gone:
             port.writing = bool(port.waiting)
-            try:
-                self.poll.modify(port.socket, select.POLLIN | select.POLLOUT * port.writing)
-            except FileNotFoundError:  # no longer polled
-                pass
+            self.poll.modify(port.socket, select.POLLIN | select.POLLOUT * port.writing)
 
     def stop(self):
         self.end.close()
@@ -144,6 +141,16 @@ class Refused(Exception):
 
 
 RUNNING, FROZEN, DEAD = "running", "frozen", "dead"
+USES = {  # of requests: (least number of arguments, most, form)
+    "kill": (1, 1, "kill HOST"),
+    "freeze": (1, 1, "freeze HOST"),
+    "thaw": (1, 1, "thaw HOST"),
+    "cut": (1, 2, "cut HOST [LINK]"),
+    "join": (1, 2, "join HOST [LINK]"),
+    "clock": (2, 2, "clock HOST +SECONDS|-SECONDS"),
+    "signal": (1, 1000, "signal NAME [VALUE]"),
+    "wait": (1, 1, "wait NAME"),
+}
 
 
 def make(lab, options):
@@ -330,14 +337,13 @@ def make(lab, options):
             elif verb == "ask":
                 request, verb, *words = rest[0].split()
                 try:
+                    if verb not in USES or not USES[verb][0] <= len(words) <= USES[verb][1]:
+                        raise Refused(f"use: dat-lab {USES[verb][2] if verb in USES else '|'.join(USES)}", 2)
                     text = getattr(self, "do_" + verb)(h, request, *words)
-                except TypeError:
-                    self.answer(h, request, 2, f"wrong use of {verb}: see docs/lab.md")
-                except Refused as e:
-                    self.answer(h, request, e.code, str(e))
-                else:
                     if text is not None:
                         self.answer(h, request, 0, text)
+                except Refused as e:
+                    self.answer(h, request, e.code, str(e))
             else:
                 h.ends(line)
 
@@ -398,8 +404,8 @@ def make(lab, options):
             return self.set_cut(by, "join", False, host, *link)
 
         def do_clock(self, by, request, host, step):
-            if not re.fullmatch(r"[+-]\d{1,10}(\.\d{1,9})?", step):
-                raise Refused(f"{step} is no step of the clock in seconds: clock HOST +SECONDS or -SECONDS", 2)
+            if not re.fullmatch(r"[+-]\d{1,10}", step):
+                raise Refused(f"{step} is no step of the clock in whole seconds: clock HOST +SECONDS or -SECONDS", 2)
             h = self.host(host, RUNNING)
             h.clocks.append((by, request, step))
             h.ctl.send(f"clock {step}\n".encode())
