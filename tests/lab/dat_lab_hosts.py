@@ -198,7 +198,7 @@ def make(lab, options):
             """Ends the machine at once and takes what it has said."""
             self.state = DEAD
             lab.end_process(self.proc)
-            self.drain()
+            self.drain(60)  # a reader of the output may be slow
             for fd in list(self.by_fd):
                 self.poll.unregister(fd)
                 del self.by_fd[fd]
@@ -285,7 +285,7 @@ def make(lab, options):
                     h.over = True
                     self.first = self.first or h.rc
             for name in list(self.waiting):
-                for h, request in self.waiting[name]:
+                for h, request in list(self.waiting[name]):
                     if not self.signallers(h):
                         self.waiting[name].remove((h, request))
                         self.answer(h, request, 1, self.nobody(name))
@@ -335,7 +335,8 @@ def make(lab, options):
             elif verb == "clocked":
                 self.clocked(h, *(rest[0].split(" ", 1) + [""])[:2])
             elif verb == "ask":
-                request, verb, *words = rest[0].split()
+                request, *words = " ".join(rest).split() or [""]
+                verb = words.pop(0) if words else "?"
                 try:
                     if verb not in USES or not USES[verb][0] <= len(words) <= USES[verb][1]:
                         raise Refused(f"use: dat-lab {USES[verb][2] if verb in USES else '|'.join(USES)}", 2)
