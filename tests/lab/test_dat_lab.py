@@ -960,7 +960,7 @@ class Switches(Case):
         self.network.ROOM = 1 << 30
         self.hosts[1].sendall(self.frame(0, b"last" + bytes(65001)))  # as long as the others
         count = 10
-        while b"last" not in self.receive(2, size)[18:22]:
+        while b"last" not in self.receive(2, size)[16:20]:
             count += 1
         self.assertIn(count, range(10, 60))
 
