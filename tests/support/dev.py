@@ -539,6 +539,15 @@ def tier_tools(sums: tally) -> None:
         sums.unittests("tools", ROOT / "tests/tools/test_tools.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
 
 
+def tier_hosts(sums: tally) -> None:
+    """dat between hosts of their own, which lose power and freeze."""
+    with step("dat between three hosts that fail, in the lab", "about 20 s"):
+        if not build("gcc", "examples/tools/dat-ping", "tests/hosts/writer"):
+            sums.check("hosts", False, "not built")
+            return
+        sums.unittests("hosts", ROOT / "tests/hosts/test_hosts.py", HANGS, DAT_BUILD=str(BUILD / "gcc"))
+
+
 def tier_soak(sums: tally) -> None:
     """Ninety seconds of the soak. Its time limits detect what never comes, so a busy machine only makes it longer."""
     with step("Soak: all services, disturbed, in the lab", "3 to 5 min"):
@@ -620,6 +629,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "device": tier_device,
     "datcp": tier_datcp,
     "tools": tier_tools,
+    "hosts": tier_hosts,
     "sanitizers": tier_sanitizers,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
@@ -632,7 +642,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
 # Tiers that run only on request: `unit`, whose work the others include, and the soak.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "soak": tier_soak}
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
-BESIDE = {"device", "datcp", "tools", "consume", "compile_time", "lab"}
+BESIDE = {"device", "datcp", "tools", "hosts", "consume", "compile_time", "lab"}
 
 
 # ---- the commands ---------------------------------------------------------------------------------------------------

@@ -2,14 +2,22 @@
 # Network of the dat-lab machine: RDMA devices rx1..rxN (Soft-RoCE) or siw1..siwN (Soft-iWARP) on veth pairs v1-v2, v3-v4, ... (an odd last one on a dummy link).
 # SPDX-License-Identifier: BSL-1.0
 #
-# Uses from the set-up file: links, mtu, kind1..kindN (rxe or siw), netem (arguments of tc's netem or empty), faults_reset (not empty when
+# With hosts: the links are Ethernet devices, link N of all hosts on one network. Host K has the addresses 10.78.N.K and fd00:78:N::K there.
+#
+# Uses from the set-up file: host (its number or empty), hosts, links, mtu, kind1..kindN (rxe or siw), netem (arguments of tc's netem or empty), faults_reset (not empty when
 # faults come later). All links live in one network namespace, since rdma_rxe of Linux 6.1 works in the first one only.
 # Rules send packets for the partner's address by the pair, so that they really cross the link. `net.sh restore`
 # re-creates what links that went down have lost. `net.sh wire4 N` and `net.sh wire6 N` re-create the routes and
 # neighbours of one family that the link N has lost.
 . /run/dat-lab/setup
 
+host_mac() { printf 02:00:00:00:%02x:%02x "$1" "$2"; } # link, host
 addresses() { # number: lines for ip -batch
+  if [ -n "$host" ]; then
+    echo "addr replace 10.78.$1.$host/24 dev v$1"
+    echo "addr replace fd00:78:$1::$host/64 dev v$1 nodad"
+    return
+  fi
   echo "addr replace 10.78.$1.1/32 dev v$1"
   echo "addr replace fd00:78:$1::1/128 dev v$1 nodad"
 }
@@ -22,6 +30,15 @@ wire6() {
   echo "route replace fd00:78:$2::1/128 dev v$1 src fd00:78:$1::1 table $((100 + $1))"
   echo "neigh replace fd00:78:$2::1 lladdr $(mac $2) dev v$1 nud permanent"
   echo "neigh replace $(printf fe80::ff:fe00:%x $2) lladdr $(mac $2) dev v$1 nud permanent"
+}
+neighbours() { # number: all hosts of its network
+  k=1
+  while [ $k -le "$hosts" ]; do
+    [ $k = "$host" ] || for a in "10.78.$1.$k" "fd00:78:$1::$k" "$(printf fe80::ff:fe00:%x $(($1 * 256 + k)))"; do
+      echo "neigh replace $a lladdr $(host_mac "$1" $k) dev v$1 nud permanent"
+    done
+    k=$((k + 1))
+  done
 }
 rules() { # either family: own number, partner's, own address, partner's
   echo "rule add pref $((10 + $1)) iif v$1 lookup local"
@@ -45,7 +62,17 @@ each() {
 }
 rules4() { rules "$1" "$2" "10.78.$1.1" "10.78.$2.1"; }
 rules6() { rules "$1" "$2" "fd00:78:$1::1" "fd00:78:$2::1"; }
+named() { # number: its Ethernet device gets the name of the link
+  for d in /sys/class/net/*; do
+    read -r a <"$d/address"
+    if [ "$a" = "$(host_mac "$1" "$host")" ]; then echo "link set ${d##*/} name v$1 txqueuelen 10000"; fi
+  done
+}
 create() {
+  if [ -n "$host" ]; then
+    named "$1"
+    return
+  fi
   if [ $(($1 % 2)) = 0 ]; then return; fi
   if [ "$1" -lt "$links" ]; then
     echo "link add v$1 address $(mac $1) type veth peer name v$(($1 + 1)) address $(mac $(($1 + 1)))"
@@ -60,7 +87,17 @@ device() { # number: name of its device
   eval "[ \$kind$1 = siw ]" && echo "siw$1" || echo "rx$1"
 }
 rdma_device() { eval "echo link add $(device $1) type \$kind$1 netdev v$1"; }
-names() { echo "10.78.$1.1 rx$1 $(device $1)"; }
+names() {
+  if [ -z "$host" ]; then
+    echo "10.78.$1.1 rx$1 $(device $1)"
+  elif [ "$1" = 1 ]; then
+    k=1
+    while [ $k -le "$hosts" ]; do
+      echo "10.78.1.$k host$k"
+      k=$((k + 1))
+    done
+  fi
+}
 
 case $1 in
 wire4 | wire6)
@@ -73,6 +110,10 @@ esac
 if [ "$1" = restore ]; then
   each up | ip -force -batch -
   each addresses | ip -force -batch -
+  if [ -n "$host" ]; then
+    each neighbours | ip -batch -
+    exit
+  fi
   each_pair wire4 | ip -batch - && each_pair wire6 | ip -6 -batch -
   exit
 fi
@@ -88,16 +129,19 @@ done
 # rdma_rxe answers a read with all packets at once, 8192 for 8 MiB. By default the kernel queues 1000 packets of a link and drops
 # the rest.
 echo 65536 >/proc/sys/net/core/netdev_max_backlog
+# The kernel's own choice, fq_codel, drops what waits for more than 5 ms.
+if [ -n "$host" ]; then echo pfifo_fast >/proc/sys/net/core/default_qdisc; fi
 {
   each create
   each up
   each addresses
+  [ -z "$host" ] || each neighbours
 } | ip -batch - || exit 1
 # By default, the processor that sends a frame over a veth pair also receives it. While the host holds that processor, later frames of
 # another processor overtake, and rdma_rxe retransmits a read. A wire keeps the order: here, one processor receives a connection's frames.
 cpus=$(/run/dat-lab/bin/nproc)
 if [ "$cpus" -gt 1 ]; then each steer; fi
-if [ "$links" -gt 1 ]; then
+if [ -z "$host" ] && [ "$links" -gt 1 ]; then
   { each_pair wire4; each_pair rules4; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -batch - || exit 1
   { each_pair wire6; each_pair rules6; echo "rule add pref 100 lookup local"; echo "rule del pref 0"; } | ip -6 -batch - || exit 1
 fi
