@@ -282,8 +282,8 @@ public:
   /// Allocates: no.
   /// Blocks: with an srq, up to 20 ms after the end of the connection, until the device has released the buffers of
   /// messages that had arrived in part.
-  /// Thread safety: must not overlap posts; with an srq, nor a call that takes completions from a completions-only recv
-  /// evd.
+  /// Thread safety: must not overlap posts, nor a call that takes completions from a completions-only evd of the
+  /// endpoint.
   expected<void> reset() noexcept;
 
   /// Ends the connection without an event and frees the endpoint. Outstanding operations never complete, and the

@@ -210,7 +210,7 @@ bool may_overlap(evds kind, char one, char two) {
   if (both('x', 'f')) return false; // the event would name a queue pair that is no more
   for (const char use : {'r', 'v', 'd', 'x', 'l', 'f'})
     if (both('c', use)) return false;
-  if (kind == evds::lean && (both('t', 't') || both('t', 'c'))) return false;
+  if (kind == evds::lean && (both('t', 't') || both('t', 'c') || both('t', 'x'))) return false;
   if (both('w', 'q') || both('w', 't')) return false; // refused, not forbidden
   return true;
 }
