@@ -33,6 +33,10 @@ inline constexpr const char* device_permission_text =
     "This user may not open the device: check owner and mode of /dev/infiniband/uverbs* (rdma-core's udev rules make "
     "them accessible to everyone; containers need them passed in, e.g. `--device=/dev/infiniband`).";
 
+inline constexpr const char* address_space_text =
+    "No address space is left, or no memory that could be locked: raise `ulimit -v`, and `ulimit -l` of a process that "
+    "calls mlockall.";
+
 // The first match wins.
 inline constexpr call_remedy call_remedies[] = {
     {"ibv_reg_*mr", ENOMEM, memlock_text},
@@ -119,9 +123,18 @@ inline constexpr call_remedy call_remedies[] = {
     {"ibv_post_recv", ENOMEM,
      "The receive queue is full: dequeue completions first, or create the endpoint with a longer one."},
     {"ibv_post_srq_recv", ENOMEM, "The shared receive queue is full: dequeue completions first, or create it longer."},
+    {"mmap", ENOMEM, address_space_text},
+    {"mmap", EAGAIN, address_space_text},
+    {"pthread_create", EAGAIN,
+     "No further thread may start: raise `ulimit -u` or pids.max of the cgroup, or open the ia with "
+     "dat::progress::manual, which needs no thread."},
+    {"epoll_ctl", ENOSPC, "This user watches too many descriptors: raise `sysctl fs.epoll.max_user_watches`."},
     {"if_nametoindex", ENODEV, "There is no interface of that name: see `ip link`."},
     {"*", EMFILE, "Too many open files in this process: raise `ulimit -n`."},
     {"*", ENFILE, "Too many open files on this host: raise `sysctl fs.file-max`."},
+    {"ibv_*", EAGAIN,
+     "A limit of the cgroup on RDMA objects is reached: raise hca_handle or hca_object in its rdma.max, or free "
+     "objects."},
     {"*", EIO, "The device reports a hardware fault: see the kernel log."},
     {"*", ENODEV, "The device was removed: see `rdma link` and the kernel log."},
 };
@@ -133,6 +146,8 @@ inline constexpr state_remedy state_remedies[] = {
     {return_type::conn_qual_unavailable, return_subtype::none,
      "Every port is taken: `rdma resource show cm_id` shows the users."},
     {return_type::port_in_use, return_subtype::none, "Choose another port."},
+    {return_type::insufficient_resources, return_subtype::resource_memory,
+     "Free memory, or raise the limit (`ulimit -v`, memory.max of the cgroup), and call again."},
     {return_type::insufficient_resources, return_subtype::resource_memory_region, memlock_text},
     {return_type::insufficient_resources, return_subtype::resource_tep,
      "Dequeue completions before posting more, or create the endpoint with longer queues."},
@@ -144,6 +159,8 @@ inline constexpr state_remedy state_remedies[] = {
      "Request fewer RDMA reads in flight: ia.query() returns the device's limit."},
     {return_type::insufficient_resources, return_subtype::resource_protection_domain,
      "Free unused protection zones, or share one."},
+    {return_type::insufficient_resources, return_subtype::none,
+     "Free objects that are no longer needed, and call again."},
     {return_type::invalid_handle, return_subtype::none,
      "The handle was moved from or closed, or its adapter was closed."},
     {return_type::invalid_state, return_subtype::ep_unconnected,
