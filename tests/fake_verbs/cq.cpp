@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace fake::impl {
 
@@ -88,11 +86,9 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   entry e{call::ibv_create_comp_channel};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.null(e.fault());
-  int spare[2];
-  if (::pipe2(spare, O_CLOEXEC) != 0) return e.null(errno); // the process has no descriptor left
-  ::close(spare[0]);
-  ::close(spare[1]);
-  auto& c = adopt(std::make_unique<channel_obj>());
+  auto made = std::make_unique<channel_obj>();
+  if (const int err = made->signal.open()) return e.null(err);
+  auto& c = adopt(std::move(made));
   c.context = context;
   c.fd = c.signal.fd();
   c.ctx = &ctx;

@@ -125,8 +125,19 @@ std::vector<T*> all_live() {
 void run_interceptor(call c); ///< without the mutex
 void forget_interceptors();
 
+/// While one exists, the thread is inside the library: see fake::inside.
+class inside_mark {
+public:
+  inside_mark() noexcept;
+  inside_mark(const inside_mark&) = delete;
+  inside_mark& operator=(const inside_mark&) = delete;
+  ~inside_mark();
+};
+[[nodiscard]] bool is_inside() noexcept;
+
 /// Scope of one verbs or rdma_cm call: lock, count, fault, trace.
 class entry {
+  inside_mark mark_;
   std::unique_lock<std::mutex> lock_; // taken before the world is inspected
 
 public:

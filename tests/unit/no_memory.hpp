@@ -8,7 +8,6 @@
 #include <dat/detail/text/remedy.hpp>
 
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace unit {
@@ -27,18 +26,12 @@ class no_memory_steps {
 public:
   template <class Call>
   auto operator()(Call call) {
-    auto r = call();
-    if (!r) {
-      CHECK(out_of_memory::failed());
-      explains(r.error());
-      reported_ = true;
-      r = call();
-      if (!r) FAIL("failed again: " << r.error().message());
-    }
-    if constexpr (std::is_void_v<std::remove_reference_t<decltype(r.value())>>)
-      return;
-    else
-      return std::move(r).value();
+    auto r = refusing(call);
+    if (r) return must(std::move(r));
+    CHECK(out_of_memory::failed());
+    explains(r.error());
+    reported_ = true;
+    return must(refusing(call));
   }
   /// An event, or its absence, is what the consumer sees of the failure.
   void seen(const std::string& what) {
@@ -49,25 +42,43 @@ public:
   [[nodiscard]] bool reported() const noexcept { return reported_; }
 
 private:
+  /// dat reports missing memory and does not throw, so a request that throws ends the program.
+  template <class Call>
+  static auto refusing(Call& call) noexcept {
+    const out_of_memory::throwing all(&fake::inside);
+    return call();
+  }
   bool reported_ = false;
 };
 
 /// Runs the flow in new worlds until no request for memory is left that could fail. Each failure is reported, and
-/// leaves nothing behind. Returns the number of failures.
-template <class Flow>
-int for_each_allocation(Flow flow) {
+/// leaves nothing behind. Returns the number of failures. `Prepared` is made in each world before the first request can
+/// fail.
+template <class Prepared, class Flow>
+int for_each_allocation_with(Flow flow) {
   for (int n = 0;; ++n) {
     INFO("request for memory number " << n << " fails");
     const clean_world world;
     no_memory_steps step;
     {
+      Prepared prepared;
       const out_of_memory limit(n);
-      flow(step);
+      flow(step, prepared);
     }
     if (!out_of_memory::failed()) return n;
     CHECK(step.reported());
     REQUIRE(n < 200);
   }
+}
+template <class Flow>
+int for_each_allocation(Flow flow) {
+  struct nothing {};
+  return for_each_allocation_with<nothing>([&](no_memory_steps& step, nothing&) { flow(step); });
+}
+
+/// Where the sanitizer does not let a test refuse memory.
+inline void needs_refusals() {
+  if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
 }
 
 } // namespace unit
