@@ -37,6 +37,9 @@ inline constexpr const char* address_space_text =
     "No address space is left, or no memory that could be locked: raise `ulimit -v`, and `ulimit -l` of a process that "
     "calls mlockall.";
 
+inline constexpr const char* cgroup_text = "A limit of the cgroup on RDMA objects is reached: raise hca_handle or "
+                                           "hca_object in its rdma.max, or free objects.";
+
 // The first match wins.
 inline constexpr call_remedy call_remedies[] = {
     {"ibv_reg_*mr", ENOMEM, memlock_text},
@@ -110,6 +113,10 @@ inline constexpr call_remedy call_remedies[] = {
      "The device has no room for another completion queue of this size (on some devices its memory also "
      "counts against RLIMIT_MEMLOCK, {memlock} here)."},
     {"ibv_create_srq", EINVAL, "The shared receive queue is longer than the device allows: see ia.query()."},
+    {"ibv_create_srq", ENOMEM,
+     "The device has no room for another shared receive queue of this size: request a shorter one, or share one."},
+    {"ibv_alloc_mw", ENOMEM, "The device has no room for another memory window: free rmrs, or bind one again."},
+    {"ibv_create_ah", ENOMEM, "The device has no room for another address: free address handles."},
     {"ibv_create_comp_channel", EMFILE, "Too many open files in this process: raise `ulimit -n`."},
     {"ibv_create_ah", EINVAL, "The address has no usable GID here: is the network interface up?"},
     {"ibv_create_ah", ETIMEDOUT, "The peer's link address cannot be found: is the host up, and on this network?"},
@@ -130,11 +137,12 @@ inline constexpr call_remedy call_remedies[] = {
      "dat::progress::manual, which needs no thread."},
     {"epoll_ctl", ENOSPC, "This user watches too many descriptors: raise `sysctl fs.epoll.max_user_watches`."},
     {"if_nametoindex", ENODEV, "There is no interface of that name: see `ip link`."},
+    {"rdma_*", ENOMEM,
+     "The connection manager has no memory for another connection or service point: free some, and call again."},
     {"*", EMFILE, "Too many open files in this process: raise `ulimit -n`."},
     {"*", ENFILE, "Too many open files on this host: raise `sysctl fs.file-max`."},
-    {"ibv_*", EAGAIN,
-     "A limit of the cgroup on RDMA objects is reached: raise hca_handle or hca_object in its rdma.max, or free "
-     "objects."},
+    {"ibv_*", EAGAIN, cgroup_text},
+    {"rdma_*", EAGAIN, cgroup_text},
     {"*", EIO, "The device reports a hardware fault: see the kernel log."},
     {"*", ENODEV, "The device was removed: see `rdma link` and the kernel log."},
 };
