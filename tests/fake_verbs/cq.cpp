@@ -114,6 +114,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
   if (cqe < 1 || cqe > ctx.dev->attr.max_cqe) return e.null(EINVAL);
   if (comp_vector < 0 || comp_vector >= ctx.v.context.num_comp_vectors) return e.null(EINVAL);
   if (chan && chan->ctx != &ctx) return e.null(EINVAL);
+  if (is_full<cq_obj>(*ctx.dev, ctx.dev->attr.max_cq)) return e.null(ENOMEM);
   auto& cq = adopt(std::make_unique<cq_obj>());
   cq.context = context;
   cq.channel = channel;

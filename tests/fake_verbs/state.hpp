@@ -5,6 +5,7 @@
 #include "objects.hpp"
 #include "personality.hpp"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
@@ -120,6 +121,13 @@ std::vector<T*> all_live() {
   r.reserve(kin.size());
   for (auto* o : kin) r.push_back(static_cast<T*>(o));
   return r;
+}
+
+/// Whether the device has as many objects of a kind as its limit.
+template <class T>
+bool is_full(const device_state& d, int most) {
+  const auto all = all_live<T>();
+  return std::count_if(all.begin(), all.end(), [&](const T* o) { return o->ctx->dev == &d; }) >= most;
 }
 
 void run_interceptor(call c); ///< without the mutex
