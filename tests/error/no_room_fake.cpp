@@ -1,21 +1,24 @@
-// File descriptors run out at each point of opening, finding, creating and connecting: the call reports it and names
-// the limit, succeeds when it is repeated, and leaves nothing behind.
+// File descriptors run out at each point of opening, finding, creating and connecting, and a device has no room for
+// another object: the call reports it, succeeds when it is repeated, and leaves nothing behind.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "no_memory.hpp"
 
 #include <dat/coro_set.hpp>
 #include <dat/registry.hpp>
+#include <dat/rmr.hpp>
+#include <dat/srq.hpp>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
 #include <functional>
+#include <memory>
 #include <sys/resource.h>
 #include <unistd.h>
 
 using namespace unit;
 
-namespace no_descriptors {
+namespace no_room {
 namespace {
 
 /// While it lives, this process can open `room` more descriptors.
@@ -55,9 +58,7 @@ public:
     if (r) return must(std::move(r));
     {
       INFO(r.error().message());
-      CHECK(to_string(r.error().type()) == to_string(dat::return_type::insufficient_resources));
-      CHECK_FALSE(r.error().call().empty());
-      CHECK(r.error().object() != dat::object_kind::none);
+      explains(r.error());
       CHECK_THAT(r.error().message(), support::contains_text("ulimit -n"));
     }
     ++failures;
@@ -189,4 +190,71 @@ TEST_CASE("without descriptors, a set of drivers is not made, and its drivers go
   CHECK(needed > 4);
 }
 
-} // namespace no_descriptors
+TEST_CASE("a device without room for another object refuses it and keeps the others",
+          "[no_room][PZ-004][LMR-028][EVD-004][EP-030][SRQ-015]") {
+  using dat::return_subtype;
+  struct limit {
+    const char* name;
+    int ibv_device_attr::*most;
+    return_subtype subtype;
+    const char* says;
+    std::function<dat::expected<void>(end&)> create; ///< and keep
+  };
+  std::vector<std::function<void()>> kept; // each frees an object
+  const auto keep = [&](auto&& r) -> dat::expected<void> {
+    if (!r) return r.error();
+    auto object = std::make_shared<std::remove_reference_t<decltype(r.value())>>(std::move(r).value());
+    kept.push_back([object] { must(object->close()); });
+    return dat::success();
+  };
+  const limit limits[] = {
+      {"max_pd", &ibv_device_attr::max_pd, return_subtype::resource_protection_domain, "protection zones",
+       [&](end& e) { return keep(e.ia.create_pz()); }},
+      {"max_cq", &ibv_device_attr::max_cq, return_subtype::resource_tevd, "no room for another completion queue",
+       [&](end& e) { return keep(e.ia.create_evd<dat::stream::dto>(8)); }},
+      {"max_qp", &ibv_device_attr::max_qp, return_subtype::resource_tep, "no room for another endpoint",
+       [&](end& e) { return keep(e.pz.create_ep<dat::rc>(e.evd)); }},
+      {"max_mr", &ibv_device_attr::max_mr, return_subtype::resource_memory_region, "register less",
+       [&](end& e) { return keep(e.pz.register_memory(e.memory, all_rights)); }},
+      {"max_mw", &ibv_device_attr::max_mw, return_subtype::none, "memory window",
+       [&](end& e) { return keep(e.pz.create_rmr()); }},
+      {"max_srq", &ibv_device_attr::max_srq, return_subtype::resource_srq, "no room for another shared receive queue",
+       [&](end& e) { return keep(e.pz.create_srq()); }},
+  };
+  for (const limit& l : limits) {
+    INFO(l.name);
+    fake::world w;
+    w.devices[0].attr = fake::rxe_attr();
+    (*w.devices[0].attr).*l.most = 3;
+    const clean_world world(w);
+    {
+      end a("fk1");
+      end b("fk2");
+      std::optional<dat::error> why;
+      for (int n = 0; n < 4 && !why; ++n)
+        if (auto r = l.create(a); !r) why = r.error();
+      REQUIRE(why);
+      explains(*why);
+      CHECK_THAT(why->message(), support::contains_text(l.says));
+      if (l.subtype != return_subtype::none) CHECK(to_string(why->subtype()) == to_string(l.subtype));
+      REQUIRE(kept.size() >= 2);
+      kept.back()();
+      kept.pop_back();
+      must(l.create(a));
+      CHECK_FALSE(l.create(a));
+      for (auto& free : kept) free();
+      kept.clear();
+      // The adapter works as before.
+      auto psp = must(b.ia.create_psp(service, b.evd));
+      a.make_ep();
+      b.make_ep();
+      must(a.ep.connect(b.ia.address(), service, plenty));
+      settle(a, b);
+      must(request_on(b.evd).accept(b.ep));
+      settle(a, b);
+      CHECK(a.take() == events{"established"});
+    }
+  }
+}
+
+} // namespace no_room
