@@ -4,6 +4,7 @@
 #include "no_memory.hpp"
 
 #include <dat/coro_set.hpp>
+#include <dat/pool.hpp>
 #include <dat/registry.hpp>
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
@@ -188,6 +189,26 @@ TEST_CASE("without descriptors, a set of drivers is not made, and its drivers go
     CHECK(n == 1);
   });
   CHECK(needed > 4);
+}
+
+TEST_CASE("a pool without addresses is not made, and the error names what is missing", "[no_room][pool]") {
+  using pool = dat::memory_pool<all_rights.value>;
+  const clean_world world;
+  end e;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 1 << 20; // less than the process uses: no further memory can be mapped
+  for (const auto kind : {dat::pages::normal, dat::pages::huge_or_normal, dat::pages::huge}) {
+    REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+    const auto refused = pool::create(e.pz, 64 << 20, kind);
+    REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+    REQUIRE_FALSE(refused);
+    explains(refused.error());
+    CHECK_THAT(refused.error().message(),
+               support::contains_text(kind == dat::pages::huge ? "vm.nr_hugepages" : "ulimit -v"));
+    if (kind != dat::pages::huge) CHECK(pool::create(e.pz, 1 << 20, kind));
+  }
 }
 
 TEST_CASE("a device without room for another object refuses it and keeps the others",

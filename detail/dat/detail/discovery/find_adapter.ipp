@@ -1,4 +1,4 @@
-// Definitions of find_adapter.hpp.
+// Definitions of find_adapter.hpp: the search for the device, port and addresses of an adapter.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -72,6 +72,8 @@ DAT_DECL error no_interfaces(const char* call) noexcept {
   return map_errno(err, return_subtype::resource_memory).at(call, object_kind::ia).from("getifaddrs", err);
 }
 
+/// An error that is not about the name or address: another way of finding the adapter would have the same one, or find
+/// another adapter.
 [[nodiscard]] DAT_DECL bool is_exhausted(const error& e) noexcept {
   return e.type() == return_type::insufficient_resources;
 }
