@@ -57,13 +57,13 @@ public:
   auto operator()(Call call) {
     auto r = call();
     if (r) return must(std::move(r));
+    limit_.raise(); // before the checks: UndefinedBehaviorSanitizer needs descriptors
     {
       INFO(r.error().message());
       explains(r.error());
       CHECK_THAT(r.error().message(), support::contains_text("ulimit -n"));
     }
     ++failures;
-    limit_.raise();
     return must(call());
   }
   int failures = 0;
