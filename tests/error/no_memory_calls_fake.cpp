@@ -178,7 +178,7 @@ TEST_CASE("a tracked post without memory posts nothing, and can be repeated", "[
 }
 
 TEST_CASE("finding an adapter without memory is an error or std::bad_alloc, and leaves nothing behind",
-          "[no_room][registry][REG-047]") {
+          "[no_room][registry]") {
   needs_refusals();
   const std::string far = "10.99.2.1";
   const auto local = must(dat::ia_address::parse("10.99.1.1"));
