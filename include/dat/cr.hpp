@@ -98,6 +98,7 @@ public:
   /// Errors: all of them leave the request as it was:
   /// - `invalid_parameter`: no service point listens there, or the request already belongs to that service point
   /// - `invalid_state`: the evd of that service point is full, or its rsp has had its request
+  /// - `insufficient_resources`: no memory for the endpoint that the service point creates
   /// - `invalid_handle`: the request is empty
   /// Allocates: only for a service point that creates endpoints.
   /// Blocks: no.

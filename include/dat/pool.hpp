@@ -61,7 +61,8 @@ public:
     memory_pool made;
     made.core_.reset(new (std::nothrow) core);
     if (!made.core_)
-      return error(return_type::insufficient_resources, return_subtype::resource_memory).at("memory_pool.create");
+      return error(return_type::insufficient_resources, return_subtype::resource_memory)
+          .at("memory_pool.create", object_kind::lmr);
     if (auto ok = made.core_->shares.map(bytes, kind != pages::normal, kind == pages::huge); !ok)
       return ok.assume_error();
     auto region = zone.register_memory(made.core_->shares.all(), privileges<P>{});

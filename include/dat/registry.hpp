@@ -91,7 +91,8 @@ struct device_port {
 
 /// The RDMA devices of this host, port by port. The call opens each device for a moment. Without a device the list is
 /// empty.
-/// Errors: the errno of ibv_get_device_list or getifaddrs.
+/// Errors: the errno of ibv_get_device_list or getifaddrs; `insufficient_resources`: no descriptor or memory to open a
+/// device or to look at its addresses.
 /// Allocates: yes.
 /// Blocks: briefly, in the kernel.
 /// Thread safety: safe.

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <random>
 
-using namespace device;
+namespace device {
 
 namespace {
 
@@ -623,3 +623,5 @@ TEST_CASE("data that does not fit is refused, or fails at the peer and changes n
   must(other.active.post(dat::send{more.lmr})); // the peer has no receive, and the send is retried once
   CHECK(next<dat::dto_failure>(other.a.evd).status() == dat::dto_status::receiver_not_ready);
 }
+
+} // namespace device

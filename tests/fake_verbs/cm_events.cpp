@@ -89,7 +89,9 @@ extern "C" {
 rdma_event_channel* rdma_create_event_channel(void) {
   entry e{call::rdma_create_event_channel};
   if (e.fault()) return e.null(e.fault());
-  auto& c = adopt(std::make_unique<evchan_obj>());
+  auto made = std::make_unique<evchan_obj>();
+  if (const int err = made->signal.open()) return e.null(err);
+  auto& c = adopt(std::move(made));
   c.fd = c.signal.fd();
   e.made(c);
   return c.as_c();

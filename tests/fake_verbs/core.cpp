@@ -92,14 +92,15 @@ const char* kind_name(kind k) {
 
 std::string object::name() const { return std::string{kind_name(what)} + "#" + std::to_string(serial); }
 
-signal_fd::signal_fd() {
+int signal_fd::open() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) die("pipe2 failed: " + errno_name(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno;
   fd_ = ends[0];
   other_end_ = ends[1];
+  return 0;
 }
 signal_fd::~signal_fd() {
-  ::close(fd_);
+  if (fd_ >= 0) ::close(fd_);
   if (!dead()) ::close(other_end_);
 }
 void signal_fd::kill() {
@@ -114,6 +115,13 @@ void signal_fd::set(bool readable) {
   if (n != ssize_t(sizeof v)) die("the descriptor of a channel was used behind the library's back");
   readable_ = readable;
 }
+
+namespace {
+thread_local int depth = 0;
+} // namespace
+inside_mark::inside_mark() noexcept { ++depth; }
+inside_mark::~inside_mark() { --depth; }
+bool is_inside() noexcept { return depth != 0; }
 
 entry::entry(call c) : lock_{(run_interceptor(c), pace(c), std::unique_lock{mutex()})}, w{the_world()}, which_{c} {
   ++w.counts[std::size_t(c)];
@@ -183,6 +191,8 @@ int wait_readable(std::unique_lock<std::mutex>& lock, int fd) {
 } // namespace fake::impl
 
 namespace fake {
+
+bool inside() noexcept { return impl::is_inside(); }
 
 using namespace impl;
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace fake::impl {
 
@@ -88,11 +86,9 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   entry e{call::ibv_create_comp_channel};
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.null(e.fault());
-  int spare[2];
-  if (::pipe2(spare, O_CLOEXEC) != 0) return e.null(errno); // the process has no descriptor left
-  ::close(spare[0]);
-  ::close(spare[1]);
-  auto& c = adopt(std::make_unique<channel_obj>());
+  auto made = std::make_unique<channel_obj>();
+  if (const int err = made->signal.open()) return e.null(err);
+  auto& c = adopt(std::move(made));
   c.context = context;
   c.fd = c.signal.fd();
   c.ctx = &ctx;
@@ -118,6 +114,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
   if (cqe < 1 || cqe > ctx.dev->attr.max_cqe) return e.null(EINVAL);
   if (comp_vector < 0 || comp_vector >= ctx.v.context.num_comp_vectors) return e.null(EINVAL);
   if (chan && chan->ctx != &ctx) return e.null(EINVAL);
+  if (is_full<cq_obj>(*ctx.dev, ctx.dev->attr.max_cq)) return e.null(ENOMEM);
   auto& cq = adopt(std::make_unique<cq_obj>());
   cq.context = context;
   cq.channel = channel;

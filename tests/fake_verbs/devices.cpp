@@ -82,7 +82,7 @@ context_obj& new_context(device_state& d, bool of_cm) {
   x.ops.dealloc_mw = op_dealloc_mw;
   x.ops.bind_mw = op_bind_mw;
   x.cmd_fd = -1;
-  x.async_fd = c.async_fd.fd();
+  x.async_fd = -1;
   x.num_comp_vectors = the_world().cfg.num_comp_vectors;
   x.abi_compat = __VERBS_ABI_IS_EXTENDED;
   return c;
@@ -211,6 +211,11 @@ ibv_context* ibv_open_device(ibv_device* device) {
     if (&d->dev != device) continue;
     if (d->removed) return e.null(ENODEV);
     auto& c = new_context(*d, false);
+    if (const int err = c.async_fd.open()) {
+      c.alive = false;
+      return e.null(err);
+    }
+    c.v.context.async_fd = c.async_fd.fd();
     e.made(c);
     return c.as_c();
   }

@@ -212,6 +212,8 @@ void fail(call c, unsigned nth = 1, int error = 0);
 /// Calls `f` in the calling thread at the beginning of every call of `c`, before the call checks its arguments. An
 /// empty function ends that, as does reset().
 void intercept(call c, std::function<void()> f);
+/// Whether the calling thread is inside a call of this library, which allocates as it likes.
+bool inside() noexcept;
 /// Forgets all faults that were not hit yet; returns how many those were.
 std::size_t forget_faults();
 /// Number of calls since reset(), failed ones included.

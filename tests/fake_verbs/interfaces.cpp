@@ -40,6 +40,7 @@ struct interface_list {
 extern "C" {
 
 int getifaddrs(ifaddrs** list) noexcept {
+  const fake::impl::inside_mark mark;
   const std::lock_guard hold{fake::impl::mutex()};
   interface_list all;
   const auto loopback = fake::impl::parse_address("127.0.0.1");

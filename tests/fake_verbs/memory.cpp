@@ -203,6 +203,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
   auto& ctx = e.use<context_obj>(context);
   if (e.fault()) return e.null(e.fault());
   if (ctx.dev->removed) return e.null(EIO);
+  if (is_full<pd_obj>(*ctx.dev, ctx.dev->attr.max_pd)) return e.null(ENOMEM);
   auto& p = adopt(std::make_unique<pd_obj>());
   p.context = context;
   p.ctx = &ctx;

@@ -33,7 +33,9 @@ struct object {
 /// A real descriptor that is readable exactly while `set`.
 class signal_fd {
 public:
-  signal_fd();
+  signal_fd() = default; ///< dead until `open`
+  /// 0 or an errno: the process may have no descriptor left.
+  [[nodiscard]] int open();
   ~signal_fd();
   signal_fd(const signal_fd&) = delete;
   signal_fd& operator=(const signal_fd&) = delete;
@@ -44,8 +46,8 @@ public:
   bool dead() const { return other_end_ < 0; }
 
 private:
-  int fd_;        // the reading end of a pipe
-  int other_end_; // its writing end
+  int fd_ = -1;        // the reading end of a pipe
+  int other_end_ = -1; // its writing end
   bool readable_ = false;
 };
 

@@ -54,6 +54,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   if (init->attr.max_wr == 0 || init->attr.max_wr > unsigned(limits.max_srq_wr)) return e.null(EINVAL);
   if (init->attr.max_sge > unsigned(limits.max_srq_sge)) return e.null(EINVAL);
   if (init->attr.srq_limit > ring_depth(init->attr.max_wr)) return e.null(EINVAL);
+  if (is_full<srq_obj>(*p.ctx->dev, limits.max_srq)) return e.null(ENOMEM);
   auto& s = adopt(std::make_unique<srq_obj>());
   s.context = p.context;
   s.srq_context = init->srq_context;

@@ -5,6 +5,7 @@
 #include "objects.hpp"
 #include "personality.hpp"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
@@ -122,11 +123,29 @@ std::vector<T*> all_live() {
   return r;
 }
 
+/// Whether the device has as many objects of a kind as its limit.
+template <class T>
+bool is_full(const device_state& d, int most) {
+  const auto all = all_live<T>();
+  return std::count_if(all.begin(), all.end(), [&](const T* o) { return o->ctx->dev == &d; }) >= most;
+}
+
 void run_interceptor(call c); ///< without the mutex
 void forget_interceptors();
 
+/// While one exists, the thread is inside the library: see fake::inside.
+class inside_mark {
+public:
+  inside_mark() noexcept;
+  inside_mark(const inside_mark&) = delete;
+  inside_mark& operator=(const inside_mark&) = delete;
+  ~inside_mark();
+};
+[[nodiscard]] bool is_inside() noexcept;
+
 /// Scope of one verbs or rdma_cm call: lock, count, fault, trace.
 class entry {
+  inside_mark mark_;
   std::unique_lock<std::mutex> lock_; // taken before the world is inspected
 
 public:

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-using namespace device;
+namespace device {
 
 namespace {
 
@@ -389,3 +389,5 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   CHECK(late.status() == dat::dto_status::flushed);
   CHECK(late.operation() == dat::dto_operation::rdma_write_immediate);
 }
+
+} // namespace device

@@ -11,7 +11,7 @@
 #include <list>
 #include <rdma/rdma_cma.h>
 
-using namespace device;
+namespace device {
 
 namespace {
 
@@ -745,3 +745,5 @@ TEST_CASE("a datagram request reaches a plain rdma_cm program", "[ud][foreign][I
   CHECK(peer.hear() == "done");
   CHECK(peer.wait() == 0);
 }
+
+} // namespace device

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #if defined(__SANITIZE_THREAD__)
 #define DAT_TESTS_TSAN
@@ -23,12 +24,25 @@ namespace {
 [[maybe_unused]] thread_local std::size_t requested = 0;
 thread_local int allowed = -1; // -1: no limit
 thread_local bool has_failed = false;
+thread_local bool (*others_request)() noexcept = nullptr; // null: requests that throw do not count
 
 [[maybe_unused]] bool refuse() noexcept {
   if (allowed < 0 || --allowed >= 0) return false;
   has_failed = true;
   return true;
 }
+/// While it lives, requests that throw do not count.
+class counted_already {
+public:
+  counted_already() noexcept : before_(std::exchange(others_request, nullptr)) {}
+  counted_already(const counted_already&) = delete;
+  counted_already& operator=(const counted_already&) = delete;
+  ~counted_already() { others_request = before_; }
+
+private:
+  bool (*before_)() noexcept;
+};
+[[maybe_unused]] bool refuse_throwing() noexcept { return others_request && !others_request() && refuse(); }
 
 } // namespace
 
@@ -53,12 +67,15 @@ out_of_memory::out_of_memory(int n) noexcept {
 out_of_memory::~out_of_memory() { stop(); }
 bool out_of_memory::failed() noexcept { return has_failed; }
 void out_of_memory::stop() noexcept { allowed = -1; }
+out_of_memory::throwing::throwing(bool (*other)() noexcept) noexcept { others_request = other; }
+out_of_memory::throwing::~throwing() { others_request = nullptr; }
 
 } // namespace unit
 
 #if !defined(DAT_TESTS_TSAN) && !defined(DAT_TESTS_ASAN)
 void* operator new(std::size_t n) {
   ++unit::requested;
+  if (unit::refuse_throwing()) throw std::bad_alloc();
   if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
   throw std::bad_alloc();
 }
@@ -69,6 +86,7 @@ void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 #if !defined(DAT_TESTS_TSAN)
 void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
   if (unit::refuse()) return nullptr;
+  const unit::counted_already once;
   try {
     return ::operator new(n);
   } catch (...) {
@@ -77,6 +95,7 @@ void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
 }
 void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
   if (unit::refuse()) return nullptr;
+  const unit::counted_already once;
   try {
     return ::operator new[](n);
   } catch (...) {

@@ -15,7 +15,7 @@ extern const bool counts_allocations;
 extern const bool refuses_allocations;
 
 /// While it lives, the request number `n` of this thread fails, counted from 0; later ones succeed. dat requests memory
-/// by the functions that return a null pointer for want of it, and by no others.
+/// by the functions that return a null pointer for want of it, except where its documentation names std::bad_alloc.
 class out_of_memory {
 public:
   explicit out_of_memory(int n) noexcept;
@@ -27,6 +27,16 @@ public:
   [[nodiscard]] static bool failed() noexcept;
   /// Lets all further requests of this thread succeed.
   static void stop() noexcept;
+
+  /// While it lives, requests that throw std::bad_alloc count and fail, too, where this build counts requests. Requests
+  /// for which `other` returns true do not count.
+  class throwing {
+  public:
+    explicit throwing(bool (*other)() noexcept) noexcept;
+    ~throwing();
+    throwing(const throwing&) = delete;
+    throwing& operator=(const throwing&) = delete;
+  };
 };
 
 } // namespace unit

@@ -189,9 +189,12 @@ DAT_DECL expected<void> connection_state::hand_off(std::uint16_t port) noexcept 
   // The other service point gets a new request.
   const auto context = consumer_context.exchange(0, std::memory_order_relaxed);
   const ref<connection_state> self(this);
-  if (!target->deliver(self)) {
+  using delivery = service_point::delivery;
+  if (const delivery d = target->deliver(self); d != delivery::taken) {
     set_endpoint(std::move(mine), functions);
     consumer_context.store(context, std::memory_order_relaxed);
+    if (d == delivery::no_memory)
+      return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
     return at(error(return_type::invalid_state))
         .hint("That service point takes no request now: its evd is full, or it has had the one it was made for.");
   }

@@ -67,9 +67,13 @@ public:
     if (id_.kind() != service_kind::csp) return true;
     return local_.family() == local.family() && (local_.is_any() || local_.with_port(0) == local.with_port(0));
   }
-  /// Gives a request to the consumer. Returns false when the evd has no room, or when the service point takes no
-  /// request. Nothing has changed then.
-  [[nodiscard]] bool deliver(const ref<connection_state>& request) noexcept;
+  enum class delivery : std::uint8_t {
+    taken,
+    no_room,  ///< the evd is full, or the service point takes no request
+    no_memory ///< for the endpoint of the request
+  };
+  /// Gives a request to the consumer. Nothing has changed when it is not taken.
+  [[nodiscard]] delivery deliver(const ref<connection_state>& request) noexcept;
 
   // Used by the table that ia_child::type_for makes.
   ~service_point() = default;

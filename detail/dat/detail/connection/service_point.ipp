@@ -93,12 +93,12 @@ DAT_DECL void service_point::take_request(rdma_cm_id* child, const rdma_cm_event
   c->adopt_request(child, request, *this);
   // A full evd refuses the request at once: a dropped request would leave the peer waiting for a minute. A wildcard
   // address also gets the requests of other devices.
-  if (!ia().is_ours(*child) || !head_->deliver(c)) c->abandon();
+  if (!ia().is_ours(*child) || head_->deliver(c) != delivery::taken) c->abandon();
 }
 
-DAT_DECL bool service_point::deliver(const ref<connection_state>& c) noexcept {
+DAT_DECL service_point::delivery service_point::deliver(const ref<connection_state>& c) noexcept {
   const std::lock_guard lock(mutex_);
-  if (closed_ || used_) return false;
+  if (closed_ || used_) return delivery::no_room;
   struct context {
     merged_evd* evd;
     record r;
@@ -109,10 +109,12 @@ DAT_DECL bool service_point::deliver(const ref<connection_state>& c) noexcept {
   };
   const auto before = c->set_service(id_);
   bool taken;
+  bool no_memory = false;
   if (id_.kind() == service_kind::rsp && !makes_eps_) {
     taken = ep_ && endpoints_->take_request(*ep_, c, push, &to);
   } else if (makes_eps_) {
     const ref<ia_child> made = endpoints_->create_for(c);
+    no_memory = !made;
     c->set_endpoint(made, endpoints_);
     taken = made && push(&to);
     if (!taken && made) {
@@ -123,10 +125,10 @@ DAT_DECL bool service_point::deliver(const ref<connection_state>& c) noexcept {
     taken = push(&to);
   }
   used_ = taken && id_.kind() == service_kind::rsp;
-  if (taken) return true;
+  if (taken) return delivery::taken;
   to.r.request.done(); // the caller keeps the request
   c->set_service(before);
-  return false;
+  return no_memory ? delivery::no_memory : delivery::no_room;
 }
 
 DAT_DECL ref<service_point> service_point::find(ia_core& ia, std::uint16_t port, const ia_address& local) noexcept {

@@ -87,6 +87,8 @@ private:
 /// The adapter that the host's routing uses to reach `remote`, a name or numeric address.
 [[nodiscard]] result<adapter_location> adapter_reaching(const std::string& remote, timeout limit) noexcept;
 
+/// The error when getifaddrs has failed.
+[[nodiscard]] error no_interfaces(const char* call) noexcept;
 /// The error when rdma_cm is unavailable.
 [[nodiscard]] error probe_failed(const probe& p) noexcept;
 

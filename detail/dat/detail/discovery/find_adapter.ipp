@@ -1,4 +1,4 @@
-// Definitions of find_adapter.hpp.
+// Definitions of find_adapter.hpp: the search for the device, port and addresses of an adapter.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -67,6 +67,17 @@ DAT_DECL error no_adapter(const char* hint) noexcept {
       .hint(hint);
 }
 
+DAT_DECL error no_interfaces(const char* call) noexcept {
+  const int err = errno;
+  return map_errno(err, return_subtype::resource_memory).at(call, object_kind::ia).from("getifaddrs", err);
+}
+
+/// An error that is not about the name or address: another way of finding the adapter would have the same one, or find
+/// another adapter.
+[[nodiscard]] DAT_DECL bool is_exhausted(const error& e) noexcept {
+  return e.type() == return_type::insufficient_resources;
+}
+
 DAT_DECL error probe_failed(const probe& p) noexcept {
   const auto at = [&](const error& e) { return e.at(open_call, object_kind::ia).from(p.verb(), p.err()); };
   if (p.err() != ENODEV && p.err() != ENOENT) return at(map_errno(p.err(), return_subtype::resource_device));
@@ -82,8 +93,7 @@ DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t p
   adapter_location found;
   bool any = false;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return map_errno(errno, return_subtype::resource_memory).at(open_call, object_kind::ia).from("getifaddrs", errno);
+  if (::getifaddrs(&list) != 0) return no_interfaces(open_call);
   const unique_c<ifaddrs, &::freeifaddrs> owner(list);
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
     if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
@@ -122,7 +132,7 @@ DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t p
 
 DAT_DECL result<adapter_location> first_adapter() noexcept {
   auto found = search({}, 0, {}, true);
-  return found ? found : search({}, 0);
+  return found || is_exhausted(found.assume_error()) ? found : search({}, 0);
 }
 
 DAT_DECL result<adapter_location> device_named(std::string_view name) noexcept {
@@ -147,10 +157,10 @@ DAT_DECL result<adapter_location> device_named(std::string_view name) noexcept {
 }
 
 /// The name of the interface that has this address; empty when there is none.
-DAT_DECL std::array<char, IF_NAMESIZE> interface_of(const ia_address& local) noexcept {
+DAT_DECL result<std::array<char, IF_NAMESIZE>> interface_of(const ia_address& local) noexcept {
   std::array<char, IF_NAMESIZE> name{};
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return name;
+  if (::getifaddrs(&list) != 0) return no_interfaces(open_call);
   const unique_c<ifaddrs, &::freeifaddrs> owner(list);
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
     ia_address a;
@@ -165,13 +175,17 @@ DAT_DECL std::array<char, IF_NAMESIZE> interface_of(const ia_address& local) noe
 DAT_DECL result<adapter_location> adapter_at(const ia_address& local) noexcept {
   probe p;
   if (!p.ready()) return probe_failed(p);
-  if (local.is_any() || !p.bind(local))
+  const bool here = !local.is_any() && p.bind(local);
+  if (p.exhausted()) return probe_failed(p);
+  if (!here)
     return error(return_type::invalid_address, return_subtype::address_unreachable)
         .at(open_call, object_kind::ia)
         .from(p.verb(), p.err())
         .hint("The address must be one of this host, on an interface that an RDMA device uses: see `rdma link`.");
-  const auto on = interface_of(local);
-  auto found = search(p.device(), p.port(), on.data());
+  auto on = interface_of(local);
+  if (!on) return on.assume_error();
+  auto found = search(p.device(), p.port(), on.assume_value().data());
+  if (!found && is_exhausted(found.assume_error())) return found;
   if (!found) { // an interface with link-local addresses alone
     adapter_location only;
     p.describe(only);
@@ -198,6 +212,7 @@ DAT_DECL result<adapter_location> adapter_of_instance(const conf_field& data) no
     if (found.assume_error().type() != return_type::provider_not_found) return found;
     found = detail::search({}, 0, i.what); // not std::search, because a string_view would include its header
     if (ia_address address; !found && parse_address(i.what, address)) found = adapter_at(address);
+    if (!found && is_exhausted(found.assume_error())) return found;
     if (!found || (i.port != 0 && found.assume_value().port != i.port)) return absent;
   }
   return found;
@@ -215,6 +230,10 @@ DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept 
     return found;
   const conf_text overrides(conf_override());
   const conf_text system(::access(conf_file, F_OK) == 0 ? conf_file : conf_file_2);
+  // A file that cannot be read for want of a descriptor may have the name.
+  for (const conf_text* file : {&overrides, &system})
+    if (const error e = map_errno(file->err(), return_subtype::resource_memory); is_exhausted(e))
+      return e.at(open_call, object_kind::ia).from("open", file->err());
   const conf_texts texts{system.view(), overrides.view()};
   auto why = return_subtype::name_not_registered;
   // dat is thread safe, so it also serves entries that do not require thread safety.
@@ -242,6 +261,7 @@ DAT_DECL result<adapter_location> adapter_reaching(const std::string& remote, ti
       ia_address local;
       if (copy_address(p.local(), sizeof(sockaddr_storage), local)) return adapter_at(local);
     }
+    if (p.exhausted()) return probe_failed(p).at("ia.open_by_route", object_kind::ia);
     why = why.from(p.verb(), p.err()).hint("No RDMA device of this host leads to that address.");
   }
   return why;

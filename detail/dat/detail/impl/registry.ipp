@@ -46,15 +46,18 @@ namespace detail {
   return e;
 }
 
-/// The ports of a device; one of unknown state when it may not be opened.
-DAT_DECL void add_ports(ibv_device* device, std::vector<device_port>& to) {
+/// The ports of a device; one of unknown state when it may not be opened. Without descriptors or memory for opening it:
+/// the errno; otherwise 0.
+[[nodiscard]] DAT_DECL int add_ports(ibv_device* device, std::vector<device_port>& to) {
   device_port p;
   p.device = ibv_get_device_name(device);
   const unique_c<ibv_context, &ibv_close_device> context(ibv_open_device(device));
+  const int err = context ? 0 : errno;
+  if (map_errno(err).type() == return_type::insufficient_resources) return err;
   ibv_device_attr attr{};
   if (!context || ibv_query_device(context.get(), &attr) != 0) {
     to.push_back(p);
-    return;
+    return 0;
   }
   p.system_image_guid = be64toh(attr.sys_image_guid);
   for (unsigned n = 1; n <= attr.phys_port_cnt; ++n) {
@@ -68,6 +71,7 @@ DAT_DECL void add_ports(ibv_device* device, std::vector<device_port>& to) {
     }
     to.push_back(p);
   }
+  return 0;
 }
 
 [[nodiscard]] DAT_DECL std::string name_of(const adapter_location& where) {
@@ -174,14 +178,17 @@ DAT_DECL expected<std::vector<device_port>> list_devices() {
         .at(call, object_kind::ia)
         .from("ibv_get_device_list", errno);
   if (!list) return ports;
-  for (int i = 0; i < count; ++i) detail::add_ports(list[i], ports);
-  ibv_free_device_list(list);
+  {
+    const detail::unique_c<ibv_device*, &ibv_free_device_list> owner(list); // the containers may throw
+    for (int i = 0; i < count; ++i)
+      if (const int err = detail::add_ports(list[i], ports))
+        return detail::map_errno(err, return_subtype::resource_device)
+            .at(call, object_kind::ia)
+            .from("ibv_open_device", err);
+  }
 
   ifaddrs* interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0)
-    return detail::map_errno(errno, return_subtype::resource_memory)
-        .at(call, object_kind::ia)
-        .from("getifaddrs", errno);
+  if (::getifaddrs(&interfaces) != 0) return detail::no_interfaces(call);
   const detail::unique_c<ifaddrs, &::freeifaddrs> owner(interfaces);
   for (const ifaddrs* i = interfaces; i && !ports.empty(); i = i->ifa_next) {
     if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
@@ -189,7 +196,9 @@ DAT_DECL expected<std::vector<device_port>> list_devices() {
     if (!address || address.assume_value().is_loopback()) continue;
     if (address.assume_value().family() == address_family::ipv6 && address.assume_value().is_link_local()) continue;
     detail::probe p;
-    if (!p.bind(address.assume_value())) continue;
+    const bool found = p.bind(address.assume_value());
+    if (p.exhausted()) return detail::probe_failed(p).at(call, object_kind::ia);
+    if (!found) continue;
     for (device_port& port : ports) {
       if (port.device != p.device() || port.port != p.port()) continue;
       if (port.interface.empty()) port.interface = i->ifa_name;

@@ -43,7 +43,7 @@ public:
     constexpr std::size_t huge_page = 2 << 20;
     if (bytes == 0 || bytes > block << 31)
       return error(return_type::invalid_parameter, return_subtype::arg2)
-          .at(call)
+          .at(call, object_kind::lmr)
           .hint("A pool has at least 1 byte and at most 128 GiB.");
     const auto try_map = [&](std::size_t size, int flags) {
       size_ = size;
@@ -58,11 +58,11 @@ public:
     huge_ = base_ != nullptr;
     if (!base_ && !only_huge) try_map(rounded(page), 0);
     if (!base_) {
-      error e = map_errno(errno, return_subtype::resource_memory).at(call).from("mmap", errno);
-      return huge ? e.hint("The system has not set that many huge pages aside: see vm.nr_hugepages.") : e;
+      error e = map_errno(errno, return_subtype::resource_memory).at(call, object_kind::lmr).from("mmap", errno);
+      return only_huge ? e.hint("The system has not set that many huge pages aside: see vm.nr_hugepages.") : e;
     }
     if (!books_.reserve(size_ / block))
-      return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call);
+      return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::lmr);
     return success();
   }
 

@@ -143,7 +143,7 @@ DAT_DECL error resolver_error(int code) noexcept {
         .from("getaddrinfo", 0)
         .hint("The name server does not answer: see /etc/resolv.conf, or give a numeric address.");
   case EAI_SYSTEM: {
-    const error mapped = map_errno(errno);
+    const error mapped = map_errno(errno, return_subtype::resource_memory);
     return mapped.from("getaddrinfo", mapped.sys_errno());
   }
   default:
@@ -302,7 +302,7 @@ DAT_DECL expected<address_list> resolve(const std::string& host, std::uint16_t p
   const std::string service = std::to_string(port);
   if (const int code = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &wanted, &first);
       code != 0)
-    return detail::resolver_error(code);
+    return detail::resolver_error(code).at("resolve");
   struct list {
     ::addrinfo* first;
     ~list() { ::freeaddrinfo(first); }
@@ -311,7 +311,7 @@ DAT_DECL expected<address_list> resolve(const std::string& host, std::uint16_t p
   for (const ::addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
     if (ia_address address; detail::copy_address(entry->ai_addr, entry->ai_addrlen, address))
       (void)found.push_back(address);
-  if (found.empty()) return detail::resolver_error(EAI_NONAME);
+  if (found.empty()) return detail::resolver_error(EAI_NONAME).at("resolve");
   return found;
 }
 

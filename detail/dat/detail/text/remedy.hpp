@@ -33,6 +33,13 @@ inline constexpr const char* device_permission_text =
     "This user may not open the device: check owner and mode of /dev/infiniband/uverbs* (rdma-core's udev rules make "
     "them accessible to everyone; containers need them passed in, e.g. `--device=/dev/infiniband`).";
 
+inline constexpr const char* address_space_text =
+    "No address space is left, or no memory that could be locked: raise `ulimit -v`, and `ulimit -l` of a process that "
+    "calls mlockall.";
+
+inline constexpr const char* cgroup_text = "A limit of the cgroup on RDMA objects is reached: raise hca_handle or "
+                                           "hca_object in its rdma.max, or free objects.";
+
 // The first match wins.
 inline constexpr call_remedy call_remedies[] = {
     {"ibv_reg_*mr", ENOMEM, memlock_text},
@@ -106,6 +113,10 @@ inline constexpr call_remedy call_remedies[] = {
      "The device has no room for another completion queue of this size (on some devices its memory also "
      "counts against RLIMIT_MEMLOCK, {memlock} here)."},
     {"ibv_create_srq", EINVAL, "The shared receive queue is longer than the device allows: see ia.query()."},
+    {"ibv_create_srq", ENOMEM,
+     "The device has no room for another shared receive queue of this size: request a shorter one, or share one."},
+    {"ibv_alloc_mw", ENOMEM, "The device has no room for another memory window: free rmrs, or bind one again."},
+    {"ibv_create_ah", ENOMEM, "The device has no room for another address: free address handles."},
     {"ibv_create_comp_channel", EMFILE, "Too many open files in this process: raise `ulimit -n`."},
     {"ibv_create_ah", EINVAL, "The address has no usable GID here: is the network interface up?"},
     {"ibv_create_ah", ETIMEDOUT, "The peer's link address cannot be found: is the host up, and on this network?"},
@@ -119,9 +130,19 @@ inline constexpr call_remedy call_remedies[] = {
     {"ibv_post_recv", ENOMEM,
      "The receive queue is full: dequeue completions first, or create the endpoint with a longer one."},
     {"ibv_post_srq_recv", ENOMEM, "The shared receive queue is full: dequeue completions first, or create it longer."},
+    {"mmap", ENOMEM, address_space_text},
+    {"mmap", EAGAIN, address_space_text},
+    {"pthread_create", EAGAIN,
+     "No further thread may start: raise `ulimit -u` or pids.max of the cgroup, or open the ia with "
+     "dat::progress::manual, which needs no thread."},
+    {"epoll_ctl", ENOSPC, "This user watches too many descriptors: raise `sysctl fs.epoll.max_user_watches`."},
     {"if_nametoindex", ENODEV, "There is no interface of that name: see `ip link`."},
+    {"rdma_*", ENOMEM,
+     "The connection manager has no memory for another connection or service point: free some, and call again."},
     {"*", EMFILE, "Too many open files in this process: raise `ulimit -n`."},
     {"*", ENFILE, "Too many open files on this host: raise `sysctl fs.file-max`."},
+    {"ibv_*", EAGAIN, cgroup_text},
+    {"rdma_*", EAGAIN, cgroup_text},
     {"*", EIO, "The device reports a hardware fault: see the kernel log."},
     {"*", ENODEV, "The device was removed: see `rdma link` and the kernel log."},
 };
@@ -133,6 +154,8 @@ inline constexpr state_remedy state_remedies[] = {
     {return_type::conn_qual_unavailable, return_subtype::none,
      "Every port is taken: `rdma resource show cm_id` shows the users."},
     {return_type::port_in_use, return_subtype::none, "Choose another port."},
+    {return_type::insufficient_resources, return_subtype::resource_memory,
+     "Free memory, or raise the limit (`ulimit -v`, memory.max of the cgroup), and call again."},
     {return_type::insufficient_resources, return_subtype::resource_memory_region, memlock_text},
     {return_type::insufficient_resources, return_subtype::resource_tep,
      "Dequeue completions before posting more, or create the endpoint with longer queues."},
@@ -144,6 +167,8 @@ inline constexpr state_remedy state_remedies[] = {
      "Request fewer RDMA reads in flight: ia.query() returns the device's limit."},
     {return_type::insufficient_resources, return_subtype::resource_protection_domain,
      "Free unused protection zones, or share one."},
+    {return_type::insufficient_resources, return_subtype::none,
+     "Free objects that are no longer needed, and call again."},
     {return_type::invalid_handle, return_subtype::none,
      "The handle was moved from or closed, or its adapter was closed."},
     {return_type::invalid_state, return_subtype::ep_unconnected,

@@ -1,0 +1,84 @@
+// Flows in which each request for memory fails once in turn.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "allocations.hpp"
+#include "world.hpp"
+
+#include <dat/detail/text/remedy.hpp>
+
+#include <string>
+#include <utility>
+
+namespace unit {
+
+/// Checks that the error names a resource, the call, the object, and what helps.
+inline void explains(const dat::error& e) {
+  INFO(e.message());
+  CHECK(to_string(e.type()) == to_string(dat::return_type::insufficient_resources));
+  CHECK_FALSE(e.call().empty());
+  CHECK(e.object() != dat::object_kind::none);
+  CHECK_FALSE(dat::detail::remedy(e).empty());
+}
+
+/// The calls of a flow. A call that fails for want of memory is repeated, and then succeeds.
+class no_memory_steps {
+public:
+  template <class Call>
+  auto operator()(Call call) {
+    auto r = refusing(call);
+    if (r) return must(std::move(r));
+    CHECK(out_of_memory::failed());
+    explains(r.error());
+    reported_ = true;
+    return must(refusing(call));
+  }
+  /// An event, or its absence, is what the consumer sees of the failure.
+  void seen(const std::string& what) {
+    INFO("instead: " << what);
+    REQUIRE(out_of_memory::failed());
+    reported_ = true;
+  }
+  [[nodiscard]] bool reported() const noexcept { return reported_; }
+
+private:
+  /// dat reports missing memory and does not throw, so a request that throws ends the program.
+  template <class Call>
+  static auto refusing(Call& call) noexcept {
+    const out_of_memory::throwing all(&fake::inside);
+    return call();
+  }
+  bool reported_ = false;
+};
+
+/// Runs the flow in new worlds until no request for memory is left that could fail. Each failure is reported, and
+/// leaves nothing behind. Returns the number of failures. `Prepared` is made in each world before the first request can
+/// fail.
+template <class Prepared, class Flow>
+int for_each_allocation_with(Flow flow) {
+  for (int n = 0;; ++n) {
+    INFO("request for memory number " << n << " fails");
+    const clean_world world;
+    no_memory_steps step;
+    {
+      Prepared prepared;
+      const out_of_memory limit(n);
+      flow(step, prepared);
+    }
+    if (!out_of_memory::failed()) return n;
+    CHECK(step.reported());
+    REQUIRE(n < 200);
+  }
+}
+template <class Flow>
+int for_each_allocation(Flow flow) {
+  struct nothing {};
+  return for_each_allocation_with<nothing>([&](no_memory_steps& step, nothing&) { flow(step); });
+}
+
+/// Where the sanitizer does not let a test refuse memory.
+inline void needs_refusals() {
+  if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
+}
+
+} // namespace unit
