@@ -88,7 +88,7 @@ not_posted(const Queue queue, int err, typename Queue::work_request* wr, typenam
     if (!posted) work_watch<checked_build>::refused(posted.assume_error().index());
   return posted;
 }
-/// The same for links that the endpoint keeps. Finds them anew, so that the post need not remember them.
+/// Reports a refused post of links that the endpoint keeps. Finds them anew, so that the post need not remember them.
 template <std::size_t Room, class Queue>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void> kept_not_posted(const Queue queue, std::size_t n,
                                                                        int err) noexcept {
