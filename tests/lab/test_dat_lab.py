@@ -747,7 +747,8 @@ seen["clock of a frozen host"] = lab("clock", "2", "+1")
 seen["thaw"], seen["thawed"], seen["thaw again"] = lab("thaw", "2"), answer(), lab("thaw", "2")
 seen["cut"], seen["cut off"], seen["join"], seen["joined"] = lab("cut", "2", "v1"), ask(1), lab("join", "2"), answer()
 
-seen["rping"] = [lab("wait", "rping")[0], os.system("rping -c -a 10.78.1.3 -I 10.78.1.1 -C 5 >/dev/null"), os.system("rping -c -a fd00:78:1::3 -I fd00:78:1::1 -C 5 >/dev/null")]
+seen["rping"] = [lab("wait", "rping4")[0], os.system("rping -c -a 10.78.1.3 -I 10.78.1.1 -C 5 >/dev/null")]
+seen["rping"] += [lab("wait", "rping6")[0], os.system("rping -c -a fd00:78:1::3 -I fd00:78:1::1 -C 5 >/dev/null")]
 seen["kill"], seen["killed"], seen["kill again"] = lab("kill", "2"), ask(1), lab("kill", "2")
 for words in ("kill 4", "kill 0", "kill x", "kill", "cut 3 v2", "clock 3 3600", "clock 3 +soon", "wait a b", "explode 3", "signal " + 2000 * "x", "signal a\nb"):
     seen["refused"][words[:20]] = lab(*words.split(" "))
@@ -769,12 +770,15 @@ with socket.create_server(("10.78.1.2", 7000)) as server:
 """
 
 HOST3 = """echo out of the third; echo error of the third >&2; printf 'no end of line'
-rping -s -a 10.78.1.3 -C 5 >/dev/null & s=$!
 listens() { rdma resource show cm_id | grep LISTEN | grep -q "$1"; }
-until listens 10.78.1.3; do sleep 0.1; done
-dat-lab signal rping
-wait $s || exit 5
-rping -s -a fd00:78:1::3 -C 5 >/dev/null || exit 6
+serve() {
+  rping -s -a "$1" -C 5 >/dev/null & s=$!
+  until listens "$1"; do sleep 0.1; done
+  dat-lab signal "$2"
+  wait $s
+}
+serve 10.78.1.3 rping4 || exit 5
+serve fd00:78:1::3 rping6 || exit 6
 dat-lab wait never
 echo $? >"$DAT_LAB_OUT/wait"
 echo c >/proc/sysrq-trigger
@@ -849,7 +853,7 @@ class ThreeHosts(Case):
         self.assert_log("kill host2")
 
     def test_rping_runs_from_host_to_host(self):
-        self.assertEqual(self.seen["rping"], [0, 0, 0])
+        self.assertEqual(self.seen["rping"], [0, 0, 0, 0])
 
     def test_the_capture_has_what_crossed_the_network(self):
         frames = pcap_frames(self.pcap)
