@@ -85,13 +85,13 @@ public:
   ia() noexcept = default; ///< names no adapter
 
   /// Opens the default adapter of this host: the first port, in the order of the network interfaces, that is active and
-  /// has an IP address. If no port is active, the first that has an address.
+  /// has an IP address. An adapter of InfiniBand or RoCE comes before one of iWARP, which has no InfiniBand extensions.
+  /// If no port is active, the first that has an address.
   ///
   /// Errors:
   /// - `provider_not_found`: the host has no adapter. The message names the remedy.
   /// - `insufficient_resources`: no memory, or a limit of the device or the process
   /// - `privileges_violation`: the process may not open the device files
-  /// - `model_not_supported`: the device is an iWARP adapter
   /// - `invalid_handle`: the async_evd of `options` is closed or of another adapter
   /// Allocates: yes.
   /// Blocks: briefly, in the kernel.

@@ -70,7 +70,7 @@ struct extensions {
     return detail::empty_handle("ib.query_extensions", return_subtype::handle_ia);
   const detail::ia_core& core = *detail::core_access::of(of);
   extensions e;
-  if (core.context()->device->transport_type == IBV_TRANSPORT_IWARP) return e;
+  if (core.iwarp()) return e;
   e.version = 2;
   e.immediate_data = true;
   e.datagrams = true;

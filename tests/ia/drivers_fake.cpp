@@ -1,4 +1,4 @@
-// dat on drivers with other manners than Soft-RoCE's: functions that are missing, negated errnos, iWARP.
+// dat on drivers with other manners than Soft-RoCE's: functions that are missing, negated errnos.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -58,13 +58,4 @@ TEST_CASE("a negated errno means what the errno means", "[evd][ep]") {
     CHECK(none.error().type() == return_type::insufficient_resources);
     CHECK(none.error().sys_errno() == ENOMEM);
   }
-}
-
-TEST_CASE("adapters of iWARP alone are refused, however they are named", "[ia][iwarp]") {
-  const fake::with manner{fake::personality::iwarp};
-  const clean_world world;
-  is_error(dat::ia::open("fk1", manual), return_type::model_not_supported);
-  is_error(dat::ia::open(must(dat::ia_address::parse("10.99.2.1")), manual), return_type::model_not_supported);
-  CHECK_FALSE(dat::ia::open(manual));
-  CHECK(must(dat::ia::list_adapters()).size() == 2);
 }

@@ -53,7 +53,7 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   if (const int err = ibv_query_port(core.context(), core.where().port, &port))
     return map_errno(err, return_subtype::resource_device).at(query_call, object_kind::ia).from("ibv_query_port", err);
   const ibv_device_attr& d = core.device();
-  const bool iwarp = core.context()->device->transport_type == IBV_TRANSPORT_IWARP;
+  const bool iwarp = core.iwarp();
 
   a.adapter_name = short_text(core.name());
   a.port = core.where().port;
@@ -124,7 +124,7 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
 DAT_DECL expected<void> query(const ia_core& core, provider_attributes& a) noexcept {
   if (core.closed())
     return error(return_type::invalid_handle, return_subtype::handle_ia).at(query_call, object_kind::ia);
-  const bool iwarp = core.context()->device->transport_type == IBV_TRANSPORT_IWARP;
+  const bool iwarp = core.iwarp();
   a.provider_version_major = version.major_part;
   a.provider_version_minor = version.minor_part;
   // On iWARP the peer writes data without an acknowledgement, and the adapter writes an RDMA read into the key that the

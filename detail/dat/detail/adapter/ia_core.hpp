@@ -67,8 +67,11 @@ public:
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
-  /// True for a port of Ethernet (RoCE), which has no partitions and one P_Key.
+  /// True for a port of Ethernet (RoCE, iWARP), which has no partitions and one P_Key.
   [[nodiscard]] bool ethernet() const noexcept { return ethernet_; }
+  /// True for an adapter of iWARP: the kernel moves the queue pairs of its connections, and it has no InfiniBand
+  /// extensions.
+  [[nodiscard]] bool iwarp() const noexcept { return context()->device->transport_type == IBV_TRANSPORT_IWARP; }
   /// The index of the P_Key of the adapter's interface; 0 where there are no partitions.
   [[nodiscard]] std::uint16_t pkey_index() const noexcept;
   [[nodiscard]] const adapter_location& where() const noexcept { return where_; }
@@ -82,6 +85,8 @@ public:
   /// Checks an address to connect to. rdma_cm would send a request to a loopback address over an adapter that does not
   /// have it, and the attempt would end at its time limit.
   [[nodiscard]] expected<void> check_remote(const ia_address& to) const noexcept;
+  /// Refuses datagrams and descriptors on an adapter that has none.
+  [[nodiscard]] expected<void> check_infiniband() const noexcept;
   /// True for an id of librdmacm that is on this adapter's device and port.
   [[nodiscard]] bool is_ours(const rdma_cm_id& id) const noexcept;
 

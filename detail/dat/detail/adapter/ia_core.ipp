@@ -187,4 +187,10 @@ DAT_DECL expected<void> ia_core::check_remote(const ia_address& to) const noexce
   return to.check(address_role::remote);
 }
 
+DAT_DECL expected<void> ia_core::check_infiniband() const noexcept {
+  if (!iwarp()) return success();
+  return error(return_type::model_not_supported)
+      .hint("The adapter is one of iWARP, which has no datagrams, no multicast and no connections by descriptors.");
+}
+
 }}} // namespace dat::v0::detail

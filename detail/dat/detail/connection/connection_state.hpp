@@ -90,7 +90,7 @@ public:
   [[nodiscard]] int accept(std::span<const std::byte> data) noexcept;
   /// Called when data of the peer has arrived, which proves that the peer has the accept. The user is locked.
   void data_arrived() noexcept;
-  /// Answers a request with a reject. Errors: Errors: `invalid_parameter` for too much data; otherwise by errno.
+  /// Answers a request with a reject. Errors: `invalid_parameter` for too much data; otherwise by errno.
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
   /// Hands the request to another service point of the ia.
   [[nodiscard]] expected<void> hand_off(std::uint16_t port) noexcept;
@@ -147,6 +147,7 @@ private:
   void active_event(const cm_event& e) noexcept;
   [[nodiscard]] bool connected_event(const cm_event& e) noexcept;
   void response(const cm_event& e) noexcept;
+  void iwarp_established(const cm_event& e) noexcept;
   void rejected(const cm_event& e) noexcept;
   [[nodiscard]] bool ask_later() noexcept;
   void ask_again() noexcept;

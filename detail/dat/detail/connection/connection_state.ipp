@@ -89,7 +89,7 @@ DAT_DECL rdma_conn_param connection_state::parameters(std::span<const std::byte>
 DAT_DECL rts_result connection_state::to_rts(std::uint8_t peer_responder_resources) noexcept {
   qp_settings& s = qp_.settings;
   s.initiator_depth = std::bit_floor(min(s.initiator_depth, peer_responder_resources));
-  return connection_qp_to_rts(qp_.qp, s, *qp_.now, id());
+  return ia().iwarp() ? prepare_iwarp_qp(qp_.qp, s, *qp_.now) : connection_qp_to_rts(qp_.qp, s, *qp_.now, id());
 }
 
 DAT_DECL rts_result connection_state::connect_directly(const connection_qp& qp, const qp_path& path,
@@ -253,13 +253,20 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
     if (rdma_resolve_route(id(), resolve_ms()) != 0) ended(kind::unreachable, errno);
     return;
   case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+    // On iWARP the queue pair is in RTS before the answer is read.
+    if (const auto r = ia().iwarp() ? prepare_iwarp_qp(qp_.qp, qp_.settings, *qp_.now) : rts_result(); !r)
+      return ended(kind::non_peer_rejected, r.err);
     rdma_conn_param p = parameters(std::span(data_).first(data_size_));
     phase_ = phase::requested;
-    if (rdma_connect(id(), &p) != 0) ended(kind::non_peer_rejected, errno);
-    return;
+    if (rdma_connect(id(), &p) == 0) return;
+    // Some drivers of iWARP make the connection of TCP in this call.
+    const bool silent = errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH;
+    return ended(silent ? kind::unreachable : kind::non_peer_rejected, errno);
   }
   case RDMA_CM_EVENT_CONNECT_RESPONSE:
     return response(e);
+  case RDMA_CM_EVENT_ESTABLISHED: // on iWARP, in place of the response
+    return iwarp_established(e);
   case RDMA_CM_EVENT_REJECTED:
     return rejected(e);
   case RDMA_CM_EVENT_ADDR_ERROR:
@@ -273,6 +280,16 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
   default:
     return;
   }
+}
+
+/// The kernel has moved the queue pair to RTS, and the wire carries the length of private data. What the event says of
+/// RDMA reads differs between drivers.
+DAT_DECL void connection_state::iwarp_established(const cm_event& e) noexcept {
+  keep_addresses();
+  keep_private_data(e.data());
+  qp_settings& s = qp_.settings;
+  s.initiator_depth = std::bit_floor(min(s.initiator_depth, initiator_depth_of(qp_.qp, e.initiator_depth)));
+  established();
 }
 
 DAT_DECL void connection_state::response(const cm_event& e) noexcept {
@@ -298,14 +315,14 @@ DAT_DECL void connection_state::rejected(const cm_event& e) noexcept {
   using kind = record::kind;
   if (e.status == rej_stale && ask_later()) return;
   const auto data = e.data();
-  const bool consumer = e.status == rej_consumer_defined;
+  const bool consumer = e.status == rej_consumer_defined || ia().iwarp(); // iWARP has no reason of a reject
   if (consumer && is_marked(data)) {
     keep_private_data(behind_mark(data));
-    return ended(kind::peer_rejected, e.status);
+    return ended(kind::peer_rejected, std::abs(e.status));
   }
   const bool any = any_nonzero(data);
   keep_private_data(any ? data : std::span<const std::byte>{});
-  ended(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, e.status);
+  ended(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, std::abs(e.status));
 }
 
 /// The peer's connection manager takes the queue pair for one of a connection that it has not forgotten yet. The queue
@@ -351,7 +368,7 @@ DAT_DECL bool connection_state::connected_event(const cm_event& e) noexcept {
     return false;
   case RDMA_CM_EVENT_REJECTED:
     ended(completing ? kind::accept_completion_error : kind::disconnected,
-          completing ? e.status : static_cast<int>(end_reason::peer));
+          completing ? std::abs(e.status) : static_cast<int>(end_reason::peer));
     return false;
   case RDMA_CM_EVENT_UNREACHABLE:
     if (completing) ended(kind::accept_completion_error, std::abs(e.status));

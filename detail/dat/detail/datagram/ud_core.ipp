@@ -408,6 +408,7 @@ DAT_DECL result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, cons
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
   if (!evd || evd->dead() || &evd->ia() != ia.get())
     return at(error(return_type::invalid_handle, return_subtype::handle_evd_cr));
+  if (auto ok = ia->check_infiniband(); !ok) return at(ok.assume_error());
   ref<ud_service> head;
   const auto failed = [&](error e) {
     if (head) head->end();

@@ -74,10 +74,11 @@ private:
 
 /// Walks the host's addresses, in the order of the interfaces, and fills in the first of each family that lies on the
 /// wanted device and port. An empty device takes the first device that is found, on that interface if one is given, or
-/// with a port that is active. Both addresses are of one interface: the interfaces of a port may belong to networks
-/// that must not meet (VLANs, partitions).
+/// with a port that is active, and not of iWARP unless `iwarp`. Both addresses are of one interface: the interfaces of
+/// a port may belong to networks that must not meet (VLANs, partitions).
 [[nodiscard]] result<adapter_location> search(std::string_view device, std::uint8_t port,
-                                              std::string_view interface = {}, bool active = false) noexcept;
+                                              std::string_view interface = {}, bool active = false,
+                                              bool iwarp = true) noexcept;
 /// The first port that is active and has an IP address; when none is active, the first that has an address.
 [[nodiscard]] result<adapter_location> first_adapter() noexcept;
 /// The adapter that has this local address.

@@ -89,7 +89,7 @@ DAT_DECL error probe_failed(const probe& p) noexcept {
 }
 
 DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t port, std::string_view interface,
-                                         bool active) noexcept {
+                                         bool active, bool iwarp) noexcept {
   adapter_location found;
   bool any = false;
   ifaddrs* list = nullptr;
@@ -108,7 +108,7 @@ DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t p
     }
     if (!interface.empty() && interface != i->ifa_name) continue;
     const bool wanted = any              ? p.device() == found.device.data() && p.port() == found.port
-                        : device.empty() ? !p.iwarp() && (!active || p.active())
+                        : device.empty() ? (iwarp || !p.iwarp()) && (!active || p.active())
                                          : p.device() == device && p.port() == port && (!active || p.active());
     if (!wanted) continue;
     if (!any) {
@@ -131,7 +131,9 @@ DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t p
 }
 
 DAT_DECL result<adapter_location> first_adapter() noexcept {
-  auto found = search({}, 0, {}, true);
+  // One with the InfiniBand extensions, if there is one.
+  auto found = search({}, 0, {}, true, false);
+  if (!found && !is_exhausted(found.assume_error())) found = search({}, 0, {}, true);
   return found || is_exhausted(found.assume_error()) ? found : search({}, 0);
 }
 

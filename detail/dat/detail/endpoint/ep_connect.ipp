@@ -231,6 +231,7 @@ DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<con
 
 DAT_DECL result<direct_peer> ep_core::describe(const char* call, address_family family) noexcept {
   if (!qp_) return wrong_state(call);
+  if (auto ok = ia().check_infiniband(); !ok) return at(ok.assume_error(), call);
   auto found = place_of(ia(), family == address_family::ipv4);
   if (!found && !datagrams_) found = place_of(ia(), family != address_family::ipv4);
   if (!found) return at(found.assume_error(), call);
@@ -270,6 +271,7 @@ DAT_DECL expected<void> ep_core::find_link(const ibv_ah_attr& path, const char* 
 
 DAT_DECL expected<void> ep_core::connect_directly(const direct_peer& peer) noexcept {
   static constexpr const char* call = "ep.connect";
+  if (auto ok = ia().check_infiniband(); !ok) return at(ok.assume_error(), call);
   if (auto ok = check_descriptor(ia(), peer, direct_peer::connections); !ok) return at(ok.assume_error(), call);
   auto path = path_to(ia(), peer.place);
   if (!path) return at(path.assume_error(), call);

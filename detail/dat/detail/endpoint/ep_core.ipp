@@ -99,8 +99,9 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
   invalidates_ = (device.device_cap_flags & invalidating) != 0;
   max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
   max_inline_message_ = min(max_message_, max_inline_);
-  max_read_iov_ =
-      device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd)) : a.max_request_iov;
+  max_read_iov_ = ia().iwarp()            ? 1
+                  : device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd))
+                                          : a.max_request_iov;
   note_zone();
 }
 
@@ -156,6 +157,8 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
   const auto at = [&](error e) { return e.at(call, object_kind::ep); };
   if (pz && pz->dead()) return at(error(return_type::invalid_handle, return_subtype::handle_pz));
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
+  if (datagrams)
+    if (auto ok = ia->check_infiniband(); !ok) return at(ok.assume_error());
   if (auto ok = check_evds(*ia, evds); !ok) return at(ok.assume_error());
   if (auto ok = check_attributes(*ia, a, static_cast<bool>(srq)); !ok) return at(ok.assume_error());
   if (srq && (srq->dead() || &srq->ia() != ia.get()))

@@ -26,10 +26,6 @@ DAT_DECL expected<ia> ia::make(detail::result<detail::adapter_location> where, c
   if (!where) return where.assume_error();
   auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
   if (!core) return core.assume_error();
-  if (core.assume_value()->context()->device->transport_type == IBV_TRANSPORT_IWARP)
-    return error(return_type::model_not_supported)
-        .at("ia.open", object_kind::ia)
-        .hint("The device is an iWARP adapter, whose connections dat does not support: use one of InfiniBand or RoCE.");
   if (options.async_evd.out_of_scope_) return ia(std::move(core).assume_value());
   auto own = detail::async_evd_for(*core.assume_value(), options.async_evd.core_, options.async_qlen);
   if (!own) return own.assume_error();

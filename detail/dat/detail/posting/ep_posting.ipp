@@ -5,6 +5,7 @@
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/verbs/empty_receive.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -133,6 +134,9 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   }
   taken = chain_length(wr, bad);
   sq_.set_next(work_ring::after(first, taken));
+  const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (immediate && qp_->context->device->transport_type == IBV_TRANSPORT_IWARP)
+    return at(return_type::model_not_supported, call).index(taken).hint("iWARP has no immediate data.");
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call).index(taken);
 }
 
@@ -149,10 +153,16 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
     rq_.set_next(end);
     bad = wr;
     err = ibv_post_recv(qp_, wr, &bad);
-    if (err == 0) {
-      if (!is_up(state())) flush_late_receive();
-      return success();
-    }
+  }
+  if (refused_for_emptiness(err, bad)) {
+    rq_.set_next(end);
+    err = post_empty_receives(bad, bad, [this](ibv_recv_wr* one, ibv_recv_wr** refused) noexcept {
+      return ibv_post_recv(qp_, one, refused);
+    });
+  }
+  if (err == 0) {
+    if (!is_up(state())) flush_late_receive();
+    return success();
   }
   const std::uint32_t taken = chain_length(wr, bad);
   rq_.set_next(work_ring::after(first, taken));

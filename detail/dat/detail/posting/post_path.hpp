@@ -5,17 +5,20 @@
 // `post` posts the operations of one call, and `post_many` a number that is known at run time. A class Queue has the
 // parts that differ from queue to queue:
 //
-//     using work_request = ibv_send_wr;                    // or ibv_recv_wr
-//     static constexpr std::size_t kept_links(room);       // how many links of `room` segments the endpoint keeps
-//     auto* links<room>(n);                                // the `n` of them that make a chain
-//     work_request** refused();                            // where the device puts what it refuses of these; null
-//     before bool accepts(const R&);                              // can R be posted as it is? expected<void>
-//     usable(n);                            // if not: checks state and room expected<void> check(const R&, zone_tag);
-//     // then checks R itself auto reserve<n>();                                   // n entries: has_room(), take(),
-//     commit(), entries() void fill(work_request&, work_entry&, const R&);     // all of R but its segments int
-//     submit(work_request*, work_request** bad, n);    // hands a chain to the device expected<void> not_posted(err,
-//     wr, bad, entries);    // why the device refused it class_member enter();                                //
-//     checked builds: posts that must not overlap error overlaps();                                    // they do
+// | member                              | meaning                                                              |
+// |-------------------------------------|----------------------------------------------------------------------|
+// | work_request                        | ibv_send_wr or ibv_recv_wr                                           |
+// | kept_links(room)                    | how many links of `room` segments the endpoint keeps                 |
+// | links<room>(n)                      | the `n` of them that make a chain                                    |
+// | refused()                           | where the device puts what it refuses of these; null before          |
+// | accepts(r)                          | whether `r` can be posted as it is                                   |
+// | usable(n)                           | if not: checks state and room                                        |
+// | check(r, zone)                      | then checks `r` itself                                               |
+// | reserve<n>()                        | `n` entries: has_room(), take(), commit(), entries()                 |
+// | fill(wr, entry, r)                  | fills in all of `r` but its segments                                 |
+// | submit(wr, bad, n)                  | hands a chain to the device                                          |
+// | not_posted(err, wr, bad, entries)   | why the device refused it                                            |
+// | enter(), overlaps()                 | checked builds: the call in its class, and the error of an overlap   |
 //
 // Nothing here allocates, blocks or calls a virtual function. A refusal comes before anything reaches the device.
 

@@ -11,6 +11,7 @@
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/posting/endpoint_table.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/verbs/empty_receive.hpp>
 #include <dat/detail/verbs/null_device.hpp>
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
@@ -176,7 +177,13 @@ public:
   }
   [[nodiscard]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t) const noexcept {
     queue_.tsan_release();
-    return ibv_post_srq_recv(queue_.posts_to(), wr, bad);
+    const int err = ibv_post_srq_recv(queue_.posts_to(), wr, bad);
+    if (err == 0) [[likely]]
+      return 0;
+    if (!refused_for_emptiness(err, *bad)) return err;
+    return post_empty_receives(*bad, *bad, [this](ibv_recv_wr* one, ibv_recv_wr** refused) noexcept {
+      return ibv_post_srq_recv(queue_.posts_to(), one, refused);
+    });
   }
 
   [[nodiscard]] expected<void> usable(std::size_t) const noexcept {

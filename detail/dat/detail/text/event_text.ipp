@@ -5,6 +5,8 @@
 #include <dat/detail/text/error_text.hpp>
 #include <dat/detail/text/event_text.hpp>
 
+#include <cerrno>
+
 namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL std::string on_ep(std::string_view name, std::uint32_t qp) {
@@ -102,6 +104,11 @@ DAT_DECL std::string_view refusal_cause(int reason) noexcept {
   case 35: // IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED, which only a library sends
     return "The connection was refused: the peer's program dropped the request without an answer, or its evd had no "
            "room for requests.";
+  case ECONNREFUSED: // the answer of TCP, on iWARP
+    return "The connection was refused: no program listens there.";
+  case ECONNRESET:
+    return "The connection was refused: the peer's program dropped the request without an answer, its evd had no room "
+           "for requests, or its process is gone.";
   default:
     return "The connection was refused: no program listens there, the listener's queue is full, or its process is "
            "gone.";

@@ -68,6 +68,13 @@ struct qp_path {
 [[nodiscard]] rts_result connection_qp_to_rts(ibv_qp* qp, const qp_settings& s, qp_init_state& now,
                                               const qp_path& path) noexcept;
 
+/// Prepares a queue pair in INIT for a connection of iWARP, whose further steps are the kernel's: gives it the rights
+/// of the peer.
+[[nodiscard]] rts_result prepare_iwarp_qp(ibv_qp* qp, const qp_settings& s, qp_init_state& now) noexcept;
+/// The number of RDMA reads that a connected queue pair of iWARP may run at a time, or `fallback` if its driver does
+/// not report the number.
+[[nodiscard]] std::uint8_t initiator_depth_of(ibv_qp* qp, std::uint8_t fallback) noexcept;
+
 /// Moves all posted requests and receives of a queue pair to their completions. Some devices flush a receive that was
 /// posted in the error state only by another call.
 inline void qp_to_error(ibv_qp* qp) noexcept {

@@ -1,0 +1,247 @@
+// dat on iWARP: connections, whose queue pairs the kernel moves, and what such an adapter does not have.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/descriptor.hpp>
+#include <dat/ib.hpp>
+#include <dat/srq.hpp>
+#include <dat/ud.hpp>
+
+using namespace unit;
+using dat::return_type;
+
+namespace {
+
+/// The driver cannot resize a completion queue: the evd has room for all from the start.
+constexpr std::size_t plenty_of_events = 400;
+
+/// Adapters of siw, and nothing left at the end.
+struct iwarp_world {
+  fake::with manner{fake::personality::iwarp};
+  clean_world clean;
+};
+
+struct two_ends {
+  end a{"fk1", manual, plenty_of_events};
+  end b{"fk2", manual, plenty_of_events};
+  dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  two_ends() {
+    a.make_ep();
+    b.make_ep();
+  }
+  void connect(std::string_view data = {}) {
+    must(a.ep.connect(b.ia.address(), service, plenty, std::as_bytes(std::span(data))));
+    settle(a, b);
+  }
+};
+
+/// An evd for two endpoints of the fake, and an endpoint with a shared queue.
+struct sharing_end : end {
+  using end::end;
+  dat::srq srq = must(pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 2}));
+};
+
+} // namespace
+
+TEST_CASE("an adapter of iWARP is opened by name, by address, and where there is no other", "[ia][iwarp]") {
+  const iwarp_world world;
+  CHECK(must(dat::ia::open("fk2", manual)).name() == "fk2");
+  CHECK(must(dat::ia::open(must(dat::ia_address::parse("10.99.2.1")), manual)).name() == "fk2");
+  CHECK(must(dat::ia::open(manual)).name() == "fk1");
+  CHECK(must(dat::ia::list_adapters()).size() == 2);
+}
+
+TEST_CASE("a connection of iWARP carries messages, writes and reads both ways", "[iwarp]") {
+  const iwarp_world world;
+  pair p({}, plenty_of_events);
+  must(p.b.ep.post(dat::recv{p.b.at(0, 16)}.cookie(2)));
+  p.a.memory[0] = 'x';
+  must(p.a.ep.post(dat::send{p.a.at(0, 16)}.cookie(1)));
+  CHECK(p.a.take() == events{"sent 1"});
+  CHECK(p.b.take() == events{"received 2"});
+  CHECK(p.b.memory[0] == 'x');
+  p.b.memory[100] = 'y';
+  must(p.b.ep.post(dat::rdma_write{p.b.at(100, 8), must(p.a.mem.remote().slice(200, 8))}.cookie(3)));
+  CHECK(p.b.take().size() == 1);
+  CHECK(p.a.memory[200] == 'y');
+  must(p.a.ep.post(dat::rdma_read{p.a.at(300, 8), must(p.b.mem.remote().slice(100, 8))}.cookie(4)));
+  CHECK(p.a.take().size() == 1);
+  CHECK(p.a.memory[300] == 'y');
+}
+
+TEST_CASE("private data of iWARP arrives with its length, of requests, replies and rejects", "[iwarp]") {
+  const iwarp_world world;
+  two_ends e;
+  e.connect("a question");
+  auto request = request_on(e.b.evd);
+  CHECK(text_of(request.private_data()) == "a question");
+  SECTION("reply") {
+    must(request.accept(e.b.ep, bytes_of("answer")));
+    settle(e.a, e.b);
+    auto up = must(e.a.evd.dequeue());
+    REQUIRE(std::holds_alternative<dat::established>(up));
+    CHECK(text_of(std::get<dat::established>(up).private_data()) == "answer");
+  }
+  SECTION("empty reply") {
+    must(request.accept(e.b.ep));
+    settle(e.a, e.b);
+    auto up = must(e.a.evd.dequeue());
+    REQUIRE(std::holds_alternative<dat::established>(up));
+    CHECK(std::get<dat::established>(up).private_data().empty());
+  }
+  SECTION("reject") {
+    must(request.reject(bytes_of("no")));
+    settle(e.a, e.b);
+    auto no = must(e.a.evd.dequeue());
+    REQUIRE(std::holds_alternative<dat::peer_rejected>(no));
+    CHECK(text_of(std::get<dat::peer_rejected>(no).private_data()) == "no");
+  }
+  SECTION("empty reject") {
+    must(request.reject());
+    settle(e.a, e.b);
+    auto no = must(e.a.evd.dequeue());
+    REQUIRE(std::holds_alternative<dat::peer_rejected>(no));
+    CHECK(std::get<dat::peer_rejected>(no).private_data().empty());
+  }
+  e.b.take();
+}
+
+TEST_CASE("a request of iWARP that nobody listens for or answers is no decision of the peer", "[iwarp]") {
+  const iwarp_world world;
+  two_ends e;
+  SECTION("nobody listens") {
+    must(e.a.ep.connect(e.b.ia.address(), service + 1, plenty));
+    settle(e.a, e.b);
+  }
+  SECTION("the request is dropped") {
+    e.connect();
+    (void)request_on(e.b.evd);
+    settle(e.a, e.b);
+  }
+  auto no = must(e.a.evd.dequeue());
+  REQUIRE(std::holds_alternative<dat::non_peer_rejected>(no));
+  CHECK(std::get<dat::non_peer_rejected>(no).reason() == ECONNREFUSED);
+  CHECK(std::string(std::get<dat::non_peer_rejected>(no).message()).find("4791") == std::string::npos);
+  CHECK(e.a.ep.state() == dat::ep_state::disconnected);
+  must(e.a.ep.reset());
+  e.connect();
+  must(request_on(e.b.evd).accept(e.b.ep));
+  settle(e.a, e.b);
+  CHECK(e.a.take() == events{"established"});
+  CHECK(e.b.take() == events{"established"});
+}
+
+TEST_CASE("rdma_connect may fail at once on iWARP", "[iwarp]") {
+  const iwarp_world world;
+  two_ends e;
+  const auto [error, name] = GENERATE(table<int, const char*>({{ECONNREFUSED, "non_peer_rejected"},
+                                                               {EHOSTUNREACH, "connection_unreachable"},
+                                                               {ETIMEDOUT, "connection_unreachable"},
+                                                               {ENOMEM, "non_peer_rejected"}}));
+  fake::fail(fake::call::rdma_connect, 1, error);
+  e.connect();
+  auto no = must(e.a.evd.dequeue());
+  CHECK(std::visit([](const auto& event) { return std::string(event.name); }, no) == name);
+}
+
+TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[iwarp]") {
+  const iwarp_world world;
+  pair p({}, plenty_of_events);
+  SECTION("graceful") { must(p.a.ep.disconnect()); }
+  SECTION("abrupt") { must(p.a.ep.disconnect(dat::close_mode::abrupt)); }
+  SECTION("by the passive side") { must(p.b.ep.disconnect(dat::close_mode::abrupt)); }
+  SECTION("by both") {
+    must(p.a.ep.disconnect(dat::close_mode::abrupt));
+    must(p.b.ep.disconnect(dat::close_mode::abrupt));
+  }
+  p.settle();
+  CHECK(p.a.take() == events{"disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
+  must(p.a.ep.reset());
+  must(p.b.ep.reset());
+  p.connect();
+}
+
+TEST_CASE("the peer of an iWARP connection has the rights of the endpoint, not those of the kernel", "[iwarp]") {
+  const iwarp_world world;
+  end a("fk1", manual, plenty_of_events);
+  end b("fk2", manual, plenty_of_events);
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep({.max_rdma_read_in = 0});
+  b.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(b.take() == events{"established"});
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(a.ep.native_handle(), &attr, IBV_QP_ACCESS_FLAGS, &init) == 0);
+  CHECK((attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0);
+  CHECK((attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0);
+  const auto refused = b.ep.post(dat::rdma_read{b.at(0, 8), a.mem.remote()});
+  is_error(refused, return_type::invalid_parameter, dat::return_subtype::arg1);
+}
+
+TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp]") {
+  const iwarp_world world;
+  two_ends e;
+  must(e.b.ep.post(dat::recv{}.cookie(1))); // before the connection
+  e.connect();
+  must(request_on(e.b.evd).accept(e.b.ep));
+  settle(e.a, e.b);
+  e.a.take();
+  e.b.take();
+  must(e.b.ep.post(dat::recv{e.b.at(0, 8)}.cookie(2), dat::recv{}.cookie(3), dat::recv{e.b.at(8, 8)}.cookie(4)));
+  must(e.b.ep.post(dat::recv{}.cookie(5)));
+  for (int i = 0; i < 5; ++i) must(e.a.ep.post(dat::send{}));
+  CHECK(e.a.take().size() == 5);
+  CHECK(e.b.take() == events{"received 1", "received 2", "received 3", "received 4", "received 5"});
+}
+
+TEST_CASE("a receive without memory that is refused for another reason is not posted", "[iwarp]") {
+  const iwarp_world world;
+  pair p({}, plenty_of_events);
+  fake::fail(fake::call::ibv_post_recv, 2, ENOMEM); // the driver refuses the first try for want of a segment
+  const auto refused = p.b.ep.post(dat::recv{}.cookie(1));
+  is_error(refused, return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  must(p.b.ep.post(dat::recv{}.cookie(2)));
+  must(p.a.ep.post(dat::send{}));
+  CHECK(p.a.take().size() == 1);
+  CHECK(p.b.take() == events{"received 2"});
+}
+
+TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
+  const iwarp_world world;
+  end a("fk1", manual, plenty_of_events);
+  sharing_end b("fk2", manual, plenty_of_events);
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  auto shared = must(b.pz.create_ep<dat::rc>(b.evd, b.srq));
+  must(b.srq.post(dat::recv{}.cookie(1)));
+  must(b.srq.post(dat::recv{b.at(0, 8)}.cookie(2), dat::recv{}.cookie(3)));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(shared));
+  settle(a, b);
+  a.take();
+  b.take();
+  for (int i = 0; i < 3; ++i) must(a.ep.post(dat::send{}));
+  CHECK(a.take().size() == 3);
+  CHECK(b.take() == events{"received 1", "received 2", "received 3"});
+}
+
+TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[iwarp]") {
+  const iwarp_world world;
+  pair p({}, plenty_of_events);
+  is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
+  is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
+  is_error(p.a.ep.export_descriptor(), return_type::model_not_supported);
+  const auto datagrams = must(p.a.ia.create_evd<ud_streams>(plenty_of_events));
+  is_error(p.a.pz.create_ep<dat::ud>(datagrams), return_type::model_not_supported);
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(1)));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(2)));
+  CHECK(p.a.take() == events{"sent 2"});
+  CHECK(p.b.take() == events{"received 1"});
+}
