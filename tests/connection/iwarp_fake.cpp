@@ -12,8 +12,19 @@ using dat::return_type;
 
 namespace {
 
-/// The driver cannot resize a completion queue: the evd has room for all from the start.
-constexpr std::size_t plenty_of_events = 400;
+/// As unit::end. The driver cannot resize a completion queue, so the evd has room for all from the start.
+struct iwarp_end {
+  explicit iwarp_end(std::string_view device) : ia(must(dat::ia::open(device, manual))) {}
+  std::array<char, 4096> memory{};
+  dat::ia ia;
+  dat::pz pz = must(ia.create_pz());
+  dat::evd<all_streams> evd = must(ia.create_evd<all_streams>(400));
+  region mem = must(pz.register_memory(memory, all_rights));
+  dat::ep<dat::rc> ep;
+  auto at(std::size_t first, std::size_t count) { return must(mem.slice(first, count)); }
+  void make_ep(const dat::ep_attributes& a = {}) { ep = must(pz.create_ep<dat::rc>(evd, a)); }
+  events take() { return unit::take(evd); }
+};
 
 /// Adapters of siw, and nothing left at the end.
 struct iwarp_world {
@@ -22,8 +33,8 @@ struct iwarp_world {
 };
 
 struct two_ends {
-  end a{"fk1", manual, plenty_of_events};
-  end b{"fk2", manual, plenty_of_events};
+  iwarp_end a{"fk1"};
+  iwarp_end b{"fk2"};
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
   two_ends() {
     a.make_ep();
@@ -31,13 +42,24 @@ struct two_ends {
   }
   void connect(std::string_view data = {}) {
     must(a.ep.connect(b.ia.address(), service, plenty, std::as_bytes(std::span(data))));
-    settle(a, b);
+    settle();
+  }
+  void settle() { unit::settle(a.ia, b.ia); }
+};
+
+struct connected_ends : two_ends {
+  connected_ends() { establish(); }
+  void establish() {
+    connect();
+    must(request_on(b.evd).accept(b.ep));
+    settle();
+    CHECK(a.take() == events{"established"});
+    CHECK(b.take() == events{"established"});
   }
 };
 
-/// An evd for two endpoints of the fake, and an endpoint with a shared queue.
-struct sharing_end : end {
-  using end::end;
+struct sharing_end : iwarp_end {
+  using iwarp_end::iwarp_end;
   dat::srq srq = must(pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 2}));
 };
 
@@ -53,7 +75,7 @@ TEST_CASE("an adapter of iWARP is opened by name, by address, and where there is
 
 TEST_CASE("a connection of iWARP carries messages, writes and reads both ways", "[iwarp]") {
   const iwarp_world world;
-  pair p({}, plenty_of_events);
+  connected_ends p;
   must(p.b.ep.post(dat::recv{p.b.at(0, 16)}.cookie(2)));
   p.a.memory[0] = 'x';
   must(p.a.ep.post(dat::send{p.a.at(0, 16)}.cookie(1)));
@@ -77,28 +99,28 @@ TEST_CASE("private data of iWARP arrives with its length, of requests, replies a
   CHECK(text_of(request.private_data()) == "a question");
   SECTION("reply") {
     must(request.accept(e.b.ep, bytes_of("answer")));
-    settle(e.a, e.b);
+    e.settle();
     auto up = must(e.a.evd.dequeue());
     REQUIRE(std::holds_alternative<dat::established>(up));
     CHECK(text_of(std::get<dat::established>(up).private_data()) == "answer");
   }
   SECTION("empty reply") {
     must(request.accept(e.b.ep));
-    settle(e.a, e.b);
+    e.settle();
     auto up = must(e.a.evd.dequeue());
     REQUIRE(std::holds_alternative<dat::established>(up));
     CHECK(std::get<dat::established>(up).private_data().empty());
   }
   SECTION("reject") {
     must(request.reject(bytes_of("no")));
-    settle(e.a, e.b);
+    e.settle();
     auto no = must(e.a.evd.dequeue());
     REQUIRE(std::holds_alternative<dat::peer_rejected>(no));
     CHECK(text_of(std::get<dat::peer_rejected>(no).private_data()) == "no");
   }
   SECTION("empty reject") {
     must(request.reject());
-    settle(e.a, e.b);
+    e.settle();
     auto no = must(e.a.evd.dequeue());
     REQUIRE(std::holds_alternative<dat::peer_rejected>(no));
     CHECK(std::get<dat::peer_rejected>(no).private_data().empty());
@@ -111,12 +133,12 @@ TEST_CASE("a request of iWARP that nobody listens for or answers is no decision 
   two_ends e;
   SECTION("nobody listens") {
     must(e.a.ep.connect(e.b.ia.address(), service + 1, plenty));
-    settle(e.a, e.b);
+    e.settle();
   }
   SECTION("the request is dropped") {
     e.connect();
     (void)request_on(e.b.evd);
-    settle(e.a, e.b);
+    e.settle();
   }
   auto no = must(e.a.evd.dequeue());
   REQUIRE(std::holds_alternative<dat::non_peer_rejected>(no));
@@ -126,7 +148,7 @@ TEST_CASE("a request of iWARP that nobody listens for or answers is no decision 
   must(e.a.ep.reset());
   e.connect();
   must(request_on(e.b.evd).accept(e.b.ep));
-  settle(e.a, e.b);
+  e.settle();
   CHECK(e.a.take() == events{"established"});
   CHECK(e.b.take() == events{"established"});
 }
@@ -146,7 +168,7 @@ TEST_CASE("rdma_connect may fail at once on iWARP", "[iwarp]") {
 
 TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[iwarp]") {
   const iwarp_world world;
-  pair p({}, plenty_of_events);
+  connected_ends p;
   SECTION("graceful") { must(p.a.ep.disconnect()); }
   SECTION("abrupt") { must(p.a.ep.disconnect(dat::close_mode::abrupt)); }
   SECTION("by the passive side") { must(p.b.ep.disconnect(dat::close_mode::abrupt)); }
@@ -159,20 +181,20 @@ TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[
   CHECK(p.b.take() == events{"disconnected"});
   must(p.a.ep.reset());
   must(p.b.ep.reset());
-  p.connect();
+  p.establish();
 }
 
 TEST_CASE("the peer of an iWARP connection has the rights of the endpoint, not those of the kernel", "[iwarp]") {
   const iwarp_world world;
-  end a("fk1", manual, plenty_of_events);
-  end b("fk2", manual, plenty_of_events);
+  iwarp_end a("fk1");
+  iwarp_end b("fk2");
   auto psp = must(b.ia.create_psp(service, b.evd));
   a.make_ep({.max_rdma_read_in = 0});
   b.make_ep();
   must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
+  settle(a.ia, b.ia);
   must(request_on(b.evd).accept(b.ep));
-  settle(a, b);
+  settle(a.ia, b.ia);
   CHECK(a.take() == events{"established"});
   CHECK(b.take() == events{"established"});
   ibv_qp_attr attr{};
@@ -190,7 +212,7 @@ TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp
   must(e.b.ep.post(dat::recv{}.cookie(1))); // before the connection
   e.connect();
   must(request_on(e.b.evd).accept(e.b.ep));
-  settle(e.a, e.b);
+  e.settle();
   e.a.take();
   e.b.take();
   must(e.b.ep.post(dat::recv{e.b.at(0, 8)}.cookie(2), dat::recv{}.cookie(3), dat::recv{e.b.at(8, 8)}.cookie(4)));
@@ -202,7 +224,7 @@ TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp
 
 TEST_CASE("a receive without memory that is refused for another reason is not posted", "[iwarp]") {
   const iwarp_world world;
-  pair p({}, plenty_of_events);
+  connected_ends p;
   fake::fail(fake::call::ibv_post_recv, 2, ENOMEM); // the driver refuses the first try for want of a segment
   const auto refused = p.b.ep.post(dat::recv{}.cookie(1));
   is_error(refused, return_type::insufficient_resources, dat::return_subtype::resource_tep);
@@ -214,17 +236,17 @@ TEST_CASE("a receive without memory that is refused for another reason is not po
 
 TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
   const iwarp_world world;
-  end a("fk1", manual, plenty_of_events);
-  sharing_end b("fk2", manual, plenty_of_events);
+  iwarp_end a("fk1");
+  sharing_end b("fk2");
   auto psp = must(b.ia.create_psp(service, b.evd));
   a.make_ep();
   auto shared = must(b.pz.create_ep<dat::rc>(b.evd, b.srq));
   must(b.srq.post(dat::recv{}.cookie(1)));
   must(b.srq.post(dat::recv{b.at(0, 8)}.cookie(2), dat::recv{}.cookie(3)));
   must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
+  settle(a.ia, b.ia);
   must(request_on(b.evd).accept(shared));
-  settle(a, b);
+  settle(a.ia, b.ia);
   a.take();
   b.take();
   for (int i = 0; i < 3; ++i) must(a.ep.post(dat::send{}));
@@ -234,11 +256,11 @@ TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
 
 TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[iwarp]") {
   const iwarp_world world;
-  pair p({}, plenty_of_events);
+  connected_ends p;
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.export_descriptor(), return_type::model_not_supported);
-  const auto datagrams = must(p.a.ia.create_evd<ud_streams>(plenty_of_events));
+  const auto datagrams = must(p.a.ia.create_evd<ud_streams>(400));
   is_error(p.a.pz.create_ep<dat::ud>(datagrams), return_type::model_not_supported);
   must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(1)));
   must(p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(2)));

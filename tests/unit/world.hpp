@@ -72,10 +72,10 @@ events take(dat::evd<S>& evd) {
 
 /// One adapter with a zone, registered memory, and one evd for everything.
 struct end {
-  explicit end(std::string_view device = "fk1", const dat::ia_options& options = manual, std::size_t events = 64)
+  explicit end(std::string_view device = "fk1", const dat::ia_options& options = manual)
       : ia(must(dat::ia::open(device, options))),
         pz(must(ia.create_pz())),
-        evd(must(ia.create_evd<all_streams>(events))),
+        evd(must(ia.create_evd<all_streams>(64))),
         mem(must(pz.register_memory(memory, all_rights))) {}
 
   std::array<char, 4096> memory{};
@@ -115,14 +115,13 @@ inline constexpr std::uint16_t service = 7471;
 
 /// Two connected sides with manual progress: all work is done in the calling thread.
 struct pair {
-  explicit pair(const dat::ep_attributes& attributes = {}, std::size_t events = 64)
-      : a("fk1", manual, events), b("fk2", manual, events) {
+  explicit pair(const dat::ep_attributes& attributes = {}) {
     a.make_ep(attributes);
     b.make_ep(attributes);
     connect();
   }
-  end a;
-  end b;
+  end a{"fk1"};
+  end b{"fk2"};
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
 
   void connect() {
