@@ -12,20 +12,6 @@ using dat::return_type;
 
 namespace {
 
-/// As unit::end. The driver cannot resize a completion queue, so the evd has room for all from the start.
-struct iwarp_end {
-  explicit iwarp_end(std::string_view device) : ia(must(dat::ia::open(device, manual))) {}
-  std::array<char, 4096> memory{};
-  dat::ia ia;
-  dat::pz pz = must(ia.create_pz());
-  dat::evd<all_streams> evd = must(ia.create_evd<all_streams>(400));
-  region mem = must(pz.register_memory(memory, all_rights));
-  dat::ep<dat::rc> ep;
-  auto at(std::size_t first, std::size_t count) { return must(mem.slice(first, count)); }
-  void make_ep(const dat::ep_attributes& a = {}) { ep = must(pz.create_ep<dat::rc>(evd, a)); }
-  events take() { return unit::take(evd); }
-};
-
 /// Adapters of siw, and nothing left at the end.
 struct iwarp_world {
   fake::with manner{fake::personality::iwarp};
@@ -33,8 +19,8 @@ struct iwarp_world {
 };
 
 struct two_ends {
-  iwarp_end a{"fk1"};
-  iwarp_end b{"fk2"};
+  end a{"fk1"};
+  end b{"fk2"};
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
   two_ends() {
     a.make_ep();
@@ -44,22 +30,11 @@ struct two_ends {
     must(a.ep.connect(b.ia.address(), service, plenty, std::as_bytes(std::span(data))));
     settle();
   }
-  void settle() { unit::settle(a.ia, b.ia); }
+  void settle() { unit::settle(a, b); }
 };
 
-struct connected_ends : two_ends {
-  connected_ends() { establish(); }
-  void establish() {
-    connect();
-    must(request_on(b.evd).accept(b.ep));
-    settle();
-    CHECK(a.take() == events{"established"});
-    CHECK(b.take() == events{"established"});
-  }
-};
-
-struct sharing_end : iwarp_end {
-  using iwarp_end::iwarp_end;
+struct sharing_end : end {
+  using end::end;
   dat::srq srq = must(pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 2}));
 };
 
@@ -75,7 +50,7 @@ TEST_CASE("an adapter of iWARP is opened by name, by address, and where there is
 
 TEST_CASE("a connection of iWARP carries messages, writes and reads both ways", "[iwarp]") {
   const iwarp_world world;
-  connected_ends p;
+  pair p;
   must(p.b.ep.post(dat::recv{p.b.at(0, 16)}.cookie(2)));
   p.a.memory[0] = 'x';
   must(p.a.ep.post(dat::send{p.a.at(0, 16)}.cookie(1)));
@@ -168,7 +143,7 @@ TEST_CASE("rdma_connect may fail at once on iWARP", "[iwarp]") {
 
 TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[iwarp]") {
   const iwarp_world world;
-  connected_ends p;
+  pair p;
   SECTION("graceful") { must(p.a.ep.disconnect()); }
   SECTION("abrupt") { must(p.a.ep.disconnect(dat::close_mode::abrupt)); }
   SECTION("by the passive side") { must(p.b.ep.disconnect(dat::close_mode::abrupt)); }
@@ -181,20 +156,20 @@ TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[
   CHECK(p.b.take() == events{"disconnected"});
   must(p.a.ep.reset());
   must(p.b.ep.reset());
-  p.establish();
+  p.connect();
 }
 
 TEST_CASE("the peer of an iWARP connection has the rights of the endpoint, not those of the kernel", "[iwarp]") {
   const iwarp_world world;
-  iwarp_end a("fk1");
-  iwarp_end b("fk2");
+  end a("fk1");
+  end b("fk2");
   auto psp = must(b.ia.create_psp(service, b.evd));
   a.make_ep({.max_rdma_read_in = 0});
   b.make_ep();
   must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a.ia, b.ia);
+  settle(a, b);
   must(request_on(b.evd).accept(b.ep));
-  settle(a.ia, b.ia);
+  settle(a, b);
   CHECK(a.take() == events{"established"});
   CHECK(b.take() == events{"established"});
   ibv_qp_attr attr{};
@@ -224,7 +199,7 @@ TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp
 
 TEST_CASE("a receive without memory that is refused for another reason is not posted", "[iwarp]") {
   const iwarp_world world;
-  connected_ends p;
+  pair p;
   fake::fail(fake::call::ibv_post_recv, 2, ENOMEM); // the driver refuses the first try for want of a segment
   const auto refused = p.b.ep.post(dat::recv{}.cookie(1));
   is_error(refused, return_type::insufficient_resources, dat::return_subtype::resource_tep);
@@ -236,7 +211,7 @@ TEST_CASE("a receive without memory that is refused for another reason is not po
 
 TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
   const iwarp_world world;
-  iwarp_end a("fk1");
+  end a("fk1");
   sharing_end b("fk2");
   auto psp = must(b.ia.create_psp(service, b.evd));
   a.make_ep();
@@ -244,9 +219,9 @@ TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
   must(b.srq.post(dat::recv{}.cookie(1)));
   must(b.srq.post(dat::recv{b.at(0, 8)}.cookie(2), dat::recv{}.cookie(3)));
   must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a.ia, b.ia);
+  settle(a, b);
   must(request_on(b.evd).accept(shared));
-  settle(a.ia, b.ia);
+  settle(a, b);
   a.take();
   b.take();
   for (int i = 0; i < 3; ++i) must(a.ep.post(dat::send{}));
@@ -256,14 +231,26 @@ TEST_CASE("a shared queue on iWARP takes receives without memory", "[iwarp]") {
 
 TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[iwarp]") {
   const iwarp_world world;
-  connected_ends p;
+  pair p;
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.export_descriptor(), return_type::model_not_supported);
-  const auto datagrams = must(p.a.ia.create_evd<ud_streams>(400));
+  const auto datagrams = must(p.a.ia.create_evd<ud_streams>(64));
   is_error(p.a.pz.create_ep<dat::ud>(datagrams), return_type::model_not_supported);
   must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(1)));
   must(p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(2)));
   CHECK(p.a.take() == events{"sent 2"});
   CHECK(p.b.take() == events{"received 1"});
+}
+
+TEST_CASE("an evd on iWARP has room for several endpoints, and says when it has not", "[iwarp][evd]") {
+  const iwarp_world world;
+  end a("fk1");
+  std::vector<dat::ep<dat::rc>> many;
+  for (int i = 0; i < 20; ++i) many.push_back(must(a.pz.create_ep<dat::rc>(a.evd)));
+  must(a.evd.resize(100));
+  must(a.evd.resize(4000));
+  const auto full = a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 8000});
+  is_error(full, return_type::insufficient_resources, dat::return_subtype::resource_tevd);
+  CHECK(full.error().index() > 8000);
 }

@@ -110,7 +110,9 @@ DAT_DECL void evd_core::queue_failed() noexcept {
 
 DAT_DECL std::uint32_t evd_core::queue_depth(std::uint32_t n) const noexcept {
   // Reserves more than is needed, because some devices keep the completions of a destroyed queue pair in the queue.
-  return min(max(n, fed_) + 16, static_cast<std::uint32_t>(ia().device().max_cqe));
+  // Drivers of iWARP cannot resize a queue, so it has room for some endpoints from the start.
+  const std::uint32_t least = ia().iwarp() ? 4096 : 0;
+  return min(max(max(n, fed_) + 16, least), static_cast<std::uint32_t>(ia().device().max_cqe));
 }
 
 DAT_DECL expected<void> evd_core::check_length(std::uint32_t n, const char* call) const noexcept {
@@ -121,8 +123,9 @@ DAT_DECL expected<void> evd_core::check_length(std::uint32_t n, const char* call
 
 DAT_DECL expected<void> evd_core::resize_queue(std::uint32_t n) noexcept {
   static constexpr const char* call = "evd.resize";
-  if (cq_)
-    if (const int err = ibv_resize_cq(cq_, static_cast<int>(queue_depth(n)))) {
+  const auto depth = static_cast<int>(queue_depth(n));
+  if (cq_ && !(ia().iwarp() && depth <= cq_->cqe))
+    if (const int err = ibv_resize_cq(cq_, depth)) {
       // The length is in range, so EINVAL, which some drivers negate, can only mean that more completions are queued
       // than would fit.
       if (err == EINVAL || err == -EINVAL)
