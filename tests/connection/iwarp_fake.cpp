@@ -159,6 +159,39 @@ TEST_CASE("each side of a connection of iWARP gets one end, however it ends", "[
   p.connect();
 }
 
+TEST_CASE("operations that the end of an iWARP connection flushes do not make it a broken one", "[iwarp]") {
+  const iwarp_world world;
+  pair p;
+  for (unsigned i = 1; i <= 3; ++i) must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+  SECTION("a peer that disconnects") { must(p.a.ep.disconnect(dat::close_mode::abrupt)); }
+  SECTION("a peer that closes its endpoint") { must(p.a.ep.close()); }
+  SECTION("this side is about to disconnect, too") {
+    must(p.a.ep.disconnect(dat::close_mode::abrupt));
+    must(p.b.ep.disconnect());
+  }
+  auto all = p.b.take();
+  p.settle();
+  for (auto& e : p.b.take()) all.push_back(e);
+  REQUIRE(all.size() == 4);
+  CHECK(std::count(all.begin(), all.end(), "disconnected") == 1);
+  CHECK(std::count(all.begin(), all.end(), "broken") == 0);
+}
+
+TEST_CASE("a failure that is no flush breaks an iWARP connection", "[iwarp]") {
+  const iwarp_world world;
+  pair p;
+  {
+    auto gone = must(p.b.pz.register_memory(p.b.memory, all_rights));
+    const auto there = gone.remote();
+    must(gone.close());
+    must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), there}.cookie(1)));
+  }
+  p.settle();
+  auto all = p.a.take();
+  CHECK(std::count(all.begin(), all.end(), "broken") == 1);
+  CHECK(std::count(all.begin(), all.end(), "disconnected") == 0);
+}
+
 TEST_CASE("the peer of an iWARP connection has the rights of the endpoint, not those of the kernel", "[iwarp]") {
   const iwarp_world world;
   end a("fk1");

@@ -40,10 +40,8 @@ void iwarp_close(id_obj& id) {
   for (auto* one : {&id, id.peer}) {
     if (!one || !one->alive || one->wire == ib::dead) continue;
     one->wire = ib::timewait;
-    post_event({one, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [one] {
-                  one->wire = ib::dead;
-                  if (auto* q = find_qp(one->own_qpn)) to_error(*q);
-                }});
+    if (auto* q = find_qp(one->own_qpn)) to_error(*q); // before the program reads the event
+    post_event({one, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [one] { one->wire = ib::dead; }});
   }
 }
 

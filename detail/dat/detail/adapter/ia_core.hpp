@@ -72,6 +72,11 @@ public:
   /// True for an adapter of iWARP: the kernel moves the queue pairs of its connections, and it has no InfiniBand
   /// extensions.
   [[nodiscard]] bool iwarp() const noexcept { return context()->device->transport_type == IBV_TRANSPORT_IWARP; }
+  /// Whether an operation with this status shows that its connection is broken. On iWARP every end of a connection, a
+  /// regular one included, flushes the operations before its event.
+  [[nodiscard]] bool is_break(ibv_wc_status status) const noexcept {
+    return status != IBV_WC_SUCCESS && !(status == IBV_WC_WR_FLUSH_ERR && iwarp());
+  }
   /// The index of the P_Key of the adapter's interface; 0 where there are no partitions.
   [[nodiscard]] std::uint16_t pkey_index() const noexcept;
   [[nodiscard]] const adapter_location& where() const noexcept { return where_; }

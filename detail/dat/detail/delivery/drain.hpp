@@ -40,7 +40,7 @@ inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | I
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                                 Visitor& visit, dto_operation reported) {
-  ep.broke(life);
+  if (ep.ia().is_break(wc.status)) ep.broke(life);
   auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
                                            wc.vendor_err, static_cast<std::uint8_t>(wc.status));
   visit(e);

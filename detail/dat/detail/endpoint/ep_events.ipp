@@ -71,7 +71,7 @@ DAT_DECL void ep_core::marker_taken(ep_generation whose, ibv_wc_status status) n
   requests().retire_all(); // suppressed requests, which have no completions
   if (status == IBV_WC_SUCCESS)
     drained(whose);
-  else
+  else if (ia().is_break(status))
     broke(whose); // all earlier requests succeeded or were suppressed, so no other completion reports the failure
 }
 
