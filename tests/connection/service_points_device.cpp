@@ -1,7 +1,7 @@
 // Service points of every kind, handoff, endpoints that are configured late, second connections: on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "link_local.hpp"
-#include "support.hpp"
 
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
@@ -133,7 +133,7 @@ TEST_CASE(
   CHECK(passive.state() == state::unconnected);
   {
     auto nobody = e.ask(port.port());
-    CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == 8);
+    CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == this_device().no_listener);
   }
   rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
   auto first = e.ask(port.port());
@@ -241,7 +241,7 @@ TEST_CASE("a common service point listens on the port of a socket address",
   must(csp.close());
   must(plain.reset());
   must(plain.connect(where, must(dat::conn_qual::make(where.port())), patience));
-  CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == 8);
+  CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == this_device().no_listener);
 }
 
 TEST_CASE("a link-local address leads to its interface, also from an adapter that was opened by such an address",
