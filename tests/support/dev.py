@@ -394,8 +394,10 @@ def tier_lint(sums: tally) -> None:
         sums.counted("header rules", [sys.executable, ROOT / "tests/headers/check.py"], HANGS)
         sums.counted("structure", [sys.executable, ROOT / "tests/headers/structure.py", "--quiet"], HANGS)
         sums.counted("prose", [sys.executable, ROOT / "tests/headers/prose.py"], HANGS)
+        sums.counted("links", [sys.executable, ROOT / "tests/headers/links.py"], HANGS)
         sums.unittests("tests of the header rules", ROOT / "tests/headers/test_check.py", HANGS)
         sums.unittests("tests of structure and prose", ROOT / "tests/headers/test_structure.py", HANGS)
+        sums.unittests("tests of the links", ROOT / "tests/headers/test_links.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
 
 
