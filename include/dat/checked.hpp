@@ -16,7 +16,7 @@ enum class finding : std::uint8_t {
   overlapping_calls,   ///< two calls of a class whose calls must not overlap
   closed_region,       ///< an lmr was destroyed while a posted operation names it
   unmapped_memory,     ///< the memory of an operation is not mapped
-  freed_memory,        ///< memory was freed while a posted operation names it (AddressSanitizer)
+  freed_memory,        ///< memory was freed that is posted or registered (AddressSanitizer)
   changed_send_buffer, ///< the memory of a request changed between its post and its completion
   wrong_cookie_type,   ///< cookie::as of another type than the cookie was made from
   waiting_visitor,     ///< a visitor waits on the evd whose event it was called with

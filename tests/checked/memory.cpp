@@ -139,6 +139,41 @@ TEST_CASE("memory that is freed while it is posted is reported at the free", "[c
   CHECK(poisoned(at)); // AddressSanitizer's own mark of freed memory stays
 }
 
+TEST_CASE("memory that is freed while it is registered is reported at the free, and once", "[checked]") {
+  const clean_world world;
+  const findings all;
+  end a("fk1");
+  auto bytes = std::make_unique<std::array<char, 64>>();
+  const void* const at = bytes.get();
+  auto mem = must(a.pz.register_memory(*bytes, all_rights));
+  auto half = must(a.pz.register_memory(std::span(*bytes).first(32), all_rights));
+  bytes.reset();
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].what == finding::freed_memory);
+  CHECK(found[0].call == "free");
+  CHECK(found[0].other_call == "pz.register_memory");
+  CHECK(found[0].object == "lmr");
+  CHECK((found[0].object_id == mem.native_handle()->lkey || found[0].object_id == half.native_handle()->lkey));
+  CHECK(found[0].address == at);
+  CHECK_THAT(std::string(found[0].remedy), support::contains_text("close the lmr first"));
+}
+
+TEST_CASE("memory that is freed after its lmr, or beside it, or under an lmr that moved, is no finding", "[checked]") {
+  const clean_world world;
+  const findings all;
+  end a("fk1");
+  auto bytes = std::make_unique<std::array<char, 64>>();
+  auto other = std::make_unique<std::array<char, 64>>();
+  {
+    auto first = must(a.pz.register_memory(*bytes, all_rights));
+    other.reset();
+    auto second = std::move(first);
+    must(second.close());
+  }
+  bytes.reset();
+  CHECK(found.empty());
+}
+
 TEST_CASE("memory that is freed after its completion was taken is no finding", "[checked]") {
   const clean_world world;
   const findings all;

@@ -6,6 +6,7 @@
 #include <dat/detail/memory/lmr_core.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/work/work_watch.hpp>
 
 #include <new>
 #include <utility>
@@ -57,10 +58,14 @@ DAT_DECL result<ref<lmr_core>> lmr_core::create(const ref<pz_core>& pz, void* ad
                                                 int access) noexcept {
   return create_by(
       "pz.register_memory", pz, length, access, "ibv_reg_mr",
-      [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); }, [](lmr_core&) noexcept {});
+      [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); },
+      [](const lmr_core& lmr) noexcept {
+        work_watch<checked_build>::registered(&lmr, lmr.mr()->addr, lmr.mr()->length, lmr.mr()->lkey);
+      });
 }
 
 DAT_DECL void lmr_core::teardown() noexcept {
+  work_watch<checked_build>::unregistered(this);
   if (users.load(std::memory_order_acquire) != 0) ia().release_windows(*this);
   if (mr_) (void)ia().region_ends(*mr_, true);
   if (mr_) ibv_dereg_mr(mr_);

@@ -1,5 +1,5 @@
-// Checked builds: poisons posted memory for AddressSanitizer, and sums the memory that the adapter reads.
-// SPDX-License-Identifier: BSL-1.0
+// Checked builds: poisons posted memory for AddressSanitizer, watches its frees and those of registered memory, and
+// sums the memory that the adapter reads. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/checked.hpp>
@@ -33,10 +33,10 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The memory of posted operations: a record for each work entry. `stage` makes the record, `arm` puts it into the
-/// table when the post reaches the device, and the completion removes it. AddressSanitizer knows granules of eight
-/// bytes, so only whole granules are poisoned. The sums are of copies that process_vm_readv makes: no sanitizer checks
-/// them, and memory that is not mapped does no harm.
+/// The memory of posted operations: a record for each work entry, and one for each region. `stage` makes the record,
+/// `arm` puts it into the table when the post reaches the device, and the completion removes it. AddressSanitizer knows
+/// granules of eight bytes, so only whole granules are poisoned. The sums are of copies that process_vm_readv makes: no
+/// sanitizer checks them, and memory that is not mapped does no harm.
 class posted_memory {
 public:
   static constexpr std::uint32_t most = 8; ///< segments of an operation that are watched
@@ -170,9 +170,28 @@ public:
     }
     if (bad) report_misuse(report);
   }
-  /// Memory is freed. Reports a posted operation that names a part of it.
+  /// Memory is registered, until `unregistered`.
+  void registered(const void* lmr, const void* memory, std::size_t n, std::uint32_t id) noexcept {
+    const guard lock(*this);
+    hook_free();
+    auto* const r = new (std::nothrow) region{lmr, {reinterpret_cast<std::uintptr_t>(memory), n}, id, regions_};
+    if (!r) return; // not watched
+    regions_ = r;
+    region_count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void unregistered(const void* lmr) noexcept {
+    const guard lock(*this);
+    for (region** at = &regions_; *at; at = &(*at)->next)
+      if ((*at)->lmr == lmr) {
+        remove(*at);
+        return;
+      }
+  }
+  /// Memory is freed. Reports a posted operation that names a part of it, otherwise a region that has a part of it.
   void freed(const void* memory, std::size_t n) noexcept {
-    if (records_.load(std::memory_order_relaxed) == 0 || current().inside) return;
+    const bool none =
+        records_.load(std::memory_order_relaxed) == 0 && region_count_.load(std::memory_order_relaxed) == 0;
+    if (none || current().inside) return;
     const auto first = reinterpret_cast<std::uintptr_t>(memory);
     checked::misuse report;
     bool bad = false;
@@ -190,6 +209,24 @@ public:
               r->count = 0; // from now on the memory belongs to the allocator
               r->summed = false;
             }
+      for (region** at = &regions_; *at;) {
+        if (!(*at)->memory.overlaps(first, n)) {
+          at = &(*at)->next;
+          continue;
+        }
+        if (!bad)
+          report = {
+              checked::finding::freed_memory,
+              "free",
+              "pz.register_memory",
+              "lmr",
+              (*at)->id,
+              memory,
+              nullptr,
+              "Memory is freed that an lmr has registered: close the lmr first, and declare it after its memory."};
+        bad = true;
+        remove(*at); // reported once
+      }
     }
     if (bad) report_misuse(report);
   }
@@ -197,6 +234,18 @@ public:
   [[nodiscard]] static posted_memory& all() noexcept;
 
 private:
+  struct region {
+    const void* lmr = nullptr;
+    piece memory{};
+    std::uint32_t id = 0;
+    region* next = nullptr;
+  };
+  void remove(region*& at) noexcept {
+    region* const r = std::exchange(at, at->next);
+    region_count_.fetch_sub(1, std::memory_order_relaxed);
+    delete r;
+  }
+
   class guard {
   public:
     explicit guard(posted_memory& m) noexcept : memory_(m) {
@@ -301,6 +350,8 @@ private:
   std::mutex mutex_;
   std::array<record*, 4096> table_{};
   std::atomic<std::uint32_t> records_{0};
+  region* regions_ = nullptr;
+  std::atomic<std::uint32_t> region_count_{0};
   [[maybe_unused]] bool hooked_ = false;
 };
 
@@ -310,6 +361,11 @@ inline posted_memory& posted_memory::all() noexcept { return posted_memory_insta
 
 inline void work_watch<true>::done(const work_entry& e) noexcept { posted_memory::all().end(e, true); }
 inline void work_watch<true>::forget(const work_entry& e) noexcept { posted_memory::all().end(e, false); }
+inline void work_watch<true>::registered(const void* lmr, const void* memory, std::size_t n,
+                                         std::uint32_t id) noexcept {
+  posted_memory::all().registered(lmr, memory, n, id);
+}
+inline void work_watch<true>::unregistered(const void* lmr) noexcept { posted_memory::all().unregistered(lmr); }
 [[gnu::noinline]] inline void work_watch<true>::begin(const char* call, const char* object, std::uint32_t id) noexcept {
   posted_memory::all().unstage();
   posted_memory::post& p = posted_memory::current();

@@ -1,9 +1,10 @@
-// Checked builds: the memory of posted work, from its post until its event is taken.
+// Checked builds: the memory of posted work, from its post until its event is taken, and registered memory.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/detail/base/checked.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -13,7 +14,8 @@ struct work_entry;
 /// What happens to the memory of an operation.
 enum class memory_use : std::uint8_t { none, read, written };
 
-/// The watch over posted work. Empty unless the build is checked; posted_memory.hpp has the other one.
+/// The watch over posted work and registered memory. Empty unless the build is checked; posted_memory.hpp has the other
+/// one.
 template <bool Checked>
 struct work_watch {
   /// The completion of the entry's work was taken.
@@ -25,6 +27,8 @@ struct work_watch {
   static constexpr void stage(const work_entry&, memory_use, const Sge*, std::uint32_t) noexcept {}
   static constexpr void arm() noexcept {}
   static constexpr void refused(std::uint32_t) noexcept {}
+  static constexpr void registered(const void*, const void*, std::size_t, std::uint32_t) noexcept {}
+  static constexpr void unregistered(const void*) noexcept {}
 };
 
 template <>
@@ -40,6 +44,9 @@ struct work_watch<true> {
   static void arm() noexcept;
   /// The device took `taken` of the operations of the last `arm`.
   static void refused(std::uint32_t taken) noexcept;
+  /// The lmr with the key `id` has registered memory of this process.
+  static void registered(const void* lmr, const void* memory, std::size_t bytes, std::uint32_t id) noexcept;
+  static void unregistered(const void* lmr) noexcept;
 };
 
 }}} // namespace dat::v0::detail
