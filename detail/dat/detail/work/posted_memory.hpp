@@ -1,5 +1,6 @@
 // Checked builds: poisons posted memory for AddressSanitizer, watches its frees and those of registered memory, and
-// sums the memory that the adapter reads. SPDX-License-Identifier: BSL-1.0
+// sums the memory that the adapter reads.
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/checked.hpp>
