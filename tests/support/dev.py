@@ -71,7 +71,7 @@ SANITIZER_ENV = {
 LADDER = (ROOT / "examples/ladder.txt").read_text(encoding="utf-8").splitlines()
 EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not line.startswith("#")]
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
-# longest, where manners add nothing. dat refuses iWARP adapters, so few cases are left there.
+# longest, where manners add nothing. Most cases need what iWARP does not have.
 SHORT = '~[stress]~"an object that verbs cannot destroy*"~"a hundred thousand random*"~"random connection manager events*"'
 # A slow device makes the sweeps over failures long, and its slowness adds nothing to a failure.
 SWEEPS = '~"every call fails once*"'
