@@ -214,6 +214,25 @@ TEST_CASE("the peer of an iWARP connection has the rights of the endpoint, not t
   is_error(refused, return_type::invalid_parameter, dat::return_subtype::arg1);
 }
 
+TEST_CASE("each side of an iWARP connection runs as many RDMA reads as the other one serves", "[iwarp]") {
+  const iwarp_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep({.max_rdma_read_out = 8, .max_rdma_read_in = 4});
+  b.make_ep({.max_rdma_read_in = 0});
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  a.take();
+  b.take();
+  is_error(a.ep.post(dat::rdma_read{a.at(0, 8), b.mem.remote()}), return_type::invalid_parameter,
+           dat::return_subtype::arg1);
+  must(b.ep.post(dat::rdma_read{b.at(0, 8), a.mem.remote()}));
+  CHECK(b.take().size() == 1);
+}
+
 TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp]") {
   const iwarp_world world;
   two_ends e;

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace fake::impl {
 
@@ -25,7 +27,10 @@ int iwarp_accept(id_obj& id, const rdma_conn_param& shown, const void* data, std
   id.wire = ib::established;
   post_event({&id, nullptr, RDMA_CM_EVENT_ESTABLISHED, 0, {}, {}, {}});
   if (!peer) return 0;
-  post_event({peer, nullptr, RDMA_CM_EVENT_ESTABLISHED, 0, shown, padded(data, n, n), [peer, shown] {
+  auto own = shown; // the event has what the side may do, not the offer of the peer
+  std::swap(own.responder_resources, own.initiator_depth);
+  own.responder_resources = std::min(own.responder_resources, peer->initiator_depth);
+  post_event({peer, nullptr, RDMA_CM_EVENT_ESTABLISHED, 0, own, padded(data, n, n), [peer, shown] {
                 peer->wire = ib::established;
                 peer->peer_qpn = shown.qp_num;
                 peer->responder_resources = shown.responder_resources;

@@ -282,13 +282,14 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
   }
 }
 
-/// The kernel has moved the queue pair to RTS, and the wire carries the length of private data. What the event says of
-/// RDMA reads differs between drivers.
+/// The kernel has moved the queue pair to RTS, and the wire carries the length of private data. The event has what this
+/// side may do, not the offer of the peer: siw, erdma and irdma report the reads that it may run as
+/// responder_resources.
 DAT_DECL void connection_state::iwarp_established(const cm_event& e) noexcept {
   keep_addresses();
   keep_private_data(e.data());
   qp_settings& s = qp_.settings;
-  s.initiator_depth = std::bit_floor(min(s.initiator_depth, initiator_depth_of(qp_.qp, e.initiator_depth)));
+  s.initiator_depth = std::bit_floor(min(s.initiator_depth, e.responder_resources));
   established();
 }
 

@@ -71,9 +71,6 @@ struct qp_path {
 /// Prepares a queue pair in INIT for a connection of iWARP, whose further steps are the kernel's: gives it the rights
 /// of the peer.
 [[nodiscard]] rts_result prepare_iwarp_qp(ibv_qp* qp, const qp_settings& s, qp_init_state& now) noexcept;
-/// The number of RDMA reads that a connected queue pair of iWARP may run at a time, or `fallback` if its driver does
-/// not report the number.
-[[nodiscard]] std::uint8_t initiator_depth_of(ibv_qp* qp, std::uint8_t fallback) noexcept;
 
 /// Moves all posted requests and receives of a queue pair to their completions. Some devices flush a receive that was
 /// posted in the error state only by another call.

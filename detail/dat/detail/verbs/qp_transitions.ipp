@@ -119,13 +119,6 @@ DAT_DECL rts_result prepare_iwarp_qp(ibv_qp* qp, const qp_settings& s, qp_init_s
   return r;
 }
 
-DAT_DECL std::uint8_t initiator_depth_of(ibv_qp* qp, std::uint8_t fallback) noexcept {
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  const int err = ibv_query_qp(qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init);
-  return err == 0 && attr.max_rd_atomic != 0 ? attr.max_rd_atomic : fallback; // cxgb4 leaves the attribute out
-}
-
 DAT_DECL std::uint32_t random_psn() noexcept {
   std::uint32_t psn = 0;
   // getrandom returns a few bytes completely. During boot the call waits for entropy.
