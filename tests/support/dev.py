@@ -70,6 +70,9 @@ SANITIZER_ENV = {
 # The examples that the tests run on a device: the first column of the ladder.
 LADDER = (ROOT / "examples/ladder.txt").read_text(encoding="utf-8").splitlines()
 EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not line.startswith("#")]
+# What runs on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
+SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "12_coroutine", "13_asio", "16_rping"]
+SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]"
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
 # longest, where manners add nothing. Most cases need what iWARP does not have.
 SHORT = '~[stress]~"an object that verbs cannot destroy*"~"a hundred thousand random*"~"random connection manager events*"'
@@ -459,21 +462,28 @@ def tier_device(sums: tally) -> None:
     device_tests("gcc", "g++", sums, EXAMPLES)
 
 
-def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = ()) -> None:
-    """One boot of the lab runs the device program of a flavour, and the examples."""
+def tier_siw(sums: tally) -> None:
+    """What needs no InfiniBand extension, on Soft-iWARP."""
+    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", SIW_CASES)
+
+
+def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = (), device_kind: str = "", cases: str = "") -> None:
+    """One boot of the lab runs the device program of a flavour, and the examples. The ledger counts whole runs on rxe."""
     with step(f"{what}, device tests in the lab: beside what comes next", "2 to 4 min"):
         # No more than is needed, so that a fault in another part does not keep these from running.
         if not build(flavour, "tests/device/device", *(["ladder"] if examples else [])):
             sums.check(f"device, {flavour}", False, "not built")
             return
-        out = RESULTS / f"lab-{flavour}"
+        world = device_kind or flavour
+        out = RESULTS / f"lab-{world}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         lines = []
-        device = f"device-{flavour}"
+        device = f"device-{world}"
         for name in [device] + [f"example-{example}" for example in examples]:
             if name == device:
-                command = [str(BUILD / flavour / "tests/device/device"), "-d", "yes", "-r", "xml", "-o", str(out / f"{name}.xml")]
+                command = [str(BUILD / flavour / "tests/device/device"), *([cases] if cases else [])]
+                command += ["-d", "yes", "-r", "xml", "-o", str(out / f"{name}.xml")]
             else:
                 command = [str(ROOT / "examples/run.sh"), str(BUILD / flavour / "examples"), name.removeprefix("example-")]
             # A file each, so that the lab's lines of progress are short.
@@ -483,7 +493,8 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
             lines.append(f"sh {script.relative_to(ROOT)}\n")
         script = out / "script"
         script.write_text("".join(lines), encoding="utf-8")
-        lab = [LAB, "--memory", "2048", "--timeout", str(HANGS), "--each", str(HANGS), "--out", out, "--script", script]
+        kind = ["--device", device_kind] if device_kind else []
+        lab = [LAB, *kind, "--memory", "2048", "--timeout", str(HANGS), "--each", str(HANGS), "--out", out, "--script", script]
         whole = run(lab, f"{device}.log", HANGS + 60, show=True, **SANITIZER_ENV)
 
         def code_of(name: str) -> int:
@@ -491,18 +502,19 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
                 return int((out / f"{name}.rc").read_text(encoding="utf-8"))
             return whole if whole not in (0, NOT_HERE) else 124  # it did not run
 
-        xml = RESULTS / f"{device}.xml"
+        xml = RESULTS / (f"some-{device}.xml.part" if cases else f"{device}.xml")
         if (out / f"{device}.xml").exists():
             shutil.copyfile(out / f"{device}.xml", xml)
-        sums.catch2(f"device, {flavour}", xml, code_of(device), out / f"{device}.log")
+        sums.catch2(f"device, {world}", xml, code_of(device), out / f"{device}.log")
         for example in examples:
             code = code_of(f"example-{example}")
+            title = f"example {example}" + (f", {device_kind}" if device_kind else "")
             if code == NOT_HERE:
-                sums.add(f"example {example}", 0, 0, 1)
+                sums.add(title, 0, 0, 1)
                 continue
             if code:
                 say(tail(out / f"example-{example}.log"))
-            sums.check(f"example {example}", code == 0, f"exit code {code}")
+            sums.check(title, code == 0, f"exit code {code}")
 
 
 def tier_compile_fail(sums: tally) -> None:
@@ -641,8 +653,9 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "lab": tier_lab,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, and the soak.
-ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "soak": tier_soak}
+# Tiers that run only on request: `unit`, whose work the others include, the soak, and Soft-iWARP, whose driver the lab
+# builds from about 150 MB of packages.
+ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "soak": tier_soak, "siw": tier_siw}
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
 BESIDE = {"device", "datcp", "tools", "hosts", "consume", "compile_time", "lab"}
 
@@ -674,8 +687,9 @@ def command_test(arguments: list[str]) -> int:
         start = time.monotonic()
         if "unit" in chosen:
             tier_unit(sums, options.cases)
-        if "soak" in chosen:
-            tier_soak(sums)
+        for name in ("soak", "siw"):
+            if name in chosen:
+                ON_DEMAND[name](sums)
         for name, tier in TIERS.items():
             if chosen and name not in chosen:
                 continue
