@@ -437,7 +437,7 @@ TEST_CASE("hundreds of endpoints connect at once, with one evd on each side",
 }
 
 TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait for the peer",
-          "[lives][CONN-029][CONN-032][COMP-042][COMP-063][DISC-018][DISC-036][EPS-055][EPS-059]"
+          "[lives][CONN-032][COMP-042][COMP-063][DISC-018][DISC-036][EPS-055][EPS-059]"
           "[MODEL-043][HA-011]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;
@@ -695,7 +695,7 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
 }
 
 TEST_CASE("a cut wire breaks the connections that send, and the others continue when it is restored",
-          "[lives][CONN-029][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
+          "[lives][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   if (instrumented) SKIP("nothing in it that the same endings, without a cut, would not show to a sanitizer");
   two_sides t;

@@ -541,7 +541,7 @@ TEST_CASE("a request can be handed to other service points",
   CHECK(must(active.remote_address()).port() == s.service.port());
 }
 
-TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-068][CR-069][CR-070][CR-071][CR-072]"
+TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069][CR-070][CR-071][CR-072]"
                                                                 "[MODEL-003][SAFE-032]") {
   sides s;
   s.needs_two_adapters_with_ipv6();

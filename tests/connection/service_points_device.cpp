@@ -282,7 +282,7 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
 }
 
 TEST_CASE("requests are handed from service point to service point, and the peer sees no difference",
-          "[service_point][CR-011][CR-015][CR-066][CR-069][CR-072][CR-073][CR-075][CR-076][EPS-048][REQ-064]"
+          "[service_point][CR-011][CR-015][CR-066][CR-069][CR-072][CR-073][CR-075][CR-076][EPS-048]"
           "[MODEL-003][REQ-024][REQ-055]") {
   ends e;
   auto first = must(e.b.ia.create_psp_any(e.b.evd));

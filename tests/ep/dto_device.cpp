@@ -986,8 +986,7 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   CHECK(has_pattern(mine.bytes, 3));
 }
 
-TEST_CASE("RDMA reads are refused when one side allows none",
-          "[dto][DTO-132][CR-044][EP-012][EP-021][EPATTR-013][EPATTR-014]") {
+TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-012][EP-021][EPATTR-013][EPATTR-014]") {
   const bool at_peer = GENERATE(false, true);
   pair_options options;
   (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};

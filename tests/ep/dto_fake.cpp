@@ -319,7 +319,7 @@ TEST_CASE("a region of 4 GiB and more can be posted in slices only", "[LMR-026]"
   ::munmap(memory, size);
 }
 
-TEST_CASE("a connection that allows no reads refuses them at the post", "[DTO-132][CR-044]") {
+TEST_CASE("a connection that allows no reads refuses them at the post", "[CR-044]") {
   clean_world world;
   pair p({.max_rdma_read_out = 0});
   const auto target = p.b.mem.remote();

@@ -220,7 +220,7 @@ TEST_CASE("a failed operation breaks the connection once, on merged and completi
   }
 }
 
-TEST_CASE("on a merged evd a failure that no thread takes breaks the connection", "[EPS-060]") {
+TEST_CASE("on a merged evd a failure that no thread takes breaks the connection", "[evd]") {
   clean_world world;
   merged_pair p;
   auto other = must(p.a.ia.create_evd<dat::stream::connection>(8));

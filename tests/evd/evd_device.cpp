@@ -424,7 +424,7 @@ TEST_CASE("the end of a connection wakes a waiter on a completions-only evd", "[
 }
 
 TEST_CASE("a merged evd from which no thread takes completions reports each broken connection",
-          "[evd][EPS-060][COMP-030][MODEL-044]") {
+          "[evd][COMP-030][MODEL-044]") {
   // The peer posts no receive, so the send fails; the program takes connection events only.
   two_sides link;
   auto merged = must(link.a.ia.create_evd<dat::stream::dto | dat::stream::software>(16));

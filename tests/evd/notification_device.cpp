@@ -60,7 +60,7 @@ void solicited() {
 } // namespace
 
 TEST_CASE("a wait for solicited receives is not ended by unsolicited ones",
-          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
+          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-026][EVENT-043][DTO-097][DTO-113]"
           "[EVD-053][COMP-023][DTO-112][DTO-162][EPATTR-005]"
           "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
   SECTION("on a completions-only evd") { solicited<dat::stream::dto>(); }

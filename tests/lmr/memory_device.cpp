@@ -437,7 +437,7 @@ void blame(const dat::error& e) noexcept { blamed = e.object_id(); }
 } // namespace
 
 TEST_CASE("memory: a tracked post names the operation whose region or memory was removed",
-          "[memory][policies][LMR-035][LMR-036]") {
+          "[memory][policies][LMR-036]") {
   connected_pair link;
   const auto culprit_is = [&](dat::dto_operation what, std::uint64_t cookie) {
     const auto c = dat::tracked::last_offender(link.a.ia);

@@ -321,8 +321,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
   CHECK(t.write(before) == "written 1");
 }
 
-TEST_CASE("a bind uses the request queue, with all flags of requests",
-          "[rmr][RMR-023][RMR-024][RMR-028][DTO-072][DTO-078]") {
+TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RMR-023][RMR-024][DTO-072][DTO-078]") {
   const clean_world world;
   const bool completions_only = GENERATE(false, true);
   const bool for_ep = GENERATE(false, true);
@@ -495,8 +494,7 @@ TEST_CASE("the objects that a window needs may end in any order",
   }
 }
 
-TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the first has no connection",
-          "[rmr][RMR-028]") {
+TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the first has no connection", "[rmr]") {
   const clean_world world;
   two t;
   auto far = t.a.new_ep();
@@ -570,7 +568,7 @@ TEST_CASE("a message may close a window before the completion of its bind is tak
   CHECK(far.state() == dat::ep_state::connected);
 }
 
-TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto][DTO-104][COMP-042]") {
+TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto][COMP-042]") {
   const clean_world world;
   two t;
   auto open_region = must(t.b.pz.register_memory(t.b.inbox, local_rights | dat::remote_write));
