@@ -61,12 +61,7 @@ void exchange(connected_pair& p) { exchange(p.a.evd, p.active, p.b.evd, p.passiv
 
 // --- making them ---------------------------------------------------------------------------------------------------
 
-TEST_CASE(
-    "a connection comes up on both sides and carries private data both ways",
-    "[connection][CONN-003][CONN-018][CONN-037][CONN-045][CONN-047][CONN-049][CONN-064][CR-001][CR-004][CR-011]"
-    "[CR-020][CR-026][CR-034][CR-035][EPS-005][EPS-023][EVENT-016][EVENT-017][EVENT-018][EVENT-092][EVENT-094][REQ-042]"
-    "[REQ-043][REQ-073][REQ-074][MODEL-004][MODEL-016][MODEL-017][ADDR-003][ADDR-017][EP-052][PSP-016]"
-    "[REQ-048][REQ-055][REQ-171][HA-024][SAFE-032]") {
+TEST_CASE("a connection comes up on both sides and carries private data both ways", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   two_sides link({.progress = how});
@@ -77,6 +72,7 @@ TEST_CASE(
     auto active = link.a.make_ep();
     auto passive = link.b.make_ep();
     CHECK(active.state() == state::unconnected);
+    SHOWS("ADDR-017");
     const auto asked = pattern(size, 1);
     const auto answered = pattern(size, 2);
 
@@ -84,36 +80,50 @@ TEST_CASE(
     must(active.connect(must(link.b.ia.address(family)), link.port(), patience, wiped));
     std::fill(wiped.begin(), wiped.end(), std::byte{0xee}); // connect has copied the data
     CHECK(active.state() == state::active_connection_pending);
+    SHOWS("CONN-037", "EPS-005", "REQ-048");
 
     auto request = link.at_b<dat::connection_request>();
     check_private_data(request.private_data(), asked);
+    SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016");
     CHECK(request.local_address() == must(link.b.ia.address(family)).with_port(link.psp.port()));
+    SHOWS("CR-011");
     CHECK(request.remote_address().with_port(0) == must(link.a.ia.address(family)));
     const auto from_port = request.remote_address().port();
     CHECK(from_port != 0);
+    SHOWS("CR-004");
 
     must(request.accept(passive, answered));
     CHECK_FALSE(request);
+    SHOWS("CR-020", "REQ-055", "SAFE-032");
     const auto at_active = link.at_a<dat::established>(active);
     CHECK(active.state() == state::connected);
     check_private_data(at_active.private_data(), answered);
     CHECK(at_active.ep() == active);
+    SHOWS("CONN-018", "CONN-064", "CR-026", "EPS-023", "EVENT-094", "MODEL-017", "REQ-073");
     const auto at_passive = link.at_b<dat::established>(passive);
     CHECK(passive.state() == state::connected);
     CHECK(at_passive.private_data().empty());
     CHECK(at_passive.ep() == passive);
+    SHOWS("CR-034", "CR-035", "CONN-003", "EVENT-017", "REQ-043");
+
+    CHECK(must(passive.query()).comm.domain == (family == dat::address_family::ipv4 ? AF_INET : AF_INET6));
+    SHOWS("ADDR-016"); // of the psp, which has none, by its ia
 
     // Each side reports both addresses, and both sides report the same.
     CHECK(must(active.local_address()).port() == from_port);
+    SHOWS("CONN-049", "EP-052", "MODEL-016");
     CHECK(must(active.local_address()) == must(passive.remote_address()));
     CHECK(must(active.remote_address()) == must(passive.local_address()));
 
     exchange(link.a.evd, active, link.b.evd, passive);
+    SHOWS("MODEL-004");
     link.disconnect(active, passive);
     // The event keeps the peer's private data.
     check_private_data(at_active.private_data(), answered);
+    SHOWS("EVENT-016");
     CHECK(is_empty(link.a.evd));
     CHECK(is_empty(link.b.evd));
+    SHOWS("ADDR-003", "REQ-171");
   }
 }
 
@@ -130,8 +140,11 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(error_of(active.connect(link.target(), link.port(), patience, pattern(312, 1))).type() ==
         type::invalid_parameter); // 312 = 56 + 256
 
-  must(active.connect(link.target(), link.port(), patience));
+  const auto longest = pattern(56, 1);
+  must(active.connect(link.target(), link.port(), patience, longest));
   auto request = link.at_b<dat::connection_request>();
+  check_private_data(request.private_data(), longest);
+  DEVIATES("CONN-008", "IA-119", "REQ-047");
   CHECK(error_of(request.accept(passive, long_data)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
@@ -139,6 +152,9 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
+  auto third = link.a.make_ep();
+  CHECK(error_of(third.dup_connect(active, patience, long_data)).type() == type::invalid_parameter);
+  SHOWS("EVENT-018");
   CHECK(error_of(request.accept(passive)) == dat::error(type::invalid_handle, subtype::handle_cr));
   CHECK(error_of(request.reject()) == dat::error(type::invalid_handle, subtype::handle_cr));
 }

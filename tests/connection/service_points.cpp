@@ -160,6 +160,7 @@ TEST_CASE("an endpoint made for a request ends with that request",
   SECTION("the request is dropped, and its endpoint is never used") {
     auto active = s.ask(s.service);
     must(psp.close());
+    CHECK_FALSE(psp);
   }
   SECTION("the endpoint is dropped, and the request can only be rejected") {
     auto [active, request] = arrive();
@@ -171,6 +172,7 @@ TEST_CASE("an endpoint made for a request ends with that request",
   }
   SECTION("the connection fails, and the endpoint stays with the consumer") {
     auto [active, request] = arrive();
+    CHECK((request.ep().state() == ep_state::tentative_connection_pending) == configure);
     if (!configure) return;
     must(active.close()); // the peer is gone before the accept
     s.settle();

@@ -539,7 +539,7 @@ TEST_CASE("a wait for the end of a connection leaves the receives that the end h
   SECTION("the peer disconnects") {
     must(p.b.ep.disconnect());
     p.settle();
-    must(p.a.evd.wait_for<dat::disconnected>(0us));
+    CHECK(must(p.a.evd.wait_for<dat::disconnected>(0us)).ep() == p.a.ep);
   }
   SECTION("an operation breaks the connection") {
     fake::hold(p.a.ep.native_handle());

@@ -247,7 +247,7 @@ TEST_CASE("an endpoint with a shared queue takes receives by the queue only",
           "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
           "[EPATTR-009][EP-054][EP-027][SRQ-006][REQ-116][REQ-120][REQ-124][DTO-031]") {
   const clean_world clean;
-  pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999 % 8});
+  pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999});
   const auto refused = [&](ep_state s, return_subtype why) {
     INFO(to_string(s));
     CHECK(p.to[0].state() == s);
@@ -266,7 +266,8 @@ TEST_CASE("an endpoint with a shared queue takes receives by the queue only",
   must(p.to[0].reset());
   refused(ep_state::unconnected, return_subtype::ep_unconnected);
   CHECK(refusal(p.to[0].modify({.max_recv_dtos = 7})).type() == return_type::invalid_parameter);
-  must(p.to[0].modify({.max_recv_iov = 2}));
+  must(p.to[0].modify({.max_recv_iov = 0}));
+  must(p.to[0].modify({.max_recv_iov = 999}));
   const auto q = must(p.to[0].query());
   CHECK(q.srq == p.srq);
   CHECK(q.attributes.max_recv_dtos == dat::no_watermark);

@@ -274,7 +274,8 @@ TEST_CASE("an atomic is ordered after earlier writes and before later reads", "[
   const dat::ib::compare_and_swap two{link.near.at(0), link.far.remote(0), 1, 2};
   STATIC_REQUIRE_FALSE(solicits(one));
   STATIC_REQUIRE_FALSE(solicits(two));
-  STATIC_REQUIRE(requires(dat::rdma_write<1> w) { w.solicited(); });
+  const dat::rdma_write three{link.near.at(0), link.far.remote(0)};
+  STATIC_REQUIRE_FALSE(solicits(three));
 }
 
 TEST_CASE("each extension event carries exactly its operation's data, on the right side",
@@ -362,7 +363,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   buffer in(link.b.pz, 32);
   fill(out.bytes, 8);
   for (std::uint64_t i = 1; i <= 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
-  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.immediate(1).suppress_completion().solicited(),
+  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.solicited_immediate(1).suppress_completion(),
                         dat::rdma_write{out.lmr, in.remote()}.immediate(2).fence().cookie(9)));
   // One completion: the first write is suppressed.
   const auto done = next<dat::ib::rdma_write_immediate_done>(link.a.evd);
