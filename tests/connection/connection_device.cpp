@@ -84,6 +84,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 
     auto request = link.at_b<dat::connection_request>();
     check_private_data(request.private_data(), asked);
+    if (size < 56) DEVIATES("CR-008");
     SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016");
     CHECK(request.local_address() == must(link.b.ia.address(family)).with_port(link.psp.port()));
     SHOWS("CR-011");
@@ -263,6 +264,7 @@ TEST_CASE("a connect without a listener is refused and flushes the receives",
   post_receives(ep, 8);
   must(ep.connect(link.target(), next_port(), patience));
   const auto refused = ends_with<dat::non_peer_rejected>(link.a.evd, 8);
+  DEVIATES("CONN-007");
   CHECK(refused.reason() == 8);
   CHECK(refused.ep() == ep);
   CHECK(ep.state() == state::disconnected);
@@ -886,6 +888,7 @@ TEST_CASE("a killed peer process is reported as disconnected", "[connection][CON
       FAIL(describe(e));
   }
   CHECK(ended == 1);
+  if (!busy) DEVIATES("REQ-079", "CONN-029"); // a connection_broken fails this round
   CHECK(ep.state() == state::disconnected);
   CHECK(is_empty(a.evd));
 }

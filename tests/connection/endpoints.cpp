@@ -620,6 +620,10 @@ TEST_CASE("modify refuses to move an endpoint with posted receives", "[EP-081]")
   CHECK(must(e.ep.status()).request_idle);
   refuses(e.ep.modify({.max_recv_dtos = 1}), return_type::invalid_state, return_subtype::ep_notready);
   refuses(e.ep.modify({.max_recv_dtos = 100}), return_type::invalid_state, return_subtype::ep_notready);
+  DEVIATES("EP-073");
+  auto zone = must(e.ia.create_pz());
+  refuses(e.ep.modify({.pz = &zone}), return_type::invalid_state, return_subtype::ep_notready);
+  DEVIATES("EP-074");
   // The same size, so no receive has to move.
   must(e.ep.modify({.max_recv_dtos = 64, .max_rdma_read_in = std::uint8_t{3}}));
   auto connections = must(e.ia.create_evd<dat::stream::connection>(4));

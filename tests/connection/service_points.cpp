@@ -100,6 +100,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative);
   refuses(made.post(dat::recv{s.b.at(0, 8)}), return_type::invalid_state, return_subtype::ep_unconftentative);
+  DEVIATES("EPS-082");
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_unconftentative);
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);
@@ -568,6 +569,7 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   rig::end again(1);
   const auto elsewhere = must(again.ia.create_psp_any(again.evd));
   refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
+  DEVIATES("REQ-064", "CR-068");
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());

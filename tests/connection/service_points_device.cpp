@@ -145,6 +145,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
     auto request = e.request();
     CHECK(request.local_ep() == passive);
     CHECK(request.service() == rsp.id());
+    DEVIATES("EVENT-019");
     SHOWS("EPS-039");
     CHECK_FALSE(request.truncated());
     CHECK(passive.state() == state::passive_connection_pending);

@@ -144,6 +144,15 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
     SHOWS("REG-020", "REG-026", "ERR-037");
   }
+  // Registries are values of the program: an ia goes on when its name is removed, and other registries keep the name.
+  auto own = must(dat::registry::system());
+  const auto open = must(own.open(*names.begin()));
+  must(own.remove(*names.begin()));
+  CHECK(error_of(own.open(*names.begin())).type() == type::provider_not_found);
+  CHECK(open.query());
+  DEVIATES("REG-025", "REG-050");
+  CHECK(registry.find(*names.begin()));
+  DEVIATES("MODEL-021", "REG-009");
   // Several threads may use the registry at once.
   const auto ask = [&] {
     int answers = 0;

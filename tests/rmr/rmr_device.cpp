@@ -189,10 +189,13 @@ TEST_CASE("rmr: rxe allows accesses outside a window but inside its region", "[r
   must(t.active.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), beside}));
   // An adapter that checks the bounds refuses the write; either way it completes.
   auto e = must(t.at_active.wait(patience));
-  if (auto* f = std::get_if<dat::dto_failure>(&e))
+  if (auto* f = std::get_if<dat::dto_failure>(&e)) {
     CHECK(f->status() == dat::dto_status::remote_access);
-  else
+    SHOWS("RMR-039", "DTO-139");
+  } else {
     CHECK(std::holds_alternative<dat::rdma_write_done>(e));
+    DEVIATES("RMR-039", "DTO-139");
+  }
 }
 
 TEST_CASE("rmr: either side can close a window of its peer by a send",
@@ -507,6 +510,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     const bool full = moved && for_ep;
     if (!full) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
     CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
+    if (full) DEVIATES("RMR-028");
     CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
     const auto done = next<dat::bind_done>(t.at_passive);
     CHECK(done.cookie() == dat::cookie(10 + i));

@@ -952,6 +952,9 @@ TEST_CASE("the endpoint that takes a shared buffer decides which waiter its comp
   for (auto& l : all) send(l, true);
   for (auto& l : all) CHECK(l.woken());
   for (auto& l : all) CHECK(take(l.evd).size() == 2);
+  auto plain = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  CHECK(must(plain.query()).attributes.recv_completion == dat::completion_notification::evd_threshold);
+  DEVIATES("EP-031", "EPATTR-006");
   // All queues that feed one evd need the same mode.
   CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = b.evd, .connect = b.evd}, srq));
   CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[0].evd, .request = b.evd, .connect = b.evd}, srq,
