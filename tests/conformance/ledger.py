@@ -686,6 +686,9 @@ def unknown_tags(paths: Iterable[Path], ledger: Ledger) -> Iterator[str]:
                 for tag in TAG.findall(line):
                     if LOOKS_LIKE_RULE.fullmatch(tag) and tag not in ledger.rules:
                         yield f"{source}:{number}: tag [{tag}] names no rule"
+                for rule in re.findall(r'"([^"]*)"', line) if re.search(r"\b(SHOWS|DEVIATES)\(", line) else ():
+                    if rule not in ledger.rules:
+                        yield f"{source}:{number}: {rule} names no rule"
 
 
 def stale(docs: Path, name: str, text: str) -> list[str]:

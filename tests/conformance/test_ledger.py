@@ -555,6 +555,8 @@ class Recorded(LedgerTest):
         self.assertEqual(self.run_ledger("--tags", str(source.parent), results=False)[0], 0)
         self.write(source, '\nTEST_CASE("x", "[EVD-043][evd]") {}\n')
         self.expect_problem(r"a.cpp:2: tag \[EVD-043\] names no rule", "--tags", str(source), results=False)
+        self.write(source, '  SHOWS("EVD-001", "EVD-043");\n')
+        self.expect_problem(r"a.cpp:1: EVD-043 names no rule", "--tags", str(source), results=False)
 
 
 if __name__ == "__main__":

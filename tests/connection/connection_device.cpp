@@ -3,6 +3,8 @@
 #include "../support/worker.hpp"
 #include "support.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
 #include <random>
 
@@ -180,9 +182,7 @@ TEST_CASE("two endpoints of one adapter instance connect to each other", "[conne
   CHECK(count_of<dat::send_done>(events) == 1);
 }
 
-TEST_CASE("an endpoint connects, accepts and resets only in the states that allow it",
-          "[connection][EPS-001][CONN-038][CR-022][DISC-003][DISC-030][DISC-045][DISC-046][DISC-053][EPS-045][EPS-068]"
-          "[EPS-071][EPS-072][CONN-040][ADDR-018][DISC-002]") {
+TEST_CASE("an endpoint connects, accepts and resets only in the states that allow it", "[connection]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -192,9 +192,12 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   // unconnected
   CHECK(error_of(active.connect(link.target(), link.port(), 0s)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(error_of(active.connect(link.target(), link.port(), -1s)).type() == type::invalid_parameter);
+  SHOWS("CONN-040");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful})
     CHECK(error_of(active.disconnect(how)) == invalid(subtype::ep_unconnected));
+  SHOWS("EPS-045");
   CHECK(error_of(active.remote_address()) == invalid(subtype::ep_unconnected));
+  SHOWS("ADDR-018");
   must(active.post(dat::recv{}.cookie(77)));
   must(active.reset()); // no effect: the receive stays posted
   CHECK(active.state() == state::unconnected);
@@ -202,7 +205,9 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   // in active_connection_pending
   must(active.connect(link.target(), link.port(), patience));
   CHECK(connect() == invalid(subtype::ep_actconnpending));
+  SHOWS("EPS-001");
   CHECK(error_of(active.reset()) == invalid(subtype::ep_actconnpending));
+  SHOWS("DISC-046");
   auto request = link.at_b<dat::connection_request>();
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
@@ -212,6 +217,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   CHECK(error_of(active.disconnect(static_cast<dat::close_mode>(2))) ==
         dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(active.state() == state::connected);
+  SHOWS("DISC-002");
   CHECK(connect() == invalid(subtype::ep_connected));
   CHECK(error_of(active.reset()) == invalid(subtype::ep_connected));
   auto other = link.a.make_ep();
@@ -219,20 +225,24 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   auto second = link.at_b<dat::connection_request>();
   CHECK(error_of(second.accept(passive)) == invalid(subtype::ep_connected));
   REQUIRE(second); // the failed accept left the request unchanged
+  SHOWS("CR-022");
   must(second.reject());
   (void)link.at_a<dat::peer_rejected>();
   must(passive.post(dat::send{}));
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(77));
+  SHOWS("DISC-045", "EPS-071");
 
   // disconnected
   must(active.disconnect());
   CHECK(active.state() == state::disconnected);
   CHECK(connect() == invalid(subtype::ep_disconnected));
+  SHOWS("CONN-038", "EPS-068");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful}) must(active.disconnect(how));
   (void)link.at_a<dat::disconnected>();
   (void)link.at_b<dat::disconnected>();
   must(active.disconnect());
   CHECK(is_empty(link.a.evd)); // one event, however often disconnect is called
+  SHOWS("DISC-003");
 
   // Disconnects again after a reset.
   must(active.reset());
@@ -243,6 +253,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   link.connect(active, fresh);
   must(fresh.post(dat::send{}));
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(78));
+  SHOWS("DISC-053", "EPS-072");
 
   // An endpoint that was never connected.
   endpoint none;
@@ -346,10 +357,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   CHECK(ep.state() == state::disconnected);
 }
 
-TEST_CASE("an unanswered connect times out, and a late answer has no effect",
-          "[connection][CONN-025][CONN-026][CONN-080][CR-039][EPS-010][REQ-049][REQ-050][REQ-080][CR-013][CR-037][CR-"
-          "038][CR-063][EPS-025][EPS-026][EVENT-097]"
-          "[REQ-077]") {
+TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
   auto first = link.a.make_ep();
@@ -365,22 +373,28 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect",
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
+  SHOWS("CONN-025", "EPS-010", "REQ-049");
   must(second.common_connect(target.with_port(link.psp.port()), 2s));
   auto another = link.at_b<dat::connection_request>();
-  (void)link.at_a<dat::connection_timed_out>();
+  CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
+  SHOWS("CONN-080", "REQ-080");
 
   // Both requests are still queued. Accepting one of them succeeds and then gives an event; rejecting the other
   // succeeds.
   check_private_data(unanswered.private_data(), bytes_of("first"));
+  SHOWS("CR-013");
   auto passive = link.b.make_ep();
   post_receives(passive, 3);
   must(unanswered.accept(passive));
   CHECK_FALSE(unanswered);
+  SHOWS("CR-038", "EPS-026");
   const auto late = ends_with<dat::accept_completion_error>(link.b.evd, 3);
   CHECK(late.ep() == passive);
   CHECK(passive.state() == state::disconnected);
+  SHOWS("CR-037", "EPS-025", "EVENT-097", "REQ-050", "REQ-077");
   must(another.reject());
   CHECK_FALSE(another);
+  SHOWS("CR-063");
   CHECK(is_empty(link.a.evd));
 
   // Both endpoints can connect again.
@@ -505,9 +519,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
 
 // --- ending them ---------------------------------------------------------------------------------------------------
 
-TEST_CASE("either side ends a connection abruptly, and each side gets one event",
-          "[connection][CONN-028][DISC-001][DISC-005][DISC-018][DISC-026][DISC-010][EPS-055][EPS-057][EPS-064][REQ-070]"
-          "[REQ-071][REQ-078][MODEL-054][EVENT-098]") {
+TEST_CASE("either side ends a connection abruptly, and each side gets one event", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const bool by_active = GENERATE(true, false);
   connected_pair link({.progress = how});
@@ -515,10 +527,14 @@ TEST_CASE("either side ends a connection abruptly, and each side gets one event"
   post_receives(link.passive, 16);
   must((by_active ? link.active : link.passive).disconnect());
   CHECK((by_active ? link.active : link.passive).state() == state::disconnected);
+  SHOWS("DISC-005");
   for (const auto& events : {link.take_a(17), link.take_b(17)}) {
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 16);
+    SHOWS("DISC-010", "EPS-064");
     CHECK(count_of<dat::disconnected>(events) == 1);
+    SHOWS("CONN-028", "DISC-001", "DISC-018", "DISC-026", "EPS-055", "EPS-057", "EVENT-098", "REQ-070", "REQ-078",
+          "MODEL-054");
   }
   CHECK(link.active.state() == state::disconnected);
   CHECK(link.passive.state() == state::disconnected);

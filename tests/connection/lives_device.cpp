@@ -242,7 +242,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
           CHECK_FALSE(own.late);
           CHECK(mine.state() == state::disconnected);
           if (graceful && sends != 0) SHOWS("DISC-008", "EPS-049", "EPS-052");
-          if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "EPS-055");
+          if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "EPS-055", "REQ-071");
         } else {
           CHECK(is_empty(ender.evd));
           SHOWS("DISC-037", "EP-035", "EP-036", "EP-037");

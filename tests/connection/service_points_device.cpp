@@ -333,6 +333,11 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   (void)next<dat::established>(e.b.evd);
   CHECK(must(active.remote_address()).port() == first.port());
   exchange(e.a, active, e.b, reserved);
+  // Accepted and handed on above; the third answer is a reject.
+  const auto again = e.ask(first.port());
+  must(e.request().reject());
+  CHECK(next<dat::peer_rejected>(e.a.evd).ep() == again);
+  SHOWS("REQ-042");
 }
 
 TEST_CASE("dup_connect reaches the peer of the first connection",

@@ -381,7 +381,7 @@ TEST_CASE("operations complete in the order of their posting, each once", "[dto]
                        : std::holds_alternative<dat::ib::recv_write_immediate_done>(e) ? 2
                                                                                        : -1;
       CHECK(kind == receiving[at]);
-      SHOWS("IBX-020", "IBX-021", "MODEL-045", "MODEL-022");
+      SHOWS("IBX-020", "IBX-021", "MODEL-045", "MODEL-022", "MODEL-024");
       std::visit(
           [&]<class E>(const E& c) {
             if constexpr (std::is_base_of_v<dat::transfer, E>) CHECK(c.cookie() == dat::cookie(expected));
@@ -950,6 +950,10 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   buffer strange(stranger.pz, 64);
   for (buffer* b : {&foreign, &strange}) {
     const auto violation = dat::error(type::protection_violation);
+    const dat::iov both_faults{b->slice(0, 1), b->slice(1, 1), b->slice(2, 1)}; // too many segments, too
+    const auto either = error_of(ep.post(dat::send{both_faults})).type();
+    CHECK((either == type::protection_violation || either == type::invalid_parameter));
+    SHOWS("DTO-085");
     CHECK(error_of(ep.post(dat::send{b->lmr})) == violation);
     DEVIATES("DTO-067");
     CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()})) == violation);

@@ -106,7 +106,7 @@ TEST_CASE("several threads drain one merged evd, and each event is taken once",
 }
 
 TEST_CASE("threads connect, use and end endpoints of one adapter at the same time",
-          "[threads][CONN-063][EPS-084][EVENT-100][EP-015][PZ-003][LMR-027][EVD-009][IA-015]") {
+          "[threads][CONN-063][EPS-084][EPS-085][EVENT-100][EP-015][PZ-003][LMR-027][EVD-009]") {
   side a(0);
   side b(1);
   const auto work = [&](int rounds) {

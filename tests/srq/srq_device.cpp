@@ -127,7 +127,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(::mallinfo2().uordblks == in_use);
   SHOWS("SRQ-081");
   CHECK((p.now().available == 3u && p.now().outstanding == 3));
-  SHOWS("SRQ-055", "SRQ-056");
+  SHOWS("SRQ-055", "SRQ-056", "SRQ-058");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd); // the peer's adapter has the message
   p.until_available(2);
@@ -257,7 +257,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(f.ep() == p.to[0]);
   CHECK(f.operation() == dat::dto_operation::recv);
   CHECK(f.status() == dat::dto_status::local_length);
-  SHOWS("SRQ-019");
+  SHOWS("SRQ-019", "EP-064");
   // The sender sees the failure, too, and on a busy machine it may be the first to end the connection.
   (void)must(p.b.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.to[0], patience));
   (void)must(p.a.evd.wait_for<dat::dto_failure>(p.from[0], patience));
@@ -335,7 +335,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
   SHOWS("IA-127");
   CHECK_FALSE(offered.ep_recv_info_supported);
-  SHOWS("IA-129");
+  SHOWS("IA-129", "SRQ-002");
   const auto limits = must(b.ia.query());
   ibv_device_attr device{};
   REQUIRE(::ibv_query_device(b.ia.native_handle(), &device) == 0);
@@ -371,7 +371,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(error_of(srq.close()) == in_use);
   (void)next<dat::non_peer_rejected>(b.evd);
   CHECK(error_of(srq.close()) == in_use);
-  SHOWS("SRQ-046");
+  SHOWS("SRQ-046", "EP-032");
   must(ep.reset());
   const auto params = must(ep.query());
   CHECK(params.srq == srq);
@@ -379,6 +379,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(params.attributes.max_recv_iov == 0);
   SHOWS("EP-028");
   CHECK(params.attributes.hard_high_watermark == 9);
+  SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
   SHOWS("EP-027");
   CHECK_FALSE(must(b.make_ep().query()).srq);
@@ -392,7 +393,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   // No segment can exceed its region, and buffers may differ.
   CHECK(error_of(mine.lmr.slice(60, 5)).type() == type::invalid_parameter);
   CHECK(error_of(mine.lmr.slice(SIZE_MAX, 2)).type() == type::invalid_parameter);
-  SHOWS("SRQ-087");
+  SHOWS("SRQ-087", "DTO-080");
   must(srq.post(dat::recv{mine.slice(0, 1)}, dat::recv{mine.lmr}));
   const auto told = must(srq.query());
   CHECK(told.pz == b.pz.identity());
@@ -618,7 +619,7 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   SHOWS("EP-085", "EP-090");
   must(p.to[1].set_watermark(dat::no_watermark, 1));
   CHECK(p.to[1].state() == state::disconnected);
-  SHOWS("EP-092");
+  SHOWS("EP-092", "EP-099");
 }
 
 TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SRQ-016][SRQ-091][SRQ-060][SRQ-044]") {
