@@ -266,19 +266,19 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
 
 // --- refusals ------------------------------------------------------------------------------------------------------
 
-TEST_CASE("a connect without a listener is refused and flushes the receives",
-          "[connection][CONN-022][CONN-023][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]"
-          "[NAME-016]") {
+TEST_CASE("a connect without a listener is refused and flushes the receives", "[connection][CONN-060][NAME-016]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
   auto ep = link.a.make_ep();
   post_receives(ep, 8);
   must(ep.connect(link.target(), next_port(), patience));
   const auto refused = ends_with<dat::non_peer_rejected>(link.a.evd, 8);
-  DEVIATES("CONN-007");
+  DEVIATES("CONN-007", "REQ-093");
   CHECK(refused.reason() == 8);
+  SHOWS("CONN-022", "EPS-009", "EVENT-095", "REQ-057", "REQ-076");
   CHECK(refused.ep() == ep);
   CHECK(ep.state() == state::disconnected);
+  SHOWS("CONN-059", "EPS-044");
 
   // After a reset the same endpoint connects, with newly posted receives.
   must(ep.reset());
@@ -289,8 +289,7 @@ TEST_CASE("a connect without a listener is refused and flushes the receives",
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(5));
 }
 
-TEST_CASE("a consumer's reject arrives with exactly its data",
-          "[connection][CR-052][CR-056][CR-059][CR-061][CR-064][CONN-021][EPS-008][REQ-056][REQ-057][REQ-075]") {
+TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
   two_sides link;
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{55}, std::size_t{56}}) {
     auto ep = link.a.make_ep();
@@ -301,9 +300,12 @@ TEST_CASE("a consumer's reject arrives with exactly its data",
     if (size == 56) std::fill(data.begin() + 20, data.end(), std::byte{0}); // trailing zeros count, too
     must(request.reject(data));
     CHECK_FALSE(request);
+    SHOWS("CR-061", "CR-056");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
+    SHOWS("CR-052", "CR-059", "CR-064", "REQ-056");
     CHECK(ep.state() == state::disconnected);
+    SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075");
   }
 }
 
@@ -318,8 +320,7 @@ TEST_CASE("a request that the consumer drops is refused", "[connection][PSP-026]
 }
 
 TEST_CASE("connect refuses an impossible address",
-          "[connection][CONN-054][CONN-057][EPS-012][ADDR-005][ADDR-006][ADDR-007][ADDR-020]"
-          "[ERR-039]") {
+          "[connection][CONN-054][CONN-057][EPS-012][ADDR-005][ADDR-006][ADDR-007][ADDR-020]") {
   side a(0);
   auto ep = a.make_ep();
   must(ep.post(dat::recv{}.cookie(9)));
@@ -344,8 +345,7 @@ TEST_CASE("connect refuses an impossible address",
 }
 
 TEST_CASE("an unused address is unreachable within the time limit",
-          "[connection][CONN-002][CONN-024][CONN-026][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]"
-          "[ERR-039]") {
+          "[connection][CONN-002][CONN-024][CONN-026][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]") {
   if (!in_lab()) SKIP("only the lab's network is known to have no such host");
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   side a(0, how);
@@ -403,9 +403,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   link.connect(first, passive);
 }
 
-TEST_CASE("a service point whose evd is full refuses the next request at once",
-          "[connection][PSP-003][PSP-004][PSP-005][PSP-006][PSP-007][PSP-008][EVENT-071][EVENT-075][MODEL-001][REQ-051]"
-          "[REQ-053]") {
+TEST_CASE("a service point whose evd is full refuses the next request at once", "[connection]") {
   side a(0);
   side b(1);
   auto requests = must(b.ia.create_evd<dat::stream::connection_requests>(3));
@@ -421,6 +419,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
   for (int i = 0; i < 4; ++i) ask(i % 2 == 0 ? one : two);
   const auto refused = next<dat::non_peer_rejected>(a.evd);
   CHECK(refused.reason() == 35);
+  SHOWS("PSP-005", "PSP-007", "EVENT-071", "MODEL-001", "REQ-051");
   // The evd holds three requests, and takes one more when one has been taken.
   std::vector<std::uint16_t> ports;
   auto first = next<dat::connection_request>(requests);
@@ -428,6 +427,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
   ask(two);
   ask(one);
   CHECK(next<dat::non_peer_rejected>(a.evd).reason() == 35);
+  SHOWS("PSP-006");
   for (int i = 0; i < 3; ++i) {
     auto r = next<dat::connection_request>(requests);
     ports.push_back(r.local_address().port());
@@ -435,8 +435,10 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
     (void)next<dat::peer_rejected>(a.evd);
   }
   CHECK(is_empty(requests));
+  SHOWS("PSP-004", "PSP-008", "EVENT-075");
   CHECK(std::count(ports.begin(), ports.end(), one.port()) >= 1);
   CHECK(std::count(ports.begin(), ports.end(), two.port()) >= 1);
+  SHOWS("PSP-003", "REQ-053");
   auto passive = b.make_ep();
   must(first.accept(passive));
   (void)next<dat::established>(a.evd);
@@ -594,10 +596,7 @@ TEST_CASE("a graceful disconnect completes all requests first",
   CHECK(ep.state() == state::disconnected);
 }
 
-TEST_CASE(
-    "a graceful disconnect delayed by the peer refuses requests and can be made abrupt",
-    "[connection][DISC-011][DISC-012][DISC-013][DISC-014][DISC-015][DISC-016][DISC-033][EPS-050][EPS-053][EPS-054]"
-    "[EPS-001]") {
+TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be made abrupt", "[connection]") {
   connected_pair link({.active = {.max_request_dtos = 1}});
   buffer memory(link.a.pz, 64);
   must(link.active.post(dat::send{memory.slice(0, 64)}.cookie(1))); // the peer has posted no receive
@@ -605,18 +604,22 @@ TEST_CASE(
   must(link.active.disconnect(dat::close_mode::graceful));
   CHECK(link.active.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
+  SHOWS("DISC-033");
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
+  SHOWS("DISC-011", "EPS-050", "EPS-001");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
   must(link.active.post(dat::recv{}.cookie(2)));
   must(link.active.disconnect(dat::close_mode::graceful)); // no effect
   CHECK(link.active.state() == state::disconnect_pending);
+  SHOWS("DISC-012", "DISC-014");
   CHECK(is_empty(link.a.evd));
 
   SECTION("an abrupt disconnect ends the graceful disconnect") {
     must(link.active.disconnect());
     CHECK(link.active.state() == state::disconnected);
+    SHOWS("DISC-013", "EPS-053", "EPS-054");
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
@@ -629,6 +632,7 @@ TEST_CASE(
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
     CHECK(count_of<dat::disconnected>(events) == 1);
+    SHOWS("DISC-016");
     (void)next<dat::disconnected>(link.b.evd);
   }
   SECTION("a failed request breaks the connection and ends the graceful disconnect") {
@@ -641,6 +645,7 @@ TEST_CASE(
     CHECK(count_of<dat::connection_broken>(events) + count_of<dat::disconnected>(events) == 1);
     CHECK(link.active.state() == state::disconnected);
     CHECK(count_of<dat::dto_failure>(take(link.b.evd, 2)) == 1);
+    SHOWS("DISC-015");
   }
   SECTION("a receive at the peer completes the graceful disconnect") {
     buffer room(link.b.pz, 64);

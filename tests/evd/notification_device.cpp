@@ -159,9 +159,8 @@ private:
 
 } // namespace
 
-TEST_CASE(
-    "selective endpoints: only operations posted with notification trigger the cno",
-    "[notification][DTO-076][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVENT-044][EVD-067][DTO-040]") {
+TEST_CASE("selective endpoints: only operations posted with notification trigger the cno",
+          "[notification][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVD-067][DTO-040]") {
   requester link(dat::completion_notification::selective);
   for (int i = 0; i < 8; ++i) must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}.cookie(1).suppress_notification()));

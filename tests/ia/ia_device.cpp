@@ -57,6 +57,7 @@ TEST_CASE("an adapter opens by the route to a host", "[ia]") {
   // TEST-NET-1 (RFC 5737) has no route.
   const auto nowhere = error_of(dat::ia::open_by_route("192.0.2.1", {}, 200ms));
   CHECK(nowhere == dat::error(type::invalid_address, subtype::address_unreachable));
+  SHOWS("ERR-039");
   CHECK(nowhere.verb() == "rdma_resolve_addr");
   CHECK(nowhere.sys_errno() != 0);
 }

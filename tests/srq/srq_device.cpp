@@ -65,8 +65,7 @@ bool no_async(dat::ia& ia) {
 } // namespace
 
 TEST_CASE("one queue serves 64 endpoints under load: every message arrives once, at its endpoint, in its buffer",
-          "[srq][SRQ-012][SRQ-017][SRQ-021][SRQ-072][SRQ-077][SRQ-078][SRQ-082][COMP-068][DTO-023][EP-022]"
-          "[REQ-114][EP-004][MODEL-025]") {
+          "[srq]") {
   constexpr std::size_t endpoints = slow ? 16 : 64;
   constexpr std::uint32_t each = slow ? 4 : 12;
   // Fewer buffers than outstanding messages, so that some messages wait.
@@ -97,18 +96,23 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     const auto r = next<dat::recv_done>(p.b.evd);
     const auto at = place_of.find(r.ep());
     REQUIRE(at != place_of.end());
+    SHOWS("SRQ-078", "COMP-068", "EP-022");
     // Messages arrive in the order of the peer's sends, in whatever buffers.
     if (r.bytes() != length || !has_pattern(receive.of(r), word(at->second, arrived[at->second]))) ++wrong;
     ++arrived[at->second];
     receive.post(p.srq, r.cookie().value());
   }
   CHECK(wrong == 0);
+  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "DTO-023");
   CHECK(sender.get() == 0);
+  SHOWS("SRQ-012");
   CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));
+  SHOWS("SRQ-017", "REQ-114", "MODEL-025", "EP-004");
   CHECK(is_empty(p.a.evd));
   CHECK(is_empty(p.b.evd));
   CHECK(p.now().outstanding == buffers);
   CHECK(p.now().available == buffers);
+  SHOWS("SRQ-082");
 }
 
 TEST_CASE("counts of a shared queue follow the specification's example on a device", "[srq]") {
@@ -157,9 +161,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   SHOWS("SRQ-041");
 }
 
-TEST_CASE("the low watermark of a shared queue is reported once when fewer buffers are left",
-          "[srq][SRQ-031][SRQ-032][SRQ-033][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-048][EVENT-083]"
-          "[DTO-028][SRQ-042][REQ-117]") {
+TEST_CASE("the low watermark of a shared queue is reported once when fewer buffers are left", "[srq]") {
   pool p(2, {.max_recv_dtos = 20});
   slots receive(p.b.pz, 20, 16);
   buffer out(p.a.pz, 16);
@@ -179,16 +181,21 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   auto e = next_async<dat::srq_low_watermark>(p.b.ia); // no thread polls for the event
   CHECK(e.srq() == p.srq);
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "DTO-028", "SRQ-042", "REQ-117");
   CHECK(p.now().low_watermark == 3);
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  SHOWS("SRQ-032", "SRQ-039");
   // With fewer buffers posted already, the event comes at once, though the device reports none.
   must(p.srq.set_low_watermark(2));
-  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
+  SHOWS("SRQ-036");
   post(4);
   must(p.srq.set_low_watermark(0));
   for (int i = 0; i < 5; ++i) message(0);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  SHOWS("SRQ-033");
   // Set again: the last value counts.
   post(6);
   must(p.srq.set_low_watermark(2));
@@ -196,16 +203,18 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   message(0);
-  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
+  SHOWS("SRQ-040");
   for (int i = 0; i < 4; ++i) message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   p.to.clear();
   must(p.srq.close());
   CHECK(error_of(e.srq().post(dat::recv{})).type() == type::invalid_handle);
+  SHOWS("SRQ-048");
 }
 
 TEST_CASE("a shared queue is resized while its endpoints receive, and every message arrives once",
-          "[srq][SRQ-030][SRQ-061][SRQ-062][SRQ-064][SRQ-065][SRQ-068][SRQ-070][SRQ-071][DTO-035][REQ-123]") {
+          "[srq][SRQ-030][SRQ-065][SRQ-068][SRQ-070][SRQ-071]") {
   constexpr std::uint32_t each = slow ? 40 : 200;
   constexpr std::uint32_t depth = 24;
   pool p(2, {.max_recv_dtos = 30}, {}, {.max_request_dtos = 2 * each});
@@ -235,14 +244,17 @@ TEST_CASE("a shared queue is resized while its endpoints receive, and every mess
   }
   CHECK(sender.get() == 0);
   CHECK(std::all_of(seen.begin(), seen.end(), [](unsigned n) { return n == 1; }));
+  SHOWS("SRQ-062", "DTO-035", "REQ-123");
   CHECK(p.now().outstanding == depth);
   // The queue takes its new size, and cannot shrink below its watermark.
   must(p.srq.resize(100));
   CHECK(p.now().max_recv_iov >= 4);
   for (std::uint32_t i = depth; i < p.now().max_recv_dtos; ++i) receive.post(p.srq, 0);
   CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
+  SHOWS("SRQ-061");
   must(p.srq.set_low_watermark(90));
   CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state);
+  SHOWS("SRQ-064");
 }
 
 TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the others", "[srq]") {

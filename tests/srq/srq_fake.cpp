@@ -92,20 +92,22 @@ dat::error refusal(dat::expected<void> r) { return r ? dat::error() : r.error();
 
 } // namespace
 
-TEST_CASE("a shared receive queue begins operational and empty, with at least the requested room",
-          "[SRQ-001][SRQ-002][SRQ-003][SRQ-007][SRQ-008][SRQ-010][SRQ-014][SRQ-015][SRQ-030][SRQ-053][SRQ-041]"
-          "[IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-129][REQ-113]") {
+TEST_CASE("a shared receive queue begins operational and empty, with at least the requested room", "") {
   const clean_world clean;
   end b;
   auto srq = must(b.pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 3}));
   auto p = must(srq.query());
   CHECK(p.state == dat::srq_state::operational);
+  SHOWS("SRQ-007");
   CHECK(p.pz == b.pz.identity());
   CHECK(p.max_recv_dtos == 15); // as the device rounds
   CHECK(p.max_recv_iov >= 3);
+  SHOWS("SRQ-010");
   CHECK(p.low_watermark == 0);
+  SHOWS("SRQ-053");
   CHECK(p.outstanding == 0);
   CHECK(p.available == 0u);
+  SHOWS("SRQ-008");
   const dat::iov three{b.at(0, 8), b.at(8, 8), b.at(16, 8)};
   for (int i = 0; i < 15; ++i) must(srq.post(dat::recv{three}.cookie(i)));
   const auto full = refusal(srq.post(dat::recv{three}));
@@ -113,6 +115,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(full.call() == "srq.post");
   CHECK(must(srq.query()).outstanding == 15);
   CHECK(refusal(srq.set_low_watermark(16)).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-041");
   must(srq.set_low_watermark(15));
   must(srq.close());
 
@@ -128,13 +131,19 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
     REQUIRE_FALSE(r);
     CHECK(r.error().type() == return_type::invalid_parameter);
     CHECK_THAT(r.error().message(), support::contains_text("max_srq_wr"));
+    SHOWS("SRQ-003", "SRQ-014");
   }
   const auto offered = must(b.ia.query<dat::provider_attributes>());
   CHECK(offered.srq_supported);
+  SHOWS("IA-125", "REQ-113");
   CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  SHOWS("IA-126");
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  SHOWS("IA-128");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  SHOWS("IA-127");
   CHECK_FALSE(offered.ep_recv_info_supported);
+  SHOWS("IA-129", "SRQ-002");
 }
 
 TEST_CASE("an adapter without shared receive queues returns model_not_supported",
@@ -243,9 +252,7 @@ TEST_CASE("an evd without connection events delivers the completions of a shared
   CHECK(p.received() == events{"1:received 8"});
 }
 
-TEST_CASE("an endpoint with a shared queue takes receives by the queue only",
-          "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
-          "[EPATTR-009][EP-054][EP-027][SRQ-006][REQ-116][REQ-120][REQ-124][DTO-031]") {
+TEST_CASE("an endpoint with a shared queue takes receives by the queue only", "") {
   const clean_world clean;
   pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999});
   const auto refused = [&](ep_state s, return_subtype why) {
@@ -254,27 +261,35 @@ TEST_CASE("an endpoint with a shared queue takes receives by the queue only",
     const dat::ep_ref ref = p.to[0];
     const auto e = refusal(ref.post(dat::recv{p.b.at(0, 8)}));
     CHECK(e == dat::error(return_type::invalid_state, why));
+    SHOWS("EP-025", "DTO-027", "DTO-122", "REQ-116");
     CHECK_THAT(e.message(), support::contains_text("srq"));
     CHECK(refusal(ref.post(dat::recv{p.b.at(0, 8)}, dat::recv{})).type() == return_type::invalid_state);
     const auto n = must(p.to[0].recv_query());
     CHECK_FALSE(n.allocated);
     CHECK_FALSE(n.span);
+    SHOWS("EP-061", "REQ-120", "DTO-031");
   };
   refused(ep_state::connected, return_subtype::ep_connected);
   must(p.to[0].disconnect());
   refused(ep_state::disconnected, return_subtype::ep_disconnected);
+  SHOWS("EPS-065", "DISC-029");
   must(p.to[0].reset());
   refused(ep_state::unconnected, return_subtype::ep_unconnected);
+  SHOWS("EP-065");
   CHECK(refusal(p.to[0].modify({.max_recv_dtos = 7})).type() == return_type::invalid_parameter);
   must(p.to[0].modify({.max_recv_iov = 0}));
   must(p.to[0].modify({.max_recv_iov = 999}));
   const auto q = must(p.to[0].query());
   CHECK(q.srq == p.srq);
+  SHOWS("EP-026", "REQ-124");
   CHECK(q.attributes.max_recv_dtos == dat::no_watermark);
+  SHOWS("EP-055", "EPATTR-009", "EP-027");
   CHECK(q.attributes.max_recv_iov == 0);
+  SHOWS("EP-028", "EPATTR-011");
   const auto plain = must(p.from[0].query());
   CHECK_FALSE(plain.srq);
   CHECK(plain.attributes.soft_high_watermark == dat::no_watermark);
+  SHOWS("EP-054", "SRQ-006");
   CHECK(plain.attributes.max_recv_iov != 0);
   CHECK(must(p.from[0].recv_query()).allocated == 0u);
 }
@@ -407,9 +422,7 @@ TEST_CASE("a buffer that is too small breaks the connection that took it, and no
   CHECK(p.outstanding() == 1);
 }
 
-TEST_CASE("the low watermark is reported once each time it is set",
-          "[SRQ-011][SRQ-031][SRQ-032][SRQ-033][SRQ-034][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-041]"
-          "[EVENT-083][DTO-028][SRQ-048][REQ-117][EVENT-014]") {
+TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][SRQ-034][SRQ-041]") {
   // Without ibv_query_srq a late limit event cannot be told from that of the next limit.
   const fake::with queried{fake::current(), [](fake::manners& m) { m.srq_query = true; }};
   const clean_world clean;
@@ -427,6 +440,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   must(p.srq.set_low_watermark(0));
   messages(6);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-033");
   // The event comes when fewer buffers than the watermark are left.
   p.post(1, 5);
   must(p.srq.set_low_watermark(3));
@@ -438,6 +452,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   REQUIRE(std::holds_alternative<dat::srq_low_watermark>(e));
   CHECK(std::get<dat::srq_low_watermark>(e).srq() == p.srq);
   CHECK(std::get<dat::srq_low_watermark>(e).is_of(p.b.ia));
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-014", "EVENT-083", "DTO-028", "REQ-117");
   CHECK(p.received().size() == 1);
   CHECK(p.now().low_watermark == 3);
   // The event gives access to the queue, so that a handler can post more buffers.
@@ -448,8 +463,10 @@ TEST_CASE("the low watermark is reported once each time it is set",
   p.post(1, 6);
   must(p.srq.set_low_watermark(8));
   CHECK(async_of(p.b.ia) == events{"low"});
+  SHOWS("SRQ-036");
   messages(6);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-032", "SRQ-039");
   // A buffer whose completion is not taken is not available.
   p.post(1, 6);
   p.send(0);
@@ -465,6 +482,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   CHECK(async_of(p.b.ia).empty());
   messages(1);
   CHECK(async_of(p.b.ia) == events{"low"});
+  SHOWS("SRQ-040");
   messages(4);
   CHECK(async_of(p.b.ia).empty());
   // The device had reported the earlier watermark, and no thread had read the event.
@@ -487,6 +505,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   auto last = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_low_watermark>(last));
   CHECK(refusal(std::get<dat::srq_low_watermark>(last).srq().post(dat::recv{})).type() == return_type::invalid_handle);
+  SHOWS("SRQ-048");
 }
 
 TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
@@ -596,9 +615,7 @@ TEST_CASE(
   must(p.b.mem.close());
 }
 
-TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
-          "[SRQ-059][SRQ-049][SRQ-047][SRQ-073][EPS-073][EPS-075][EP-038][EP-039][DISC-032][DISC-052][SRQ-083][EPS-070]"
-          "[EPS-071][CR-040][SRQ-084]") {
+TEST_CASE("the buffers that an ended endpoint held return to its shared queue", "") {
   const clean_world clean;
   pool p(3);
   p.post(1, 9);
@@ -608,6 +625,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   CHECK(p.outstanding() == 7); // not taken either
   CHECK(p.received() == events{"1:received 2", "2:received 3"});
   CHECK(p.outstanding() == 5);
+  SHOWS("EPS-075", "EP-038", "EP-039");
   // Reset keeps the shared queue and its buffers.
   p.send(1);
   must(p.to[1].disconnect());
@@ -615,6 +633,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   must(p.to[1].reset());
   CHECK(p.outstanding() == 4);
   CHECK(p.now().available == 4u);
+  SHOWS("SRQ-059", "EPS-070", "EPS-073", "DISC-032");
   CHECK(p.received().empty());
   (void)p.a.take();
   CHECK(p.b.take() == events{"disconnected"});
@@ -623,6 +642,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.send(1);
   p.send(2);
   CHECK(p.received() == events{"1:received 6", "2:received 7"});
+  SHOWS("DISC-052");
   // A failed accept takes no buffer.
   auto late = must(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq));
   auto eager = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
@@ -634,6 +654,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.settle();
   CHECK(p.b.take() == events{"accept_completion_error " + std::to_string(EINVAL)});
   CHECK(p.now().available == before);
+  SHOWS("CR-040");
   must(late.close());
   must(eager.close());
   p.settle();
@@ -642,10 +663,12 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.send(2);
   must(p.to[2].disconnect());
   CHECK(p.received() == events{"2:received 8"});
+  SHOWS("SRQ-084");
   // The queue's handle is destroyed before its endpoints, which keep the queue.
   { const dat::srq gone = std::move(p.srq); }
   p.send(1);
   CHECK(p.received() == events{"1:received 9"});
+  SHOWS("SRQ-047");
   CHECK(fake::live().srqs == 1);
   p.to.clear();
   CHECK(fake::live().srqs == 0);
@@ -853,12 +876,11 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   CHECK(async_of(p.b.ia).empty());
 }
 
-TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
-          "[EP-085][EP-089][EP-090][EP-091][EP-093][EP-095][EP-097][EPS-074][EP-055][EPATTR-009][EP-092][EP-027][EP-"
-          "029][REQ-119][DTO-030]") {
+TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 7, .hard_high_watermark = 5});
   CHECK(must(p.to[0].query()).attributes.max_recv_dtos == 5);
+  SHOWS("EP-027", "EP-055", "EPATTR-009");
   p.post(1, 60);
   const auto arrive = [&](std::size_t which, int n) {
     for (int i = 0; i < n; ++i) p.send(which);
@@ -870,9 +892,11 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   arrive(0, 4);
   CHECK(p.to[0].state() == ep_state::disconnected);
   CHECK(p.b.take() == events{"broken"});
+  SHOWS("EP-089", "REQ-119", "DTO-030");
   (void)p.a.take();
   CHECK(async_of(p.b.ia).empty()); // the hard watermark, which is lower, was reached first
   CHECK(p.received().size() == 9); // messages that have arrived stay
+  SHOWS("EP-091");
   arrive(1, 3);
   CHECK(p.received().size() == 3);
   // The watermark holds in the next life as well, and can be changed.
@@ -882,15 +906,19 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
   arrive(0, 8);
   CHECK(p.to[0].state() == ep_state::connected);
+  SHOWS("EP-092");
   must(p.to[0].set_watermark(6, 7)); // both watermarks are exceeded
   CHECK(p.to[0].state() == ep_state::disconnected);
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   CHECK(p.b.take() == events{"broken"});
+  SHOWS("EP-090");
   must(p.to[0].set_watermark(3, 9)); // in any state
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
+  SHOWS("EP-085");
   must(p.to[0].reset());
   p.settle();
   CHECK(must(p.to[0].query()).attributes.hard_high_watermark == 9);
+  SHOWS("EP-097", "EPS-074");
   // An endpoint with a receive queue of its own has watermarks, too.
   auto plain = must(p.b.pz.create_ep<dat::rc>(p.b.evd, {.hard_high_watermark = 2}));
   for (int i = 0; i < 5; ++i) must(plain.post(dat::recv{p.b.at(0, 16)}.cookie(i)));
@@ -904,6 +932,7 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   must(plain.set_watermark(1, 2));
   CHECK(plain.state() == ep_state::disconnected);
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(plain.number())});
+  SHOWS("EP-095");
   must(plain.set_watermark(3, dat::no_watermark));
   p.settle();
   CHECK(async_of(p.b.ia).empty()); // flushed receives are no messages
