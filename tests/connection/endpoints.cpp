@@ -541,9 +541,7 @@ TEST_CASE("an endpoint can be configured at once, in steps, or not at all",
   }
 }
 
-TEST_CASE("modify changes all named parameters or none",
-          "[EP-067][EP-069][EP-071][EP-072][EP-075][EP-078][EP-079][EP-080][EPATTR-020][ADDR-015][CONN-082][EP-049][EP-"
-          "053]") {
+TEST_CASE("modify changes all named parameters or none", "") {
   sides s;
   s.needs_two_adapters_with_ipv6();
   auto& e = s.a;
@@ -551,6 +549,7 @@ TEST_CASE("modify changes all named parameters or none",
   auto ep = must(e.pz.create_ep<dat::rc>(e.evd, {.max_recv_dtos = 8}));
   const auto before = must(ep.query());
   CHECK(before.local_address == e.ia.address());
+  SHOWS("EP-053");
   CHECK(before.comm == dat::communicator{});
   const auto unchanged = [&] {
     const auto now = must(ep.query());
@@ -564,13 +563,16 @@ TEST_CASE("modify changes all named parameters or none",
   };
   must(ep.modify({}));
   unchanged();
+  SHOWS("EP-071", "EP-049");
   // One valid and one invalid value of each parameter.
   refuses(ep.modify({.max_recv_dtos = 16, .max_request_iov = 100'000}), return_type::invalid_parameter);
   unchanged();
+  SHOWS("EP-067", "EP-072");
   refuses(ep.modify({.max_recv_dtos = 16, .rnr_retry_count = std::uint8_t{8}}), return_type::invalid_parameter);
   unchanged();
   refuses(ep.modify({.comm = dat::communicator{AF_UNIX, 1, 0}, .max_recv_dtos = 16}), return_type::invalid_parameter);
   unchanged();
+  SHOWS("CONN-082");
   refuses(ep.modify({.recv = other.evd, .max_recv_dtos = 16}), return_type::invalid_handle,
           return_subtype::handle_evd_recv);
   refuses(ep.modify({.recv = decltype(e.evd)(), .max_recv_dtos = 16}), return_type::invalid_handle,
@@ -582,6 +584,7 @@ TEST_CASE("modify changes all named parameters or none",
     refuses(ep.modify({.local_address = must(dat::ia_address::parse(odd)), .max_recv_dtos = 16}),
             return_type::invalid_parameter);
   refuses(ep.modify({.local_address = other.ia.address()}), return_type::invalid_parameter);
+  SHOWS("EP-079");
   unchanged();
 
   // Changes that need a new queue pair.
@@ -592,6 +595,7 @@ TEST_CASE("modify changes all named parameters or none",
   CHECK(now.number != before.number);
   CHECK(now.attributes.max_recv_dtos == 16);
   CHECK(now.recv == completions.id());
+  SHOWS("EP-075");
   CHECK(now.request == completions.id());
   CHECK(now.connect == e.evd.id());
   refuses(completions.close(), return_type::invalid_state, return_subtype::evd_in_use);
@@ -600,11 +604,13 @@ TEST_CASE("modify changes all named parameters or none",
   must(ep.modify({.max_message_size = 100, .max_rdma_read_out = std::uint8_t{2}, .rnr_retry_count = std::uint8_t{2}}));
   CHECK(must(ep.query()).number == now.number);
   CHECK(must(ep.query()).attributes.max_message_size == 100);
+  SHOWS("EP-080");
   CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
   CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
   // Parameters that can be set once.
   must(ep.modify({.comm = tcp}));
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
+  SHOWS("EP-078", "ADDR-015");
   // Restores the first zone and evds, so that the second ones can be closed.
   must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
   must(completions.close());

@@ -53,6 +53,13 @@ concept has_no_modify = requires {
   &both<T>::modify;
 };
 template <class T>
+concept names_the_unchangeable = requires(T& c) {
+  c.state;
+}
+|| requires(T& c) { c.srq; }
+|| requires(T& c) { c.remote_address; }
+|| requires(T& c) { c.number; };
+template <class T>
 concept changeable = requires(T& t, dat::ep_changes c) {
   t.modify(c);
 };
@@ -79,6 +86,9 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
           "[type][CONN-006][CR-024][EP-050][EP-063]") {
   STATIC_REQUIRE(changeable<dat::ep<dat::rc>>);
   STATIC_REQUIRE_FALSE(has_no_modify<dat::ep<dat::rc>>);
+  STATIC_REQUIRE(names_the_unchangeable<dat::ep_params>);
+  STATIC_REQUIRE_FALSE(names_the_unchangeable<dat::ep_changes>);
+  SHOWS("EP-069");
   STATIC_REQUIRE(has_no_modify<dat::psp>);
   STATIC_REQUIRE(has_no_modify<dat::rsp>);
   STATIC_REQUIRE(has_no_modify<dat::csp>);

@@ -294,24 +294,26 @@ TEST_CASE("an endpoint with a shared queue takes receives by the queue only", ""
   CHECK(must(p.from[0].recv_query()).allocated == 0u);
 }
 
-TEST_CASE("an endpoint and its shared queue need the same zone and ia",
-          "[EP-023][EP-030][EP-032][SRQ-018][SRQ-013][DTO-033][PZ-005][SRQ-046][EP-014]"
-          "[REQ-115][REQ-121][DTO-025][DTO-026]") {
+TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   const clean_world clean;
   end b;
   end other;
   auto zone = must(b.ia.create_pz());
   auto srq = must(b.pz.create_srq());
   CHECK(refusal(b.pz.close()) == dat::error(return_type::invalid_state, return_subtype::pz_in_use));
+  SHOWS("PZ-005");
   const auto r = zone.create_ep<dat::rc>(b.evd, srq);
   REQUIRE_FALSE(r);
   CHECK(r.error().type() == return_type::invalid_parameter);
+  SHOWS("EP-023", "SRQ-018", "DTO-033", "REQ-121");
   const auto foreign = other.pz.create_ep<dat::rc>(other.evd, srq);
   REQUIRE_FALSE(foreign);
   CHECK(foreign.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("SRQ-013");
   const auto none = b.pz.create_ep<dat::rc>(b.evd, dat::srq());
   REQUIRE_FALSE(none);
   CHECK(none.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("EP-030", "EP-014");
   // For an endpoint that is configured later, modify checks the zone.
   auto ep = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, srq));
   CHECK(ep.state() == ep_state::unconfigured_unconnected);
@@ -319,9 +321,11 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia",
   CHECK(refusal(early.post(dat::recv{})).type() == return_type::invalid_state);
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
   CHECK(refusal(ep.modify({.pz = &zone})).type() == return_type::invalid_parameter);
+  SHOWS("EP-032");
   must(ep.modify({.pz = &b.pz}));
   CHECK(ep.state() == ep_state::unconnected);
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-046", "DTO-026", "REQ-115");
   must(srq.post(dat::recv{b.at(0, 8)})); // the endpoint stays usable
   must(ep.close());
   // A failed create_ep leaves no user of the queue.
@@ -329,6 +333,7 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia",
   CHECK_FALSE(b.pz.create_ep<dat::rc>(b.evd, srq));
   must(srq.close());
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("DTO-025");
   must(zone.close());
 }
 
@@ -380,8 +385,7 @@ TEST_CASE("a shared queue has the members of every object, and an empty handle r
   CHECK(refusal(moved.close()) == empty);
 }
 
-TEST_CASE("a buffer is checked before it is posted",
-          "[SRQ-009][SRQ-004][SRQ-073][SRQ-074][SRQ-076][SRQ-079][SRQ-080][SRQ-088][SRQ-092][DTO-032][SRQ-087]") {
+TEST_CASE("a buffer is checked before it is posted", "") {
   const clean_world clean;
   pool p(1);
   auto zone = must(p.b.ia.create_pz());
@@ -389,11 +393,15 @@ TEST_CASE("a buffer is checked before it is posted",
   auto foreign = must(zone.register_memory(elsewhere, all_rights));
   const auto e = refusal(p.srq.post(dat::recv{foreign}));
   CHECK(e == dat::error(return_type::protection_violation, return_subtype::protection_write));
+  SHOWS("SRQ-009", "SRQ-088", "DTO-032");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}, dat::recv{foreign})).type() == return_type::protection_violation);
   const dat::iov four{p.b.at(0, 8), p.b.at(8, 8), p.b.at(16, 8), p.b.at(24, 8)};
   CHECK(refusal(p.srq.post(dat::recv{four})).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-074");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}.suppress_notification())).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-079");
   CHECK_FALSE(p.b.mem.slice(4090, 7)); // outside the region: no such segment exists
+  SHOWS("SRQ-087");
   CHECK(p.outstanding() == 0);
   CHECK(fake::count(fake::call::ibv_post_srq_recv) == 0);
   // Segments of length 0 are skipped, at any place; odd addresses are valid.
@@ -403,8 +411,10 @@ TEST_CASE("a buffer is checked before it is posted",
   p.send(0, 6);
   must(p.from[0].post(dat::send{}.suppress_completion()));
   CHECK(p.received() == events{"0:received 1", "0:received 2"});
+  SHOWS("SRQ-073", "SRQ-004");
   CHECK(std::string(&p.b.memory[0], 5) == std::string("\0xxx\0", 5));
   CHECK(std::string(&p.b.memory[101], 4) == std::string("xxx\0", 4));
+  SHOWS("SRQ-076", "SRQ-092");
 }
 
 TEST_CASE("a buffer that is too small breaks the connection that took it, and no other",
@@ -508,9 +518,7 @@ TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][S
   SHOWS("SRQ-048");
 }
 
-TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
-          "[SRQ-061][SRQ-062][SRQ-063][SRQ-064][SRQ-065][SRQ-066][SRQ-067][SRQ-068][SRQ-070][DTO-035]"
-          "[SRQ-042][REQ-123]") {
+TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers", "") {
   const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
   const clean_world clean;
   pool p(1);
@@ -519,7 +527,9 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   must(p.srq.resize(100));
   CHECK(size() == 127);
   CHECK(p.now().max_recv_iov == 3);
+  SHOWS("SRQ-061");
   CHECK(p.evd.capacity() == 64);
+  SHOWS("SRQ-070");
   p.post(7, 127);
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
   p.send(0);
@@ -527,6 +537,7 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   CHECK(p.now().available == 125u);
   // Completed buffers that are not taken count as outstanding; the device alone would permit the resize.
   CHECK(refusal(p.srq.resize(126)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-063");
   CHECK(p.received() == events{"0:received 1", "0:received 2"});
   CHECK(refusal(p.srq.resize(124)).type() == return_type::invalid_state);
   CHECK(size() == 127);
@@ -547,14 +558,17 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   for (const int i : {123, 124, 125, 126, 127, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
     expected.push_back("0:received " + std::to_string(i));
   CHECK(p.received() == expected);
+  SHOWS("SRQ-062", "SRQ-068", "DTO-035", "REQ-123");
 
   must(p.srq.set_low_watermark(12));
   (void)async_of(p.b.ia);
   CHECK(refusal(p.srq.resize(11)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-064");
   must(p.srq.resize(12));
   const auto limit = must(p.b.ia.query()).max_recv_per_srq;
   for (const std::uint32_t bad : {0u, limit + 1, ~0u})
     CHECK(refusal(p.srq.resize(bad)).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-066");
   CHECK(size() == 15);
   // A device that cannot resize: growing is an error, and shrinking may have no effect.
   for (const int err : {EINVAL, EOPNOTSUPP, ENOMEM}) {
@@ -563,6 +577,7 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
     CHECK(e == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
     CHECK(e.verb() == "ibv_modify_srq");
     CHECK(e.sys_errno() == err);
+    SHOWS("SRQ-067");
     CHECK(size() == 15);
   }
   fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
@@ -571,17 +586,16 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
   must(p.srq.resize(3));
   CHECK(size() == 15);
+  SHOWS("SRQ-065");
   fake::fail(fake::call::ibv_modify_srq, 1, EOPNOTSUPP);
   CHECK(refusal(p.srq.set_low_watermark(3)).type() == return_type::model_not_supported);
   CHECK(p.now().low_watermark == 0);
+  SHOWS("SRQ-042");
   p.post(1, 15);
   CHECK(p.outstanding() == 15);
 }
 
-TEST_CASE(
-    "a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed",
-    "[SRQ-022][SRQ-023][SRQ-024][SRQ-025][SRQ-026][SRQ-027][SRQ-028][SRQ-043][SRQ-045][SRQ-069][EP-033][EVENT-086]"
-    "[EP-065]") {
+TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed", "") {
   const clean_world clean;
   pool p(2);
   p.post(1, 3);
@@ -591,27 +605,36 @@ TEST_CASE(
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_error>(e));
   CHECK(std::get<dat::srq_error>(e).srq() == p.srq);
+  SHOWS("EVENT-086");
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-024");
   CHECK(p.now().state == dat::srq_state::error);
   CHECK(to_string(p.now().state) == "error");
+  SHOWS("SRQ-023");
   const dat::error state(return_type::invalid_state, return_subtype::srq_error);
   CHECK(refusal(p.srq.set_low_watermark(1)) == state);
+  SHOWS("SRQ-043");
   CHECK(refusal(p.srq.resize(20)) == state);
+  SHOWS("SRQ-022", "SRQ-069");
   // A buffer that the device refuses returns to the consumer when the queue ends, like all posted ones.
   fake::fail(fake::call::ibv_post_srq_recv, 1, EIO);
   must(p.srq.post(dat::recv{p.b.at(0, 8)}));
   CHECK(p.outstanding() == 4);
+  SHOWS("SRQ-028");
   p.add();
   CHECK_FALSE(must(p.to[2].recv_query()).allocated);
+  SHOWS("SRQ-027", "EP-033", "EP-065");
   // The endpoint that needed a buffer fails, and no other.
   fake::async(IBV_EVENT_QP_FATAL, p.to[0].native_handle());
   p.settle();
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.to[1].state() == ep_state::connected);
+  SHOWS("SRQ-025");
   CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
   for (auto& ep : p.to) must(ep.close());
   must(p.srq.close());
   CHECK(p.received().empty());
+  SHOWS("SRQ-026", "SRQ-045");
   must(p.b.mem.close());
 }
 
@@ -825,9 +848,7 @@ TEST_CASE("data that arrives before the last handshake message waits for ESTABLI
   settle(a, b);
 }
 
-TEST_CASE("the soft high watermark is reported once for an endpoint that takes too much",
-          "[EP-085][EP-087][EP-088][EP-090][EP-091][EP-092][EP-094][EP-096][EP-097][EPATTR-016][EP-086][EP-029][REQ-"
-          "118][DTO-029]") {
+TEST_CASE("the soft high watermark is reported once for an endpoint that takes too much", "") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3});
   const std::string first = "soft " + std::to_string(p.to[0].number());
@@ -843,13 +864,17 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::ep_soft_high_watermark>(e));
   CHECK(std::get<dat::ep_soft_high_watermark>(e).ep() == p.to[0]);
+  SHOWS("EP-087", "EPATTR-016");
   arrive(4);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("REQ-118", "DTO-029");
   // Set again while the count is above it: the event comes at once.
   must(p.to[0].set_watermark(7, dat::no_watermark));
   CHECK(async_of(p.b.ia) == events{first});
+  SHOWS("EP-085", "EP-088");
   must(p.to[0].set_watermark(8, dat::no_watermark));
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-090");
   CHECK(p.received().size() == 8);
   // An endpoint whose messages are taken as they come never reaches the watermark.
   for (int i = 0; i < 12; ++i) {
@@ -857,23 +882,28 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
     CHECK(p.received().size() == 1);
   }
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-094");
   const auto q = must(p.to[0].query());
   CHECK(q.attributes.soft_high_watermark == 8);
   CHECK(q.attributes.hard_high_watermark == dat::no_watermark);
   CHECK(must(p.to[1].query()).attributes.soft_high_watermark == 3);
+  SHOWS("EP-097");
   for (const std::uint32_t bad : {~1u, 1u << 31}) {
     CHECK(refusal(p.to[0].set_watermark(bad, 3)) == dat::error(return_type::invalid_parameter, return_subtype::arg2));
     CHECK(refusal(p.to[0].set_watermark(3, bad)) == dat::error(return_type::invalid_parameter, return_subtype::arg3));
     CHECK_FALSE(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq, {.soft_high_watermark = bad}));
   }
   CHECK(must(p.to[0].query()).attributes.soft_high_watermark == 8);
+  SHOWS("EP-096");
   must(p.to[0].set_watermark(0, dat::no_watermark)); // the first message exceeds the watermark
   arrive(1);
   CHECK(async_of(p.b.ia) == events{first});
   CHECK(p.to[0].state() == ep_state::connected);
+  SHOWS("EP-091");
   must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
   arrive(9);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-092");
 }
 
 TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
