@@ -455,7 +455,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("the registry and an opened adapter report the same thread safety", "[registry][REG-066]") {
+TEST_CASE("the registry and an opened adapter report the same thread safety", "[registry]") {
   fake::reset();
   const auto r = must(dat::registry::system());
   REQUIRE(r.list().size() >= 2);

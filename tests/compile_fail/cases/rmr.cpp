@@ -52,11 +52,13 @@ auto fenced(const region<both>& m) { return dat::bind{m, dat::remote_read}.suppr
 //! error: solicited
 //! tags: [DTO-075][DTO-152]
 #ifdef DAT_EXPECT_FAIL
-auto solicited_write(const region<both>& m, const dat::remote_segment<char, both>& w) {
+auto solicited_write(const region<both>& m,
+                     const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
   return dat::rdma_write{m, w}.solicited();
 }
 #else
-auto fenced_write(const region<both>& m, const dat::remote_segment<char, both>& w) {
+auto fenced_write(const region<both>& m,
+                  const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
   return dat::rdma_write{m, w}.suppress_completion().suppress_notification().fence().cookie(1);
 }
 #endif
@@ -65,11 +67,13 @@ auto fenced_write(const region<both>& m, const dat::remote_segment<char, both>& 
 //! error: solicited
 //! tags: [DTO-075]
 #ifdef DAT_EXPECT_FAIL
-auto solicited_read(const region<both>& m, const dat::remote_segment<char, both>& w) {
+auto solicited_read(const region<both>& m,
+                    const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
   return dat::rdma_read{m, w}.solicited();
 }
 #else
-auto fenced_read(const region<both>& m, const dat::remote_segment<char, both>& w) {
+auto fenced_read(const region<both>& m,
+                 const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
   return dat::rdma_read{m, w}.suppress_completion().suppress_notification().fence().cookie(1);
 }
 #endif
