@@ -124,6 +124,7 @@ struct ia_attributes {
   std::uint64_t max_message_size = 0; ///< bytes of a send
   std::uint64_t max_rdma_size = 0;    ///< bytes of an RDMA operation
   std::uint32_t max_rmrs = 0;
+  std::uint64_t max_rmr_target_address = 0;
   std::uint32_t max_srqs = 0; ///< 0: the device has none
   std::uint32_t max_ep_per_srq = 0;
   std::uint32_t max_recv_per_srq = 0; ///< buffers outstanding

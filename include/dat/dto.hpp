@@ -166,10 +166,12 @@ public:
     this->wr_.start_list(dto_operation::rdma_write, from);
     this->wr_.target(to);
   }
-  /// The completion of an RDMA write with immediate data notifies the peer. Without `.immediate()` the flag has no
-  /// effect.
-  rdma_write& solicited() & noexcept { return this->solicit(); }
-  rdma_write&& solicited() && noexcept { return std::move(this->solicit()); }
+  /// As `immediate`; the completion of the receive that it consumes at the peer notifies. (A plain RDMA write has no
+  /// receive to solicit.)
+  rdma_write& solicited_immediate(std::uint32_t value) & noexcept { return this->solicit().immediate(value); }
+  rdma_write&& solicited_immediate(std::uint32_t value) && noexcept {
+    return std::move(this->solicit().immediate(value));
+  }
 };
 template <detail::names_memory S, detail::names_remote R>
 rdma_write(S&&, const R&) -> rdma_write<1>;

@@ -33,6 +33,8 @@ enum class mem_priv : std::uint32_t {
 /// a missing right does not compile.
 template <mem_priv P>
 struct privileges {
+  static_assert((static_cast<std::uint32_t>(P) & ~0x73u) == 0,
+                "dat: privileges are made of dat::local_read and the other constants of this kind");
   static constexpr mem_priv value = P;
   /// For template arguments: `dat::lmr<char, dat::local_read | dat::local_write>`.
   constexpr operator mem_priv() const noexcept { return P; } // NOLINT(google-explicit-constructor)

@@ -85,6 +85,7 @@ TEST_CASE("after threads have waited on evds, their cno is triggered again", "[c
     }
     message();
     for (std::size_t taken = 0; taken < 2; taken += link.drain()) (void)must(link.cno.wait(patience));
+    CHECK(link.drain() == 0);
   }
 }
 

@@ -465,7 +465,7 @@ TEST_CASE("without file descriptors, creating a cno or an evd fails, and existin
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 
-TEST_CASE("a cno works after the program has closed its descriptor by close_fd", "[cno][CNO-022][CNO-023][CNO-018]") {
+TEST_CASE("a cno works after the program has closed its descriptor by close_fd", "[cno][CNO-023][CNO-018]") {
   rig::begin();
   fixture f;
   REQUIRE(f.cno.fd() >= 0);

@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 import ledger
+import records
 
 PART = """# Part one
 ## A
@@ -78,8 +79,8 @@ def catch2(name: str, tags: str, body: str = "", success: str = "true") -> str:
     return f'<Catch name="t"><Group name="t">{case}</Group></Catch>'
 
 
-def deviation(rule: str, test: str = "") -> str:
-    return f'[[deviation]]\nrule = "{rule}"\nat = "rxe"\nreason = "why"\nfact = "seen"\ntest = "{test}"\n'
+def deviation(rule: str, test: str = "first works", more: str = 'at = "rxe"') -> str:
+    return f'[[deviation]]\nrule = "{rule}"\n{more}\nreason = "why"\nfact = "seen"\ntest = "{test}"\n'
 
 
 def not_testable(rule: str) -> str:
@@ -94,8 +95,12 @@ class LedgerTest(unittest.TestCase):
     def setUp(self) -> None:
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.docs, self.results = Path(scratch.name) / "docs", Path(scratch.name) / "results"
+        self.root, self.results = Path(scratch.name), Path(scratch.name) / "results"
+        self.docs = self.root / "docs/conformance"
         self.results.mkdir()
+        self.write(self.root / "include/a.hpp", "int a;")
+        whole, records.WHOLE_RUN = records.WHOLE_RUN, ()
+        self.addCleanup(setattr, records, "WHOLE_RUN", whole)
         self.write(self.docs / "rules" / "1-part.md", PART)
 
     @staticmethod
@@ -106,8 +111,16 @@ class LedgerTest(unittest.TestCase):
     def part(self, text: str) -> None:
         self.write(self.docs / "rules" / "1-part.md", text)
 
-    def result(self, name: str, text: str) -> None:
+    def result(self, name: str, text: str, **more: object) -> None:
+        """A result file and its record."""
         self.write(self.results / name, text)
+        try:
+            cases = [case for case, *_ in ledger.read_file(self.results / name)]
+        except Exception:  # a file that the ledger must refuse
+            cases = []
+        told = {"tree": records.digest(self.root), "date": "2026-01-01", "kernel": "Linux 6.1", "cases": len(cases)}
+        told |= {"devices": "rx1 (rxe), rx2 (rxe)"} if name.startswith("device") else {}
+        self.write(records.path_of(self.results / name), json.dumps(told | more))
 
     def run_ledger(self, *arguments: str, results: bool = True) -> tuple[int, str, list[str]]:
         out, err = io.StringIO(), io.StringIO()
@@ -181,20 +194,20 @@ class Tables(LedgerTest):
 class Results(LedgerTest):
     def test_catch2_version_2(self) -> None:
         self.result("device-gcc.xml", CATCH2_V2)
-        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 2 open")
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 2 open")
 
     def test_catch2_version_3(self) -> None:
         self.result("unit-gcc.xml", CATCH2_V3)
         self.write(self.docs / "fake_only.toml", fake_only("EVD-001"))
-        self.expect_counts("0 shown on rxe, 0 by type, 1 fake only, 0 deviates, 0 not testable, 2 open")
+        self.expect_counts("0 shown on rxe, 0 by type, 1 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 2 open")
 
     def test_compile_time_proofs_as_json_junit_and_by_the_tag_type(self) -> None:
         cases = [{"name": "does not compile", "tags": ["EVD-001", "x"], "passed": True}]
         self.result("compile_fail.json", json.dumps(cases))
         junit = '<testsuites><testsuite><testcase name="holds [EVD-002]"/></testsuite></testsuites>'
         self.result("types-clang.xml", junit)
-        self.result("unit.xml", catch2("static", "[COMP-001][type]"))
-        self.expect_counts("0 shown on rxe, 3 by type, 0 fake only, 0 deviates, 0 not testable, 0 open")
+        self.result("unit.xml", catch2("static", "[COMP-001][type]"), types_only=["static"])
+        self.expect_counts("0 shown on rxe, 3 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 0 open")
 
     def test_the_strongest_tier_counts(self) -> None:
         for tier, disposition in (("unit", "fake only"), ("types", "by type"), ("device", "shown on rxe")):
@@ -205,12 +218,12 @@ class Results(LedgerTest):
     def test_one_pass_beside_skips_is_a_pass(self) -> None:
         self.result("device-a.xml", CATCH2_V2)
         self.result("device-b.xml", catch2("second is skipped", "[EVD-002]"))
-        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 1 open")
+        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open")
 
     def test_the_tags_of_all_runs_count(self) -> None:
         self.result("device-a.xml", catch2("case", "[EVD-001]"))
         self.result("device-b.xml", catch2("case", "[EVD-002]"))
-        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, 0 not testable, 1 open")
+        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open")
 
     def test_a_failed_test_with_a_rule_is_a_problem(self) -> None:
         for body, success in ((FAILURE, "false"), ("", "false"), ("<Exception>x</Exception>", "true")):
@@ -260,17 +273,39 @@ class Results(LedgerTest):
 
 
 class Lists(LedgerTest):
-    def test_a_deviation_outranks_its_tests_and_names_one(self) -> None:
-        self.write(self.docs / "deviations.toml", deviation("EVD-001", "first works"))
+    def test_a_deviation_names_a_test_that_shows_it(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("COMP-001", "first works"))
+        self.result("device.xml", CATCH2_V2, deviates={"first works": ["COMP-001"]})
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 1 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open")
         self.result("device.xml", CATCH2_V2)
-        self.expect_counts("0 shown on rxe, 0 by type, 0 fake only, 1 deviates, 0 not testable, 2 open")
+        self.expect_problem(r"COMP-001: test 'first works' has no DEVIATES\(\"COMP-001\"\) that ran")
 
-    def test_a_deviation_without_a_test_is_allowed_and_printed(self) -> None:
-        self.write(self.docs / "deviations.toml", deviation("EVD-002"))
-        self.result("device.xml", CATCH2_V2)
-        code, out, _ = self.run_ledger()
-        self.assertEqual(code, 0)
-        self.assertIn("deviations without a test (1): EVD-002", out)
+    def test_a_choice_is_counted_by_itself(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("COMP-001", "first works", 'at = "dat"\nchoice = true'))
+        self.result("device.xml", CATCH2_V2, deviates={"first works": ["COMP-001"]})
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 1 deviates, dat's choice, 0 not testable, 1 open")
+        for more in ('at = "verbs"\nchoice = true', 'at = "dat"'):
+            self.write(self.docs / "deviations.toml", deviation("COMP-001", "first works", more))
+            self.expect_problem("COMP-001: `choice = true` and `at = \"dat\"` belong together")
+
+    def test_a_deviation_without_a_test_is_a_problem(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("EVD-002", ""))
+        self.expect_problem("EVD-002: no string may be empty", results=False)
+
+    def test_a_deviation_that_a_test_of_the_same_device_refutes_is_a_problem(self) -> None:
+        self.write(self.docs / "deviations.toml", deviation("COMP-001"))
+        self.result("device.xml", CATCH2_V2, deviates={"first works": ["COMP-001"]})
+        self.result("unit.xml", catch2("on the fake", "[COMP-001]"))
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 1 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open")
+        self.result("device-b.xml", catch2("kept", "[COMP-001]"))
+        self.expect_problem(r"COMP-001: 'kept' \(rxe\) shows that the rule is kept")
+        (self.results / "device-b.xml").unlink()
+        self.write(self.docs / "deviations.toml", deviation("COMP-001", more='at = "verbs"'))
+        self.expect_problem(r"COMP-001: 'on the fake' \(fake\) shows that the rule is kept")
+
+    def test_a_test_may_not_show_a_deviation_that_is_not_listed(self) -> None:
+        self.result("device.xml", CATCH2_V2, deviates={"first works": ["COMP-001"]})
+        self.expect_problem("COMP-001: 'first works' says DEVIATES, deviations.toml does not list it")
 
     def test_a_deviation_whose_test_did_not_run_was_skipped_or_failed_is_a_problem(self) -> None:
         self.result("device.xml", CATCH2_V2)
@@ -289,7 +324,7 @@ class Lists(LedgerTest):
                 (entry("EVD-999"), "EVD-999 is no rule of the catalogue"),
                 (entry("EVD-001") * 2, "EVD-001 is listed twice"),
                 (f'[[{table}]]\nrule = "EVD-001"\n', "EVD-001: an entry has exactly the strings"),
-                (entry("EVD-001").replace('"why"', '" "'), "EVD-001: only 'test' may be empty"),
+                (entry("EVD-001").replace('"why"', '" "'), "EVD-001: no string may be empty"),
                 ("[[", name),
             ):
                 self.write(path, text)
@@ -304,7 +339,7 @@ class Lists(LedgerTest):
     def test_a_rule_called_not_testable_must_not_be_shown(self) -> None:
         self.write(self.docs / "dispositions.toml", not_testable("EVD-002"))
         self.result("device.xml", CATCH2_V2)
-        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, 1 not testable, 1 open")
+        self.expect_counts("1 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 1 not testable, 1 open")
         self.write(self.docs / "dispositions.toml", not_testable("EVD-001"))
         self.expect_problem("EVD-001: .*not testable, but 'first works' shows it")
 
@@ -313,13 +348,123 @@ class Lists(LedgerTest):
         self.write(self.docs / "fake_only.toml", fake_only("EVD-001"))
         self.expect_problem("EVD-002: fake only, and fake_only.toml does not say why")
         self.write(self.docs / "fake_only.toml", fake_only("EVD-001", "EVD-002"))
-        self.expect_counts("0 shown on rxe, 0 by type, 2 fake only, 0 deviates, 0 not testable, 1 open", "--update")
+        self.expect_counts("0 shown on rxe, 0 by type, 2 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open", "--update")
         self.assertIn("| a REP cannot be lost | EVD-001 EVD-002 |", self.status())
         self.assertIn("no device shows it: a REP cannot be lost", self.run_ledger("--rule", "EVD-002")[1])
         self.result("device.xml", catch2("both", "[EVD-001]"))
         self.expect_problem("fake_only.toml: EVD-001 is shown on rxe; take it out")
         self.write(self.docs / "fake_only.toml", fake_only("EVD-001", "EVD-999"))
         self.expect_problem("EVD-999 is no rule of the catalogue", results=False)
+
+
+class NotTested(LedgerTest):
+    """The ways of counting what was not tested, each refused."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.result("device.xml", catch2("works", "[EVD-001]"))
+
+    def test_a_case_that_checks_nothing_fails(self) -> None:
+        # What version 2 reports with -w NoAssertions, which dev.reporting passes to every program.
+        self.result("device.xml", catch2("works", "[EVD-001]", success="false"))
+        self.expect_problem(r"EVD-001: test 'works' \(rxe\) failed")
+        self.assertIn("NoAssertions", (ledger.DOCS.parents[1] / "tests/support/dev.py").read_text(encoding="utf-8"))
+
+    def test_results_of_another_tree_are_refused_committed_or_not(self) -> None:
+        self.assertEqual(self.run_ledger()[0], 0)
+        self.write(self.root / "include/a.hpp", "int a, b;")
+        self.expect_problem("device.xml: results of another tree", "--update")
+        self.assertFalse((self.docs / "STATUS.md").exists())
+        self.result("device.xml", catch2("works", "[EVD-001]"))
+        self.assertEqual(self.run_ledger()[0], 0)
+
+    def test_a_mix_of_trees_is_refused(self) -> None:
+        self.result("unit.xml", catch2("works", "[EVD-001]"), tree="0123")
+        self.expect_problem(r"unit.xml: results of another tree \(0123")
+
+    def test_results_without_a_record_are_refused(self) -> None:
+        records.path_of(self.results / "device.xml").unlink()
+        code, _, problems = self.run_ledger()
+        self.assertEqual((code, "device.xml: no record" in problems[0]), (1, True), problems)
+
+    def test_an_incomplete_set_is_refused(self) -> None:
+        records.WHOLE_RUN = ("device.xml", "device-asan.xml")
+        self.expect_problem("device-asan.xml is missing: the results are not those of a whole run", "--update")
+        self.assertEqual(self.run_ledger("--part")[0], 0)
+        with self.assertRaises(SystemExit):
+            self.run_ledger("--part", "--update")
+
+    def test_a_run_of_some_cases_is_refused(self) -> None:
+        self.result("device.xml", catch2("works", "[EVD-001]"), filtered=True)
+        self.expect_problem("device.xml: only some cases were run")
+        self.result("device.xml", catch2("works", "[EVD-001]"), cases=2)
+        self.expect_problem("device.xml: 1 cases, its record has 2")
+
+    def test_a_name_makes_no_rxe(self) -> None:
+        for devices in ("", "mlx5_0 (vendor 713)", "rx1 (rxe), siw0 (vendor 6451572)"):
+            self.result("device.xml", catch2("works", "[EVD-001]"), devices=devices)
+            self.expect_problem("device.xml: ran on .*; what it shows is called 'shown on rxe'")
+
+    def test_results_of_two_machines_are_refused(self) -> None:
+        self.result("device-asan.xml", catch2("works", "[EVD-001]"), kernel="Linux 6.9")
+        self.expect_problem("results of several machines")
+
+    def test_what_a_case_leaves_on_the_device_is_refused(self) -> None:
+        self.result("device.xml", catch2("works", "[EVD-001]"), left_behind={"works": "qp: 3 where there were 2"})
+        self.expect_problem("device.xml: 'works' leaves behind qp: 3")
+
+    def test_an_assertion_that_did_not_run_shows_nothing(self) -> None:
+        self.result("device.xml", catch2("works", "[evd]"))
+        self.expect_counts("0 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 3 open")
+        self.result("device.xml", catch2("works", "[evd]"), shows={"works": ["EVD-001", "EVD-002"]})
+        self.expect_counts("2 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open")
+
+    def test_an_assertion_of_a_failed_or_skipped_case_shows_nothing(self) -> None:
+        self.result("device.xml", catch2("works", "[evd]", FAILURE, "false"), shows={"works": ["EVD-001"]})
+        self.expect_problem(r"EVD-001: test 'works' \(rxe\) failed")
+        self.result("device.xml", catch2("works", "[evd]", "<Warning>skipped: x</Warning>"), shows={"works": ["EVD-001"]})
+        self.expect_counts("0 shown on rxe, 0 by type, 0 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 3 open")
+
+    def test_an_assertion_must_name_a_rule(self) -> None:
+        self.result("device.xml", catch2("works", "[evd]"), shows={"works": ["EVD-999"]})
+        self.expect_problem("test 'works': EVD-999 names no rule")
+
+    def test_a_case_with_more_than_eight_rules_by_tag_is_refused(self) -> None:
+        rows = "".join(f"| EVD-{n:03} | r | 1 | m | t |\n" for n in range(3, 11))
+        self.part(PART.replace("\n| id | status", rows + "\n| id | status"))
+        tags = "".join(f"[EVD-{n:03}]" for n in range(1, 11))
+        self.result("device.xml", catch2("wide", tags[: 8 * 9]))
+        self.assertEqual(self.run_ledger()[0], 0)
+        self.result("device.xml", catch2("wide", tags[: 9 * 9]))
+        self.expect_problem("'wide' carries 9 rules by tag, more than 8: use SHOWS")
+        # A debt allows what it names, and no more.
+        self.write(self.docs / "debt.toml", '[tags]\nwide = 9\n')
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertEqual(self.run_ledger("--check")[0], 0)
+        self.result("device.xml", catch2("wide", tags))
+        self.expect_problem("'wide' carries 10 rules by tag, more than 9: use SHOWS")
+
+    def test_a_debt_that_is_paid_is_taken_out(self) -> None:
+        self.write(self.docs / "debt.toml", 'deviations = ["COMP-001"]\n[tags]\nworks = 12\n')
+        self.write(self.docs / "deviations.toml", deviation("COMP-001", "works"))
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertEqual(ledger.read_debt(self.docs, ledger.Ledger()), ledger.Debt({}, {"COMP-001"}))
+        self.result("device.xml", catch2("works", "[EVD-001]"), deviates={"works": ["COMP-001"]})
+        self.expect_problem("debt.toml: differs", "--check")
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.result("device.xml", catch2("works", "[EVD-001]"))
+        self.expect_problem("COMP-001: test 'works' has no DEVIATES")
+
+    def test_a_case_is_by_type_only_if_it_asserts_nothing_at_run_time(self) -> None:
+        self.result("unit.xml", catch2("static", "[EVD-002][type]"), types_only=["static"])
+        self.assertEqual(self.run_ledger()[0], 0)
+        self.result("unit.xml", catch2("static", "[EVD-002][type]"))
+        self.expect_problem(r"unit.xml: 'static' carries the tag \[type\] and asserts at run time")
+
+    def test_the_lists_of_a_whole_run_name_files_with_tiers(self) -> None:
+        self.doCleanups()
+        self.assertGreater(len(records.WHOLE_RUN), 5)
+        self.assertLessEqual({name.split("-")[0].split(".")[0] for name in records.WHOLE_RUN}, ledger.TIERS.keys())
 
 
 class Recorded(LedgerTest):
@@ -344,6 +489,7 @@ class Recorded(LedgerTest):
         code, _, problems = self.run_ledger("--check")
         self.assertEqual((code, len(problems)), (1, 2))
         (self.results / "types-b.xml").unlink()
+        records.path_of(self.results / "types-b.xml").unlink()
         self.write(self.docs / "STATUS.md", self.status().replace("Open (1)", "Open (0)"))
         self.expect_problem("STATUS.md: differs", "--check")
 
@@ -364,13 +510,24 @@ class Recorded(LedgerTest):
         self.assertIn("COMP-001\trxe\trenamed", (self.docs / "shown.txt").read_text(encoding="utf-8"))
 
     def test_a_shown_rule_becomes_a_deviation_only_when_its_record_is_deleted(self) -> None:
-        self.write(self.docs / "deviations.toml", deviation("EVD-001"))
+        self.write(self.docs / "deviations.toml", deviation("EVD-001", "it does not"))
+        self.result("device.xml", catch2("it does not", "[evd]"), deviates={"it does not": ["EVD-001"]})
         self.expect_problem("EVD-001: recorded as shown on rxe, now listed as deviates", "--update")
         shown = self.docs / "shown.txt"
         kept = [line for line in shown.read_text(encoding="utf-8").splitlines() if not line.startswith("EVD-001")]
         self.write(shown, "\n".join(kept) + "\n")
+        self.result("unit.xml", catch2("also on the fake", "[EVD-001][COMP-001]"))
         self.assertEqual(self.run_ledger("--update")[0], 0)
-        self.assertIn("| EVD-001 | rxe | why | seen | (none yet) |", self.status())
+        self.assertIn("| EVD-001 | rxe | why | seen | it does not |", self.status())
+
+    def test_a_rule_may_not_lose_one_of_its_tests(self) -> None:
+        both = "<Catch>" + "".join(
+            f'<TestCase name="{name}" tags="[EVD-001]"><OverallResult success="true"/></TestCase>' for name in ("strong", "weak")
+        )
+        self.result("device.xml", both + "</Catch>")
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.result("device.xml", catch2("weak", "[EVD-001]"))
+        self.expect_problem("EVD-001: no longer shown by 'strong'", "--update")
 
     def test_a_record_of_a_rule_that_does_not_exist_is_a_problem(self) -> None:
         self.write(self.docs / "shown.txt", "EVD-999\trxe\tx\n")
@@ -382,7 +539,7 @@ class Recorded(LedgerTest):
         self.assertEqual((code, len(problems)), (1, 2))
 
     def test_without_results_the_counts_come_from_the_record(self) -> None:
-        counts = "1 shown on rxe, 0 by type, 1 fake only, 0 deviates, 0 not testable, 1 open"
+        counts = "1 shown on rxe, 0 by type, 1 fake only, 0 deviates, forced, 0 deviates, dat's choice, 0 not testable, 1 open"
         self.expect_counts(counts, results=False)
 
     def test_a_rule_is_printed_with_its_tests(self) -> None:
@@ -398,6 +555,8 @@ class Recorded(LedgerTest):
         self.assertEqual(self.run_ledger("--tags", str(source.parent), results=False)[0], 0)
         self.write(source, '\nTEST_CASE("x", "[EVD-043][evd]") {}\n')
         self.expect_problem(r"a.cpp:2: tag \[EVD-043\] names no rule", "--tags", str(source), results=False)
+        self.write(source, '  SHOWS("EVD-001", "EVD-043");\n')
+        self.expect_problem(r"a.cpp:1: EVD-043 names no rule", "--tags", str(source), results=False)
 
 
 if __name__ == "__main__":

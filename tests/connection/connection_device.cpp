@@ -3,6 +3,8 @@
 #include "../support/worker.hpp"
 #include "device_table.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
 #include <random>
 
@@ -61,12 +63,7 @@ void exchange(connected_pair& p) { exchange(p.a.evd, p.active, p.b.evd, p.passiv
 
 // --- making them ---------------------------------------------------------------------------------------------------
 
-TEST_CASE(
-    "a connection comes up on both sides and carries private data both ways",
-    "[connection][CONN-003][CONN-018][CONN-037][CONN-045][CONN-047][CONN-049][CONN-064][CR-001][CR-004][CR-011]"
-    "[CR-020][CR-026][CR-034][CR-035][EPS-005][EPS-023][EVENT-016][EVENT-017][EVENT-018][EVENT-092][EVENT-094][REQ-042]"
-    "[REQ-043][REQ-073][REQ-074][MODEL-004][MODEL-016][MODEL-017][ADDR-003][ADDR-017][EP-052][PSP-016]"
-    "[REQ-048][REQ-055][REQ-171][HA-024][SAFE-032]") {
+TEST_CASE("a connection comes up on both sides and carries private data both ways", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   two_sides link({.progress = how});
@@ -77,6 +74,7 @@ TEST_CASE(
     auto active = link.a.make_ep();
     auto passive = link.b.make_ep();
     CHECK(active.state() == state::unconnected);
+    SHOWS("ADDR-017");
     const auto asked = pattern(size, 1);
     const auto answered = pattern(size, 2);
 
@@ -84,36 +82,51 @@ TEST_CASE(
     must(active.connect(must(link.b.ia.address(family)), link.port(), patience, wiped));
     std::fill(wiped.begin(), wiped.end(), std::byte{0xee}); // connect has copied the data
     CHECK(active.state() == state::active_connection_pending);
+    SHOWS("CONN-037", "EPS-005", "REQ-048");
 
     auto request = link.at_b<dat::connection_request>();
     check_private_data(request.private_data(), asked);
+    if (size < 56) DEVIATES("CR-008");
+    SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016");
     CHECK(request.local_address() == must(link.b.ia.address(family)).with_port(link.psp.port()));
+    SHOWS("CR-011");
     CHECK(request.remote_address().with_port(0) == must(link.a.ia.address(family)));
     const auto from_port = request.remote_address().port();
     CHECK(from_port != 0);
+    SHOWS("CR-004");
 
     must(request.accept(passive, answered));
     CHECK_FALSE(request);
+    SHOWS("CR-020", "REQ-055", "SAFE-032");
     const auto at_active = link.at_a<dat::established>(active);
     CHECK(active.state() == state::connected);
     check_private_data(at_active.private_data(), answered);
     CHECK(at_active.ep() == active);
+    SHOWS("CONN-018", "CONN-064", "CR-026", "EPS-023", "EVENT-094", "MODEL-017", "REQ-073");
     const auto at_passive = link.at_b<dat::established>(passive);
     CHECK(passive.state() == state::connected);
     CHECK(at_passive.private_data().empty());
     CHECK(at_passive.ep() == passive);
+    SHOWS("CR-034", "CR-035", "CONN-003", "EVENT-017", "REQ-043");
+
+    CHECK(must(passive.query()).comm.domain == (family == dat::address_family::ipv4 ? AF_INET : AF_INET6));
+    SHOWS("ADDR-016"); // of the psp, which has none, by its ia
 
     // Each side reports both addresses, and both sides report the same.
     CHECK(must(active.local_address()).port() == from_port);
+    SHOWS("CONN-049", "EP-052", "MODEL-016");
     CHECK(must(active.local_address()) == must(passive.remote_address()));
     CHECK(must(active.remote_address()) == must(passive.local_address()));
 
     exchange(link.a.evd, active, link.b.evd, passive);
+    SHOWS("MODEL-004");
     link.disconnect(active, passive);
     // The event keeps the peer's private data.
     check_private_data(at_active.private_data(), answered);
+    SHOWS("EVENT-016");
     CHECK(is_empty(link.a.evd));
     CHECK(is_empty(link.b.evd));
+    SHOWS("ADDR-003", "REQ-171");
   }
 }
 
@@ -130,8 +143,11 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(error_of(active.connect(link.target(), link.port(), patience, pattern(312, 1))).type() ==
         type::invalid_parameter); // 312 = 56 + 256
 
-  must(active.connect(link.target(), link.port(), patience));
+  const auto longest = pattern(56, 1);
+  must(active.connect(link.target(), link.port(), patience, longest));
   auto request = link.at_b<dat::connection_request>();
+  check_private_data(request.private_data(), longest);
+  DEVIATES("CONN-008", "IA-119", "REQ-047");
   CHECK(error_of(request.accept(passive, long_data)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
@@ -139,6 +155,9 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
+  auto third = link.a.make_ep();
+  CHECK(error_of(third.dup_connect(active, patience, long_data)).type() == type::invalid_parameter);
+  SHOWS("EVENT-018");
   CHECK(error_of(request.accept(passive)) == dat::error(type::invalid_handle, subtype::handle_cr));
   CHECK(error_of(request.reject()) == dat::error(type::invalid_handle, subtype::handle_cr));
 }
@@ -163,9 +182,7 @@ TEST_CASE("two endpoints of one adapter instance connect to each other", "[conne
   CHECK(count_of<dat::send_done>(events) == 1);
 }
 
-TEST_CASE("an endpoint connects, accepts and resets only in the states that allow it",
-          "[connection][EPS-001][CONN-038][CR-022][DISC-003][DISC-030][DISC-045][DISC-046][DISC-053][EPS-045][EPS-068]"
-          "[EPS-071][EPS-072][CONN-040][ADDR-018][DISC-002]") {
+TEST_CASE("an endpoint connects, accepts and resets only in the states that allow it", "[connection]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -175,9 +192,12 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   // unconnected
   CHECK(error_of(active.connect(link.target(), link.port(), 0s)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(error_of(active.connect(link.target(), link.port(), -1s)).type() == type::invalid_parameter);
+  SHOWS("CONN-040");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful})
     CHECK(error_of(active.disconnect(how)) == invalid(subtype::ep_unconnected));
+  SHOWS("EPS-045");
   CHECK(error_of(active.remote_address()) == invalid(subtype::ep_unconnected));
+  SHOWS("ADDR-018");
   must(active.post(dat::recv{}.cookie(77)));
   must(active.reset()); // no effect: the receive stays posted
   CHECK(active.state() == state::unconnected);
@@ -185,7 +205,9 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   // in active_connection_pending
   must(active.connect(link.target(), link.port(), patience));
   CHECK(connect() == invalid(subtype::ep_actconnpending));
+  SHOWS("EPS-001");
   CHECK(error_of(active.reset()) == invalid(subtype::ep_actconnpending));
+  SHOWS("DISC-046");
   auto request = link.at_b<dat::connection_request>();
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
@@ -195,6 +217,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   CHECK(error_of(active.disconnect(static_cast<dat::close_mode>(2))) ==
         dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(active.state() == state::connected);
+  SHOWS("DISC-002");
   CHECK(connect() == invalid(subtype::ep_connected));
   CHECK(error_of(active.reset()) == invalid(subtype::ep_connected));
   auto other = link.a.make_ep();
@@ -202,20 +225,24 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   auto second = link.at_b<dat::connection_request>();
   CHECK(error_of(second.accept(passive)) == invalid(subtype::ep_connected));
   REQUIRE(second); // the failed accept left the request unchanged
+  SHOWS("CR-022");
   must(second.reject());
   (void)link.at_a<dat::peer_rejected>();
   must(passive.post(dat::send{}));
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(77));
+  SHOWS("DISC-045", "EPS-071");
 
   // disconnected
   must(active.disconnect());
   CHECK(active.state() == state::disconnected);
   CHECK(connect() == invalid(subtype::ep_disconnected));
+  SHOWS("CONN-038", "EPS-068");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful}) must(active.disconnect(how));
   (void)link.at_a<dat::disconnected>();
   (void)link.at_b<dat::disconnected>();
   must(active.disconnect());
   CHECK(is_empty(link.a.evd)); // one event, however often disconnect is called
+  SHOWS("DISC-003");
 
   // Disconnects again after a reset.
   must(active.reset());
@@ -226,6 +253,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   link.connect(active, fresh);
   must(fresh.post(dat::send{}));
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(78));
+  SHOWS("DISC-053", "EPS-072");
 
   // An endpoint that was never connected.
   endpoint none;
@@ -238,18 +266,19 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
 
 // --- refusals ------------------------------------------------------------------------------------------------------
 
-TEST_CASE("a connect without a listener is refused and flushes the receives",
-          "[connection][CONN-022][CONN-023][CONN-059][CONN-060][EPS-009][EPS-044][EVENT-095][REQ-057][REQ-076][REQ-093]"
-          "[NAME-016]") {
+TEST_CASE("a connect without a listener is refused and flushes the receives", "[connection][CONN-060][NAME-016]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
   auto ep = link.a.make_ep();
   post_receives(ep, 8);
   must(ep.connect(link.target(), next_port(), patience));
   const auto refused = ends_with<dat::non_peer_rejected>(link.a.evd, 8);
+  DEVIATES("CONN-007", "REQ-093");
   CHECK(refused.reason() == this_device().no_listener);
+  SHOWS("CONN-022", "EPS-009", "EVENT-095", "REQ-057", "REQ-076");
   CHECK(refused.ep() == ep);
   CHECK(ep.state() == state::disconnected);
+  SHOWS("CONN-059", "EPS-044");
 
   // After a reset the same endpoint connects, with newly posted receives.
   must(ep.reset());
@@ -260,8 +289,7 @@ TEST_CASE("a connect without a listener is refused and flushes the receives",
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(5));
 }
 
-TEST_CASE("a consumer's reject arrives with exactly its data",
-          "[connection][CR-052][CR-056][CR-059][CR-061][CR-064][CONN-021][EPS-008][REQ-056][REQ-057][REQ-075]") {
+TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
   two_sides link;
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{55}, std::size_t{56}}) {
     auto ep = link.a.make_ep();
@@ -272,9 +300,12 @@ TEST_CASE("a consumer's reject arrives with exactly its data",
     if (size == 56) std::fill(data.begin() + 20, data.end(), std::byte{0}); // trailing zeros count, too
     must(request.reject(data));
     CHECK_FALSE(request);
+    SHOWS("CR-061", "CR-056");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
+    SHOWS("CR-052", "CR-059", "CR-064", "REQ-056");
     CHECK(ep.state() == state::disconnected);
+    SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075");
   }
 }
 
@@ -289,8 +320,7 @@ TEST_CASE("a request that the consumer drops is refused", "[connection][PSP-026]
 }
 
 TEST_CASE("connect refuses an impossible address",
-          "[connection][CONN-054][CONN-057][EPS-012][ADDR-005][ADDR-006][ADDR-007][ADDR-020]"
-          "[ERR-039]") {
+          "[connection][CONN-054][CONN-057][EPS-012][ADDR-005][ADDR-006][ADDR-007][ADDR-020]") {
   side a(0);
   auto ep = a.make_ep();
   must(ep.post(dat::recv{}.cookie(9)));
@@ -315,8 +345,7 @@ TEST_CASE("connect refuses an impossible address",
 }
 
 TEST_CASE("an unused address is unreachable within the time limit",
-          "[connection][CONN-002][CONN-024][CONN-026][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]"
-          "[ERR-039]") {
+          "[connection][CONN-002][CONN-024][CONN-026][CONN-055][EPS-011][EVENT-096][REQ-041][REQ-081]") {
   if (!in_lab()) SKIP("only the lab's network is known to have no such host");
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   side a(0, how);
@@ -328,10 +357,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   CHECK(ep.state() == state::disconnected);
 }
 
-TEST_CASE("an unanswered connect times out, and a late answer has no effect",
-          "[connection][CONN-025][CONN-026][CONN-080][CR-039][EPS-010][REQ-049][REQ-050][REQ-080][CR-013][CR-037][CR-"
-          "038][CR-063][EPS-025][EPS-026][EVENT-097]"
-          "[REQ-077]") {
+TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {
   if (!this_device().attempts_end_at_once)
     SKIP("this device ends an attempt only when the peer has answered, or after 10 s");
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
@@ -349,22 +375,28 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect",
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
+  SHOWS("CONN-025", "EPS-010", "REQ-049");
   must(second.common_connect(target.with_port(link.psp.port()), 2s));
   auto another = link.at_b<dat::connection_request>();
-  (void)link.at_a<dat::connection_timed_out>();
+  CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
+  SHOWS("CONN-080", "REQ-080");
 
   // Both requests are still queued. Accepting one of them succeeds and then gives an event; rejecting the other
   // succeeds.
   check_private_data(unanswered.private_data(), bytes_of("first"));
+  SHOWS("CR-013");
   auto passive = link.b.make_ep();
   post_receives(passive, 3);
   must(unanswered.accept(passive));
   CHECK_FALSE(unanswered);
+  SHOWS("CR-038", "EPS-026");
   const auto late = ends_with<dat::accept_completion_error>(link.b.evd, 3);
   CHECK(late.ep() == passive);
   CHECK(passive.state() == state::disconnected);
+  SHOWS("CR-037", "EPS-025", "EVENT-097", "REQ-050", "REQ-077");
   must(another.reject());
   CHECK_FALSE(another);
+  SHOWS("CR-063");
   CHECK(is_empty(link.a.evd));
 
   // Both endpoints can connect again.
@@ -373,9 +405,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect",
   link.connect(first, passive);
 }
 
-TEST_CASE("a service point whose evd is full refuses the next request at once",
-          "[connection][PSP-003][PSP-004][PSP-005][PSP-006][PSP-007][PSP-008][EVENT-071][EVENT-075][MODEL-001][REQ-051]"
-          "[REQ-053]") {
+TEST_CASE("a service point whose evd is full refuses the next request at once", "[connection]") {
   side a(0);
   side b(1);
   auto requests = must(b.ia.create_evd<dat::stream::connection_requests>(3));
@@ -391,6 +421,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
   for (int i = 0; i < 4; ++i) ask(i % 2 == 0 ? one : two);
   const auto refused = next<dat::non_peer_rejected>(a.evd);
   CHECK(refused.reason() == this_device().dropped);
+  SHOWS("PSP-005", "PSP-007", "EVENT-071", "MODEL-001", "REQ-051");
   // The evd holds three requests, and takes one more when one has been taken.
   std::vector<std::uint16_t> ports;
   auto first = next<dat::connection_request>(requests);
@@ -398,6 +429,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
   ask(two);
   ask(one);
   CHECK(next<dat::non_peer_rejected>(a.evd).reason() == this_device().dropped);
+  SHOWS("PSP-006");
   for (int i = 0; i < 3; ++i) {
     auto r = next<dat::connection_request>(requests);
     ports.push_back(r.local_address().port());
@@ -405,8 +437,10 @@ TEST_CASE("a service point whose evd is full refuses the next request at once",
     (void)next<dat::peer_rejected>(a.evd);
   }
   CHECK(is_empty(requests));
+  SHOWS("PSP-004", "PSP-008", "EVENT-075");
   CHECK(std::count(ports.begin(), ports.end(), one.port()) >= 1);
   CHECK(std::count(ports.begin(), ports.end(), two.port()) >= 1);
+  SHOWS("PSP-003", "REQ-053");
   auto passive = b.make_ep();
   must(first.accept(passive));
   (void)next<dat::established>(a.evd);
@@ -489,9 +523,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
 
 // --- ending them ---------------------------------------------------------------------------------------------------
 
-TEST_CASE("either side ends a connection abruptly, and each side gets one event",
-          "[connection][CONN-028][DISC-001][DISC-005][DISC-018][DISC-026][DISC-010][EPS-055][EPS-057][EPS-064][REQ-070]"
-          "[REQ-071][REQ-078][MODEL-054][EVENT-098]") {
+TEST_CASE("either side ends a connection abruptly, and each side gets one event", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const bool by_active = GENERATE(true, false);
   connected_pair link({.progress = how});
@@ -499,10 +531,14 @@ TEST_CASE("either side ends a connection abruptly, and each side gets one event"
   post_receives(link.passive, 16);
   must((by_active ? link.active : link.passive).disconnect());
   CHECK((by_active ? link.active : link.passive).state() == state::disconnected);
+  SHOWS("DISC-005");
   for (const auto& events : {link.take_a(17), link.take_b(17)}) {
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 16);
+    SHOWS("DISC-010", "EPS-064");
     CHECK(count_of<dat::disconnected>(events) == 1);
+    SHOWS("CONN-028", "DISC-001", "DISC-018", "DISC-026", "EPS-055", "EPS-057", "EVENT-098", "REQ-070", "REQ-078",
+          "MODEL-054");
   }
   CHECK(link.active.state() == state::disconnected);
   CHECK(link.passive.state() == state::disconnected);
@@ -562,10 +598,7 @@ TEST_CASE("a graceful disconnect completes all requests first",
   CHECK(ep.state() == state::disconnected);
 }
 
-TEST_CASE(
-    "a graceful disconnect delayed by the peer refuses requests and can be made abrupt",
-    "[connection][DISC-011][DISC-012][DISC-013][DISC-014][DISC-015][DISC-016][DISC-033][EPS-050][EPS-053][EPS-054]"
-    "[EPS-001]") {
+TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be made abrupt", "[connection]") {
   if (!this_device().waits_for_receives) SKIP("this device ends a connection whose message finds no receive");
   connected_pair link({.active = {.max_request_dtos = 1}});
   buffer memory(link.a.pz, 64);
@@ -574,18 +607,22 @@ TEST_CASE(
   must(link.active.disconnect(dat::close_mode::graceful));
   CHECK(link.active.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
+  SHOWS("DISC-033");
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
+  SHOWS("DISC-011", "EPS-050", "EPS-001");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
   must(link.active.post(dat::recv{}.cookie(2)));
   must(link.active.disconnect(dat::close_mode::graceful)); // no effect
   CHECK(link.active.state() == state::disconnect_pending);
+  SHOWS("DISC-012", "DISC-014");
   CHECK(is_empty(link.a.evd));
 
   SECTION("an abrupt disconnect ends the graceful disconnect") {
     must(link.active.disconnect());
     CHECK(link.active.state() == state::disconnected);
+    SHOWS("DISC-013", "EPS-053", "EPS-054");
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
@@ -598,6 +635,7 @@ TEST_CASE(
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
     CHECK(count_of<dat::disconnected>(events) == 1);
+    SHOWS("DISC-016");
     (void)next<dat::disconnected>(link.b.evd);
   }
   SECTION("a failed request breaks the connection and ends the graceful disconnect") {
@@ -610,6 +648,7 @@ TEST_CASE(
     CHECK(count_of<dat::connection_broken>(events) + count_of<dat::disconnected>(events) == 1);
     CHECK(link.active.state() == state::disconnected);
     CHECK(count_of<dat::dto_failure>(take(link.b.evd, 2)) == 1);
+    SHOWS("DISC-015");
   }
   SECTION("a receive at the peer completes the graceful disconnect") {
     buffer room(link.b.pz, 64);
@@ -877,6 +916,7 @@ TEST_CASE("a killed peer process is reported as disconnected", "[connection][CON
       FAIL(describe(e));
   }
   CHECK(ended == 1);
+  if (!busy) DEVIATES("REQ-079", "CONN-029"); // a connection_broken fails this round
   CHECK(ep.state() == state::disconnected);
   CHECK(is_empty(a.evd));
 }

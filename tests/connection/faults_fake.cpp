@@ -209,7 +209,7 @@ TEST_CASE_METHOD(attempt, "each failure that the connection manager reports ends
 }
 
 TEST_CASE("each connection manager event ends an accepted or established connection once, with its own event",
-          "[CR-037][CR-041][EPS-025][CONN-016][CONN-027][CONN-028][CONN-029][EVENT-097][EVENT-098]") {
+          "[CR-037][CR-041][EPS-025][CONN-016][CONN-027][CONN-028][EVENT-097][EVENT-098]") {
   struct report {
     rdma_cm_event_type type;
     int status;
@@ -385,7 +385,7 @@ TEST_CASE("only a reject by the peer's consumer gives peer_rejected",
   fake::release_events();
 }
 
-TEST_CASE("the peer's private data arrives as given, padded with zeros", "[CONN-018][EVENT-016][CR-008][CR-035]") {
+TEST_CASE("the peer's private data arrives as given, padded with zeros", "[CONN-018][EVENT-016][CR-035]") {
   attempt t;
   SECTION("a dat peer") {
     t.connect();
@@ -464,7 +464,7 @@ TEST_CASE("data of more than 56 bytes is refused in every message, without effec
   CHECK(t.a.take() == events{"established"});
 }
 
-TEST_CASE("losing the device ends each connection on it once", "[EVENT-087][CONN-029]") {
+TEST_CASE("losing the device ends each connection on it once", "[EVENT-087]") {
   clean_world world;
   pair p;
   must(p.a.ep.post(dat::recv{}.cookie(3)));
@@ -507,7 +507,7 @@ TEST_CASE("losing the device ends attempts and accepted connections", "[EVENT-08
 }
 
 TEST_CASE("a queue pair in error breaks its connection once, and the peer is notified",
-          "[EVENT-085][EVENT-099][EPS-060][EPS-061][EPS-063][CONN-029][CONN-030]") {
+          "[EVENT-085][EVENT-099][EPS-061][EPS-063][CONN-030]") {
   for (const auto type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
     clean_world world;
     pair p;

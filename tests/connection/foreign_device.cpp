@@ -207,7 +207,7 @@ TEST_CASE("a plain rdma_cm server rejects", "[foreign][CONN-001][CONN-021][CR-05
 }
 
 TEST_CASE("a plain rdma_cm client connects, gets its echo and ends the connection",
-          "[foreign][CONN-001][CR-019][CR-008][CR-026][REQ-040]") {
+          "[foreign][CONN-001][CR-019][CR-026][REQ-040]") {
   side b(1);
   const auto port = next_port();
   const auto psp = must(b.ia.create_psp(port, b.evd));

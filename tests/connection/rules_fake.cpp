@@ -42,6 +42,23 @@ struct two {
   }
 };
 
+// A member of the name `modify`, whatever its parameters, makes the name ambiguous in `both`.
+struct has_the_name {
+  void modify();
+};
+template <class T>
+struct both : T, has_the_name {};
+template <class T>
+concept has_no_modify = requires {
+  &both<T>::modify;
+};
+template <class T>
+concept names_the_unchangeable = requires(T& c) {
+  c.state;
+}
+|| requires(T& c) { c.srq; }
+|| requires(T& c) { c.remote_address; }
+|| requires(T& c) { c.number; };
 template <class T>
 concept changeable = requires(T& t, dat::ep_changes c) {
   t.modify(c);
@@ -66,19 +83,30 @@ concept connects = requires(T& t, dat::ia_address a) {
 } // namespace
 
 TEST_CASE("service points and requests cannot be modified, and only endpoints connect",
-          "[type][PSP-002][CR-002][CONN-006][CR-024][EP-024][EP-050][EP-063][CR-009]"
-          "[REQ-054]") {
-  STATIC_REQUIRE_FALSE(changeable<dat::psp>);
-  STATIC_REQUIRE_FALSE(changeable<dat::rsp>);
-  STATIC_REQUIRE_FALSE(changeable<dat::csp>);
-  STATIC_REQUIRE_FALSE(changeable<dat::cr>);
+          "[type][CONN-006][CR-024][EP-050][EP-063]") {
   STATIC_REQUIRE(changeable<dat::ep<dat::rc>>);
+  STATIC_REQUIRE_FALSE(has_no_modify<dat::ep<dat::rc>>);
+  STATIC_REQUIRE(names_the_unchangeable<dat::ep_params>);
+  STATIC_REQUIRE_FALSE(names_the_unchangeable<dat::ep_changes>);
+  SHOWS("EP-069");
+  STATIC_REQUIRE(has_no_modify<dat::psp>);
+  STATIC_REQUIRE(has_no_modify<dat::rsp>);
+  STATIC_REQUIRE(has_no_modify<dat::csp>);
+  SHOWS("PSP-002");
+  STATIC_REQUIRE(has_no_modify<dat::cr>);
+  SHOWS("CR-002");
   STATIC_REQUIRE_FALSE(connects<dat::ia>);
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
   // The types imply the rule: data is a span with its size, attributes are an object and no pointer, and a query has no
   // mask.
   STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
   STATIC_REQUIRE_FALSE(dat::cr::truncated()); // a request cannot carry more data than private_data holds
+  SHOWS("CR-009");
+  // Attributes are no pointer that could be null, and each has a default.
+  STATIC_REQUIRE_FALSE(std::is_constructible_v<dat::ep_attributes, std::nullptr_t>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<const dat::ep_attributes*, dat::ep_attributes>);
+  STATIC_REQUIRE(dat::ep_attributes{.retry_count = 1}.max_recv_iov == dat::ep_attributes().max_recv_iov);
+  SHOWS("EP-024");
   STATIC_REQUIRE_FALSE(takes_mask<dat::ep<dat::rc>>);
   STATIC_REQUIRE_FALSE(takes_out_pointers<dat::ep<dat::rc>>);
 }

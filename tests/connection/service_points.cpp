@@ -100,6 +100,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative);
   refuses(made.post(dat::recv{s.b.at(0, 8)}), return_type::invalid_state, return_subtype::ep_unconftentative);
+  DEVIATES("EPS-082");
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_unconftentative);
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);
@@ -160,6 +161,7 @@ TEST_CASE("an endpoint made for a request ends with that request",
   SECTION("the request is dropped, and its endpoint is never used") {
     auto active = s.ask(s.service);
     must(psp.close());
+    CHECK_FALSE(psp);
   }
   SECTION("the endpoint is dropped, and the request can only be rejected") {
     auto [active, request] = arrive();
@@ -171,6 +173,7 @@ TEST_CASE("an endpoint made for a request ends with that request",
   }
   SECTION("the connection fails, and the endpoint stays with the consumer") {
     auto [active, request] = arrive();
+    CHECK((request.ep().state() == ep_state::tentative_connection_pending) == configure);
     if (!configure) return;
     must(active.close()); // the peer is gone before the accept
     s.settle();
@@ -185,17 +188,17 @@ TEST_CASE("an endpoint made for a request ends with that request",
 
 // --- reserved service points -----------------------------------------------------------------------------------------
 
-TEST_CASE("a reserved service point takes one request, for its endpoint",
-          "[RSP-001][RSP-002][RSP-003][RSP-004][RSP-011][RSP-014][RSP-017][RSP-024][RSP-027][EPS-033][EPS-035][EPS-036]"
-          "[EPS-039][CR-005][CR-012][RSP-005]") {
+TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   sides s;
   auto ep = s.make();
   must(ep.post(dat::recv{s.b.at(0, 8)}.cookie(1)));
   auto rsp = must(s.b.ia.create_rsp(s.service, ep, s.b.evd));
   CHECK(ep.state() == ep_state::reserved);
+  SHOWS("EPS-033");
   CHECK(rsp.port() == s.service.port());
   CHECK(must(rsp.query()).ep == ep);
   CHECK(must(rsp.query()).requests == s.b.evd.id());
+  SHOWS("RSP-027");
   // Calls that a reserved endpoint refuses, and calls that it allows.
   constexpr auto reserved = return_subtype::ep_reserved;
   refuses(ep.connect(s.a.ia.address(), s.service, patience), return_type::invalid_state, reserved);
@@ -209,25 +212,33 @@ TEST_CASE("a reserved service point takes one request, for its endpoint",
   must(ep.post(dat::recv{s.b.at(8, 8)}.cookie(2)));
   must(ep.modify({.rnr_retry_count = std::uint8_t{3}}));
   CHECK_FALSE(must(ep.status()).recv_idle);
+  SHOWS("RSP-011");
 
   auto first = s.ask(s.service, "first");
   auto request = s.request();
   CHECK(ep.state() == ep_state::passive_connection_pending);
+  SHOWS("EPS-035", "RSP-014");
   auto second = s.ask(s.service, "second");
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
   CHECK(second.state() == ep_state::disconnected);
+  SHOWS("RSP-001", "RSP-002");
   CHECK(must(rsp.query()).ep == ep);
   CHECK(must(ep.query()).remote_address);
+  SHOWS("RSP-003", "EPS-039");
   refuses(s.b.ia.create_psp(s.service, s.b.evd), return_type::conn_qual_in_use);
+  SHOWS("RSP-004");
   refuses(ep.close(), return_type::invalid_state, return_subtype::ep_passconnpending);
   refuses(ep.disconnect(), return_type::invalid_state, return_subtype::ep_passconnpending);
 
   CHECK(request.service() == rsp.id());
   CHECK(request.service().kind() == dat::service_kind::rsp);
+  SHOWS("CR-012");
   CHECK(request.local_ep() == ep);
+  SHOWS("CR-005");
   CHECK(unpadded(request.private_data()) == "first");
   auto other = s.make();
   refuses(request.accept(other), return_type::invalid_parameter);
+  SHOWS("RSP-005");
   refuses(request.accept(ep), return_type::invalid_parameter);
   must(rsp.close()); // the request stays valid
   must(request.accept());
@@ -235,6 +246,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint",
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
   CHECK(ep.state() == ep_state::connected);
+  SHOWS("EPS-036", "RSP-017", "RSP-024");
   must(s.b.ia.create_psp(s.service, s.b.evd));
 }
 
@@ -397,31 +409,37 @@ TEST_CASE("reserved endpoints and requests end in any order", "[RSP-010][RSP-028
 
 // --- common service points -------------------------------------------------------------------------------------------
 
-TEST_CASE(
-    "a common service point listens at an address, for common_connect and for connect",
-    "[CSP-001][CSP-005][CSP-006][CSP-007][CSP-014][CSP-016][CSP-017][CSP-018][CSP-021][CSP-022][CONN-073][CONN-076]"
-    "[CONN-077][CONN-078][CR-004]") {
+TEST_CASE("a common service point listens at an address, for common_connect and for connect", "") {
   sides s;
   auto csp = must(s.b.ia.create_csp(tcp, s.b.evd));
   const auto params = must(csp.query());
   CHECK(params.address.with_port(0) == s.b.ia.address());
+  SHOWS("CSP-006");
   CHECK(params.address.port() == csp.port());
   CHECK(params.address.port() >= 1024);
+  SHOWS("CSP-007");
   CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
+  SHOWS("CSP-022");
   CHECK(params.requests == s.b.evd.id());
+  SHOWS("CSP-021");
 
   auto active = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));
   must(active.common_connect(params.address, patience, bytes_of("hello")));
   CHECK(active.state() == ep_state::active_connection_pending);
   const auto from = must(active.local_address());
   CHECK(from.port() != 0);
+  SHOWS("CONN-076");
   CHECK(must(active.remote_address()) == params.address);
+  SHOWS("CONN-073");
   s.settle();
   auto request = s.request();
   CHECK(request.service() == csp.id());
   CHECK(request.service().kind() == dat::service_kind::csp);
+  SHOWS("CSP-001");
   CHECK(request.remote_address() == from);
+  SHOWS("CR-004", "CSP-014", "CONN-077");
   CHECK(request.local_address() == params.address);
+  SHOWS("CSP-005", "CSP-017");
   CHECK(unpadded(request.private_data()) == "hello");
   s.b.make_ep();
   must(request.accept(s.b.ep));
@@ -437,12 +455,14 @@ TEST_CASE(
   must(csp.close());
   auto late = s.ask(params.address.port());
   CHECK(s.a.take(1) == events{"non_peer_rejected 8"});
+  SHOWS("CSP-018");
   // A public service point also accepts common_connect.
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   auto common = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));
   must(common.common_connect(s.b.ia.address().with_port(s.service.port()), patience));
   s.settle();
   CHECK(s.request().service() == psp.id());
+  SHOWS("CSP-016");
 }
 
 TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010][CSP-011][CSP-013][ADDR-014]") {
@@ -541,7 +561,7 @@ TEST_CASE("a request can be handed to other service points",
   CHECK(must(active.remote_address()).port() == s.service.port());
 }
 
-TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-068][CR-069][CR-070][CR-071][CR-072]"
+TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069][CR-070][CR-071][CR-072]"
                                                                 "[MODEL-003][SAFE-032]") {
   sides s;
   s.needs_two_adapters_with_ipv6();
@@ -566,6 +586,7 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-068
   rig::end again(1);
   const auto elsewhere = must(again.ia.create_psp_any(again.evd));
   refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
+  DEVIATES("REQ-064", "CR-068");
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());

@@ -112,10 +112,12 @@ TEST_CASE("the end of a loop or of the ia aborts outstanding operations", "[asio
   SECTION("the end of the loops") {
     { const auto gone = std::move(j.far); }
     { const auto gone = std::move(j.near); }
+    CHECK(j.b.ia);
   }
   SECTION("the end of the ias") {
     must(j.b.ia.close(dat::close_mode::abrupt));
     must(j.a.ia.close(dat::close_mode::abrupt));
+    CHECK_FALSE(j.b.ia);
   }
   j.run();
   std::sort(j.log.begin(), j.log.end());

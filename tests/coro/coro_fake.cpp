@@ -551,10 +551,14 @@ TEST_CASE("driver.close and driver.reset end the operations of that endpoint and
   CHECK(p.far.reset(p.b.ep).error().type() == return_type::invalid_state); // connected
   p.far.poll(ignore);
   CHECK_FALSE(got.done());
-  SECTION("close") { must(p.far.close(p.b.ep)); }
+  SECTION("close") {
+    must(p.far.close(p.b.ep));
+    CHECK_FALSE(p.b.ep);
+  }
   SECTION("reset") {
     must(p.b.ep.disconnect());
     must(p.far.reset(p.b.ep));
+    CHECK(p.b.ep.state() == dat::ep_state::unconnected);
   }
   p.far.poll(ignore);
   CHECK(got.result() == "abort");

@@ -105,7 +105,7 @@ TEST_CASE("before the first wait, and after one that was stopped or destroyed, n
   clean_world world;
   crowd c(1);
   c.connect_all();
-  SECTION("before the first wait") {}
+  SECTION("before the first wait") { CHECK(c.far.kept() == 0); }
   SECTION("after a stop") {
     std::stop_source source;
     auto server = accept_all(c, source.get_token());
@@ -113,7 +113,10 @@ TEST_CASE("before the first wait, and after one that was stopped or destroyed, n
     c.far.poll(ignore);
     CHECK(server.result() == 0);
   }
-  SECTION("after the destruction of the coroutine") { accept_all(c) = {}; }
+  SECTION("after the destruction of the coroutine") {
+    accept_all(c) = {};
+    CHECK(c.far.kept() == 0);
+  }
   c.run();
   CHECK(c.far.kept() == 0);
   CHECK(c.foreign == events{"request"});
@@ -189,7 +192,7 @@ TEST_CASE("requests that a driver keeps when it ends, or its ia, are refused", "
     for (int i = 0; i < 3; ++i) settle(c.a, c.b), own.poll(ignore);
     REQUIRE(server.done());
     REQUIRE(own.kept() == 2);
-    SECTION("the driver") {}
+    SECTION("the driver") { CHECK(c.b.ia); }
     SECTION("the ia") {
       must(c.b.ia.close(dat::close_mode::abrupt));
       own.poll(ignore);

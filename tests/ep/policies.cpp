@@ -67,7 +67,7 @@ TEST_CASE("an unchecked post transfers data, and is refused without room or conn
 }
 
 TEST_CASE("a tracked post finds regions closed before or after it and names the operation",
-          "[policies][LMR-035][LMR-036][DTO-084]") {
+          "[policies][LMR-036][DTO-084]") {
   const clean_world world;
   pair p;
   std::array<char, 64> bytes{};
@@ -116,7 +116,7 @@ TEST_CASE("a tracked post finds regions closed before or after it and names the 
 }
 
 TEST_CASE("policies apply to posts on datagram endpoints and to requests of endpoints with a shared queue",
-          "[policies][LMR-035]") {
+          "[policies]") {
   const clean_world world;
   end a;
   auto evd = must(a.ia.create_evd<all_streams | dat::stream::datagrams>(16));

@@ -220,15 +220,16 @@ private:
 } // namespace
 
 TEST_CASE("random programs of operations leave the bytes that a model predicts",
-          "[programs][DTO-001][DTO-002][DTO-003][DTO-004][DTO-015][DTO-020][DTO-046][DTO-055][DTO-091][DTO-128]"
-          "[DTO-138][DTO-140]"
-          "[DTO-148][DTO-153]") {
+          "[programs][DTO-003][DTO-004][DTO-020][DTO-055][DTO-138][DTO-140][DTO-153]") {
   const std::uint32_t seed = random_seed();
   connected_pair link(
       {.active = {.max_request_iov = 6, .max_recv_iov = 6}, .passive = {.max_request_iov = 6, .max_recv_iov = 6}});
   for (std::uint32_t i = 0; i < 6; ++i) {
     INFO("DAT_TEST_SEED=" << seed << ", program " << i);
-    program(link, seed + 1000 * i).run(12);
+    program(link, seed + 1000 * i).run(12); // compares all bytes with the model
+    CHECK(link.active.state() == state::connected);
+    CHECK(is_empty(link.a.evd));
+    CHECK(is_empty(link.b.evd));
   }
 }
 

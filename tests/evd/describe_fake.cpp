@@ -102,6 +102,7 @@ TEST_CASE("a refused connection says whether a program dropped the request or no
   std::string expected;
   SECTION("none listens") {
     must(a.ep.connect(b.ia.address(), service, plenty));
+    CHECK(a.ep.state() == dat::ep_state::active_connection_pending);
     expected = "no program listens there";
   }
   SECTION("a program dropped the request") {

@@ -135,8 +135,7 @@ TEST_CASE("an empty evd handle is an error, not drop_events", "[EVENT-102][EP-00
   must(dtos.close());
 }
 
-TEST_CASE("a merged evd from which no thread takes completions reports a broken connection",
-          "[evd][EPS-060][COMP-030]") {
+TEST_CASE("a merged evd from which no thread takes completions reports a broken connection", "[evd][COMP-030]") {
   const clean_world clean;
   pair p;
   auto merged = must(p.a.ia.create_evd<dat::stream::dto | dat::stream::software>(8));

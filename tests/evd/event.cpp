@@ -51,6 +51,12 @@ constexpr bool has_status = requires(const E& e) {
   e.status();
 };
 template <class E>
+constexpr bool has_number = requires(const E& e) {
+  dat_code(e);
+}
+|| requires(const E& e) { e.dat_code(); }
+|| requires { E::dat_code; };
+template <class E>
 constexpr bool has_private_data = requires(const E& e) {
   e.private_data();
 };
@@ -60,7 +66,8 @@ constexpr bool has_immediate = requires(const E& e) {
 };
 } // namespace
 
-TEST_CASE("an event has only the members that are valid for it", "[EVENT-020][DTO-066][DTO-119][DTO-048]") {
+TEST_CASE("an event has only the members that are valid for it",
+          "[type][EVENT-020][DTO-066][DTO-119][DTO-048][SRQ-085]") {
   STATIC_REQUIRE(has_bytes<dat::recv_done>);
   STATIC_REQUIRE(has_bytes<dat::send_done>);
   STATIC_REQUIRE_FALSE(has_bytes<dat::dto_failure>);
@@ -70,6 +77,11 @@ TEST_CASE("an event has only the members that are valid for it", "[EVENT-020][DT
   STATIC_REQUIRE(has_immediate<dat::ib::recv_write_immediate_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::recv_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::ib::rdma_write_immediate_done>);
+  // Events are types: none has a number of DAT, and none the number of an extension.
+  STATIC_REQUIRE_FALSE(has_number<dat::established>);
+  STATIC_REQUIRE_FALSE(has_number<dat::ib::recv_immediate_done>);
+  STATIC_REQUIRE_FALSE(has_number<dat::ib::fetch_and_add_done>);
+  DEVIATES("IBX-004", "IBX-007", "HA-015");
   STATIC_REQUIRE(has_private_data<dat::established>);
   STATIC_REQUIRE(has_private_data<dat::peer_rejected>);
   STATIC_REQUIRE_FALSE(has_private_data<dat::non_peer_rejected>);

@@ -36,42 +36,43 @@ void solicited() {
   for (int i = 0; i < 16; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   CHECK(error_of(link.passive.post(dat::recv{}.suppress_notification())) ==
         dat::error(type::invalid_parameter, subtype::arg5));
+  SHOWS("DTO-112", "REQ-109");
   background waiter([&] { return link.receives.wait(patience); });
   waiter.until_asleep();
   for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
   for (int i = 0; i < 10; ++i) (void)link.template at_a<dat::send_done>(); // all messages have arrived
   waiter.until_asleep();
   CHECK_FALSE(waiter.done());
+  SHOWS("EVENT-043", "EVENT-050", "DTO-113", "EPATTR-005", "MODEL-014", "REQ-163");
   must(link.active.post(dat::send{}.solicited()));
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
+  SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
   // At its time limit a wait returns a completion that has come, though it woke no thread.
   background late([&] { return link.receives.wait(1s); });
   late.until_asleep();
   must(link.active.post(dat::send{}));
   CHECK(std::get<dat::recv_done>(must(late.get())).cookie() == dat::cookie(11));
+  SHOWS("EVD-053");
   // The end of the connection wakes the waiter, though it is not solicited.
   background other([&] { return link.receives.wait(patience); });
   other.until_asleep();
   must(link.active.disconnect());
   CHECK(std::get<dat::dto_failure>(must(other.get())).cookie() == dat::cookie(12));
+  SHOWS("EVENT-051");
+  DEVIATES("COMP-024", "DTO-164");
+  CHECK(must(link.a.ia.template query<dat::provider_attributes>()).completion_flags_supported.solicited_wait);
+  SHOWS("REQ-110");
 }
 
 } // namespace
 
-TEST_CASE("a wait for solicited receives is not ended by unsolicited ones",
-          "[notification][EVENT-050][EVENT-051][EVENT-058][COMP-024][COMP-026][EVENT-043][DTO-097][DTO-113]"
-          "[EVD-053][COMP-023][DTO-112][DTO-162][EPATTR-005]"
-          "[MODEL-014][MODEL-026][REQ-109][REQ-110][REQ-163]") {
+TEST_CASE("a wait for solicited receives is not ended by unsolicited ones", "[notification][COMP-023][DTO-162]") {
   SECTION("on a completions-only evd") { solicited<dat::stream::dto>(); }
   SECTION("on a merged evd") { solicited<mixed>(); }
 }
 
-TEST_CASE(
-    "a wait sleeps through completions without notification",
-    "[notification][EVENT-009][EVENT-044][EVENT-046][EVENT-047][EVENT-056][EVENT-062][COMP-018][COMP-019][COMP-021]"
-    "[COMP-022]"
-    "[MODEL-014][REQ-108][REQ-109][REQ-135][REQ-163]") {
+TEST_CASE("a wait sleeps through completions without notification", "[notification]") {
   two_sides link;
   auto own = must(link.a.ia.create_evd<mixed>(64));
   auto active = must(link.a.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = link.a.evd},
@@ -87,14 +88,18 @@ TEST_CASE(
     for (int i = 0; i < 10; ++i) (void)link.at_b<dat::recv_done>();
     waiter.until_asleep();
     CHECK_FALSE(waiter.done());
+    SHOWS("EVENT-046", "COMP-019", "EVENT-009", "MODEL-014", "REQ-108", "REQ-135");
     release();
     CHECK(std::get<dat::send_done>(must(waiter.get())).cookie() == dat::cookie(0));
     for (int i = 1; i < 10; ++i) CHECK(next<dat::send_done>(own).cookie() == dat::cookie(i));
+    SHOWS("EVENT-044");
   };
   sends_then([&] { must(active.post(dat::send{}.cookie(10))); });
   CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
+  SHOWS("EVENT-062");
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
+  SHOWS("EVENT-047", "REQ-163");
   // A wait returns a queued event at its time limit. On a busy machine the message may be later than a short limit.
   for (dat::timeout limit = 600ms;; limit *= 2) {
     background waiter([&] { return own.wait(limit); });
@@ -106,6 +111,8 @@ TEST_CASE(
     if (!in_time) CHECK(error_of(got).type() == type::timeout_expired);
     while (!got) got = own.dequeue();
     CHECK(std::get<dat::recv_done>(got.value()).cookie() == dat::cookie(12));
+    SHOWS("COMP-021");
+    if (in_time) SHOWS("EVENT-056");
     if (in_time) break;
   }
 }
@@ -152,9 +159,8 @@ private:
 
 } // namespace
 
-TEST_CASE(
-    "selective endpoints: only operations posted with notification trigger the cno",
-    "[notification][DTO-076][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVENT-044][EVD-067][DTO-040]") {
+TEST_CASE("selective endpoints: only operations posted with notification trigger the cno",
+          "[notification][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVD-067][DTO-040]") {
   requester link(dat::completion_notification::selective);
   for (int i = 0; i < 8; ++i) must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}.cookie(1).suppress_notification()));

@@ -141,7 +141,7 @@ TEST_CASE("threshold endpoints: every completion wakes, and suppress_notificatio
 }
 
 TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which receives wake",
-                       "[EVENT-050][COMP-024][COMP-026][CNO-013][DTO-097][DTO-113][DTO-162]", ((dat::streams S), S),
+                       "[EVENT-050][COMP-026][CNO-013][DTO-097][DTO-113][DTO-162]", ((dat::streams S), S),
                        dat::stream::dto, mixed) {
   const clean_world clean;
   watched<S> w({.recv_completion = completion_notification::solicited_wait}, true);

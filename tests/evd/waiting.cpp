@@ -718,7 +718,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
   CHECK(std::get<dat::software_event>(must(q.evd.wait(0us))).cookie().value() == 1);
 }
 
-TEST_CASE("a signal handler that interrupts no call of the adapter can close it", "[COMP-084]") {
+TEST_CASE("a signal handler that interrupts no call of the adapter can close it", "[evd]") {
   if (dat::detail::thread_sanitizer) SKIP("ThreadSanitizer wants no memory freed in a handler");
   rig::begin();
   auto ia = rig::open();

@@ -52,7 +52,7 @@ events all_of(dat::evd<S>& evd) {
 } // namespace
 
 TEST_CASE("every asynchronous event of the device has its type, and connection steps give none",
-          "[EVENT-012][EVENT-082][EVENT-085][EVENT-088][EVENT-089][EVENT-090][EVENT-030][HA-015][HA-016]"
+          "[EVENT-012][EVENT-082][EVENT-085][EVENT-088][EVENT-089][EVENT-090][EVENT-030][HA-016]"
           "[REQ-165][REQ-187][CTX-014]") {
   const clean_world clean;
   pair p;

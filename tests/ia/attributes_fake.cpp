@@ -331,12 +331,15 @@ TEST_CASE("neither several paths nor a quality of service can be requested: ther
   STATIC_REQUIRE_FALSE(has_quality<dat::ep_attributes>);
   STATIC_REQUIRE_FALSE(has_paths<dat::ep_changes>);
   STATIC_REQUIRE_FALSE(has_quality<dat::ep_changes>);
+  DEVIATES("EPATTR-004");
   STATIC_REQUIRE(connects_with<rc_ep>);
   STATIC_REQUIRE_FALSE(connects_with<rc_ep, int>);
   STATIC_REQUIRE(accepts_with<dat::cr, rc_ep>);
   STATIC_REQUIRE_FALSE(accepts_with<dat::cr, rc_ep, int>);
+  DEVIATES("HA-019", "HA-021", "REQ-186", "CR-029", "CONN-011", "CONN-052");
   STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
   STATIC_REQUIRE(dat::provider_attributes().qos_supported == 0); // DAT_QOS_BEST_EFFORT
+  DEVIATES("CONN-010", "CONN-051", "CONN-090", "REQ-060");
 }
 
 TEST_CASE("a port query returns the current state, and an error for a removed device or a closed ia", "[ia]") {

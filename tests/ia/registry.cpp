@@ -222,6 +222,7 @@ TEST_CASE("a missing file gives a diagnostic, and the other file still counts", 
   CHECK(c.entries.size() == 1);
   REQUIRE(c.diagnostics.size() == 1);
   CHECK(c.diagnostics[0].message().starts_with(file.path() + ".missing: ENOENT"));
+  DEVIATES("REG-038");
 }
 
 TEST_CASE("the registry lists every port of every device, and what dat.conf adds",
@@ -454,7 +455,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("the registry and an opened adapter report the same thread safety", "[registry][REG-066]") {
+TEST_CASE("the registry and an opened adapter report the same thread safety", "[registry]") {
   fake::reset();
   const auto r = must(dat::registry::system());
   REQUIRE(r.list().size() >= 2);

@@ -310,10 +310,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   ::close(fd);
 }
 
-TEST_CASE("memory: a region over another one has its own rights and its own lifetime",
-          "[memory][LMR-006][LMR-014]"
-          "[REQ-142][LMR-015][LMR-016][LMR-019][LMR-042][LMR-043][LMR-044]"
-          "[LMR-045][PZ-004][PZ-010][PZ-012]") {
+TEST_CASE("memory: a region over another one has its own rights and its own lifetime", "[memory]") {
   connected_pair link;
   buffer out(link.a.pz, 64);
   fill(out.bytes, 8);
@@ -321,17 +318,24 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   auto closed = must(link.b.pz.register_memory(bytes, dat::local_read));
   const auto open = must(dat::register_over(link.b.pz, closed, dat::local_write | dat::remote_write));
   CHECK(must(dat::query(open)).origin == closed.identity());
+  SHOWS("LMR-006");
   must(closed.close());
   must(link.active.post(dat::rdma_write{out.lmr, open.remote()}));
   (void)next<dat::rdma_write_done>(link.a.evd);
   CHECK(has_pattern(bytes, 8));
+  SHOWS("LMR-014", "REQ-142");
   // A query returns the requested rights, not those that the adapter needed.
   const auto again = must(dat::query(open));
   CHECK_FALSE(again.origin); // the original has ended
+  SHOWS("LMR-045");
   CHECK(again.type == dat::mem_type::lmr);
   CHECK(again.ia == link.b.ia.identity());
   CHECK(again.pz == link.b.pz.identity());
+  SHOWS("LMR-044");
+  CHECK(link.b.pz.owner() == link.b.ia.identity());
+  SHOWS("PZ-010", "PZ-012");
   CHECK(again.rights == (dat::local_write | dat::remote_write).value);
+  SHOWS("LMR-042", "LMR-015");
   CHECK(again.lmr_key == open.native_handle()->lkey);
   CHECK(again.remote_key == open.native_handle()->rkey);
   CHECK(again.registered_size == 64);
@@ -340,8 +344,11 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   const auto nothing = must(link.b.pz.register_memory(bytes, dat::no_rights));
   CHECK(must(dat::query(nothing)).rights == dat::mem_priv::none);
   CHECK_FALSE(must(dat::query(nothing)).remote_key);
+  SHOWS("LMR-016");
   CHECK(error_of(dat::query(closed)) == dat::error(type::invalid_handle, subtype::handle_lmr));
+  SHOWS("LMR-043");
   CHECK(error_of(dat::ia().create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
+  SHOWS("PZ-004");
 }
 
 TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[memory][LMR-023][LMR-024][DTO-092]"
@@ -379,12 +386,13 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
   ::munmap(map, 2 * page);
 }
 
-TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has them, else refused",
-          "[memory][LMR-003][LMR-013]") {
+TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has them, else refused", "[memory]") {
   side a(0);
   std::vector<std::byte> bytes(4096);
-  if (const auto lmr = dat::register_on_demand(a.pz, bytes, dat::local_read | dat::local_write); !lmr)
+  if (const auto lmr = dat::register_on_demand(a.pz, bytes, dat::local_read | dat::local_write); !lmr) {
     CHECK(error_of(lmr).type() == type::model_not_supported);
+    SHOWS("LMR-013");
+  }
   const int fd = ::memfd_create("dat-test", MFD_CLOEXEC); // no dmabuf
   REQUIRE(fd >= 0);
   const auto wrong = error_of(dat::register_dmabuf<std::byte>(a.pz, fd, 0, 4096, dat::local_read)).type();
@@ -392,9 +400,7 @@ TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has th
   ::close(fd);
 }
 
-TEST_CASE("memory: a peer reads data that was written before a sync",
-          "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-004][SYNC-005][SYNC-007][SYNC-008][SYNC-009][SYNC-010][SYNC-011]"
-          "[REQ-144]") {
+TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]") {
   connected_pair link;
   buffer here(link.a.pz, 256);
   buffer there(link.b.pz, 256);
@@ -404,9 +410,18 @@ TEST_CASE("memory: a peer reads data that was written before a sync",
     must(link.active.post(dat::rdma_read{here.lmr, there.remote()}));
     (void)next<dat::rdma_read_done>(link.a.evd);
     CHECK(has_pattern(here.bytes, i));
+    SHOWS("SYNC-003");
     must(dat::sync_rdma_write(link.a.ia, here.lmr));
+    // The other way: what a peer has written is visible after a sync.
+    fill(here.bytes, i + 100);
+    must(link.active.post(dat::rdma_write{here.lmr, there.remote()}));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    must(dat::sync_rdma_write(link.b.ia, there.lmr));
+    CHECK(has_pattern(there.bytes, i + 100));
+    SHOWS("LMR-003", "SYNC-001", "SYNC-005");
   }
   CHECK(error_of(dat::sync_rdma_read(link.a.ia, there.lmr)).type() == type::invalid_parameter);
+  SHOWS("SYNC-008");
   // Several ranges of several zones, no range, an empty range; from several threads.
   auto zone = must(link.a.ia.create_pz());
   auto elsewhere = std::make_optional<buffer>(zone, 64);
@@ -422,11 +437,15 @@ TEST_CASE("memory: a peer reads data that was written before a sync",
     return true;
   });
   for (int i = 0; i < 1000; ++i) REQUIRE(good());
+  SHOWS("SYNC-004", "SYNC-010", "SYNC-011");
   CHECK(other.get());
+  SHOWS("SYNC-007");
   elsewhere.reset();
   CHECK(error_of(dat::sync_rdma_write(link.a.ia, here.lmr, piece)).type() == type::invalid_parameter);
   CHECK(error_of(dat::sync_rdma_read(dat::ia(), here.lmr)).type() == type::invalid_handle);
+  SHOWS("SYNC-009");
   CHECK_FALSE(must(link.a.ia.query<dat::provider_attributes>()).lmr_sync_req); // memory is coherent on this host
+  SHOWS("SYNC-002", "REQ-144");
 }
 
 // --- helpers for consumers -------------------------------------------------------------------------------------------
@@ -437,7 +456,7 @@ void blame(const dat::error& e) noexcept { blamed = e.object_id(); }
 } // namespace
 
 TEST_CASE("memory: a tracked post names the operation whose region or memory was removed",
-          "[memory][policies][LMR-035][LMR-036]") {
+          "[memory][policies][LMR-036]") {
   connected_pair link;
   const auto culprit_is = [&](dat::dto_operation what, std::uint64_t cookie) {
     const auto c = dat::tracked::last_offender(link.a.ia);

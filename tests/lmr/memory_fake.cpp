@@ -37,15 +37,15 @@ dat::shared_cookie cookie(char last) {
 
 } // namespace
 
-TEST_CASE("a query returns how a region was made",
-          "[memory][LMR-012][LMR-015][LMR-016][LMR-018][LMR-041][LMR-042][LMR-043][LMR-044][PZ-010][PZ-012]"
-          "[REQ-139]") {
+TEST_CASE("a query returns how a region was made", "[memory]") {
   const clean_world world;
   end e;
   const auto plain = must(dat::query(e.mem));
   CHECK(plain.ia == e.ia.identity());
   CHECK(plain.pz == e.pz.identity());
+  SHOWS("PZ-010", "PZ-012", "LMR-044");
   CHECK(plain.type == dat::mem_type::virtual_memory);
+  SHOWS("LMR-012");
   CHECK_FALSE(plain.origin);
   CHECK_FALSE(plain.cookie);
   CHECK(plain.rights == all_rights.value);
@@ -54,15 +54,20 @@ TEST_CASE("a query returns how a region was made",
   CHECK(plain.remote_key == e.mem.native_handle()->rkey);
   CHECK(plain.registered_address == reinterpret_cast<std::uintptr_t>(e.memory.data()));
   CHECK(plain.registered_size == e.memory.size());
+  SHOWS("LMR-041");
   const auto local = must(e.pz.register_memory(e.memory, dat::local_read));
   CHECK_FALSE(must(dat::query(local)).remote_key);
+  SHOWS("LMR-018", "REQ-139");
   // Rights that verbs needs in addition are not reported.
   const auto writable = must(e.pz.register_memory(e.memory, dat::remote_write));
   CHECK(must(dat::query(writable)).rights == dat::mem_priv::remote_write);
+  SHOWS("LMR-042", "LMR-015");
   const auto nothing = must(e.pz.register_memory(e.memory, dat::no_rights));
   CHECK(must(dat::query(nothing)).rights == dat::mem_priv::none);
   CHECK_FALSE(must(dat::query(nothing)).remote_key);
+  SHOWS("LMR-016");
   is_error(dat::query(region()), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
+  SHOWS("LMR-043");
 }
 
 TEST_CASE("a region over another one has its own zone, rights and lifetime",

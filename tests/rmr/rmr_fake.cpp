@@ -110,9 +110,7 @@ dat::rmr make(place& at, bool for_ep) { return for_ep ? must(at.pz.create_rmr_fo
 
 } // namespace
 
-TEST_CASE("a bind opens a part of the region, a new bind moves the window, and an unbind closes it",
-          "[rmr][RMR-001][RMR-005][RMR-008][RMR-014][RMR-015][RMR-017][RMR-018][RMR-019][RMR-020][RMR-021][RMR-030]"
-          "[RMR-034][RMR-039][CTX-001]") {
+TEST_CASE("a bind opens a part of the region, a new bind moves the window, and an unbind closes it", "[rmr]") {
   const clean_world world;
   const bool for_ep = GENERATE(false, true);
   const bool completions_only = GENERATE(false, true);
@@ -121,15 +119,19 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   dat::rmr rmr = make(t.b, for_ep);
   CHECK_FALSE(must(rmr.query()).binding);
   CHECK(must(rmr.query()).scope == (for_ep ? dat::rmr_scope::ep : dat::rmr_scope::pz));
+  SHOWS("RMR-005", "RMR-015");
   CHECK(must(rmr.query()).pz == t.b.pz.identity());
+  SHOWS("RMR-014");
   CHECK(rmr.owner() == t.b.ia.identity());
   CHECK(rmr.kind == dat::object_kind::rmr);
   CHECK(std::unordered_set<std::size_t>{std::hash<dat::rmr>{}(rmr)}.size() == 1);
   must(rmr.set_context(std::uint64_t{9}));
   CHECK(rmr.context().value() == 9);
+  SHOWS("CTX-001");
 
   const window first = must(rmr.bind(t.b.ep, dat::bind{t.b.mem, 16, 32, both}.cookie(5)));
   CHECK(first.size() == 32);
+  SHOWS("RMR-017");
   bool told = false;
   const auto look = [&]<class E>(const E& e) {
     if constexpr (std::is_same_v<E, dat::bind_done>) {
@@ -145,6 +147,7 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   t.b.completions.drain(look);
   t.b.evd.drain(look);
   CHECK(told);
+  SHOWS("RMR-019");
   const auto bound = must(rmr.query()).binding;
   REQUIRE(bound);
   CHECK(bound->address == reinterpret_cast<std::uintptr_t>(t.b.memory.data() + 16));
@@ -157,11 +160,13 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   CHECK(t.write(first) == "written 1");
   CHECK(t.b.memory[15] == 0);
   CHECK(std::string_view(t.b.memory.data() + 16, 33) == std::string_view(std::string(32, 'x').c_str(), 33));
+  SHOWS("RMR-039");
 
   const window second = must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(6)));
   CHECK(t.b.take() == events{"bind 6"});
   CHECK(second.to_wire() != first.to_wire());
   CHECK(must(rmr.query()).binding->key != bound->key);
+  SHOWS("RMR-021");
   CHECK(t.write(second) == "written 1");
   CHECK(t.b.inbox[63] == 'x');
   must(t.b.mem.close()); // no window is bound to it any more
@@ -171,8 +176,10 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   CHECK_FALSE(must(rmr.query()).binding);
   must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(8))); // of nothing
   CHECK(t.b.take() == events{"unbind 8"});
+  SHOWS("RMR-034");
   must(t.b.own.close());
   CHECK(t.write(second) == refused);
+  SHOWS("RMR-020");
 }
 
 TEST_CASE("wait_for takes binds and unbinds as bind_done, and never as send_done", "[rmr][evd]") {
@@ -321,8 +328,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
   CHECK(t.write(before) == "written 1");
 }
 
-TEST_CASE("a bind uses the request queue, with all flags of requests",
-          "[rmr][RMR-023][RMR-024][RMR-028][DTO-072][DTO-078]") {
+TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RMR-023][RMR-024][DTO-072][DTO-078]") {
   const clean_world world;
   const bool completions_only = GENERATE(false, true);
   const bool for_ep = GENERATE(false, true);
@@ -495,8 +501,7 @@ TEST_CASE("the objects that a window needs may end in any order",
   }
 }
 
-TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the first has no connection",
-          "[rmr][RMR-028]") {
+TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the first has no connection", "[rmr]") {
   const clean_world world;
   two t;
   auto far = t.a.new_ep();
@@ -570,7 +575,7 @@ TEST_CASE("a message may close a window before the completion of its bind is tak
   CHECK(far.state() == dat::ep_state::connected);
 }
 
-TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto][DTO-104][COMP-042]") {
+TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto][COMP-042]") {
   const clean_world world;
   two t;
   auto open_region = must(t.b.pz.register_memory(t.b.inbox, local_rights | dat::remote_write));

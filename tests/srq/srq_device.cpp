@@ -65,8 +65,7 @@ bool no_async(dat::ia& ia) {
 } // namespace
 
 TEST_CASE("one queue serves 64 endpoints under load: every message arrives once, at its endpoint, in its buffer",
-          "[srq][SRQ-012][SRQ-017][SRQ-021][SRQ-072][SRQ-077][SRQ-078][SRQ-082][COMP-068][DTO-023][EP-022]"
-          "[REQ-114][EP-004][MODEL-025]") {
+          "[srq]") {
   constexpr std::size_t endpoints = slow ? 16 : 64;
   constexpr std::uint32_t each = slow ? 4 : 12;
   // Fewer buffers than outstanding messages, so that some messages wait.
@@ -97,59 +96,72 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     const auto r = next<dat::recv_done>(p.b.evd);
     const auto at = place_of.find(r.ep());
     REQUIRE(at != place_of.end());
+    SHOWS("SRQ-078", "COMP-068", "EP-022");
     // Messages arrive in the order of the peer's sends, in whatever buffers.
     if (r.bytes() != length || !has_pattern(receive.of(r), word(at->second, arrived[at->second]))) ++wrong;
     ++arrived[at->second];
     receive.post(p.srq, r.cookie().value());
   }
   CHECK(wrong == 0);
+  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "DTO-023");
   CHECK(sender.get() == 0);
+  SHOWS("SRQ-012");
   CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));
+  SHOWS("SRQ-017", "REQ-114", "MODEL-025", "EP-004");
   CHECK(is_empty(p.a.evd));
   CHECK(is_empty(p.b.evd));
   CHECK(p.now().outstanding == buffers);
   CHECK(p.now().available == buffers);
+  SHOWS("SRQ-082");
 }
 
-TEST_CASE("counts of a shared queue follow the specification's example on a device",
-          "[srq][SRQ-007][SRQ-008][SRQ-010][SRQ-029][SRQ-055][SRQ-056][SRQ-057][SRQ-058][SRQ-063][SRQ-086][SRQ-045]"
-          "[SRQ-002][SRQ-003][SRQ-014][SRQ-066][SRQ-041][SRQ-081]") {
+TEST_CASE("counts of a shared queue follow the specification's example on a device", "[srq]") {
   pool p(1, {.max_recv_dtos = 10, .max_recv_iov = 3});
   slots receive(p.b.pz, 16, 16);
   buffer out(p.a.pz, 16);
   const std::uint32_t size = p.now().max_recv_dtos;
   CHECK(size >= 10);
+  SHOWS("SRQ-007");
   CHECK(p.now().max_recv_iov >= 3);
+  SHOWS("SRQ-010");
   CHECK(p.now().available == 0u);
+  SHOWS("SRQ-008");
   const auto in_use = ::mallinfo2().uordblks; // allocations of this thread, or of threads that share its heap
   for (unsigned i = 0; i < 3; ++i) receive.post(p.srq, i);
   CHECK(::mallinfo2().uordblks == in_use);
+  SHOWS("SRQ-081");
   CHECK((p.now().available == 3u && p.now().outstanding == 3));
+  SHOWS("SRQ-055", "SRQ-056", "SRQ-058");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd); // the peer's adapter has the message
   p.until_available(2);
   CHECK(p.now().outstanding == 3);
+  SHOWS("SRQ-029");
   (void)next<dat::recv_done>(p.b.evd);
   CHECK((p.now().available == 2u && p.now().outstanding == 2));
+  SHOWS("SRQ-057");
   // The queue is full when that many buffers are outstanding, posted or completed.
   for (std::uint32_t i = 2; i < size; ++i) receive.post(p.srq, 3);
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd);
   p.until_available(size - 1);
   CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
+  SHOWS("SRQ-086");
   CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
+  SHOWS("SRQ-063");
   (void)next<dat::recv_done>(p.b.evd);
   must(p.srq.post(dat::recv{}));
   const auto limit = must(p.b.ia.query()).max_recv_per_srq;
   CHECK(error_of(p.srq.resize(limit + 1)).type() == type::invalid_parameter);
   CHECK(error_of(p.srq.resize(0)).type() == type::invalid_parameter);
+  SHOWS("SRQ-066");
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).type() == type::invalid_parameter);
+  SHOWS("SRQ-003", "SRQ-014");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
+  SHOWS("SRQ-041");
 }
 
-TEST_CASE("the low watermark of a shared queue is reported once when fewer buffers are left",
-          "[srq][SRQ-031][SRQ-032][SRQ-033][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-048][EVENT-083]"
-          "[DTO-028][SRQ-042][REQ-117]") {
+TEST_CASE("the low watermark of a shared queue is reported once when fewer buffers are left", "[srq]") {
   pool p(2, {.max_recv_dtos = 20});
   slots receive(p.b.pz, 20, 16);
   buffer out(p.a.pz, 16);
@@ -169,16 +181,21 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   auto e = next_async<dat::srq_low_watermark>(p.b.ia); // no thread polls for the event
   CHECK(e.srq() == p.srq);
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "DTO-028", "SRQ-042", "REQ-117");
   CHECK(p.now().low_watermark == 3);
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  SHOWS("SRQ-032", "SRQ-039");
   // With fewer buffers posted already, the event comes at once, though the device reports none.
   must(p.srq.set_low_watermark(2));
-  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
+  SHOWS("SRQ-036");
   post(4);
   must(p.srq.set_low_watermark(0));
   for (int i = 0; i < 5; ++i) message(0);
+  CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
+  SHOWS("SRQ-033");
   // Set again: the last value counts.
   post(6);
   must(p.srq.set_low_watermark(2));
@@ -186,16 +203,18 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   message(0);
-  (void)next_async<dat::srq_low_watermark>(p.b.ia);
+  CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
+  SHOWS("SRQ-040");
   for (int i = 0; i < 4; ++i) message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   p.to.clear();
   must(p.srq.close());
   CHECK(error_of(e.srq().post(dat::recv{})).type() == type::invalid_handle);
+  SHOWS("SRQ-048");
 }
 
 TEST_CASE("a shared queue is resized while its endpoints receive, and every message arrives once",
-          "[srq][SRQ-030][SRQ-061][SRQ-062][SRQ-064][SRQ-065][SRQ-068][SRQ-070][SRQ-071][DTO-035][REQ-123]") {
+          "[srq][SRQ-030][SRQ-065][SRQ-068][SRQ-070][SRQ-071]") {
   constexpr std::uint32_t each = slow ? 40 : 200;
   constexpr std::uint32_t depth = 24;
   pool p(2, {.max_recv_dtos = 30}, {}, {.max_request_dtos = 2 * each});
@@ -225,19 +244,20 @@ TEST_CASE("a shared queue is resized while its endpoints receive, and every mess
   }
   CHECK(sender.get() == 0);
   CHECK(std::all_of(seen.begin(), seen.end(), [](unsigned n) { return n == 1; }));
+  SHOWS("SRQ-062", "DTO-035", "REQ-123");
   CHECK(p.now().outstanding == depth);
   // The queue takes its new size, and cannot shrink below its watermark.
   must(p.srq.resize(100));
   CHECK(p.now().max_recv_iov >= 4);
   for (std::uint32_t i = depth; i < p.now().max_recv_dtos; ++i) receive.post(p.srq, 0);
   CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
+  SHOWS("SRQ-061");
   must(p.srq.set_low_watermark(90));
   CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state);
+  SHOWS("SRQ-064");
 }
 
-TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the others",
-          "[srq][SRQ-019][SRQ-059][SRQ-073][SRQ-075][SRQ-076][SRQ-083][SRQ-085][EPS-064][EPS-073][DISC-032][DISC-052]"
-          "[EPS-059][EP-064][CR-040][EPS-044][CONN-059][EPS-067][EPS-061]") {
+TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the others", "[srq]") {
   pool p(2, {.max_recv_dtos = 30});
   slots receive(p.b.pz, 12, 16);
   buffer out(p.a.pz, 64);
@@ -249,11 +269,13 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(f.ep() == p.to[0]);
   CHECK(f.operation() == dat::dto_operation::recv);
   CHECK(f.status() == dat::dto_status::local_length);
+  SHOWS("SRQ-019", "EP-064");
   // The sender sees the failure, too, and on a busy machine it may be the first to end the connection.
   (void)must(p.b.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.to[0], patience));
   (void)must(p.a.evd.wait_for<dat::dto_failure>(p.from[0], patience));
   CHECK(p.to[1].state() == state::connected);
   CHECK(p.now().outstanding == 5);
+  SHOWS("EPS-059", "EPS-064");
   // The other endpoint still works, with several segments and with none.
   const auto message = [&](std::size_t which, std::size_t bytes, unsigned cookie) {
     must(p.from[which].post(dat::send{out.slice(0, bytes)}));
@@ -272,12 +294,15 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(std::equal(out.bytes.begin() + 8, out.bytes.begin() + 12, receive.memory.bytes.begin() + 65));
   CHECK(receive.memory.bytes[69] == std::byte{0});
   CHECK(receive.memory.bytes[101] == std::byte{0});
+  SHOWS("SRQ-075", "SRQ-076");
   message(1, 0, 8);
+  SHOWS("SRQ-073");
   // A disconnect takes no buffer from the queue, and the next life uses it again.
   for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
   p.disconnect(p.from[1], p.to[1]);
   CHECK(is_empty(p.b.evd));
   CHECK((p.now().available == 4u && p.now().outstanding == 4));
+  SHOWS("DISC-032", "SRQ-083");
   for (auto* ep : {&p.from[0], &p.from[1]}) {
     if (ep->state() != state::disconnected)
       (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(*ep, patience));
@@ -285,18 +310,21 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   }
   for (auto& ep : p.to) must(ep.reset());
   CHECK(p.now().available == 4u);
+  SHOWS("EPS-073");
   while (p.a.evd.dequeue()) {
   }
   p.connect(p.from[0], p.to[0]);
   p.connect(p.from[1], p.to[1]);
   message(1, 8, 0);
   message(0, 8, 1);
+  SHOWS("DISC-052");
   // An endpoint that is closed with completions on the evd returns their entries.
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd);
   p.until_available(1);
   must(p.to[0].close());
   CHECK(p.now().outstanding == 1);
+  SHOWS("SRQ-059");
   // A failed attempt takes no buffer either.
   must(p.to[1].disconnect());
   (void)must(p.b.evd.wait_for<dat::disconnected>(p.to[1], patience));
@@ -304,64 +332,92 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   must(p.to[1].connect(p.a.ia.address(), next_port(), patience));
   (void)must(p.b.evd.wait_for_any<dat::non_peer_rejected>(p.to[1], patience));
   CHECK(p.now().available == 1u);
+  SHOWS("CR-040", "CONN-059", "EPS-044");
 }
 
-TEST_CASE("queries and refusals of shared queues on this device",
-          "[srq][SRQ-018][SRQ-046][EP-023][EP-025][EP-026][EP-027][EP-028][EP-030][EP-032][EP-054][DTO-033]"
-          "[SRQ-088][SRQ-009][DTO-032][EP-061][DTO-021]"
-          "[DTO-022][DTO-026][SRQ-074][DTO-027]"
-          "[REQ-113][REQ-115][REQ-116][REQ-120][REQ-121][IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-"
-          "129][DTO-031][DTO-122][SRQ-004][SRQ-006][SRQ-013][SRQ-043][SRQ-050][SRQ-053][SRQ-054][SRQ-069][SRQ-087][SRQ-"
-          "090]") {
+TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   side b(1);
   const auto offered = must(b.ia.query<dat::provider_attributes>());
   REQUIRE(offered.srq_supported);
+  SHOWS("IA-125", "REQ-113");
   CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  SHOWS("IA-126", "DTO-022");
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  SHOWS("IA-128");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  SHOWS("IA-127");
   CHECK_FALSE(offered.ep_recv_info_supported);
+  SHOWS("IA-129", "SRQ-002");
   const auto limits = must(b.ia.query());
-  CHECK((limits.max_srqs > 0 && limits.max_ep_per_srq > 0 && limits.max_recv_per_srq > 0));
+  ibv_device_attr device{};
+  REQUIRE(::ibv_query_device(b.ia.native_handle(), &device) == 0);
+  CHECK(limits.max_srqs == static_cast<std::uint32_t>(device.max_srq));
+  SHOWS("IA-092", "DTO-021");
+  CHECK(limits.max_recv_per_srq == static_cast<std::uint32_t>(device.max_srq_wr));
+  SHOWS("IA-094");
+  CHECK(limits.max_ep_per_srq == limits.max_eps); // verbs has no limit of its own
+  SHOWS("IA-093");
   auto srq = must(b.pz.create_srq({.max_recv_iov = 2}));
   auto zone = must(b.ia.create_pz());
   CHECK(error_of(zone.create_ep<dat::rc>(b.evd, srq)).type() == type::invalid_parameter);
+  SHOWS("SRQ-018", "DTO-033", "REQ-121");
   buffer foreign(zone, 16);
   buffer mine(b.pz, 64);
   CHECK(error_of(srq.post(dat::recv{foreign.lmr})).type() == type::protection_violation);
+  SHOWS("SRQ-088", "SRQ-009", "DTO-032", "EP-023");
   const auto most = must(srq.query()).max_recv_iov;
   dat::iov<40, mine.lmr.rights> many;
   for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
   CHECK(error_of(srq.post(dat::recv{many})).type() == type::invalid_parameter);
+  SHOWS("SRQ-074");
   side elsewhere(0);
   const auto no_queue = dat::error(type::invalid_handle, subtype::handle_srq);
   CHECK(error_of(elsewhere.pz.create_ep<dat::rc>(elsewhere.evd, srq)) == no_queue);
   CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, dat::srq())) == no_queue);
-  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 7, .hard_high_watermark = 9}));
+  SHOWS("EP-030");
+  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .hard_high_watermark = 9}));
+  // The queue stays in use whatever the endpoint's state: unconnected, connecting, disconnected.
+  const auto in_use = dat::error(type::invalid_state, subtype::srq_in_use);
+  CHECK(error_of(srq.close()) == in_use);
   must(ep.connect(b.ia.address(), next_port(), patience));
+  CHECK(error_of(srq.close()) == in_use);
   (void)next<dat::non_peer_rejected>(b.evd);
+  CHECK(error_of(srq.close()) == in_use);
+  SHOWS("SRQ-046", "EP-032");
   must(ep.reset());
   const auto params = must(ep.query());
   CHECK(params.srq == srq);
+  SHOWS("EP-026");
   CHECK(params.attributes.max_recv_iov == 0);
+  SHOWS("EP-028");
   CHECK(params.attributes.hard_high_watermark == 9);
+  SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
+  SHOWS("EP-027");
   CHECK_FALSE(must(b.make_ep().query()).srq);
+  SHOWS("EP-054");
   const dat::ep_ref ref = ep;
   CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
+  SHOWS("EP-025", "DTO-027", "DTO-122", "REQ-116");
   CHECK_FALSE(must(ep.recv_query()).allocated);
+  SHOWS("EP-061", "REQ-120", "DTO-031");
   CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
   // No segment can exceed its region, and buffers may differ.
   CHECK(error_of(mine.lmr.slice(60, 5)).type() == type::invalid_parameter);
   CHECK(error_of(mine.lmr.slice(SIZE_MAX, 2)).type() == type::invalid_parameter);
+  SHOWS("SRQ-087", "DTO-080");
   must(srq.post(dat::recv{mine.slice(0, 1)}, dat::recv{mine.lmr}));
   const auto told = must(srq.query());
   CHECK(told.pz == b.pz.identity());
   CHECK(told.outstanding == 2);
+  SHOWS("SRQ-004");
   CHECK(told.low_watermark == 0);
+  SHOWS("SRQ-053");
   // An endpoint without a shared queue is not affected.
   const auto plain = b.make_ep();
   CHECK(plain.attributes().soft_high_watermark == dat::no_watermark);
   CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
+  SHOWS("SRQ-006");
   must(ep.close());
   must(srq.close());
   const dat::error empty(type::invalid_handle, subtype::handle_srq);
@@ -369,14 +425,25 @@ TEST_CASE("queries and refusals of shared queues on this device",
   const auto holds = std::move(taken);
   for (dat::srq* nothing : {&srq, &taken}) {
     CHECK(error_of(nothing->post(dat::recv{mine.lmr})) == empty);
+    SHOWS("SRQ-090");
     CHECK(error_of(nothing->set_low_watermark(1)) == empty);
     CHECK(error_of(nothing->resize(1)) == empty);
     CHECK(error_of(nothing->query()) == empty);
+    SHOWS("SRQ-054");
     CHECK(error_of(nothing->close()) == empty);
+    SHOWS("SRQ-050");
   }
   CHECK(error_of(dat::pz().create_srq()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  SHOWS("SRQ-013");
   side stranger(0);
   CHECK_FALSE(stranger.pz.create_ep<dat::rc>(stranger.evd, holds));
+  // An abrupt close of the adapter ends a queue and the endpoints that use it.
+  auto last = must(b.pz.create_srq());
+  const auto user = must(b.pz.create_ep<dat::rc>(b.evd, last));
+  must(b.ia.close(dat::close_mode::abrupt));
+  CHECK(error_of(last.query()).type() == type::invalid_handle);
+  CHECK(error_of(user.query()).type() == type::invalid_handle);
+  SHOWS("REQ-115", "DTO-026");
 }
 
 TEST_CASE("queued events stay safe when endpoints and their shared queue are closed in any order",
@@ -521,9 +588,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   (void)next<dat::send_done>(p.a.evd);
 }
 
-TEST_CASE("high watermarks report and disconnect the endpoint that drains a shared queue",
-          "[srq][EP-085][EP-087][EP-088][EP-089][EP-090][EP-091][EP-092][EP-093][EP-094][EP-095][EP-097][EP-099]"
-          "[EPATTR-016][EPATTR-009][EP-086][EP-055][EP-029][REQ-118][REQ-119][DTO-029][DTO-030]") {
+TEST_CASE("high watermarks report and disconnect the endpoint that drains a shared queue", "[srq]") {
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3, .hard_high_watermark = 9});
   buffer in(p.b.pz, 16);
   buffer out(p.a.pz, 16);
@@ -535,14 +600,17 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   // No thread takes events: the reactor checks the watermark.
   send(0, 4);
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[0]);
+  SHOWS("EP-087", "REQ-118");
   send(0, 5);
   p.until_available(31);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
   CHECK(p.to[0].state() == state::connected);
+  SHOWS("EP-088", "EP-091", "EP-093", "DTO-029", "EPATTR-016");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)must(p.b.evd.wait_for<dat::connection_broken>(p.to[0], patience));
   CHECK(p.to[0].state() == state::disconnected);
   CHECK(p.to[1].state() == state::connected);
+  SHOWS("EP-089", "EPATTR-009", "DTO-030", "REQ-119");
   CHECK(count_of<dat::recv_done>(take(p.b.evd, 10)) == 10);
   // An endpoint whose messages are taken in time is not disconnected.
   (void)must(p.a.evd.wait_for_any<dat::disconnected, dat::connection_broken>(p.from[0], patience));
@@ -553,14 +621,17 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
     (void)next<dat::recv_done>(p.b.evd);
   }
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
+  SHOWS("EP-094");
   // A watermark below the present count takes effect at once.
   send(1, 2);
   p.until_available(16);
   must(p.to[1].set_watermark(1, 2));
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
   CHECK(p.to[1].state() == state::connected);
+  SHOWS("EP-085", "EP-090");
   must(p.to[1].set_watermark(dat::no_watermark, 1));
   CHECK(p.to[1].state() == state::disconnected);
+  SHOWS("EP-092", "EP-099");
 }
 
 TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SRQ-016][SRQ-091][SRQ-060][SRQ-044]") {

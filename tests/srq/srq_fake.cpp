@@ -92,20 +92,22 @@ dat::error refusal(dat::expected<void> r) { return r ? dat::error() : r.error();
 
 } // namespace
 
-TEST_CASE("a shared receive queue begins operational and empty, with at least the requested room",
-          "[SRQ-001][SRQ-002][SRQ-003][SRQ-007][SRQ-008][SRQ-010][SRQ-014][SRQ-015][SRQ-030][SRQ-053][SRQ-041]"
-          "[IA-092][IA-093][IA-094][IA-125][IA-126][IA-127][IA-128][IA-129][REQ-113]") {
+TEST_CASE("a shared receive queue begins operational and empty, with at least the requested room", "") {
   const clean_world clean;
   end b;
   auto srq = must(b.pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 3}));
   auto p = must(srq.query());
   CHECK(p.state == dat::srq_state::operational);
+  SHOWS("SRQ-007");
   CHECK(p.pz == b.pz.identity());
   CHECK(p.max_recv_dtos == 15); // as the device rounds
   CHECK(p.max_recv_iov >= 3);
+  SHOWS("SRQ-010");
   CHECK(p.low_watermark == 0);
+  SHOWS("SRQ-053");
   CHECK(p.outstanding == 0);
   CHECK(p.available == 0u);
+  SHOWS("SRQ-008");
   const dat::iov three{b.at(0, 8), b.at(8, 8), b.at(16, 8)};
   for (int i = 0; i < 15; ++i) must(srq.post(dat::recv{three}.cookie(i)));
   const auto full = refusal(srq.post(dat::recv{three}));
@@ -113,6 +115,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(full.call() == "srq.post");
   CHECK(must(srq.query()).outstanding == 15);
   CHECK(refusal(srq.set_low_watermark(16)).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-041");
   must(srq.set_low_watermark(15));
   must(srq.close());
 
@@ -128,13 +131,19 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
     REQUIRE_FALSE(r);
     CHECK(r.error().type() == return_type::invalid_parameter);
     CHECK_THAT(r.error().message(), support::contains_text("max_srq_wr"));
+    SHOWS("SRQ-003", "SRQ-014");
   }
   const auto offered = must(b.ia.query<dat::provider_attributes>());
   CHECK(offered.srq_supported);
+  SHOWS("IA-125", "REQ-113");
   CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  SHOWS("IA-126");
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  SHOWS("IA-128");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
+  SHOWS("IA-127");
   CHECK_FALSE(offered.ep_recv_info_supported);
+  SHOWS("IA-129", "SRQ-002");
 }
 
 TEST_CASE("an adapter without shared receive queues returns model_not_supported",
@@ -243,59 +252,68 @@ TEST_CASE("an evd without connection events delivers the completions of a shared
   CHECK(p.received() == events{"1:received 8"});
 }
 
-TEST_CASE("an endpoint with a shared queue takes receives by the queue only",
-          "[EP-025][EP-026][EP-028][EP-055][EP-061][EP-062][EP-065][DTO-027][DTO-122][EPATTR-011][EPS-065][DISC-029]"
-          "[EPATTR-009][EP-054][EP-027][SRQ-006][REQ-116][REQ-120][REQ-124][DTO-031]") {
+TEST_CASE("an endpoint with a shared queue takes receives by the queue only", "") {
   const clean_world clean;
-  pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999 % 8});
+  pool p(1, {}, {.max_recv_dtos = 999'999, .max_recv_iov = 999});
   const auto refused = [&](ep_state s, return_subtype why) {
     INFO(to_string(s));
     CHECK(p.to[0].state() == s);
     const dat::ep_ref ref = p.to[0];
     const auto e = refusal(ref.post(dat::recv{p.b.at(0, 8)}));
     CHECK(e == dat::error(return_type::invalid_state, why));
+    SHOWS("EP-025", "DTO-027", "DTO-122", "REQ-116");
     CHECK_THAT(e.message(), support::contains_text("srq"));
     CHECK(refusal(ref.post(dat::recv{p.b.at(0, 8)}, dat::recv{})).type() == return_type::invalid_state);
     const auto n = must(p.to[0].recv_query());
     CHECK_FALSE(n.allocated);
     CHECK_FALSE(n.span);
+    SHOWS("EP-061", "REQ-120", "DTO-031");
   };
   refused(ep_state::connected, return_subtype::ep_connected);
   must(p.to[0].disconnect());
   refused(ep_state::disconnected, return_subtype::ep_disconnected);
+  SHOWS("EPS-065", "DISC-029");
   must(p.to[0].reset());
   refused(ep_state::unconnected, return_subtype::ep_unconnected);
+  SHOWS("EP-065");
   CHECK(refusal(p.to[0].modify({.max_recv_dtos = 7})).type() == return_type::invalid_parameter);
-  must(p.to[0].modify({.max_recv_iov = 2}));
+  must(p.to[0].modify({.max_recv_iov = 0}));
+  must(p.to[0].modify({.max_recv_iov = 999}));
   const auto q = must(p.to[0].query());
   CHECK(q.srq == p.srq);
+  SHOWS("EP-026", "REQ-124");
   CHECK(q.attributes.max_recv_dtos == dat::no_watermark);
+  SHOWS("EP-055", "EPATTR-009", "EP-027");
   CHECK(q.attributes.max_recv_iov == 0);
+  SHOWS("EP-028", "EPATTR-011");
   const auto plain = must(p.from[0].query());
   CHECK_FALSE(plain.srq);
   CHECK(plain.attributes.soft_high_watermark == dat::no_watermark);
+  SHOWS("EP-054", "SRQ-006");
   CHECK(plain.attributes.max_recv_iov != 0);
   CHECK(must(p.from[0].recv_query()).allocated == 0u);
 }
 
-TEST_CASE("an endpoint and its shared queue need the same zone and ia",
-          "[EP-023][EP-030][EP-032][SRQ-018][SRQ-013][DTO-033][PZ-005][SRQ-046][EP-014]"
-          "[REQ-115][REQ-121][DTO-025][DTO-026]") {
+TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   const clean_world clean;
   end b;
   end other;
   auto zone = must(b.ia.create_pz());
   auto srq = must(b.pz.create_srq());
   CHECK(refusal(b.pz.close()) == dat::error(return_type::invalid_state, return_subtype::pz_in_use));
+  SHOWS("PZ-005");
   const auto r = zone.create_ep<dat::rc>(b.evd, srq);
   REQUIRE_FALSE(r);
   CHECK(r.error().type() == return_type::invalid_parameter);
+  SHOWS("EP-023", "SRQ-018", "DTO-033", "REQ-121");
   const auto foreign = other.pz.create_ep<dat::rc>(other.evd, srq);
   REQUIRE_FALSE(foreign);
   CHECK(foreign.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("SRQ-013");
   const auto none = b.pz.create_ep<dat::rc>(b.evd, dat::srq());
   REQUIRE_FALSE(none);
   CHECK(none.error() == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("EP-030", "EP-014");
   // For an endpoint that is configured later, modify checks the zone.
   auto ep = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, srq));
   CHECK(ep.state() == ep_state::unconfigured_unconnected);
@@ -303,9 +321,11 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia",
   CHECK(refusal(early.post(dat::recv{})).type() == return_type::invalid_state);
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
   CHECK(refusal(ep.modify({.pz = &zone})).type() == return_type::invalid_parameter);
+  SHOWS("EP-032");
   must(ep.modify({.pz = &b.pz}));
   CHECK(ep.state() == ep_state::unconnected);
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-046", "DTO-026", "REQ-115");
   must(srq.post(dat::recv{b.at(0, 8)})); // the endpoint stays usable
   must(ep.close());
   // A failed create_ep leaves no user of the queue.
@@ -313,6 +333,7 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia",
   CHECK_FALSE(b.pz.create_ep<dat::rc>(b.evd, srq));
   must(srq.close());
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  SHOWS("DTO-025");
   must(zone.close());
 }
 
@@ -364,8 +385,7 @@ TEST_CASE("a shared queue has the members of every object, and an empty handle r
   CHECK(refusal(moved.close()) == empty);
 }
 
-TEST_CASE("a buffer is checked before it is posted",
-          "[SRQ-009][SRQ-004][SRQ-073][SRQ-074][SRQ-076][SRQ-079][SRQ-080][SRQ-088][SRQ-092][DTO-032][SRQ-087]") {
+TEST_CASE("a buffer is checked before it is posted", "") {
   const clean_world clean;
   pool p(1);
   auto zone = must(p.b.ia.create_pz());
@@ -373,11 +393,15 @@ TEST_CASE("a buffer is checked before it is posted",
   auto foreign = must(zone.register_memory(elsewhere, all_rights));
   const auto e = refusal(p.srq.post(dat::recv{foreign}));
   CHECK(e == dat::error(return_type::protection_violation, return_subtype::protection_write));
+  SHOWS("SRQ-009", "SRQ-088", "DTO-032");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}, dat::recv{foreign})).type() == return_type::protection_violation);
   const dat::iov four{p.b.at(0, 8), p.b.at(8, 8), p.b.at(16, 8), p.b.at(24, 8)};
   CHECK(refusal(p.srq.post(dat::recv{four})).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-074");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}.suppress_notification())).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-079");
   CHECK_FALSE(p.b.mem.slice(4090, 7)); // outside the region: no such segment exists
+  SHOWS("SRQ-087");
   CHECK(p.outstanding() == 0);
   CHECK(fake::count(fake::call::ibv_post_srq_recv) == 0);
   // Segments of length 0 are skipped, at any place; odd addresses are valid.
@@ -387,8 +411,10 @@ TEST_CASE("a buffer is checked before it is posted",
   p.send(0, 6);
   must(p.from[0].post(dat::send{}.suppress_completion()));
   CHECK(p.received() == events{"0:received 1", "0:received 2"});
+  SHOWS("SRQ-073", "SRQ-004");
   CHECK(std::string(&p.b.memory[0], 5) == std::string("\0xxx\0", 5));
   CHECK(std::string(&p.b.memory[101], 4) == std::string("xxx\0", 4));
+  SHOWS("SRQ-076", "SRQ-092");
 }
 
 TEST_CASE("a buffer that is too small breaks the connection that took it, and no other",
@@ -406,9 +432,7 @@ TEST_CASE("a buffer that is too small breaks the connection that took it, and no
   CHECK(p.outstanding() == 1);
 }
 
-TEST_CASE("the low watermark is reported once each time it is set",
-          "[SRQ-011][SRQ-031][SRQ-032][SRQ-033][SRQ-034][SRQ-035][SRQ-036][SRQ-037][SRQ-038][SRQ-039][SRQ-040][SRQ-041]"
-          "[EVENT-083][DTO-028][SRQ-048][REQ-117][EVENT-014]") {
+TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][SRQ-034][SRQ-041]") {
   // Without ibv_query_srq a late limit event cannot be told from that of the next limit.
   const fake::with queried{fake::current(), [](fake::manners& m) { m.srq_query = true; }};
   const clean_world clean;
@@ -426,6 +450,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   must(p.srq.set_low_watermark(0));
   messages(6);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-033");
   // The event comes when fewer buffers than the watermark are left.
   p.post(1, 5);
   must(p.srq.set_low_watermark(3));
@@ -437,6 +462,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   REQUIRE(std::holds_alternative<dat::srq_low_watermark>(e));
   CHECK(std::get<dat::srq_low_watermark>(e).srq() == p.srq);
   CHECK(std::get<dat::srq_low_watermark>(e).is_of(p.b.ia));
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-014", "EVENT-083", "DTO-028", "REQ-117");
   CHECK(p.received().size() == 1);
   CHECK(p.now().low_watermark == 3);
   // The event gives access to the queue, so that a handler can post more buffers.
@@ -447,8 +473,10 @@ TEST_CASE("the low watermark is reported once each time it is set",
   p.post(1, 6);
   must(p.srq.set_low_watermark(8));
   CHECK(async_of(p.b.ia) == events{"low"});
+  SHOWS("SRQ-036");
   messages(6);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-032", "SRQ-039");
   // A buffer whose completion is not taken is not available.
   p.post(1, 6);
   p.send(0);
@@ -464,6 +492,7 @@ TEST_CASE("the low watermark is reported once each time it is set",
   CHECK(async_of(p.b.ia).empty());
   messages(1);
   CHECK(async_of(p.b.ia) == events{"low"});
+  SHOWS("SRQ-040");
   messages(4);
   CHECK(async_of(p.b.ia).empty());
   // The device had reported the earlier watermark, and no thread had read the event.
@@ -486,11 +515,10 @@ TEST_CASE("the low watermark is reported once each time it is set",
   auto last = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_low_watermark>(last));
   CHECK(refusal(std::get<dat::srq_low_watermark>(last).srq().post(dat::recv{})).type() == return_type::invalid_handle);
+  SHOWS("SRQ-048");
 }
 
-TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
-          "[SRQ-061][SRQ-062][SRQ-063][SRQ-064][SRQ-065][SRQ-066][SRQ-067][SRQ-068][SRQ-070][DTO-035]"
-          "[SRQ-042][REQ-123]") {
+TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers", "") {
   const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
   const clean_world clean;
   pool p(1);
@@ -499,7 +527,9 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   must(p.srq.resize(100));
   CHECK(size() == 127);
   CHECK(p.now().max_recv_iov == 3);
+  SHOWS("SRQ-061");
   CHECK(p.evd.capacity() == 64);
+  SHOWS("SRQ-070");
   p.post(7, 127);
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
   p.send(0);
@@ -507,6 +537,7 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   CHECK(p.now().available == 125u);
   // Completed buffers that are not taken count as outstanding; the device alone would permit the resize.
   CHECK(refusal(p.srq.resize(126)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-063");
   CHECK(p.received() == events{"0:received 1", "0:received 2"});
   CHECK(refusal(p.srq.resize(124)).type() == return_type::invalid_state);
   CHECK(size() == 127);
@@ -527,14 +558,17 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   for (const int i : {123, 124, 125, 126, 127, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
     expected.push_back("0:received " + std::to_string(i));
   CHECK(p.received() == expected);
+  SHOWS("SRQ-062", "SRQ-068", "DTO-035", "REQ-123");
 
   must(p.srq.set_low_watermark(12));
   (void)async_of(p.b.ia);
   CHECK(refusal(p.srq.resize(11)) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
+  SHOWS("SRQ-064");
   must(p.srq.resize(12));
   const auto limit = must(p.b.ia.query()).max_recv_per_srq;
   for (const std::uint32_t bad : {0u, limit + 1, ~0u})
     CHECK(refusal(p.srq.resize(bad)).type() == return_type::invalid_parameter);
+  SHOWS("SRQ-066");
   CHECK(size() == 15);
   // A device that cannot resize: growing is an error, and shrinking may have no effect.
   for (const int err : {EINVAL, EOPNOTSUPP, ENOMEM}) {
@@ -543,6 +577,7 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
     CHECK(e == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
     CHECK(e.verb() == "ibv_modify_srq");
     CHECK(e.sys_errno() == err);
+    SHOWS("SRQ-067");
     CHECK(size() == 15);
   }
   fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
@@ -551,17 +586,16 @@ TEST_CASE("a shared queue grows and shrinks, and keeps all posted buffers",
   fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
   must(p.srq.resize(3));
   CHECK(size() == 15);
+  SHOWS("SRQ-065");
   fake::fail(fake::call::ibv_modify_srq, 1, EOPNOTSUPP);
   CHECK(refusal(p.srq.set_low_watermark(3)).type() == return_type::model_not_supported);
   CHECK(p.now().low_watermark == 0);
+  SHOWS("SRQ-042");
   p.post(1, 15);
   CHECK(p.outstanding() == 15);
 }
 
-TEST_CASE(
-    "a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed",
-    "[SRQ-022][SRQ-023][SRQ-024][SRQ-025][SRQ-026][SRQ-027][SRQ-028][SRQ-043][SRQ-045][SRQ-069][EP-033][EVENT-086]"
-    "[EP-065]") {
+TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of once, and can only be closed", "") {
   const clean_world clean;
   pool p(2);
   p.post(1, 3);
@@ -571,33 +605,40 @@ TEST_CASE(
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_error>(e));
   CHECK(std::get<dat::srq_error>(e).srq() == p.srq);
+  SHOWS("EVENT-086");
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("SRQ-024");
   CHECK(p.now().state == dat::srq_state::error);
   CHECK(to_string(p.now().state) == "error");
+  SHOWS("SRQ-023");
   const dat::error state(return_type::invalid_state, return_subtype::srq_error);
   CHECK(refusal(p.srq.set_low_watermark(1)) == state);
+  SHOWS("SRQ-043");
   CHECK(refusal(p.srq.resize(20)) == state);
+  SHOWS("SRQ-022", "SRQ-069");
   // A buffer that the device refuses returns to the consumer when the queue ends, like all posted ones.
   fake::fail(fake::call::ibv_post_srq_recv, 1, EIO);
   must(p.srq.post(dat::recv{p.b.at(0, 8)}));
   CHECK(p.outstanding() == 4);
+  SHOWS("SRQ-028");
   p.add();
   CHECK_FALSE(must(p.to[2].recv_query()).allocated);
+  SHOWS("SRQ-027", "EP-033", "EP-065");
   // The endpoint that needed a buffer fails, and no other.
   fake::async(IBV_EVENT_QP_FATAL, p.to[0].native_handle());
   p.settle();
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.to[1].state() == ep_state::connected);
+  SHOWS("SRQ-025");
   CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
   for (auto& ep : p.to) must(ep.close());
   must(p.srq.close());
   CHECK(p.received().empty());
+  SHOWS("SRQ-026", "SRQ-045");
   must(p.b.mem.close());
 }
 
-TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
-          "[SRQ-059][SRQ-049][SRQ-047][SRQ-073][EPS-073][EPS-075][EP-038][EP-039][DISC-032][DISC-052][SRQ-083][EPS-070]"
-          "[EPS-071][CR-040][SRQ-084]") {
+TEST_CASE("the buffers that an ended endpoint held return to its shared queue", "") {
   const clean_world clean;
   pool p(3);
   p.post(1, 9);
@@ -607,6 +648,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   CHECK(p.outstanding() == 7); // not taken either
   CHECK(p.received() == events{"1:received 2", "2:received 3"});
   CHECK(p.outstanding() == 5);
+  SHOWS("EPS-075", "EP-038", "EP-039");
   // Reset keeps the shared queue and its buffers.
   p.send(1);
   must(p.to[1].disconnect());
@@ -614,6 +656,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   must(p.to[1].reset());
   CHECK(p.outstanding() == 4);
   CHECK(p.now().available == 4u);
+  SHOWS("SRQ-059", "EPS-070", "EPS-073", "DISC-032");
   CHECK(p.received().empty());
   (void)p.a.take();
   CHECK(p.b.take() == events{"disconnected"});
@@ -622,6 +665,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.send(1);
   p.send(2);
   CHECK(p.received() == events{"1:received 6", "2:received 7"});
+  SHOWS("DISC-052");
   // A failed accept takes no buffer.
   auto late = must(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq));
   auto eager = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
@@ -633,6 +677,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.settle();
   CHECK(p.b.take() == events{"accept_completion_error " + std::to_string(EINVAL)});
   CHECK(p.now().available == before);
+  SHOWS("CR-040");
   must(late.close());
   must(eager.close());
   p.settle();
@@ -641,10 +686,12 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue",
   p.send(2);
   must(p.to[2].disconnect());
   CHECK(p.received() == events{"2:received 8"});
+  SHOWS("SRQ-084");
   // The queue's handle is destroyed before its endpoints, which keep the queue.
   { const dat::srq gone = std::move(p.srq); }
   p.send(1);
   CHECK(p.received() == events{"1:received 9"});
+  SHOWS("SRQ-047");
   CHECK(fake::live().srqs == 1);
   p.to.clear();
   CHECK(fake::live().srqs == 0);
@@ -801,9 +848,7 @@ TEST_CASE("data that arrives before the last handshake message waits for ESTABLI
   settle(a, b);
 }
 
-TEST_CASE("the soft high watermark is reported once for an endpoint that takes too much",
-          "[EP-085][EP-087][EP-088][EP-090][EP-091][EP-092][EP-094][EP-096][EP-097][EPATTR-016][EP-086][EP-029][REQ-"
-          "118][DTO-029]") {
+TEST_CASE("the soft high watermark is reported once for an endpoint that takes too much", "") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 3});
   const std::string first = "soft " + std::to_string(p.to[0].number());
@@ -819,13 +864,17 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::ep_soft_high_watermark>(e));
   CHECK(std::get<dat::ep_soft_high_watermark>(e).ep() == p.to[0]);
+  SHOWS("EP-087", "EPATTR-016");
   arrive(4);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("REQ-118", "DTO-029");
   // Set again while the count is above it: the event comes at once.
   must(p.to[0].set_watermark(7, dat::no_watermark));
   CHECK(async_of(p.b.ia) == events{first});
+  SHOWS("EP-085", "EP-088");
   must(p.to[0].set_watermark(8, dat::no_watermark));
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-090");
   CHECK(p.received().size() == 8);
   // An endpoint whose messages are taken as they come never reaches the watermark.
   for (int i = 0; i < 12; ++i) {
@@ -833,31 +882,35 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
     CHECK(p.received().size() == 1);
   }
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-094");
   const auto q = must(p.to[0].query());
   CHECK(q.attributes.soft_high_watermark == 8);
   CHECK(q.attributes.hard_high_watermark == dat::no_watermark);
   CHECK(must(p.to[1].query()).attributes.soft_high_watermark == 3);
+  SHOWS("EP-097");
   for (const std::uint32_t bad : {~1u, 1u << 31}) {
     CHECK(refusal(p.to[0].set_watermark(bad, 3)) == dat::error(return_type::invalid_parameter, return_subtype::arg2));
     CHECK(refusal(p.to[0].set_watermark(3, bad)) == dat::error(return_type::invalid_parameter, return_subtype::arg3));
     CHECK_FALSE(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq, {.soft_high_watermark = bad}));
   }
   CHECK(must(p.to[0].query()).attributes.soft_high_watermark == 8);
+  SHOWS("EP-096");
   must(p.to[0].set_watermark(0, dat::no_watermark)); // the first message exceeds the watermark
   arrive(1);
   CHECK(async_of(p.b.ia) == events{first});
   CHECK(p.to[0].state() == ep_state::connected);
+  SHOWS("EP-091");
   must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
   arrive(9);
   CHECK(async_of(p.b.ia).empty());
+  SHOWS("EP-092");
 }
 
-TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
-          "[EP-085][EP-089][EP-090][EP-091][EP-093][EP-095][EP-097][EPS-074][EP-055][EPATTR-009][EP-092][EP-027][EP-"
-          "029][REQ-119][DTO-030]") {
+TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 7, .hard_high_watermark = 5});
   CHECK(must(p.to[0].query()).attributes.max_recv_dtos == 5);
+  SHOWS("EP-027", "EP-055", "EPATTR-009");
   p.post(1, 60);
   const auto arrive = [&](std::size_t which, int n) {
     for (int i = 0; i < n; ++i) p.send(which);
@@ -869,9 +922,11 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   arrive(0, 4);
   CHECK(p.to[0].state() == ep_state::disconnected);
   CHECK(p.b.take() == events{"broken"});
+  SHOWS("EP-089", "REQ-119", "DTO-030");
   (void)p.a.take();
   CHECK(async_of(p.b.ia).empty()); // the hard watermark, which is lower, was reached first
   CHECK(p.received().size() == 9); // messages that have arrived stay
+  SHOWS("EP-091");
   arrive(1, 3);
   CHECK(p.received().size() == 3);
   // The watermark holds in the next life as well, and can be changed.
@@ -881,15 +936,19 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   must(p.to[0].set_watermark(dat::no_watermark, dat::no_watermark));
   arrive(0, 8);
   CHECK(p.to[0].state() == ep_state::connected);
+  SHOWS("EP-092");
   must(p.to[0].set_watermark(6, 7)); // both watermarks are exceeded
   CHECK(p.to[0].state() == ep_state::disconnected);
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   CHECK(p.b.take() == events{"broken"});
+  SHOWS("EP-090");
   must(p.to[0].set_watermark(3, 9)); // in any state
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
+  SHOWS("EP-085");
   must(p.to[0].reset());
   p.settle();
   CHECK(must(p.to[0].query()).attributes.hard_high_watermark == 9);
+  SHOWS("EP-097", "EPS-074");
   // An endpoint with a receive queue of its own has watermarks, too.
   auto plain = must(p.b.pz.create_ep<dat::rc>(p.b.evd, {.hard_high_watermark = 2}));
   for (int i = 0; i < 5; ++i) must(plain.post(dat::recv{p.b.at(0, 16)}.cookie(i)));
@@ -903,6 +962,7 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other",
   must(plain.set_watermark(1, 2));
   CHECK(plain.state() == ep_state::disconnected);
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(plain.number())});
+  SHOWS("EP-095");
   must(plain.set_watermark(3, dat::no_watermark));
   p.settle();
   CHECK(async_of(p.b.ia).empty()); // flushed receives are no messages
@@ -951,6 +1011,9 @@ TEST_CASE("the endpoint that takes a shared buffer decides which waiter its comp
   for (auto& l : all) send(l, true);
   for (auto& l : all) CHECK(l.woken());
   for (auto& l : all) CHECK(take(l.evd).size() == 2);
+  auto plain = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  CHECK(must(plain.query()).attributes.recv_completion == dat::completion_notification::evd_threshold);
+  DEVIATES("EP-031", "EPATTR-006");
   // All queues that feed one evd need the same mode.
   CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = b.evd, .connect = b.evd}, srq));
   CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[0].evd, .request = b.evd, .connect = b.evd}, srq,

@@ -29,6 +29,8 @@ def describe(case: ElementTree.Element) -> str:
             lines.append(f"      {where}: {part.tag}: {text}")
         elif part.tag == "Info":
             lines.append(f"      with {text}")
+    if len(lines) == 1:
+        lines.append("      no assertion ran, in the case or in one of its sections")
     return "\n".join(lines)
 
 

@@ -25,8 +25,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
 import catch_xml  # noqa: E402
 import lint  # noqa: E402
+import records  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -71,7 +73,7 @@ SANITIZER_ENV = {
 LADDER = (ROOT / "examples/ladder.txt").read_text(encoding="utf-8").splitlines()
 EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not line.startswith("#")]
 # What runs on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
-SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "12_coroutine", "13_asio", "16_rping"]
+SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "13_asio", "16_rping"]
 SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]"
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
 # longest, where manners add nothing. Most cases need what iWARP does not have.
@@ -185,6 +187,7 @@ def build(flavour: str, *targets: str) -> bool:
 
 def build_alone(flavour: str, *targets: str) -> bool:
     """As build(), for the thread that holds the flavour's lock."""
+    tree()
     if not configure(flavour):
         return False
     # Let ccache keep precompiled headers, too.
@@ -363,6 +366,21 @@ def without_randomization() -> list[str]:
     return []
 
 
+def reporting(program: str | pathlib.Path, xml: pathlib.Path, *options: str | pathlib.Path) -> tuple[list[str | pathlib.Path], dict[str, str]]:
+    """The command of a Catch2 program that reports to `xml`, and the variables that make it write the record beside it."""
+    for old in (xml, records.path_of(xml)):
+        old.unlink(missing_ok=True)
+    command = [program, *options, "-w", "NoAssertions", "-r", "xml", "-o", xml]
+    return command, {"DAT_TESTS_RECORD": str(records.path_of(xml)), "DAT_TESTS_TREE": tree()}
+
+
+@functools.cache
+def tree() -> str:
+    """The digest of the sources before anything is built. The ledger compares it with that of the sources that it finds, so
+    sources that change during a run show nothing."""
+    return records.digest(ROOT)
+
+
 def run_programs(flavour: str, sums: tally) -> None:
     """Every test of a built flavour that is a program of ours: those of the suite `plain` count as one,
     all others are Catch2 programs, and their reports are results. (The tests that are scripts have tiers of their own.)"""
@@ -383,7 +401,8 @@ def run_programs(flavour: str, sums: tally) -> None:
             sums.check(f"{name}, {flavour}", code == 0)
             continue
         xml = RESULTS / (f"unit-{flavour}.xml" if name == "unit" else f"unit-{name}-{flavour}.xml")
-        code = run([*prefix, *test["cmd"], "-d", "yes", "-r", "xml", "-o", xml], log, HANGS, **SANITIZER_ENV)
+        command, env = reporting(test["cmd"][0], xml, *test["cmd"][1:], "-d", "yes")
+        code = run([*prefix, *command], log, HANGS, **SANITIZER_ENV, **env)
         sums.catch2(f"{title}, {flavour}", xml, code, LOGS / log)
 
 
@@ -419,8 +438,8 @@ def unit_tests(flavour: str, what: str, sums: tally) -> None:
         run_programs(flavour, sums)
         for manner, cases in MANNERS.items() if flavour == "gcc" else ():
             xml, log = RESULTS / f"some-unit-{manner}.xml.part", f"unit-{manner}.log"
-            command = [BUILD / flavour / "tests/unit/unit", cases, "-r", "xml", "-o", xml]
-            code = run(command, log, HANGS, FAKE_VERBS_PERSONALITY=manner, **SANITIZER_ENV)
+            command, env = reporting(BUILD / flavour / "tests/unit/unit", xml, cases)
+            code = run(command, log, HANGS, FAKE_VERBS_PERSONALITY=manner, **SANITIZER_ENV, **env)
             sums.catch2(f"unit as {manner}, {flavour}", xml, code, LOGS / log)
 
 
@@ -431,8 +450,8 @@ def tier_unit(sums: tally, cases: str = "") -> None:
             sums.check("unit, gcc", False, "not built")
             return
         xml, log = RESULTS / ("unit-gcc.xml" if not cases else "some-unit-gcc.xml.part"), "unit-gcc.log"
-        command = [BUILD / "gcc/tests/unit/unit", "-r", "xml", "-o", xml, *([cases] if cases else [])]
-        code = run(command, log, HANGS, **SANITIZER_ENV)
+        command, env = reporting(BUILD / "gcc/tests/unit/unit", xml, *([cases] if cases else []))
+        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
         sums.catch2("unit, gcc", xml, code, LOGS / log)
 
 
@@ -482,8 +501,9 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
         device = f"device-{world}"
         for name in [device] + [f"example-{example}" for example in examples]:
             if name == device:
-                command = [str(BUILD / flavour / "tests/device/device"), *([cases] if cases else [])]
-                command += ["-d", "yes", "-r", "xml", "-o", str(out / f"{name}.xml")]
+                command = [BUILD / flavour / "tests/device/device", *([cases] if cases else [])]
+                report, env = reporting(command[0], out / f"{name}.xml", *command[1:], "-d", "yes")
+                command = ["env", *(f"{key}={value}" for key, value in env.items()), *map(str, report)]
             else:
                 command = [str(ROOT / "examples/run.sh"), str(BUILD / flavour / "examples"), name.removeprefix("example-")]
             # A file each, so that the lab's lines of progress are short.
@@ -503,8 +523,10 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
             return whole if whole not in (0, NOT_HERE) else 124  # it did not run
 
         xml = RESULTS / (f"some-{device}.xml.part" if cases else f"{device}.xml")
-        if (out / f"{device}.xml").exists():
-            shutil.copyfile(out / f"{device}.xml", xml)
+        for old, new in ((out / f"{device}.xml", xml), (records.path_of(out / f"{device}.xml"), records.path_of(xml))):
+            new.unlink(missing_ok=True)
+            if old.exists():
+                shutil.copyfile(old, new)
         sums.catch2(f"device, {world}", xml, code_of(device), out / f"{device}.log")
         for example in examples:
             code = code_of(f"example-{example}")
@@ -522,8 +544,12 @@ def tier_compile_fail(sums: tally) -> None:
     here = ROOT / "tests/compile_fail"
     with step("Programs that must not compile", "about 30 s"):
         compilers = [word for cxx in COMPILERS.values() for word in ("--cxx", cxx)]
-        results = ["--results", RESULTS / "compile_fail.json"]
-        sums.counted("compile_fail", [sys.executable, here / "run.py", "--prelude", here / "prelude.hpp", *results, *compilers], HANGS)
+        results = RESULTS / "compile_fail.json"
+        results.unlink(missing_ok=True)
+        command = [sys.executable, here / "run.py", "--prelude", here / "prelude.hpp", "--results", results, *compilers]
+        sums.counted("compile_fail", command, HANGS)
+        if results.exists():
+            records.write(results, tree(), len(json.loads(results.read_text(encoding="utf-8"))))
         for name, cxx in COMPILERS.items():
             sums.unittests(f"tests of compile_fail, {name}", here / "test_run.py", HANGS, CXX=cxx)
 

@@ -64,9 +64,34 @@ class reports(temporary):
         self.assertEqual((report.passed, report.complete), (1, False))
         self.assertIn("bad", report.failures[0])
 
+    def test_a_case_that_asserts_nothing(self):
+        xml = '<Catch name="unit"><TestCase name="empty"><OverallResult success="false"/></TestCase></Catch>'
+        self.assertIn("no assertion ran", catch_xml.read(self.file("r.xml", xml)).failures[0])
+
     def test_no_report(self):
         self.assertFalse(catch_xml.read(self.folder / "none.xml").complete)
         self.assertFalse(catch_xml.read(self.file("empty.xml", "")).complete)
+
+
+class reporting(temporary):
+    def test_a_program_refuses_empty_cases_and_writes_its_record_beside_the_report(self):
+        old = [self.file("unit-gcc.xml", "old"), self.file("unit-gcc.record", "old")]
+        command, env = dev.reporting("unit", self.folder / "unit-gcc.xml", "-d", "yes")
+        self.assertEqual(command[:5], ["unit", "-d", "yes", "-w", "NoAssertions"])
+        self.assertEqual(env, {"DAT_TESTS_RECORD": str(self.folder / "unit-gcc.record"), "DAT_TESTS_TREE": dev.tree()})
+        self.assertFalse(any(path.exists() for path in old))
+
+    def test_the_digest_depends_on_each_source(self):
+        self.file("include/a.hpp", "int a;")
+        before = dev.records.digest(self.folder)
+        self.file("docs/a.md", "text")
+        self.file("include/__pycache__/a.py", "text")
+        self.file("tests/conformance/a.py", "text")
+        self.assertEqual(dev.records.digest(self.folder), before)
+        self.file("include/a.hpp", "int b;")
+        changed = dev.records.digest(self.folder)
+        self.file("tests/b.cpp", "")
+        self.assertEqual(len({before, changed, dev.records.digest(self.folder)}), 3)
 
 
 class counting(temporary):

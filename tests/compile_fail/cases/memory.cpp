@@ -62,11 +62,21 @@ auto recv_plain(dat::lmr<char, dat::mem_priv::local_write>& m) { return dat::rec
 
 //! case: an argument that is no right
 //! error: no matching (member )?function
-//! tags: [LMR-017]
 #ifdef DAT_EXPECT_FAIL
 auto bad_rights(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, 0x04); }
 #else
 auto good_rights(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, dat::remote_read); }
+#endif
+
+//! case: a privilege bit that is none of DAT's
+//! error: dat: privileges are made of dat::local_read and the other constants of this kind
+//! tags: [LMR-017]
+#ifdef DAT_EXPECT_FAIL
+auto unknown_bit(dat::pz& pz, std::span<char> s) {
+  return pz.register_memory(s, dat::privileges<dat::mem_priv(0x04)>{});
+}
+#else
+auto known_bit(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, dat::privileges<dat::mem_priv(0x02)>{}); }
 #endif
 
 //! case: a region without a remote right given to a peer

@@ -48,6 +48,36 @@ auto solicited(const region<both>& m) { return dat::bind{m, dat::remote_read}.so
 auto fenced(const region<both>& m) { return dat::bind{m, dat::remote_read}.suppress_completion().fence(); }
 #endif
 
+//! case: a solicited write without immediate data
+//! error: solicited
+//! tags: [DTO-075][DTO-152]
+#ifdef DAT_EXPECT_FAIL
+auto solicited_write(const region<both>& m,
+                     const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
+  return dat::rdma_write{m, w}.solicited();
+}
+#else
+auto fenced_write(const region<both>& m,
+                  const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
+  return dat::rdma_write{m, w}.suppress_completion().suppress_notification().fence().cookie(1);
+}
+#endif
+
+//! case: a solicited read
+//! error: solicited
+//! tags: [DTO-075]
+#ifdef DAT_EXPECT_FAIL
+auto solicited_read(const region<both>& m,
+                    const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
+  return dat::rdma_read{m, w}.solicited();
+}
+#else
+auto fenced_read(const region<both>& m,
+                 const dat::remote_segment<char, (dat::remote_read | dat::remote_write).value>& w) {
+  return dat::rdma_read{m, w}.suppress_completion().suppress_notification().fence().cookie(1);
+}
+#endif
+
 //! case: immediate data with a send that invalidates
 //! error: immediate
 //! tags: [DTO-108]

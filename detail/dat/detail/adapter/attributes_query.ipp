@@ -94,6 +94,7 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   a.max_lmrs = count_of(d.max_mr);
   a.max_lmr_block_size = d.max_mr_size;
   a.max_lmr_virtual_address = std::numeric_limits<std::uint64_t>::max();
+  a.max_rmr_target_address = std::numeric_limits<std::uint64_t>::max();
   a.max_pzs = count_of(d.max_pd);
   a.max_srqs = count_of(d.max_srq);
   if (a.max_srqs != 0) {

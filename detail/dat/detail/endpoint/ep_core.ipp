@@ -62,7 +62,8 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
     return invalid(
         "max_request_dtos and max_recv_dtos must be at least 1 and below the device's max_qp_wr and max_cqe.");
   const std::uint32_t max_sge = most(device.max_sge, 255);
-  if (a.max_request_iov == 0 || a.max_request_iov > max_sge || a.max_recv_iov == 0 || a.max_recv_iov > max_sge)
+  if (a.max_request_iov == 0 || a.max_request_iov > max_sge ||
+      (!shared && (a.max_recv_iov == 0 || a.max_recv_iov > max_sge)))
     return invalid("max_request_iov and max_recv_iov must be at least 1 and at most the device's max_sge.");
   if (a.retry_count > 6) return invalid("retry_count must be at most 6: some adapters retry indefinitely with 7.");
   if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be at most 7, which means indefinitely.");

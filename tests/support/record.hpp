@@ -1,0 +1,40 @@
+// Which rules of the catalogue a test case shows, recorded at the assertion. docs/conformance/README.md says how the
+// ledger uses it.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace support {
+
+/// Records that the assertion before this line shows the rules, if the test case passes: `SHOWS("EP-028", "EP-030");`.
+/// Only for the thread that runs the case. A SHOWS without an assertion before it, since the last SHOWS or the start of
+/// the case, fails the case.
+#define SHOWS(...)                                                                                                     \
+  do {                                                                                                                 \
+    if (!::support::recorded(::support::record_kind::shows, __LINE__, {__VA_ARGS__}))                                  \
+      FAIL_CHECK("SHOWS without an assertion before it");                                                              \
+  } while (false)
+
+/// Records likewise that the assertion before this line shows how dat deviates from the rules.
+#define DEVIATES(...)                                                                                                  \
+  do {                                                                                                                 \
+    if (!::support::recorded(::support::record_kind::deviates, __LINE__, {__VA_ARGS__}))                               \
+      FAIL_CHECK("DEVIATES without an assertion before it");                                                           \
+  } while (false)
+
+enum class record_kind { shows, deviates };
+/// False when no assertion has run since the last record of another line. Defined in main.cpp.
+[[nodiscard]] bool recorded(record_kind kind, int line, std::initializer_list<const char*> rules);
+
+/// What a program adds to its record; the function of a world sets it before main.
+struct world_of_tests {
+  std::function<std::string()> describe;    ///< the devices, for instance "rx1 (rxe)"
+  std::function<void()> begin_case;         ///< before each case
+  std::function<std::string()> left_behind; ///< after each case: what it left behind; empty when nothing
+};
+world_of_tests& world();
+
+} // namespace support
