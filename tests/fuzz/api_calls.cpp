@@ -433,8 +433,9 @@ void run::memory_calls() {
     return put(windows, in.flag() ? any(zones).create_rmr() : any(zones).create_rmr_for_ep());
   case 6:
     if (auto bound = any(windows).bind(any(eps), dat::bind{any(regions), in.byte(), in.byte(), all_rights}))
-      remote =
-          dat::remote_segment<char, all_rights.value>::make(bound.value().address(), bound.value().size(), bound.value().rkey()).value();
+      remote = dat::remote_segment<char, all_rights.value>::make(bound.value().address(), bound.value().size(),
+                                                                 bound.value().rkey())
+                   .value();
     return;
   case 7:
     check(any(windows).unbind(any(eps)));
@@ -564,14 +565,11 @@ void run::step() {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  fake::reset();
-  {
+  return in_new_world([&] {
     input in(bytes, size);
     run r(in);
     for (int steps = 0; !in.empty() && steps < 300; ++steps) r.step();
     for (int i = 0; i < 3; ++i)
       for (dat::ia& ia : r.ias) ia.run();
-  }
-  require(fake::leaks().empty(), fake::leaks());
-  return 0;
+  });
 }

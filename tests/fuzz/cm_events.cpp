@@ -180,8 +180,7 @@ void run::step() {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  fake::reset();
-  {
+  return in_new_world([&] {
     input in(bytes, size);
     run r(in);
     for (int steps = 0; !in.empty() && steps < 200; ++steps) r.step();
@@ -189,7 +188,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     r.settle();
     r.take(r.a);
     r.take(r.b);
-  }
-  require(fake::leaks().empty(), fake::leaks());
-  return 0;
+  });
 }

@@ -54,7 +54,8 @@ void request(setting& s, input& in) {
   const unsigned what = in.below(4);
   const auto answer = in.data(140);
   const auto port = static_cast<std::uint16_t>(40000 + in.below(4));
-  const auto bytes = request_bytes(in);
+  auto bytes = request_bytes(in);
+  bytes.resize(request_data); // as the wire carries them
   check_header(bytes);
   plain_peer peer(RDMA_PS_UDP);
   peer.ask(port, service, bytes);
@@ -125,23 +126,20 @@ void message(setting& s, input& in) {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static setting& s = *new setting; // lives as long as the process
   input in(bytes, size);
-  switch (in.below(4)) {
-  case 0:
+  const unsigned what = in.below(4);
+  if (what == 0) {
     check_header(in.rest());
-    break;
-  case 1:
-    reply(s, in);
-    break;
-  case 2:
-    message(s, in);
-    break;
-  default:
-    request(s, in);
+    return 0;
   }
-  s.settle();
-  s.a.clear();
-  s.b.clear();
-  return 0;
+  return in_new_world([&] {
+    setting s;
+    if (what == 1)
+      reply(s, in);
+    else if (what == 2)
+      message(s, in);
+    else
+      request(s, in);
+    s.settle();
+  });
 }

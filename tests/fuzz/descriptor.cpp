@@ -15,7 +15,8 @@ using namespace fuzz;
 using dat::ib::descriptor;
 
 /// Tries the descriptor on endpoints of both services.
-void use(two_ends& s, const descriptor& d) {
+void use(const descriptor& d) {
+  two_ends s;
   (void)d.host().to_string();
   auto ep = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
   const auto up = ep.connect(d);
@@ -34,28 +35,25 @@ void use(two_ends& s, const descriptor& d) {
     (void)datagrams.post(dat::ib::send_to{s.a.at(0, 8), to.value()});
   }
   s.settle();
-  s.a.clear();
-  s.b.clear();
 }
 
-void read(two_ends& s, std::span<const std::byte> bytes) {
+void read(std::span<const std::byte> bytes) {
   const auto d = descriptor::from_wire(bytes);
   if (!d) return require(!d.error().message().empty(), "an error without a reason");
   require(std::ranges::equal(d.value().to_wire(), bytes), "the descriptor has other bytes");
   require(d.value().number() <= 0xffffff, "a number that no endpoint has");
-  use(s, d.value());
+  (void)in_new_world([&] { use(d.value()); });
 }
 
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static two_ends& s = *new two_ends; // lives as long as the process
   const auto all = std::as_bytes(std::span(bytes, size));
-  read(s, all);
+  read(all);
   if (size != descriptor::wire_size) return 0;
   descriptor::wire sealed;
   std::copy(all.begin(), all.end(), sealed.begin());
   support::seal(sealed);
-  read(s, sealed);
+  read(sealed);
   return 0;
 }

@@ -95,14 +95,13 @@ void reply(setting& s, input& in) {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static setting& s = *new setting; // lives as long as the process
-  input in(bytes, size);
-  if (in.flag())
-    request(s, in);
-  else
-    reply(s, in);
-  s.settle();
-  s.a.clear();
-  s.b.clear();
-  return 0;
+  return in_new_world([&] {
+    setting s;
+    input in(bytes, size);
+    if (in.flag())
+      request(s, in);
+    else
+      reply(s, in);
+    s.settle();
+  });
 }
