@@ -569,6 +569,7 @@ def tier_fuzz(sums: tally) -> None:
             sums.check("fuzz", False, "not built")
             return
         sums.counted("fuzz", [sys.executable, ROOT / "tests/fuzz/run.py", "--seconds", seconds], HANGS + 8 * int(seconds), show=True)
+        sums.unittests("tests of the fuzz runner", ROOT / "tests/fuzz/test_run.py", HANGS)
 
 
 def tier_lab(sums: tally) -> None:
