@@ -154,6 +154,22 @@ struct run {
     }
   }
   void step();
+  void scene(unsigned what);
+  void objects();
+  void connection();
+  void datagrams_known();
+  void turn() {
+    for (int i = 0; i < 4; ++i)
+      for (dat::ia& ia : ias) ia.run();
+  }
+  /// Fills an empty slot.
+  template <class T, class V>
+  void give(T& one, dat::expected<V>&& made) {
+    if (made)
+      one = std::move(made).value();
+    else
+      check(made);
+  }
   void adapters();
   void events();
   void service_points();
@@ -493,6 +509,53 @@ void run::datagram_calls() {
   }
 }
 
+/// What a program usually has, as far as it is not there: an adapter, a zone, an evd, memory and an endpoint, twice.
+void run::objects() {
+  static constexpr const char* names[] = {"fk1", "fk2"};
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (!ias[i]) give(ias[i], dat::ia::open(names[i], {.progress = dat::progress::manual}));
+    if (!evds[i]) give(evds[i], ias[i].create_evd<all_streams>(64));
+    if (!zones[i]) give(zones[i], ias[i].create_pz());
+    if (!regions[i]) give(regions[i], zones[i].register_memory(memory, all_rights));
+    if (!eps[i]) give(eps[i], zones[i].create_ep<dat::rc>(evds[i], {.max_request_dtos = 4, .max_recv_dtos = 4}));
+  }
+}
+
+void run::connection() {
+  objects();
+  if (!psps[0]) give(psps[0], ias[1].create_psp(must(dat::conn_qual::make(service)), evds[1]));
+  const bool shared = in.flag();
+  if (shared && !srqs[0]) give(srqs[0], zones[1].create_srq({.max_recv_dtos = 4}));
+  if (shared && !sharing[0]) give(sharing[0], zones[1].create_ep<dat::rc>(evds[1], srqs[0]));
+  check(eps[0].connect(ias[1].address(), must(dat::conn_qual::make(service)), plenty));
+  turn();
+  evds[1].drain(dat::overloaded{[&](dat::cr& r) { requests[0] = std::move(r); }, [](const auto&) {}});
+  check(shared ? requests[0].accept(sharing[0]) : requests[0].accept(eps[1]));
+  turn();
+  if (auto r = regions[1].remote(0, regions[1].size())) remote = r.value();
+}
+
+void run::datagrams_known() {
+  objects();
+  for (std::size_t i = 0; i < 2; ++i)
+    if (!datagrams[i]) give(datagrams[i], zones[i].create_ep<dat::ud>(evds[i], {.max_recv_dtos = 4}));
+  if (!services[0])
+    give(services[0], dat::ib::datagram_service::listen(ias[1], must(dat::conn_qual::make(service)), evds[1]));
+  check(datagrams[0].connect(ias[1].address(), must(dat::conn_qual::make(service)), plenty));
+  turn();
+  evds[1].drain(dat::overloaded{[&](dat::ib::datagram_request& r) { asked[0] = std::move(r); }, [](const auto&) {}});
+  check(asked[0].accept(datagrams[1]));
+  turn();
+  evds[0].drain(dat::overloaded{[&](const dat::ib::datagram_established& e) { give(peers[0], e.peer()); }, //
+                                [](const auto&) {}});
+}
+
+void run::scene(unsigned what) {
+  if (what == 1) objects();
+  if (what == 2) connection();
+  if (what == 3) datagrams_known();
+}
+
 void run::step() {
   switch (in.below(11)) {
   case 0:
@@ -552,13 +615,8 @@ void run::step() {
     default:
       return end(services);
     }
-  default: // what a program usually has
-    if (!ias[0]) ias[0] = must(dat::ia::open("fk1", {.progress = dat::progress::manual}));
-    if (!evds[0]) put(evds, ias[0].create_evd<all_streams>(64));
-    if (!zones[0]) put(zones, ias[0].create_pz());
-    if (!regions[0]) put(regions, zones[0].register_memory(memory, all_rights));
-    if (eps[0].state() == dat::ep_state::disconnected) put(eps, zones[0].create_ep<dat::rc>(evds[0]));
-    put(psps, ias[0].create_psp(port(), evds[0]));
+  default:
+    return scene(in.below(4));
   }
 }
 
@@ -568,6 +626,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   return in_new_world([&] {
     input in(bytes, size);
     run r(in);
+    r.scene(in.below(4));
     for (int steps = 0; !in.empty() && steps < 300; ++steps) r.step();
     for (int i = 0; i < 3; ++i)
       for (dat::ia& ia : r.ias) ia.run();
