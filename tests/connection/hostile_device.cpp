@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <malloc.h>
 #include <random>
 #include <rdma/rdma_cma.h>
+#include <sstream>
 
 namespace device {
 namespace hostile { namespace {

@@ -3,7 +3,9 @@
 #include "world.hpp"
 
 #include <dat/cr.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/multicast.hpp>
+#include <dat/rsp.hpp>
 #include <dat/ud.hpp>
 
 namespace {
@@ -21,6 +23,8 @@ struct run : two_ends {
   explicit run(input& bytes) : in(bytes) {}
   input& in;
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
+  dat::psp making = must(b.ia.create_psp(service + 1, b.evd, dat::psp_flags::provider));
+  dat::rsp rsp; ///< at service + 2, sometimes
   dat::ib::datagram_service asked = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   std::array<tracked, 2> of_a;
   std::array<tracked, 2> of_b;
@@ -28,6 +32,7 @@ struct run : two_ends {
   dat::ep<dat::ud> far = must(b.pz.create_ep<dat::ud>(b.evd));
   dat::ib::multicast_group group;
   dat::cr request;
+  dat::ep<dat::rc> made_by_request;
   dat::ib::datagram_request datagram;
   bool removed = false;
 
@@ -37,7 +42,8 @@ struct run : two_ends {
   void deliver();
   void make(end& e, tracked& t) {
     if (t.ep.state() != dat::ep_state::disconnected || t.ep.native_handle()) return;
-    if (auto made = e.pz.create_ep<dat::rc>(e.evd, {.max_request_dtos = 4, .max_recv_dtos = 4}))
+    if (auto made = e.pz.create_ep<dat::rc>(
+            e.evd, {.max_request_dtos = 4, .max_recv_dtos = 4, .accept_timeout = std::chrono::milliseconds(1)}))
       t = {std::move(made).value()};
   }
 };
@@ -74,7 +80,8 @@ void run::deliver() {
       RDMA_CM_EVENT_ADDR_ERROR,       RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR,
       RDMA_CM_EVENT_CONNECT_REQUEST};
   fake::cm_event e{.event = in.one_of(any)};
-  if (e.event == RDMA_CM_EVENT_REJECTED) e.status = in.byte();
+  static constexpr int reasons[] = {10, 28, 8, 35, 4, 24, 0}; // stale, the consumer's, no listener, ...
+  if (e.event == RDMA_CM_EVENT_REJECTED) e.status = in.one_of(reasons);
   if (e.event == RDMA_CM_EVENT_UNREACHABLE || e.event == RDMA_CM_EVENT_ADDR_ERROR) e.status = -ETIMEDOUT;
   e.remote_qp_num = in.number<std::uint16_t>();
   e.responder_resources = in.byte();
@@ -97,16 +104,27 @@ void run::step() {
   case 0:
   case 1:
     make(e, t);
-    (void)t.ep.connect(b.ia.address(), static_cast<std::uint16_t>(service + in.below(2)), plenty);
+    (void)t.ep.connect(b.ia.address(), static_cast<std::uint16_t>(service + in.below(4)),
+                       in.below(8) == 7 ? dat::timeout(1) : plenty);
     return;
   case 2:
+    make(b, of_b[1]);
+    if (rsp)
+      (void)rsp.close();
+    else if (auto made = b.ia.create_rsp(service + 2, of_b[1].ep, b.evd))
+      rsp = std::move(made).value();
+    return;
   case 3:
-    make(b, t = std::move(slot(b)));
+    (void)request.handoff(static_cast<std::uint16_t>(service + in.below(4)));
     return;
   case 4:
   case 5:
     make(b, of_b[0]);
-    (void)request.accept(of_b[0].ep, in.data(56));
+    if (request.ep()) (void)request.ep().modify({.pz = &b.pz, .recv = b.evd, .request = b.evd, .connect = b.evd});
+    if (!request.local_ep())
+      (void)request.accept(of_b[0].ep, in.data(56));
+    else if (request.accept(in.data(56)) && request.ep())
+      made_by_request = std::move(request.ep());
     return;
   case 6:
     (void)request.reject(in.data(56));
@@ -141,11 +159,14 @@ void run::step() {
     return;
   }
   case 16:
-    if (in.flag())
-      fake::hold_events();
-    else
-      fake::release_events();
-    return;
+    switch (in.below(3)) {
+    case 0:
+      return fake::release_events();
+    case 1:
+      return fake::hold_events();
+    default:
+      return fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+    }
   case 17:
     (void)fake::release_event(in.below(4));
     return;

@@ -9,6 +9,8 @@
 #include <dat/detail/base/big_endian.hpp>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <list>
@@ -16,6 +18,7 @@
 #include <random>
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace device {
 namespace hostile_ud { namespace {
