@@ -66,7 +66,7 @@ template <class F>
 int in_new_world(F f) {
   fake::reset();
   f();
-  require(fake::leaks().empty(), fake::leaks());
+  if (const auto left = fake::leaks(); !left.empty()) fail(left + "\nthe last calls:\n" + fake::trace(60));
   fake::reset();
   return 0;
 }
