@@ -22,6 +22,8 @@ TARGETS = sorted(path.stem for path in HERE.glob("*.cpp"))
 LIMITS = ["-detect_leaks=0", "-rss_limit_mb=2048", "-malloc_limit_mb=512", "-timeout=30"]
 # An input of the corpus in the tree has at most so many bytes.
 LONGEST = {"api_calls": 400, "cm_events": 300}
+# Characters of a corpus in the tree, more or less.
+ROOM = 4000
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0:strict_string_checks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -117,7 +119,10 @@ def grow(target: str, options: argparse.Namespace) -> None:
         chosen = sorted((path.read_bytes() for path in merged.iterdir()), key=lambda one: (len(one), one))
     named = [line for line in text.splitlines() if line.startswith("#") or "#" in line]
     known = set(inputs_of("\n".join(named)))
-    lines = named + [one.hex() for one in chosen if one and one not in known]
+    lines = list(named)
+    for one in chosen:
+        if one and one not in known and sum(map(len, lines)) + 2 * len(one) < ROOM:
+            lines.append(one.hex())
     corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{target}: {len(lines)} lines, {corpus.stat().st_size} bytes", flush=True)
 

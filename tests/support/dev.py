@@ -564,7 +564,7 @@ def tier_soak(sums: tally) -> None:
 def tier_fuzz(sums: tally) -> None:
     """The libFuzzer targets, for DAT_FUZZ_SECONDS each."""
     seconds = os.environ.get("DAT_FUZZ_SECONDS", "5")
-    with step(f"Fuzz targets with ASan + UBSan, {seconds} s each", "about 1 min"):
+    with step(f"Fuzz targets with ASan + UBSan, {seconds} s each", "2 to 3 min"):
         if not build_folder("asan", "tests/fuzz"):
             sums.check("fuzz", False, "not built")
             return
