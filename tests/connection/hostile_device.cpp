@@ -13,8 +13,8 @@
 #include <rdma/rdma_cma.h>
 #include <sstream>
 
-namespace device {
-namespace hostile { namespace {
+namespace device { namespace hostile {
+namespace {
 
 void check(bool ok, const char* what, place where = place::here()) {
   if (!ok) fail(std::string(what) + ": " + std::strerror(errno), where);
@@ -221,11 +221,10 @@ void friend_works(two_sides& t) {
   t.disconnect(near, far);
 }
 
-}} // namespace hostile
+} // namespace
 
 TEST_CASE("during a flood of connection requests other clients still connect, and memory and descriptors stay bounded",
           "[hostile][connection]") {
-  using namespace hostile;
   constexpr int clients = 5;
   two_sides t({.qlen = 64});
   friend_works(t);
@@ -297,7 +296,6 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
 
 TEST_CASE("a peer that vanishes while its connection is made, at any point, costs one event, and the endpoint is free",
           "[hostile][connection]") {
-  using namespace hostile;
   two_sides t;
   auto ep = t.b.make_ep();
   { // before its request is answered
@@ -337,7 +335,6 @@ TEST_CASE("a peer that vanishes while its connection is made, at any point, cost
 
 TEST_CASE("a peer that leaves its connection half open holds an endpoint for accept_timeout, and no other client waits",
           "[hostile][connection]") {
-  using namespace hostile;
   two_sides t;
   auto ep = t.b.make_ep({.accept_timeout = 1s});
   peer_process enemy("hostile half open", target(t.psp));
@@ -356,7 +353,6 @@ TEST_CASE("a peer that leaves its connection half open holds an endpoint for acc
 
 TEST_CASE("a message that is longer than its receive changes nothing beyond it, and ends only its own connection",
           "[hostile][connection]") {
-  using namespace hostile;
   two_sides t;
   auto near = t.a.make_ep();
   auto far = t.b.make_ep();
@@ -387,7 +383,6 @@ TEST_CASE("a message that is longer than its receive changes nothing beyond it, 
 }
 
 TEST_CASE("more messages than receives wait at their sender, and other connections continue", "[hostile][connection]") {
-  using namespace hostile;
   two_sides t;
   auto ep = t.b.make_ep({.max_recv_dtos = 4});
   buffer in(t.b.pz, 64);
@@ -407,7 +402,6 @@ TEST_CASE(
     "a peer reaches memory with the key, the rights and the bounds of its region only, and each wrong guess costs "
     "its connection",
     "[hostile][connection]") {
-  using namespace hostile;
   two_sides t;
   auto ep = t.b.make_ep();
   auto other_zone = must(t.b.ia.create_pz());
@@ -465,4 +459,4 @@ TEST_CASE(
   friend_works(t);
 }
 
-} // namespace device
+}} // namespace device::hostile

@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-namespace device {
-namespace hostile_ud { namespace {
+namespace device { namespace hostile_ud {
+namespace {
 
 constexpr auto streams = all_streams | dat::stream::datagrams;
 
@@ -171,10 +171,9 @@ private:
 
 std::string text_of(std::span<const std::byte> s) { return {reinterpret_cast<const char*>(s.data()), s.size()}; }
 
-}} // namespace hostile_ud
+} // namespace
 
 TEST_CASE("during a flood of datagram requests another endpoint still exchanges addresses", "[hostile][ud]") {
-  using namespace hostile_ud;
   end a(0);
   end b(1);
   const auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
@@ -212,7 +211,6 @@ TEST_CASE("during a flood of datagram requests another endpoint still exchanges 
 
 TEST_CASE("a forged packet of a connection needs the packet number, and a replayed one is dropped",
           "[hostile][forged]") {
-  using namespace hostile_ud;
   if (!in_lab()) SKIP("sends raw packets on the lab's wire");
   two_sides t;
   auto a = t.a.make_ep();
@@ -252,7 +250,6 @@ TEST_CASE("a forged packet of a connection needs the packet number, and a replay
 
 TEST_CASE("a forged datagram needs number and key of the endpoint, and may name any sender; a replay arrives again",
           "[hostile][forged][ud]") {
-  using namespace hostile_ud;
   if (!in_lab()) SKIP("sends raw packets on the lab's wire");
   end b(1);
   auto ep = must(b.pz.create_ep<dat::ud>(b.evd));
@@ -288,4 +285,4 @@ TEST_CASE("a forged datagram needs number and key of the endpoint, and may name 
   CHECK(ep.state() == state::connected);
 }
 
-} // namespace device
+}} // namespace device::hostile_ud
