@@ -17,10 +17,10 @@ pid_t in_child(Body body) {
   return child;
 }
 int end_of(pid_t child) {
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  int code = 0;
+  while (::waitpid(child, &code, 0) < 0 && errno == EINTR) {
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return WIFEXITED(code) ? WEXITSTATUS(code) : 1000 + WTERMSIG(code);
 }
 
 /// Connects to the service from the other adapter, sends a message and disconnects; 0 when every step worked. No thread

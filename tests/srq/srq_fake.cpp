@@ -769,6 +769,20 @@ TEST_CASE("a device that drops the completions of a destroyed queue pair leaves 
   CHECK(merged.outstanding() == 1);
 }
 
+TEST_CASE("an endpoint of a shared queue that ends with an untaken completion leaves nothing behind",
+          "[SRQ-059][EPS-075][EP-039]") {
+  // Nothing runs the ia afterwards: its progress is manual.
+  const std::size_t bytes = GENERATE(8, 32); // 32 do not fit: the receive has failed
+  CAPTURE(bytes);
+  const clean_world clean;
+  pool p(1);
+  p.post(1, 1);
+  p.send(0, bytes);
+  CHECK(fake::unread_completions(p.evd.native_handle()) == 1);
+  must(p.to[0].close());
+  CHECK(p.outstanding() == 0);
+}
+
 TEST_CASE("lost completions break the endpoints of that evd, and the queue serves the others", "[SRQ-070][EVENT-031]") {
   const fake::with forgiving{fake::current(), [](fake::manners& m) { m.fatal_overrun = false; }}; // counts what is lost
   const clean_world clean;

@@ -307,16 +307,16 @@ class tally:
             say(f"    {name}: {why}")
         self.add(name, int(good), int(not good))
 
-    def counted(self, name: str, command: Sequence[str | pathlib.Path], limit: float, **env: str) -> None:
+    def counted(self, name: str, command: Sequence[str | pathlib.Path], limit: float, show: bool = False, **env: str) -> None:
         """A program that ends with `N passed, N failed`."""
         log = re.sub(r"\W+", "-", name) + ".log"
-        code = run(command, log, limit, **env)
+        code = run(command, log, limit, show, **env)
         lines = (LOGS / log).read_text(encoding="utf-8", errors="replace").splitlines()
         found = next((m for line in reversed(lines) if (m := re.fullmatch(r"(\d+) passed, (\d+) failed", line.strip()))), None)
         passed, failed = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
         if code and not failed:
             failed = 1
-        if failed:
+        if failed and not show:
             say(tail(LOGS / log))
         self.add(name, passed, failed)
 
@@ -601,6 +601,17 @@ def tier_soak(sums: tally) -> None:
         sums.unittests("tests of the soak's audit", ROOT / "tests/soak/test_audit.py", HANGS)
 
 
+def tier_fuzz(sums: tally) -> None:
+    """The libFuzzer targets, for DAT_FUZZ_SECONDS each."""
+    seconds = os.environ.get("DAT_FUZZ_SECONDS", "5")
+    with step(f"Fuzz targets with ASan + UBSan, {seconds} s each", "2 to 3 min"):
+        if not build_folder("asan", "tests/fuzz"):
+            sums.check("fuzz", False, "not built")
+            return
+        sums.counted("fuzz", [sys.executable, ROOT / "tests/fuzz/run.py", "--seconds", seconds], HANGS + 8 * int(seconds), show=True)
+        sums.unittests("tests of the fuzz runner", ROOT / "tests/fuzz/test_run.py", HANGS)
+
+
 def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
@@ -671,6 +682,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "tools": tier_tools,
     "hosts": tier_hosts,
     "sanitizers": tier_sanitizers,
+    "fuzz": tier_fuzz,
     "clang": tier_clang,
     "compile_fail": tier_compile_fail,
     "consume": tier_consume,

@@ -112,6 +112,26 @@ def dead_paths(path: pathlib.Path, root: pathlib.Path) -> list[str]:
     return findings
 
 
+def test_names(text: str) -> set[str]:
+    """The names of the Catch2 test cases of a source file."""
+    found = re.finditer(r'TEST_CASE(?:_\w+)?\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text)
+    return {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match.group(1))) for match in found}
+
+
+def dead_tests(path: pathlib.Path, root: pathlib.Path) -> list[str]:
+    """Test cases that a document names as `file.cpp`: "name", "name", and that the file does not have."""
+    if path.suffix != ".md" or "rules" in path.parts:
+        return []
+    findings = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for file, names in re.findall(r'`(?:[\w.-]+/)*([\w-]+\.cpp)`: ((?:"[^"]+"(?:, )?)+)', line):
+            there = {name for found in root.glob(f"tests/**/{file}") for name in test_names(found.read_text(encoding="utf-8"))}
+            for name in re.findall(r'"([^"]+)"', names):
+                if name not in there:
+                    findings.append(f'{path}:{number}: {file} has no test case "{name}"')
+    return findings
+
+
 def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
     """The checks that take seconds: (name, findings)."""
     files = sources(root)
@@ -122,7 +142,7 @@ def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
                 ("formatting", misformatted, [p for p in files if p.suffix in CPP]),
                 ("scripts", bad_script, files),
                 ("licences", unlicensed, files),
-                ("documents", lambda path: "\n".join(dead_paths(path, root)), files),
+                ("documents", lambda path: "\n".join(dead_paths(path, root) + dead_tests(path, root)), files),
             )
         ]
 

@@ -301,6 +301,15 @@ class linting(temporary):
                          ["2: names gone.md, which is not there", "2: names base/gone.hpp, which is not there"])  # fmt: skip
 
 
+    def test_test_cases_in_documents(self):
+        self.file("tests/a/b.cpp", 'TEST_CASE("one name", "[x]") {}\nTEMPLATE_TEST_CASE_SIG("a name "\n    "in parts", "[x]", 1) {}\n')
+        good = self.file("docs/c.md", '| x | soak: `y`; `b.cpp`: "one name", "a name in parts" |\n')
+        self.assertEqual(lint.dead_tests(good, self.folder), [])
+        bad = self.file("docs/d.md", '\n| x | `tests/a/b.cpp`: "one name", "a name"; `none.cpp`: "one name" |\n')
+        self.assertEqual([finding.partition(":")[2] for finding in lint.dead_tests(bad, self.folder)],
+                         ['2: b.cpp has no test case "a name"', '2: none.cpp has no test case "one name"'])  # fmt: skip
+
+
 class options(unittest.TestCase):
     def code(self, *arguments):
         command = [sys.executable, HERE / "dev.py", *arguments]

@@ -376,13 +376,14 @@ DAT_DECL void ep_core::teardown() noexcept {
     set_state(ep_dead);
     last = std::move(connection_);
   }
-  if (ia().reactor.cancel(work_)) release();
   await_last_wqe();
   if (qp_) leave_srq();
   if (life_) life_->forget(ia());
   // A thread that found this endpoint by a completion may be inside one of the evds: wait until it has left.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag(), false);
+  // No completion finds the endpoint from here on, so none can defer work, which would keep the endpoint alive.
+  if (ia().reactor.cancel(work_)) release();
   part_from_windows();
   if (qp_) {
     if (datagrams_) requeue_(*datagrams_, nullptr);
