@@ -214,22 +214,39 @@ DAT_DECL completion_owner* merged_evd::release_entry(const record& r) noexcept {
 
 // --- taking ----------------------------------------------------------------------------------------------------------
 
-/// Adds a receive of a shared queue to `out`. False when it must go to the ring, or is none.
-DAT_DECL bool merged_evd::take_shared(ready_completions& out, ibv_wc& c, work_entry& e) noexcept {
-  if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return false;
+DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noexcept {
+  if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return nullptr;
   completion_owner* const ep = shared_queue::of(e).owner_of(c.qp_num);
   // A message that comes before the end of the handshake ends it.
-  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return false;
-  out.begin_run(*ep);
-  out.add(*ep, c, e.posted);
+  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return nullptr;
   c.wr_id = ep->tag(); // names the endpoint's life in place of the entry, which can be posted again
-  shared_queue::retire(e);
-  return true;
+  return ep;
+}
+
+DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
+  for (; n > 0; n = poll(1, &out.wc)) {
+    work_entry* e;
+    if (!find(out.wc, e)) continue; // of an endpoint that has ended or was reset
+    work_queue::tsan_acquire(*e);
+    if (completion_owner* const ep = take_shared(out.wc, *e)) {
+      ep->object().add_ref();
+      out.ep = ep;
+      out.posted = e->posted;
+      shared_queue::retire(*e);
+      return found::ready;
+    }
+    if (append(out.wc, *e)) announce();
+    if (!ring_.empty()) return found::queued;
+  }
+  if (n < 0) [[unlikely]]
+    note_poll_failure();
+  return found::none;
 }
 
 DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::uint32_t max) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!ring_.empty() || arming().is_selective()) return found::queued;
+  if (!bypasses_ring()) return found::queued;
+  const work_entries entries = this->entries();
   ibv_wc* const wc = out.room();
   int n;
   bool queued = false;
@@ -240,15 +257,15 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
     work_ring* run = nullptr;
     work_entry* last = nullptr;
     const auto end_run = [&] {
-      if (run) run->retire_through(*last, run->position(*last));
+      if (run) run->retire_next(*last);
       run = nullptr;
     };
-    for (int i = 0; i < n; ++i) {
+    for (ibv_wc* c = wc; c < wc + n; ++c) {
       work_entry* e;
-      if (!find(wc[i], e)) continue; // of an endpoint that has ended or was reset
+      if (!entries.find(c->wr_id, e)) continue; // of an endpoint that has ended or was reset
       work_queue::tsan_acquire(*e);
       // Once a completion is in the ring, the completions after it go to the ring, too.
-      if (!queued && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
+      if (!queued && e->posted.is_plain_success(c->status)) [[likely]] {
         work_ring& ring = e->ring();
         if (&ring == run || ring.owner().may_bypass_ring(this)) [[likely]] {
           if (&ring != run) {
@@ -257,13 +274,19 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
             out.begin_run(ring.owner());
           }
           last = e;
-          out.add(ring.owner(), wc[i], e->posted);
+          out.add(ring.owner(), *c, e->posted);
           continue;
         }
       }
       end_run();
-      if (!queued && take_shared(out, wc[i], *e)) continue;
-      woken = append(wc[i], *e) || woken;
+      if (!queued)
+        if (completion_owner* const ep = take_shared(*c, *e)) {
+          out.begin_run(*ep);
+          out.add(*ep, *c, e->posted);
+          shared_queue::retire(*e);
+          continue;
+        }
+      woken = append(*c, *e) || woken;
       queued = !ring_.empty();
     }
     end_run();

@@ -12,7 +12,15 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Keeps the endpoints of the completions alive.
+/// One such completion. Whoever gets it owns a reference to the object of its endpoint.
+struct ready_completion {
+  ready_completion() noexcept {} // NOLINT: uninitialised, and read when a completion has been taken
+  ibv_wc wc;
+  completion_owner* ep;
+  posted_work posted;
+};
+
+/// Several of them. Keeps the endpoints of the completions alive.
 class ready_completions {
 public:
   static constexpr std::uint32_t most = 16;
