@@ -170,17 +170,13 @@ inline merged_evd::found merged_evd::take_ready(ready_completion& out) noexcept 
   const int n = poll(1, &out.wc);
   if (n == 0) return found::none;
   work_entry* e;
-  if (n > 0 && find(out.wc, e)) [[likely]] {
-    work_queue::tsan_acquire(*e);
-    if (e->posted.is_plain_success(out.wc.status)) [[likely]] {
-      completion_owner& owner = e->ring().owner();
-      if (owner.may_bypass_ring(this)) [[likely]] {
-        owner.object().add_ref();
-        out.ep = &owner;
-        out.posted = e->posted;
-        e->ring().retire_next(*e);
-        return found::ready;
-      }
+  if (n > 0 && find(out.wc, e) && is_plain_success(*e, out.wc)) [[likely]] {
+    out.ep = &e->ring().owner();
+    if (out.ep->may_bypass_ring(this)) [[likely]] {
+      out.ep->object().add_ref();
+      out.posted = e->posted;
+      e->ring().retire_next(*e);
+      return found::ready;
     }
   }
   return take_unready(n, out);
@@ -189,6 +185,26 @@ inline merged_evd::found merged_evd::take_ready(ready_completion& out) noexcept 
 template <class Predicate>
 bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   const std::lock_guard lock(mutex_);
+  if (bypasses_ring()) { // the first completion is usually the one
+    work_entry* e;
+    const int n = poll(1, &out.wc);
+    if (n < 0) [[unlikely]]
+      note_poll_failure();
+    if (n > 0 && find(out.wc, e)) {
+      if (is_plain_success(*e, out.wc) && e->ring().owner().may_bypass_ring(this)) {
+        completion_owner& owner = e->ring().owner();
+        out.what = record::kind::completion;
+        out.tag = owner.tag();
+        out.posted = e->posted;
+        if (wanted(out)) {
+          out.endpoint = ref<counted>(&owner.object());
+          e->ring().retire_next(*e);
+          return true;
+        }
+      }
+      if (append(out.wc, *e)) announce();
+    }
+  }
   drain_locked();
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {

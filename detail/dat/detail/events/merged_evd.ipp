@@ -215,6 +215,7 @@ DAT_DECL completion_owner* merged_evd::release_entry(const record& r) noexcept {
 // --- taking ----------------------------------------------------------------------------------------------------------
 
 DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noexcept {
+  work_queue::tsan_acquire(e);
   if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return nullptr;
   completion_owner* const ep = shared_queue::of(e).owner_of(c.qp_num);
   // A message that comes before the end of the handshake ends it.
@@ -227,7 +228,6 @@ DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out
   for (; n > 0; n = poll(1, &out.wc)) {
     work_entry* e;
     if (!find(out.wc, e)) continue; // of an endpoint that has ended or was reset
-    work_queue::tsan_acquire(*e);
     if (completion_owner* const ep = take_shared(out.wc, *e)) {
       ep->object().add_ref();
       out.ep = ep;
@@ -253,43 +253,27 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
   bool woken = false;
   do {
     n = poll(static_cast<int>(min(max, ready_completions::most)), wc);
-    // Consecutive completions of one queue need one check of its endpoint, and the last entry frees all of them.
-    work_ring* run = nullptr;
-    work_entry* last = nullptr;
-    const auto end_run = [&] {
-      if (run) run->retire_next(*last);
-      run = nullptr;
-    };
-    for (ibv_wc* c = wc; c < wc + n; ++c) {
+    for (ibv_wc* c = wc; c < wc + n;) {
       work_entry* e;
-      if (!entries.find(c->wr_id, e)) continue; // of an endpoint that has ended or was reset
-      work_queue::tsan_acquire(*e);
-      // Once a completion is in the ring, the completions after it go to the ring, too.
-      if (!queued && e->posted.is_plain_success(c->status)) [[likely]] {
-        work_ring& ring = e->ring();
-        if (&ring == run || ring.owner().may_bypass_ring(this)) [[likely]] {
-          if (&ring != run) {
-            end_run();
-            run = &ring;
-            out.begin_run(ring.owner());
-          }
-          last = e;
-          out.add(ring.owner(), *c, e->posted);
-          continue;
-        }
+      if (!entries.find(c->wr_id, e)) { // of an endpoint that has ended or was reset
+        ++c;
+        continue;
       }
-      end_run();
-      if (!queued)
-        if (completion_owner* const ep = take_shared(*c, *e)) {
-          out.begin_run(*ep);
-          out.add(*ep, *c, e->posted);
-          shared_queue::retire(*e);
-          continue;
-        }
-      woken = append(*c, *e) || woken;
-      queued = !ring_.empty();
+      // Once a completion is in the ring, the completions after it go to the ring, too.
+      if (!queued && is_plain_success(*e, *c) && e->ring().owner().may_bypass_ring(this)) [[likely]] {
+        c += out.add_run(entries, e, c, wc + n) - c;
+        continue;
+      }
+      if (completion_owner* const ep = queued ? nullptr : take_shared(*c, *e)) {
+        out.begin_run(*ep);
+        out.add(*ep, *c, e->posted);
+        shared_queue::retire(*e);
+      } else {
+        woken = append(*c, *e) || woken;
+        queued = !ring_.empty();
+      }
+      ++c;
     }
-    end_run();
   } while (out.size() == 0 && !queued && n > 0); // none of these was an event, but later ones may be
   if (n < 0) [[unlikely]]
     note_poll_failure();

@@ -12,6 +12,12 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// True for the success of an ordinary operation.
+[[nodiscard, gnu::always_inline]] inline bool is_plain_success(const work_entry& e, const ibv_wc& c) noexcept {
+  work_queue::tsan_acquire(e);
+  return e.posted.is_plain_success(c.status);
+}
+
 /// One such completion. Whoever gets it owns a reference to the object of its endpoint.
 struct ready_completion {
   ready_completion() noexcept {} // NOLINT: uninitialised, and read when a completion has been taken
@@ -42,6 +48,23 @@ public:
   void add(completion_owner& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
     ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
     ++size_;
+  }
+  /// Adds the completion `c` of `e`, and those behind it up to `end` that are ordinary successes of the same queue.
+  /// They need no check of their own, and the last one frees the entries of all. Returns the next completion.
+  [[nodiscard]] const ibv_wc* add_run(const work_entries& entries, work_entry* e, const ibv_wc* c,
+                                      const ibv_wc* end) noexcept {
+    work_ring& ring = e->ring();
+    completion_owner& owner = ring.owner();
+    begin_run(owner);
+    item* to = items_ + size_;
+    work_entry* last;
+    do {
+      ::new (static_cast<void*>(to++)) item{&owner, c++, e->posted};
+      last = e;
+    } while (c != end && entries.find(c->wr_id, e) && e->queue == &ring && is_plain_success(*e, *c));
+    size_ = static_cast<std::uint32_t>(to - items_);
+    ring.retire_next(*last);
+    return c;
   }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   [[nodiscard]] const item* begin() const noexcept { return items_; }
