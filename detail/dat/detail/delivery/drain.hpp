@@ -451,6 +451,7 @@ template <streams S, class Visitor>
       if (entries.find(i.wc->wr_id, of)) [[likely]] // else the visitor has ended its endpoint meanwhile
         taken += visit_ready<S>(endpoint_of(*i.ep), *i.wc, i.posted, visit) ? 1 : 0;
     }
+    if (!ready.more()) break;
   }
   return taken;
 }

@@ -248,11 +248,12 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
   if (!bypasses_ring()) return found::queued;
   const work_entries entries = this->entries();
   ibv_wc* const wc = out.room();
+  const auto most = static_cast<int>(min(max, ready_completions::most));
   int n;
   bool queued = false;
   bool woken = false;
   do {
-    n = poll(static_cast<int>(min(max, ready_completions::most)), wc);
+    n = poll(most, wc);
     for (ibv_wc* c = wc; c < wc + n;) {
       work_entry* e;
       if (!entries.find(c->wr_id, e)) { // of an endpoint that has ended or was reset
@@ -278,6 +279,7 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
   if (n < 0) [[unlikely]]
     note_poll_failure();
   if (woken) announce();
+  out.set_more(queued || n == most);
   return out.size() != 0 ? found::ready : queued ? found::queued : found::none;
 }
 

@@ -66,6 +66,9 @@ public:
     ring.retire_next(*last);
     return c;
   }
+  /// Whether the evd had further events, or may have had them.
+  void set_more(bool more) noexcept { more_ = more; }
+  [[nodiscard]] bool more() const noexcept { return more_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   [[nodiscard]] const item* begin() const noexcept { return items_; }
   [[nodiscard]] const item* end() const noexcept { return items_ + size_; }
@@ -73,6 +76,7 @@ public:
 private:
   std::uint32_t size_ = 0;
   std::uint32_t kept_ = 0;
+  bool more_ = true;
   ibv_wc wc_[most];
   counted* keeps_[most]; // references: kept_ of them, no endpoint twice in a row
   union {
