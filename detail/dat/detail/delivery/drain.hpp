@@ -435,11 +435,13 @@ template <streams S, class Visitor>
   }
 }
 
-/// Takes up to `max` events of a merged evd so, several at a time.
+/// Takes up to `max` events of a merged evd so: the first one alone, because it is often the only one, and the others
+/// several at a time.
 template <streams S, class Visitor>
 [[gnu::noinline]] std::size_t drain_many(merged_evd& e, Visitor& visit, std::size_t max) {
-  std::size_t taken = 0;
-  while (taken < max) {
+  if (max == 0) return 0;
+  std::size_t taken = take_merged<S>(e, visit);
+  while (taken != 0 && taken < max) {
     ready_completions ready;
     const auto want = static_cast<std::uint32_t>(min<std::size_t>(max - taken, ready_completions::most));
     const merged_evd::found what = e.take_ready(ready, want);
