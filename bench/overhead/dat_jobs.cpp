@@ -147,6 +147,15 @@ void drain(place& p, long n) {
   }
 }
 
+/// The drain has no maximum of one: it looks for further events.
+[[gnu::noinline]] void counted_drain_all(place& p, long n) {
+  for (long i = 0; i < n; ++i) {
+    if (!p.merged.ep.post(dat::send{p.out[0]}.cookie(i))) wrong();
+    while (p.merged.evd.drain(take<dat::send_done>()) == 0) {
+    }
+  }
+}
+
 [[gnu::noinline]] void counted_empty_poll(place& p, long n) {
   for (long i = 0; i < n; ++i) {
     if (p.completions_only.evd.drain(take<dat::send_done>(), 1) != 0) wrong();
@@ -176,6 +185,7 @@ constexpr job jobs[] = {
     {"drain, 16 there, merged evd", drain<&place::merged>},
     {"send, taken by dequeue", counted_dequeue},
     {"send, merged evd", counted_merged},
+    {"drain of all, merged evd", counted_drain_all},
     {"empty poll", counted_empty_poll},
 };
 

@@ -160,6 +160,7 @@ void for_each_job(const F& f) {
         if (std::string_view(raw.name) == dat.name) f(raw, dat);
   };
   match(raw_jobs(), dat_jobs());
+  match(raw_jobs(), dat_wait_jobs());
   match(raw_ib_jobs(), dat_ib_jobs());
 }
 

@@ -238,6 +238,10 @@ constexpr job jobs[] = {
     {"drain, 16 there, merged evd", drain},
     {"send, taken by dequeue", counted_send<1>},
     {"send, merged evd", counted_send<1>},
+    {"drain of all, merged evd", counted_one_by_one<1>},
+    {"dequeue, merged evd", counted_send<1>},
+    {"wait_for, merged evd", counted_send<1>},
+    {"coroutine, merged evd", counted_send<1>},
     {"empty poll", counted_empty_poll},
 };
 

@@ -16,6 +16,7 @@
 #include <dat/detail/adapter/ia_events.ipp>
 #include <dat/detail/adapter/ia_handle.ipp>
 #include <dat/detail/base/deadline.ipp>
+#include <dat/detail/base/quick_mutex.ipp>
 #include <dat/detail/connection/connection_state.ipp>
 #include <dat/detail/connection/csp.ipp>
 #include <dat/detail/connection/service_point.ipp>

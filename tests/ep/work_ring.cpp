@@ -87,6 +87,37 @@ TEST_CASE("retiring an entry frees the suppressed ones before it", "[COMP-004][D
   CHECK(r.ring.used() == 0);
 }
 
+TEST_CASE("completions are taken as they come, set aside, and taken as they come again", "[COMP-010]") {
+  ring_of r(6);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    INFO(round);
+    std::vector<work_entry*> e;
+    for (std::uint64_t i = 0; i < 6; ++i) e.push_back(r.post(i));
+    r.ring.retire_next(*e[round % 2]);
+    CHECK(r.ring.used() == 5 - round % 2);
+    const std::uint32_t older = r.ring.position(*e[2]), newer = r.ring.position(*e[3]);
+    r.ring.retire_through(*e[3], newer);
+    CHECK(r.ring.used() == 2);
+    r.ring.retire_through(*e[2], older); // taken later than the newer one: frees nothing, and takes nothing back
+    CHECK(r.ring.used() == 2);
+    r.ring.retire_next(*e[5]);
+    CHECK(r.ring.used() == 0);
+  }
+}
+
+TEST_CASE("only the success of an ordinary operation is a plain one") {
+  const auto plain = [](work_kind k, ibv_wc_status s) { return posted_work{{}, 0, k}.is_plain_success(s); };
+  for (const work_kind k : {sends, kind_of_work(dat::dto_operation::recv), kind_of_work(dat::dto_operation::rdma_read),
+                            kind_of_work(dat::dto_operation::bind)}) {
+    CHECK(plain(k, IBV_WC_SUCCESS));
+    CHECK_FALSE(plain(k, IBV_WC_WR_FLUSH_ERR));
+    for (const std::int32_t bit :
+         {pre_connect_bit, no_notify_bit, shared_bit, internal_bit, first_half_bit, marker_bit})
+      CHECK_FALSE(plain(with_bits(k, bit), IBV_WC_SUCCESS));
+  }
+  CHECK_FALSE(plain(marker_work, IBV_WC_SUCCESS));
+}
+
 TEST_CASE("a ring retires what was posted, in a million random steps", "[DTO-036][COMP-010]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);

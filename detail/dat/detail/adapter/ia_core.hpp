@@ -211,8 +211,9 @@ public:
   // --- progress ------------------------------------------------------------------------------------------------------
 
   /// Runs the reactor once in the caller's thread, unless the ia has a service thread.
-  void progress(int wait_ms) noexcept {
-    if (automatic_) return;
+  [[gnu::always_inline]] void progress(int wait_ms) noexcept {
+    if (automatic_) [[likely]]
+      return;
     passed_over_.store(0, std::memory_order_relaxed);
     reactor.run(wait_ms);
   }

@@ -47,7 +47,7 @@ std::size_t take_one(evd_core& e, Visitor& visit) {
 
 /// The next event as a variant, if there is one.
 template <streams S>
-[[nodiscard]] std::optional<event<S>> next(evd_core& e) noexcept {
+[[nodiscard, gnu::always_inline]] inline std::optional<event<S>> next(evd_core& e) noexcept {
   std::optional<event<S>> out;
   const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   if constexpr (is_completions_only(S)) {

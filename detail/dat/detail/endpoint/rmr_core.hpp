@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/quick_mutex.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/memory/registration.hpp>
 #include <dat/detail/text/errno.hpp>
@@ -49,7 +50,7 @@ class rmr_core;
 
 /// All windows of an ia, found by their keys.
 struct windows_of_ia final : window_table {
-  std::mutex mutex;
+  quick_mutex mutex;
   std::array<rmr_core*, 256> by_key{};
 
   windows_of_ia() noexcept;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <dat/detail/base/deadline.hpp>
+#include <dat/detail/base/no_cancel.hpp>
 #include <dat/detail/events/cno_core.hpp>
-#include <dat/detail/events/no_cancel.hpp>
 #include <dat/detail/text/errno.hpp>
 
 #include <cerrno>

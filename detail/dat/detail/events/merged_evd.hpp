@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/quick_mutex.hpp>
 #include <dat/detail/events/break_watch.hpp>
 #include <dat/detail/events/evd_core.hpp>
 #include <dat/detail/events/event_queue.hpp>
@@ -34,8 +35,10 @@ public:
   /// Takes the next event; returns false when there is none. `left` is the number of events that the ring still has.
   [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
   enum class found : std::uint8_t { none, ready, queued };
-  /// Takes up to `max` completions straight from the device, without the ring. Sets `queued` when the next event is in
-  /// the ring.
+  /// Takes a completion straight from the device, without the ring. Returns `queued` when the next event is in the
+  /// ring.
+  [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out) noexcept;
+  /// Takes up to `max` completions so.
   [[nodiscard]] found take_ready(ready_completions& out, std::uint32_t max) noexcept;
   /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
   /// success without the taken one.
@@ -98,7 +101,13 @@ private:
   static const child_type table;
 
   void drain_locked() noexcept;
-  [[nodiscard]] bool take_shared(ready_completions& out, ibv_wc& c, work_entry& e) noexcept;
+  /// Whether completions bypass the ring.
+  [[nodiscard]] bool bypasses_ring() noexcept { return ring_.empty() && !arming().is_selective(); }
+  /// The rest of take_ready, for what is not an ordinary success of a running connection. Both `n` completions and the
+  /// events after them.
+  [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
+  /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
+  [[nodiscard]] completion_owner* take_shared(ibv_wc& c, work_entry& e) noexcept;
   /// Appends a completion to the ring, if it is an event. Returns true when it wakes a waiter.
   [[nodiscard]] bool append(const ibv_wc& c, work_entry& e) noexcept;
   /// Wakes the waiter or triggers the cno.
@@ -126,7 +135,7 @@ private:
     merged_evd* self = nullptr;
   };
 
-  std::mutex mutex_;
+  quick_mutex mutex_;
   event_queue ring_;
   event_queue parked_;                  // completions of endpoints whose ESTABLISHED is not in the ring yet
   std::uint32_t others_ = 0;            // events in ring_ that are neither completions nor connection events
@@ -154,9 +163,48 @@ inline merged_evd* merged(evd_core* e) noexcept {
   return e && !is_completions_only(e->stream_set()) ? static_cast<merged_evd*>(e) : nullptr;
 }
 
+inline merged_evd::found merged_evd::take_ready(ready_completion& out) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!bypasses_ring()) [[unlikely]]
+    return found::queued;
+  const int n = poll(1, &out.wc);
+  if (n == 0) return found::none;
+  work_entry* e;
+  if (n > 0 && find(out.wc, e) && is_plain_success(*e, out.wc)) [[likely]] {
+    out.ep = &e->ring().owner();
+    if (out.ep->may_bypass_ring(this)) [[likely]] {
+      out.ep->object().add_ref();
+      out.posted = e->posted;
+      e->ring().retire_next(*e);
+      return found::ready;
+    }
+  }
+  return take_unready(n, out);
+}
+
 template <class Predicate>
 bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   const std::lock_guard lock(mutex_);
+  if (bypasses_ring()) { // the first completion is usually the one
+    work_entry* e;
+    const int n = poll(1, &out.wc);
+    if (n < 0) [[unlikely]]
+      note_poll_failure();
+    if (n > 0 && find(out.wc, e)) {
+      if (is_plain_success(*e, out.wc) && e->ring().owner().may_bypass_ring(this)) {
+        completion_owner& owner = e->ring().owner();
+        out.what = record::kind::completion;
+        out.tag = owner.tag();
+        out.posted = e->posted;
+        if (wanted(out)) {
+          out.endpoint = ref<counted>(&owner.object());
+          e->ring().retire_next(*e);
+          return true;
+        }
+      }
+      if (append(out.wc, *e)) announce();
+    }
+  }
   drain_locked();
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {

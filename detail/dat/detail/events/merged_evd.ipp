@@ -214,63 +214,72 @@ DAT_DECL completion_owner* merged_evd::release_entry(const record& r) noexcept {
 
 // --- taking ----------------------------------------------------------------------------------------------------------
 
-/// Adds a receive of a shared queue to `out`. False when it must go to the ring, or is none.
-DAT_DECL bool merged_evd::take_shared(ready_completions& out, ibv_wc& c, work_entry& e) noexcept {
-  if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return false;
+DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noexcept {
+  work_queue::tsan_acquire(e);
+  if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return nullptr;
   completion_owner* const ep = shared_queue::of(e).owner_of(c.qp_num);
   // A message that comes before the end of the handshake ends it.
-  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return false;
-  out.begin_run(*ep);
-  out.add(*ep, c, e.posted);
+  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return nullptr;
   c.wr_id = ep->tag(); // names the endpoint's life in place of the entry, which can be posted again
-  shared_queue::retire(e);
-  return true;
+  return ep;
+}
+
+DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
+  for (; n > 0; n = poll(1, &out.wc)) {
+    work_entry* e;
+    if (!find(out.wc, e)) continue; // of an endpoint that has ended or was reset
+    if (completion_owner* const ep = take_shared(out.wc, *e)) {
+      ep->object().add_ref();
+      out.ep = ep;
+      out.posted = e->posted;
+      shared_queue::retire(*e);
+      return found::ready;
+    }
+    if (append(out.wc, *e)) announce();
+    if (!ring_.empty()) return found::queued;
+  }
+  if (n < 0) [[unlikely]]
+    note_poll_failure();
+  return found::none;
 }
 
 DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::uint32_t max) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!ring_.empty() || arming().is_selective()) return found::queued;
+  if (!bypasses_ring()) return found::queued;
+  const work_entries entries = this->entries();
   ibv_wc* const wc = out.room();
+  const auto most = static_cast<int>(min(max, ready_completions::most));
   int n;
   bool queued = false;
   bool woken = false;
   do {
-    n = poll(static_cast<int>(min(max, ready_completions::most)), wc);
-    // Consecutive completions of one queue need one check of its endpoint, and the last entry frees all of them.
-    work_ring* run = nullptr;
-    work_entry* last = nullptr;
-    const auto end_run = [&] {
-      if (run) run->retire_through(*last, run->position(*last));
-      run = nullptr;
-    };
-    for (int i = 0; i < n; ++i) {
+    n = poll(most, wc);
+    for (ibv_wc* c = wc; c < wc + n;) {
       work_entry* e;
-      if (!find(wc[i], e)) continue; // of an endpoint that has ended or was reset
-      work_queue::tsan_acquire(*e);
-      // Once a completion is in the ring, the completions after it go to the ring, too.
-      if (!queued && wc[i].status == IBV_WC_SUCCESS && e->posted.is_plain()) [[likely]] {
-        work_ring& ring = e->ring();
-        if (&ring == run || ring.owner().may_bypass_ring(this)) [[likely]] {
-          if (&ring != run) {
-            end_run();
-            run = &ring;
-            out.begin_run(ring.owner());
-          }
-          last = e;
-          out.add(ring.owner(), wc[i], e->posted);
-          continue;
-        }
+      if (!entries.find(c->wr_id, e)) { // of an endpoint that has ended or was reset
+        ++c;
+        continue;
       }
-      end_run();
-      if (!queued && take_shared(out, wc[i], *e)) continue;
-      woken = append(wc[i], *e) || woken;
-      queued = !ring_.empty();
+      // Once a completion is in the ring, the completions after it go to the ring, too.
+      if (!queued && is_plain_success(*e, *c) && e->ring().owner().may_bypass_ring(this)) [[likely]] {
+        c += out.add_run(entries, e, c, wc + n) - c;
+        continue;
+      }
+      if (completion_owner* const ep = queued ? nullptr : take_shared(*c, *e)) {
+        out.begin_run(*ep);
+        out.add(*ep, *c, e->posted);
+        shared_queue::retire(*e);
+      } else {
+        woken = append(*c, *e) || woken;
+        queued = !ring_.empty();
+      }
+      ++c;
     }
-    end_run();
   } while (out.size() == 0 && !queued && n > 0); // none of these was an event, but later ones may be
   if (n < 0) [[unlikely]]
     note_poll_failure();
   if (woken) announce();
+  out.set_more(queued || n == most);
   return out.size() != 0 ? found::ready : queued ? found::queued : found::none;
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <dat/detail/events/no_cancel.hpp>
+#include <dat/detail/base/no_cancel.hpp>
 #include <dat/detail/events/wait_until.hpp>
 #include <dat/detail/text/errno.hpp>
 

@@ -136,7 +136,9 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   sq_.set_next(work_ring::after(first, taken));
   const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (immediate && qp_->context->device->transport_type == IBV_TRANSPORT_IWARP)
-    return at(return_type::model_not_supported, call).index(taken).hint("The adapter is one of iWARP, which has no immediate data.");
+    return at(return_type::model_not_supported, call)
+        .index(taken)
+        .hint("The adapter is one of iWARP, which has no immediate data.");
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call).index(taken);
 }
 

@@ -12,6 +12,8 @@
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/work/work_watch.hpp>
 
+#include <infiniband/verbs.h>
+
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -39,9 +41,6 @@ enum class work_kind : std::int32_t {};
 /// A receive of a datagram endpoint. kind_of_work, which is in the path of every post, does not know it.
 inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
     static_cast<std::int32_t>(static_cast<std::uint32_t>(kind_of_work(dto_operation::recv_ud)) | 1u << 31));
-/// A request of the library's own, whose completion means that all requests before it are done.
-inline constexpr work_kind marker_work = kind_of_work(static_cast<dto_operation>(255));
-
 // Bits that join a kind.
 /// The receive was posted before the connection was known to be up.
 inline constexpr std::int32_t pre_connect_bit = 1 << 16;
@@ -54,7 +53,10 @@ inline constexpr std::int32_t shared_bit = 1 << 18;
 inline constexpr std::int32_t internal_bit = 1 << 20;
 /// The first of two requests that make one bind. It takes the old binding away, and is an event only when it fails.
 inline constexpr std::int32_t first_half_bit = 1 << 21;
+/// A request of the library's own, whose completion means that all requests before it are done.
+inline constexpr std::int32_t marker_bit = 1 << 22;
 
+inline constexpr work_kind marker_work = with_bits(kind_of_work(static_cast<dto_operation>(255)), marker_bit);
 inline constexpr work_kind shared_recv_work = with_bits(kind_of_work(dto_operation::recv), shared_bit);
 inline constexpr work_kind pre_connect_recv_work = with_bits(kind_of_work(dto_operation::recv), pre_connect_bit);
 
@@ -92,8 +94,11 @@ struct posted_work {
     return operation() == dto_operation::send_ud || operation() == dto_operation::recv_ud;
   }
   [[nodiscard]] bool is_shared() const noexcept { return kind == shared_recv_work; }
-  /// An ordinary operation of the consumer on the endpoint's own queue: none of the bits above, and no marker.
-  [[nodiscard]] bool is_plain() const noexcept { return !has_bits(kind, 0x7fff'0000) && kind != marker_work; }
+  /// True when an ordinary operation of the consumer on the endpoint's own queue, with none of the bits above, has
+  /// succeeded. One test: the bits of a kind above the lower 16 and a status have no bits in common.
+  [[nodiscard]] bool is_plain_success(ibv_wc_status s) const noexcept {
+    return ((static_cast<std::int32_t>(kind) & 0x7fff'0000) | static_cast<std::int32_t>(s)) == 0;
+  }
   [[nodiscard]] dto_operation operation() const noexcept {
     const auto known = static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0x7f);
     return known == dto_operation::send && (length & immediate_mark) != 0 ? dto_operation::send_immediate : known;
@@ -274,6 +279,12 @@ public:
   void retire_through(work_entry& e, std::uint32_t position) noexcept {
     if (static_cast<std::int32_t>(position - retired_position_) <= 0) return;
     retired_position_ = position;
+    retire(e);
+  }
+  /// As retire, for a completion that is taken as it comes, after a time in which completions were set aside. All of
+  /// those have been freed, so positions may start anew at `e`.
+  [[gnu::always_inline]] void retire_next(work_entry& e) noexcept {
+    seen_ = &e;
     retire(e);
   }
   /// Frees everything. No thread may post meanwhile.
