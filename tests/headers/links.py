@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
-# Checks what the documentation names: headings of pages, and test cases. tests/support/lint.py checks the files.
+# Checks that links of the documentation lead to headings. tests/support/lint.py checks files and test cases.
 # SPDX-License-Identifier: BSL-1.0
-"""links.py [--root DIR]: print the findings and `N passed, N failed`, one for each kind of reference.
-
-    link    [text](file.md#anchor) leads to a heading of the page
-    case    `file.cpp`: "name" is the name of a test case in that file; `folder`: "name" in a Python test below the folder
-"""
+"""links.py [--root DIR]: print the links whose `#anchor` is no heading of the page, and `N passed, N failed`."""
 
 import argparse
 import pathlib
@@ -16,14 +12,11 @@ from typing import Iterator, NamedTuple
 FOLDERS = ("include", "detail", "tests", "examples", "bench", "docs", ".ci")
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
-CASE = re.compile(r'`([\w./-]+)`: ("[^"\n]+"(?:, "[^"\n]+")*)')
-TEST_CASE = re.compile(r'TEST_CASE(?:_\w+)?\((?:\w+, )?((?:\s*"(?:\\.|[^"\\])*")+)')
 
 
 class Finding(NamedTuple):
     """A reference that leads nowhere."""
 
-    kind: str
     path: str
     line: int
     text: str
@@ -55,48 +48,18 @@ def blank(text: str) -> str:
     return FENCE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 
-class tree:
-    """The files of a tree, and the names of its tests."""
-
-    def __init__(self, root: pathlib.Path):
-        self.root = root
-        self.cases: dict[pathlib.Path, set[str]] = {}
-
-    def pages(self) -> list[pathlib.Path]:
-        """All Markdown files; what is built or fetched is none of them."""
-        found = list(self.root.glob("*.md"))
-        for folder in FOLDERS:
-            found += (self.root / folder).rglob("*.md")
-        return sorted(found)
-
-    def cases_of(self, file: pathlib.Path) -> set[str]:
-        """The names of the test cases of a source file."""
-        if file not in self.cases:
-            text = file.read_text(encoding="utf-8")
-            names = {"".join(re.findall(r'"((?:\\.|[^"\\])*)"', m)) for m in TEST_CASE.findall(text)}
-            # The tags are a string of their own behind a comma, so the name ends before them.
-            names |= {name.replace("_", " ") for name in re.findall(r"def test_(\w+)", text)}
-            self.cases[file] = names
-        return self.cases[file]
-
-    def has_case(self, where: str, name: str, page: pathlib.Path) -> bool:
-        """Whether a file, or a Python test below a folder, has a test of this name."""
-        candidates = [self.root / where, page.parent / where]
-        files = [c for c in candidates if c.is_file()]
-        for folder in (c for c in candidates if c.is_dir()):
-            files += folder.rglob("*.py")
-        if not files and "/" not in where:
-            files = list((self.root / "tests").rglob(where))
-        return any(name in self.cases_of(file) for file in files)
+def pages(root: pathlib.Path) -> list[pathlib.Path]:
+    """All Markdown files; what is built or fetched is none of them."""
+    found = list(root.glob("*.md"))
+    for folder in FOLDERS:
+        found += (root / folder).rglob("*.md")
+    return sorted(found)
 
 
-def check_page(t: tree, page: pathlib.Path) -> Iterator[Finding]:
+def check_page(root: pathlib.Path, page: pathlib.Path) -> Iterator[Finding]:
     """The findings of one page."""
     whole = page.read_text(encoding="utf-8")
-    text, name = blank(whole), str(page.relative_to(t.root))
-
-    def finding(kind: str, at: int, what: str) -> Finding:
-        return Finding(kind, name, text.count("\n", 0, at) + 1, what)
+    text, name = blank(whole), str(page.relative_to(root))
 
     for link in LINK.finditer(re.sub(r"`[^`\n]*`", lambda m: " " * len(m.group()), text)):
         target, _, anchor = link[1].partition("#")
@@ -104,26 +67,23 @@ def check_page(t: tree, page: pathlib.Path) -> Iterator[Finding]:
             continue  # outside of the tree
         file = page.parent / target if target else page
         if anchor and file.suffix == ".md" and file.exists() and anchor not in anchors(file.read_text(encoding="utf-8")):
-            yield finding("link", link.start(), f"{link[1]}: the page has no such heading")
-    for case in CASE.finditer(text):
-        if case[1].split("/")[0] not in FOLDERS and not case[1].endswith((".cpp", ".py")):
-            continue
-        for quoted in re.findall(r'"([^"]+)"', case[2]):
-            if not t.has_case(case[1], quoted, page):
-                yield finding("case", case.start(), f"`{case[1]}` has no test case \"{quoted}\"")
+            line = text.count("\n", 0, link.start()) + 1
+            yield Finding(name, line, f"{link[1]}: the page has no such heading")
 
 
 def main() -> int:
     """Check all pages."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
-    t = tree(parser.parse_args().root)
-    findings = [f for page in t.pages() for f in check_page(t, page)]
-    for one in findings:
-        print(one)
-    failed = {f.kind for f in findings}
-    print(f"{2 - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    root = parser.parse_args().root
+    bad = 0
+    for page in (checked := pages(root)):
+        findings = list(check_page(root, page))
+        for one in findings:
+            print(one)
+        bad += 1 if findings else 0
+    print(f"{len(checked) - bad} passed, {bad} failed")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
