@@ -1,5 +1,4 @@
-// Checked builds: poisons posted memory for AddressSanitizer, watches its frees and those of registered memory, and
-// sums the memory that the adapter reads.
+// Checked builds: the watch over posted and registered memory, with AddressSanitizer and by checksums.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
