@@ -127,7 +127,7 @@ TEST_CASE("the active side may still reject a response") {
   b.accept();
   REQUIRE(next(b.client.events).event == RDMA_CM_EVENT_CONNECT_RESPONSE);
   SECTION("by rdma_reject") { REQUIRE(rdma_reject(b.client.id, nullptr, 0) == 0); }
-  SECTION("by destroying its id") { rdma_destroy_id(std::exchange(b.client.id, nullptr)); }
+  SECTION("by destroying its id") { REQUIRE(rdma_destroy_id(std::exchange(b.client.id, nullptr)) == 0); }
   const auto r = next(b.server.events);
   CHECK(r.event == RDMA_CM_EVENT_REJECTED);
   CHECK(r.status == 28);

@@ -772,7 +772,7 @@ TEST_CASE("a device that drops the completions of a destroyed queue pair leaves 
 TEST_CASE("an endpoint of a shared queue that ends with an untaken completion leaves nothing behind",
           "[SRQ-059][EPS-075][EP-039]") {
   // Nothing runs the ia afterwards: its progress is manual.
-  const std::size_t bytes = GENERATE(8, 32); // 32 do not fit: the receive has failed
+  const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{32}); // 32 do not fit: the receive has failed
   CAPTURE(bytes);
   const clean_world clean;
   pool p(1);
