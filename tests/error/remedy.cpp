@@ -1,10 +1,12 @@
-// The most common failures are provoked: the error, and that its message has a remedy.
+// The most common failures, and mistakes of new users (docs/mistakes.md), are provoked: the message has a remedy.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/describe.hpp>
 #include <dat/registry.hpp>
 
 #include <functional>
+#include <string_view>
 #include <sys/resource.h>
 
 using namespace unit;
@@ -276,4 +278,171 @@ TEST_CASE("failures that dat itself finds have a remedy", "[error]") {
   says(why(a.evd.wait_for<dat::established>(ep, plenty)), return_type::invalid_state, {"no program listens"});
   CHECK(usual_cause(dat::dto_status::receiver_not_ready).find("receive") != std::string_view::npos);
   CHECK_FALSE(usual_cause(dat::dto_status::remote_access).empty());
+}
+
+// --- mistakes of new users -------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Checks that a call has failed, and that its message has each of these texts.
+template <class T, class... Text>
+void refused_with(const dat::expected<T>& r, const Text&... texts) {
+  REQUIRE_FALSE(r);
+  const std::string message = r.error().message();
+  for (const std::string_view text : {std::string_view(texts)...})
+    CHECK_THAT(message, support::contains_text(std::string(text)));
+}
+
+/// The message of the next event.
+std::string next_message(end& of) {
+  settle(of, of);
+  auto e = must(of.evd.dequeue());
+  return dat::describe(e);
+}
+
+} // namespace
+
+TEST_CASE("a full request queue names the completions to take, also where all are suppressed", "[error][mistakes]") {
+  const clean_world world;
+  pair p({.max_request_dtos = 4});
+  fake::hold(p.a.ep.native_handle());
+  const bool suppressed = GENERATE(false, true);
+  for (int i = 0; i < 4; ++i)
+    must(suppressed ? p.a.ep.post(dat::send{p.a.at(0, 8)}.suppress_completion())
+                    : p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  refused_with(p.a.ep.post(dat::send{p.a.at(0, 8)}), "ep.post", "The request queue is full", "take completions",
+               "max_request_dtos", "post one without suppress_completion before the queue is full");
+}
+
+TEST_CASE("a full receive queue names the completions to take", "[error][mistakes]") {
+  const clean_world world;
+  pair p({.max_recv_dtos = 2});
+  must(p.a.ep.post(dat::recv{p.a.at(0, 8)}, dat::recv{p.a.at(0, 8)}));
+  refused_with(p.a.ep.post(dat::recv{p.a.at(0, 8)}), "The receive queue is full", "max_recv_dtos");
+}
+
+TEST_CASE("a post of memory that a moved-from lmr names is refused", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  const auto moved = std::move(p.a.mem);
+  const auto there = p.b.mem.remote();
+  refused_with(p.a.ep.post(dat::send{p.a.mem}), "A segment is of an lmr that is empty or closed"); // NOLINT
+  refused_with(p.a.ep.post(dat::rdma_write{p.a.mem, there}),
+               "A segment is of an lmr that is empty or closed"); // NOLINT
+  CHECK(p.b.take().empty());
+}
+
+TEST_CASE("a write past the end of the remote segment is refused by the post", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  refused_with(p.a.ep.post(dat::rdma_write{p.a.at(0, 9), must(p.b.mem.remote().slice(0, 8))}),
+               "more local bytes than the remote segment has");
+}
+
+TEST_CASE("a segment of another zone names the zone", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  auto other = must(p.a.ia.create_pz());
+  auto memory = must(other.register_memory(p.a.memory, all_rights));
+  refused_with(p.a.ep.post(dat::send{memory}), "Every segment must be of an lmr of the endpoint's own pz");
+}
+
+TEST_CASE("calls in the wrong state of a connection say which call comes first", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  auto fresh = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  refused_with(fresh.post(dat::send{p.a.at(0, 8)}), "Connect the endpoint, and wait for the established event, first.");
+  refused_with(p.a.ep.connect(p.b.ia.address(), service, plenty), "Disconnect the endpoint first.");
+  must(p.a.ep.disconnect(dat::close_mode::abrupt));
+  refused_with(p.a.ep.connect(p.b.ia.address(), service, plenty), "Reset the endpoint, then connect it again.");
+}
+
+TEST_CASE("a connect to a loopback address is refused at once, with the address to use", "[error][mistakes]") {
+  const clean_world world;
+  end a;
+  a.make_ep();
+  refused_with(a.ep.connect(must(dat::ia_address::parse("127.0.0.1")), service, plenty),
+               "RDMA adapters have no loopback address", "ia.address()");
+}
+
+TEST_CASE("private data that is too long names the limit", "[error][mistakes]") {
+  const clean_world world;
+  end a;
+  a.make_ep();
+  const std::array<std::byte, 64> data{};
+  refused_with(a.ep.connect(a.ia.address(), service, plenty, data), "Private data has at most 56 bytes.");
+}
+
+TEST_CASE("a qualifier that is taken names the program that shows its user", "[error][mistakes]") {
+  const clean_world world;
+  end b;
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  refused_with(b.ia.create_psp(service, b.evd), "create_psp", "RDMA ports are not those of TCP");
+}
+
+TEST_CASE("an empty handle says how it became empty", "[error][mistakes]") {
+  const clean_world world;
+  end a;
+  a.make_ep();
+  const auto moved_ep = std::move(a.ep);
+  const auto moved_pz = std::move(a.pz);
+  const auto moved_evd = std::move(a.evd);
+  refused_with(a.ep.post(dat::recv{}), "The handle is empty", "moved from");                     // NOLINT
+  refused_with(a.pz.register_memory(a.memory, all_rights), "The handle is empty", "moved from"); // NOLINT
+  refused_with(a.evd.dequeue(), "The handle is empty", "moved from");                            // NOLINT
+}
+
+TEST_CASE("objects closed in the wrong order say what to free first", "[error][mistakes]") {
+  const clean_world world;
+  end a;
+  a.make_ep();
+  refused_with(a.evd.close(), "Free the endpoints and service points that feed it first.");
+  refused_with(a.pz.close(), "Free the endpoints, memory regions and shared receive queues of the zone first.");
+  refused_with(a.ia.close(dat::close_mode::graceful), "Free its objects first, or close the adapter abruptly.");
+}
+
+TEST_CASE("the peer of an accepted endpoint that goes out of scope hears what may have happened", "[error][mistakes]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  {
+    b.make_ep();
+    must(request_on(b.evd).accept(b.ep));
+    settle(a, b);
+    b.ep = {};
+  }
+  settle(a, b);
+  CHECK(must(a.evd.dequeue()).index() < std::variant_npos); // established
+  CHECK_THAT(next_message(a), support::contains_text("disconnected") && support::contains_text("closed its endpoint"));
+}
+
+TEST_CASE("a message that found no receive says so, on hardware and on Soft-RoCE", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  const auto [status, text] = GENERATE(table<ibv_wc_status, const char*>(
+      {{IBV_WC_RNR_RETRY_EXC_ERR, "The peer had no receive posted"},
+       {IBV_WC_RETRY_EXC_ERR, "when the peer posts no receive within ack_timeout times retry_count"}}));
+  REQUIRE(fake::complete(p.a.ep.native_handle(), {}, status));
+  CHECK_THAT(next_message(p.a), support::contains_text(text));
+}
+
+TEST_CASE("a failed access to the peer's memory and a receive that is too small say which side is wrong",
+          "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}));
+  const auto [status, text] = GENERATE(
+      table<ibv_wc_status, const char*>({{IBV_WC_REM_ACCESS_ERR, "its registration is gone, or it lacks the right"},
+                                         {IBV_WC_REM_OP_ERR, "a message too long for its receive buffer"},
+                                         {IBV_WC_LOC_LEN_ERR, "longer than the receive buffer it met"},
+                                         {IBV_WC_LOC_PROT_ERR, "its lmr was freed, or it lacks the right"}}));
+  REQUIRE(fake::complete(p.a.ep.native_handle(), {}, status));
+  CHECK_THAT(next_message(p.a), support::contains_text(text));
 }

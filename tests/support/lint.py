@@ -113,9 +113,9 @@ def dead_paths(path: pathlib.Path, root: pathlib.Path) -> list[str]:
 
 
 def test_names(text: str) -> set[str]:
-    """The names of the Catch2 test cases of a source file."""
+    """The names of the Catch2 test cases of a source file, and of its snippets that must not compile."""
     found = re.finditer(r'TEST_CASE(?:_\w+)?\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text)
-    return {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match.group(1))) for match in found}
+    return {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match.group(1))) for match in found} | set(re.findall(r"^//! case: (.+)$", text, re.M))
 
 
 def dead_tests(path: pathlib.Path, root: pathlib.Path) -> list[str]:
