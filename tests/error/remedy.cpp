@@ -398,7 +398,7 @@ TEST_CASE("objects closed in the wrong order say what to free first", "[error][m
   a.make_ep();
   refused_with(a.evd.close(), "Free the endpoints and service points that feed it first.");
   refused_with(a.pz.close(), "Free the endpoints, memory regions and shared receive queues of the zone first.");
-  refused_with(a.ia.close(dat::close_mode::graceful), "Free its objects first, or close the adapter abruptly.");
+  refused_with(a.ia.close(dat::close_mode::graceful), "Close what was made from the ia first");
 }
 
 TEST_CASE("the peer of an accepted endpoint that goes out of scope hears what may have happened", "[error][mistakes]") {
