@@ -370,13 +370,13 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   CHECK(error_of(link.b.pz.create_ep<dat::rc>(link.b.evd, {.max_rdma_read_in = std::uint8_t{255}})).type() ==
         type::invalid_parameter);
   post_receives(first, 1);
-  must(first.connect(target, link.port(), 2s, bytes_of("first")));
+  must(first.connect(target, link.port(), unanswered_limit, bytes_of("first")));
   auto unanswered = link.at_b<dat::connection_request>();
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
   SHOWS("CONN-025", "EPS-010", "REQ-049");
-  must(second.common_connect(target.with_port(link.psp.port()), 2s));
+  must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
   SHOWS("CONN-080", "REQ-080");

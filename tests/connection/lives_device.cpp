@@ -523,7 +523,7 @@ TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion
   must(passive.post(dat::recv{}.cookie(2)));
   const cut_wire cut(cut_wire::of::second);
   REQUIRE(cut);
-  must(active.connect(t.target(), t.port(), 1s));
+  must(active.connect(t.target(), t.port(), unanswered_limit));
   must(t.at_b<dat::connection_request>().accept(passive));
   CHECK(passive.state() == state::completion_pending);
   (void)next<dat::connection_timed_out>(t.a.evd);

@@ -320,7 +320,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == ep);
   again(where.with_port(next_port().port()), patience);
   CHECK(next<dat::non_peer_rejected>(e.a.evd).ep() == ep);
-  again(where, 1s);
+  again(where, unanswered_limit);
   const auto unanswered = e.request();
   CHECK(next<dat::connection_timed_out>(e.a.evd).ep() == ep);
   again(must(dat::ia_address::parse("10.78.1.99")).with_port(where.port()), 300ms);

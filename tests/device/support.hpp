@@ -67,6 +67,10 @@ using endpoint = dat::ep<dat::rc>;
 /// emulated, and sanitizers slow them down further.
 inline constexpr dat::timeout patience = 30s;
 
+/// Time limit for a connect that nobody answers. It is short, since the test waits for its end, but long enough for a
+/// busy machine to send the request first.
+inline constexpr dat::timeout unanswered_limit = 3s;
+
 class failure : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;

@@ -361,7 +361,7 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
   CHECK(expect<dat::peer_rejected>(link.a.evd).private_data().empty());
   must(link.active.connect(link.b.ia.address(), next_port(), patience));
   (void)expect<dat::non_peer_rejected>(link.a.evd);
-  must(link.active.connect(link.b.ia.address(), link.port(), 1s)); // nobody answers
+  must(link.active.connect(link.b.ia.address(), link.port(), unanswered_limit)); // nobody answers
   (void)expect<dat::connection_timed_out>(link.a.evd);
   (void)expect<dat::ib::datagram_request>(link.b.evd);
   CHECK(link.active.state() == state::connected);
