@@ -336,7 +336,7 @@ TEST_CASE("a peer that vanishes while its connection is made, at any point, cost
 TEST_CASE("a peer that leaves its connection half open holds an endpoint for accept_timeout, and no other client waits",
           "[hostile][connection]") {
   two_sides t;
-  auto ep = t.b.make_ep({.accept_timeout = 1s});
+  auto ep = t.b.make_ep({.accept_timeout = 3s});
   peer_process enemy("hostile half open", target(t.psp));
   CHECK(enemy.hear() == "asked");
   must(t.at_b<dat::connection_request>().accept(ep));

@@ -49,7 +49,7 @@ void solicited() {
   SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
   // At its time limit a wait returns a completion that has come, though it woke no thread.
-  background late([&] { return link.receives.wait(1s); });
+  background late([&] { return link.receives.wait(3s); });
   late.until_asleep();
   must(link.active.post(dat::send{}));
   CHECK(std::get<dat::recv_done>(must(late.get())).cookie() == dat::cookie(11));
