@@ -4,15 +4,30 @@
 
 #include <dat/expected.hpp>
 
+#include <utility>
+
+namespace dat { inline namespace v0 { namespace detail {
+
+/// The failure that DAT_TRY returns. Compilers print its name where the function returns another type than an expected,
+/// as `main` does.
+template <class Failure>
+struct a_function_that_uses_DAT_TRY_returns_dat_expected : Failure {
+  constexpr explicit a_function_that_uses_DAT_TRY_returns_dat_expected(Failure&& failure)
+      : Failure(std::move(failure)) {}
+};
+
+}}} // namespace dat::v0::detail
+
 /// DAT_TRY(declaration, expression): evaluates an expected, returns its error from the enclosing function, or
 /// initialises (or assigns) `declaration` with its value:
 ///
 ///     DAT_TRY(auto pz, ia.create_pz());
 ///     DAT_TRY(segment.length, parse_length(text));
 ///
-/// The enclosing function returns any dat::expected<U>. Commas in the expression are fine; a declaration with commas is
-/// not. An expected that is a named variable must be moved: DAT_TRY(auto x, std::move(maybe_x)). The macro is two
-/// statements: put it into braces after an `if`. No statement expression, so it is standard C++.
+/// The enclosing function returns any dat::expected<U>; `main` calls such a function. Commas in the expression are
+/// fine; a declaration with commas is not. An expected that is a named variable must be moved: DAT_TRY(auto x,
+/// std::move(maybe_x)). The macro is two statements: put it into braces after an `if`. No statement expression, so it
+/// is standard C++.
 #define DAT_TRY(declaration, ...) DAT_DETAIL_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
 
 /// DAT_TRYV(expression): as DAT_TRY for expected<void>, or to drop the value. One statement.
@@ -29,7 +44,8 @@
 #define DAT_DETAIL_TRY_CHECK(give_back, name, ...)                                                                     \
   auto&& name = (__VA_ARGS__);                                                                                         \
   if (!name.has_value()) [[unlikely]]                                                                                  \
-  give_back static_cast<decltype(name)>(name).as_failure()
+  give_back ::dat::detail::a_function_that_uses_DAT_TRY_returns_dat_expected(                                          \
+      static_cast<decltype(name)>(name).as_failure())
 #define DAT_DETAIL_TRY_TAKE(give_back, name, declaration, ...)                                                         \
   DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                  \
   declaration = static_cast<decltype(name)>(name).assume_value()
