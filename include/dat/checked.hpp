@@ -21,13 +21,14 @@ enum class finding : std::uint8_t {
   wrong_cookie_type,   ///< cookie::as of another type than the cookie was made from
   waiting_visitor,     ///< a visitor waits on the evd whose event it was called with
   evd_overflow,        ///< an evd was too small for what completed
+  empty_evd,           ///< drain, which returns no error, of an evd that was moved from, closed or never created
 };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown finding". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(finding value) noexcept {
   return detail::enum_name(value,
                            {"overlapping_calls", "closed_region", "unmapped_memory", "freed_memory",
-                            "changed_send_buffer", "wrong_cookie_type", "waiting_visitor", "evd_overflow"},
+                            "changed_send_buffer", "wrong_cookie_type", "waiting_visitor", "evd_overflow", "empty_evd"},
                            "unknown finding");
 }
 

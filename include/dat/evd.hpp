@@ -86,7 +86,7 @@ public:
   /// `visit` may post. If it throws, the other events of its batch are lost. When `max` ends the drain, the evd
   /// triggers its cno again, so that a program that drains once for each trigger takes everything.
   ///
-  /// Errors: none; the result is 0 for an empty or closed evd.
+  /// Errors: none; the result is 0 for an empty or closed evd, and a checked build reports the call (`empty_evd`).
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe on a merged evd; one thread at a time on a completions-only evd.
@@ -96,11 +96,13 @@ public:
     if constexpr (!detail::visits_all<Visitor, detail::event_list<S>>) {
       detail::refuse_visitor<Visitor, detail::event_list<S>>();
       return 0;
-    } else if constexpr (completions_only) {
-      return detail::drain_polled<S>(*polling_, visit, max);
     } else {
-      if (!core_) return 0;
-      return detail::drain<S>(*core_, visit, max);
+      if constexpr (detail::checked_build)
+        if (!core_) detail::report_empty_drain();
+      if constexpr (completions_only)
+        return detail::drain_polled<S>(*polling_, visit, max);
+      else
+        return core_ ? detail::drain<S>(*core_, visit, max) : 0;
     }
   }
 

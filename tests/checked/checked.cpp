@@ -28,7 +28,8 @@ TEST_CASE("findings have their names", "[checked]") {
   STATIC_REQUIRE(to_string(finding::overlapping_calls) == "overlapping_calls");
   STATIC_REQUIRE(to_string(finding::changed_send_buffer) == "changed_send_buffer");
   STATIC_REQUIRE(to_string(finding::evd_overflow) == "evd_overflow");
-  STATIC_REQUIRE(to_string(static_cast<finding>(8)) == "unknown finding");
+  STATIC_REQUIRE(to_string(finding::empty_evd) == "empty_evd");
+  STATIC_REQUIRE(to_string(static_cast<finding>(9)) == "unknown finding");
 }
 
 TEST_CASE("an ordinary post of a checked build tracks the memory that it names", "[checked]") {
@@ -209,4 +210,26 @@ TEST_CASE("an evd that lost completions is reported once", "[checked]") {
   CHECK(found[0].object == "evd");
   CHECK_FALSE(found[0].remedy.empty());
   (void)p.a.take();
+}
+
+TEST_CASE("a drain of an evd that was moved from is reported, and one of an evd without events is not",
+          "[checked][mistakes]") {
+  const clean_world world;
+  const findings all;
+  pair p;
+  auto lean = must(p.a.ia.create_evd<dat::stream::dto>(4));
+  const auto nothing = [](const auto&) {};
+  CHECK(p.a.evd.drain(nothing) == 0);
+  CHECK(lean.drain(nothing) == 0);
+  CHECK(found.empty());
+  const auto kept = std::move(lean);
+  CHECK(lean.drain(nothing) == 0);
+  decltype(p.a.evd) never_created;
+  CHECK(never_created.drain(nothing) == 0);
+  REQUIRE(found.size() == 2);
+  for (const auto& f : found) {
+    CHECK(f.what == finding::empty_evd);
+    CHECK(f.call == "evd.drain");
+    CHECK(f.remedy.find("moved from") != std::string_view::npos);
+  }
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/checked.hpp>
 #include <dat/event.hpp>
 
 #include <dat/detail/base/utility.hpp>
@@ -321,6 +322,12 @@ template <bool Checked = checked_build>
   } else {
     return unwatched_call();
   }
+}
+
+/// A checked build reports the drain of an empty evd, because its result, 0, looks like an evd without events.
+[[gnu::cold, gnu::noinline]] inline void report_empty_drain() noexcept {
+  report_misuse({checked::finding::empty_evd, "evd.drain", "", "evd", 0, nullptr, nullptr,
+                 "The evd was moved from, closed, or never made by a create call: no event will ever come from it."});
 }
 
 /// Completions that are polled at a time.
