@@ -106,6 +106,11 @@ public:
     current = {};
     if (support::world().begin_case) support::world().begin_case();
   }
+  void sectionStarting(const Catch::SectionInfo&) override { ++sections_; }
+  void sectionEnded(const Catch::SectionStats&) override {
+    // The case itself is the outermost section.
+    if (--sections_ == 0 && support::world().end_run) support::world().end_run();
+  }
   void assertionStarting(const Catch::AssertionInfo& info) override {
     if (info.macroName == "WARN") return;
     current.fresh = true;
@@ -128,6 +133,9 @@ public:
     }
   }
   void testRunEnded(const Catch::TestRunStats&) override { write(m_config->hasTestFilters()); }
+
+private:
+  int sections_ = 0;
 };
 CATCH_REGISTER_LISTENER(recorder)
 

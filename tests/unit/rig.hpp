@@ -16,10 +16,7 @@ using unit::manual;
 using unit::must;
 inline constexpr dat::timeout patience = unit::plenty;
 
-inline void begin() {
-  unit::until_nothing_is_left(); // ends the previous test, whose service thread may still run an agent
-  fake::reset();
-}
+inline void begin() { fake::reset(); }
 inline dat::ia open(const dat::ia_options& options = automatic) { return must(dat::ia::open("fk1", options)); }
 /// A port that is free.
 inline dat::conn_qual port() {

@@ -151,6 +151,9 @@ inline void until_nothing_is_left() {
     std::this_thread::yield();
 }
 
+/// fake::reset begins a new world, and a service thread of an earlier test must not destroy objects in it.
+inline const bool ends_each_run = (support::world().end_run = until_nothing_is_left, true);
+
 /// Starts a new world, and checks at the end that no object is left.
 struct clean_world {
   explicit clean_world(const fake::world& w = {}) { fake::reset(w); }
