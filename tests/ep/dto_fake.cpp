@@ -511,14 +511,14 @@ TEST_CASE("all segments that transfer data count", "[DTO-055]") {
   dat::batch<1, 5> b;
   CHECK(b.push_back(dat::send{list}));
   CHECK(p.a.ep.post(b).error().type() == dat::return_type::invalid_parameter);
-  // A segment of length 0 between two others does not hide a foreign zone.
+  // A segment of length 0 between two others does not hide a foreign zone. A checked build finds that the memory is not
+  // registered with this ia before it looks at the zone.
+  const auto refused =
+      dat::detail::checked_build ? dat::return_type::privileges_violation : dat::return_type::protection_violation;
   const auto foreign = p.b.at(0, 1);
-  CHECK(p.a.ep.post(dat::send{dat::iov{one, p.a.at(0, 0), foreign}}).error().type() ==
-        dat::return_type::protection_violation);
-  CHECK(p.a.ep.post(dat::send{dat::iov{foreign, p.a.at(0, 0), one}}).error().type() ==
-        dat::return_type::protection_violation);
-  CHECK(p.a.ep.post(dat::send{dat::iov{p.a.at(0, 0), foreign}}).error().type() ==
-        dat::return_type::protection_violation);
+  CHECK(p.a.ep.post(dat::send{dat::iov{one, p.a.at(0, 0), foreign}}).error().type() == refused);
+  CHECK(p.a.ep.post(dat::send{dat::iov{foreign, p.a.at(0, 0), one}}).error().type() == refused);
+  CHECK(p.a.ep.post(dat::send{dat::iov{p.a.at(0, 0), foreign}}).error().type() == refused);
   CHECK(p.a.take().empty());
 }
 

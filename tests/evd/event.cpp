@@ -31,7 +31,8 @@ static_assert(std::is_same_v<event<dat::stream::connection | dat::stream::dto>,
                              event<dat::stream::dto | dat::stream::connection>>);
 
 // Completions are small values; a request has one owner.
-static_assert(sizeof(dat::recv_done) <= 24 && sizeof(dat::dto_failure) <= 32);
+static_assert(sizeof(dat::recv_done) <= 16 + sizeof(dat::cookie) &&
+              sizeof(dat::dto_failure) <= 24 + sizeof(dat::cookie));
 static_assert(std::is_trivially_copyable_v<dat::recv_done> && std::is_trivially_copyable_v<dat::dto_failure>);
 static_assert(std::is_nothrow_move_constructible_v<dat::cr> && !std::is_copy_constructible_v<dat::cr>);
 static_assert(std::is_copy_constructible_v<dat::established> && std::is_nothrow_move_constructible_v<dat::established>);

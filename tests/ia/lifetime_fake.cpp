@@ -63,6 +63,7 @@ struct automatic_pair {
 TEST_CASE("running out of memory is an error of the call and leaves nothing behind",
           "[PSP-020][CONN-061][EVD-004][LMR-028][PZ-004]") {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
+  if (dat::detail::checked_build) SKIP("a checked build allocates to watch posted memory");
   int failures = 0;
   for (int n = 0;; ++n) {
     clean_world world;
@@ -111,6 +112,7 @@ TEST_CASE("running out of memory is an error of the call and leaves nothing behi
 TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and ends need none",
           "[SRQ-015][SRQ-067][SRQ-081][EP-030]") {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
+  if (dat::detail::checked_build) SKIP("a checked build allocates to watch posted memory");
   const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = true; }};
   int failures = 0;
   for (int n = 0;; ++n) {
@@ -155,6 +157,7 @@ TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and
 TEST_CASE("the data path allocates nothing", "[DTO-074]"
                                              "[REQ-033][REQ-100][SAFE-022]") {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
+  if (dat::detail::checked_build) SKIP("a checked build allocates to watch posted memory");
   clean_world world;
   pair p;
   const auto target = p.b.mem.remote();

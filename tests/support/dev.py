@@ -58,6 +58,8 @@ FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
     "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", f"-Dcpp_args={SANITIZERS} -fno-sanitize-recover=all -fno-sanitize=function"]),
     "tsan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=thread", f"-Dcpp_args={SANITIZERS}"]),
+    # The unit program as a checked build (DAT_CHECKED).
+    "checked": ("g++", PLAIN + TOGETHER + ["--werror", "-Dchecked=true", "-Dexamples=disabled", "-Dbench=disabled", QUICK]),
     # Only for clang-tidy, which builds nothing: without a precompiled header.
     "tidy": ("clang++", PLAIN + ["-Db_pch=false", "-Dexamples=enabled", "-Dbench=disabled"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
@@ -455,6 +457,18 @@ def tier_unit(sums: tally, cases: str = "") -> None:
         sums.catch2("unit, gcc", xml, code, LOGS / log)
 
 
+def tier_checked(sums: tally) -> None:
+    """The unit program with each post watched: no case makes a mistake that a checked build reports as another error."""
+    with step("The unit program as a checked build", "3 to 4 min the first time"):
+        if not build("checked", "tests/unit/unit"):
+            sums.check("unit, checked build", False, "not built")
+            return
+        xml, log = RESULTS / "some-unit-checked.xml.part", "unit-checked-build.log"
+        command, env = reporting(BUILD / "checked/tests/unit/unit", xml)
+        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
+        sums.catch2("unit, checked build", xml, code, LOGS / log)
+
+
 def tier_clang(sums: tally) -> None:
     """Headers, examples and benchmarks with clang++, for errors and warnings alone: clang has them all before it generates
     code. The sanitizers' tests and the gauge's programs are compiled and linked by clang++, too."""
@@ -691,9 +705,9 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "lab": tier_lab,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the soak, and Soft-iWARP, whose driver the lab
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build, the soak, and Soft-iWARP, whose driver the lab
 # builds from about 150 MB of packages.
-ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "soak": tier_soak, "siw": tier_siw}
+ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "checked": tier_checked, "soak": tier_soak, "siw": tier_siw}
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
 BESIDE = {"device", "datcp", "tools", "hosts", "consume", "compile_time", "lab"}
 
@@ -725,7 +739,7 @@ def command_test(arguments: list[str]) -> int:
         start = time.monotonic()
         if "unit" in chosen:
             tier_unit(sums, options.cases)
-        for name in ("soak", "siw"):
+        for name in ("checked", "soak", "siw"):
             if name in chosen:
                 ON_DEMAND[name](sums)
         for name, tier in TIERS.items():
