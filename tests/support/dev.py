@@ -875,6 +875,12 @@ def command_conformance(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, ledger, *arguments], check=False).returncode
 
 
+def command_package(arguments: list[str]) -> int:
+    """./dev package"""
+    script = ROOT / "tests/package/package.py"
+    return subprocess.run([sys.executable, script, *arguments], check=False).returncode
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "test": command_test,
     "build": command_build,
@@ -884,6 +890,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "soak": command_soak,
     "lint": command_lint,
     "conformance": command_conformance,
+    "package": command_package,
 }
 
 

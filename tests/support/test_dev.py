@@ -289,6 +289,8 @@ class linting(temporary):
         self.assertFalse(lint.unlicensed(self.file("a.hpp", self.LICENCE)))
         self.assertTrue(lint.unlicensed(self.file("a.hpp", "// x\n")))
         self.assertFalse(lint.unlicensed(self.file("a.md", "# x\n")))
+        self.assertFalse(lint.unlicensed(self.file("debian/control", "Source: x\n")))
+        self.assertTrue(lint.unlicensed(self.file("debian/rules", "#!/bin/sh\n")))
 
 
     def test_paths_in_documents(self):

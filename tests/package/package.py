@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# Builds the Debian packages of the tree, checks them with lintian, and tests them in a fresh chroot.
+# SPDX-License-Identifier: BSL-1.0
+"""./dev package: checks that each file has a licence (REUSE), builds the Debian packages from the files that git tracks, checks them with lintian, and runs the tests of
+debian/tests with autopkgtest in a fresh chroot, which has nothing but what the packages depend on. The packages are then in
+build/package. Needs root, or a user who may create user namespaces, for the chroot."""
+
+import argparse
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class failed(Exception):
+    """A step that failed; its output has been shown."""
+
+
+def run(*command: object, cwd: pathlib.Path = ROOT) -> None:
+    """Runs a command and shows its output."""
+    words = [str(word) for word in command]
+    print("$ " + " ".join(words), flush=True)
+    code = subprocess.run(words, cwd=cwd, check=False).returncode
+    if code:
+        raise failed(f"{words[0]} ended with exit code {code}")
+
+
+def version() -> str:
+    """The version of the tree, for which debian/changelog must have the newest entry."""
+    found = re.search(r"^  version: '(\S+)',$", (ROOT / "meson.build").read_text(encoding="utf-8"), re.M)
+    if not found:
+        raise failed("meson.build has no version")
+    entry = (ROOT / "debian/changelog").read_text(encoding="utf-8").splitlines()[0]
+    if f"({found.group(1)}-" not in entry:
+        raise failed(f"meson.build says {found.group(1)}, but debian/changelog begins with: {entry}")
+    return found.group(1)
+
+
+def copy_of_tree(to: pathlib.Path) -> None:
+    """The files that git tracks, as they are in the work tree."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+
+
+def chroot(at: pathlib.Path) -> None:
+    """A minimal Debian of this host's release, from this host's package sources."""
+    release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release", encoding="utf-8") if "=" in line)
+    apt = pathlib.Path("/etc/apt")
+    sources = [p for p in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))) if p.suffix in {".list", ".sources"} and p.is_file()]
+    # autopkgtest needs apt-ftparchive, and the package lists.
+    run("mmdebstrap", "--variant=apt", "--include=apt-utils,ca-certificates", "--skip=cleanup/apt", release["VERSION_CODENAME"], at, *sources)
+
+
+def main() -> int:
+    """Builds, checks and tests the packages."""
+    parser = argparse.ArgumentParser(prog="./dev package", description=__doc__)
+    parser.add_argument("--no-test", action="store_true", help="build and check only")
+    parser.add_argument("--test", action="append", default=[], metavar="NAME", help="only this test of debian/tests")
+    options = parser.parse_args()
+    out = ROOT / "build/package"
+    try:
+        if missing := [tool for tool in ("dpkg-buildpackage", "lintian", "mmdebstrap", "autopkgtest", "reuse") if not shutil.which(tool)]:
+            raise failed(f"missing: {', '.join(missing)}; apt-get install debhelper lintian mmdebstrap autopkgtest reuse")
+        run("reuse", "lint")
+        shutil.rmtree(out, ignore_errors=True)
+        tree = out / f"dat-cpp-{version()}"
+        copy_of_tree(tree)
+        run("apt-get", "build-dep", "--yes", "--quiet", tree)
+        run("dpkg-buildpackage", "--build=binary", "--no-sign", cwd=tree)
+        changes = next(out.glob("*.changes"))
+        run("lintian", "--allow-root", "--fail-on", "error,warning", changes)
+        if not options.no_test:
+            chroot(out / "chroot")
+            chosen = [f"--test-name={name}" for name in options.test]
+            packages = sorted(out.glob("*.deb"))
+            # The mounts are those of a name space of its own, so that they end with the command.
+            mounts = f"cd {shlex.quote(str(out / 'chroot'))}; for d in proc sys dev; do mount --rbind /$d $d; done; cd /; exec \"$@\""
+            test = ["autopkgtest", "--no-built-binaries", *chosen, *packages, tree, "--", "chroot", out / "chroot"]
+            run("unshare", "--mount", "sh", "-ec", mounts, "sh", *test)
+            shutil.rmtree(out / "chroot")
+    except failed as e:
+        print(f"package: {e}")
+        return 1
+    for package in sorted(out.glob("*.deb")):
+        print(package.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
