@@ -46,6 +46,7 @@ void build_devices(state& w) {
     d->dev.node_type = cfg.transport == IBV_TRANSPORT_IWARP ? IBV_NODE_RNIC : IBV_NODE_CA;
     d->dev.transport_type = cfg.transport;
     std::snprintf(d->dev.name, sizeof d->dev.name, "%s", cfg.name.c_str());
+    std::snprintf(d->dev.ibdev_path, sizeof d->dev.ibdev_path, "%s", cfg.sysfs.c_str());
     std::snprintf(d->dev.dev_name, sizeof d->dev.dev_name, "uverbs%u", n - 1);
     w.devices.push_back(std::move(d));
   }

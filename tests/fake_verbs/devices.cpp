@@ -32,8 +32,8 @@ int op_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
   a.sm_lid = p->lid ? 1 : 0;
   a.flags = p->flags;
   a.max_vl_num = 1;
-  a.active_width = 1;
-  a.active_speed = 1;
+  a.active_width = ctx.dev->cfg.active_width;
+  a.active_speed = ctx.dev->cfg.active_speed;
   a.phys_state = p->state == IBV_PORT_ACTIVE ? 5 : 3;
   a.link_layer = p->link_layer;
   std::memcpy(static_cast<void*>(attr), &a, std::min(size, sizeof a));

@@ -54,6 +54,9 @@ struct device_config {
   ibv_transport_type transport = IBV_TRANSPORT_IB;
   /// Limits that ibv_query_device reports and that creating calls enforce; name, GUID and port count are filled in.
   std::optional<ibv_device_attr> attr = {};
+  std::string sysfs = {};        ///< ibv_device::ibdev_path: its folder in sysfs
+  std::uint8_t active_width = 1; ///< as ibv_query_port gives it: 1, 2, 4, 8, 12 lanes are 1, 16, 2, 4, 8
+  std::uint8_t active_speed = 1; ///< as ibv_query_port gives it: SDR 1, DDR 2, ... NDR 128
 };
 
 /// Which work completion statuses a failing operation gives.

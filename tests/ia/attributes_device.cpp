@@ -5,7 +5,9 @@
 #include <dat/registry.hpp>
 
 #include <cstdio>
+#include <fstream>
 #include <set>
+#include <string>
 
 namespace device {
 
@@ -35,6 +37,16 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   SHOWS("IA-084");
   CHECK(a.max_pzs == static_cast<std::uint32_t>(d.max_pd));
   SHOWS("IA-087");
+  CHECK(a.num_comp_vectors == static_cast<std::uint32_t>(ia.native_handle()->num_comp_vectors));
+  // The kernel's text of the link: "10 Gb/sec (1X FDR10)".
+  std::ifstream rate(std::string(ia.native_handle()->device->ibdev_path) + "/ports/" + std::to_string(a.port) +
+                     "/rate");
+  double gigabits = 0;
+  std::string unit;
+  std::string lanes;
+  REQUIRE(rate >> gigabits >> unit >> lanes);
+  CHECK(static_cast<double>(a.link_speed) == gigabits * 1e9);
+  CHECK(lanes == "(" + std::to_string(a.link_width) + "X");
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(ia.native_handle(), a.port, &port) == 0);
   CHECK(a.max_message_size == port.max_msg_sz);

@@ -5,6 +5,8 @@
 #include <dat/ib_query.hpp>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 using namespace unit;
@@ -123,6 +125,63 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   const auto other = must(dat::ia::open("fk2", manual));
   CHECK(must(other.query()).max_eps != a.max_eps);
   CHECK(must(other.query()).node_guid != a.node_guid);
+}
+
+TEST_CASE("an adapter reports its link", "[ia]") {
+  struct {
+    std::uint8_t width, speed;
+    std::uint32_t lanes;
+    std::uint64_t gigabits;
+  } const links[] = {{2, 1, 4, 10},   {1, 2, 1, 5},     {2, 4, 4, 40},    {2, 8, 4, 40},  {8, 16, 12, 168},
+                     {2, 32, 4, 100}, {16, 64, 2, 100}, {4, 128, 8, 800}, {2, 255, 4, 0}, {3, 32, 0, 0}};
+  for (const auto& link : links) {
+    INFO("active_width " << +link.width << ", active_speed " << +link.speed);
+    auto w = small_device();
+    w.devices[0].active_width = link.width;
+    w.devices[0].active_speed = link.speed;
+    const auto a = must(opened(w).query());
+    CHECK(a.link_width == link.lanes);
+    CHECK(a.link_speed == link.gigabits * 1'000'000'000);
+  }
+  auto w = small_device();
+  CHECK(must(opened(w).query()).link_speed == 2'500'000'000);
+  w.num_comp_vectors = 5;
+  CHECK(must(opened(w).query()).num_comp_vectors == 5);
+}
+
+TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "[ia]") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / ("dat-sysfs-" + std::to_string(::getpid()));
+  const auto with = [&](const std::string& device, const std::string& node) {
+    fs::remove_all(root);
+    fs::create_directories(root / "fk1");
+    if (!device.empty()) {
+      fs::create_directories(root / "pci" / device);
+      fs::create_directory_symlink("../pci/" + device, root / "fk1/device");
+      if (!node.empty()) std::ofstream(root / "fk1/device/numa_node") << node << '\n';
+    }
+    auto w = small_device();
+    w.devices[0].sysfs = (root / "fk1").string();
+    return must(opened(w).query());
+  };
+  auto a = with("0000:3b:00.1", "1");
+  CHECK(a.pci_address.view() == "0000:3b:00.1");
+  CHECK(a.numa_node == 1u);
+  a = with("0000:af:1f.0", "-1"); // a host with one node
+  CHECK(a.pci_address.view() == "0000:af:1f.0");
+  CHECK_FALSE(a.numa_node);
+  a = with("0000:3b:00.0", "");
+  CHECK_FALSE(a.numa_node);
+  for (const char* other : {"virtio1", "0000:3b:00", "0000:3b:00.01", "0000:3g:00.0", "0000:3b:00:0"}) {
+    INFO(other);
+    a = with(other, "0");
+    CHECK(a.pci_address.view().empty());
+    CHECK(a.numa_node == 0u);
+  }
+  a = with("", ""); // a software device
+  CHECK(a.pci_address.view().empty());
+  CHECK_FALSE(a.numa_node);
+  fs::remove_all(root);
 }
 
 TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {

@@ -630,6 +630,7 @@ def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
         sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", HANGS, "--quick")
+        sums.unittests("dat-lab in other projects' CI", ROOT / "tests/lab/test_ci.py", HANGS)
 
 
 def tier_conformance(sums: tally) -> None:

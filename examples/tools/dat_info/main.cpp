@@ -81,6 +81,10 @@ void add_opened(json& to, const dat::device_port& port) {
   to["firmware"] = str(a.firmware_version.view());
   to["vendor"] = fmt::format("0x{:06x}/{}", a.vendor_id, a.vendor_part_id);
   to["mtu"] = a.active_mtu;
+  to["link"] = {{"speed", a.link_speed}, {"width", a.link_width}};
+  to["num_comp_vectors"] = a.num_comp_vectors;
+  to["pci_address"] = a.pci_address.view().empty() ? json() : json(str(a.pci_address.view()));
+  to["numa_node"] = a.numa_node ? json(*a.numa_node) : json();
   to["gids"] = gids_of(ia.value().native_handle(), port.port);
   to["limits"] = limits_of(a);
   to["extensions"] = {{"infiniband", a.extension_supported == dat::extension::infiniband},
@@ -190,6 +194,12 @@ void print_adapter(const json& a) {
                gid["type"].get<std::string>());
   fmt::print("  device      vendor {}, firmware {}, MTU {}\n", a["vendor"].get<std::string>(),
              a["firmware"].get<std::string>(), a["mtu"].get<int>());
+  fmt::print("  link        {:g} Gb/s, lanes {}\n", a["link"]["speed"].get<double>() / 1e9,
+             a["link"]["width"].get<int>());
+  fmt::print("  place       {}{}; completion vectors {}\n",
+             a["pci_address"].is_null() ? "no PCI device" : "PCI " + a["pci_address"].get<std::string>(),
+             a["numa_node"].is_null() ? "" : fmt::format(", NUMA node {}", a["numa_node"].get<int>()),
+             a["num_comp_vectors"].get<int>());
   for (const auto& [name, value] : a["limits"].items()) fmt::print("  {:<26} {}\n", name, value.dump());
   const auto& x = a["extensions"];
   fmt::print("  extensions  {}{}{}\n", x["infiniband"] ? "InfiniBand" : "none",

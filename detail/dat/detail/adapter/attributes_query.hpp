@@ -37,6 +37,55 @@ namespace dat { inline namespace v0 { namespace detail {
                                           : link_layer::unspecified;
 }
 
+/// Bits per second of one lane, as the kernel counts them in the file `rate` of a port; 0 for another number.
+[[nodiscard]] constexpr std::uint64_t lane_speed_of(unsigned active_speed) noexcept {
+  switch (active_speed) {
+  case 1: // SDR
+    return 2'500'000'000;
+  case 2: // DDR
+    return 5'000'000'000;
+  case 4: // QDR
+  case 8: // FDR10
+    return 10'000'000'000;
+  case 16: // FDR
+    return 14'000'000'000;
+  case 32: // EDR
+    return 25'000'000'000;
+  case 64: // HDR
+    return 50'000'000'000;
+  case 128: // NDR
+    return 100'000'000'000;
+  default:
+    return 0;
+  }
+}
+[[nodiscard]] constexpr std::uint32_t lanes_of(unsigned active_width) noexcept {
+  switch (active_width) {
+  case 1:
+    return 1;
+  case 2:
+    return 4;
+  case 4:
+    return 8;
+  case 8:
+    return 12;
+  case 16:
+    return 2;
+  default:
+    return 0;
+  }
+}
+/// Whether a name of a device in sysfs is the address of a PCI device: "0000:3b:00.0".
+[[nodiscard]] constexpr bool is_pci_address(std::string_view name) noexcept {
+  constexpr std::string_view form = "0000:00:00.0";
+  if (name.size() != form.size()) return false;
+  for (std::size_t i = 0; i < form.size(); ++i) {
+    const bool digit = (name[i] >= '0' && name[i] <= '9') || (name[i] >= 'a' && name[i] <= 'f');
+    if (form[i] == '0' ? !digit : name[i] != form[i]) return false;
+  }
+  return true;
+}
+
 /// The first two numbers of "20.31.1014"; text that is no number counts as 0.
 struct firmware_number {
   std::uint32_t major = 0;

@@ -9,9 +9,14 @@
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <endian.h>
+#include <fcntl.h>
 #include <limits>
+#include <unistd.h>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -44,6 +49,26 @@ DAT_DECL short_text number_text(std::uint64_t n, unsigned digits) noexcept {
   return short_text({text, n});
 }
 
+/// Where a device sits in the machine: the link `device` of its folder in sysfs, and the file `numa_node` there. What
+/// has no such files, as a software device, has no place.
+DAT_DECL void query_place(const ibv_device& device, ia_attributes& a) noexcept {
+  std::array<char, sizeof device.ibdev_path + 32> path{};
+  std::array<char, 256> text{};
+  std::snprintf(path.data(), path.size(), "%s/device", device.ibdev_path);
+  if (const ssize_t n = ::readlink(path.data(), text.data(), text.size()); n > 0) {
+    std::string_view name(text.data(), static_cast<std::size_t>(n));
+    name.remove_prefix(name.rfind('/') + 1);
+    if (is_pci_address(name)) a.pci_address = short_text(name);
+  }
+  std::snprintf(path.data(), path.size(), "%s/device/numa_node", device.ibdev_path);
+  const int file = ::open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t n = ::read(file, text.data(), text.size());
+  ::close(file);
+  std::uint32_t node = 0; // the kernel writes -1 when it knows no node
+  if (n > 0 && std::from_chars(text.data(), text.data() + n, node).ec == std::errc()) a.numa_node = node;
+}
+
 inline constexpr const char* query_call = "ia.query";
 
 DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
@@ -71,6 +96,10 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   a.link_layer = link_layer_of(port.link_layer);
   a.state = port_state_of(port.state);
   if (port.active_mtu >= IBV_MTU_256 && port.active_mtu <= IBV_MTU_4096) a.active_mtu = 128u << port.active_mtu;
+  a.link_width = lanes_of(port.active_width);
+  a.link_speed = a.link_width * lane_speed_of(port.active_speed);
+  a.num_comp_vectors = count_of(core.context()->num_comp_vectors);
+  query_place(*core.context()->device, a);
   a.node_guid = be64toh(d.node_guid);
   a.system_image_guid = be64toh(d.sys_image_guid);
 
