@@ -1,6 +1,6 @@
-// Many messages: a visitor takes the events, receives are posted ahead, and buffers are used in turn.
-// Start `04_drain_many`, then `04_drain_many HOST`.
-// SPDX-License-Identifier: BSL-1.0
+// Many messages: a visitor takes the events, receives are posted ahead, and buffers are used in turn. The client sends
+// no more than the server has receives for: the server tells it when a number of them is posted again. Start
+// `04_drain_many`, then `04_drain_many HOST`. SPDX-License-Identifier: BSL-1.0
 #include "peer.hpp"
 #include <cstdint>
 #include <optional>
@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t messages = 2000;
 constexpr std::size_t buffers = 32; // receives of the server, and sends of the client, that are under way at a time
+constexpr std::size_t news = 16;    // the server reports so many receives at once
 using numbers = std::array<std::uint64_t, buffers>;
 
 /// The server: sums up what arrives. Each receive is posted again as soon as its number has been read.
@@ -30,29 +31,40 @@ struct receiver {
     sum += inbox[buffer];
     ++count;
     if (auto posted = post(buffer); !posted) result = posted;
+    if (count % news == 0)
+      if (auto told = self.ep.post(dat::send{}); !told) result = told; // an empty message
   }
   void operator()(const dat::disconnected&) { over = true; }
   void operator()(const auto&) {} // `established`; receives that the end of the connection flushes
 };
 
-/// The client: a buffer is free again when its send has completed.
+/// The client: a buffer is free again when its send has completed. Sends complete in order.
 struct sender {
   peer<>& self;
   numbers outbox{};
   dat::lmr<std::uint64_t, dat::local_read> memory{};
   std::size_t sent = 0;
   std::size_t completed = 0;
+  std::size_t granted = buffers; // so many messages find a receive
   dat::expected<void> result = dat::success();
 
-  dat::expected<void> post(std::size_t buffer) {
+  dat::expected<void> post() {
+    const std::size_t buffer = sent % buffers;
     outbox[buffer] = ++sent;
     DAT_TRY(const auto one, memory.slice(buffer, 1));
-    return self.ep.post(dat::send{one}.cookie(buffer));
+    return self.ep.post(dat::send{one});
   }
-  void operator()(const dat::send_done& done) {
+  void go_on() {
+    while (result && sent < std::min(messages, granted) && sent - completed < buffers) result = post();
+  }
+  void operator()(const dat::send_done&) {
     ++completed;
-    if (sent == messages) return;
-    if (auto posted = post(done.cookie().as<std::size_t>()); !posted) result = posted;
+    go_on();
+  }
+  void operator()(const dat::recv_done&) { // the news of the server
+    granted += news;
+    if (auto posted = self.ep.post(dat::recv{}); !posted) result = posted;
+    go_on();
   }
   void operator()(const dat::dto_failure& failed) {
     std::cerr << failed.message() << '\n';
@@ -67,9 +79,11 @@ dat::expected<void> run(const char* host) {
   if (host) {
     sender all{self};
     DAT_TRY(all.memory, self.pz.register_memory(all.outbox, dat::local_read));
+    for (std::size_t i = 0; i < buffers / news; ++i) DAT_TRYV(self.ep.post(dat::recv{}));
     DAT_TRYV(self.connect());
-    for (std::size_t i = 0; i < buffers; ++i) DAT_TRYV(all.post(i));
-    while (all.result && all.completed < messages) DAT_TRYV(self.evd.drain(all, self.limit));
+    all.go_on();
+    while (all.result && (all.completed < messages || all.granted < messages + buffers)) // all have arrived
+      DAT_TRYV(self.evd.drain(all, self.limit));
     return all.result ? self.finish() : all.result;
   }
   receiver all{self};

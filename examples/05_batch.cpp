@@ -16,11 +16,12 @@ using remote_table = dat::remote_segment<std::uint32_t, rights>;
 dat::expected<void> own(peer<>& self) {
   table numbers{};
   DAT_TRY(auto memory, self.pz.register_memory(numbers, rights));
-  DAT_TRYV(self.ep.post(dat::recv{})); // for the immediate data of the last write
+  std::array<std::uint32_t, 1> promised{};
+  DAT_TRY(auto in, self.pz.register_memory(promised, dat::local_write));
+  DAT_TRYV(self.ep.post(dat::recv{in})); // for the message behind the writes
   DAT_TRYV(self.connect(memory.remote().to_wire()));
-  DAT_TRY(const auto all, self.evd.wait_for<dat::ib::recv_write_immediate_done>(self.limit));
-  std::cout << "sum " << std::accumulate(numbers.begin(), numbers.end(), 0u) << ", promised " << all.immediate()
-            << '\n';
+  DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));
+  std::cout << "sum " << std::accumulate(numbers.begin(), numbers.end(), 0u) << ", promised " << promised[0] << '\n';
   return self.finish();
 }
 
@@ -30,6 +31,8 @@ dat::expected<void> use(peer<>& self) {
   table numbers{};
   std::iota(numbers.begin(), numbers.end(), 1u);
   DAT_TRY(auto mine, self.pz.register_memory(numbers, dat::local_read | dat::local_write));
+  const std::array<std::uint32_t, 1> sum{words * (words + 1) / 2};
+  DAT_TRY(auto promise, self.pz.register_memory(sum, dat::local_read));
 
   // Two requests, one doorbell. Only the second has a completion; it comes after the first is done.
   DAT_TRY(const auto first, mine.slice(0, 1));
@@ -48,14 +51,15 @@ dat::expected<void> use(peer<>& self) {
 
   // Requests of several kinds, collected at run time. A batch can be posted again.
   dat::batch<8> batch;
+  const auto no_room = dat::error(dat::return_type::insufficient_resources).at("05_batch");
   for (std::size_t i = 32; i < words; i += 8) {
     DAT_TRY(const auto eight, mine.slice(i, 8));
     DAT_TRY(const auto there, theirs.slice(i, 8));
-    auto write = dat::rdma_write{eight, there}.suppress_completion();
-    if (i + 8 == words) write.immediate(words * (words + 1) / 2); // notifies the server that all data is in place
-    if (!batch.push_back(write)) return dat::error(dat::return_type::insufficient_resources);
+    if (!batch.push_back(dat::rdma_write{eight, there}.suppress_completion())) return no_room;
   }
-  if (!batch.push_back(dat::rdma_read{mine, theirs})) return dat::error(dat::return_type::insufficient_resources);
+  // Notifies the server that all data is in place. (On InfiniBand and RoCE the last write can: `.immediate(number)`.)
+  if (!batch.push_back(dat::send{promise}.suppress_completion())) return no_room;
+  if (!batch.push_back(dat::rdma_read{mine, theirs})) return no_room;
   DAT_TRYV(self.ep.post(batch));
   DAT_TRYV(self.evd.wait_for<dat::rdma_read_done>(self.limit));
   std::cout << "read back " << std::accumulate(numbers.begin(), numbers.end(), 0u) << '\n';

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t clients = 4; // the server ends when so many have come and gone
 constexpr std::size_t questions = 50;
-constexpr std::size_t buffers = 8; // far fewer than one receive for each message that can be under way
+constexpr std::size_t buffers = 8; // enough, since a client asks again when it has the answer
 using number = std::uint64_t;
 
 /// What the server knows of one client.
@@ -44,8 +44,10 @@ struct server {
   }
   void operator()(const dat::recv_done& got) {
     const auto buffer = got.cookie().as<std::size_t>(); // any buffer of the queue
-    got.ep().context<session>()->sum += inbox[buffer];  // the client whose message took it
+    session* const whose = got.ep().context<session>(); // the client whose message took it
+    whose->sum += inbox[buffer];
     if (auto done = post(buffer); !done) result = done;
+    (void)whose->ep.post(dat::send{}); // the answer is empty; if the client has gone, an event will say so
   }
   void operator()(const dat::disconnected& end) {
     session* const whose = end.ep().context<session>();
@@ -73,8 +75,10 @@ dat::expected<void> ask(peer<>& self) {
   DAT_TRY(auto memory, self.pz.register_memory(out, dat::local_read));
   DAT_TRYV(self.connect());
   for (out[0] = 1; out[0] <= questions; ++out[0]) {
+    DAT_TRYV(self.ep.post(dat::recv{})); // before the question: then the answer finds it
     DAT_TRYV(self.ep.post(dat::send{memory}));
     DAT_TRYV(self.evd.wait_for<dat::send_done>(self.limit));
+    DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));
   }
   return self.finish();
 }

@@ -9,25 +9,29 @@ namespace {
 struct session {
   dat::ep<dat::rc> ep{};
   std::array<char, 32> text{};
-  dat::lmr<char, (dat::local_read | dat::local_write)> memory{};
+  dat::lmr<char, dat::local_write> memory{};
 };
 
 /// An echo server. The event loop below calls it with each event.
 struct server {
   peer<>& self;
+  std::array<char, 32> echo{};
+  dat::lmr<char, dat::local_read> out{};
   session_list<session> clients{};
   std::size_t answers = 0;
 
   dat::expected<void> accept(dat::connection_request& request, session& fresh) {
-    DAT_TRY(fresh.memory, self.pz.register_memory(fresh.text, dat::local_read | dat::local_write));
-    DAT_TRY(fresh.ep, self.pz.create_ep<dat::rc>(self.evd));
+    DAT_TRY(fresh.memory, self.pz.register_memory(fresh.text, dat::local_write));
+    DAT_TRY(fresh.ep, self.pz.create_ep<dat::rc>(self.evd, {.max_inline = sizeof echo}));
     DAT_TRYV(fresh.ep.set_context(&fresh)); // every event of the endpoint leads to the session
     DAT_TRYV(fresh.ep.post(dat::recv{fresh.memory}));
     return request.accept(fresh.ep);
   }
-  static dat::expected<void> answer(session& to, std::size_t bytes) {
-    DAT_TRY(const auto echo, to.memory.slice(0, bytes));
-    return to.ep.post(dat::send{echo});
+  dat::expected<void> answer(session& to, std::size_t bytes) {
+    echo = to.text;
+    DAT_TRYV(to.ep.post(dat::recv{to.memory})); // before the answer: then the next message finds it
+    DAT_TRY(const auto text, out.slice(0, bytes));
+    return to.ep.post(dat::send{text}.inlined()); // copied by the post: the memory is free for the next answer
   }
 
   void operator()(dat::connection_request& request) {
@@ -37,10 +41,7 @@ struct server {
   void operator()(const dat::recv_done& got) {
     if (session* const from = clients.of(got)) clients.end_unless(answer(*from, got.bytes()), *from);
   }
-  void operator()(const dat::send_done& sent) { // the memory is free for the next message
-    ++answers;
-    if (session* const to = clients.of(sent)) clients.end_unless(to->ep.post(dat::recv{to->memory}), *to);
-  }
+  void operator()(const dat::send_done&) { ++answers; }
   void operator()(const dat::disconnected& over) { clients.end(clients.of(over)); }
   void operator()(const dat::connection_broken& over) { clients.end(clients.of(over)); }
   void operator()(const auto&) {}
@@ -51,6 +52,7 @@ dat::expected<void> serve(peer<>& self, int signals) {
   DAT_TRYV(self.evd.modify_cno(cno)); // events of this evd make cno.fd() readable
   const int loop = epoll_of({cno.fd(), signals});
   server all{self};
+  DAT_TRY(all.out, self.pz.register_memory(all.echo, dat::local_read));
   DAT_TRY(const auto psp, self.listen());
   for (epoll_event ready{}; epoll_wait(loop, &ready, 1, -1) == 1 && ready.data.fd != signals;) {
     DAT_TRYV(cno.wait(dat::timeout::zero())); // takes the trigger first; events that come later trigger again

@@ -18,15 +18,17 @@ constexpr int clients = 3;
 
 /// What a session needs is in its coroutine, and ends with it.
 task echo(peer<>& self, driver& events, dat::connection_request request) {
-  std::array<char, 32> chars{};
+  std::array<char, 64> chars{};
   DAT_CO_TRY(auto memory, self.pz.register_memory(chars, rights));
+  DAT_CO_TRY(const auto in, memory.slice(0, 32));
   DAT_CO_TRY(auto ep, self.pz.create_ep<dat::rc>(self.evd));
-  auto message = events.post(ep, dat::recv{memory}); // posted before the client can send
+  auto message = events.post(ep, dat::recv{in}); // posted before the client can send
   DAT_CO_TRYV(co_await events.accept(request, ep));
   while (const auto got = co_await message) { // until the client disconnects
-    DAT_CO_TRY(const auto text, memory.slice(0, got.value().bytes()));
+    std::copy_n(&chars[0], got.value().bytes(), &chars[32]);
+    DAT_CO_TRYV(events.post(message, ep, dat::recv{in})); // before the answer, and so before the next message
+    DAT_CO_TRY(const auto text, memory.slice(32, got.value().bytes()));
     if (const auto sent = co_await events.post(ep, dat::send{text}); !sent) break;
-    DAT_CO_TRYV(events.post(message, ep, dat::recv{memory}));
   }
   co_return dat::success();
 }

@@ -25,7 +25,7 @@ struct message {
   std::uint32_t size = 0; ///< of the value
   std::array<char, 32> key{};
   place::wire where{};
-  std::array<char, 96> text{};
+  std::array<char, 16> text{}; // so that a message of 80 bytes can be sent inline by every device
 
   static message of(kind what, std::string_view key = {}, std::string_view value = {}, const place::wire& where = {}) {
     message m{.what = what, .size = static_cast<std::uint32_t>(value.size()), .where = where};
