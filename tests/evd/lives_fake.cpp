@@ -14,7 +14,7 @@ constexpr auto data = dat::stream::dto | dat::stream::software;
 
 /// A connection; one of its endpoints has a completions-only evd.
 template <dat::streams S>
-struct connection : pair {
+struct split_connection : pair {
   dat::evd<S> evd = must(a.ia.template create_evd<S>(64));
   dat::ep<dat::rc> ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}));
   dat::ep<dat::rc> far = must(b.pz.create_ep<dat::rc>(b.evd));
@@ -43,7 +43,7 @@ struct connection : pair {
 /// Takes one completion and holds it, as a thread that is preempted before it calls its visitor.
 struct held {
   template <dat::streams S>
-  explicit held(connection<S>& c) {
+  explicit held(split_connection<S>& c) {
     auto& core = *detail::core_access::of(c.evd);
     if constexpr (dat::is_completions_only(S)) {
       REQUIRE(core.poll(1, &wc) == 1);
@@ -80,7 +80,7 @@ struct held {
 TEMPLATE_TEST_CASE_SIG("a failed completion of a previous life does not break the present connection", "[evd][ep]",
                        ((dat::streams S), S), dat::stream::dto, data) {
   const clean_world clean;
-  connection<S> c;
+  split_connection<S> c;
   c.connect();
   must(c.ep.post(dat::recv{}.cookie(1)));
   must(c.ep.disconnect());
@@ -101,7 +101,7 @@ TEMPLATE_TEST_CASE_SIG("a failed completion of a previous life does not break th
 TEMPLATE_TEST_CASE_SIG("a failed completion of the present life breaks the connection", "[evd][ep]",
                        ((dat::streams S), S), dat::stream::dto, data) {
   const clean_world clean;
-  connection<S> c;
+  split_connection<S> c;
   c.connect();
   c.reconnect();
   fake::hold(c.ep.native_handle());
@@ -121,7 +121,7 @@ TEST_CASE("wr_ids of one life have equal generations, and wr_ids of two lives do
 
 TEST_CASE("dat does not poll a completions-only evd behind the consumer's back", "[evd]") {
   const clean_world clean;
-  connection<dat::stream::dto> c;
+  split_connection<dat::stream::dto> c;
   const auto armed = fake::count(fake::call::ibv_req_notify_cq);
   const auto queried = fake::count(fake::call::ibv_query_qp);
   c.connect();
@@ -146,7 +146,7 @@ TEST_CASE("dat does not poll a completions-only evd behind the consumer's back",
 
 TEST_CASE("a merged evd reports a break when no thread takes its completions", "[evd]") {
   const clean_world clean;
-  connection<data> c;
+  split_connection<data> c;
   c.connect();
   must(c.ep.post(dat::recv{}));
   fake::break_qp(c.ep.native_handle());

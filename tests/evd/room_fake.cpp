@@ -42,7 +42,7 @@ struct many {
 };
 
 /// The number of evds whose overflow the ia has reported.
-std::size_t overflows(dat::ia& ia) {
+std::size_t overflow_events(dat::ia& ia) {
   std::size_t n = 0;
   ia.async_evd().drain(dat::overloaded{[&](const dat::evd_overflow&) { ++n; }, [](const auto&) {}});
   return n;
@@ -69,7 +69,7 @@ TEST_CASE("an evd that was made for the requests of many endpoints has room for 
   CHECK(sent == endpoints * each);
   settle(m.a, m.b);
   CHECK(m.a.take() == events(endpoints, "disconnected"));
-  CHECK(overflows(m.a.ia) == 0);
+  CHECK(overflow_events(m.a.ia) == 0);
 }
 
 TEST_CASE("an evd grows with the endpoints that are attached to it", "[evd][ep]") {
