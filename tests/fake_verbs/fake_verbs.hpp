@@ -276,6 +276,7 @@ std::vector<rdma_cm_id*> ids();                   ///< ids that the program hold
 ibv_qp* qp_by_num(std::uint32_t qp_num);          ///< nullptr if none lives
 int resolve_timeout_ms();                         ///< the timeout of the latest rdma_resolve_addr
 std::vector<ibv_ah_attr> ah_attributes();         ///< of the live address handles, in order of creation
+unsigned mr_access(const ibv_mr* mr);             ///< the access flags that the region was registered with
 rdma_cm_id* id_of_qp(std::uint32_t qp_num);       ///< the newest id that was connected or accepted with it
 rdma_cm_id* listener(std::uint16_t port);         ///< the listening id on that port (host byte order)
 ibv_qp_state qp_state(const ibv_qp* qp);          ///< the device's view, not ibv_qp::state

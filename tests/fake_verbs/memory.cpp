@@ -193,6 +193,12 @@ std::byte* pointer_into(const mr_obj& m, std::uint64_t addr) {
 
 } // namespace fake::impl
 
+namespace fake {
+
+unsigned mr_access(const ibv_mr* mr) { return static_cast<const impl::mr_obj*>(mr)->access; }
+
+} // namespace fake
+
 using namespace fake;
 using namespace fake::impl;
 

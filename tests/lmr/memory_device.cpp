@@ -386,6 +386,24 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
   ::munmap(map, 2 * page);
 }
 
+TEST_CASE(
+    "memory: a region of relaxed ordering takes part in all operations, with the data in memory at the completion",
+    "[memory]") {
+  connected_pair link;
+  std::vector<std::byte> there(4096);
+  auto relaxed = must(dat::register_relaxed_ordering(
+      link.b.pz, there, dat::local_read | dat::local_write | dat::remote_read | dat::remote_write));
+  buffer mine(link.a.pz, 4096);
+  for (int round = 1; round <= 16; ++round) {
+    std::ranges::fill(mine.bytes, std::byte(round));
+    must(link.passive.post(dat::recv{}));
+    must(link.active.post(dat::rdma_write{mine.lmr, relaxed.remote()}.immediate(1)));
+    (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
+    (void)next<dat::ib::recv_write_immediate_done>(link.b.evd);
+    CHECK(std::ranges::all_of(there, [&](std::byte b) { return b == std::byte(round); }));
+  }
+}
+
 TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has them, else refused", "[memory]") {
   side a(0);
   std::vector<std::byte> bytes(4096);

@@ -220,6 +220,31 @@ TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "
            dat::return_subtype::handle_pz);
 }
 
+TEST_CASE("a region of relaxed ordering is like any other, and registered with that flag", "[memory]") {
+  const clean_world world;
+  pair p;
+  mapping in(false);
+  const auto plain = must(p.b.pz.register_memory(in.bytes, all_rights));
+  CHECK((fake::mr_access(plain.native_handle()) & IBV_ACCESS_RELAXED_ORDERING) == 0);
+  auto relaxed = must(dat::register_relaxed_ordering(p.b.pz, in.bytes, all_rights));
+  STATIC_REQUIRE(std::is_same_v<decltype(plain), const decltype(relaxed)>);
+  CHECK((fake::mr_access(relaxed.native_handle()) & IBV_ACCESS_RELAXED_ORDERING) != 0);
+  p.a.memory.fill('r');
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), must(relaxed.remote(8, 8))}.cookie(1)));
+  CHECK(p.a.take() == events{"written 1"});
+  CHECK(in.bytes[8] == 'r');
+  CHECK(in.bytes[16] == 0);
+  must(relaxed.close());
+  is_error(relaxed.close(), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
+
+  fail_registration(ENOMEM);
+  is_error(dat::register_relaxed_ordering(p.b.pz, in.bytes, all_rights), dat::return_type::insufficient_resources,
+           dat::return_subtype::resource_memory_region);
+  dat::pz none;
+  is_error(dat::register_relaxed_ordering(none, in.bytes, all_rights), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_pz);
+}
+
 TEST_CASE(
     "sync calls check their segments and change nothing",
     "[memory][SYNC-001][SYNC-002][SYNC-003][SYNC-004][SYNC-005][SYNC-007][SYNC-008][SYNC-009][SYNC-010][SYNC-011]") {

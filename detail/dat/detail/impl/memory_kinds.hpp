@@ -30,6 +30,8 @@ namespace dat { inline namespace v0 { namespace detail {
                                                     const std::array<std::byte, 40>& cookie) noexcept;
 [[nodiscard]] result<ref<lmr_core>> register_on_demand(const ref<pz_core>& pz, void* first, std::size_t bytes,
                                                        int access) noexcept;
+[[nodiscard]] result<ref<lmr_core>> register_relaxed_ordering(const ref<pz_core>& pz, void* first, std::size_t bytes,
+                                                              int access) noexcept;
 [[nodiscard]] result<ref<lmr_core>> register_zero_based(const ref<pz_core>& pz, void* first, std::size_t bytes,
                                                         int access) noexcept;
 [[nodiscard]] result<ref<lmr_core>> register_dmabuf(const ref<pz_core>& pz, int descriptor, std::uint64_t offset,
