@@ -52,12 +52,6 @@ constexpr bool has_status = requires(const E& e) {
   e.status();
 };
 template <class E>
-constexpr bool has_number = requires(const E& e) {
-  dat_code(e);
-}
-|| requires(const E& e) { e.dat_code(); }
-|| requires { E::dat_code; };
-template <class E>
 constexpr bool has_private_data = requires(const E& e) {
   e.private_data();
 };
@@ -78,11 +72,6 @@ TEST_CASE("an event has only the members that are valid for it",
   STATIC_REQUIRE(has_immediate<dat::ib::recv_write_immediate_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::recv_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::ib::rdma_write_immediate_done>);
-  // Events are types: none has a number of DAT, and none the number of an extension.
-  STATIC_REQUIRE_FALSE(has_number<dat::established>);
-  STATIC_REQUIRE_FALSE(has_number<dat::ib::recv_immediate_done>);
-  STATIC_REQUIRE_FALSE(has_number<dat::ib::fetch_and_add_done>);
-  DEVIATES("IBX-004", "IBX-007", "HA-015");
   STATIC_REQUIRE(has_private_data<dat::established>);
   STATIC_REQUIRE(has_private_data<dat::peer_rejected>);
   STATIC_REQUIRE_FALSE(has_private_data<dat::non_peer_rejected>);
