@@ -17,22 +17,28 @@
 namespace dat { inline namespace v0 {
 
 /// A short text without allocated memory; a longer text is cut off.
-class short_text {
+template <std::size_t Capacity>
+class fixed_text {
 public:
-  constexpr short_text() noexcept = default;
-  constexpr explicit short_text(std::string_view text) noexcept { append(text); }
+  constexpr fixed_text() noexcept = default;
+  constexpr explicit fixed_text(std::string_view text) noexcept { append(text); }
   constexpr void append(std::string_view text) noexcept {
     for (const char c : text.substr(0, text_.size() - 1 - size_)) text_[size_++] = c;
   }
   [[nodiscard]] constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
   /// The text, terminated by a zero.
   [[nodiscard]] constexpr const char* c_str() const noexcept { return text_.data(); }
-  friend constexpr bool operator==(const short_text& a, const short_text& b) noexcept { return a.view() == b.view(); }
+  friend constexpr bool operator==(const fixed_text& a, const fixed_text& b) noexcept { return a.view() == b.view(); }
 
 private:
-  std::array<char, 64> text_{};
+  static_assert(Capacity <= 256, "dat: the size is kept in one byte");
+  std::array<char, Capacity> text_{};
   std::uint8_t size_ = 0;
 };
+/// A text of up to 63 bytes.
+using short_text = fixed_text<64>;
+/// A text of up to 255 bytes, as the names of adapters have (DAT_NAME_MAX_LENGTH, with the terminating zero).
+using name_text = fixed_text<256>;
 
 /// A named attribute (DAT_NAMED_ATTR).
 struct named_attribute {
@@ -87,9 +93,12 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
 /// those of DAT. A limit is an upper bound: other programs, and the sizes of one object, may leave less. 0 of max_rmrs
 /// and max_srqs means that the device has no such objects.
 struct ia_attributes {
-  short_text adapter_name; ///< the device's name
-  std::uint8_t port = 1;   ///< its port
-  short_text vendor_name;  ///< verbs have numbers only: "0x0002c9"
+  /// The name that the ia was opened by. If it was opened without a name, by an address or by a route: the name by
+  /// which `ia::open` opens it.
+  name_text adapter_name;
+  short_text device_name; ///< the verbs device's name
+  std::uint8_t port = 1;  ///< its port
+  short_text vendor_name; ///< verbs have numbers only: "0x0002c9"
   std::uint32_t vendor_id = 0;
   std::uint32_t vendor_part_id = 0;
   std::uint32_t hardware_version_major = 0;
@@ -282,7 +291,7 @@ struct provider_attributes {
   bool rdma_write_for_rdma_read_req = false; ///< the target of an RDMA read needs remote_write
   bool rdma_read_lmr_rmr_context_exposure = false; ///< an RDMA read sends the key of its target to the peer
   bool immediate_data_supported = true;            ///< DAT_IB_IMMED_DATA_OP; not on iWARP
-  std::uint8_t qos_supported = 0;                  ///< dat_qos_supported: best effort, which is 0 there
+  std::uint8_t qos_supported = 0x0f;               ///< dat_qos_supported: all classes of DAT_QOS; see dat::qos
 
   /// provider_specific_attr: the supported IB extensions by name; a name in the list means support. The names of the
   /// document are DAT_EXTENSION_INTERFACE, DAT_EXTENSION_VERSION, DAT_IB_IMMED_DATA_OP, DAT_IB_FETCH_AND_ADD_OP and

@@ -6,6 +6,7 @@
 #include <dat/ep.hpp>
 #include <dat/expected.hpp>
 #include <dat/object.hpp>
+#include <dat/qos.hpp>
 #include <dat/service_id.hpp>
 
 #include <dat/detail/endpoint/core.hpp>
@@ -66,15 +67,17 @@ public:
   /// Errors: all of them leave the request open and the endpoint as it was:
   /// - `invalid_state`: the endpoint is not unconnected
   /// - `invalid_parameter`: too much data; the request has an endpoint of its own; the endpoint's local address or
-  ///   communicator differs from the request's
+  ///   communicator differs from the request's; a value of `options` is out of its range
+  /// - `model_not_supported`: `options` asks for several paths, or for what iWARP does not have
   /// - `invalid_handle`: the request or the endpoint is empty, or the endpoint is of another ia
   /// - the device's errno: the device refused the first steps
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: one thread at a time for the request.
   template <class Service>
-  expected<void> accept(dat::ep<Service>& with, std::span<const std::byte> data = {}) noexcept {
-    return accept_on_given(detail::core_access::of(with), data);
+  expected<void> accept(dat::ep<Service>& with, std::span<const std::byte> data = {},
+                        const connect_options& options = {}) noexcept {
+    return accept_on_given(detail::core_access::of(with), data, options);
   }
   /// Accepts the request on the endpoint that was reserved or created for it. (uDAPL 2.0 §6.4.5.2)
   /// Errors: as above; `invalid_state` with the endpoint's state, such as ep_unconftentative: configure it first;
@@ -82,7 +85,7 @@ public:
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: one thread at a time for the request.
-  expected<void> accept(std::span<const std::byte> data = {}) noexcept;
+  expected<void> accept(std::span<const std::byte> data = {}, const connect_options& options = {}) noexcept;
 
   /// Rejects the request. The peer gets `peer_rejected` with `data`, at most 56 bytes. On success the request is empty.
   /// (uDAPL 2.0 §6.4.5.3)
@@ -108,8 +111,10 @@ public:
   cr(detail::event_key, detail::request_ref r) noexcept;
 
 private:
-  expected<void> accept_on_given(detail::ep_core* with, std::span<const std::byte> data) noexcept;
-  expected<void> accept_on(detail::ep_core& with, std::span<const std::byte> data) noexcept;
+  expected<void> accept_on_given(detail::ep_core* with, std::span<const std::byte> data,
+                                 const connect_options& options) noexcept;
+  expected<void> accept_on(detail::ep_core& with, std::span<const std::byte> data,
+                           const connect_options& options) noexcept;
   void answered() noexcept {
     core_.done();
     ep_ = {};

@@ -29,6 +29,7 @@
 #include <dat/privileges.hpp>
 #include <dat/psp.hpp>
 #include <dat/pz.hpp>
+#include <dat/qos.hpp>
 #include <dat/segment.hpp>
 #include <dat/service_id.hpp>
 #include <dat/srq_attributes.hpp>

@@ -100,8 +100,10 @@ private:
 namespace dat { inline namespace v0 { namespace detail {
 struct address_access {
   [[nodiscard]] static expected<ib::address_handle> make(const char* call, const ref<ud_core>& of,
-                                                         const datagram_target& to) noexcept {
-    auto node = of->make_address(call, to.path);
+                                                         const datagram_target& to, const qos& quality = {}) noexcept {
+    if (auto ok = check_qos(quality, false, return_subtype::arg3); !ok)
+      return ok.assume_error().at(call, object_kind::ep);
+    auto node = of->make_address(call, to.path, quality);
     if (!node) return node.assume_error();
     return ib::address_handle(of, node.assume_value(), to);
   }

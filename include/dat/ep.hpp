@@ -9,6 +9,7 @@
 #include <dat/expected.hpp>
 #include <dat/fwd.hpp>
 #include <dat/object.hpp>
+#include <dat/qos.hpp>
 #include <dat/timeout.hpp>
 
 #include <dat/detail/base/misuse.hpp>
@@ -188,11 +189,13 @@ public:
 
   /// Asks the service `qualifier` at the adapter address `remote` for a connection. Returns at once. The connect evd
   /// gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `connection_unreachable` and
-  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request.
+  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request. `options`: the
+  /// quality of service; see <dat/qos.hpp>.
   /// (uDAPL 2.0 §6.6.14)
   /// Errors: all of them leave the endpoint unconnected with its receives posted:
   /// - `invalid_state`: the endpoint is not unconnected
-  /// - `invalid_parameter`: `limit` is not positive, or `data` is too long
+  /// - `invalid_parameter`: `limit` is not positive, `data` is too long, or a value of `options` is out of its range
+  /// - `model_not_supported`: `options` asks for several paths, or for what iWARP does not have
   /// - `invalid_address`: no peer can have that address, or the adapter has no address of its family
   /// - `insufficient_resources`: no memory, or no id of the connection manager
   /// - `invalid_handle`: the handle is empty or its ia is closed
@@ -200,20 +203,22 @@ public:
   /// Blocks: no.
   /// Thread safety: safe.
   expected<void> connect(const ia_address& remote, conn_qual qualifier, timeout limit,
-                         std::span<const std::byte> data = {}) noexcept;
+                         std::span<const std::byte> data = {}, const connect_options& options = {}) noexcept;
   template <class Port, detail::plain_number Limit>
-  void connect(const ia_address&, Port, Limit, std::span<const std::byte> = {}) noexcept {
+  void connect(const ia_address&, Port, Limit, std::span<const std::byte> = {}, const connect_options& = {}) noexcept {
     static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
   }
 
   /// Connects without a connection manager to the endpoint that `peer` describes. The peer does the same with the
   /// descriptor of this endpoint. Needs <dat/descriptor.hpp>. The connect evd gets `established` at once. A message
   /// that is sent before the peer has connected may be lost, and the connection with it, so each side should inform the
-  /// other when it is connected. The peer gets no event of a disconnect: its connection breaks when it sends.
+  /// other when it is connected. The peer gets no event of a disconnect: its connection breaks when it sends. Members
+  /// of `quality` that are not set are those of the endpoint.
   ///
   /// Errors: all but the last leave the endpoint unconnected with its receives posted:
   /// - `invalid_state`: the endpoint is not unconnected
-  /// - `invalid_parameter`: the descriptor is of a datagram endpoint or of another link layer
+  /// - `invalid_parameter`: the descriptor is of a datagram endpoint or of another link layer; a value of `quality` is
+  ///   out of its range
   /// - `invalid_address`: no path leads to the peer
   /// - `insufficient_resources`: no memory
   /// - the device's errno: if the second transition fails, the endpoint becomes disconnected and the connect evd gets
@@ -222,7 +227,7 @@ public:
   /// Blocks: up to a second in the kernel, while it resolves the peer's link address; normally without the endpoint's
   /// lock.
   /// Thread safety: safe.
-  expected<void> connect(const ib::descriptor& peer) noexcept;
+  expected<void> connect(const ib::descriptor& peer, const qos& quality = {}) noexcept;
   /// The descriptor of this endpoint, for a peer that calls `connect(descriptor)`. It is valid until the next reset.
   /// Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the adapter has no address;
   /// `invalid_handle`.
@@ -247,7 +252,7 @@ public:
   expected<void> common_connect(const ia_address& remote, timeout limit, std::span<const std::byte> data = {}) noexcept;
 
   /// Asks for a second connection to the service to which `original` is connected. Later changes of `original` have no
-  /// effect. (uDAPL 2.0 §6.6.16)
+  /// effect. The quality of service is this endpoint's own, or `quality`. (uDAPL 2.0 §6.6.16)
   ///
   /// Errors: as `connect`, and also
   /// - `invalid_state`: `original` is not connected, was accepted, or was connected by a descriptor; its peer may not
@@ -256,7 +261,8 @@ public:
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: safe.
-  expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {}) noexcept;
+  expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {},
+                             const qos& quality = {}) noexcept;
 
   /// Ends the connection, or an attempt at one. Both sides get `disconnected` on the connect evd. On a disconnected
   /// endpoint the call succeeds and has no effect. (uDAPL 2.0 §6.6.17)

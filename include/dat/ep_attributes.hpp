@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/communicator.hpp>
+#include <dat/qos.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -134,6 +135,9 @@ struct ep_attributes {
   std::uint32_t hard_high_watermark = no_watermark;
   /// The communicator of `ep::common_connect`. If it is not set, an accepted endpoint uses that of the service point.
   communicator comm{};
+  /// The quality of service of connections and datagrams of the endpoint. Members that are not set are those of
+  /// ia_options::qos.
+  dat::qos qos{};
 };
 
 }} // namespace dat::v0

@@ -44,6 +44,7 @@ struct ep_changes {
   std::optional<std::chrono::milliseconds> accept_timeout = std::nullopt;
   std::optional<completion_notification> recv_completion = std::nullopt; ///< only while no receive is posted
   std::optional<completion_notification> request_completion = std::nullopt;
+  std::optional<dat::qos> qos = std::nullopt; ///< replaces all members
 };
 
 /// All parameters of an endpoint at one moment (DAT_EP_PARAM, uDAPL 2.0 §6.6.10).

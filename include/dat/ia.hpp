@@ -10,6 +10,7 @@
 #include <dat/object.hpp>
 #include <dat/psp.hpp>
 #include <dat/pz.hpp>
+#include <dat/qos.hpp>
 #include <dat/streams.hpp>
 #include <dat/timeout.hpp>
 
@@ -72,6 +73,8 @@ struct ia_options {
   /// An evd of another ia on the same adapter, which then takes the asynchronous events of this one, or
   /// dat::async_exists. With either, the ia has no evd of its own for them.
   async_target async_evd = {};
+  /// The quality of service of endpoints, where ep_attributes::qos sets none.
+  dat::qos qos = {};
 };
 
 /// An open adapter: one port of one RDMA device, with its own device context (uDAPL 2.0 §6.2). It creates all other

@@ -58,17 +58,18 @@ public:
   }
 
   /// The group as the destination of sends of this endpoint. It stays valid when the membership ends.
+  /// Members of `quality` that are not set are those of the endpoint.
   /// Errors: `invalid_state` before group_joined has come; `invalid_handle`; as ep<ud>::address_of.
   /// Allocates: yes.
   /// Blocks: briefly, in the driver.
   /// Thread safety: as the class.
-  [[nodiscard]] expected<address_handle> peer() const noexcept {
+  [[nodiscard]] expected<address_handle> peer(const qos& quality = {}) const noexcept {
     static constexpr const char* call = "multicast_group.peer";
     if (!core_) return detail::empty_handle(call, return_subtype::handle_ep);
     const auto to = core_->target();
     if (!to)
       return error(return_type::invalid_state).at(call, object_kind::ep).hint("Wait for ib::group_joined first.");
-    return detail::address_access::make(call, core_->of(), *to);
+    return detail::address_access::make(call, core_->of(), *to, quality);
   }
   /// The group's address.
   [[nodiscard]] ia_address address() const noexcept { return core_ ? core_->remote_address() : ia_address(); }

@@ -132,13 +132,16 @@ public:
   /// Thread safety: safe.
   [[nodiscard]] expected<ib::datagram_address> address(address_family family = address_family::ipv4) const noexcept;
 
-  /// The address handle of a peer whose address is known.
+  /// The address handle of a peer whose address is known. Members of `quality` that are not set are those of the
+  /// endpoint.
   /// Errors: `invalid_address` when this adapter has no address of that family, or no path leads to the peer;
-  /// `insufficient_resources`; `invalid_parameter` for an address that the device does not accept; `invalid_handle`.
+  /// `insufficient_resources`; `invalid_parameter` for an address that the device does not accept, or a value of
+  /// `quality` that is out of its range; `invalid_handle`.
   /// Allocates: yes.
   /// Blocks: up to a second in the kernel, if the link address of the peer is unknown.
   /// Thread safety: safe.
-  [[nodiscard]] expected<ib::address_handle> address_of(const ib::datagram_address& peer) const noexcept;
+  [[nodiscard]] expected<ib::address_handle> address_of(const ib::datagram_address& peer,
+                                                        const qos& quality = {}) const noexcept;
 
   /// The address handle of the sender of a message, from the event and the header in the buffer. Keep the handle rather
   /// than create it for each message.
@@ -158,7 +161,8 @@ public:
   /// The address handle of a peer from its descriptor.
   /// Errors: as address_of; `invalid_parameter` for a descriptor of a connection endpoint or of another link layer.
   /// Allocates, Blocks and Thread safety: as address_of.
-  [[nodiscard]] expected<ib::address_handle> connect(const ib::descriptor& peer) const noexcept;
+  [[nodiscard]] expected<ib::address_handle> connect(const ib::descriptor& peer,
+                                                     const qos& quality = {}) const noexcept;
   /// The descriptor of this endpoint: its `address` in a form with a checksum, for any channel.
   /// Errors, Allocates, Blocks and Thread safety: as address.
   [[nodiscard]] expected<ib::descriptor> export_descriptor(address_family family = address_family::ipv4) const noexcept;
@@ -220,8 +224,9 @@ public:
 private:
   explicit ep(detail::ref<detail::ep_core> core) noexcept : unique_object(std::move(core)), ref_(core_.get()) {}
   [[nodiscard]] detail::ep_posting& posting() const noexcept { return detail::core_access::posting(ref_); }
-  [[nodiscard]] expected<ib::address_handle> make(const char* call, const detail::datagram_target& to) const noexcept {
-    return detail::address_access::make(call, detail::ud_core::of(*core_), to);
+  [[nodiscard]] expected<ib::address_handle> make(const char* call, const detail::datagram_target& to,
+                                                  const qos& quality = {}) const noexcept {
+    return detail::address_access::make(call, detail::ud_core::of(*core_), to, quality);
   }
   detail::emptied_by_move<ep_ref> ref_;
 };

@@ -306,3 +306,21 @@ TEST_CASE("an evd on iWARP has room for several endpoints, and says when it has 
   is_error(full, return_type::insufficient_resources, dat::return_subtype::resource_tevd);
   CHECK(full.error().index() > 8000);
 }
+
+TEST_CASE("a connection of iWARP has a traffic class, but no service level and no flow label", "[iwarp][qos]") {
+  const iwarp_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  is_error(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = {.service_level = 1}}),
+           dat::return_type::model_not_supported);
+  is_error(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = {.flow_label = 1}}),
+           dat::return_type::model_not_supported);
+  must(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = dat::qos::premium()}));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+}

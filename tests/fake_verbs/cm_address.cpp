@@ -257,7 +257,9 @@ int rdma_set_option(rdma_cm_id* handle, int level, int name, void* value, std::s
   const bool is_int = size == sizeof(int), is_byte = size == 1;
   switch (name) {
   case RDMA_OPTION_ID_TOS:
-    return e.minus1(is_byte ? 0 : EINVAL);
+    if (!is_byte) return e.minus1(EINVAL);
+    id.tos = *static_cast<std::uint8_t*>(value);
+    return e.minus1(0);
   case RDMA_OPTION_ID_REUSEADDR:
     if (!is_int || id.state != cma::idle) return e.minus1(EINVAL);
     id.reuse_addr = *static_cast<int*>(value) != 0;

@@ -77,6 +77,7 @@ void send_request(id_obj& id, const rdma_conn_param& p) {
   child.initiator_depth = p.responder_resources;
   child.retry = p.retry_count;
   child.rnr_retry = p.rnr_retry_count;
+  child.tos = id.tos;
   auto shown = p;
   std::swap(shown.responder_resources, shown.initiator_depth);
   post_event({&child,
@@ -333,6 +334,7 @@ int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
     attr->max_dest_rd_atomic = id.responder_resources;
     attr->min_rnr_timer = 0;
     attr->ah_attr = path_between(*id.dev, id.dev_port, id.src, id.dst);
+    if (attr->ah_attr.is_global) attr->ah_attr.grh.traffic_class = id.tos;
     *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
             IBV_QP_MIN_RNR_TIMER;
     return e.minus1(0);

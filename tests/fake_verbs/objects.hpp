@@ -221,6 +221,7 @@ struct id_obj : rdma_cm_id, object {
   bool reuse_addr = false, af_only = false;
   bool child = false; ///< made by a request
   int ack_timeout = -1;
+  std::uint8_t tos = 0; ///< traffic class, of a request that of the peer
   std::uint32_t own_qpn = 0, peer_qpn = 0;
   std::uint8_t responder_resources = 0, initiator_depth = 0, retry = 7, rnr_retry = 7;
   int backlog = 0;

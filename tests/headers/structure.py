@@ -23,7 +23,7 @@ LAYERS: list[tuple[str, str]] = [
     (
         "vocabulary",
         "text/ request/ handle/ address async attributes communicator cookie dto end_reason ep_attributes error evd_id expected fwd ib iov "
-        "object port privileges segment service_id srq_attributes status streams strerror try version",
+        "object port privileges qos segment service_id srq_attributes status streams strerror try version",
     ),
     ("verbs", "verbs/ work/"),
     ("progress", "progress/"),

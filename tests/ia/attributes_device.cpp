@@ -193,7 +193,7 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   SHOWS("IA-136", "HA-001", "REQ-180");
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
   SHOWS("IA-137", "HA-003");
-  CHECK(p.qos_supported == 0); // DAT_QOS_BEST_EFFORT
+  CHECK(p.qos_supported == 0x0f); // all of DAT_QOS
   SHOWS("IA-116");
   CHECK(p.pz_support == dat::pz_support::unique);
   SHOWS("IA-122", "PZ-014");

@@ -353,54 +353,6 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand", "[ia][IA-133][D
   CHECK(infiniband.immediate_data_supported);
 }
 
-namespace {
-template <class T>
-concept has_paths = requires(T t) {
-  t.multipath;
-}
-|| requires(T t) { t.flags; }
-|| requires(T t) { t.paths; };
-template <class T>
-concept has_quality = requires(T t) {
-  t.qos;
-}
-|| requires(T t) { t.quality; };
-struct asks_for_both {
-  int multipath;
-  int qos;
-};
-// DAT's further parameters of connect and accept: connect flags, and a quality of service.
-template <class Ep, class... More>
-concept connects_with = requires(Ep e, const dat::ia_address& a, dat::conn_qual q, std::span<const std::byte> d,
-                                 More... more) {
-  e.connect(a, q, dat::infinite, d, more...);
-};
-template <class Cr, class Ep, class... More>
-concept accepts_with = requires(Cr c, Ep& e, std::span<const std::byte> d, More... more) {
-  c.accept(e, d, more...);
-};
-using rc_ep = dat::ep<dat::rc>;
-} // namespace
-
-TEST_CASE("neither several paths nor a quality of service can be requested: there is one path, at best effort",
-          "[ia][type]") {
-  STATIC_REQUIRE(has_paths<asks_for_both>);
-  STATIC_REQUIRE(has_quality<asks_for_both>);
-  STATIC_REQUIRE_FALSE(has_paths<dat::ep_attributes>);
-  STATIC_REQUIRE_FALSE(has_quality<dat::ep_attributes>);
-  STATIC_REQUIRE_FALSE(has_paths<dat::ep_changes>);
-  STATIC_REQUIRE_FALSE(has_quality<dat::ep_changes>);
-  DEVIATES("EPATTR-004");
-  STATIC_REQUIRE(connects_with<rc_ep>);
-  STATIC_REQUIRE_FALSE(connects_with<rc_ep, int>);
-  STATIC_REQUIRE(accepts_with<dat::cr, rc_ep>);
-  STATIC_REQUIRE_FALSE(accepts_with<dat::cr, rc_ep, int>);
-  DEVIATES("HA-019", "HA-021", "REQ-186", "CR-029", "CONN-011", "CONN-052");
-  STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
-  STATIC_REQUIRE(dat::provider_attributes().qos_supported == 0); // DAT_QOS_BEST_EFFORT
-  DEVIATES("CONN-010", "CONN-051", "CONN-090", "REQ-060");
-}
-
 TEST_CASE("a port query returns the current state, and an error for a removed device or a closed ia", "[ia]") {
   auto ia = opened({});
   fake::set_port_state("fk1", 1, IBV_PORT_DOWN);

@@ -32,7 +32,11 @@ TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia]
   CHECK(by_name.native_handle() != by_address.native_handle());
   const auto by_port = must(dat::ia::open(name + "/1"));
   CHECK(by_port.name() == name);
-  DEVIATES("IA-072");
+  CHECK(must(by_address.query()).adapter_name.view() == name);
+  CHECK(must(by_name.query()).adapter_name.view() == name);
+  CHECK(must(by_port.query()).adapter_name.view() == name + "/1");
+  CHECK(must(by_port.query()).device_name.view() == name);
+  SHOWS("IA-072");
 
   const auto first = must(dat::ia::open());
   CHECK_FALSE(first.name().empty());

@@ -149,7 +149,7 @@ json look(const std::string& remote) {
   std::string chosen;
   if (first) {
     const auto a = first.value().query().value();
-    chosen = fmt::format("{}{}", a.adapter_name.view(), a.port == 1 ? "" : fmt::format("/{}", a.port));
+    chosen = fmt::format("{}{}", a.device_name.view(), a.port == 1 ? "" : fmt::format("/{}", a.port));
     j["chosen"] = chosen;
     j["why"] = "the first in the order of the interfaces that is active and has an IP address";
   } else {

@@ -80,8 +80,13 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   const ibv_device_attr& d = core.device();
   const bool iwarp = core.iwarp();
 
-  a.adapter_name = short_text(core.name());
+  a.device_name = short_text(core.name());
   a.port = core.where().port;
+  a.adapter_name = name_text(core.opened_as().empty() ? core.name() : core.opened_as());
+  if (core.opened_as().empty() && a.port != 1) {
+    a.adapter_name.append("/");
+    a.adapter_name.append(number_text(a.port).view());
+  }
   a.vendor_id = d.vendor_id;
   a.vendor_name = number_text(d.vendor_id, 6);
   a.vendor_part_id = d.vendor_part_id;
@@ -143,7 +148,7 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   ibv_gid gid{};
   if (ibv_query_gid(core.context(), a.port, 0, &gid) == 0) a.transport.push_back({"gid", gid_text(gid.raw)});
   a.vendor = {};
-  a.vendor.push_back({"device", a.adapter_name});
+  a.vendor.push_back({"device", a.device_name});
   a.vendor.push_back({"port", number_text(a.port)});
   a.vendor.push_back({"firmware", a.firmware_version});
   a.vendor.push_back({"node_guid", number_text(a.node_guid, 16)});

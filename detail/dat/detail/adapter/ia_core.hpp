@@ -5,6 +5,7 @@
 #include <dat/address.hpp>
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
+#include <dat/qos.hpp>
 #include <dat/status.hpp>
 
 #include <dat/detail/adapter/async_info.hpp>
@@ -61,7 +62,8 @@ struct adapter_location {
 
 class ia_core final : public counted {
 public:
-  [[nodiscard]] static result<ref<ia_core>> open(const adapter_location& where, bool automatic) noexcept;
+  [[nodiscard]] static result<ref<ia_core>> open(const adapter_location& where, bool automatic,
+                                                 const dat::qos& qos = {}) noexcept;
 
   [[nodiscard]] ibv_context* context() const noexcept { return context_.get(); }
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
@@ -81,7 +83,13 @@ public:
   [[nodiscard]] std::uint16_t pkey_index() const noexcept;
   [[nodiscard]] const adapter_location& where() const noexcept { return where_; }
   [[nodiscard]] std::string_view name() const noexcept { return where_.device.data(); }
+  /// The name that the adapter was opened by; empty if it was opened in another way.
+  [[nodiscard]] std::string_view opened_as() const noexcept { return opened_as_.data(); }
+  /// Sets that name. Only while no other thread knows of the ia.
+  void set_opened_as(std::string_view name) noexcept { name.copy(opened_as_.data(), opened_as_.size() - 1); }
   [[nodiscard]] bool automatic() const noexcept { return automatic_; }
+  /// The quality of service of endpoints that have none of their own.
+  [[nodiscard]] const dat::qos& qos() const noexcept { return qos_; }
   /// The adapter's address of this family, or null.
   [[nodiscard]] const ia_address* address(address_family f) const noexcept {
     const std::size_t i = f == address_family::ipv4 ? 0 : 1;
@@ -270,6 +278,8 @@ private:
   bool ethernet_ = false;
   adapter_location where_{};
   bool automatic_ = true;
+  std::array<char, 256> opened_as_{}; // DAT_NAME_MAX_LENGTH
+  dat::qos qos_;
   bool orphaned_ = false; // the service thread released the last reference and deletes this object
   const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
   std::atomic<bool> closed_{false};

@@ -112,7 +112,8 @@ DAT_DECL bool ia_core::is_ours(const rdma_cm_id& id) const noexcept {
   return err;
 }
 
-DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool automatic) noexcept {
+DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool automatic,
+                                            const dat::qos& qos) noexcept {
   static constexpr const char* call = "ia.open";
   const auto failed = [](const char* verb, int err, return_subtype resource = return_subtype::resource_device) {
     return map_errno(err, resource).at(call, object_kind::ia).from(verb, err);
@@ -121,6 +122,7 @@ DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool 
   if (!core) return failed("operator new", ENOMEM, return_subtype::resource_memory);
   core->where_ = where;
   core->automatic_ = automatic;
+  core->qos_ = qos;
   if (const int err = count_forks()) return failed("pthread_atfork", err, return_subtype::resource_memory);
   // Before Linux 5.12 a fork moves the parent to copies of its registered pages, while the adapter keeps the originals.
   // Verbs knows whether the kernel needs the call, and refuses it when the process has registered memory before.

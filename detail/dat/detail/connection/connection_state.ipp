@@ -44,6 +44,10 @@ DAT_DECL verb_result connection_state::prepare(const ia_address& from, const ia_
   copy_bytes(data, data_.data());
   if (const int err = create_id()) return {"rdma_create_id", err};
   if (rdma_bind_addr(id(), const_cast<sockaddr*>(from.native_handle())) != 0) return {"rdma_bind_addr", errno};
+  // The route is looked up by the type of service, and the peer gets it with the request.
+  if (auto tos = qp.settings.qos.traffic_class;
+      tos && rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*tos, sizeof *tos) != 0)
+    return {"rdma_set_option", errno};
   keep_addresses();
   remote_ = to;
   return {};

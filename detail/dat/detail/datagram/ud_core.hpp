@@ -97,7 +97,8 @@ public:
     return ep_ && ep_->try_add_ref() ? ref<ep_core>(ep_, adopt) : ref<ep_core>();
   }
 
-  [[nodiscard]] result<address_node*> make_address(const char* call, const ibv_ah_attr& path) noexcept;
+  [[nodiscard]] result<address_node*> make_address(const char* call, const ibv_ah_attr& path,
+                                                   const qos& quality) noexcept;
   void drop_address(address_node* node) noexcept;
 
   [[nodiscard]] expected<void> connect(const ref<ep_core>& ep, const ia_address& to, std::uint16_t port, timeout limit,

@@ -58,7 +58,8 @@ DAT_DECL void ud_core::reap() noexcept {
   }
 }
 
-DAT_DECL result<address_node*> ud_core::make_address(const char* call, const ibv_ah_attr& path) noexcept {
+DAT_DECL result<address_node*> ud_core::make_address(const char* call, const ibv_ah_attr& path,
+                                                     const qos& quality) noexcept {
   const std::lock_guard lock(mutex_);
   if (!ep_ || dead()) return error(return_type::invalid_handle, return_subtype::handle_ep).at(call, object_kind::ep);
   const auto at = [&](error e) { return ep_->at(e, call); };
@@ -66,6 +67,7 @@ DAT_DECL result<address_node*> ud_core::make_address(const char* call, const ibv
   auto* const node = new (std::nothrow) address_node;
   if (!node) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
   ibv_ah_attr attr = path;
+  set_qos(attr, quality.or_else(ep_->quality_of_service()));
   node->ah = ibv_create_ah(pz_->pd(), &attr);
   if (!node->ah) {
     const int err = errno;

@@ -80,30 +80,32 @@ DAT_DECL void ep_core::guard_queues(bool yes) noexcept {
 
 // --- connecting ------------------------------------------------------------------------------------------------------
 
-DAT_DECL expected<void> ep_core::check_start(const char* call, timeout limit, std::span<const std::byte> data,
-                                             return_subtype limit_arg, return_subtype data_arg) const noexcept {
-  if (limit <= timeout::zero())
+DAT_DECL expected<void> ep_core::check_start(const char* call, const attempt& with, return_subtype limit_arg,
+                                             return_subtype data_arg, return_subtype qos_arg) const noexcept {
+  if (with.limit <= timeout::zero())
     return at(error(return_type::invalid_parameter, limit_arg), call).hint("`limit` must be positive.");
-  if (data.size() > max_private_data)
+  if (with.data.size() > max_private_data)
     return at(error(return_type::invalid_parameter, data_arg), call).hint(private_data_hint);
+  if (auto ok = check_options(with.options, ia().iwarp(), qos_arg, return_subtype::arg8); !ok)
+    return at(ok.assume_error(), call);
   return success();
 }
 
-DAT_DECL expected<void> ep_core::connect(const ia_address& to, std::uint16_t port, timeout limit,
-                                         std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> ep_core::connect(const ia_address& to, std::uint16_t port, const attempt& with) noexcept {
   static constexpr const char* call = "ep.connect";
-  if (auto ok = check_start(call, limit, data, return_subtype::arg4, return_subtype::arg5); !ok) return ok;
+  if (auto ok = check_start(call, with, return_subtype::arg4, return_subtype::arg5, return_subtype::arg7); !ok)
+    return ok;
   if (auto ok = ia().check_remote(to); !ok) return at(ok.assume_error(), call);
-  return start(std::unique_lock(mutex_), call, to, port, limit, data);
+  return start(std::unique_lock(mutex_), call, to, port, with);
 }
 
-DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, timeout limit,
-                                                std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, const attempt& with) noexcept {
   static constexpr const char* call = "ep.common_connect";
   const auto invalid = [&](const char* hint) {
     return at(error(return_type::invalid_parameter, return_subtype::arg2), call).hint(hint);
   };
-  if (auto ok = check_start(call, limit, data, return_subtype::arg3, return_subtype::arg4); !ok) return ok;
+  if (auto ok = check_start(call, with, return_subtype::arg3, return_subtype::arg4, return_subtype::arg6); !ok)
+    return ok;
   if (!to.check(address_role::remote)) return invalid("No peer can be reached at such an address.");
   if (to.port() == 0) return invalid("The address names no port: see ia_address::with_port.");
   std::unique_lock lock(mutex_);
@@ -112,13 +114,13 @@ DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, timeout li
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
         .hint("The endpoint has no communicator: give ep_attributes::comm, or set it by modify.");
   if (!fits(attributes_.comm, to)) return invalid("The address is not of the domain of the endpoint's communicator.");
-  return start(std::move(lock), call, to, to.port(), limit, data);
+  return start(std::move(lock), call, to, to.port(), with);
 }
 
-DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, timeout limit,
-                                             std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& with) noexcept {
   static constexpr const char* call = "ep.dup_connect";
-  if (auto ok = check_start(call, limit, data, return_subtype::arg3, return_subtype::arg4); !ok) return ok;
+  if (auto ok = check_start(call, with, return_subtype::arg3, return_subtype::arg4, return_subtype::arg6); !ok)
+    return ok;
   if (&original.ia() != &ia())
     return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
         .hint("The two endpoints are of different ias.");
@@ -135,11 +137,11 @@ DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, timeout limit,
       return refuse("That endpoint was accepted: its peer requested the connection and need not listen anywhere.");
     to = original.connection_->remote_address();
   }
-  return start(std::unique_lock(mutex_), call, to, to.port(), limit, data);
+  return start(std::unique_lock(mutex_), call, to, to.port(), with);
 }
 
 DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
-                                       std::uint16_t port, timeout limit, std::span<const std::byte> data) noexcept {
+                                       std::uint16_t port, const attempt& with) noexcept {
   const bool mine = !local_address_.is_any() || local_address_.port() != 0;
   const ia_address* own = mine ? &local_address_ : ia().address(to.family());
   if (!own || own->family() != to.family())
@@ -161,12 +163,14 @@ DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const 
       e = error(return_type::invalid_address, return_subtype::address_unreachable);
     return at(e.from(r.verb, r.err), call);
   };
-  if (const auto r = c->prepare(mine ? *own : own->with_port(0), to.with_port(port), data, qp_of_connection()); !r)
+  if (const auto r = c->prepare(mine ? *own : own->with_port(0), to.with_port(port), with.data,
+                                qp_of_connection(with.options.qos));
+      !r)
     return failed(r);
   c->attach(*this, observer);
   connection_ = c;
   set_state(ep_state::active_connection_pending);
-  c->set_limit(limit);
+  c->set_limit(with.limit);
   lock.unlock(); // the answer may arrive before the call returns, and the thread that takes it needs the lock
   const int err = c->resolve();
   if (err == 0) return success();
@@ -176,10 +180,13 @@ DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const 
   return failed({"rdma_resolve_addr", err});
 }
 
-DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<const std::byte> data,
+                                        const connect_options& options) noexcept {
   static constexpr const char* call = "cr.accept";
   if (data.size() > max_private_data)
     return at(error(return_type::invalid_parameter, return_subtype::arg4), call).hint(private_data_hint);
+  if (auto ok = check_options(options, ia().iwarp(), return_subtype::arg6, return_subtype::arg5); !ok)
+    return at(ok.assume_error(), call);
   if (&request.ia() != &ia())
     return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
         .hint("The endpoint belongs to another ia than the request.");
@@ -200,7 +207,7 @@ DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<con
   if (attributes_.comm != communicator{} && !fits(attributes_.comm, here))
     return unlike("The request is not of the domain of the endpoint's communicator.");
   if (!request.id()) return at(error(return_type::invalid_handle, return_subtype::handle_cr), call);
-  rts_result moved = request.prepare_accept(qp_of_connection());
+  rts_result moved = request.prepare_accept(qp_of_connection(options.qos));
   // Parameters were checked, so EINVAL from the id means that it is dead: the peer gave up. The failure is an outcome
   // of the connection, not a fault of this call (uDAPL 2.0 §6.4.5.2). Other failures before RTR change nothing.
   const bool dead_id = moved.err == EINVAL && std::string_view(moved.verb) == "rdma_init_qp_attr";
@@ -269,10 +276,11 @@ DAT_DECL expected<void> ep_core::find_link(const ibv_ah_attr& path, const char* 
   return success();
 }
 
-DAT_DECL expected<void> ep_core::connect_directly(const direct_peer& peer) noexcept {
+DAT_DECL expected<void> ep_core::connect_directly(const direct_peer& peer, const qos& q) noexcept {
   static constexpr const char* call = "ep.connect";
   if (auto ok = ia().check_infiniband(); !ok) return at(ok.assume_error(), call);
   if (auto ok = check_descriptor(ia(), peer, direct_peer::connections); !ok) return at(ok.assume_error(), call);
+  if (auto ok = check_qos(q, false, return_subtype::arg3); !ok) return at(ok.assume_error(), call);
   auto path = path_to(ia(), peer.place);
   if (!path) return at(path.assume_error(), call);
   auto found = place_of(ia(), is_ipv4(peer.place.gid));
@@ -289,7 +297,7 @@ DAT_DECL expected<void> ep_core::connect_directly(const direct_peer& peer) noexc
                     .dest_qp_num = peer.place.qp_num,
                     .rq_psn = peer.psn,
                     .sq_psn = psn_};
-  const rts_result moved = c->connect_directly(qp_of_connection(), way, peer.reads_in, address_of(here.place.gid),
+  const rts_result moved = c->connect_directly(qp_of_connection(q), way, peer.reads_in, address_of(here.place.gid),
                                                address_of(peer.place.gid));
   const auto failed = [&] { return at(no_path(moved.verb, moved.err, return_subtype::resource_tep), call); };
   if (!moved && !moved.past_init) {

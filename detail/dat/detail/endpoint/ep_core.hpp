@@ -92,6 +92,8 @@ public:
   /// The shared queue that its receives come from; null: they come from a queue of its own.
   [[nodiscard]] const ref<srq_core>& srq() const noexcept { return srq_; }
 
+  /// The quality of service of packets from this endpoint, where no call sets another.
+  [[nodiscard]] qos quality_of_service() const noexcept { return attributes_.qos.or_else(ia().qos()); }
   /// The number of windows that are bound through the endpoint, or about to be. They end before its queue pair.
   std::atomic<std::uint32_t> windows{0};
 
@@ -119,17 +121,22 @@ public:
 
   // --- connecting ----------------------------------------------------------------------------------------------------
 
-  [[nodiscard]] expected<void> connect(const ia_address& to, std::uint16_t port, timeout limit,
-                                       std::span<const std::byte> data) noexcept;
-  [[nodiscard]] expected<void> common_connect(const ia_address& to, timeout limit,
-                                              std::span<const std::byte> data) noexcept;
-  [[nodiscard]] expected<void> dup_connect(ep_core& original, timeout limit, std::span<const std::byte> data) noexcept;
+  /// The parameters of an attempt to connect.
+  struct attempt {
+    timeout limit;
+    std::span<const std::byte> data;
+    connect_options options{};
+  };
+  [[nodiscard]] expected<void> connect(const ia_address& to, std::uint16_t port, const attempt& with) noexcept;
+  [[nodiscard]] expected<void> common_connect(const ia_address& to, const attempt& with) noexcept;
+  [[nodiscard]] expected<void> dup_connect(ep_core& original, const attempt& with) noexcept;
   /// Connects to the endpoint of a descriptor.
-  [[nodiscard]] expected<void> connect_directly(const direct_peer& peer) noexcept;
+  [[nodiscard]] expected<void> connect_directly(const direct_peer& peer, const qos& q) noexcept;
   /// The contents of a descriptor of this endpoint. `family` is preferred; a datagram endpoint takes no other.
   [[nodiscard]] result<direct_peer> describe(const char* call, address_family family) noexcept;
   /// Accepts a request on this endpoint, which the request may have brought.
-  [[nodiscard]] expected<void> accept(connection_state& request, std::span<const std::byte> data) noexcept;
+  [[nodiscard]] expected<void> accept(connection_state& request, std::span<const std::byte> data,
+                                      const connect_options& options) noexcept;
   [[nodiscard]] expected<void> disconnect(close_mode how) noexcept;
   [[nodiscard]] expected<void> reset() noexcept;
   /// Whether its handle may close it: not while a service point or a request holds it.
@@ -200,7 +207,11 @@ private:
   void use_depth(std::uint8_t initiator_depth) noexcept;
   [[nodiscard]] int remote_access() const noexcept;
   [[nodiscard]] qp_settings settings() const noexcept;
-  [[nodiscard]] connection_qp qp_of_connection() noexcept { return {qp_, settings(), &init_, shares_}; }
+  [[nodiscard]] connection_qp qp_of_connection(const qos& wanted) noexcept {
+    connection_qp c{qp_, settings(), &init_, shares_};
+    c.settings.qos = wanted.or_else(c.settings.qos);
+    return c;
+  }
   void part_from_windows() noexcept {
     if (windows.load(std::memory_order_acquire) != 0) ia().release_windows(*this);
   }
@@ -222,11 +233,11 @@ private:
 
   // --- connecting, see ep_connect.ipp --------------------------------------------------------------------------------
 
-  [[nodiscard]] expected<void> check_start(const char* call, timeout limit, std::span<const std::byte> data,
-                                           return_subtype limit_arg, return_subtype data_arg) const noexcept;
+  [[nodiscard]] expected<void> check_start(const char* call, const attempt& with, return_subtype limit_arg,
+                                           return_subtype data_arg, return_subtype qos_arg) const noexcept;
   /// Called with `lock` on mutex_.
   [[nodiscard]] expected<void> start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
-                                     std::uint16_t port, timeout limit, std::span<const std::byte> data) noexcept;
+                                     std::uint16_t port, const attempt& with) noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;
   [[nodiscard]] expected<void> find_link(const ibv_ah_attr& path, const char* call) noexcept;
 

@@ -85,7 +85,7 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
     return invalid("A high watermark must be below 2^31, or no_watermark.");
   if (a.comm != communicator{} && !is_supported(a.comm))
     return invalid("A communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}.");
-  return success();
+  return check_qos(a.qos, ia.iwarp(), return_subtype::arg7);
 }
 
 DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
@@ -267,6 +267,7 @@ DAT_DECL qp_settings ep_core::settings() const noexcept {
   s.rnr_retry_count = attributes_.rnr_retry_count;
   s.ack_timeout = attributes_.ack_timeout;
   s.min_rnr_timer = attributes_.min_rnr_timer;
+  s.qos = quality_of_service();
   return s;
 }
 

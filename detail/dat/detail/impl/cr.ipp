@@ -23,7 +23,8 @@ DAT_DECL ia_address cr::local_address() const noexcept { return core_ ? core_.ge
 DAT_DECL service_id cr::service() const noexcept { return core_ ? core()->service() : service_id(); }
 DAT_DECL ep_ref cr::local_ep() const noexcept { return ep_ref(core_ ? endpoint() : nullptr); }
 
-DAT_DECL expected<void> cr::accept_on_given(detail::ep_core* with, std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> cr::accept_on_given(detail::ep_core* with, std::span<const std::byte> data,
+                                            const connect_options& options) noexcept {
   static constexpr const char* call = "cr.accept";
   if (!core_) return empty_handle(call);
   if (!with) return detail::empty_handle(call, return_subtype::handle_ep);
@@ -31,21 +32,22 @@ DAT_DECL expected<void> cr::accept_on_given(detail::ep_core* with, std::span<con
     return error(return_type::invalid_parameter, return_subtype::arg2)
         .at(call, object_kind::cr, service().port())
         .hint("The request has an endpoint: call accept() without another one.");
-  return accept_on(*with, data);
+  return accept_on(*with, data, options);
 }
 
-DAT_DECL expected<void> cr::accept(std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> cr::accept(std::span<const std::byte> data, const connect_options& options) noexcept {
   static constexpr const char* call = "cr.accept";
   if (!core_) return empty_handle(call);
   if (!endpoint())
     return error(return_type::invalid_handle, return_subtype::handle_ep)
         .at(call, object_kind::cr, service().port())
         .hint("The request has no endpoint: call accept(ep).");
-  return accept_on(*endpoint(), data);
+  return accept_on(*endpoint(), data, options);
 }
 
-DAT_DECL expected<void> cr::accept_on(detail::ep_core& with, std::span<const std::byte> data) noexcept {
-  auto r = with.accept(*core(), data);
+DAT_DECL expected<void> cr::accept_on(detail::ep_core& with, std::span<const std::byte> data,
+                                      const connect_options& options) noexcept {
+  auto r = with.accept(*core(), data, options);
   if (r) core_.done();
   return r;
 }

@@ -81,9 +81,9 @@ DAT_DECL expected<ib::descriptor> ep<rc>::make_descriptor() const noexcept {
   return detail::descriptor_access::make(raw.assume_value());
 }
 
-DAT_DECL expected<void> ep<rc>::connect(const ib::descriptor& peer) noexcept {
+DAT_DECL expected<void> ep<rc>::connect(const ib::descriptor& peer, const qos& quality) noexcept {
   if (!alive()) return empty_handle("ep.connect");
-  return core_->connect_directly(detail::descriptor_access::of(peer));
+  return core_->connect_directly(detail::descriptor_access::of(peer), quality);
 }
 
 }} // namespace dat::v0

@@ -9,22 +9,22 @@
 namespace dat { inline namespace v0 {
 
 DAT_DECL expected<void> ep<rc>::connect(const ia_address& remote, conn_qual qualifier, timeout limit,
-                                        std::span<const std::byte> data) noexcept {
+                                        std::span<const std::byte> data, const connect_options& options) noexcept {
   if (!core_) return empty_handle("ep.connect");
   if (auto ok = qualifier.check(); !ok) return ok.assume_error().at("ep.connect", object_kind::ep, number());
-  return core_->connect(remote, qualifier.port(), limit, data);
+  return core_->connect(remote, qualifier.port(), {limit, data, options});
 }
 
 DAT_DECL expected<void> ep<rc>::common_connect(const ia_address& remote, timeout limit,
                                                std::span<const std::byte> data) noexcept {
   if (!core_) return empty_handle("ep.common_connect");
-  return core_->common_connect(remote, limit, data);
+  return core_->common_connect(remote, {limit, data});
 }
 
-DAT_DECL expected<void> ep<rc>::dup_connect(const ep& original, timeout limit,
-                                            std::span<const std::byte> data) noexcept {
+DAT_DECL expected<void> ep<rc>::dup_connect(const ep& original, timeout limit, std::span<const std::byte> data,
+                                            const qos& quality) noexcept {
   if (!core_ || !original.core_) return empty_handle("ep.dup_connect");
-  return core_->dup_connect(*original.core_, limit, data);
+  return core_->dup_connect(*original.core_, {limit, data, {.qos = quality}});
 }
 
 DAT_DECL expected<void> ep<rc>::disconnect(close_mode how) noexcept {

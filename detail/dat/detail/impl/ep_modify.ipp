@@ -41,6 +41,7 @@ struct ep_core::changes {
   set(a.recv_completion, c.recv_completion);
   set(a.request_completion, c.request_completion);
   set(a.accept_timeout, c.accept_timeout);
+  set(a.qos, c.qos);
   if (c.comm) a.comm = *c.comm;
   return a;
 }

@@ -13,7 +13,9 @@ namespace dat { inline namespace v0 {
 
 DAT_DECL expected<ia> ia::open(const ia_options& options) noexcept { return make(detail::first_adapter(), options); }
 DAT_DECL expected<ia> ia::open(std::string_view name, const ia_options& options) noexcept {
-  return make(detail::adapter_named(name), options);
+  auto opened = make(detail::adapter_named(name), options);
+  if (opened) opened.assume_value().core_.get()->set_opened_as(name);
+  return opened;
 }
 DAT_DECL expected<ia> ia::open(const ia_address& local, const ia_options& options) noexcept {
   return make(detail::adapter_at(local), options);
@@ -24,7 +26,9 @@ DAT_DECL expected<ia> ia::open_by_route(const std::string& remote, const ia_opti
 
 DAT_DECL expected<ia> ia::make(detail::result<detail::adapter_location> where, const ia_options& options) noexcept {
   if (!where) return where.assume_error();
-  auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic);
+  if (auto ok = detail::check_qos(options.qos, false, return_subtype::arg2); !ok)
+    return ok.assume_error().at("ia.open", object_kind::ia);
+  auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic, options.qos);
   if (!core) return core.assume_error();
   if (options.async_evd.out_of_scope_) return ia(std::move(core).assume_value());
   auto own = detail::async_evd_for(*core.assume_value(), options.async_evd.core_, options.async_qlen);

@@ -246,7 +246,11 @@ DAT_DECL expected<ia> registry::open(std::string_view name, const provider_reque
                                      const ia_options& options) const {
   const auto found = find(name, wanted);
   if (!found) return found.assume_error().at("registry.open", object_kind::ia);
-  if (const auto& port = found.assume_value().port) return ia::open(port->name(), options);
+  if (const auto& port = found.assume_value().port) {
+    auto opened = ia::open(port->name(), options);
+    if (opened) detail::core_access::of(opened.assume_value())->set_opened_as(name);
+    return opened;
+  }
   return error(return_type::insufficient_resources, return_subtype::resource_device)
       .at("registry.open", object_kind::ia)
       .hint("The registry has that name, but its device is not there.");

@@ -29,7 +29,8 @@ DAT_DECL expected<ib::datagram_address> ep<ud>::address(address_family family) c
   return a;
 }
 
-DAT_DECL expected<ib::address_handle> ep<ud>::address_of(const ib::datagram_address& peer) const noexcept {
+DAT_DECL expected<ib::address_handle> ep<ud>::address_of(const ib::datagram_address& peer,
+                                                         const qos& quality) const noexcept {
   static constexpr const char* call = "ep.address_of";
   if (!alive()) return empty_handle(call);
   detail::qp_place p;
@@ -37,7 +38,7 @@ DAT_DECL expected<ib::address_handle> ep<ud>::address_of(const ib::datagram_addr
   p.lid = peer.lid;
   auto path = detail::path_to(core_->ia(), p);
   if (!path) return core_->at(path.assume_error(), call);
-  return make(call, {path.assume_value(), peer.qp_number, peer.qkey});
+  return make(call, {path.assume_value(), peer.qp_number, peer.qkey}, quality);
 }
 
 DAT_DECL expected<ib::address_handle> ep<ud>::reply_to(const ib::datagram_recv_done& message, const ib::grh& header,
@@ -60,7 +61,7 @@ DAT_DECL expected<ib::address_handle> ep<ud>::reply_to(const ib::datagram_recv_d
   return make(call, to);
 }
 
-DAT_DECL expected<ib::address_handle> ep<ud>::connect(const ib::descriptor& peer) const noexcept {
+DAT_DECL expected<ib::address_handle> ep<ud>::connect(const ib::descriptor& peer, const qos& quality) const noexcept {
   static constexpr const char* call = "ep.connect";
   if (!alive()) return empty_handle(call);
   const detail::direct_peer& raw = detail::descriptor_access::of(peer);
@@ -68,7 +69,7 @@ DAT_DECL expected<ib::address_handle> ep<ud>::connect(const ib::descriptor& peer
     return core_->at(ok.assume_error(), call);
   auto path = detail::path_to(core_->ia(), raw.place);
   if (!path) return core_->at(path.assume_error(), call);
-  return make(call, {path.assume_value(), raw.place.qp_num, raw.place.qkey});
+  return make(call, {path.assume_value(), raw.place.qp_num, raw.place.qkey}, quality);
 }
 
 DAT_DECL expected<ib::descriptor> ep<ud>::export_descriptor(address_family family) const noexcept {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/qos.hpp>
+
 #include <dat/detail/base/config.hpp>
 
 #include <infiniband/verbs.h>
@@ -36,6 +38,7 @@ struct qp_settings {
   std::uint8_t rnr_retry_count = 0;
   std::chrono::microseconds ack_timeout{};
   std::chrono::microseconds min_rnr_timer{};
+  dat::qos qos{};
 };
 
 /// The present attributes of a queue pair in INIT.
@@ -52,6 +55,14 @@ struct qp_path {
   std::uint32_t rq_psn = 0;
   std::uint32_t sq_psn = 0;
 };
+
+/// Sets the members of `q` that are set on the path of packets that this side sends.
+inline void set_qos(ibv_ah_attr& path, const qos& q) noexcept {
+  path.sl = q.service_level.value_or(path.sl);
+  if (path.is_global == 0) return;
+  path.grh.traffic_class = q.traffic_class.value_or(path.grh.traffic_class);
+  path.grh.flow_label = q.flow_label.value_or(path.grh.flow_label);
+}
 
 /// Moves a new queue pair of a connection to INIT, so that receives can be posted before the connection. Returns 0 or
 /// errno.

@@ -67,6 +67,7 @@ template <class Describe>
   if (!begin(IBV_QPS_RTR)) return r;
   attr.min_rnr_timer = rnr_timer_code(s.min_rnr_timer);
   attr.max_dest_rd_atomic = s.responder_resources;
+  set_qos(attr.ah_attr, s.qos);
   if (!modify()) return r;
   r.past_init = true;
   if (!begin(IBV_QPS_RTS)) return r;

@@ -1,0 +1,163 @@
+// Quality of service on the wire: the frames of connections and datagrams, as a packet socket sees them.
+// SPDX-License-Identifier: BSL-1.0
+#include "support.hpp"
+
+#include <dat/buffer.hpp>
+#include <dat/descriptor.hpp>
+#include <dat/ud.hpp>
+
+#include <array>
+#include <linux/if_ether.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <set>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace device {
+
+namespace {
+
+/// Reads the IPv4 frames that leave this host. Only root may open one, and only Soft-RoCE sends by the network stack.
+class frame_reader {
+public:
+  frame_reader() : fd_(::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, htons(ETH_P_ALL))) {
+    const int room = 1 << 22;
+    if (fd_ >= 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room);
+  }
+  frame_reader(const frame_reader&) = delete;
+  frame_reader& operator=(const frame_reader&) = delete;
+  ~frame_reader() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+  /// The types of service of the RoCE frames from that address since the last call. `op_first` and `op_last` limit the
+  /// operation codes: those of connections are 0 to 31, those of datagrams 100 and 101.
+  std::set<int> types_of_service(const dat::ia_address& from, int op_first, int op_last) {
+    constexpr std::uint16_t roce_port = 4791;
+    const auto& source = reinterpret_cast<const sockaddr_in*>(from.native_handle())->sin_addr;
+    std::set<int> found;
+    std::array<unsigned char, 65536> frame;
+    for (;;) {
+      const auto n = ::recv(fd_, frame.data(), frame.size(), 0);
+      if (n < 0) return found;
+      ip header;
+      udphdr udp;
+      if (static_cast<std::size_t>(n) < sizeof header + sizeof udp + 1) continue;
+      std::memcpy(&header, frame.data(), sizeof header);
+      const std::size_t behind = header.ip_hl * std::size_t{4};
+      if (header.ip_v != 4 || header.ip_p != IPPROTO_UDP || header.ip_src.s_addr != source.s_addr) continue;
+      if (static_cast<std::size_t>(n) < behind + sizeof udp + 1) continue;
+      std::memcpy(&udp, frame.data() + behind, sizeof udp);
+      const int op = frame[behind + sizeof udp];
+      if (udp.uh_dport == htons(roce_port) && op >= op_first && op <= op_last) found.insert(header.ip_tos);
+    }
+  }
+  std::set<int> of_connections(const dat::ia_address& from) { return types_of_service(from, 0, 31); }
+  std::set<int> of_datagrams(const dat::ia_address& from) { return types_of_service(from, 100, 101); }
+
+private:
+  int fd_;
+};
+
+} // namespace
+
+TEST_CASE("the frames of a connection carry the type of service that each side has set", "[qos]") {
+  if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  side a(0);
+  side b(1);
+  frame_reader wire;
+  REQUIRE(wire);
+  const auto port = next_port();
+  auto psp = must(b.ia.create_psp(port, b.evd));
+  // What is asked for, what the accept sets, and the types of service of the two sides.
+  struct {
+    dat::connect_options asking;
+    dat::connect_options accepting;
+    int from_a;
+    int from_b;
+  } const rows[] = {{{}, {}, 0, 0},
+                    {{.qos = dat::qos::premium()}, {}, 46 << 2, 46 << 2},
+                    {{.qos = dat::qos::low_latency()}, {.qos = dat::qos::economy()}, 18 << 2, 1 << 2}};
+  for (const auto& row : rows) {
+    endpoint from = a.make_ep();
+    endpoint to = b.make_ep();
+    buffer memory(a.pz, 64);
+    buffer there(b.pz, 64);
+    must(to.post(dat::recv{there.lmr}));
+    must(from.post(dat::recv{memory.slice(0, 32)}));
+    must(from.connect(b.ia.address(), port, patience, {}, row.asking));
+    must(next<dat::cr>(b.evd).accept(to, {}, row.accepting));
+    (void)next<dat::established>(a.evd);
+    (void)next<dat::established>(b.evd);
+    (void)wire.of_connections(a.ia.address()); // those of earlier connections
+    must(from.post(dat::send{memory.slice(32, 8)}));
+    (void)next<dat::recv_done>(b.evd);
+    (void)next<dat::send_done>(a.evd);
+    must(to.post(dat::send{there.slice(0, 8)}));
+    (void)next<dat::recv_done>(a.evd);
+    (void)next<dat::send_done>(b.evd);
+    // One look reads the frames of both sides.
+    must(from.post(dat::recv{memory.slice(0, 32)}));
+    must(to.post(dat::recv{there.lmr}));
+    must(to.post(dat::send{there.slice(0, 8)}));
+    (void)next<dat::recv_done>(a.evd);
+    (void)next<dat::send_done>(b.evd);
+    CHECK(wire.of_connections(b.ia.address()) == std::set<int>{row.from_b});
+    must(from.post(dat::send{memory.slice(32, 8)}));
+    (void)next<dat::recv_done>(b.evd);
+    (void)next<dat::send_done>(a.evd);
+    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{row.from_a});
+    SHOWS("CONN-010", "CONN-051", "REQ-060");
+    must(from.disconnect());
+    (void)next<dat::disconnected>(a.evd);
+    (void)next<dat::disconnected>(b.evd);
+  }
+}
+
+TEST_CASE("the frames of datagrams carry the type of service of the address handle", "[qos][ud]") {
+  if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  side a(0);
+  side b(1);
+  frame_reader wire;
+  REQUIRE(wire);
+  constexpr auto streams = all_streams | dat::stream::datagrams;
+  auto from_evd = must(a.ia.create_evd<streams>(64));
+  auto to_evd = must(b.ia.create_evd<streams>(64));
+  auto from = must(a.pz.create_ep<dat::ud>(from_evd, {.qos = dat::qos::high_throughput()}));
+  auto to = must(b.pz.create_ep<dat::ud>(to_evd));
+  buffer memory(a.pz, 64);
+  buffer there(b.pz, 128);
+  const auto peer = must(from.address_of(must(to.address())));
+  const auto special = must(from.address_of(must(to.address()), dat::qos::premium()));
+  for (const auto& [handle, expected] : {std::pair{&peer, 10 << 2}, std::pair{&special, 46 << 2}}) {
+    must(to.post(dat::recv{there.lmr}));
+    must(from.post(dat::ib::send_to{memory.slice(0, 8), *handle}));
+    (void)next<dat::ib::datagram_recv_done>(to_evd);
+    (void)next<dat::ib::datagram_send_done>(from_evd);
+    CHECK(wire.of_datagrams(a.ia.address()) == std::set<int>{expected});
+  }
+}
+
+TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]") {
+  side a(0);
+  side b(1);
+  const auto port = next_port();
+  auto psp = must(b.ia.create_psp(port, b.evd));
+  endpoint from = a.make_ep();
+  endpoint to = b.make_ep();
+  CHECK(error_of(from.connect(b.ia.address(), port, patience, {}, {.multipath = dat::multipath::required})).type() ==
+        type::model_not_supported);
+  CHECK(from.state() == state::unconnected);
+  must(from.connect(b.ia.address(), port, patience));
+  auto request = next<dat::cr>(b.evd);
+  CHECK(error_of(request.accept(to, {}, {.multipath = dat::multipath::requested})).type() == type::model_not_supported);
+  must(request.accept(to));
+  (void)next<dat::established>(a.evd);
+  (void)next<dat::established>(b.evd);
+  SHOWS("HA-019", "HA-021", "REQ-186", "CR-029", "CONN-011", "CONN-052");
+}
+
+} // namespace device
