@@ -83,14 +83,14 @@ dat::expected<void> run(const char* host) {
     DAT_TRYV(self.connect());
     all.go_on();
     while (all.result && (all.completed < messages || all.granted < messages + buffers)) // all have arrived
-      DAT_TRYV(self.evd.drain(all, self.limit));
+      DAT_TRYV(self.evd.wait_and_drain(all, self.limit));
     return all.result ? self.finish() : all.result;
   }
   receiver all{self};
   DAT_TRY(all.memory, self.pz.register_memory(all.inbox, dat::local_write));
   for (std::size_t i = 0; i < buffers; ++i) DAT_TRYV(all.post(i));
   DAT_TRYV(self.connect());
-  while (all.result && !all.over) DAT_TRYV(self.evd.drain(all, self.limit));
+  while (all.result && !all.over) DAT_TRYV(self.evd.wait_and_drain(all, self.limit));
   std::cout << all.count << " messages, sum " << all.sum << '\n';
   return all.result;
 }

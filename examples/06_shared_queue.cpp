@@ -65,7 +65,7 @@ dat::expected<void> serve(peer<>& self) {
   for (std::size_t i = 0; i < buffers; ++i) DAT_TRYV(all.post(i));
   DAT_TRY(auto psp, self.ia.create_psp(7471, self.evd));
   std::cout << "listening on " << self.ia.address().host_string() << " port " << psp.port() << std::endl;
-  while (all.result && all.gone < clients) DAT_TRYV(self.evd.drain(all, 30s));
+  while (all.result && all.gone < clients) DAT_TRYV(self.evd.wait_and_drain(all, 30s));
   if (all.result) std::cout << all.gone << " clients have come and gone\n";
   return all.result;
 }

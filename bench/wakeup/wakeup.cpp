@@ -179,7 +179,7 @@ double evd_wait(const ends& e, std::size_t n) {
 double evd_drain(const ends& e, std::size_t n) {
   link<dat::stream::dto> l(e, dat::progress::automatic);
   l.receive();
-  return l.measure(n, [&] { (void)must(l.evd.drain([&](const auto&) { l.receive(); }, dat::infinite)); });
+  return l.measure(n, [&] { (void)must(l.evd.wait_and_drain([&](const auto&) { l.receive(); }, dat::infinite)); });
 }
 template <dat::progress How>
 double cno_wait(const ends& e, std::size_t n) {

@@ -19,6 +19,7 @@
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/handle/unique_object.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -106,11 +107,17 @@ public:
     }
   }
 
-  /// Waits up to `limit` for an event, then takes up to `max` queued events as the other drain does. Returns their
+  template <class Visitor, class Rep, class Period>
+  void drain(Visitor&&, std::chrono::duration<Rep, Period>, std::size_t = 0) noexcept {
+    static_assert(detail::never<Rep>, "dat: drain takes what is there and never waits; with a time limit, call "
+                                      "wait_and_drain(visitor, limit)");
+  }
+
+  /// Waits up to `limit` for an event, then takes up to `max` queued events as `drain` does. Returns their
   /// number, at least 1. While `visit` runs, the evd counts as waited on: `visit` may post, but must not wait on this
   /// evd or dequeue from it.
   ///
-  ///     while (evd.drain(visit, 100ms)) {...}
+  ///     while (evd.wait_and_drain(visit, 100ms)) {...}
   ///
   /// Errors: as wait; `invalid_parameter` for a `max` of 0.
   /// Allocates: never.
@@ -118,11 +125,11 @@ public:
   /// Thread safety: one thread at a time waits; see wait.
   template <class Visitor>
   [[nodiscard]] expected<std::size_t>
-  drain(Visitor&& visit, timeout limit,
-        std::size_t max = 256) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
-    if (!core_) return empty_handle("evd.drain");
+  wait_and_drain(Visitor&& visit, timeout limit,
+                 std::size_t max = 256) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<S>>) {
+    if (!core_) return empty_handle("evd.wait_and_drain");
     if (max == 0)
-      return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "evd.drain")
+      return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "evd.wait_and_drain")
           .hint("A drain of no event would wait without end. The max must be at least 1.");
     if constexpr (detail::visits_all<Visitor, detail::event_list<S>>)
       return detail::drain_within<S>(*core_, visit, limit, max);

@@ -160,7 +160,7 @@ TEST_CASE("a visitor that waits on the evd that calls it is told so, and so is o
   pair p;
   must(p.a.ep.post(dat::recv{}, dat::recv{}));
   must(p.b.ep.post(dat::send{}));
-  CHECK(must(p.a.evd.drain(
+  CHECK(must(p.a.evd.wait_and_drain(
             [&](const auto&) {
               const auto waited = p.a.evd.wait(plenty);
               is_error(waited, dat::return_type::invalid_state, dat::return_subtype::evd_waiter);
@@ -183,7 +183,7 @@ TEST_CASE("a wait after the drain, of a visitor on another evd, and beside the w
   pair p;
   must(p.a.ep.post(dat::recv{}));
   must(p.b.ep.post(dat::send{}));
-  CHECK(must(p.a.evd.drain(
+  CHECK(must(p.a.evd.wait_and_drain(
             [&](const auto&) {
               (void)must(p.b.evd.wait(plenty));
               std::thread([&] { // while this thread waits

@@ -248,7 +248,7 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
                                           must(r.reject());
                                       },
                                       [](const auto&) {}};
-    while (!done) (void)t.b.evd.drain(take, 50ms, 64);
+    while (!done) (void)t.b.evd.wait_and_drain(take, 50ms, 64);
   });
   peer_process enemy("hostile flood", target(t.psp));
   CHECK(enemy.hear() == "flooding");

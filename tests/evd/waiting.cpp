@@ -323,16 +323,16 @@ TEST_CASE("a drain with a time limit waits for the first event and takes what is
   queue<soft> q;
   std::vector<std::uint64_t> got;
   const auto note = [&](const dat::software_event& e) { got.push_back(e.cookie().value()); };
-  CHECK(q.evd.drain(note, 1ms).error() == dat::error(return_type::timeout_expired));
+  CHECK(q.evd.wait_and_drain(note, 1ms).error() == dat::error(return_type::timeout_expired));
   worker poster([&](worker& w) {
     until_waited(q.evd);
     w.check(q.evd.post(1).has_value());
   });
-  CHECK(must(q.evd.drain(note, patience)) == 1);
+  CHECK(must(q.evd.wait_and_drain(note, patience)) == 1);
   poster.join();
   for (std::uint64_t i = 2; i < 6; ++i) must(q.evd.post(i));
-  CHECK(must(q.evd.drain(note, patience, 3)) == 3);
-  CHECK(must(q.evd.drain(note, 0us)) == 1);
+  CHECK(must(q.evd.wait_and_drain(note, patience, 3)) == 3);
+  CHECK(must(q.evd.wait_and_drain(note, 0us)) == 1);
   CHECK(got == std::vector<std::uint64_t>{1, 2, 3, 4, 5});
 }
 
@@ -341,21 +341,22 @@ TEST_CASE("a drain with a time limit fails as wait does, and for a maximum of 0"
   queue<soft> q;
   must(q.evd.post(1));
   const auto nothing = [](const auto&) {};
-  CHECK(q.evd.drain(nothing, patience, 0).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  CHECK(q.evd.wait_and_drain(nothing, patience, 0).error() ==
+        dat::error(return_type::invalid_parameter, return_subtype::arg3));
   must(q.evd.set_unwaitable());
-  CHECK(q.evd.drain(nothing, patience).error() ==
+  CHECK(q.evd.wait_and_drain(nothing, patience).error() ==
         dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
   must(q.evd.clear_unwaitable());
   must(q.evd.wake());
-  CHECK(q.evd.drain(nothing, patience).error() == dat::error(return_type::interrupted_call));
-  CHECK(must(q.evd.drain(nothing, patience)) == 1);
+  CHECK(q.evd.wait_and_drain(nothing, patience).error() == dat::error(return_type::interrupted_call));
+  CHECK(must(q.evd.wait_and_drain(nothing, patience)) == 1);
 }
 
 TEST_CASE("an exception of the visitor leaves a drain with a time limit, and the evd stays usable", "[evd]") {
   rig::begin();
   queue<soft> q;
   for (std::uint64_t i = 0; i < 2; ++i) must(q.evd.post(i));
-  CHECK_THROWS_AS((void)q.evd.drain([](const dat::software_event&) { throw 1; }, patience), int);
+  CHECK_THROWS_AS((void)q.evd.wait_and_drain([](const dat::software_event&) { throw 1; }, patience), int);
   CHECK(number(must(q.evd.wait(patience))) == 1);
 }
 
@@ -373,7 +374,7 @@ TEST_CASE("after an exception has ended a thread inside the library, its ia can 
   bool ended = false;
   std::thread thread([&] {
     try {
-      (void)evd.drain([](const auto&) { throw lost(); }, patience);
+      (void)evd.wait_and_drain([](const auto&) { throw lost(); }, patience);
     } catch (const lost&) { // a handler of the program that ends the thread
       ended = true;
     }
@@ -397,7 +398,7 @@ TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-
     CHECK(e->wait(0us, 1).error().type() == return_type::invalid_handle);
     CHECK(e->dequeue().error().type() == return_type::invalid_handle);
     CHECK(e->wake().error().type() == return_type::invalid_handle);
-    CHECK(e->drain([](auto&) {}, 0us).error().type() == return_type::invalid_handle);
+    CHECK(e->wait_and_drain([](auto&) {}, 0us).error().type() == return_type::invalid_handle);
     CHECK(e->set_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->clear_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->resize(8).error().type() == return_type::invalid_handle);
@@ -704,7 +705,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
       return e.error();
     });
     check(limit, return_type::timeout_expired,
-          [&](dat::timeout t) { return completions_only.drain([](auto&) {}, t).error(); });
+          [&](dat::timeout t) { return completions_only.wait_and_drain([](auto&) {}, t).error(); });
     check(limit, return_type::queue_empty, [&](dat::timeout t) { return cno.wait(t).error(); });
   }
   // A longer wait is interrupted again and again.

@@ -292,7 +292,7 @@ TEST_CASE("a failed poll is an error of the polling call or an asynchronous even
     next_fails();
     failed(evd.wait(plenty).error());
     next_fails();
-    failed(evd.drain([](auto&) {}, plenty).error());
+    failed(evd.wait_and_drain([](auto&) {}, plenty).error());
     fake::fail(fake::call::ibv_poll_cq, 2, EIO); // the poll after arming
     failed(evd.wait(plenty).error());
     CHECK(evd.wait(0us).error().type() == dat::return_type::timeout_expired);

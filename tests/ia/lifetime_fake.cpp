@@ -306,7 +306,7 @@ TEST_CASE("a visitor of a drain with a time limit may close the ia abruptly", "[
   must(evd.post(1));
   must(evd.post(1));
   std::size_t visited = 0;
-  const auto taken = evd.drain(
+  const auto taken = evd.wait_and_drain(
       [&](const dat::software_event&) {
         ++visited;
         must(ia.close());

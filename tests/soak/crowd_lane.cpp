@@ -107,18 +107,19 @@ private:
     const auto until = clock::now() + limit + patience;
     const auto open = [&](const attempt& one) { return one.begun && one.outcomes == 0; };
     while ((taken < posted || std::any_of(all.begin(), all.end(), open)) && clock::now() < until && !owner_.leaving())
-      (void)evd.drain(dat::overloaded{[&](const dat::software_event& e) {
-                                        if (e.cookie().as<std::size_t>() != taken)
-                                          fault("a software event out of order");
-                                        ++taken;
-                                        ++mine_->done[event];
-                                      },
-                                      [&](const dat::peer_rejected& e) { outcome_of(e, true); },
-                                      [&](const dat::non_peer_rejected& e) { outcome_of(e, true); },
-                                      [&](const dat::connection_unreachable& e) { outcome_of(e, true); },
-                                      [&](const dat::connection_timed_out& e) { outcome_of(e, true); },
-                                      [&](const dat::established& e) { outcome_of(e, false); }, [](const auto&) {}},
-                      200ms);
+      (void)evd.wait_and_drain(dat::overloaded{[&](const dat::software_event& e) {
+                                                 if (e.cookie().as<std::size_t>() != taken)
+                                                   fault("a software event out of order");
+                                                 ++taken;
+                                                 ++mine_->done[event];
+                                               },
+                                               [&](const dat::peer_rejected& e) { outcome_of(e, true); },
+                                               [&](const dat::non_peer_rejected& e) { outcome_of(e, true); },
+                                               [&](const dat::connection_unreachable& e) { outcome_of(e, true); },
+                                               [&](const dat::connection_timed_out& e) { outcome_of(e, true); },
+                                               [&](const dat::established& e) { outcome_of(e, false); },
+                                               [](const auto&) {}},
+                               200ms);
     if (owner_.leaving()) { // the adapter is gone
       mine_->dropped[event] += mine_->accepted[event] - mine_->done[event];
       return dat::error(dat::return_type::abort).at("crowd");

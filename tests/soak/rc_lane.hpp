@@ -74,7 +74,7 @@ struct merged_events {
   [[nodiscard]] const dat::evd<streams>& requests() const { return all; }
   template <class Visitor>
   void pump(Visitor&& visit, dat::timeout limit) {
-    (void)all.drain(visit, limit); // a time limit or a signal ends the wait: both are no fault
+    (void)all.wait_and_drain(visit, limit); // a time limit or a signal ends the wait: both are no fault
   }
 };
 

@@ -182,35 +182,36 @@ private:
   }
 
   void turn(dat::timeout limit) {
-    (void)evd_.drain(dat::overloaded{
-                         [&](const dat::ib::datagram_recv_done& e) { received(e); },
-                         [&](const dat::ib::datagram_send_done& e) {
-                           if (ours(e)) node_->on_done(e.cookie(), true, e.bytes());
-                         },
-                         [&](const dat::dto_failure& e) {
-                           if (ours(e)) node_->on_done(e.cookie(), false, 0);
-                         },
-                         [&](dat::ib::datagram_request& e) {
-                           if (node_ && !node_->ending) (void)e.accept(node_->ep); // otherwise its end rejects it
-                         },
-                         [&](const dat::ib::datagram_established& e) {
-                           if (!ours(e)) return;
-                           if (auto to = e.peer()) peer_ = std::move(to.value());
-                           if (lane_.client) ask();
-                         },
-                         [&](const dat::disconnected& e) {
-                           if (ours(e)) node_->on_end();
-                         },
-                         [&](const dat::connection_broken& e) {
-                           if (ours(e)) node_->on_end();
-                         },
-                         [&](const dat::peer_rejected& e) { refused(e); },
-                         [&](const dat::non_peer_rejected& e) { refused(e); },
-                         [&](const dat::connection_unreachable& e) { refused(e); },
-                         [&](const dat::connection_timed_out& e) { refused(e); },
-                         [](const auto&) {},
-                     },
-                     limit);
+    (void)evd_.wait_and_drain(dat::overloaded{
+                                  [&](const dat::ib::datagram_recv_done& e) { received(e); },
+                                  [&](const dat::ib::datagram_send_done& e) {
+                                    if (ours(e)) node_->on_done(e.cookie(), true, e.bytes());
+                                  },
+                                  [&](const dat::dto_failure& e) {
+                                    if (ours(e)) node_->on_done(e.cookie(), false, 0);
+                                  },
+                                  [&](dat::ib::datagram_request& e) {
+                                    if (node_ && !node_->ending)
+                                      (void)e.accept(node_->ep); // otherwise its end rejects it
+                                  },
+                                  [&](const dat::ib::datagram_established& e) {
+                                    if (!ours(e)) return;
+                                    if (auto to = e.peer()) peer_ = std::move(to.value());
+                                    if (lane_.client) ask();
+                                  },
+                                  [&](const dat::disconnected& e) {
+                                    if (ours(e)) node_->on_end();
+                                  },
+                                  [&](const dat::connection_broken& e) {
+                                    if (ours(e)) node_->on_end();
+                                  },
+                                  [&](const dat::peer_rejected& e) { refused(e); },
+                                  [&](const dat::non_peer_rejected& e) { refused(e); },
+                                  [&](const dat::connection_unreachable& e) { refused(e); },
+                                  [&](const dat::connection_timed_out& e) { refused(e); },
+                                  [](const auto&) {},
+                              },
+                              limit);
     if (!node_) return;
     const auto now = clock::now();
     if (lane_.client) {

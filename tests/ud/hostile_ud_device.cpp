@@ -189,7 +189,7 @@ TEST_CASE("during a flood of datagram requests another endpoint still exchanges 
                                           must(r.reject());
                                       },
                                       [](const auto&) {}};
-    while (!done) (void)b.evd.drain(take, 50ms, 64);
+    while (!done) (void)b.evd.wait_and_drain(take, 50ms, 64);
   });
   peer_process enemy("hostile datagram flood", {b.ia.address().host_string(), std::to_string(service.port())});
   CHECK(enemy.hear() == "flooding");

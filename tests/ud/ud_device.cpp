@@ -486,18 +486,18 @@ TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-0
   std::uint32_t sent = 0;
   std::uint32_t arrived = 0;
   while (sent < 8)
-    (void)must(
-        cq_a.drain(dat::overloaded{[&](const dat::ib::datagram_send_done& e) { sent += e.bytes() < 8 ? 1 : 100; },
-                                   [](const auto&) { throw failure("another event"); }},
-                   patience));
+    (void)must(cq_a.wait_and_drain(
+        dat::overloaded{[&](const dat::ib::datagram_send_done& e) { sent += e.bytes() < 8 ? 1 : 100; },
+                        [](const auto&) { throw failure("another event"); }},
+        patience));
   while (arrived < 8)
-    (void)must(cq_b.drain(dat::overloaded{[&](const dat::ib::datagram_recv_immediate_done& e) {
-                                            if (e.immediate() != arrived || e.payload_bytes() != arrived)
-                                              throw failure("out of order");
-                                            ++arrived;
-                                          },
-                                          [](const auto&) { throw failure("another event"); }},
-                          patience));
+    (void)must(cq_b.wait_and_drain(dat::overloaded{[&](const dat::ib::datagram_recv_immediate_done& e) {
+                                                     if (e.immediate() != arrived || e.payload_bytes() != arrived)
+                                                       throw failure("out of order");
+                                                     ++arrived;
+                                                   },
+                                                   [](const auto&) { throw failure("another event"); }},
+                                   patience));
   CHECK(sent == 8);
   CHECK(arrived == 8);
 }
@@ -549,7 +549,7 @@ TEST_CASE("datagrams that the network loses have no effect", "[ud][loss][IBX-053
     fill(out.bytes, i);
     must(near.post(dat::ib::send_to{out.lmr, peer}.immediate(i)));
     (void)expect<dat::ib::datagram_send_done>(a.evd);
-    (void)b.evd.drain(visit, 100ms, 512);
+    (void)b.evd.wait_and_drain(visit, 100ms, 512);
   }
   INFO(arrived << " arrived");
   CHECK(expected > count);

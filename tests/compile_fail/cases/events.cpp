@@ -337,6 +337,19 @@ auto wait_5(all& e) { return e.wait(5); }
 auto wait_5(all& e) { return e.wait(5ms); }
 #endif
 
+//! case: a drain with a time limit
+//! error: dat: drain takes what is there and never waits; with a time limit, call wait_and_drain
+//! lines: 25
+#ifdef DAT_EXPECT_FAIL
+void drain_5ms(all& e) {
+  e.drain([](const auto&) {}, 5ms);
+}
+#else
+void drain_5ms(all& e) {
+  (void)e.wait_and_drain([](const auto&) {}, 5ms);
+}
+#endif
+
 //! case: a wait for one kind of event with a number as its time limit
 //! error: dat: a time limit needs a unit, such as 5ms or 2s
 //! lines: 25
