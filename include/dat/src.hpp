@@ -42,6 +42,7 @@
 #include <dat/detail/events/wait_until.ipp>
 #include <dat/detail/events/wakeup.ipp>
 #include <dat/detail/impl/cno.ipp>
+#include <dat/detail/impl/counters.ipp>
 #include <dat/detail/impl/cr.ipp>
 #include <dat/detail/impl/csp.ipp>
 #include <dat/detail/impl/descriptor.ipp>

@@ -1,0 +1,161 @@
+// Definitions of counters.hpp.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/counters.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <dirent.h>
+#include <memory>
+#include <optional>
+
+namespace dat { inline namespace v0 {
+
+namespace detail {
+
+/// Calls `plain(metric, value, grows)` or `by_name(metric, label, name, value)` for each number. Both text forms have
+/// the numbers in this order.
+template <class Plain, class ByName>
+void each_counter(const counter_values& v, const Plain& plain, const ByName& by_name) {
+  using by_operation = counter_values::by_operation;
+  const auto operations = [&](const char* metric, std::uint64_t by_operation::*member) {
+    for (std::size_t i = 0; i < v.operations.size(); ++i)
+      by_name(metric, "operation", to_string(static_cast<dto_operation>(i)), v.operations[i].*member);
+  };
+  operations("operations_posted", &by_operation::posted);
+  operations("bytes_posted", &by_operation::posted_bytes);
+  operations("operations_completed", &by_operation::completed);
+  operations("bytes_completed", &by_operation::bytes);
+  for (std::size_t i = 0; i < v.failures.size(); ++i)
+    by_name("operations_failed", "status", to_string(static_cast<dto_status>(i)), v.failures[i]);
+  for (std::size_t i = 0; i < v.connection_outcomes.size(); ++i)
+    by_name("connection_events", "event", to_string(static_cast<connection_outcome>(i)), v.connection_outcomes[i]);
+  plain("connection_requests", v.connection_requests, true);
+  plain("other_events", v.other_events, true);
+  plain("refused_posts", v.refused_posts, true);
+  plain("drains", v.drains, true);
+  plain("empty_drains", v.empty_drains, true);
+  plain("expired_waits", v.expired_waits, true);
+  plain("most_drained", v.most_drained, false);
+  plain("most_requests", v.most_requests, false);
+  plain("most_receives", v.most_receives, false);
+}
+
+/// The number in a file of sysfs; empty when there is none.
+[[nodiscard]] DAT_DECL std::optional<std::uint64_t> number_in(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
+  unsigned long long n = 0;
+  if (!file || std::fscanf(file.get(), "%llu", &n) != 1) return std::nullopt;
+  return n;
+}
+
+} // namespace detail
+
+DAT_DECL std::string to_prometheus(const counter_values& values, std::string_view labels) {
+  std::string text;
+  std::string_view described; // the metric that has its TYPE line
+  const auto type = [&](const char* metric, bool grows) {
+    if (described == metric) return;
+    described = metric;
+    text.append("# TYPE dat_").append(metric).append(grows ? "_total counter\n" : " gauge\n");
+  };
+  const auto end = [&](std::uint64_t n) { text.append(" ").append(std::to_string(n)).append("\n"); };
+  detail::each_counter(
+      values,
+      [&](const char* metric, std::uint64_t n, bool grows) {
+        type(metric, grows);
+        text.append("dat_").append(metric).append(grows ? "_total" : "");
+        if (!labels.empty()) text.append("{").append(labels).append("}");
+        end(n);
+      },
+      [&](const char* metric, const char* label, std::string_view name, std::uint64_t n) {
+        if (n == 0) return;
+        type(metric, true);
+        text.append("dat_").append(metric).append("_total{").append(label).append("=\"").append(name).append("\"");
+        if (!labels.empty()) text.append(",").append(labels);
+        text.append("}");
+        end(n);
+      });
+  return text;
+}
+
+DAT_DECL std::string to_json(const counter_values& values) {
+  std::string text = "{";
+  std::string_view open; // the object that is being written
+  const auto next = [&] {
+    if (text.back() != '{') text += ',';
+  };
+  const auto member = [&](std::string_view name, std::uint64_t n) {
+    next();
+    text.append("\"").append(name).append("\":").append(std::to_string(n));
+  };
+  const auto close = [&] {
+    if (!open.empty()) text += '}';
+    open = {};
+  };
+  detail::each_counter(
+      values,
+      [&](const char* metric, std::uint64_t n, bool) {
+        close();
+        member(metric, n);
+      },
+      [&](const char* metric, const char*, std::string_view name, std::uint64_t n) {
+        if (open != metric) {
+          close();
+          next();
+          text.append("\"").append(metric).append("\":{");
+          open = metric;
+        }
+        if (n != 0) member(name, n);
+      });
+  close();
+  return text += '}';
+}
+
+DAT_DECL counter_values counters::read() const noexcept {
+  const auto get = [](const number& n) { return n.load(std::memory_order_relaxed); };
+  counter_values v;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    const by_operation& from = operations_[i];
+    v.operations[i] = {get(from.posted), get(from.posted_bytes), get(from.completed), get(from.bytes)};
+  }
+  for (std::size_t i = 0; i < failures_.size(); ++i) v.failures[i] = get(failures_[i]);
+  for (std::size_t i = 0; i < outcomes_.size(); ++i) v.connection_outcomes[i] = get(outcomes_[i]);
+  v.connection_requests = get(requests_);
+  v.other_events = get(others_);
+  v.refused_posts = get(refused_posts_);
+  v.drains = get(drains_);
+  v.empty_drains = get(empty_drains_);
+  v.expired_waits = get(expired_waits_);
+  v.most_drained = get(most_drained_);
+  v.most_requests = get(most_requests_);
+  v.most_receives = get(most_receives_);
+  return v;
+}
+
+DAT_DECL expected<std::vector<device_counter>> read_device_counters(const ia& of) {
+  static constexpr const char* call = "read_device_counters";
+  const auto core = detail::core_access::of(of);
+  if (!core || core->closed()) return detail::empty_handle(call, return_subtype::handle_ia);
+  const std::string port =
+      "/sys/class/infiniband/" + std::string(core->name()) + "/ports/" + std::to_string(core->where().port) + '/';
+  std::vector<device_counter> all;
+  for (const char* folder : {"counters/", "hw_counters/"}) {
+    const std::string path = port + folder;
+    const std::unique_ptr<DIR, int (*)(DIR*)> list(::opendir(path.c_str()), &::closedir);
+    while (const dirent* entry = list ? ::readdir(list.get()) : nullptr) {
+      const std::string name = entry->d_name;
+      if (name[0] == '.' || name == "lifespan") continue; // lifespan: how long the driver keeps values, in ms
+      if (const auto value = detail::number_in(path + name)) all.push_back({name, *value});
+    }
+  }
+  if (all.empty())
+    return error(return_type::model_not_supported)
+        .at(call, object_kind::ia)
+        .hint("The driver reports no counters below /sys/class/infiniband.");
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
+}} // namespace dat::v0

@@ -1,0 +1,308 @@
+// Counters of operations, completions, waits and connections, as numbers, as Prometheus text and as JSON; and the
+// counters of the device. Not part of <dat/dat.hpp>: a program that does not count pays nothing.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dat/completions.hpp>
+#include <dat/connection_events.hpp>
+#include <dat/cr.hpp>
+#include <dat/datagram.hpp>
+#include <dat/ep.hpp>
+#include <dat/evd.hpp>
+#include <dat/event.hpp>
+#include <dat/expected.hpp>
+#include <dat/ia.hpp>
+#include <dat/status.hpp>
+#include <dat/timeout.hpp>
+
+#include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/request/work_request.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dat { inline namespace v0 {
+
+/// The events of connections that are counted.
+enum class connection_outcome : std::uint8_t {
+  established,
+  peer_rejected,
+  non_peer_rejected,
+  accept_completion_error,
+  disconnected,
+  broken,
+  timed_out,
+  unreachable
+};
+inline constexpr std::size_t connection_outcome_count = 8;
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(connection_outcome value) noexcept {
+  return detail::enum_name(value,
+                           {"established", "peer_rejected", "non_peer_rejected", "accept_completion_error",
+                            "disconnected", "broken", "timed_out", "unreachable"},
+                           "unknown connection_outcome");
+}
+
+/// The numbers of a `counters` object at one moment. A value.
+struct counter_values {
+  struct by_operation {
+    std::uint64_t posted = 0;       ///< operations that a post has accepted
+    std::uint64_t posted_bytes = 0; ///< the lengths of their segments together
+    std::uint64_t completed = 0;    ///< successful completions; none for suppressed ones
+    std::uint64_t bytes = 0;        ///< the bytes of those completions
+    friend bool operator==(const by_operation&, const by_operation&) = default;
+  };
+  std::array<by_operation, dto_operation_count> operations{};                ///< by dto_operation
+  std::array<std::uint64_t, dto_status_count> failures{};                    ///< failed completions by dto_status
+  std::array<std::uint64_t, connection_outcome_count> connection_outcomes{}; ///< by connection_outcome
+  std::uint64_t connection_requests = 0; ///< requests of peers, for connections and for datagrams
+  std::uint64_t other_events = 0;        ///< software events, asynchronous events, memberships of groups
+  std::uint64_t refused_posts = 0;       ///< posts that returned an error
+  std::uint64_t drains = 0;              ///< calls of drain and wait_and_drain
+  std::uint64_t empty_drains = 0;        ///< calls of drain that found nothing
+  std::uint64_t expired_waits = 0;       ///< calls of wait_and_drain that ended without an event
+  std::uint64_t most_drained = 0;        ///< events that one drain has taken at most
+  std::uint64_t most_requests = 0;       ///< requests that were outstanding on an endpoint at a time, at most
+  std::uint64_t most_receives = 0;       ///< receives that were posted on an endpoint at a time, at most
+
+  [[nodiscard]] const by_operation& of(dto_operation which) const noexcept {
+    return operations[static_cast<std::size_t>(which)];
+  }
+  [[nodiscard]] std::uint64_t of(dto_status which) const noexcept { return failures[static_cast<std::size_t>(which)]; }
+  [[nodiscard]] std::uint64_t of(connection_outcome which) const noexcept {
+    return connection_outcomes[static_cast<std::size_t>(which)];
+  }
+  friend bool operator==(const counter_values&, const counter_values&) = default;
+};
+
+/// The numbers in the text format of Prometheus, with `labels` such as `ep="17",host="a"` on every sample. Operations
+/// and statuses that never occurred are left out. Allocates.
+[[nodiscard]] std::string to_prometheus(const counter_values& values, std::string_view labels = {});
+/// The numbers as one JSON object. Operations and statuses that never occurred are left out. Allocates.
+[[nodiscard]] std::string to_json(const counter_values& values);
+
+/// Counts what passes through it: posts and drains that are called by it, and events that are given to it. Use one for
+/// an endpoint, an evd, an ia or the whole program, as the program needs; `parent` counts everything too.
+///
+///     dat::counters all;
+///     dat::counters mine(&all);
+///     mine.post(ep, dat::send{out});              // in place of ep.post(dat::send{out})
+///     mine.drain(evd, visitor);                   // in place of evd.drain(visitor)
+///     std::cout << to_prometheus(mine.read(), "ep=\"1\"");
+///
+/// Allocates: never.
+/// Thread safety: safe, as far as the calls that it passes on are. The parent must outlive it.
+class counters {
+public:
+  explicit counters(counters* parent = nullptr) noexcept : parent_(parent) {}
+  counters(const counters&) = delete;
+  counters& operator=(const counters&) = delete;
+
+  /// Posts operations to an endpoint and counts them. `ep` is an ep<rc>, an ep<ud> or an ep_ref.
+  /// Errors, Allocates, Blocks and Thread safety: as the endpoint's post.
+  template <class Ep, class... D>
+  expected<void> post(const Ep& ep, const D&... operations) noexcept {
+    auto posted = ep.post(operations...);
+    // Of a chain that the device refused in part, the operations before the refused one are posted.
+    std::size_t left = posted ? sizeof...(D) : posted.assume_error().index();
+    if (!posted) each([](counters& c) noexcept { add(c.refused_posts_, 1); });
+    if (left == 0) return posted;
+    (note_posted(operations, left), ...);
+    auto& core = detail::core_access::posting(ep_ref(ep));
+    each([requests = core.requests().used(), receives = core.receives().used()](counters& c) noexcept {
+      raise(c.most_requests_, requests);
+      raise(c.most_receives_, receives);
+    });
+    return posted;
+  }
+
+  /// Takes the events that are there, counts them, and calls `visit` with each; see evd::drain.
+  /// Allocates, Blocks and Thread safety: as evd::drain.
+  template <streams S, class Visitor>
+  std::size_t drain(evd<S>& from, Visitor&& visit, std::size_t max = 256) {
+    const std::size_t n = from.drain(visitor(visit), max);
+    note_drain(n);
+    if (n == 0) each([](counters& c) noexcept { add(c.empty_drains_, 1); });
+    return n;
+  }
+  /// Waits for an event, counts the events, and calls `visit` with each; see evd::wait_and_drain.
+  /// Errors, Allocates, Blocks and Thread safety: as evd::wait_and_drain.
+  template <streams S, class Visitor>
+  [[nodiscard]] expected<std::size_t> wait_and_drain(evd<S>& from, Visitor&& visit, timeout limit,
+                                                     std::size_t max = 256) {
+    auto n = from.wait_and_drain(visitor(visit), limit, max);
+    note_drain(n ? n.assume_value() : 0);
+    if (!n) each([](counters& c) noexcept { add(c.expired_waits_, 1); });
+    return n;
+  }
+  /// A visitor that counts each event and passes it to `visit`, which must live as long: for calls that take events in
+  /// another way.
+  template <class Visitor>
+  [[nodiscard]] auto visitor(Visitor& visit) noexcept {
+    return [ this, &visit ]<class E>(E & e) noexcept(noexcept(visit(e))) requires requires { visit(e); }
+    {
+      this->note(e);
+      visit(e);
+    };
+  }
+  /// Counts an event that was taken by `wait_for`, `dequeue` or a coroutine.
+  template <class E>
+  void note(const E& e) noexcept {
+    if constexpr (std::is_base_of_v<completion, E>)
+      note_completion(e);
+    else if constexpr (requires { outcome_of(e); })
+      each([&e](counters& c) noexcept { add(c.outcomes_[static_cast<std::size_t>(outcome_of(e))], 1); });
+    else if constexpr (std::is_same_v<E, cr> || std::is_same_v<E, ib::datagram_request>)
+      each([](counters& c) noexcept { add(c.requests_, 1); });
+    else
+      each([](counters& c) noexcept { add(c.others_, 1); });
+  }
+  template <class... E>
+  void note(const std::variant<E...>& e) noexcept {
+    std::visit([this](const auto& one) noexcept { this->note(one); }, e);
+  }
+
+  /// The numbers now. Numbers that change during the call may be of different moments.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] counter_values read() const noexcept;
+
+private:
+  using number = std::atomic<std::uint64_t>;
+  struct by_operation {
+    number posted{0};
+    number posted_bytes{0};
+    number completed{0};
+    number bytes{0};
+  };
+
+  static void add(number& to, std::uint64_t n) noexcept { to.fetch_add(n, std::memory_order_relaxed); }
+  static void raise(number& to, std::uint64_t n) noexcept {
+    std::uint64_t have = to.load(std::memory_order_relaxed);
+    while (have < n && !to.compare_exchange_weak(have, n, std::memory_order_relaxed)) {
+    }
+  }
+  template <class F>
+  void each(const F& f) noexcept {
+    for (counters* c = this; c; c = c->parent_) f(*c);
+  }
+  void note_drain(std::size_t n) noexcept {
+    each([n](counters& c) noexcept {
+      add(c.drains_, 1);
+      raise(c.most_drained_, n);
+    });
+  }
+  template <class D>
+  void note_posted(const D& operation, std::size_t& left) noexcept {
+    if (left == 0) return;
+    --left;
+    const auto& r = detail::request_access::of(operation);
+    dto_operation op = dto_operation::recv;
+    if constexpr (detail::is_send_to<D>)
+      op = dto_operation::send_ud;
+    else if constexpr (!detail::is_recv<D>)
+      op = r.operation();
+    each([op, bytes = r.data.bytes()](counters& c) noexcept {
+      auto& to = c.operations_[static_cast<std::size_t>(op)];
+      add(to.posted, 1);
+      add(to.posted_bytes, bytes);
+    });
+  }
+  template <class E>
+  void note_completion(const E& e) noexcept {
+    if constexpr (std::is_same_v<E, dto_failure>) {
+      each([&e](counters& c) noexcept { add(c.failures_[static_cast<std::size_t>(e.status())], 1); });
+    } else {
+      std::uint64_t bytes = 0;
+      if constexpr (std::is_base_of_v<transfer, E>) bytes = e.bytes();
+      each([&e, bytes](counters& c) noexcept {
+        auto& to = c.operations_[static_cast<std::size_t>(operation_of(e))];
+        add(to.completed, 1);
+        add(to.bytes, bytes);
+      });
+    }
+  }
+
+  static dto_operation operation_of(const send_done&) noexcept { return dto_operation::send; }
+  static dto_operation operation_of(const recv_done&) noexcept { return dto_operation::recv; }
+  static dto_operation operation_of(const rdma_write_done&) noexcept { return dto_operation::rdma_write; }
+  static dto_operation operation_of(const rdma_read_done&) noexcept { return dto_operation::rdma_read; }
+  static dto_operation operation_of(const bind_done& e) noexcept { return e.operation(); }
+  static dto_operation operation_of(const ib::recv_immediate_done&) noexcept { return dto_operation::recv_immediate; }
+  static dto_operation operation_of(const ib::recv_write_immediate_done&) noexcept {
+    return dto_operation::recv_rdma_immediate;
+  }
+  static dto_operation operation_of(const ib::rdma_write_immediate_done&) noexcept {
+    return dto_operation::rdma_write_immediate;
+  }
+  static dto_operation operation_of(const ib::fetch_and_add_done&) noexcept { return dto_operation::fetch_and_add; }
+  static dto_operation operation_of(const ib::compare_and_swap_done&) noexcept {
+    return dto_operation::compare_and_swap;
+  }
+  static dto_operation operation_of(const ib::datagram_send_done&) noexcept { return dto_operation::send_ud; }
+  static dto_operation operation_of(const ib::datagram_recv_done&) noexcept { return dto_operation::recv_ud; }
+  static dto_operation operation_of(const ib::datagram_recv_immediate_done&) noexcept {
+    return dto_operation::recv_ud_immediate;
+  }
+
+  static connection_outcome outcome_of(const established&) noexcept { return connection_outcome::established; }
+  static connection_outcome outcome_of(const ib::datagram_established&) noexcept {
+    return connection_outcome::established;
+  }
+  static connection_outcome outcome_of(const peer_rejected&) noexcept { return connection_outcome::peer_rejected; }
+  static connection_outcome outcome_of(const non_peer_rejected&) noexcept {
+    return connection_outcome::non_peer_rejected;
+  }
+  static connection_outcome outcome_of(const accept_completion_error&) noexcept {
+    return connection_outcome::accept_completion_error;
+  }
+  static connection_outcome outcome_of(const disconnected&) noexcept { return connection_outcome::disconnected; }
+  static connection_outcome outcome_of(const connection_broken&) noexcept { return connection_outcome::broken; }
+  static connection_outcome outcome_of(const connection_timed_out&) noexcept { return connection_outcome::timed_out; }
+  static connection_outcome outcome_of(const connection_unreachable&) noexcept {
+    return connection_outcome::unreachable;
+  }
+
+  counters* const parent_;
+  std::array<by_operation, dto_operation_count> operations_{};
+  std::array<number, dto_status_count> failures_{};
+  std::array<number, connection_outcome_count> outcomes_{};
+  number requests_{0};
+  number others_{0};
+  number refused_posts_{0};
+  number drains_{0};
+  number empty_drains_{0};
+  number expired_waits_{0};
+  number most_drained_{0};
+  number most_requests_{0};
+  number most_receives_{0};
+};
+
+/// One counter of a device.
+struct device_counter {
+  std::string name; ///< as the driver names it: "rcvd_pkts", "out_of_sequence", "port_xmit_data"
+  std::uint64_t value = 0;
+};
+
+/// The counters of the ia's port that its driver reports below /sys/class/infiniband (`counters` and `hw_counters`), in
+/// the order of their names. Their meaning is in the documentation of the driver.
+/// Errors: `model_not_supported` when the driver reports none; `invalid_handle`.
+/// Allocates: yes; std::bad_alloc passes through.
+/// Blocks: while the driver reads the counters, on some adapters a firmware command.
+/// Thread safety: safe.
+[[nodiscard]] expected<std::vector<device_counter>> read_device_counters(const ia& of);
+
+}} // namespace dat::v0
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/impl/counters.ipp>
+#endif

@@ -1,0 +1,251 @@
+// Counters: what each number counts, and the two text forms.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/counters.hpp>
+#include <dat/ud.hpp>
+
+#include <nlohmann/json.hpp>
+
+using namespace unit;
+using dat::connection_outcome;
+using dat::dto_operation;
+
+namespace {
+
+using operation_numbers = dat::counter_values::by_operation;
+constexpr auto ignore = [](const auto&) noexcept {};
+
+} // namespace
+
+TEST_CASE("operations are counted by kind, with bytes, when posted and when complete", "[counters]") {
+  clean_world world;
+  pair p;
+  dat::counters a;
+  dat::counters b;
+  must(b.post(p.b.ep, dat::recv{p.b.at(0, 64)}, dat::recv{p.b.at(64, 32)}));
+  must(a.post(p.a.ep, dat::send{p.a.at(0, 10)}, dat::send{p.a.at(0, 20)}.immediate(1)));
+  must(a.post(p.a.ep, dat::rdma_write{p.a.at(0, 8), must(p.b.mem.remote(0, 8))}.suppress_completion(),
+              dat::rdma_read{p.a.at(0, 4), must(p.b.mem.remote(0, 4))}));
+  fake::finish();
+  CHECK(a.drain(p.a.evd, ignore) == 3);
+  CHECK(b.drain(p.b.evd, ignore) == 2);
+  const auto active = a.read();
+  const auto passive = b.read();
+  CHECK(active.of(dto_operation::send) == operation_numbers{1, 10, 2, 30});
+  CHECK(active.of(dto_operation::send_immediate) == operation_numbers{1, 20, 0, 0}); // completes as a send
+  CHECK(active.of(dto_operation::rdma_write) == operation_numbers{1, 8, 0, 0});
+  CHECK(active.of(dto_operation::rdma_read) == operation_numbers{1, 4, 1, 4});
+  CHECK(active.drains == 1);
+  CHECK(active.most_drained == 3);
+  CHECK(active.most_requests == 4);
+  CHECK(passive.of(dto_operation::recv) == operation_numbers{2, 96, 1, 10});
+  CHECK(passive.of(dto_operation::recv_immediate) == operation_numbers{0, 0, 1, 20});
+  CHECK(passive.most_receives == 2);
+  CHECK(passive.most_requests == 0);
+}
+
+TEST_CASE("a parent counts what its children count", "[counters]") {
+  clean_world world;
+  pair p;
+  dat::counters all;
+  dat::counters a(&all);
+  dat::counters b(&all);
+  must(b.post(p.b.ep, dat::recv{p.b.at(0, 64)}));
+  must(a.post(p.a.ep, dat::send{p.a.at(0, 10)}));
+  fake::finish();
+  a.drain(p.a.evd, ignore);
+  b.drain(p.b.evd, ignore);
+  CHECK(all.read().of(dto_operation::send).completed == 1);
+  CHECK(all.read().of(dto_operation::recv).bytes == 10);
+  CHECK(all.read().drains == 2);
+  CHECK(a.read().of(dto_operation::recv) == operation_numbers{});
+}
+
+TEST_CASE("refused posts and failed operations are counted, the failed by their status", "[counters]") {
+  clean_world world;
+  pair p;
+  dat::counters c;
+  SECTION("a refused post counts no operation") {
+    is_error(c.post(p.a.ep, dat::send{p.a.at(0, 4)}, dat::rdma_read{p.a.at(0, 8), must(p.b.mem.remote(0, 4))}),
+             dat::return_type::length_error);
+    CHECK(c.read().refused_posts == 1);
+    CHECK(c.read().of(dto_operation::send) == operation_numbers{});
+  }
+  SECTION("of a chain that the device refuses in part, the posted operations count") {
+    // The device's queue is filled behind the library's back, up to one place.
+    auto* qp = p.a.ep.native_handle();
+    fake::hold(qp);
+    ibv_send_wr stranger{};
+    stranger.opcode = IBV_WR_RDMA_WRITE;
+    ibv_send_wr* bad = nullptr;
+    while (ibv_post_send(qp, &stranger, &bad) == 0) {
+    }
+    REQUIRE(fake::complete(qp));
+    const dat::rdma_write write{p.a.at(0, 4), p.b.mem.remote()};
+    const auto r = c.post(p.a.ep, write, write, write);
+    REQUIRE_FALSE(r);
+    REQUIRE(r.error().index() == 1);
+    CHECK(c.read().of(dto_operation::rdma_write) == operation_numbers{1, 4, 0, 0});
+    CHECK(c.read().most_requests == 1);
+    CHECK(c.read().refused_posts == 1);
+    fake::hold(qp, false);
+  }
+  SECTION("an empty endpoint") {
+    dat::ep<dat::rc> none;
+    is_error(c.post(none, dat::send{}), dat::return_type::invalid_handle, dat::return_subtype::handle_ep);
+    CHECK(c.read().refused_posts == 1);
+    CHECK(c.read().most_requests == 0);
+  }
+  SECTION("failures") {
+    const auto far = must(p.b.mem.remote(0, 8));
+    must(p.b.mem.close());
+    must(c.post(p.a.ep, dat::rdma_write{p.a.at(0, 8), far}, dat::send{p.a.at(0, 4)}));
+    p.settle();
+    c.drain(p.a.evd, ignore);
+    CHECK(c.read().of(dat::dto_status::remote_access) == 1);
+    CHECK(c.read().of(dat::dto_status::flushed) == 1);
+    CHECK(c.read().of(dto_operation::rdma_write).completed == 0);
+    CHECK(c.read().of(connection_outcome::broken) == 1);
+  }
+}
+
+TEST_CASE("events of connections are counted by outcome, and requests of peers apart", "[counters]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  dat::counters ca;
+  dat::counters cb;
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  auto first = must(b.evd.dequeue());
+  cb.note(first); // the variant
+  must(std::get<dat::cr>(first).reject());
+  settle(a, b);
+  ca.drain(a.evd, ignore);
+  must(a.ep.reset());
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  cb.drain(b.evd, dat::overloaded{[&](dat::cr& request) { must(request.accept(b.ep)); }, [](const auto&) {}});
+  settle(a, b);
+  ca.drain(a.evd, ignore);
+  must(a.ep.disconnect());
+  settle(a, b);
+  ca.drain(a.evd, ignore);
+  cb.drain(b.evd, ignore);
+  const auto active = ca.read();
+  CHECK(active.of(connection_outcome::peer_rejected) + active.of(connection_outcome::non_peer_rejected) == 1);
+  CHECK(active.of(connection_outcome::established) == 1);
+  CHECK(active.of(connection_outcome::disconnected) == 1);
+  CHECK(active.connection_requests == 0);
+  CHECK(cb.read().connection_requests == 2);
+  CHECK(cb.read().of(connection_outcome::established) == 1);
+  CHECK(to_string(connection_outcome::unreachable) == "unreachable");
+  CHECK(to_string(static_cast<connection_outcome>(200)) == "unknown connection_outcome");
+}
+
+TEST_CASE("drains that find nothing and waits that expire are counted", "[counters]") {
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto evd = must(ia.create_evd<dat::stream::software>(8));
+  dat::counters c;
+  CHECK(c.drain(evd, ignore) == 0);
+  is_error(c.wait_and_drain(evd, ignore, 1us), dat::return_type::timeout_expired);
+  must(evd.post(1));
+  must(evd.post(2));
+  CHECK(must(c.wait_and_drain(evd, ignore, plenty)) == 2);
+  const auto v = c.read();
+  CHECK(v.drains == 3);
+  CHECK(v.empty_drains == 1);
+  CHECK(v.expired_waits == 1);
+  CHECK(v.most_drained == 2);
+  CHECK(v.other_events == 2);
+}
+
+TEST_CASE("datagrams are counted as such", "[counters]") {
+  clean_world world;
+  auto a = must(dat::ia::open("fk1", manual));
+  auto b = must(dat::ia::open("fk2", manual));
+  auto a_evd = must(a.create_evd<ud_streams>(64));
+  auto b_evd = must(b.create_evd<ud_streams>(64));
+  auto a_pz = must(a.create_pz());
+  auto b_pz = must(b.create_pz());
+  auto from = must(a_pz.create_ep<dat::ud>(a_evd));
+  auto to = must(b_pz.create_ep<dat::ud>(b_evd));
+  std::array<char, 128> out{};
+  std::array<char, 128> in{};
+  auto out_lmr = must(a_pz.register_memory(out, all_rights));
+  auto in_lmr = must(b_pz.register_memory(in, all_rights));
+  dat::counters ca;
+  dat::counters cb;
+  must(cb.post(to, dat::recv{in_lmr}, dat::recv{in_lmr}));
+  const auto peer = must(from.address_of(must(to.address())));
+  must(ca.post(from, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}));
+  must(ca.post(from, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}.immediate(7)));
+  settle(a, b);
+  ca.drain(a_evd, ignore);
+  cb.drain(b_evd, ignore);
+  CHECK(ca.read().of(dto_operation::send_ud) == operation_numbers{2, 32, 2, 32});
+  CHECK(cb.read().of(dto_operation::recv).posted == 2);
+  CHECK(cb.read().of(dto_operation::recv_ud).completed == 1);
+  CHECK(cb.read().of(dto_operation::recv_ud_immediate).completed == 1);
+}
+
+TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]") {
+  dat::counter_values v;
+  CHECK(to_prometheus(v).find("operations") == std::string::npos); // what never occurred
+  v.operations[static_cast<std::size_t>(dto_operation::send)] = {3, 30, 2, 20};
+  v.failures[static_cast<std::size_t>(dat::dto_status::flushed)] = 1;
+  v.connection_outcomes[0] = 4;
+  v.empty_drains = 18446744073709551615u;
+  v.most_requests = 9;
+  CHECK(to_prometheus(v, "ep=\"17\"") == "# TYPE dat_operations_posted_total counter\n"
+                                         "dat_operations_posted_total{operation=\"send\",ep=\"17\"} 3\n"
+                                         "# TYPE dat_bytes_posted_total counter\n"
+                                         "dat_bytes_posted_total{operation=\"send\",ep=\"17\"} 30\n"
+                                         "# TYPE dat_operations_completed_total counter\n"
+                                         "dat_operations_completed_total{operation=\"send\",ep=\"17\"} 2\n"
+                                         "# TYPE dat_bytes_completed_total counter\n"
+                                         "dat_bytes_completed_total{operation=\"send\",ep=\"17\"} 20\n"
+                                         "# TYPE dat_operations_failed_total counter\n"
+                                         "dat_operations_failed_total{status=\"flushed\",ep=\"17\"} 1\n"
+                                         "# TYPE dat_connection_events_total counter\n"
+                                         "dat_connection_events_total{event=\"established\",ep=\"17\"} 4\n"
+                                         "# TYPE dat_connection_requests_total counter\n"
+                                         "dat_connection_requests_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_other_events_total counter\n"
+                                         "dat_other_events_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_refused_posts_total counter\n"
+                                         "dat_refused_posts_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_drains_total counter\n"
+                                         "dat_drains_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_empty_drains_total counter\n"
+                                         "dat_empty_drains_total{ep=\"17\"} 18446744073709551615\n"
+                                         "# TYPE dat_expired_waits_total counter\n"
+                                         "dat_expired_waits_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_most_drained gauge\n"
+                                         "dat_most_drained{ep=\"17\"} 0\n"
+                                         "# TYPE dat_most_requests gauge\n"
+                                         "dat_most_requests{ep=\"17\"} 9\n"
+                                         "# TYPE dat_most_receives gauge\n"
+                                         "dat_most_receives{ep=\"17\"} 0\n");
+  const auto j = nlohmann::json::parse(to_json(v));
+  CHECK(j.at("operations_posted").at("send") == 3);
+  CHECK(j.at("bytes_completed").at("send") == 20);
+  CHECK(j.at("operations_failed") == nlohmann::json{{"flushed", 1}});
+  CHECK(j.at("connection_events").at("established") == 4);
+  CHECK(j.at("empty_drains") == 18446744073709551615u);
+  CHECK(j.at("most_requests") == 9);
+  CHECK_NOTHROW(nlohmann::json::parse(to_json(dat::counter_values{})));
+}
+
+TEST_CASE("a device whose driver reports no counters says so", "[counters]") {
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", manual));
+  is_error(dat::read_device_counters(ia), dat::return_type::model_not_supported);
+  must(ia.close());
+  is_error(dat::read_device_counters(ia), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
+}
