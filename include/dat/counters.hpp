@@ -1,5 +1,7 @@
-// Counters of operations, completions, waits and connections, as numbers, as Prometheus text and as JSON; and the
-// counters of the device. Not part of <dat/dat.hpp>: a program that does not count pays nothing.
+// Counters of operations, completions, waits and connections, and the counters of the device.
+//
+// The numbers can be read as a struct, as Prometheus text and as JSON. Not part of <dat/dat.hpp>: a program that does
+// not count pays nothing.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

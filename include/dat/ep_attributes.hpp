@@ -96,6 +96,16 @@ enum class completion_notification : std::uint8_t {
 /// A high watermark that is never reached (DAT_WATERMARK_INFINITE).
 inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 
+/// The settings that `ep_attributes::detect_dead_peer_within` chooses.
+struct dead_peer_detection {
+  std::chrono::microseconds ack_timeout; ///< a step of the adapter's scale, 4.096 us x 2^n
+  std::uint8_t retry_count;
+  /// The time from a request that the peer does not answer to the broken connection: on an adapter that waits for
+  /// ack_timeout as it is, and on one that waits up to four times as long, as InfiniBand allows.
+  std::chrono::microseconds usual;
+  std::chrono::microseconds longest;
+};
+
 /// The attributes of an endpoint. Every member has a working default. Set those that matter with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
@@ -138,6 +148,33 @@ struct ep_attributes {
   /// The quality of service of connections and datagrams of the endpoint. Members that are not set are those of
   /// ia_options::qos.
   dat::qos qos{};
+
+  /// Sets ack_timeout and retry_count so that a connection with a request outstanding breaks within `limit` when the
+  /// peer, or the way to it, no longer answers. Returns what it chose. It prefers six repetitions, and chooses fewer
+  /// where ack_timeout would be below 4.2 ms, but at least two: for a limit below 50 ms, `longest` is more than the
+  /// limit.
+  ///
+  ///     dat::ep_attributes a{.max_recv_dtos = 512};
+  ///     const auto chosen = a.detect_dead_peer_within(2s); // 67 ms, 6 repetitions, 470 ms to 1.9 s
+  ///
+  /// A side that only receives has no request outstanding, and notices nothing: let it send a message now and then.
+  /// Not for iWARP, where TCP repeats and decides.
+  constexpr dead_peer_detection detect_dead_peer_within(std::chrono::microseconds limit) noexcept {
+    constexpr std::int64_t scale = 4096; // ns
+    constexpr int shortest = 10;         // 4.2 ms
+    constexpr int slowest = 4;           // times as long as ack_timeout
+    const auto fits = [limit](int code, int repetitions) {
+      return (scale << code) / 1000 * slowest * (repetitions + 1) <= limit.count();
+    };
+    int repetitions = 6;
+    while (repetitions > 2 && !fits(shortest, repetitions)) --repetitions;
+    int code = shortest;
+    while (code < 31 && fits(code + 1, repetitions)) ++code;
+    ack_timeout = std::chrono::microseconds((scale << code) / 1000);
+    retry_count = static_cast<std::uint8_t>(repetitions);
+    const auto usual = ack_timeout * (repetitions + 1);
+    return {ack_timeout, retry_count, usual, usual * slowest};
+  }
 };
 
 }} // namespace dat::v0

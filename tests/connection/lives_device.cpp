@@ -475,6 +475,28 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   CHECK(is_empty(t.b.evd));
 }
 
+TEST_CASE("of two connections over a cut wire, that with the shorter time for a dead peer breaks first", "[lives]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  dat::ep_attributes soon;
+  dat::ep_attributes late;
+  soon.detect_dead_peer_within(100ms);
+  CHECK(late.detect_dead_peer_within(60s).usual > 7s);
+  endpoint impatient = t.a.make_ep(soon);
+  endpoint patient = t.a.make_ep(late);
+  endpoint first = t.b.make_ep();
+  endpoint second = t.b.make_ep();
+  t.connect(impatient, first);
+  t.connect(patient, second);
+  buffer memory(t.a.pz, 64);
+  const cut_wire cut(cut_wire::of::both);
+  REQUIRE(cut);
+  must(patient.post(dat::send{memory.slice(0, 8)})); // posted before the other
+  must(impatient.post(dat::send{memory.slice(0, 8)}));
+  (void)must(t.a.evd.wait_for<dat::connection_broken>(impatient, patience));
+  CHECK(patient.state() == state::connected);
+}
+
 TEST_CASE("every object can be closed in every state on a cut wire, without waiting for the peer",
           "[lives][DISC-018][DISC-036][EPS-046][EPS-055][EP-034][EP-040][IA-047]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");

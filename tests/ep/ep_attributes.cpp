@@ -153,3 +153,39 @@ TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][C
     CHECK(attr.min_rnr_timer == 7); // 120 us
   }
 }
+
+TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout and retry_count") {
+  const clean_world world;
+  STATIC_REQUIRE(ep_attributes().detect_dead_peer_within(2s).longest <= 2s);
+  struct {
+    std::chrono::microseconds limit;
+    std::chrono::microseconds ack_timeout;
+    int retry_count;
+  } const rows[] = {{2s, 67'108us, 6},  {1s, 33'554us, 6}, {200ms, 4'194us, 6}, {100ms, 4'194us, 4},
+                    {60ms, 4'194us, 2}, {1us, 4'194us, 2}, {0us, 4'194us, 2},   {-5s, 4'194us, 2}};
+  for (const auto& row : rows) {
+    ep_attributes a;
+    const auto chosen = a.detect_dead_peer_within(row.limit);
+    INFO(row.limit.count() << " us");
+    CHECK(chosen.ack_timeout == row.ack_timeout);
+    CHECK(chosen.retry_count == row.retry_count);
+    CHECK(a.ack_timeout == chosen.ack_timeout);
+    CHECK(a.retry_count == chosen.retry_count);
+    CHECK(chosen.usual == row.ack_timeout * (row.retry_count + 1));
+    CHECK(chosen.longest == chosen.usual * 4);
+    if (row.limit >= 50ms) CHECK(chosen.longest > row.limit / 3); // not much sooner than asked for, either
+  }
+  // The largest code of the adapter, and no more.
+  CHECK(ep_attributes().detect_dead_peer_within(std::chrono::hours(10'000)).ack_timeout == 8'796'093'022us);
+  // The queue pair gets the code that the time stands for.
+  pair p([] {
+    ep_attributes a;
+    a.detect_dead_peer_within(2s);
+    return a;
+  }());
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(p.a.ep.native_handle(), &attr, IBV_QP_TIMEOUT, &init) == 0);
+  CHECK(attr.timeout == 14);
+  CHECK(attr.retry_cnt == 6);
+}
