@@ -327,19 +327,32 @@ public:
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.
-  [[nodiscard]] expected<ep_params> query() const noexcept;
+  template <class Result = ep_params>
+  [[nodiscard]] expected<detail::if_complete<Result>> query() const noexcept {
+    static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the parameters of an endpoint");
+    if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_params();
+  }
   /// The state, and whether anything is outstanding. (uDAPL 2.0 §6.6.9)
   /// Errors: `invalid_handle`.
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe, also in signal handlers.
-  [[nodiscard]] expected<ep_status> status() const noexcept;
+  template <class Result = ep_status>
+  [[nodiscard]] expected<detail::if_complete<Result>> status() const noexcept {
+    static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the status of an endpoint");
+    if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_status();
+  }
   /// The number of receives that are posted and whose completions were not taken. (uDAPL 2.0 §6.6.11)
   /// Errors: `invalid_handle`.
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe.
-  [[nodiscard]] expected<ep_recv_buffers> recv_query() const noexcept;
+  template <class Result = ep_recv_buffers>
+  [[nodiscard]] expected<detail::if_complete<Result>> recv_query() const noexcept {
+    static_assert(detail::complete<Result>,
+                  "dat: include <dat/ep_params.hpp> to query the receive buffers of an endpoint");
+    if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_recv_buffers();
+  }
   /// Sets and arms the soft and the hard high watermark of receives; see ep_attributes. `no_watermark` removes one.
   /// Allowed in any state. A watermark that is already exceeded takes effect during the call, otherwise within some
   /// milliseconds. (uDAPL 2.0 §6.6.13)
@@ -382,6 +395,10 @@ private:
   [[nodiscard]] ep_ref ref() const noexcept { return ref_; }
   [[nodiscard]] expected<ia_address> address(const char* call, bool remote) const noexcept;
   [[nodiscard]] expected<ib::descriptor> make_descriptor() const noexcept; // defined in <dat/descriptor.hpp>
+  // Defined in <dat/ep_params.hpp>.
+  [[nodiscard]] expected<ep_params> read_params() const noexcept;
+  [[nodiscard]] expected<ep_status> read_status() const noexcept;
+  [[nodiscard]] expected<ep_recv_buffers> read_recv_buffers() const noexcept;
   detail::emptied_by_move<ep_ref> ref_;
 };
 

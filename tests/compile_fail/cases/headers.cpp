@@ -54,3 +54,33 @@ bool ud(dat::pz& pz, dat::evd<dat::stream::dto | dat::stream::connection>& evd) 
 using datagrams = dat::evd<dat::stream::dto | dat::stream::connection | dat::stream::datagrams>;
 bool ud(dat::pz& pz, datagrams& evd) { return pz.create_ep<dat::ud>(evd).has_value(); }
 #endif
+
+//! case: a query of an endpoint without its header
+//! error: dat: include <dat/ep_params.hpp> to query the parameters of an endpoint
+//! lines: 25
+#ifdef DAT_EXPECT_FAIL
+bool parameters(const dat::ep<dat::rc>& ep) { return ep.query().has_value(); }
+#else
+#include <dat/ep_params.hpp>
+bool parameters(const dat::ep<dat::rc>& ep) { return ep.query().has_value(); }
+#endif
+
+//! case: a query of the status of an endpoint without its header
+//! error: dat: include <dat/ep_params.hpp> to query the status of an endpoint
+//! lines: 25
+#ifdef DAT_EXPECT_FAIL
+bool status(const dat::ep<dat::rc>& ep) { return ep.status().has_value(); }
+#else
+#include <dat/ep_params.hpp>
+bool status(const dat::ep<dat::rc>& ep) { return ep.status().has_value(); }
+#endif
+
+//! case: a query of the receives of an endpoint without its header
+//! error: dat: include <dat/ep_params.hpp> to query the receive buffers of an endpoint
+//! lines: 25
+#ifdef DAT_EXPECT_FAIL
+bool receives(const dat::ep<dat::rc>& ep) { return ep.recv_query().has_value(); }
+#else
+#include <dat/ep_params.hpp>
+bool receives(const dat::ep<dat::rc>& ep) { return ep.recv_query().has_value(); }
+#endif

@@ -18,7 +18,7 @@ DAT_DECL expected<void> ep<rc>::modify(const ep_changes& wanted) noexcept {
                         evds.assume_value(), wanted.local_address, wanted.comm, &wanted});
 }
 
-DAT_DECL expected<ep_params> ep<rc>::query() const noexcept {
+DAT_DECL expected<ep_params> ep<rc>::read_params() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.query");
   ep_params p;
   core_->locked([&](detail::ep_core& e) {
@@ -54,14 +54,14 @@ DAT_DECL expected<ep_params> ep<rc>::query() const noexcept {
   return p;
 }
 
-DAT_DECL expected<ep_status> ep<rc>::status() const noexcept {
+DAT_DECL expected<ep_status> ep<rc>::read_status() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.status");
   const ep_state s = core_->state();
   if (detail::is_unconfigured(s)) return ep_status{s, true, true}; // there are no queues yet
   return ep_status{s, core_->receives().used() == 0, core_->requests().used() == 0};
 }
 
-DAT_DECL expected<ep_recv_buffers> ep<rc>::recv_query() const noexcept {
+DAT_DECL expected<ep_recv_buffers> ep<rc>::read_recv_buffers() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.recv_query");
   if (core_->shares_receives()) return ep_recv_buffers{std::nullopt, std::nullopt};
   const std::uint32_t n = detail::is_unconfigured(core_->state()) ? 0 : core_->receives().used();
