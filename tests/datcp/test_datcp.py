@@ -169,6 +169,17 @@ class case(unittest.TestCase):
         eventually(lambda: any(p.stat().st_size > 100_000 for p in parts(directory)), "a part grows")
         self.assertLess(parts(directory)[0].stat().st_size, size)
 
+    @contextlib.contextmanager
+    def stopped(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Stops a background datcp, so that it does not end before the test has done its part."""
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self.assertIsNone(process.poll(), "the copy ended too early")
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     def ended(self, process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
         """Waits for the end of a background datcp."""
         out, err = process.communicate(timeout=LIMIT)
@@ -559,7 +570,8 @@ class GoesWrong(case):
         with self.serving("--clients", "1") as s:
             first = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
             self.half_done(self.here, 6_000_000)
-            self.bad(run(*s.name, f"{SERVER}:file", self.here / "second"), "the server says: too many clients")
+            with self.stopped(first):
+                self.bad(run(*s.name, f"{SERVER}:file", self.here / "second"), "the server says: too many clients")
             first.kill()
             first.wait(LIMIT)
             eventually(lambda: "the peer ended" in s.log(), "the server notices")
@@ -570,7 +582,8 @@ class GoesWrong(case):
         with self.serving() as s:
             first = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
             self.half_done(self.here, 1_500_000)
-            self.bad(run(*s.name, f"{SERVER}:file", self.here), "another copy to this name is in progress")
+            with self.stopped(first):
+                self.bad(run(*s.name, f"{SERVER}:file", self.here), "another copy to this name is in progress")
             self.good(self.ended(first))
         self.same(self.there / "file", self.here / "file")
 
@@ -579,7 +592,8 @@ class GoesWrong(case):
         with self.serving() as s:
             get = self.copies(*s.name, *SLOW, f"{SERVER}:file", self.here)
             self.half_done(self.here, 6_000_000)
-            os.truncate(self.there / "file", 10)
+            with self.stopped(get):
+                os.truncate(self.there / "file", 10)
             self.bad(self.ended(get), "file: cannot be stored: became shorter while it was copied")
         self.assertEqual(list(self.here.iterdir()), [])
 
