@@ -1,5 +1,7 @@
-// The numbers that uDAPL and its InfiniBand extensions give to events, operations and flags, for logs, traces and
-// programs that compare them with those of a C program. dat itself does not use them. Not part of <dat/dat.hpp>.
+// The numbers that uDAPL and its InfiniBand extensions give to events, operations and flags.
+//
+// They serve logs, traces and programs that compare them with those of a C program. dat itself does not use them. Not
+// part of <dat/dat.hpp>.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -12,10 +14,12 @@
 #include <dat/event.hpp>
 #include <dat/status.hpp>
 
+#include <dat/detail/base/enum_name.hpp>
 #include <dat/detail/request/work_request.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 
@@ -47,6 +51,57 @@ enum class event_number : std::uint32_t {
   ib_ud_connection_event_established = 0x40002
 };
 
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(event_number value) noexcept {
+  switch (value) {
+  case event_number::dto_completion:
+    return "dto_completion";
+  case event_number::rmr_bind_completion:
+    return "rmr_bind_completion";
+  case event_number::connection_request_event:
+    return "connection_request_event";
+  case event_number::connection_established:
+    return "connection_established";
+  case event_number::connection_peer_rejected:
+    return "connection_peer_rejected";
+  case event_number::connection_non_peer_rejected:
+    return "connection_non_peer_rejected";
+  case event_number::connection_accept_completion_error:
+    return "connection_accept_completion_error";
+  case event_number::connection_disconnected:
+    return "connection_disconnected";
+  case event_number::connection_broken:
+    return "connection_broken";
+  case event_number::connection_timed_out:
+    return "connection_timed_out";
+  case event_number::connection_unreachable:
+    return "connection_unreachable";
+  case event_number::async_error_evd_overflow:
+    return "async_error_evd_overflow";
+  case event_number::async_error_ia_catastrophic:
+    return "async_error_ia_catastrophic";
+  case event_number::async_error_ep_broken:
+    return "async_error_ep_broken";
+  case event_number::async_error_timed_out:
+    return "async_error_timed_out";
+  case event_number::async_error_provider_internal_error:
+    return "async_error_provider_internal_error";
+  case event_number::ha_down_to_1:
+    return "ha_down_to_1";
+  case event_number::ha_up_to_multi_path:
+    return "ha_up_to_multi_path";
+  case event_number::software_event:
+    return "software_event";
+  case event_number::ib_dto_event:
+    return "ib_dto_event";
+  case event_number::ib_ud_connection_request_event:
+    return "ib_ud_connection_request_event";
+  case event_number::ib_ud_connection_event_established:
+    return "ib_ud_connection_event_established";
+  }
+  return "unknown event_number";
+}
+
 /// DAT_IB_EXT_TYPE: the kinds of events of the InfiniBand extensions.
 enum class ib_ext_type : std::uint32_t {
   fetch_and_add = 0,
@@ -61,8 +116,22 @@ enum class ib_ext_type : std::uint32_t {
   ud_recv = 9
 };
 
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(ib_ext_type value) noexcept {
+  return detail::enum_name(value,
+                           {"fetch_and_add", "cmp_and_swap", "rdma_write_immed", "rdma_write_immed_data",
+                            "recv_immed_data", "ud_connect_request", "ud_remote_ah", "ud_passive_remote_ah", "ud_send",
+                            "ud_recv"},
+                           "unknown ib_ext_type");
+}
+
 /// DAT_IB_OP: the InfiniBand extensions' own numbers of their operations. As completions report them: dat_code.
 enum class ib_op : std::uint32_t { fetch_and_add = 0, cmp_and_swap = 1, rdma_write_immed = 2, ud_send = 3 };
+
+/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+[[nodiscard]] constexpr std::string_view to_string(ib_op value) noexcept {
+  return detail::enum_name(value, {"fetch_and_add", "cmp_and_swap", "rdma_write_immed", "ud_send"}, "unknown ib_op");
+}
 
 /// DAT_COMPLETION_FLAGS (uDAPL 2.0 §6.8.1), as bits.
 enum class completion_flag : std::uint32_t {

@@ -110,7 +110,24 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
     CHECK(wire.of_connections(a.ia.address()) == std::set<int>{row.from_a});
-    SHOWS("CONN-010", "CONN-051", "REQ-060");
+    SHOWS("CONN-010", "CONN-051", "REQ-060", "EPATTR-004");
+    // A duplicate has its own type of service.
+    endpoint second = a.make_ep();
+    endpoint other = b.make_ep();
+    must(second.dup_connect(from, patience, {}, dat::qos::high_throughput()));
+    must(next<dat::cr>(b.evd).accept(other));
+    (void)must(a.evd.wait_for<dat::established>(second, patience));
+    (void)must(b.evd.wait_for<dat::established>(other, patience));
+    must(other.post(dat::recv{there.lmr}));
+    (void)wire.of_connections(a.ia.address());
+    must(second.post(dat::send{memory.slice(32, 8)}));
+    (void)must(b.evd.wait_for<dat::recv_done>(other, patience));
+    (void)must(a.evd.wait_for<dat::send_done>(second, patience));
+    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{10 << 2});
+    SHOWS("CONN-090");
+    must(second.disconnect());
+    (void)must(a.evd.wait_for<dat::disconnected>(second, patience));
+    (void)must(b.evd.wait_for<dat::disconnected>(other, patience));
     must(from.disconnect());
     (void)next<dat::disconnected>(a.evd);
     (void)next<dat::disconnected>(b.evd);

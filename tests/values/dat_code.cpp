@@ -64,6 +64,16 @@ TEST_CASE("operations of the extensions have their own numbers, others have none
   SHOWS("IBX-006");
 }
 
+TEST_CASE("the numbers of DAT have names", "[dat_code]") {
+  STATIC_REQUIRE(to_string(event_number::connection_established) == "connection_established");
+  STATIC_REQUIRE(to_string(event_number::ib_ud_connection_event_established) == "ib_ud_connection_event_established");
+  STATIC_REQUIRE(to_string(static_cast<event_number>(2)) == "unknown event_number");
+  STATIC_REQUIRE(to_string(ib_ext_type::ud_recv) == "ud_recv");
+  STATIC_REQUIRE(to_string(static_cast<ib_ext_type>(10)) == "unknown ib_ext_type");
+  STATIC_REQUIRE(to_string(dat::ib_op::ud_send) == "ud_send");
+  STATIC_REQUIRE(to_string(static_cast<dat::ib_op>(4)) == "unknown ib_op");
+}
+
 TEST_CASE("events that have happened have the kinds of the extensions", "[dat_code]") {
   clean_world world;
   pair p;
