@@ -79,6 +79,7 @@ struct job {
 [[nodiscard]] std::span<const job> dat_ib_jobs();
 /// Those that take one event after the other; their raw sides are among raw_jobs().
 [[nodiscard]] std::span<const job> dat_wait_jobs();
+[[nodiscard]] std::span<const job> dat_count_jobs();
 
 /// Every loop adds the cookies of its completions; a run of n operations adds 0 + ... + n-1.
 extern std::uint64_t consumed;

@@ -161,6 +161,7 @@ void for_each_job(const F& f) {
   };
   match(raw_jobs(), dat_jobs());
   match(raw_jobs(), dat_wait_jobs());
+  match(raw_jobs(), dat_count_jobs());
   match(raw_ib_jobs(), dat_ib_jobs());
 }
 

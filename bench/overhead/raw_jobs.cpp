@@ -226,6 +226,7 @@ constexpr job jobs[] = {
     {"RDMA read", counted_write<IBV_WR_RDMA_READ>},
     {"recv", counted_recv},
     {"send, checks off", counted_send<1>},
+    {"send, with counters", counted_send<1>},
     {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
     {"recv, shared queue, kept", counted_shared_recv_kept},
