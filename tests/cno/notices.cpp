@@ -508,6 +508,9 @@ TEST_CASE("closing a cno wakes a thread that polls its descriptor", "[CNO-027]")
   while (!polling) std::this_thread::yield();
   must(f.cno.close());
   CHECK(f.cno.fd() == -1);
+  errno = 0;
+  CHECK(::fcntl(p.fd, F_GETFD) == -1); // the descriptor itself is closed
+  CHECK(errno == EBADF);
   poller.join();
 }
 

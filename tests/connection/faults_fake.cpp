@@ -128,6 +128,30 @@ TEST_CASE_METHOD(attempt, "the time limit of each phase reports which message is
   CHECK(a.ep.state() == ep_state::disconnected);
 }
 
+TEST_CASE("a step of a connect that fails after the call has returned is an event, by the step", "[CONN-058]") {
+  struct {
+    fake::call step;
+    std::string event;
+  } const rows[] = {{fake::call::rdma_resolve_route, "unreachable"}, {fake::call::rdma_connect, "non_peer_rejected"}};
+  for (const auto& row : rows) {
+    clean_world world;
+    end a("fk1");
+    end b("fk2");
+    a.make_ep();
+    auto psp = must(b.ia.create_psp(service, b.evd));
+    fake::fail(row.step, 1, ENOMEM);
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    const auto seen = a.take();
+    INFO(row.event);
+    REQUIRE(seen.size() == 1);
+    CHECK(seen[0].starts_with(row.event));
+    CHECK(a.ep.state() == ep_state::disconnected);
+    must(a.ep.reset());
+    CHECK(a.ep.state() == ep_state::unconnected);
+  }
+}
+
 TEST_CASE_METHOD(attempt, "the resolver gets the remaining time limit in whole milliseconds, at most ten seconds",
                  "[CONN-041][CONN-040]") {
   // A failed name lookup is reported only when the resolver's time has passed, however long the consumer's limit is.

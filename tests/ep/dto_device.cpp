@@ -705,7 +705,12 @@ TEST_CASE("a write is in place when the receive of a later send completes",
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(in.bytes, round));
     (void)next<dat::send_done>(link.a.evd); // this side may reuse the memory
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xee});
+    CHECK(has_pattern(in.bytes, round));
   }
+  must(out.lmr.close()); // and free it
+  must(in.lmr.close());
+  CHECK(link.active.state() == state::connected);
 }
 
 TEST_CASE("inlined data may change as soon as the post returns", "[dto][DTO-092]") {

@@ -298,6 +298,7 @@ TEST_CASE("a port that goes down and up gives port_down and port_active",
   REQUIRE(std::system("ip link set v1 up && sh $DAT_LAB_NET restore") == 0);
   (void)next_async<dat::port_active>(first.async_evd());
   (void)next_async<dat::port_active>(second.async_evd());
+  must(first.async_evd().resize(64));
   CHECK(error_of(first.async_evd().wait_for<dat::ia_catastrophic>(0s)) == dat::error(type::timeout_expired));
   must(first.async_evd().modify_cno({}));
   connected_pair link; // every connection still works

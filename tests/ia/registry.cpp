@@ -398,7 +398,7 @@ TEST_CASE("addresses have host names, or the lookup fails", "[registry][NAME-001
 }
 
 TEST_CASE("a program can add names of its own and remove names",
-          "[registry][REG-023][REG-045][REG-046][REG-048][REG-049][REG-051][REG-061][REG-062]") {
+          "[registry][REG-045][REG-046][REG-048][REG-051][REG-061][REG-062]") {
   dat::registry r({port("one", 1, ""), port("two", 1, "")}, dat::conf::parse(line("site", "one")));
   must(r.add({.name = "mine", .port = port("two", 1, "")}));
   CHECK(must(r.find("mine")).port.value().name() == "two");
@@ -452,6 +452,17 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of("nobody").call() == "registry.open");
   CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
+  {
+    // A name that is removed opens no more, and what was opened by it goes on.
+    auto open = must(r.open("mine", {}, manual));
+    must(r.remove("mine"));
+    CHECK(error_of("mine") == dat::error(type::provider_not_found, subtype::name_not_registered));
+    CHECK(must(open.query()).adapter_name.view() == "mine");
+    CHECK(must(open.query()).device_name.view() == "fk2");
+    must(open.create_pz());
+    must(open.close());
+    SHOWS("REG-023", "REG-049");
+  }
   CHECK(fake::leaks() == "");
 }
 

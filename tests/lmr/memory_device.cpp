@@ -42,6 +42,9 @@ TEST_CASE("spans, vectors and arrays can be registered",
   CHECK(v.size() == 100);
   CHECK(v.size_bytes() == 800);
   CHECK(v.data() == numbers.data());
+  const auto registered = must(dat::query(v));
+  CHECK(registered.registered_size == 800);
+  CHECK(registered.registered_address == reinterpret_cast<std::uintptr_t>(numbers.data()));
   const auto w = must(a.pz.register_memory(words, dat::local_read));
   CHECK(w.size() == 8);
   CHECK(w.elements()[2] == 3);
