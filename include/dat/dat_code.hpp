@@ -191,7 +191,8 @@ namespace detail {
 template <class E, class... T>
 inline constexpr bool is_one_of = (std::is_same_v<E, T> || ...);
 
-/// The kind of the events of a type in DAT_IB_EXT_TYPE. Not for dto_failure and datagram_established.
+/// The number in DAT_IB_EXT_TYPE of the events of one type. A dto_failure and a datagram_established have one of
+/// several, which the event itself tells.
 template <class E>
 [[nodiscard]] constexpr std::optional<ib_ext_type> ext_type() noexcept {
   using type = ib_ext_type;

@@ -78,8 +78,8 @@ public:
       if (!core_) return result(empty_handle("pz.register_memory"));
       const auto all = detail::span_over(range);
       auto* first = const_cast<std::remove_const_t<element>*>(all.data());
-      auto core = detail::lmr_core::create(core_.shared(), static_cast<void*>(first), all.size_bytes(),
-                                           detail::verbs_access(P));
+      auto core = detail::lmr_core::create("pz.register_memory", core_.shared(), static_cast<void*>(first),
+                                           all.size_bytes(), detail::verbs_access(P));
       if (!core) return result(core.assume_error());
       return result(lmr<element, P>(std::move(core).assume_value()));
     }

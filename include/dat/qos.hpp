@@ -41,7 +41,7 @@ struct qos {
   [[nodiscard]] static constexpr qos high_throughput() noexcept { return dscp(10); }
   /// DAT_QOS_LOW_LATENCY: AF21, DSCP 18.
   [[nodiscard]] static constexpr qos low_latency() noexcept { return dscp(18); }
-  /// DAT_QOS_ECONOMY: the lower effort of RFC 8622, DSCP 1.
+  /// DAT_QOS_ECONOMY: the lower-effort class of RFC 8622, DSCP 1.
   [[nodiscard]] static constexpr qos economy() noexcept { return dscp(1); }
   /// DAT_QOS_PREMIUM: expedited forwarding, DSCP 46.
   [[nodiscard]] static constexpr qos premium() noexcept { return dscp(46); }

@@ -139,7 +139,7 @@ DAT_DECL expected<std::vector<device_counter>> read_device_counters(const ia& of
   const auto core = detail::core_access::of(of);
   if (!core || core->closed()) return detail::empty_handle(call, return_subtype::handle_ia);
   const std::string port =
-      "/sys/class/infiniband/" + std::string(core->name()) + "/ports/" + std::to_string(core->where().port) + '/';
+      std::string(core->context()->device->ibdev_path) + "/ports/" + std::to_string(core->where().port) + '/';
   std::vector<device_counter> all;
   for (const char* folder : {"counters/", "hw_counters/"}) {
     const std::string path = port + folder;

@@ -100,12 +100,7 @@ namespace dat { inline namespace v0 { namespace detail {
   static constexpr const char* call = "register_relaxed_ordering";
   if (!pz) return empty_handle(call, return_subtype::handle_pz);
   // The flag is one of those that verbs drops where the kernel does not know them.
-  return lmr_core::create_by(
-      call, pz, bytes, access, "ibv_reg_mr",
-      [&](int all) noexcept { return ibv_reg_mr(pz->pd(), first, bytes, all | IBV_ACCESS_RELAXED_ORDERING); },
-      [](const lmr_core& made) noexcept {
-        work_watch<checked_build>::registered(&made, made.mr()->addr, made.mr()->length, made.mr()->lkey);
-      });
+  return lmr_core::create(call, pz, first, bytes, access | IBV_ACCESS_RELAXED_ORDERING);
 }
 
 [[nodiscard]] DAT_DECL result<ref<lmr_core>> register_zero_based(const ref<pz_core>& pz, void* first, std::size_t bytes,

@@ -26,8 +26,8 @@ class pz_core;
 class lmr_core final : public ia_child {
 public:
   /// Registers memory of this process at its own addresses.
-  [[nodiscard]] static result<ref<lmr_core>> create(const ref<pz_core>& pz, void* address, std::size_t length,
-                                                    int access) noexcept;
+  [[nodiscard]] static result<ref<lmr_core>> create(const char* call, const ref<pz_core>& pz, void* address,
+                                                    std::size_t length, int access) noexcept;
   /// Registers by `make(access)`, which gives a verbs region, or null and errno. `prepare(region)` then completes the
   /// object, before other threads can find it.
   template <class Make, class Prepare>

@@ -54,10 +54,10 @@ DAT_DECL void lmr_core::complete() noexcept {
   publish();
 }
 
-DAT_DECL result<ref<lmr_core>> lmr_core::create(const ref<pz_core>& pz, void* address, std::size_t length,
-                                                int access) noexcept {
+DAT_DECL result<ref<lmr_core>> lmr_core::create(const char* call, const ref<pz_core>& pz, void* address,
+                                                std::size_t length, int access) noexcept {
   return create_by(
-      "pz.register_memory", pz, length, access, "ibv_reg_mr",
+      call, pz, length, access, "ibv_reg_mr",
       [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); },
       [](const lmr_core& lmr) noexcept {
         work_watch<checked_build>::registered(&lmr, lmr.mr()->addr, lmr.mr()->length, lmr.mr()->lkey);
