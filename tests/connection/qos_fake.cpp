@@ -1,5 +1,6 @@
 // Quality of service and several paths, as parameters of connections and datagrams.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "world.hpp"
 
 #include <dat/descriptor.hpp>
@@ -193,18 +194,12 @@ TEST_CASE("a connection by descriptor has the quality of the endpoint, or that o
 
 TEST_CASE("datagrams have the quality of their endpoint, or that of the address handle", "[qos][ud]") {
   clean_world world;
-  auto a = must(dat::ia::open("fk1", manual));
-  auto b = must(dat::ia::open("fk2", manual));
-  auto a_evd = must(a.create_evd<ud_streams>(64));
-  auto b_evd = must(b.create_evd<ud_streams>(64));
-  auto a_pz = must(a.create_pz());
-  auto b_pz = must(b.create_pz());
-  auto from = must(a_pz.create_ep<dat::ud>(a_evd, {.qos = {.traffic_class = 0x28, .service_level = 2}}));
-  auto to = must(b_pz.create_ep<dat::ud>(b_evd));
-  const auto usual = must(from.address_of(must(to.address())));
-  const auto special = must(from.address_of(must(to.address()), {.traffic_class = 0xb8, .flow_label = 9}));
-  const auto by_descriptor = must(from.connect(must(to.export_descriptor()), {.service_level = 7}));
-  is_error(from.address_of(must(to.address()), {.service_level = 16}), return_type::invalid_parameter,
+  datagram_end a("fk1", manual, {.qos = {.traffic_class = 0x28, .service_level = 2}});
+  datagram_end b("fk2");
+  const auto usual = must(a.ep.address_of(must(b.ep.address())));
+  const auto special = must(a.ep.address_of(must(b.ep.address()), {.traffic_class = 0xb8, .flow_label = 9}));
+  const auto by_descriptor = must(a.ep.connect(must(b.ep.export_descriptor()), {.service_level = 7}));
+  is_error(a.ep.address_of(must(b.ep.address()), {.service_level = 16}), return_type::invalid_parameter,
            return_subtype::arg3);
   const auto paths = fake::ah_attributes();
   REQUIRE(paths.size() == 3);

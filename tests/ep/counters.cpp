@@ -1,5 +1,6 @@
 // Counters: what each number counts, and the two text forms.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "world.hpp"
 
 #include <dat/counters.hpp>
@@ -167,27 +168,21 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
 
 TEST_CASE("datagrams are counted as such", "[counters]") {
   clean_world world;
-  auto a = must(dat::ia::open("fk1", manual));
-  auto b = must(dat::ia::open("fk2", manual));
-  auto a_evd = must(a.create_evd<ud_streams>(64));
-  auto b_evd = must(b.create_evd<ud_streams>(64));
-  auto a_pz = must(a.create_pz());
-  auto b_pz = must(b.create_pz());
-  auto from = must(a_pz.create_ep<dat::ud>(a_evd));
-  auto to = must(b_pz.create_ep<dat::ud>(b_evd));
+  datagram_end a("fk1");
+  datagram_end b("fk2");
   std::array<char, 128> out{};
   std::array<char, 128> in{};
-  auto out_lmr = must(a_pz.register_memory(out, all_rights));
-  auto in_lmr = must(b_pz.register_memory(in, all_rights));
+  auto out_lmr = must(a.pz.register_memory(out, all_rights));
+  auto in_lmr = must(b.pz.register_memory(in, all_rights));
   dat::counters ca;
   dat::counters cb;
-  must(cb.post(to, dat::recv{in_lmr}, dat::recv{in_lmr}));
-  const auto peer = must(from.address_of(must(to.address())));
-  must(ca.post(from, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}));
-  must(ca.post(from, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}.immediate(7)));
-  settle(a, b);
-  ca.drain(a_evd, ignore);
-  cb.drain(b_evd, ignore);
+  must(cb.post(b.ep, dat::recv{in_lmr}, dat::recv{in_lmr}));
+  const auto peer = must(a.ep.address_of(must(b.ep.address())));
+  must(ca.post(a.ep, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}));
+  must(ca.post(a.ep, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}.immediate(7)));
+  settle(a.ia, b.ia);
+  ca.drain(a.evd, ignore);
+  cb.drain(b.evd, ignore);
   CHECK(ca.read().of(dto_operation::send_ud) == operation_numbers{2, 32, 2, 32});
   CHECK(cb.read().of(dto_operation::recv).posted == 2);
   CHECK(cb.read().of(dto_operation::recv_ud).completed == 1);

@@ -1,5 +1,6 @@
 // Datagram endpoints and paths: ends that overlap events, lost groups, forged headers, and InfiniBand fabrics.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "world.hpp"
 
 #include <dat/descriptor.hpp>
@@ -14,18 +15,6 @@ using namespace unit;
 using type = dat::return_type;
 
 namespace {
-
-struct datagram_end {
-  explicit datagram_end(const char* device, const dat::ia_options& options = manual)
-      : ia(must(dat::ia::open(device, options))),
-        pz(must(ia.create_pz())),
-        evd(must(ia.create_evd<ud_streams>(64))),
-        ep(must(pz.create_ep<dat::ud>(evd))) {}
-  dat::ia ia;
-  dat::pz pz;
-  dat::evd<ud_streams> evd;
-  dat::ep<dat::ud> ep;
-};
 
 /// A request that the test sends itself, with a header of its choice.
 class raw_request {

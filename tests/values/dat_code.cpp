@@ -1,5 +1,6 @@
 // The numbers of DAT for events, operations and flags.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "world.hpp"
 
 #include <dat/dat_code.hpp>
@@ -128,24 +129,18 @@ TEST_CASE("the kinds of operations of the extensions are numbered from 0 to 9", 
 
 TEST_CASE("both sides of a datagram connection have the kind of their side", "[dat_code]") {
   clean_world world;
-  auto a = must(dat::ia::open("fk1", manual));
-  auto b = must(dat::ia::open("fk2", manual));
-  auto a_evd = must(a.create_evd<ud_streams>(64));
-  auto b_evd = must(b.create_evd<ud_streams>(64));
-  auto a_pz = must(a.create_pz());
-  auto b_pz = must(b.create_pz());
-  auto from = must(a_pz.create_ep<dat::ud>(a_evd));
-  auto to = must(b_pz.create_ep<dat::ud>(b_evd));
-  auto listener = must(dat::ib::datagram_service::listen(b, service, b_evd));
-  must(from.connect(b.address(), service, plenty));
-  settle(a, b);
-  auto asked = must(b_evd.dequeue());
+  datagram_end a("fk1");
+  datagram_end b("fk2");
+  auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a.ia, b.ia);
+  auto asked = must(b.evd.dequeue());
   CHECK(event_number_of(asked) == event_number::ib_ud_connection_request_event);
   CHECK(ib_ext_type_of(asked) == ib_ext_type::ud_connect_request);
-  must(std::get<dat::ib::datagram_request>(asked).accept(to));
-  settle(a, b);
-  const auto active = must(a_evd.dequeue());
-  const auto passive = must(b_evd.dequeue());
+  must(std::get<dat::ib::datagram_request>(asked).accept(b.ep));
+  settle(a.ia, b.ia);
+  const auto active = must(a.evd.dequeue());
+  const auto passive = must(b.evd.dequeue());
   CHECK(event_number_of(active) == event_number::ib_ud_connection_event_established);
   CHECK(ib_ext_type_of(active) == ib_ext_type::ud_remote_ah);
   CHECK(ib_ext_type_of(passive) == ib_ext_type::ud_passive_remote_ah);
