@@ -7,7 +7,7 @@
 // The only macros of the library (besides the opt-in <dat/try.hpp>): a program that supports several versions of dat
 // has to choose before it compiles.
 #define DAT_VERSION_MAJOR 0
-#define DAT_VERSION_MINOR 1
+#define DAT_VERSION_MINOR 2
 #define DAT_VERSION_PATCH 0
 
 namespace dat { inline namespace v0 {

@@ -140,7 +140,7 @@ class consumers:
         run("cmake", "--build", "out", cwd=at)
         self.check(at / "out/consumer")
         lists = at / "CMakeLists.txt"
-        lists.write_text(lists.read_text(encoding="utf-8").replace("dat 0.1", "dat 99.0"), encoding="utf-8")
+        lists.write_text(lists.read_text(encoding="utf-8").replace("dat 0.2", "dat 99.0"), encoding="utf-8")
         try:
             run(*find, cwd=at, CXX=self.cxx)
         except failure:
