@@ -424,6 +424,8 @@ def tier_lint(sums: tally) -> None:
         sums.unittests("tests of structure and prose", ROOT / "tests/headers/test_structure.py", HANGS)
         sums.unittests("tests of the links", ROOT / "tests/headers/test_links.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
+        sums.unittests("versions, changelog and recipes", ROOT / "tests/package/test_versions.py", HANGS)
+        sums.unittests("tests of ./dev changes", ROOT / "tests/interface/test_changes.py", HANGS)
 
 
 def tier_gcc(sums: tally) -> None:
@@ -688,6 +690,16 @@ def tier_readme(sums: tally) -> None:
     sums.check("README", code == 0)
 
 
+def tier_release(sums: tally) -> None:
+    """A release, and a program by each recipe from its tarball; the completions of the shells."""
+    with step("Release: tarball, recipes, completions", "1 to 2 min"):
+        sums.unittests("release and recipes", ROOT / "tests/package/test_recipes.py", HANGS)
+        if build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/datcp/datcp"):
+            sums.unittests("completions", ROOT / "tests/tools/test_completions.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+        else:
+            sums.check("completions", False, "not built")
+
+
 # In this order, the lane always has something to run.
 TIERS: dict[str, Callable[[tally], None]] = {
     "lint": tier_lint,
@@ -707,9 +719,15 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "lab": tier_lab,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build, the soak, and Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages.
-ON_DEMAND: dict[str, Callable[[tally], None]] = {"unit": tier_unit, "checked": tier_checked, "soak": tier_soak, "siw": tier_siw}
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build, the soak, Soft-iWARP, whose driver the lab
+# builds from about 150 MB of packages, and what a release needs.
+ON_DEMAND: dict[str, Callable[[tally], None]] = {
+    "unit": tier_unit,
+    "checked": tier_checked,
+    "soak": tier_soak,
+    "siw": tier_siw,
+    "release": tier_release,
+}
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
 BESIDE = {"device", "datcp", "tools", "hosts", "consume", "compile_time", "lab"}
 
@@ -741,9 +759,9 @@ def command_test(arguments: list[str]) -> int:
         start = time.monotonic()
         if "unit" in chosen:
             tier_unit(sums, options.cases)
-        for name in ("checked", "soak", "siw"):
-            if name in chosen:
-                ON_DEMAND[name](sums)
+        for name, tier in ON_DEMAND.items():
+            if name in chosen and name != "unit":
+                sums.guard(name, functools.partial(tier, sums))
         for name, tier in TIERS.items():
             if chosen and name not in chosen:
                 continue
@@ -877,10 +895,9 @@ def command_conformance(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, ledger, *arguments], check=False).returncode
 
 
-def command_package(arguments: list[str]) -> int:
-    """./dev package"""
-    script = ROOT / "tests/package/package.py"
-    return subprocess.run([sys.executable, script, *arguments], check=False).returncode
+def command_script(script: str, arguments: list[str]) -> int:
+    """A command that is a script of its own."""
+    return subprocess.run([sys.executable, ROOT / script, *arguments], check=False).returncode
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
@@ -892,7 +909,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "soak": command_soak,
     "lint": command_lint,
     "conformance": command_conformance,
-    "package": command_package,
+    "package": functools.partial(command_script, "tests/package/package.py"),
+    "changes": functools.partial(command_script, "tests/interface/changes.py"),
+    "release": functools.partial(command_script, "tests/package/release.py"),
+    "sbom": functools.partial(command_script, "tests/package/sbom.py"),
 }
 
 
