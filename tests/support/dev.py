@@ -173,9 +173,10 @@ def configure(flavour: str) -> bool:
         return True
     if directory.exists():
         shutil.rmtree(directory)
+    cc = {"g++": "gcc", "clang++": "clang"}[cxx]
     if shutil.which("ccache"):
-        cxx = f"ccache {cxx}"
-    if run(command, f"configure-{flavour}.log", 300, CXX=cxx):
+        cxx, cc = f"ccache {cxx}", f"ccache {cc}"
+    if run(command, f"configure-{flavour}.log", 300, CXX=cxx, CC=cc):
         say(f"{tail(LOGS / f'configure-{flavour}.log')}\n    {flavour}: meson setup failed")
         return False
     stamp.write_text(wanted, encoding="utf-8")
@@ -596,6 +597,12 @@ def tier_tools(sums: tally) -> None:
         sums.unittests("tools", ROOT / "tests/tools/test_tools.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
 
 
+def tier_provider(sums: tally) -> None:
+    """The C headers against those of libdapl-dev."""
+    with step("uDAPL for C programs", "about 10 s"):
+        sums.unittests("C headers", ROOT / "tests/provider/test_layout.py", HANGS)
+
+
 def tier_hosts(sums: tally) -> None:
     """dat between hosts of their own, which lose power and freeze."""
     with step("dat between three hosts that fail, in the lab", "about 20 s"):
@@ -709,6 +716,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "datcp": tier_datcp,
     "tools": tier_tools,
     "hosts": tier_hosts,
+    "provider": tier_provider,
     "sanitizers": tier_sanitizers,
     "fuzz": tier_fuzz,
     "clang": tier_clang,
@@ -729,7 +737,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "release": tier_release,
 }
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
-BESIDE = {"device", "datcp", "tools", "hosts", "consume", "compile_time", "lab"}
+BESIDE = {"device", "datcp", "tools", "hosts", "provider", "consume", "compile_time", "lab"}
 
 
 # ---- the commands ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,37 @@
+// The list of providers' tables.
+// SPDX-License-Identifier: BSL-1.0
+#include "tables.hpp"
+
+namespace dat_registry {
+
+// Constant-initialised and never destroyed, so that other libraries' destructors may call.
+constinit provider_tables tables;
+
+// The caller holds the lock of the providers.
+void provider_tables::insert(const DAT_PROVIDER* table) {
+  if (has(table)) return;
+  for (node* n = first_.load(std::memory_order_relaxed); n; n = n->next) {
+    if (n->table.load(std::memory_order_relaxed)) continue;
+    n->table.store(table, std::memory_order_release);
+    return;
+  }
+  first_.store(new node{table, first_.load(std::memory_order_relaxed)}, std::memory_order_release);
+}
+
+// The caller holds the lock of the providers.
+void provider_tables::erase(const DAT_PROVIDER* table) noexcept {
+  for (node* n = first_.load(std::memory_order_relaxed); n; n = n->next)
+    if (n->table.load(std::memory_order_relaxed) == table) n->table.store(nullptr, std::memory_order_relaxed);
+  recent_.store(nullptr, std::memory_order_relaxed);
+}
+
+bool provider_tables::search(const DAT_PROVIDER* table) noexcept {
+  for (const node* n = first_.load(std::memory_order_acquire); n; n = n->next) {
+    if (n->table.load(std::memory_order_acquire) != table) continue;
+    recent_.store(table, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+} // namespace dat_registry
