@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# The judgement: OFA's own programs, unmodified, on dat's provider and on OFA's, in the lab.
+# SPDX-License-Identifier: BSL-1.0
+"""Runs the programs of the Debian package dapl2-utils in every column, and writes the table docs/conformance/PROGRAMS.md.
+
+A column names the provider of the server and that of the client. A result is `pass`, `fail` (an exit code, or what the
+program prints), or `hang`: no process of the test used any time of a processor or printed anything for as long as IDLE, or
+the test took longer than LIMIT."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from programs import PROGRAMS, TESTS, program, test
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAB = ROOT / "tests/lab/dat-lab"
+TABLE = ROOT / "docs/conformance/PROGRAMS.md"
+RESULTS = ROOT / "build/results/programs.jsonl"
+IDLE = 30  # seconds without a sign of life
+LIMIT = 120  # seconds for one test
+# Of the lab's two devices; OFA's provider wants the name of the network interface.
+SERVER, CLIENT = 2, 1
+ADDRESS = "10.78.2.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class column:
+    """Who serves, who asks, and whose libdat2 loads the providers."""
+
+    server: str
+    client: str
+    registry: str = "ofa"
+
+    @property
+    def name(self) -> str:
+        """The title of the column."""
+        return f"{self.server}-{self.client}" + ("-registry" if self.registry == "dat" else "")
+
+
+COLUMNS = {c.name: c for c in (column("ofa", "ofa"), column("dat", "ofa"), column("ofa", "dat"), column("dat", "dat"), column("dat", "dat", "dat"))}
+TITLES = {
+    "ofa-ofa": "OFA",
+    "dat-ofa": "dat serves OFA",
+    "ofa-dat": "OFA serves dat",
+    "dat-dat": "dat",
+    "dat-dat-registry": "dat, its libdat2",
+}
+
+
+# ---- in the lab -----------------------------------------------------------------------------------------------------
+
+
+class running:
+    """One process of a test, with its output in a file."""
+
+    def __init__(self, command: str, log: pathlib.Path, env: dict[str, str]):
+        self.log = log
+        with open(log, "wb") as out:
+            # Lines at once: the test reads them while the program runs.
+            self.process = subprocess.Popen(["stdbuf", "-oL", "-eL", *command.split()], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True)
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def life(self) -> tuple[int, int, bool]:
+        """Time of processors, bytes of output, and whether a thread wants to run now."""
+        used, wants = 0, False
+        with contextlib.suppress(OSError):
+            for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                used += int(fields[11]) + int(fields[12])
+                wants |= fields[0] in "RD"
+        return used, self.log.stat().st_size, wants
+
+    def end(self) -> None:
+        """Kill it, if it still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def watch(processes: list[running], until, deadline: float) -> bool:
+    """Wait until `until()` holds; False when nothing has shown life for IDLE seconds, or the time is over."""
+    seen, since = None, time.monotonic()
+    while not until():
+        now = time.monotonic()
+        lives = [p.life() for p in processes]
+        if (state := [life[:2] for life in lives]) != seen or any(life[2] for life in lives):
+            seen, since = state, now
+        if now - since > IDLE or now > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def outcome(how: program, what: running, ended: bool) -> tuple[str, str]:
+    """The result of one process, and why it is no pass."""
+    lines = [line.strip() for line in what.text().splitlines() if line.strip()]
+    if not ended:
+        return "hang", f"after: {lines[-1] if lines else 'no output'}"
+    code = what.process.returncode
+    if code < 0:
+        return "fail", f"signal {-code} ({signal.Signals(-code).name})"
+    text = "\n".join(lines)
+    wrong = next((line for line in lines if re.search(r"\b(error|fails?|failed|failure)\b", line, re.I)), lines[-1] if lines else "no output")
+    if code or (how.failed and re.search(how.failed, text)) or (how.passed and not re.search(how.passed, text)):
+        return "fail", (f"exit code {code}: " if code else "") + wrong
+    return "pass", ""
+
+
+def parts(how: program, what: running, result: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    """The results of the parts of an output. A part without an end has the result of the process."""
+    text, found = what.text(), {}
+    marks = list(re.finditer(how.parts, text))
+    for mark, following in zip(marks, [*marks[1:], None]):
+        section = text[mark.end() : following.start() if following else len(text)]
+        name = " case ".join(mark.groups())
+        lines = [line.strip() for line in section.splitlines() if line.strip()]
+        if re.search(how.part_failed, section, re.M):
+            wrong = [line for line in lines if re.search(r"fail|error|Unexpected", line, re.I)]
+            found[name] = ("fail", wrong[0] if wrong else "it prints FAIL")
+        elif not re.search(how.part_end, section, re.M):
+            found[name] = result if result[0] != "pass" else ("fail", "no result")
+        else:
+            numbers = [line.split(": ", 1)[1] for line in lines if how.parts.startswith("Limitation") and re.match(r"LimitTest: [^#]+: \d+$", line)]
+            unsupported = "UNSUPP" in section
+            found[name] = ("pass", "the program skips it" if unsupported else ", ".join(numbers[:1]))
+    return found
+
+
+def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[str, str]) -> list[dict]:
+    """Run one test in one column. The rows of the table."""
+    how = PROGRAMS[what.kind]
+    words = {
+        "address": ADDRESS,
+        "port": str(20000 + 64 * number),
+        "other": f"{where.client}-{CLIENT}",
+    }
+    options = what.options.format(device=words["other"], **words)
+    stem = re.sub(r"\W+", "-", f"{where.name} {what.name.format(device='', address='', port='')}")[:100]
+    deadline = time.monotonic() + LIMIT
+    begin = time.monotonic()
+    processes: list[running] = []
+    try:
+        server = None
+        if how.server:
+            server = running(how.server.format(device=f"{where.server}-{SERVER}", options=options, **words), out / f"{stem}.server", env)
+            processes.append(server)
+            if not watch(processes, lambda: server.process.poll() is not None or re.search(how.ready, server.text()), deadline):
+                return [row(what.name, where, "hang", "the server never serves", begin)]
+            if server.process.poll() is not None:
+                return [row(what.name, where, "fail", f"server: {outcome(how, server, True)[1]}", begin)]
+        device = f"{where.client}-{CLIENT}"
+        client = running(how.client.format(device=device, options=options, **words), out / f"{stem}.client", env)
+        processes.append(client)
+        ended = watch(processes, lambda: client.process.poll() is not None, deadline)
+        mine = outcome(how, client, ended)
+        if not ended:
+            client.end()
+        if how.parts:
+            found = parts(how, client, mine)
+            rows = [row(f"{what.name.split(' -m')[0].split(' -f')[0]} {what.options} {name}", where, *result, begin) for name, result in found.items()]
+            return rows or [row(what.name, where, *mine, begin)]
+        theirs = ("pass", "")
+        if server:
+            if how.quit and ended:
+                quitter = running(how.quit.format(**words), out / f"{stem}.quit", env)
+                processes.append(quitter)
+                watch([quitter], lambda: quitter.process.poll() is not None, time.monotonic() + 60)
+            over = watch([server], lambda: server.process.poll() is not None, time.monotonic() + (LIMIT if mine[0] == "pass" else IDLE))
+            theirs = outcome(how, server, over)
+        both = [f"{who}: {why}" for who, (result, why) in (("client", mine), ("server", theirs)) if result != "pass"]
+        result = mine[0] if mine[0] != "pass" else theirs[0]
+        return [row(what.name, where, result, "; ".join(both), begin)]
+    finally:
+        for process in processes:
+            process.end()
+
+
+def row(name: str, where: column, result: str, why: str, begin: float) -> dict:
+    """A result, as it is kept."""
+    shown = re.sub(r"\s+", " ", name.format(device="", address="", port="").replace(" -s -D -n", "")).strip()
+    return {"test": shown, "column": where.name, "result": result, "why": clean(why), "seconds": round(time.monotonic() - begin, 1)}
+
+
+def clean(why: str) -> str:
+    """Text of a program without what differs from run to run: process ids, addresses of memory."""
+    why = re.sub(r"0x[0-9a-f]{5,}", "0x...", re.sub(r"^(\w+: )(exit code \d+: )?\d+:? ", r"\1\2", why))
+    return re.sub(r"\s+", " ", why).strip()[:160]
+
+
+def inside(options: argparse.Namespace) -> int:
+    """The part that runs in the lab."""
+    out = pathlib.Path(options.out)
+    conf = out / "dat.conf"
+    lines = []
+    for number in (1, 2):
+        lines.append(f'ofa-{number} u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "v{number} 0" ""\n')
+        lines.append(f'dat-{number} u2.0 nonthreadsafe default {options.provider} dat.0.1 "rx{number} 1" ""\n')
+    conf.write_text("".join(lines), encoding="utf-8")
+    os.environ["DAT_OVERRIDE"] = str(conf)
+    bad = 0
+    with open(out / "results.jsonl", "a", encoding="utf-8") as results:
+        for number, what in enumerate(chosen(options)):
+            for where in (COLUMNS[name] for name in options.columns.split(",")):
+                env = os.environ | ({"LD_LIBRARY_PATH": options.registry} if where.registry == "dat" else {})
+                for found in judge(what, where, number, out, env):
+                    results.write(json.dumps(found) + "\n")
+                    results.flush()
+                    print(f"{found['result']:<5} {found['column']:<17} {found['test']} ({found['seconds']} s) {found['why']}", flush=True)
+                    bad += found["result"] != "pass"
+    return bad > 0
+
+
+# ---- outside --------------------------------------------------------------------------------------------------------
+
+
+def chosen(options: argparse.Namespace) -> list[test]:
+    """The tests that the options name."""
+    return [t for t in TESTS if (not options.short or t.short) and re.search(options.tests, t.name)]
+
+
+def read(path: pathlib.Path) -> dict[str, dict[str, dict]]:
+    """Results by test and column; the last run of each counts."""
+    found: dict[str, dict[str, dict]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            found.setdefault(entry["test"], {})[entry["column"]] = entry
+    return found
+
+
+def table(found: dict[str, dict[str, dict]]) -> str:
+    """The page."""
+    columns = [c for c in COLUMNS if any(c in row for row in found.values())]
+    lines = [
+        "<!-- Generated by tests/provider/judge.py --table; do not edit. SPDX-License-Identifier: BSL-1.0 -->",
+        "# OFA's programs on dat",
+        "",
+        "The test programs of OFA's DAPL (Debian package dapl2-utils 2.1.10), unmodified, on two Soft-RoCE devices in the lab. A column",
+        "names the provider of the server and that of the client; OFA with OFA is the yardstick. `./dev test --only provider` runs the",
+        "short form, `tests/provider/judge.py` all.",
+        "",
+        "| result | " + " | ".join(TITLES[c] for c in columns) + " |",
+        "|---|" + "--:|" * len(columns),
+    ]
+    for result in ("pass", "fail", "hang"):
+        counts = [sum(row.get(c, {}).get("result") == result for row in found.values()) for c in columns]
+        lines.append(f"| {result} | " + " | ".join(map(str, counts)) + " |")
+    lines += ["", "## Tests", "", "| test | " + " | ".join(TITLES[c] for c in columns) + " |", "|---|" + "---|" * len(columns)]
+    for name, row in found.items():
+        cells = [row.get(c, {}).get("result", "") for c in columns]
+        lines.append(f"| `{name}` | " + " | ".join(cell if cell in {"pass", ""} else f"**{cell}**" for cell in cells) + " |")
+    lines += ["", "## What did not pass", "", "| test | column | result | what the program reports |", "|---|---|---|---|"]
+    for name, row in found.items():
+        for c in columns:
+            if c in row and row[c]["result"] != "pass":
+                why = row[c]["why"].replace("|", "\\|").replace("<", "\\<")
+                lines.append(f"| `{name}` | {TITLES[c]} | {row[c]['result']} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Runs the programs in the lab; with --table, writes the page of the results so far."""
+    parser = argparse.ArgumentParser(description="Judge dat's provider by OFA's programs.")
+    parser.add_argument("--short", action="store_true", help="the short form")
+    parser.add_argument("--tests", default="", metavar="PATTERN", help="only tests whose name has this pattern")
+    parser.add_argument("--columns", default="ofa-ofa,dat-ofa,ofa-dat,dat-dat,dat-dat-registry", help="%(default)s")
+    parser.add_argument("--build", default=str(ROOT / "build/gcc"), help="the build directory with provider and registry")
+    parser.add_argument("--table", action="store_true", help=f"write {TABLE.relative_to(ROOT)}, and run nothing")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--provider", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--registry", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := [c for c in options.columns.split(",") if c not in COLUMNS]:
+        parser.error(f"no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
+    if options.table:
+        TABLE.write_text(table(read(RESULTS)), encoding="utf-8")
+        return 0
+    if options.inside:
+        return inside(options)
+    build = pathlib.Path(options.build).resolve()
+    out = build / "programs"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.jsonl").unlink(missing_ok=True)
+    command = [LAB, "--memory", "4096", "--timeout", str(6 * 3600), "--out", out, "--", sys.executable, __file__, "--inside", "--out", out]
+    command += ["--provider", build / "examples/provider/libdatprovider.so", "--registry", build / "examples/provider/registry"]
+    command += ["--tests", options.tests, "--columns", options.columns, *(["--short"] if options.short else [])]
+    code = subprocess.run([str(word) for word in command], check=False).returncode
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    if (out / "results.jsonl").exists():
+        with open(RESULTS, "a", encoding="utf-8") as kept:
+            kept.write((out / "results.jsonl").read_text(encoding="utf-8"))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
