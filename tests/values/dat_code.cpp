@@ -82,7 +82,7 @@ TEST_CASE("events that have happened have the kinds of the extensions", "[dat_co
   std::vector<std::optional<event_number>> numbers;
   const auto note = [&](const auto& e) {
     numbers.push_back(event_number_of(e));
-    if (const auto type = ib_ext_type_of(e)) seen.insert(static_cast<unsigned>(*type));
+    if (const auto kind = ib_ext_type_of(e)) seen.insert(static_cast<unsigned>(*kind));
   };
   const auto run = [&](auto& evd) {
     fake::finish();
