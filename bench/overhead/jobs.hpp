@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/dat.hpp>
+#include <dat/registration_cache.hpp>
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
@@ -51,7 +52,9 @@ struct place {
   end<dat::stream::dto | dat::stream::rmr_bind> binding;
   dat::rmr window; ///< of type 1
   const memory* region = nullptr;
-  std::array<local, 4> out; ///< segments of 64 bytes
+  dat::registration_cache<dat::mem_priv::local_read> cache; ///< with 64 regions
+  std::span<std::byte> cached;                              ///< the memory of one of them
+  std::array<local, 4> out;                                 ///< segments of 64 bytes
   local in;
   remote there;
   ibv_sge sge[4]; ///< `out` and `there` as verbs has them
@@ -80,6 +83,7 @@ struct job {
 /// Those that take one event after the other; their raw sides are among raw_jobs().
 [[nodiscard]] std::span<const job> dat_wait_jobs();
 [[nodiscard]] std::span<const job> dat_count_jobs();
+[[nodiscard]] std::span<const job> dat_cache_jobs();
 
 /// Every loop adds the cookies of its completions; a run of n operations adds 0 + ... + n-1.
 extern std::uint64_t consumed;

@@ -93,6 +93,7 @@ public:
     connect(where.binding.ep, window_peer_, events_);
     where.window = must(pz_.create_rmr());
     where.region = &region_;
+    fill_cache();
 
     constexpr std::uint32_t block = 64;
     for (std::size_t i = 0; i < where.out.size(); ++i) {
@@ -137,7 +138,14 @@ private:
     must(events_.wait_for<dat::established>(peer, 2s));
   }
 
+  void fill_cache() {
+    where.cache = must(dat::registration_cache<dat::mem_priv::local_read>::create(pz_));
+    where.cached = buffers_[buffers_.size() / 2];
+    for (auto& buffer : buffers_) (void)must(where.cache.find_or_register(buffer));
+  }
+
   std::array<char, 4096> memory_{};
+  std::vector<std::array<std::byte, 8192>> buffers_ = std::vector<std::array<std::byte, 8192>>(64);
   dat::ia ia_;
   dat::pz pz_;
   dat::evd<dat::stream::connection | dat::stream::connection_requests> events_;
@@ -162,6 +170,7 @@ void for_each_job(const F& f) {
   match(raw_jobs(), dat_jobs());
   match(raw_jobs(), dat_wait_jobs());
   match(raw_jobs(), dat_count_jobs());
+  match(raw_jobs(), dat_cache_jobs());
   match(raw_ib_jobs(), dat_ib_jobs());
 }
 

@@ -227,6 +227,7 @@ constexpr job jobs[] = {
     {"recv", counted_recv},
     {"send, checks off", counted_send<1>},
     {"send, with counters", counted_send<1>},
+    {"send, cached region", counted_send<1>},
     {"rmr bind", counted_bind},
     {"recv, shared queue", counted_shared_recv},
     {"recv, shared queue, kept", counted_shared_recv_kept},

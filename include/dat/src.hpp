@@ -61,6 +61,7 @@
 #include <dat/detail/impl/ud.ipp>
 #include <dat/detail/memory/lmr_core.ipp>
 #include <dat/detail/memory/pz_core.ipp>
+#include <dat/detail/memory/registration_cache_core.ipp>
 #include <dat/detail/posting/ep_posting.ipp>
 #include <dat/detail/posting/shared_queue.ipp>
 #include <dat/detail/progress/reactor.ipp>

@@ -5,6 +5,7 @@
 #include <dat/batch.hpp>
 #include <dat/credits.hpp>
 #include <dat/dat.hpp>
+#include <dat/registration_cache.hpp>
 #include <dat/try.hpp>
 #include <iostream>
 #include <poll.h>
@@ -23,6 +24,7 @@ extern dat::lmr<char, rights::value> in;
 extern dat::lmr<char, rights::value> out;
 extern dat::remote_segment<char, dat::mem_priv::remote_write> there;
 extern dat::ia_address address;
+extern std::span<char> buffer;
 struct session {
   bool over = false;
 };

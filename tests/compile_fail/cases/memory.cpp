@@ -1,6 +1,7 @@
 // <dat/pz.hpp>, <dat/lmr.hpp>: memory that cannot be registered, and operations that a region does not offer.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
+#include <dat/registration_cache.hpp>
 
 #include <array>
 #include <list>
@@ -121,4 +122,36 @@ auto kept(const dat::local_segment<const int, dat::mem_priv::local_read>& s) { r
 auto too_large(dat::remote_segment<std::array<char, 65536>, dat::mem_priv::remote_read> s) { return s.to_wire(); }
 #else
 auto large(dat::remote_segment<std::array<char, 65535>, dat::mem_priv::remote_read> s) { return s.to_wire(); }
+#endif
+
+//! case: a temporary container in a cache of registrations
+//! error: dat: the adapter uses this memory after the call: pass a container that lives on
+#ifdef DAT_EXPECT_FAIL
+auto cached_temporary(dat::registration_cache<dat::mem_priv::local_read>& c) {
+  return c.find_or_register(std::vector<char>(10));
+}
+#else
+auto cached_lasting(dat::registration_cache<dat::mem_priv::local_read>& c, std::vector<char>& v) {
+  return c.find_or_register(v);
+}
+#endif
+
+//! case: const memory in a cache of writable registrations
+//! error: dat: const memory can be registered for local_read and remote_read only
+#ifdef DAT_EXPECT_FAIL
+auto cached_const(dat::registration_cache<dat::mem_priv::local_write>& c, const std::string& s) {
+  return c.find_or_register(s);
+}
+#else
+auto cached_text(dat::registration_cache<dat::mem_priv::local_read>& c, const std::string& s) {
+  return c.find_or_register(s);
+}
+#endif
+
+//! case: a remote segment of a cache without remote rights
+//! error: dat: create the cache with dat::remote_read, remote_write or remote_atomic first
+#ifdef DAT_EXPECT_FAIL
+auto cached_remote(dat::cached_registration<char, dat::mem_priv::local_read>& c) { return c.remote(); }
+#else
+auto cached_shared(dat::cached_registration<char, dat::mem_priv::remote_read>& c) { return c.remote(); }
 #endif
