@@ -368,9 +368,11 @@ public:
   explicit evd(detail::ref<detail::evd_core> core) noexcept
       : evd::unique_object(std::move(core)), polling_(core_.get()) {}
 
-private:
+protected:
   using evd::unique_object::core_;
   using evd::unique_object::empty_handle;
+
+private:
   expected<void> set_enabled(const char* call, bool enabled) noexcept {
     if (!core_) return empty_handle(call);
     if (core_->dead()) return core_->closed(call);

@@ -46,6 +46,7 @@
 #include <dat/detail/impl/cr.ipp>
 #include <dat/detail/impl/csp.ipp>
 #include <dat/detail/impl/descriptor.ipp>
+#include <dat/detail/impl/dynamic.ipp>
 #include <dat/detail/impl/ep.ipp>
 #include <dat/detail/impl/ep_modify.ipp>
 #include <dat/detail/impl/ep_params.ipp>

@@ -20,7 +20,7 @@ FOREIGN = re.compile(
 # Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of what they define.
 OPT_IN = {
     "asio.hpp", "asio_coro.hpp", "buffer.hpp", "coro.hpp", "coro_dto.hpp", "coro_events.hpp", "coro_set.hpp",
-    "coro_wait.hpp", "counters.hpp", "credits.hpp", "csp.hpp", "dat_code.hpp", "datagram.hpp", "describe.hpp", "descriptor.hpp", "ep_params.hpp",
+    "coro_wait.hpp", "counters.hpp", "credits.hpp", "csp.hpp", "dat_code.hpp", "datagram.hpp", "describe.hpp", "descriptor.hpp", "dynamic.hpp", "ep_params.hpp",
     "ib_query.hpp", "memory.hpp", "multicast.hpp", "policies.hpp", "pool.hpp", "registration_cache.hpp", "registry.hpp", "rmr.hpp", "rsp.hpp",
     "src.hpp", "srq.hpp", "task.hpp", "try.hpp", "ud.hpp",
 }

@@ -66,6 +66,12 @@ template <streams S>
   return out;
 }
 
+/// The error of a dequeue that found nothing.
+[[nodiscard, gnu::cold, gnu::noinline]] inline error nothing_queued(evd_core& e, const char* call) noexcept {
+  if (e.take_poll_failure()) return e.poll_error(call);
+  return e.at(error(return_type::queue_empty), call);
+}
+
 template <streams S>
 [[nodiscard]] expected<event<S>> dequeue(evd_core& e) noexcept {
   static constexpr const char* call = "evd.dequeue";
@@ -75,9 +81,22 @@ template <streams S>
     return has_waiter_already(e, e.waking(), call);
   if constexpr (!is_completions_only(S)) e.ia().progress(0);
   if (auto out = next<S>(e)) return std::move(*out);
-  if (e.take_poll_failure()) [[unlikely]]
-    return e.poll_error(call);
-  return e.at(error(return_type::queue_empty), call);
+  return nothing_queued(e, call);
+}
+
+/// Takes the next event of a merged evd, without a variant.
+template <streams S, class Visitor>
+[[nodiscard, gnu::always_inline]] inline expected<void>
+dequeue_one(evd_core& e, Visitor& visit) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+  static constexpr const char* call = "evd.dequeue";
+  if (e.dead()) [[unlikely]]
+    return e.closed(call);
+  if (e.has_waiter()) [[unlikely]]
+    return has_waiter_already(e, e.waking(), call);
+  e.ia().progress(0);
+  if (drain_merged<S>(as_merged<S>(e), visit, 1) != 0) [[likely]]
+    return success();
+  return nothing_queued(e, call);
 }
 
 /// Waits for a first event, then takes up to `max` queued events.
@@ -105,8 +124,11 @@ template <streams S>
   return std::move(*out);
 }
 
-template <streams S>
-[[nodiscard]] expected<waited<S>> wait_for_count(evd_core& e, timeout limit, std::size_t threshold) noexcept {
+/// Takes the next event when at least `threshold` events are queued, and waits for that. Returns the number of events
+/// that are left.
+template <streams S, class Visitor>
+[[nodiscard]] expected<std::size_t> take_when(evd_core& e, timeout limit, std::size_t threshold,
+                                              Visitor& visit) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
   if (threshold == 0 || threshold > e.qlen())
     return e.at({return_type::invalid_parameter, return_subtype::arg3}, "evd.wait")
         .hint("The threshold must be at least 1 and at most the evd's capacity.");
@@ -118,20 +140,28 @@ template <streams S>
             "evd.wait")
         .hint("An endpoint that feeds this evd chooses which of its completions wake a waiter. Wait for one event at "
               "a time.");
-  std::optional<event<S>> out;
+  bool out = false;
   std::uint32_t count = 0;
   e.awaited.store(static_cast<std::uint32_t>(threshold), std::memory_order_relaxed);
-  const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
     // A completion of an endpoint that is gone is no event: those behind it count without it.
     while (!out && as_merged<S>(e).take_from(taken, static_cast<std::uint32_t>(threshold), count))
-      (void)take_record<S>(taken, keep);
-    return out.has_value();
+      out = take_record<S>(taken, visit);
+    return out;
   });
   e.awaited.store(1, std::memory_order_relaxed);
   if (!r) return r.assume_error().index(count);
-  return waited<S>{std::move(*out), count};
+  return std::size_t{count};
+}
+
+template <streams S>
+[[nodiscard]] expected<waited<S>> wait_for_count(evd_core& e, timeout limit, std::size_t threshold) noexcept {
+  std::optional<event<S>> out;
+  const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
+  auto left = take_when<S>(e, limit, threshold, keep);
+  if (!left) return left.assume_error();
+  return waited<S>{std::move(*out), left.assume_value()};
 }
 
 }}} // namespace dat::v0::detail
