@@ -14,6 +14,7 @@
 #include <exception>
 #include <filesystem>
 #include <net/if.h>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -223,6 +224,18 @@ void print(const json& j) {
   for (const auto& a : j["adapters"]) print_adapter(a);
 }
 
+/// The lines of dat.conf by which uDAPL programs open each adapter through dat's provider (docs/provider.md), one for
+/// programs that ask for a provider that is thread-safe, and one for those that do not.
+void print_provider(const std::string& library) {
+  const auto names = dat::registry::system();
+  if (!names) throw std::runtime_error(names.error().message());
+  for (const dat::device_port& port : names.value().devices())
+    for (const char* const safety : {"nonthreadsafe", "threadsafe"})
+      fmt::print("dat-{0} u2.0 {1} default {2} dat.{3}.{4} \"{5}\" \"\"\n",
+                 port.port == 1 ? port.device : fmt::format("{}-{}", port.device, port.port), safety, library,
+                 dat::version.major_part, dat::version.minor_part, port.name());
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -233,8 +246,16 @@ int main(int argc, char** argv) {
   std::string remote;
   app.add_flag("--json", as_json, "As JSON on standard output");
   app.add_option("--to", remote, "Also: which adapter leads to this host");
+  std::string library;
+  app.add_flag("--provider{libdatprovider.so}", library,
+               "Only: lines for dat.conf, by which uDAPL programs in C open each adapter; --provider=LIBRARY names the "
+               "file of the library");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (!library.empty()) {
+      print_provider(library);
+      return 0;
+    }
     const json j = look(remote);
     if (as_json)
       fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));

@@ -1,0 +1,297 @@
+// Service points, connection requests, and connecting.
+// SPDX-License-Identifier: BSL-1.0
+#include "convert.hpp"
+#include "entries.hpp"
+
+#include <new>
+
+namespace provider {
+namespace {
+
+/// The evd of a service point, which must have the stream of requests.
+[[nodiscard]] auto requests_of(const call_on<adapter>& a, const call_on<evd_object>& e) noexcept
+    -> dat::expected<dat::evd_ref<dat::streams::connection_requests>> {
+  const dat::error bad = dat::error(return_type::invalid_handle, return_subtype::handle_evd_cr);
+  if (!e || &e->ia != a.get()) return bad;
+  auto to = e->evd.to<dat::streams::connection_requests>();
+  return to ? to : bad;
+}
+
+[[nodiscard]] DAT_RETURN listen(const char* call, DAT_IA_HANDLE ia, DAT_CONN_QUAL* qual, bool any, DAT_EVD_HANDLE evd,
+                                DAT_PSP_FLAGS flags, DAT_PSP_HANDLE* psp) noexcept {
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const call_on<evd_object> e(evd);
+  const auto requests = requests_of(a, e);
+  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  if (flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG) return bad_argument(4, call);
+  if (!psp) return bad_argument(5, call);
+  if (!qual) return bad_argument(2, call);
+  const auto to_flags = static_cast<dat::psp_flags>(flags);
+  auto made = [&]() -> dat::expected<dat::psp> {
+    if (any) return a->ia.create_psp_any(requests.assume_value(), to_flags);
+    const auto qualifier = dat::conn_qual::make(*qual);
+    if (!qualifier) return dat::error(return_type::invalid_parameter, return_subtype::arg2);
+    return a->ia.create_psp(qualifier.assume_value(), requests.assume_value(), to_flags);
+  }();
+  if (!made) return word(made);
+  std::unique_ptr<psp_object> p(new (std::nothrow) psp_object(*a, std::move(made).assume_value(), evd));
+  if (!p) return no_memory(call);
+  p->flags = flags;
+  *qual = p->psp.port();
+  // C has one call for both services. If the port of datagrams is taken, connections can still be requested.
+  if (a->attributes.extension_supported == dat::extension::infiniband) {
+    const auto both = e->evd.to<dat::streams::connection_requests | dat::streams::datagrams>();
+    auto datagrams = dat::ib::datagram_service::listen(a->ia, p->psp.port(), both.assume_value());
+    if (datagrams) p->datagrams = std::move(datagrams).assume_value();
+  }
+  *psp = a->add(std::move(p));
+  if (!*psp) return no_memory(call);
+  a->counters.add(any ? DCNT_IA_PSP_CREATE_ANY : DCNT_IA_PSP_CREATE);
+  return success;
+}
+
+/// Ends a service point.
+template <class T, class Member>
+[[nodiscard]] DAT_RETURN end_service(DAT_HANDLE named, return_subtype which, const char* call, DAT_IA_COUNTERS counter,
+                                     Member member) noexcept {
+  return end_object<T>(named, which, call, [&](T& o) {
+    const DAT_RETURN closed = word((o.*member).close());
+    if (closed == success) o.ia.counters.add(counter);
+    return closed;
+  });
+}
+
+} // namespace
+
+// --- public, reserved and common service points
+// ------------------------------------------------------------------------
+
+DAT_RETURN psp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EVD_HANDLE evd, DAT_PSP_FLAGS flags,
+                      DAT_PSP_HANDLE* psp) {
+  return listen("dat_psp_create", ia, &qual, false, evd, flags, psp);
+}
+DAT_RETURN psp_create_any(DAT_IA_HANDLE ia, DAT_CONN_QUAL* qual, DAT_EVD_HANDLE evd, DAT_PSP_FLAGS flags,
+                          DAT_PSP_HANDLE* psp) {
+  return listen("dat_psp_create_any", ia, qual, true, evd, flags, psp);
+}
+DAT_RETURN psp_free(DAT_PSP_HANDLE psp) {
+  return end_service<psp_object>(psp, return_subtype::handle_psp, "dat_psp_free", DCNT_IA_PSP_FREE, &psp_object::psp);
+}
+DAT_RETURN psp_query(DAT_PSP_HANDLE psp, DAT_PSP_PARAM_MASK mask, DAT_PSP_PARAM* param) {
+  static constexpr const char* call = "dat_psp_query";
+  const call_on<psp_object> p(psp);
+  if (!p) return bad_handle(return_subtype::handle_psp, call);
+  if (!within(mask, DAT_PSP_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  *param = {p->ia.self, p->id.port(), p->evd, p->flags};
+  return success;
+}
+
+DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DAT_EVD_HANDLE evd, DAT_RSP_HANDLE* rsp) {
+  static constexpr const char* call = "dat_rsp_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const call_on<ep_object> with(ep);
+  if (ep && (!with || &with->ia != a.get() || with->is_datagram())) return bad_handle(return_subtype::handle_ep, call);
+  const call_on<evd_object> e(evd);
+  const auto requests = requests_of(a, e);
+  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  const auto qualifier = dat::conn_qual::make(qual);
+  if (!qualifier) return bad_argument(2, call);
+  if (!rsp) return bad_argument(5, call);
+  auto made = with ? a->ia.create_rsp(qualifier.assume_value(), with->rc, requests.assume_value())
+                   : a->ia.create_rsp(qualifier.assume_value(), requests.assume_value());
+  if (!made) return word(made);
+  *rsp = a->add(std::unique_ptr<rsp_object>(new (std::nothrow) rsp_object(*a, std::move(made).assume_value(), evd)));
+  if (!*rsp) return no_memory(call);
+  a->counters.add(DCNT_IA_RSP_CREATE);
+  return success;
+}
+DAT_RETURN rsp_free(DAT_RSP_HANDLE rsp) {
+  return end_service<rsp_object>(rsp, return_subtype::handle_rsp, "dat_rsp_free", DCNT_IA_RSP_FREE, &rsp_object::rsp);
+}
+DAT_RETURN rsp_query(DAT_RSP_HANDLE rsp, DAT_RSP_PARAM_MASK mask, DAT_RSP_PARAM* param) {
+  static constexpr const char* call = "dat_rsp_query";
+  const call_on<rsp_object> r(rsp);
+  if (!r) return bad_handle(return_subtype::handle_rsp, call);
+  if (!within(mask, DAT_RSP_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const auto from = r->rsp.query();
+  if (!from) return word(from);
+  *param = {r->ia.self, r->id.port(), r->evd, from.assume_value().ep.context<handle>()};
+  return success;
+}
+
+DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM* comm, DAT_IA_ADDRESS_PTR address, DAT_EVD_HANDLE evd,
+                      DAT_CSP_HANDLE* csp) {
+  static constexpr const char* call = "dat_csp_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  if (!comm) return bad_argument(2, call);
+  const call_on<evd_object> e(evd);
+  const auto requests = requests_of(a, e);
+  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  const auto at = to_address(address);
+  if (address && !at) return bad_argument(3, call);
+  if (!csp) return bad_argument(5, call);
+  const dat::communicator kind{comm->domain, comm->type, comm->protocol};
+  auto made = address ? a->ia.create_csp(kind, at.assume_value(), requests.assume_value())
+                      : a->ia.create_csp(kind, requests.assume_value());
+  if (!made) return word(made);
+  *csp = a->add(std::unique_ptr<csp_object>(new (std::nothrow) csp_object(*a, std::move(made).assume_value(), evd)));
+  return *csp ? success : no_memory(call);
+}
+DAT_RETURN csp_free(DAT_CSP_HANDLE csp) {
+  return end_service<csp_object>(csp, return_subtype::handle_csp, "dat_csp_free", DCNT_IA_PSP_FREE, &csp_object::csp);
+}
+DAT_RETURN csp_query(DAT_CSP_HANDLE csp, DAT_CSP_PARAM_MASK mask, DAT_CSP_PARAM* param) {
+  static constexpr const char* call = "dat_csp_query";
+  const call_on<csp_object> c(csp);
+  if (!c) return bad_handle(return_subtype::handle_csp, call);
+  if (!within(mask, DAT_CSP_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const auto from = c->csp.query();
+  if (!from) return word(from);
+  const dat::csp_params& p = from.assume_value();
+  const std::lock_guard lock(c->mutex);
+  c->comm = {p.comm.domain, p.comm.type, p.comm.protocol};
+  *param = {c->ia.self, &c->comm, keep(c->address, p.address), c->evd};
+  return success;
+}
+
+// --- connection requests
+// -----------------------------------------------------------------------------------------------
+
+DAT_RETURN cr_query(DAT_CR_HANDLE cr, DAT_CR_PARAM_MASK mask, DAT_CR_PARAM* param) {
+  static constexpr const char* call = "dat_cr_query";
+  const call_on<cr_object> r(cr);
+  if (!r) return bad_handle(return_subtype::handle_cr, call);
+  if (!within(mask, DAT_CR_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const auto port = r->cr ? r->cr.remote_address().port() : r->datagrams.remote_address().port();
+  *param = {reinterpret_cast<DAT_IA_ADDRESS_PTR>(&r->remote), port, r->private_data.size(), r->private_data.data(),
+            r->local_ep};
+  return success;
+}
+
+DAT_RETURN cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, const DAT_PVOID data) {
+  static constexpr const char* call = "dat_cr_accept";
+  return end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+    if (!is_range(data, size)) return bad_argument(3, call);
+    const call_on<ep_object> with(ep ? ep : r.local_ep);
+    if (!with) return bad_handle(return_subtype::handle_ep, call);
+    if (static_cast<bool>(r.datagrams) != with->is_datagram()) return bad_argument(2, call);
+    if (r.datagrams) return word(r.datagrams.accept(with->ud, to_bytes(data, size)));
+    // The one endpoint that a request brings may also be named, as consumers of DAT 1 do.
+    if (r.local_ep && ep && ep != r.local_ep) return bad_argument(2, call);
+    const auto accepted = r.local_ep ? r.cr.accept(to_bytes(data, size)) : r.cr.accept(with->rc, to_bytes(data, size));
+    if (accepted) with->made_for_request = false;
+    if (accepted) r.ia.counters.add(DCNT_IA_SP_CR_ACCEPTED);
+    return word(accepted);
+  });
+}
+
+namespace {
+/// Deletes the endpoint that was made for a request that the consumer has refused or passed on.
+void end_made_ep(DAT_EP_HANDLE ep, bool made) noexcept {
+  if (made)
+    (void)end_object<ep_object>(ep, return_subtype::handle_ep, "dat_cr_reject", [](ep_object&) { return success; });
+}
+[[nodiscard]] bool was_made(DAT_EP_HANDLE ep) noexcept {
+  const call_on<ep_object> e(ep);
+  return e && e->made_for_request;
+}
+} // namespace
+
+DAT_RETURN cr_reject(DAT_CR_HANDLE cr, DAT_COUNT size, const DAT_PVOID data) {
+  static constexpr const char* call = "dat_cr_reject";
+  DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+  const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+    if (!is_range(data, size)) return bad_argument(2, call);
+    ep = r.local_ep;
+    const auto rejected = r.datagrams ? r.datagrams.reject(to_bytes(data, size)) : r.cr.reject(to_bytes(data, size));
+    if (rejected) r.ia.counters.add(DCNT_IA_SP_CR_REJECTED);
+    return word(rejected);
+  });
+  if (done == success) end_made_ep(ep, was_made(ep));
+  return done;
+}
+
+DAT_RETURN cr_handoff(DAT_CR_HANDLE cr, DAT_CONN_QUAL to) {
+  static constexpr const char* call = "dat_cr_handoff";
+  DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+  const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+    const auto qualifier = dat::conn_qual::make(to);
+    if (!qualifier) return bad_argument(2, call);
+    if (r.datagrams) return refuse(return_type::model_not_supported, return_subtype::none, call);
+    ep = r.local_ep;
+    return word(r.cr.handoff(qualifier.assume_value()));
+  });
+  if (done == success) end_made_ep(ep, was_made(ep));
+  return done;
+}
+
+// --- endpoints
+// ---------------------------------------------------------------------------------------------------------
+
+DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUAL qual, DAT_TIMEOUT timeout,
+                      DAT_COUNT size, const DAT_PVOID data, DAT_QOS qos, DAT_CONNECT_FLAGS flags) {
+  static constexpr const char* call = "dat_ep_connect";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  const auto remote = to_address(address);
+  if (!remote) return word(remote);
+  const auto qualifier = dat::conn_qual::make(qual);
+  if (!qualifier) return bad_argument(3, call);
+  if (!is_range(data, size)) return bad_argument(5, call);
+  const auto quality = to_qos(qos);
+  if (!quality) return bad_argument(7, call);
+  if (!within(flags, DAT_CONNECT_MULTIPATH_REQUESTED_FLAG | DAT_CONNECT_MULTIPATH_REQUIRED_FLAG))
+    return bad_argument(8, call);
+  e->counters.add(DCNT_EP_CONNECT);
+  if (e->is_datagram())
+    return word(
+        e->ud.connect(remote.assume_value(), qualifier.assume_value(), to_timeout(timeout), to_bytes(data, size)));
+  return word(e->rc.connect(remote.assume_value(), qualifier.assume_value(), to_timeout(timeout), to_bytes(data, size),
+                            {.qos = *quality, .multipath = static_cast<dat::multipath>(flags)}));
+}
+
+DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_TIMEOUT timeout, DAT_COUNT size,
+                             const DAT_PVOID data) {
+  static constexpr const char* call = "dat_ep_common_connect";
+  const call_on<ep_object> e(ep);
+  if (!e || e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  const auto remote = to_address(address);
+  if (!remote) return word(remote);
+  if (!is_range(data, size)) return bad_argument(4, call);
+  e->counters.add(DCNT_EP_CONNECT);
+  return word(e->rc.common_connect(remote.assume_value(), to_timeout(timeout), to_bytes(data, size)));
+}
+
+DAT_RETURN ep_dup_connect(DAT_EP_HANDLE ep, DAT_EP_HANDLE original, DAT_TIMEOUT timeout, DAT_COUNT size,
+                          const DAT_PVOID data, DAT_QOS qos) {
+  static constexpr const char* call = "dat_ep_dup_connect";
+  const call_on<ep_object> e(ep);
+  const call_on<ep_object> from(original);
+  if (!e || e->is_datagram() || !from || from->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  if (!is_range(data, size)) return bad_argument(4, call);
+  const auto quality = to_qos(qos);
+  if (!quality) return bad_argument(6, call);
+  e->counters.add(DCNT_EP_CONNECT);
+  return word(e->rc.dup_connect(from->rc, to_timeout(timeout), to_bytes(data, size), *quality));
+}
+
+DAT_RETURN ep_disconnect(DAT_EP_HANDLE ep, DAT_CLOSE_FLAGS flags) {
+  static constexpr const char* call = "dat_ep_disconnect";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (flags != DAT_CLOSE_ABRUPT_FLAG && flags != DAT_CLOSE_GRACEFUL_FLAG) return bad_argument(2, call);
+  e->counters.add(DCNT_EP_DISCONNECT);
+  if (e->is_datagram()) return word(e->ud.disconnect());
+  if (flags == DAT_CLOSE_ABRUPT_FLAG) return word(e->rc.disconnect());
+  const std::lock_guard lock(e->self->requests); // it posts a request
+  return word(e->rc.disconnect(dat::close_mode::graceful));
+}
+
+} // namespace provider

@@ -1,0 +1,184 @@
+// From C to dat and back: return words, times, addresses, flags and attributes.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "objects.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+namespace provider {
+
+using dat::return_subtype;
+using dat::return_type;
+
+inline constexpr DAT_RETURN success = DAT_SUCCESS;
+
+/// The return word of an error. With DAT_PROVIDER_LOG set, a line on stderr says what its words in full are.
+[[nodiscard]] DAT_RETURN word(const dat::error& e) noexcept;
+/// The return word of a result.
+template <class T>
+[[nodiscard]] DAT_RETURN word(const dat::expected<T>& result) noexcept {
+  return result ? DAT_RETURN{DAT_SUCCESS} : word(result.assume_error());
+}
+/// Errors that this provider finds itself.
+[[nodiscard]] inline DAT_RETURN refuse(return_type type, return_subtype subtype, const char* call) noexcept {
+  return word(dat::error(type, subtype).at(call));
+}
+[[nodiscard]] inline DAT_RETURN bad_handle(return_subtype which, const char* call) noexcept {
+  return refuse(return_type::invalid_handle, which, call);
+}
+/// `position`: of the argument in the C signature, from 1.
+[[nodiscard]] inline DAT_RETURN bad_argument(unsigned position, const char* call) noexcept {
+  const auto arg1 = static_cast<std::uint16_t>(return_subtype::arg1);
+  return refuse(return_type::invalid_parameter, static_cast<return_subtype>(arg1 + position - 1), call);
+}
+[[nodiscard]] inline DAT_RETURN no_memory(const char* call) noexcept {
+  return refuse(return_type::insufficient_resources, return_subtype::resource_memory, call);
+}
+
+/// Whether a mask has only the bits of `all`.
+[[nodiscard]] constexpr bool within(std::uint64_t mask, std::uint64_t all) noexcept { return (mask & ~all) == 0; }
+
+/// Ends the object of a handle. `close(object)` runs alone, and ends the object of dat, or returns why it cannot.
+/// `which`: the subtype of the error for a bad handle. `waited`: the one while a thread sleeps in a call on the object.
+template <class T, class Close>
+[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, Close close,
+                                    return_subtype waited = return_subtype::none) noexcept {
+  const call_on<T> o(named);
+  object* expected = o.get();
+  if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return bad_handle(which, call);
+  handle& at = *o->self;
+  const auto restore = [&](DAT_RETURN why) {
+    at.target.store(o.get());
+    return why;
+  };
+  while (at.calls.load() != 1) {
+    if (o->waiters.load() != 0) return restore(refuse(return_type::invalid_state, waited, call));
+    ::sched_yield();
+  }
+  for (short_lock* queue : {&at.requests, &at.receives}) const std::lock_guard wait(*queue);
+  if (const DAT_RETURN refused = close(*o)) return restore(refused);
+  o->ia.remove(*o);
+  return DAT_SUCCESS;
+}
+
+[[nodiscard]] inline dat::timeout to_timeout(DAT_TIMEOUT t) noexcept {
+  return t == DAT_TIMEOUT_INFINITE ? dat::infinite : dat::timeout(t);
+}
+[[nodiscard]] inline std::span<const std::byte> to_bytes(const void* data, DAT_COUNT size) noexcept {
+  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(size)};
+}
+/// Whether private data is a range: no negative size, and no null with a size.
+[[nodiscard]] inline bool is_range(const void* data, DAT_COUNT size) noexcept {
+  return size == 0 || (size > 0 && data != nullptr);
+}
+[[nodiscard]] inline dat::expected<dat::ia_address> to_address(DAT_IA_ADDRESS_PTR address) noexcept {
+  return dat::ia_address::from(address, sizeof(sockaddr_in6));
+}
+/// Stores an address where C can point to it.
+inline DAT_IA_ADDRESS_PTR keep(sockaddr_storage& at, const dat::ia_address& address) noexcept {
+  std::memcpy(&at, address.native_handle(), address.native_size());
+  return reinterpret_cast<DAT_IA_ADDRESS_PTR>(&at);
+}
+[[nodiscard]] constexpr DAT_COUNT to_count(std::uint64_t n) noexcept {
+  return static_cast<DAT_COUNT>(std::min<std::uint64_t>(n, 0x7fffffff));
+}
+[[nodiscard]] constexpr DAT_SEG_LENGTH to_length(std::uint64_t n) noexcept {
+  return static_cast<DAT_SEG_LENGTH>(std::min<std::uint64_t>(n, 0xffffffff));
+}
+[[nodiscard]] constexpr DAT_BOOLEAN to_boolean(bool b) noexcept { return b ? DAT_TRUE : DAT_FALSE; }
+
+/// The quality of service; empty for a value that DAT does not have.
+[[nodiscard]] std::optional<dat::qos> to_qos(DAT_QOS qos) noexcept;
+/// The completions that wake a waiter; empty for flags that cannot be an attribute.
+[[nodiscard]] std::optional<dat::completion_notification> to_notification(DAT_COMPLETION_FLAGS flags,
+                                                                          bool receives) noexcept;
+/// The attributes of an endpoint from those that `mask` has; null: all defaults. Empty when one is none of DAT.
+[[nodiscard]] std::optional<dat::ep_attributes> to_attributes(const DAT_EP_ATTR* attr, bool with_srq) noexcept;
+/// The attributes of an endpoint in C.
+[[nodiscard]] DAT_EP_ATTR from_attributes(const dat::ep_attributes& a, bool datagram, bool with_srq) noexcept;
+
+/// A visitor that turns an event into C's. An event that C does not have leaves the number 0.
+class event_writer {
+public:
+  event_writer(evd_object& of, DAT_EVENT& into) noexcept : evd(of), to(into) { to.event_number = DAT_EVENT_NUMBER{}; }
+  template <class E>
+  void operator()(E& e) noexcept {
+    to.evd_handle = evd.self;
+    if constexpr (std::is_base_of_v<dat::completion, E>) evd.counters.add(DCNT_EVD_DTO_CALLBACK);
+    if constexpr (requires { write(e); }) write(e);
+  }
+
+private:
+  /// A completion, which has the places of its members in common with all others.
+  void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) noexcept {
+    to.event_number = DAT_DTO_COMPLETION_EVENT;
+    auto& data = to.event_data.dto_completion_event_data;
+    data.ep_handle = e.ep().context<handle>();
+    data.user_cookie.as_64 = e.cookie().value();
+    data.status = DAT_DTO_SUCCESS;
+    data.transfered_length = static_cast<DAT_SEG_LENGTH>(bytes);
+    data.operation = operation;
+    data.rmr_context = 0;
+  }
+  void write(dat::send_done& e) noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
+  void write(dat::rdma_write_done& e) noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }
+  void write(dat::rdma_read_done& e) noexcept { dto(DAT_DTO_RDMA_READ, e, e.bytes()); }
+  void write(dat::recv_done& e) noexcept {
+    dto(DAT_DTO_RECEIVE, e, e.bytes());
+    if (const auto key = e.invalidated()) {
+      to.event_data.dto_completion_event_data.operation = DAT_DTO_RECEIVE_WITH_INVALIDATE;
+      to.event_data.dto_completion_event_data.rmr_context = *key;
+    }
+  }
+
+  void extended(DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type, const dat::completion& e, std::size_t bytes,
+                std::uint32_t immediate = 0) noexcept;
+  void connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
+                  std::span<const std::byte> data = {}) noexcept;
+  void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept;
+  void arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
+               std::uint16_t port) noexcept;
+  [[nodiscard]] DAT_HANDLE srq_of(const dat::srq_event& e) const noexcept;
+  void write(dat::dto_failure& e) noexcept;
+  void write(dat::bind_done& e) noexcept;
+  void write(dat::ib::recv_immediate_done& e) noexcept;
+  void write(dat::ib::recv_write_immediate_done& e) noexcept;
+  void write(dat::ib::rdma_write_immediate_done& e) noexcept;
+  void write(dat::ib::fetch_and_add_done& e) noexcept;
+  void write(dat::ib::compare_and_swap_done& e) noexcept;
+  void write(dat::ib::datagram_send_done& e) noexcept;
+  void write(dat::ib::datagram_recv_done& e) noexcept;
+  void write(dat::ib::datagram_recv_immediate_done& e) noexcept;
+  void write(dat::established& e) noexcept;
+  void write(dat::peer_rejected& e) noexcept;
+  void write(dat::non_peer_rejected& e) noexcept;
+  void write(dat::accept_completion_error& e) noexcept;
+  void write(dat::disconnected& e) noexcept;
+  void write(dat::connection_broken& e) noexcept;
+  void write(dat::connection_timed_out& e) noexcept;
+  void write(dat::connection_unreachable& e) noexcept;
+  void write(dat::ib::datagram_established& e) noexcept;
+  void write(dat::ib::group_joined& e) noexcept;
+  void write(dat::cr& e) noexcept;
+  void write(dat::ib::datagram_request& e) noexcept;
+  void write(dat::software_event& e) noexcept;
+  void write(dat::evd_overflow& e) noexcept;
+  void write(dat::ia_catastrophic& e) noexcept;
+  void write(dat::ep_broken& e) noexcept;
+  void write(dat::provider_internal_error& e) noexcept;
+  void write(dat::srq_low_watermark& e) noexcept;
+  void write(dat::srq_error& e) noexcept;
+  void write(dat::ep_soft_high_watermark& e) noexcept;
+
+  evd_object& evd;
+  DAT_EVENT& to;
+};
+
+} // namespace provider

@@ -1,0 +1,297 @@
+// Endpoints: creation, parameters, state and end.
+// SPDX-License-Identifier: BSL-1.0
+#include "convert.hpp"
+#include "entries.hpp"
+
+#include <new>
+
+namespace provider {
+namespace {
+
+/// The evd for a use of an endpoint: none for DAT_HANDLE_NULL, or an error with the subtype `which`.
+template <dat::streams Needed>
+[[nodiscard]] dat::expected<dat::evd_ref<Needed>> feed(const adapter& a, DAT_EVD_HANDLE evd,
+                                                       return_subtype which) noexcept {
+  if (!evd) return dat::evd_ref<Needed>();
+  const dat::error bad(return_type::invalid_handle, which);
+  const call_on<evd_object> e(evd);
+  if (!e || &e->ia != &a) return bad;
+  auto to = e->evd.to<Needed>();
+  return to ? to : bad;
+}
+
+/// The three evds of an endpoint.
+template <class Evds>
+[[nodiscard]] dat::expected<Evds> feeds(const adapter& a, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
+                                        DAT_EVD_HANDLE connect) {
+  constexpr bool datagrams = std::is_same_v<Evds, dat::ib::datagram_evds>;
+  constexpr dat::streams more = datagrams ? dat::streams::datagrams : dat::streams{};
+  auto in = feed<dat::streams::dto | more>(a, recv, return_subtype::handle_evd_recv);
+  if (!in) return in.assume_error();
+  auto out = feed<dat::streams::dto | more>(a, request, return_subtype::handle_evd_request);
+  if (!out) return out.assume_error();
+  auto connections = feed<dat::streams::connection | more>(a, connect, return_subtype::handle_evd_conn);
+  if (!connections) return connections.assume_error();
+  return Evds{in.assume_value(), out.assume_value(), connections.assume_value()};
+}
+
+/// Creates the endpoint of dat that the arguments describe.
+[[nodiscard]] dat::expected<std::unique_ptr<ep_object>>
+make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const dat::ep_attributes& attributes) noexcept {
+  const auto wrap = [&a](auto made) -> dat::expected<std::unique_ptr<ep_object>> {
+    if (!made) return made.assume_error();
+    return std::unique_ptr<ep_object>(new (std::nothrow) ep_object(a, std::move(made).assume_value()));
+  };
+  if (p.ep_attr.service_type != DAT_SERVICE_TYPE_RC) {
+    const auto evds = feeds<dat::ib::datagram_evds>(a, p.recv_evd_handle, p.request_evd_handle, p.connect_evd_handle);
+    if (!evds) return evds.assume_error();
+    if (!pz) return dat::error(return_type::invalid_handle, return_subtype::handle_pz); // it has no unconfigured state
+    if (srq) return dat::error(return_type::model_not_supported);
+    return wrap(pz->pz.create_ep<dat::ud>(evds.assume_value(), attributes));
+  }
+  const auto evds = feeds<dat::ep_evds>(a, p.recv_evd_handle, p.request_evd_handle, p.connect_evd_handle);
+  if (!evds) return evds.assume_error();
+  const dat::ep_evds& to = evds.assume_value();
+  const auto plain = [&](auto made) -> dat::expected<dat::ep<dat::rc>> { // an ep with an srq is an ep
+    if (!made) return made.assume_error();
+    return dat::ep<dat::rc>(std::move(made).assume_value());
+  };
+  if (srq)
+    return wrap(pz ? plain(pz->pz.create_ep<dat::rc>(to, srq->srq, attributes))
+                   : plain(a.ia.create_ep<dat::rc>(to, srq->srq, attributes)));
+  return wrap(pz ? pz->pz.create_ep<dat::rc>(to, attributes) : a.ia.create_ep<dat::rc>(to, attributes));
+}
+
+[[nodiscard]] DAT_RETURN create(const char* call, DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
+                                DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, bool with_srq,
+                                const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) noexcept {
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const call_on<pz_object> zone(pz);
+  if (pz && (!zone || &zone->ia != a.get())) return bad_handle(return_subtype::handle_pz, call);
+  const call_on<srq_object> queue(srq);
+  if (with_srq && (!queue || &queue->ia != a.get())) return bad_handle(return_subtype::handle_srq, call);
+  const unsigned attr_position = with_srq ? 7 : 6;
+  if (!ep) return bad_argument(attr_position + 1, call);
+  const auto attributes = to_attributes(attr, with_srq);
+  const bool known = !attr || attr->service_type == DAT_SERVICE_TYPE_RC ||
+                     attr->service_type == static_cast<DAT_SERVICE_TYPE>(DAT_IB_SERVICE_TYPE_UD);
+  if ((with_srq && !attr) || !attributes || !known) return bad_argument(attr_position, call);
+  DAT_EP_PARAM param{};
+  param.ia_handle = a->self;
+  param.pz_handle = pz;
+  param.recv_evd_handle = recv;
+  param.request_evd_handle = request;
+  param.connect_evd_handle = connect;
+  param.srq_handle = srq;
+  if (attr) param.ep_attr = *attr;
+  auto made = make(*a, zone.get(), param, queue.get(), *attributes);
+  if (!made) return word(made);
+  std::unique_ptr<ep_object> e = std::move(made).assume_value();
+  if (!e) return no_memory(call);
+  e->param = param;
+  ep_object& object = *e;
+  handle* const named = a->add(std::move(e));
+  if (!named) return no_memory(call);
+  (void)(object.is_datagram() ? object.ud.set_context(dat::cookie(named)) : object.rc.set_context(dat::cookie(named)));
+  a->counters.add(DCNT_IA_EP_CREATE);
+  *ep = named;
+  return success;
+}
+
+/// The changes that a mask names.
+[[nodiscard]] DAT_RETURN to_changes(ep_object& e, DAT_EP_PARAM_MASK mask, const DAT_EP_PARAM& p,
+                                    const call_on<pz_object>& zone, dat::ep_changes& to, const char* call) noexcept {
+  const auto has = [mask](DAT_EP_PARAM_MASK field) { return (mask & field) != 0; };
+  if (has(DAT_EP_FIELD_PZ_HANDLE)) {
+    if (!zone || &zone->ia != &e.ia) return bad_handle(return_subtype::handle_pz, call);
+    to.pz = &zone->pz;
+  }
+  // A mask that names one evd leaves the others as they are.
+  const auto given = [&](DAT_EP_PARAM_MASK field, DAT_EVD_HANDLE evd) { return has(field) ? evd : DAT_HANDLE_NULL; };
+  const auto evds = feeds<dat::ep_evds>(e.ia, given(DAT_EP_FIELD_RECV_EVD_HANDLE, p.recv_evd_handle),
+                                        given(DAT_EP_FIELD_REQUEST_EVD_HANDLE, p.request_evd_handle),
+                                        given(DAT_EP_FIELD_CONNECT_EVD_HANDLE, p.connect_evd_handle));
+  if (!evds) return word(evds);
+  to.recv = evds.assume_value().recv;
+  to.request = evds.assume_value().request;
+  to.connect = evds.assume_value().connect;
+  if (has(DAT_EP_FIELD_LOCAL_IA_ADDRESS_PTR)) {
+    const auto local = to_address(p.local_ia_address_ptr);
+    if (!local) return bad_argument(3, call);
+    to.local_address = local.assume_value();
+  }
+  if (has(DAT_EP_FIELD_LOCAL_PORT_QUAL)) {
+    if (p.local_port_qual > 0xffff) return bad_argument(3, call);
+    to.local_address =
+        to.local_address.value_or(e.ia.ia.address()).with_port(static_cast<std::uint16_t>(p.local_port_qual));
+  }
+  if (has(DAT_EP_FIELD_COMM)) to.comm = dat::communicator{p.comm.domain, p.comm.type, p.comm.protocol};
+  const bool with_srq = e.param.srq_handle != DAT_HANDLE_NULL;
+  DAT_EP_ATTR merged = from_attributes(e.rc.attributes(), false, with_srq);
+  const DAT_EP_ATTR& in = p.ep_attr;
+  if (has(DAT_EP_FIELD_EP_ATTR_QOS)) merged.qos = in.qos;
+  if (has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)) merged.recv_completion_flags = in.recv_completion_flags;
+  if (has(DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS)) merged.request_completion_flags = in.request_completion_flags;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS)) merged.max_recv_dtos = in.max_recv_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS)) merged.max_request_dtos = in.max_request_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV)) merged.max_recv_iov = in.max_recv_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN)) merged.max_rdma_read_in = in.max_rdma_read_in;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT)) merged.max_rdma_read_out = in.max_rdma_read_out;
+  constexpr auto iovs = DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV |
+                        DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
+  if (has(iovs)) {
+    merged.max_request_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV) ? in.max_request_iov : 0;
+    merged.max_rdma_read_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV) ? in.max_rdma_read_iov : 0;
+    merged.max_rdma_write_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV) ? in.max_rdma_write_iov : 0;
+  }
+  constexpr auto sizes = DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE;
+  if (has(sizes)) {
+    merged.max_message_size = has(DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE) ? in.max_message_size : 0;
+    merged.max_rdma_size = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE) ? in.max_rdma_size : 0;
+  }
+  if (has(DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR)) merged.ep_transport_specific_count = in.ep_transport_specific_count;
+  if (has(DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR)) merged.ep_provider_specific_count = in.ep_provider_specific_count;
+  if (has(DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE) && in.service_type != DAT_SERVICE_TYPE_RC)
+    return refuse(return_type::model_not_supported, return_subtype::none, call);
+  const auto attributes = to_attributes(&merged, with_srq);
+  if (!attributes) return bad_argument(3, call);
+  // Only what the mask has, so that the rest stays even where its change is not allowed now.
+  if (has(DAT_EP_FIELD_EP_ATTR_QOS)) to.qos = attributes->qos;
+  if (has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)) to.recv_completion = attributes->recv_completion;
+  if (has(DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS)) to.request_completion = attributes->request_completion;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS) && !with_srq) to.max_recv_dtos = attributes->max_recv_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS)) to.max_request_dtos = attributes->max_request_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV) && !with_srq) to.max_recv_iov = attributes->max_recv_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN)) to.max_rdma_read_in = attributes->max_rdma_read_in;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT)) to.max_rdma_read_out = attributes->max_rdma_read_out;
+  if (has(iovs)) to.max_request_iov = attributes->max_request_iov;
+  if (has(sizes)) to.max_message_size = attributes->max_message_size;
+  return success;
+}
+
+/// Locks both queues of an endpoint: no post overlaps.
+struct both_queues {
+  explicit both_queues(handle& at) noexcept : requests(at.requests), receives(at.receives) {}
+  std::lock_guard<short_lock> requests;
+  std::lock_guard<short_lock> receives;
+};
+
+} // namespace
+
+DAT_RETURN ep_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
+                     DAT_EVD_HANDLE connect, const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) {
+  return create("dat_ep_create", ia, pz, recv, request, connect, DAT_HANDLE_NULL, false, attr, ep);
+}
+DAT_RETURN ep_create_with_srq(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
+                              DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) {
+  return create("dat_ep_create_with_srq", ia, pz, recv, request, connect, srq, true, attr, ep);
+}
+
+DAT_RETURN ep_query(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, DAT_EP_PARAM* param) {
+  static constexpr const char* call = "dat_ep_query";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (!within(mask, DAT_EP_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const std::lock_guard lock(e->mutex);
+  *param = e->param;
+  param->ep_attr = {};
+  if (e->is_datagram()) {
+    param->ep_state = static_cast<DAT_EP_STATE>(e->ud.state());
+    param->ep_attr = e->param.ep_attr;
+    param->ep_attr.max_message_size = e->ud.max_message_size();
+    param->local_ia_address_ptr = keep(e->local, e->ia.ia.address());
+    return success;
+  }
+  const auto from = e->rc.query();
+  if (!from) return word(from);
+  const dat::ep_params& p = from.assume_value();
+  param->ep_state = static_cast<DAT_EP_STATE>(p.state);
+  param->comm = {p.comm.domain, p.comm.type, p.comm.protocol};
+  param->local_ia_address_ptr = keep(e->local, p.local_address);
+  param->local_port_qual = p.local_address.port();
+  param->remote_ia_address_ptr = p.remote_address ? keep(e->remote, *p.remote_address) : nullptr;
+  param->remote_port_qual = p.remote_address ? p.remote_address->port() : 0;
+  param->ep_attr = from_attributes(p.attributes, false, e->param.srq_handle != DAT_HANDLE_NULL);
+  return success;
+}
+
+DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARAM* param) {
+  static constexpr const char* call = "dat_ep_modify";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  constexpr DAT_EP_PARAM_MASK fixed = DAT_EP_FIELD_IA_HANDLE | DAT_EP_FIELD_EP_STATE |
+                                      DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR | DAT_EP_FIELD_REMOTE_PORT_QUAL |
+                                      DAT_EP_FIELD_SRQ_HANDLE | DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW;
+  if (!within(mask, DAT_EP_FIELD_ALL) || (mask & fixed) != 0) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  if (e->is_datagram()) return refuse(return_type::invalid_state, return_subtype::ep_connected, call);
+  const call_on<pz_object> zone((mask & DAT_EP_FIELD_PZ_HANDLE) != 0 ? param->pz_handle : DAT_HANDLE_NULL);
+  const both_queues alone(*e->self);
+  const std::lock_guard lock(e->mutex);
+  dat::ep_changes changes;
+  if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, call)) return refused;
+  const auto modified = e->rc.modify(changes);
+  if (!modified) return word(modified);
+  if ((mask & DAT_EP_FIELD_PZ_HANDLE) != 0) e->param.pz_handle = param->pz_handle;
+  if ((mask & DAT_EP_FIELD_RECV_EVD_HANDLE) != 0) e->param.recv_evd_handle = param->recv_evd_handle;
+  if ((mask & DAT_EP_FIELD_REQUEST_EVD_HANDLE) != 0) e->param.request_evd_handle = param->request_evd_handle;
+  if ((mask & DAT_EP_FIELD_CONNECT_EVD_HANDLE) != 0) e->param.connect_evd_handle = param->connect_evd_handle;
+  return success;
+}
+
+DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle, DAT_BOOLEAN* request_idle) {
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_get_status");
+  dat::ep_status now;
+  if (e->is_datagram()) {
+    now.state = e->ud.state();
+  } else {
+    const auto status = e->rc.status();
+    if (!status) return word(status);
+    now = status.assume_value();
+  }
+  if (state) *state = static_cast<DAT_EP_STATE>(now.state);
+  if (recv_idle) *recv_idle = to_boolean(now.recv_idle);
+  if (request_idle) *request_idle = to_boolean(now.request_idle);
+  return success;
+}
+
+DAT_RETURN ep_free(DAT_EP_HANDLE ep) {
+  return end_object<ep_object>(ep, return_subtype::handle_ep, "dat_ep_free", [](ep_object& e) {
+    const DAT_RETURN closed = word(e.is_datagram() ? e.ud.close() : e.rc.close());
+    if (closed == success) e.ia.counters.add(DCNT_IA_EP_FREE);
+    return closed;
+  });
+}
+
+DAT_RETURN ep_reset(DAT_EP_HANDLE ep) {
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_reset");
+  const both_queues alone(*e->self);
+  return word(e->is_datagram() ? e->ud.reset() : e->rc.reset());
+}
+
+DAT_RETURN ep_recv_query(DAT_EP_HANDLE ep, DAT_COUNT* allocated, DAT_COUNT* span) {
+  static constexpr const char* call = "dat_ep_recv_query";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (e->is_datagram()) return refuse(return_type::model_not_supported, return_subtype::none, call);
+  const auto buffers = e->rc.recv_query();
+  if (!buffers) return word(buffers);
+  const auto in_c = [](std::optional<std::uint32_t> n) { return n ? to_count(*n) : DAT_COUNT{DAT_VALUE_UNKNOWN}; };
+  if (allocated) *allocated = in_c(buffers.assume_value().allocated);
+  if (span) *span = in_c(buffers.assume_value().span);
+  return success;
+}
+
+DAT_RETURN ep_set_watermark(DAT_EP_HANDLE ep, DAT_COUNT soft, DAT_COUNT hard) {
+  static constexpr const char* call = "dat_ep_set_watermark";
+  const call_on<ep_object> e(ep);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (e->is_datagram()) return refuse(return_type::model_not_supported, return_subtype::none, call);
+  return word(e->rc.set_watermark(static_cast<std::uint32_t>(soft), static_cast<std::uint32_t>(hard)));
+}
+
+} // namespace provider

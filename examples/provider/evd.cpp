@@ -1,0 +1,165 @@
+// Event dispatchers.
+// SPDX-License-Identifier: BSL-1.0
+#include "convert.hpp"
+#include "entries.hpp"
+
+#include <new>
+
+namespace provider {
+namespace {
+
+/// The handle's subtype for an evd, where its use is unknown.
+constexpr auto evd_handle = return_subtype::handle1;
+
+/// A call without arguments.
+template <class Call>
+[[nodiscard]] DAT_RETURN apply(DAT_EVD_HANDLE evd, const char* name, Call call) noexcept {
+  const call_on<evd_object> e(evd);
+  return e ? word(call(e->evd)) : bad_handle(evd_handle, name);
+}
+
+/// Attaches a cno, or none.
+[[nodiscard]] DAT_RETURN attach(evd_object& e, DAT_CNO_HANDLE cno, const char* call) noexcept {
+  const call_on<cno_object> c(cno);
+  if (cno && (!c || &c->ia != &e.ia)) return bad_handle(return_subtype::handle_cno, call);
+  const dat::cno none;
+  const auto attached = e.evd.modify_cno(c ? c->cno : none);
+  if (attached) e.cno.store(cno);
+  return word(attached);
+}
+
+} // namespace
+
+DAT_RETURN evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno, DAT_EVD_FLAGS flags, DAT_EVD_HANDLE* evd) {
+  static constexpr const char* call = "dat_evd_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  if (qlen < 1) return bad_argument(2, call);
+  constexpr std::uint32_t all = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
+  if (flags == 0 || !within(flags, all)) return bad_argument(4, call);
+  if (!evd) return bad_argument(5, call);
+  // The bits of the streams are those of the flags. Datagrams are an extension of DAT, which has no flag for them.
+  const auto streams = static_cast<dat::streams>(static_cast<std::uint32_t>(flags)) | dat::streams::datagrams;
+  auto made = dat::dynamic::create_evd(a->ia, streams, static_cast<std::uint32_t>(qlen));
+  if (!made) return word(made);
+  std::unique_ptr<evd_object> e(new (std::nothrow) evd_object(*a, std::move(made).assume_value()));
+  if (e && cno)
+    if (const DAT_RETURN failed = attach(*e, cno, call)) return failed;
+  *evd = a->add(std::move(e));
+  if (!*evd) return no_memory(call);
+  a->counters.add(DCNT_IA_EVD_CREATE);
+  return DAT_SUCCESS;
+}
+
+DAT_RETURN evd_free(DAT_EVD_HANDLE evd) {
+  static constexpr const char* call = "dat_evd_free";
+  const auto close = [](evd_object& e) {
+    // The evd that was made with the ia ends with the ia.
+    if (e.self == e.ia.async_evd) return refuse(return_type::invalid_state, return_subtype::evd_in_use, call);
+    const DAT_RETURN closed = word(e.evd.close());
+    if (closed == DAT_SUCCESS) e.ia.counters.add(DCNT_IA_EVD_FREE);
+    return closed;
+  };
+  return end_object<evd_object>(evd, evd_handle, call, close, return_subtype::evd_waiter);
+}
+
+DAT_RETURN evd_query(DAT_EVD_HANDLE evd, DAT_EVD_PARAM_MASK mask, DAT_EVD_PARAM* param) {
+  static constexpr const char* call = "dat_evd_query";
+  const call_on<evd_object> e(evd);
+  if (!e) return bad_handle(evd_handle, call);
+  if (!within(mask, DAT_EVD_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const dat::dynamic::evd& from = e->evd;
+  const int enabled = from.enabled() ? DAT_EVD_STATE_ENABLED : DAT_EVD_STATE_DISABLED;
+  const int waitable = from.waitable() ? DAT_EVD_STATE_WAITABLE : DAT_EVD_STATE_UNWAITABLE;
+  const auto attributes = from.query();
+  if (!attributes) return word(attributes);
+  const auto mode = attributes.assume_value().config;
+  const int config = mode == dat::completion_notification::solicited_wait ? DAT_EVD_STATE_CONFIG_SOLICITED
+                     : mode == dat::completion_notification::selective    ? DAT_EVD_STATE_CONFIG_NOTIFY
+                                                                          : DAT_EVD_STATE_CONFIG_THRESHOLD;
+  *param = {};
+  param->ia_handle = e->ia.self;
+  param->evd_qlen = to_count(from.capacity());
+  param->evd_state = static_cast<DAT_EVD_STATE>(enabled | waitable | config);
+  param->cno_handle = e->cno.load();
+  param->evd_flags = static_cast<DAT_EVD_FLAGS>(static_cast<std::uint32_t>(from.stream_set()) & 0x1ffu);
+  return DAT_SUCCESS;
+}
+
+DAT_RETURN evd_modify_cno(DAT_EVD_HANDLE evd, DAT_CNO_HANDLE cno) {
+  static constexpr const char* call = "dat_evd_modify_cno";
+  const call_on<evd_object> e(evd);
+  return e ? attach(*e, cno, call) : bad_handle(evd_handle, call);
+}
+
+DAT_RETURN evd_enable(DAT_EVD_HANDLE evd) {
+  return apply(evd, "dat_evd_enable", [](auto& e) { return e.enable(); });
+}
+DAT_RETURN evd_disable(DAT_EVD_HANDLE evd) {
+  return apply(evd, "dat_evd_disable", [](auto& e) { return e.disable(); });
+}
+DAT_RETURN evd_set_unwaitable(DAT_EVD_HANDLE evd) {
+  return apply(evd, "dat_evd_set_unwaitable", [](auto& e) { return e.set_unwaitable(); });
+}
+DAT_RETURN evd_clear_unwaitable(DAT_EVD_HANDLE evd) {
+  return apply(evd, "dat_evd_clear_unwaitable", [](auto& e) { return e.clear_unwaitable(); });
+}
+
+DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold, DAT_EVENT* event, DAT_COUNT* more) {
+  static constexpr const char* call = "dat_evd_wait";
+  const call_on<evd_object> e(evd);
+  if (!e) return bad_handle(evd_handle, call);
+  if (threshold < 1) return bad_argument(3, call);
+  if (!event) return bad_argument(4, call);
+  if (!more) return bad_argument(5, call);
+  e->counters.add(DCNT_EVD_WAIT);
+  e->waiters.fetch_add(1);
+  for (;;) {
+    event_writer write(*e, *event);
+    const auto left = e->evd.wait(write, to_timeout(timeout), static_cast<std::size_t>(threshold));
+    if (left && event->event_number == 0) continue; // C does not have that event
+    e->waiters.fetch_sub(1);
+    *more = to_count(left ? left.assume_value() : left.assume_error().index());
+    return word(left);
+  }
+}
+
+DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
+  static constexpr const char* call = "dat_evd_dequeue";
+  const call_on<evd_object> e(evd);
+  if (!e) [[unlikely]]
+    return bad_handle(evd_handle, call);
+  if (!event) [[unlikely]]
+    return bad_argument(2, call);
+  e->counters.add(DCNT_EVD_DEQUEUE);
+  for (;;) {
+    event_writer write(*e, *event);
+    const auto taken = e->evd.dequeue(write);
+    if (!taken) {
+      e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
+      return word(taken);
+    }
+    if (event->event_number != 0) [[likely]] {
+      e->counters.add(DCNT_EVD_DEQUEUE_FOUND);
+      return DAT_SUCCESS;
+    }
+  }
+}
+
+DAT_RETURN evd_resize(DAT_EVD_HANDLE evd, DAT_COUNT qlen) {
+  static constexpr const char* call = "dat_evd_resize";
+  const call_on<evd_object> e(evd);
+  if (!e) return bad_handle(evd_handle, call);
+  return qlen < 1 ? bad_argument(2, call) : word(e->evd.resize(static_cast<std::uint32_t>(qlen)));
+}
+
+DAT_RETURN evd_post_se(DAT_EVD_HANDLE evd, const DAT_EVENT* event) {
+  static constexpr const char* call = "dat_evd_post_se";
+  const call_on<evd_object> e(evd);
+  if (!e) return bad_handle(evd_handle, call);
+  if (!event || event->event_number != DAT_SOFTWARE_EVENT) return bad_argument(2, call);
+  return word(e->evd.post(dat::cookie(event->event_data.software_event_data.pointer)));
+}
+
+} // namespace provider

@@ -1,0 +1,267 @@
+// From the events of dat to DAT_EVENT. (The common completions are in convert.hpp.)
+// SPDX-License-Identifier: BSL-1.0
+#include "convert.hpp"
+
+#include <cstring>
+#include <new>
+
+namespace provider {
+namespace {
+
+/// The handle of the endpoint that an event names.
+[[nodiscard]] handle* handle_of(dat::ep_ref ep) noexcept { return ep.context<handle>(); }
+
+/// Fills in the data of an event of the extensions.
+void extend(DAT_EVENT& to, const DAT_IB_EXTENSION_EVENT_DATA& data) noexcept {
+  static_assert(sizeof data <= sizeof to.event_extension_data);
+  std::memset(to.event_extension_data, 0, sizeof to.event_extension_data);
+  std::memcpy(to.event_extension_data, &data, sizeof data);
+}
+
+/// The number of a failed operation in C, and its kind where it is one of the extensions.
+struct failed_operation {
+  int number;
+  bool extended = false;
+  DAT_IB_EXT_TYPE type{};
+};
+[[nodiscard]] failed_operation in_c(dat::dto_operation operation) noexcept {
+  using op = dat::dto_operation;
+  switch (operation) {
+  case op::rdma_write:
+    return {DAT_DTO_RDMA_WRITE};
+  case op::rdma_read:
+  case op::rdma_read_to_rmr:
+    return {DAT_DTO_RDMA_READ};
+  case op::recv:
+    return {DAT_DTO_RECEIVE};
+  case op::recv_with_invalidate:
+    return {DAT_DTO_RECEIVE_WITH_INVALIDATE};
+  case op::rdma_write_immediate:
+    return {DAT_IB_DTO_RDMA_WRITE_IMMED, true, DAT_IB_RDMA_WRITE_IMMED};
+  case op::recv_rdma_immediate:
+    return {DAT_IB_DTO_RECV_IMMED, true, DAT_IB_RDMA_WRITE_IMMED_DATA};
+  case op::recv_immediate:
+    return {DAT_IB_DTO_RECV_MSG_IMMED, true, DAT_IB_RECV_IMMED_DATA};
+  case op::fetch_and_add:
+    return {DAT_IB_DTO_FETCH_ADD, true, DAT_IB_FETCH_AND_ADD};
+  case op::compare_and_swap:
+    return {DAT_IB_DTO_CMP_SWAP, true, DAT_IB_CMP_AND_SWAP};
+  case op::send_ud:
+    return {DAT_IB_DTO_SEND_UD, true, DAT_IB_UD_SEND};
+  case op::recv_ud:
+    return {DAT_IB_DTO_RECV_UD, true, DAT_IB_UD_RECV};
+  case op::recv_ud_immediate:
+    return {DAT_IB_DTO_RECV_UD_IMMED, true, DAT_IB_UD_RECV};
+  case op::bind:
+  case op::unbind:
+    return {DAT_DTO_BIND_MW};
+  default:
+    return {DAT_DTO_SEND};
+  }
+}
+
+} // namespace
+
+void event_writer::extended(DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type, const dat::completion& e, std::size_t bytes,
+                            std::uint32_t immediate) noexcept {
+  dto(static_cast<DAT_DTOS>(operation), e, bytes);
+  to.event_number = static_cast<DAT_EVENT_NUMBER>(DAT_IB_DTO_EVENT);
+  DAT_IB_EXTENSION_EVENT_DATA data{};
+  data.type = type;
+  data.status = DAT_OP_SUCCESS;
+  data.val.immed.data = immediate;
+  extend(to, data);
+}
+
+void event_writer::write(dat::dto_failure& e) noexcept {
+  const failed_operation failed = in_c(e.operation());
+  if (failed.number == DAT_DTO_BIND_MW) {
+    const auto is = [&e](const rmr_object& r) {
+      return r.bind.ep == e.ep().context<handle>() && r.bind.cookie == e.cookie().value();
+    };
+    auto& data = to.event_data.rmr_completion_event_data;
+    to.event_number = DAT_RMR_BIND_COMPLETION_EVENT;
+    data.rmr_handle = evd.ia.find<rmr_object>(is);
+    data.user_cookie.as_64 = e.cookie().value();
+    data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
+    return;
+  }
+  if (failed.extended)
+    extended(static_cast<DAT_IB_DTOS>(failed.number), failed.type, e, 0);
+  else
+    dto(static_cast<DAT_DTOS>(failed.number), e, 0);
+  if (failed.extended) reinterpret_cast<DAT_IB_EXTENSION_EVENT_DATA*>(to.event_extension_data)->status = DAT_IB_OP_ERR;
+  to.event_data.dto_completion_event_data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
+}
+
+void event_writer::write(dat::bind_done& e) noexcept {
+  auto& data = to.event_data.rmr_completion_event_data;
+  to.event_number = DAT_RMR_BIND_COMPLETION_EVENT;
+  data.rmr_handle = evd.ia.find<rmr_object>([&e](const rmr_object& r) { return e.is_of(r.rmr); });
+  data.user_cookie.as_64 = e.cookie().value();
+  data.status = DAT_DTO_SUCCESS;
+}
+
+void event_writer::write(dat::ib::recv_immediate_done& e) noexcept {
+  extended(DAT_IB_DTO_RECV_MSG_IMMED, DAT_IB_RECV_IMMED_DATA, e, e.bytes(), e.immediate());
+}
+void event_writer::write(dat::ib::recv_write_immediate_done& e) noexcept {
+  extended(DAT_IB_DTO_RECV_IMMED, DAT_IB_RDMA_WRITE_IMMED_DATA, e, e.bytes(), e.immediate());
+}
+void event_writer::write(dat::ib::rdma_write_immediate_done& e) noexcept {
+  extended(DAT_IB_DTO_RDMA_WRITE_IMMED, DAT_IB_RDMA_WRITE_IMMED, e, e.bytes());
+}
+void event_writer::write(dat::ib::fetch_and_add_done& e) noexcept {
+  extended(DAT_IB_DTO_FETCH_ADD, DAT_IB_FETCH_AND_ADD, e, e.bytes());
+}
+void event_writer::write(dat::ib::compare_and_swap_done& e) noexcept {
+  extended(DAT_IB_DTO_CMP_SWAP, DAT_IB_CMP_AND_SWAP, e, e.bytes());
+}
+void event_writer::write(dat::ib::datagram_send_done& e) noexcept {
+  extended(DAT_IB_DTO_SEND_UD, DAT_IB_UD_SEND, e, e.bytes());
+}
+void event_writer::write(dat::ib::datagram_recv_done& e) noexcept {
+  extended(DAT_IB_DTO_RECV_UD, DAT_IB_UD_RECV, e, e.bytes());
+}
+void event_writer::write(dat::ib::datagram_recv_immediate_done& e) noexcept {
+  extended(DAT_IB_DTO_RECV_UD_IMMED, DAT_IB_UD_RECV, e, e.bytes(), e.immediate());
+}
+
+void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
+                              std::span<const std::byte> data) noexcept {
+  to.event_number = number;
+  auto& c = to.event_data.connect_event_data;
+  c.ep_handle = handle_of(e.ep());
+  c.private_data_size = 0;
+  c.private_data = nullptr;
+  const call_on<ep_object> ep(c.ep_handle);
+  if (!ep || data.empty()) return;
+  const std::lock_guard lock(ep->mutex);
+  ep->private_data.assign(data);
+  c.private_data_size = ep->private_data.size();
+  c.private_data = ep->private_data.data();
+}
+
+void event_writer::write(dat::established& e) noexcept {
+  connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data());
+}
+void event_writer::write(dat::peer_rejected& e) noexcept {
+  connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data());
+}
+void event_writer::write(dat::non_peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
+void event_writer::write(dat::accept_completion_error& e) noexcept {
+  connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e);
+}
+void event_writer::write(dat::disconnected& e) noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
+void event_writer::write(dat::connection_broken& e) noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
+void event_writer::write(dat::connection_timed_out& e) noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
+void event_writer::write(dat::connection_unreachable& e) noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
+void event_writer::write(dat::ib::group_joined&) noexcept {} // C cannot join
+
+void event_writer::write(dat::ib::datagram_established& e) noexcept {
+  connection(static_cast<DAT_EVENT_NUMBER>(DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED), e, e.private_data());
+  DAT_IB_EXTENSION_EVENT_DATA data{};
+  data.type = e.is_passive() ? DAT_IB_UD_PASSIVE_REMOTE_AH : DAT_IB_UD_REMOTE_AH;
+  data.status = DAT_OP_SUCCESS;
+  if (auto peer = e.peer()) {
+    data.remote_ah.qpn = peer.assume_value().qp_number();
+    std::unique_ptr<peer_object> made(new (std::nothrow) peer_object(evd.ia, std::move(peer).assume_value()));
+    data.remote_ah.ah = reinterpret_cast<ibv_ah*>(evd.ia.add(std::move(made)));
+  }
+  if (!data.remote_ah.ah) data.status = DAT_IB_OP_ERR;
+  const dat::ia_address from = e.remote_address();
+  std::memcpy(&data.remote_ah.ia_addr, from.native_handle(), from.native_size());
+  extend(to, data);
+}
+
+void event_writer::arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
+                           std::uint16_t port) noexcept {
+  cr_object* const request = made.get();
+  auto& arrival = to.event_data.cr_arrival_event_data;
+  arrival.cr_handle = evd.ia.add(std::move(made));
+  if (!arrival.cr_handle) return; // no memory: the request is refused
+  evd.ia.counters.add(DCNT_IA_SP_CR);
+  to.event_number = number;
+  arrival.sp_handle.psp_handle = service;
+  arrival.local_ia_address_ptr = reinterpret_cast<DAT_IA_ADDRESS_PTR>(&request->local);
+  arrival.conn_qual = port;
+  arrival.truncate_flag = DAT_FALSE;
+}
+
+void event_writer::write(dat::cr& e) noexcept {
+  std::unique_ptr<cr_object> made(new (std::nothrow) cr_object(evd.ia));
+  if (!made) return;
+  const dat::service_id id = e.service();
+  const auto is = [id](const service_object& s) { return s.id == id; };
+  DAT_HANDLE service = evd.ia.find<psp_object>(is);
+  if (!service) service = evd.ia.find<rsp_object>(is);
+  if (!service) service = evd.ia.find<csp_object>(is);
+  keep(made->local, e.local_address());
+  keep(made->remote, e.remote_address());
+  made->private_data.assign(e.private_data());
+  if (e.ep()) { // created for this request
+    std::unique_ptr<ep_object> ep(new (std::nothrow) ep_object(evd.ia, std::move(e.ep())));
+    if (ep) ep->made_for_request = true;
+    handle* const named = evd.ia.add(std::move(ep));
+    if (!named) return;
+    (void)static_cast<ep_object*>(named->target.load())->rc.set_context(dat::cookie(named));
+    made->local_ep = named;
+  } else if (const dat::ep_ref reserved = e.local_ep()) {
+    made->local_ep = handle_of(reserved);
+  }
+  made->cr = std::move(e);
+  arrived(std::move(made), DAT_CONNECTION_REQUEST_EVENT, service, id.port());
+}
+
+void event_writer::write(dat::ib::datagram_request& e) noexcept {
+  std::unique_ptr<cr_object> made(new (std::nothrow) cr_object(evd.ia));
+  if (!made) return;
+  const std::uint16_t port = e.local_address().port();
+  keep(made->local, e.local_address());
+  keep(made->remote, e.remote_address());
+  made->private_data.assign(e.private_data());
+  made->datagrams = std::move(e);
+  arrived(std::move(made), static_cast<DAT_EVENT_NUMBER>(DAT_IB_UD_CONNECTION_REQUEST_EVENT),
+          evd.ia.find<psp_object>([port](const psp_object& p) { return p.id.port() == port; }), port);
+  if (to.event_number == 0) return;
+  DAT_IB_EXTENSION_EVENT_DATA data{};
+  data.type = DAT_IB_UD_CONNECT_REQUEST;
+  extend(to, data);
+}
+
+void event_writer::write(dat::software_event& e) noexcept {
+  to.event_number = DAT_SOFTWARE_EVENT;
+  to.event_data.software_event_data.pointer = e.cookie().as<void*>();
+}
+
+void event_writer::async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept {
+  to.event_number = number;
+  to.event_data.asynch_error_event_data.dat_handle = about;
+  to.event_data.asynch_error_event_data.reason = reason;
+  evd.ia.counters.add(DCNT_IA_ASYNC_ERROR);
+}
+void event_writer::write(dat::evd_overflow& e) noexcept {
+  async(DAT_ASYNC_ERROR_EVD_OVERFLOW, evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR);
+}
+void event_writer::write(dat::ia_catastrophic&) noexcept {
+  async(DAT_ASYNC_ERROR_IA_CATASTROPHIC, evd.ia.self, DAT_IA_CATASTROPHIC_ERROR);
+}
+void event_writer::write(dat::ep_broken& e) noexcept {
+  async(DAT_ASYNC_ERROR_EP_BROKEN, handle_of(e.ep()), DAT_EP_TRANSFER_TO_ERROR);
+}
+void event_writer::write(dat::provider_internal_error&) noexcept {
+  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, evd.ia.self, DAT_IA_OTHER_ERROR);
+}
+// DAT has reasons for the events of shared queues, and no event number: they have that of an internal error.
+void event_writer::write(dat::srq_low_watermark& e) noexcept {
+  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq_of(e), DAT_SRQ_LOW_WATERMARK_EVENT);
+}
+void event_writer::write(dat::srq_error& e) noexcept {
+  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq_of(e), DAT_SRQ_TRANSFER_TO_ERROR);
+}
+void event_writer::write(dat::ep_soft_high_watermark& e) noexcept {
+  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, handle_of(e.ep()), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+}
+DAT_HANDLE event_writer::srq_of(const dat::srq_event& e) const noexcept { return e.srq().context<handle>(); }
+
+} // namespace provider

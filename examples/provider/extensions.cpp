@@ -1,0 +1,309 @@
+// Extended operations: immediate data, atomics, datagrams and counters, with the arguments of OFA's
+// dat_ib_extensions.h. SPDX-License-Identifier: BSL-1.0
+#include "entries.hpp"
+#include "local_memory.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <dat/counters.hpp>
+#include <dat/ib.hpp>
+#include <new>
+#include <string_view>
+
+namespace provider {
+
+const entry* find_entry(std::string_view name) noexcept; // provider.cpp
+DAT_RETURN query_attributes(adapter& a, DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR* provider_attr) noexcept; // ia.cpp
+
+namespace {
+
+// The names of the counters, in the order of their numbers.
+constexpr std::string_view ia_names =
+    "pz_create pz_free lmr_create lmr_free rmr_create rmr_free psp_create psp_create_any psp_free rsp_create "
+    "rsp_free evd_create evd_free ep_create ep_free srq_create srq_free sp_cr sp_cr_accepted sp_cr_rejected "
+    "mem_alloc mem_alloc_data mem_free async_error async_qp_error async_cq_error cm_listen cm_req_tx cm_req_rx "
+    "cm_rep_tx cm_rep_rx cm_rtu_tx cm_rtu_rx cm_user_rej_tx cm_user_rej_rx cm_active_est cm_passive_est "
+    "cm_ah_req_tx cm_ah_req_rx cm_ah_resolved cm_dreq_tx cm_dreq_rx cm_drep_tx cm_drep_rx cm_mra_tx cm_mra_rx "
+    "cm_req_fullq_poll cm_err cm_err_req_fullq cm_err_req_dup cm_err_req_retry cm_err_rep_dup cm_err_rep_retry "
+    "cm_err_rtu_dup cm_err_rtu_retry cm_err_refused cm_err_reset cm_err_timeout cm_err_rej_tx cm_err_rej_rx "
+    "cm_err_dreq_dup cm_err_dreq_retry cm_err_drep_dup cm_err_drep_retry cm_err_mra_dup cm_err_mra_retry "
+    "cm_err_unexpected lnk_err_rcv lnk_err_rcv_rem_phys lnk_err_rcv_constraint lnk_err_xmt_discards "
+    "lnk_err_xmt_contraint lnk_err_integrity lnk_err_exc_buf_overrun lnk_warn_rcv_sw_relay lnk_warn_xmt_wait "
+    "diag_err_rq_rae diag_err_rq_oos diag_err_rq_rire diag_err_rq_udsdprd diag_err_sq_rae diag_err_sq_oos "
+    "diag_err_sq_rire diag_err_sq_rree diag_err_sq_tree";
+constexpr std::string_view ep_names =
+    "connect disconnect post_send post_send_data post_send_ud post_send_ud_data post_recv post_recv_data "
+    "post_write post_write_data post_write_imm post_write_imm_data post_read post_read_data post_cmp_swap "
+    "post_fetch_add recv recv_data recv_ud recv_ud_data recv_imm recv_imm_data recv_rdma_imm recv_rdma_imm_data";
+constexpr std::string_view evd_names =
+    "wait wait_blocked wait_notify dequeue dequeue_found dequeue_not_found dequeue_poll dequeue_poll_found "
+    "conn_callback dto_callback";
+
+/// The device's counter of a link's counter; its name as drivers have it.
+struct link_counter {
+  DAT_IA_COUNTERS which;
+  std::string_view name;
+};
+constexpr link_counter link_counters[] = {{DCNT_IA_LNK_ERR_RCV, "port_rcv_errors"},
+                                          {DCNT_IA_LNK_ERR_RCV_REM_PHYS, "port_rcv_remote_physical_errors"},
+                                          {DCNT_IA_LNK_ERR_RCV_CONSTRAINT, "port_rcv_constraint_errors"},
+                                          {DCNT_IA_LNK_ERR_XMT_DISCARDS, "port_xmit_discards"},
+                                          {DCNT_IA_LNK_ERR_XMT_CONTRAINT, "port_xmit_constraint_errors"},
+                                          {DCNT_IA_LNK_ERR_INTEGRITY, "local_link_integrity_errors"},
+                                          {DCNT_IA_LNK_ERR_EXC_BUF_OVERRUN, "excessive_buffer_overrun_errors"},
+                                          {DCNT_IA_LNK_WARN_RCV_SW_RELAY, "port_rcv_switch_relay_errors"},
+                                          {DCNT_IA_LNK_WARN_XMT_WAIT, "port_xmit_wait"}};
+
+// The operations take their arguments from the list in the order of the macros of dat_ib_extensions.h.
+
+/// An atomic: one word here, and one at the peer.
+template <class Post>
+[[nodiscard]] DAT_RETURN with_words(ep_object& e, const DAT_LMR_TRIPLET* local, const DAT_RMR_TRIPLET* remote,
+                                    const char* call, Post post) noexcept {
+  if (!local || !remote) return bad_argument(local ? 6 : 4, call);
+  if (local->segment_length < sizeof(std::uint64_t) || remote->segment_length < sizeof(std::uint64_t))
+    return refuse(return_type::length_error, return_subtype::none, call);
+  const auto here = segment(e.ia, *local, dat::local_write);
+  if (!here) return word(here);
+  const auto old_value = here.assume_value().as<std::uint64_t>(0, 1);
+  const auto there = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>::make(remote->virtual_address, 1,
+                                                                                            remote->rmr_context);
+  if (!old_value || !there) return bad_argument(old_value ? 6 : 4, call);
+  return post(old_value.assume_value(), there.assume_value());
+}
+
+template <class Operation>
+[[nodiscard]] DAT_RETURN post_one(ep_object& e, Operation& operation, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
+                                  const char* call) noexcept {
+  if (!set_flags(operation, flags)) return bad_argument(8, call);
+  operation.cookie(dat::cookie(cookie.as_64));
+  return word(e.ref.post(operation));
+}
+
+[[nodiscard]] DAT_RETURN fetch_and_add(DAT_HANDLE ep, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_post_fetch_and_add";
+  const auto add = va_arg(args, DAT_UINT64);
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
+  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  e->counters.add(DCNT_EP_POST_FETCH_ADD);
+  return with_words(*e, local, remote, call, [&](const auto& here, const auto& there) {
+    dat::ib::fetch_and_add operation(here, there, add);
+    return post_one(*e, operation, cookie, flags, call);
+  });
+}
+
+[[nodiscard]] DAT_RETURN compare_and_swap(DAT_HANDLE ep, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_post_cmp_and_swap";
+  const auto compare = va_arg(args, DAT_UINT64);
+  const auto swap = va_arg(args, DAT_UINT64);
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
+  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  e->counters.add(DCNT_EP_POST_CMP_SWAP);
+  return with_words(*e, local, remote, call, [&](const auto& here, const auto& there) {
+    dat::ib::compare_and_swap operation(here, there, compare, swap);
+    return post_one(*e, operation, cookie, flags, call);
+  });
+}
+
+[[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_post_rdma_write_immed";
+  const auto n = va_arg(args, DAT_COUNT);
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
+  const auto immediate = va_arg(args, DAT_UINT32);
+  auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (!remote) return bad_argument(6, call);
+  const auto to = remote_segment(*remote, dat::remote_write);
+  if (!to) return bad_argument(6, call);
+  e->counters.add(DCNT_EP_POST_WRITE_IMM);
+  return with_local(e->ia, n, local, dat::local_read, call, [&](const auto& memory) {
+    dat::rdma_write operation(memory, to.assume_value());
+    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0)
+      operation.solicited_immediate(immediate);
+    else
+      operation.immediate(immediate);
+    flags = static_cast<DAT_COMPLETION_FLAGS>(flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG);
+    e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, bytes_of(n, local));
+    return post_one(*e, operation, cookie, flags, call);
+  });
+}
+
+[[nodiscard]] DAT_RETURN send_datagram(DAT_HANDLE ep, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_post_send_ud";
+  const auto n = va_arg(args, DAT_COUNT);
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e || !e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  if (!peer) return bad_argument(5, call);
+  const call_on<peer_object> to(reinterpret_cast<DAT_HANDLE>(peer->ah));
+  if (!to) return bad_argument(5, call);
+  e->counters.add(DCNT_EP_POST_SEND_UD);
+  return with_local(e->ia, n, local, dat::local_read, call, [&](const auto& memory) {
+    dat::ib::send_to operation(memory, to->to);
+    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, bytes_of(n, local));
+    // A datagram has no fence: the flag is one that it cannot have.
+    if (!within(flags,
+                DAT_COMPLETION_SUPPRESS_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG | DAT_COMPLETION_UNSIGNALLED_FLAG))
+      return bad_argument(7, call);
+    if ((flags & DAT_COMPLETION_SUPPRESS_FLAG) != 0) operation.suppress_completion();
+    if ((flags & DAT_COMPLETION_UNSIGNALLED_FLAG) != 0) operation.suppress_notification();
+    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0) operation.solicited();
+    operation.cookie(dat::cookie(cookie.as_64));
+    return word(e->ud.post(operation));
+  });
+}
+
+[[nodiscard]] DAT_RETURN free_peer(DAT_HANDLE ep, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_ud_ah_free";
+  const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
+  if (!call_on<ep_object>(ep)) return bad_handle(return_subtype::handle_ep, call);
+  if (!peer) return bad_argument(3, call);
+  return end_object<peer_object>(peer->ah, return_subtype::handle1, call, [](peer_object&) { return success; });
+}
+
+// --- counters
+// ----------------------------------------------------------------------------------------------------------
+
+/// Adds the counters of the port to those of an ia.
+void read_link(adapter& a, DAT_UINT64* values) noexcept {
+  try {
+    const auto device = dat::read_device_counters(a.ia);
+    if (!device) return;
+    for (const dat::device_counter& c : device.assume_value())
+      for (const link_counter& l : link_counters)
+        if (c.name == l.name) values[l.which] = c.value;
+  } catch (const std::bad_alloc&) { // they stay 0
+  }
+}
+
+/// Reads the counters of one object, and calls `take(number, value)` with those that `which` names.
+template <std::size_t N, class Take>
+[[nodiscard]] DAT_RETURN read(tallies<N>& counters, adapter* link, int which, bool reset, const char* call,
+                              Take take) noexcept {
+  constexpr int all = static_cast<int>(N);
+  if (which < 0 || which > all) return bad_argument(3, call);
+  DAT_UINT64 values[N] = {};
+  if (link) read_link(*link, values);
+  for (int i = 0; i < all; ++i)
+    if (which == all || which == i) {
+      const auto n = static_cast<std::size_t>(i);
+      take(n, values[n] + counters.read(n, reset));
+    }
+  return success;
+}
+
+/// Reads the counters of an ia, an endpoint or an evd. `take(names, number, value)`.
+template <class Take>
+[[nodiscard]] DAT_RETURN read_counters(DAT_HANDLE of, int which, bool reset, const char* call, Take take) noexcept {
+  const auto with = [&](std::string_view names) {
+    return [&take, names](std::size_t number, DAT_UINT64 value) { take(names, number, value); };
+  };
+  if (const call_on<ep_object> e(of); e) return read(e->counters, nullptr, which, reset, call, with(ep_names));
+  if (const call_on<evd_object> e(of); e) return read(e->counters, nullptr, which, reset, call, with(evd_names));
+  if (const call_on<adapter> a(of); a) return read(a->counters, a.get(), which, reset, call, with(ia_names));
+  return bad_handle(return_subtype::handle1, call);
+}
+
+[[nodiscard]] DAT_RETURN query_counters(DAT_HANDLE of, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_query_counters";
+  const int which = va_arg(args, int);
+  auto* out = va_arg(args, DAT_UINT64*);
+  const bool reset = va_arg(args, int) != 0;
+  if (!out) return bad_argument(4, call);
+  return read_counters(of, which, reset, call,
+                       [&](std::string_view, std::size_t, DAT_UINT64 value) { *out++ = value; });
+}
+
+[[nodiscard]] DAT_RETURN print_counters(DAT_HANDLE of, va_list args) noexcept {
+  const int which = va_arg(args, int);
+  const bool reset = va_arg(args, int) != 0;
+  const auto print = [](std::string_view names, std::size_t number, DAT_UINT64 value) {
+    for (; number != 0; --number) names.remove_prefix(names.find(' ') + 1);
+    const std::string_view name = names.substr(0, names.find(' '));
+    std::printf("%-28.*s %llu\n", static_cast<int>(name.size()), name.data(), static_cast<unsigned long long>(value));
+  };
+  return read_counters(of, which, reset, "dat_ib_print_counters", print);
+}
+
+/// Starts or stops the sampling of a kind of counters. All of them always run; so only whether they exist is answered.
+[[nodiscard]] DAT_RETURN sample_counters(DAT_HANDLE ia, va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_start_counter";
+  const int type = va_arg(args, int);
+  if (!call_on<adapter>(ia)) return bad_handle(return_subtype::handle_ia, call);
+  if (type == DCNT_IA_CM || type == DCNT_IA_LNK) return success;
+  return type == DCNT_IA_DIAG ? refuse(return_type::model_not_supported, return_subtype::none, call)
+                              : bad_argument(3, call);
+}
+
+// --- the fast query
+// ----------------------------------------------------------------------------------------------------
+
+[[nodiscard]] DAT_RETURN open_query(va_list args) noexcept {
+  static constexpr const char* call = "dat_ib_open_query";
+  const auto* const name = va_arg(args, const char*);
+  auto* const ia = va_arg(args, DAT_HANDLE*);
+  const auto ia_mask = va_arg(args, DAT_IA_ATTR_MASK);
+  auto* const ia_attr = va_arg(args, DAT_IA_ATTR*);
+  const auto provider_mask = va_arg(args, DAT_PROVIDER_ATTR_MASK);
+  auto* const provider_attr = va_arg(args, DAT_PROVIDER_ATTR*);
+  if (!name) return bad_argument(3, call);
+  if (!ia) return bad_argument(4, call);
+  DAT_EVD_HANDLE async_evd = DAT_EVD_ASYNC_EXISTS;
+  const DAT_RETURN opened = ia_open(const_cast<char*>(name), 1, &async_evd, ia);
+  if (opened != success) return opened;
+  return ia_query(*ia, nullptr, ia_attr ? ia_mask : 0, ia_attr, provider_attr ? provider_mask : 0, provider_attr);
+}
+
+} // namespace
+
+DAT_RETURN handle_extendedop(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
+  switch (static_cast<DAT_IB_OP>(op)) {
+  case DAT_IB_FETCH_AND_ADD_OP:
+    return fetch_and_add(named, args);
+  case DAT_IB_CMP_AND_SWAP_OP:
+    return compare_and_swap(named, args);
+  case DAT_IB_RDMA_WRITE_IMMED_OP:
+    return write_immediate(named, args);
+  case DAT_IB_UD_SEND_OP:
+    return send_datagram(named, args);
+  case DAT_IB_UD_AH_FREE_OP:
+    return free_peer(named, args);
+  case DAT_IB_UD_CM_FREE_OP: // what connected an endpoint to a peer has ended with the event
+    return call_on<ep_object>(named) ? success : bad_handle(return_subtype::handle_ep, "dat_ib_ud_cm_free");
+  case DAT_IB_QUERY_COUNTERS_OP:
+    return query_counters(named, args);
+  case DAT_IB_PRINT_COUNTERS_OP:
+    return print_counters(named, args);
+  case DAT_IB_START_COUNTERS_OP:
+  case DAT_IB_STOP_COUNTERS_OP:
+    return sample_counters(named, args);
+  case DAT_IB_OPEN_QUERY_OP:
+    return open_query(args);
+  case DAT_IB_CLOSE_QUERY_OP:
+    return ia_close(named, DAT_CLOSE_ABRUPT_FLAG);
+  default: // collective operations among them
+    return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op");
+  }
+}
+
+} // namespace provider
+
+/// What libdat2 calls for an extended operation without a handle.
+extern "C" [[gnu::visibility("default")]] DAT_RETURN dapl_extensions(DAT_HANDLE named, DAT_EXTENDED_OP op,
+                                                                     va_list args) {
+  return provider::handle_extendedop(named, op, args);
+}

@@ -1,0 +1,60 @@
+// The memory of handles.
+// SPDX-License-Identifier: BSL-1.0
+#include "handle.hpp"
+
+#include <cstddef>
+#include <mutex>
+#include <new>
+#include <sys/mman.h>
+
+namespace provider {
+namespace {
+
+constexpr std::size_t most = std::size_t{1} << 22; // handles at a time; their addresses are reserved, not their memory
+constexpr std::size_t rest = 1024;                 // freed handles that stay unused
+constexpr std::size_t reserved = most * sizeof(handle); // bytes
+
+std::mutex handles_mutex; // guards the following
+handle* oldest = nullptr; // of the freed handles, a queue
+handle* newest = nullptr;
+std::size_t freed = 0;
+
+} // namespace
+
+handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
+  const std::lock_guard lock(handles_mutex);
+  if (first.load() == 0) {
+    void* const memory =
+        ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    first.store(reinterpret_cast<std::uintptr_t>(memory));
+  }
+  handle* made = nullptr;
+  const std::uintptr_t used = end.load();
+  if (freed > rest || (freed != 0 && used == reserved)) {
+    made = oldest;
+    oldest = made->next_free;
+    if (!oldest) newest = nullptr;
+    --freed;
+  } else if (used < reserved) {
+    made = ::new (reinterpret_cast<void*>(first.load() + used)) handle;
+    end.store(used + sizeof(handle), std::memory_order_release);
+  } else {
+    return nullptr;
+  }
+  made->provider = provider;
+  made->context.store(0);
+  target.self = made;
+  made->target.store(&target, std::memory_order_seq_cst);
+  return made;
+}
+
+void handle::release() noexcept {
+  const std::lock_guard lock(handles_mutex);
+  next_free = nullptr;
+  (newest ? newest->next_free : oldest) = this;
+  newest = this;
+  ++freed;
+}
+
+} // namespace provider

@@ -1,0 +1,129 @@
+// DAT handles: what a consumer's handle points to, and calls on it that may overlap its end.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "c_interface.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <sched.h>
+
+namespace provider {
+
+class adapter;
+struct handle;
+
+/// The object behind a handle. An adapter lists its objects, and deletes those that are left when it closes.
+struct object {
+  object(DAT_HANDLE_TYPE what, adapter& of) noexcept : type(what), ia(of) {}
+  object(const object&) = delete;
+  object& operator=(const object&) = delete;
+  virtual ~object() = default;
+
+  const DAT_HANDLE_TYPE type;
+  adapter& ia;
+  handle* self = nullptr;
+  std::atomic<int> waiters{0}; ///< threads that sleep in a call on it
+  object* next = nullptr;      ///< in the list of its adapter, as previous
+  object* previous = nullptr;
+};
+
+/// A lock for a few instructions, as posts need it. A thread that finds it taken gives up the processor.
+class short_lock {
+public:
+  void lock() noexcept {
+    while (taken_.exchange(true, std::memory_order_acquire)) ::sched_yield();
+  }
+  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+
+private:
+  std::atomic<bool> taken_{false};
+};
+
+/// The memory that a DAT handle points to. It is never given back, so that a call on a freed handle, and one by any
+/// other thread while it is freed, finds out. A handle is used again only when many others have been freed since.
+struct alignas(64) handle {
+  const DAT_PROVIDER* provider = nullptr; ///< must be first: libdat2 calls through it
+  std::atomic<object*> target{nullptr};   ///< null when freed
+  std::atomic<std::uint32_t> calls{0};    ///< calls that use the target
+  short_lock requests;                    ///< held by a post of a request, and by a post to an srq
+  short_lock receives;                    ///< held by a post of a receive
+  std::atomic<std::uint64_t> context{0};  ///< of the consumer
+  handle* next_free = nullptr;
+
+  /// The handle that a consumer names; null for a pointer that is none.
+  [[nodiscard]] static handle* of(DAT_HANDLE named) noexcept {
+    const auto offset = reinterpret_cast<std::uintptr_t>(named) - first.load(std::memory_order_relaxed);
+    return offset < end.load(std::memory_order_acquire) && offset % sizeof(handle) == 0 ? static_cast<handle*>(named)
+                                                                                        : nullptr;
+  }
+  /// A handle for an object; null without memory.
+  [[nodiscard]] static handle* make(const DAT_PROVIDER* provider, object& target) noexcept;
+  /// Gives it back, for another object.
+  void release() noexcept;
+
+private:
+  static inline std::atomic<std::uintptr_t> first{0}; ///< where the handles begin
+  static inline std::atomic<std::uintptr_t> end{0};   ///< bytes that are in use
+};
+static_assert(sizeof(handle) == 64);
+
+/// A call on the object of a handle, for its duration. False when the handle names no object of that type. The object
+/// lives as long.
+template <class T>
+class call_on {
+public:
+  explicit call_on(DAT_HANDLE named) noexcept : at_(handle::of(named)) {
+    if (!at_) return;
+    at_->calls.fetch_add(1, std::memory_order_seq_cst);
+    object* const o = at_->target.load(std::memory_order_seq_cst);
+    if (o && o->type == T::handle_type)
+      object_ = static_cast<T*>(o);
+    else
+      leave();
+  }
+  call_on(const call_on&) = delete;
+  call_on& operator=(const call_on&) = delete;
+  ~call_on() { leave(); }
+
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  [[nodiscard]] T* get() const noexcept { return object_; }
+
+private:
+  void leave() noexcept {
+    if (at_) at_->calls.fetch_sub(1, std::memory_order_release);
+    at_ = nullptr;
+  }
+  handle* at_;
+  T* object_ = nullptr;
+};
+
+/// A post to a queue, for its duration: alone, and before or after the end of the object, not meanwhile.
+template <class T>
+class post_to {
+public:
+  post_to(DAT_HANDLE named, short_lock handle::*queue) noexcept {
+    handle* const at = handle::of(named);
+    if (!at) return;
+    lock_ = &(at->*queue);
+    lock_->lock();
+    object* const o = at->target.load(std::memory_order_relaxed);
+    if (o && o->type == T::handle_type) object_ = static_cast<T*>(o);
+  }
+  post_to(const post_to&) = delete;
+  post_to& operator=(const post_to&) = delete;
+  ~post_to() {
+    if (lock_) lock_->unlock();
+  }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+
+private:
+  short_lock* lock_ = nullptr;
+  T* object_ = nullptr;
+};
+
+} // namespace provider

@@ -1,0 +1,86 @@
+// From LMR triplets to the segments that operations of dat take.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "convert.hpp"
+
+namespace provider {
+
+/// The most segments of one operation.
+inline constexpr DAT_COUNT most_segments = 64;
+
+/// The segment that a triplet names. A triplet of length 0 names no memory, whatever else it has.
+template <dat::mem_priv P>
+[[nodiscard]] inline dat::expected<dat::local_segment<std::byte, P>> segment(const adapter& a, const DAT_LMR_TRIPLET& t,
+                                                                             dat::privileges<P> rights) noexcept {
+  if (t.segment_length == 0) return dat::local_segment<std::byte, P>();
+  const lmr_object* const region = a.regions.find(t.lmr_context);
+  if (!region) [[unlikely]]
+    return dat::error(return_type::privileges_violation).hint("No region has the lmr_context of a segment.");
+  return region->lmr.slice(t.virtual_address - region->lmr.address(), t.segment_length, rights);
+}
+
+/// As `with_local`, for a list with room for `N` segments.
+template <std::size_t N, dat::mem_priv P, class Post>
+[[nodiscard]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
+                                   Post& post) noexcept {
+  dat::iov<N, P> list;
+  for (DAT_COUNT i = 0; i < n; ++i) {
+    const auto s = segment(a, iov[i], rights);
+    if (!s) return word(s);
+    (void)list.push_back(s.assume_value());
+  }
+  return post(list);
+}
+
+/// Calls `post(memory)` with the memory that a list of triplets names, as a segment or a dat::iov.
+template <dat::mem_priv P, class Post>
+[[nodiscard, gnu::always_inline]] inline DAT_RETURN with_local(const adapter& a, DAT_COUNT n,
+                                                               const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
+                                                               const char* call, Post post) noexcept {
+  if (n == 1 && iov) [[likely]] {
+    const auto s = segment(a, *iov, rights);
+    return s ? post(s.assume_value()) : word(s);
+  }
+  if (n < 0 || n > most_segments) return bad_argument(2, call);
+  if (n != 0 && !iov) return bad_argument(3, call);
+  return n <= 4 ? with_list<4>(a, n, iov, rights, post) : with_list<most_segments>(a, n, iov, rights, post);
+}
+
+/// Bytes of a list, for the counters.
+[[nodiscard]] inline std::uint64_t bytes_of(DAT_COUNT n, const DAT_LMR_TRIPLET* iov) noexcept {
+  std::uint64_t sum = 0;
+  for (DAT_COUNT i = 0; i < n; ++i) sum += iov[i].segment_length;
+  return sum;
+}
+
+/// Sets the completion flags of an operation. False when it cannot have one of them.
+template <class Operation>
+[[nodiscard, gnu::always_inline]] inline bool set_flags(Operation& operation, DAT_COMPLETION_FLAGS flags) noexcept {
+  if (flags == DAT_COMPLETION_DEFAULT_FLAG) [[likely]]
+    return true;
+  constexpr bool can_fence = requires { operation.fence(); };
+  constexpr bool can_solicit = requires { operation.solicited(); };
+  constexpr bool can_suppress = requires { operation.suppress_completion(); };
+  constexpr std::uint32_t all = DAT_COMPLETION_UNSIGNALLED_FLAG | (can_suppress ? DAT_COMPLETION_SUPPRESS_FLAG : 0) |
+                                (can_fence ? DAT_COMPLETION_BARRIER_FENCE_FLAG : 0) |
+                                (can_solicit ? DAT_COMPLETION_SOLICITED_WAIT_FLAG : 0);
+  if (!within(flags, all)) return false;
+  if ((flags & DAT_COMPLETION_UNSIGNALLED_FLAG) != 0) operation.suppress_notification();
+  if constexpr (can_suppress)
+    if ((flags & DAT_COMPLETION_SUPPRESS_FLAG) != 0) operation.suppress_completion();
+  if constexpr (can_fence)
+    if ((flags & DAT_COMPLETION_BARRIER_FENCE_FLAG) != 0) operation.fence();
+  if constexpr (can_solicit)
+    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0) operation.solicited();
+  return true;
+}
+
+/// The segment of a peer's memory that a triplet names, for operations that need the rights `P`.
+template <dat::mem_priv P>
+[[nodiscard]] inline dat::expected<dat::remote_segment<std::byte, P>> remote_segment(const DAT_RMR_TRIPLET& t,
+                                                                                     dat::privileges<P>) noexcept {
+  return dat::remote_segment<std::byte, P>::make(t.virtual_address, t.segment_length, t.rmr_context);
+}
+
+} // namespace provider

@@ -1,0 +1,283 @@
+// Protection zones, local and remote memory regions.
+// SPDX-License-Identifier: BSL-1.0
+#include "entries.hpp"
+#include "local_memory.hpp"
+
+#include <new>
+
+namespace provider {
+namespace {
+
+constexpr std::uint32_t all_rights = DAT_MEM_PRIV_ALL_FLAG | std::uint32_t{DAT_IB_MEM_PRIV_REMOTE_ATOMIC};
+[[nodiscard]] dat::mem_priv to_rights(DAT_MEM_PRIV_FLAGS flags) noexcept { // the bits are the same
+  return static_cast<dat::mem_priv>(static_cast<std::uint32_t>(flags));
+}
+
+/// Registers memory of any type. `cookie`: where that of shared memory is kept.
+[[nodiscard]] dat::expected<dat::dynamic::lmr> register_region(pz_object& zone, DAT_MEM_TYPE type,
+                                                               const DAT_REGION_DESCRIPTION& what, DAT_VLEN length,
+                                                               dat::mem_priv rights, DAT_VA_TYPE va_type,
+                                                               dat::shared_cookie& cookie) noexcept {
+  const auto bytes = [length](DAT_PVOID first) { return std::span(static_cast<std::byte*>(first), length); };
+  const dat::error bad_description(return_type::invalid_parameter, return_subtype::arg3);
+  const bool zero_based = va_type == DAT_VA_TYPE_ZB;
+  switch (type) {
+  case DAT_MEM_TYPE_VIRTUAL:
+    if (!what.for_va && length != 0) return bad_description;
+    return zero_based ? dat::dynamic::register_zero_based(zone.pz, bytes(what.for_va), rights)
+                      : dat::dynamic::register_memory(zone.pz, bytes(what.for_va), rights);
+  case DAT_MEM_TYPE_LMR: {
+    const call_on<lmr_object> original(what.for_lmr_handle);
+    if (!original || &original->ia != &zone.ia)
+      return dat::error(return_type::invalid_handle, return_subtype::handle_lmr);
+    if (zero_based) return dat::error(return_type::model_not_supported);
+    return dat::dynamic::register_over(zone.pz, original->lmr, rights);
+  }
+  case DAT_MEM_TYPE_SHARED_VIRTUAL: {
+    const DAT_SHARED_MEMORY& shared = what.for_shared_memory;
+    if (!shared.virtual_address || !shared.shared_memory_id) return bad_description;
+    if (zero_based) return dat::error(return_type::model_not_supported);
+    std::memcpy(cookie.data(), *shared.shared_memory_id, cookie.size());
+    return dat::dynamic::register_shared(zone.pz, bytes(shared.virtual_address), cookie, rights);
+  }
+  }
+  return dat::error(return_type::invalid_parameter, return_subtype::arg2);
+}
+
+/// Synchronises the segments one after the other; all must be of the adapter.
+template <class Sync>
+[[nodiscard]] DAT_RETURN synchronise(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n, const char* call,
+                                     Sync sync) noexcept {
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  if (!segments && n != 0) return bad_argument(2, call);
+  const std::lock_guard lock(a->mutex); // no region ends meanwhile
+  for (DAT_VLEN i = 0; i < n; ++i) {
+    const auto s = segment(*a, segments[i], dat::no_rights);
+    if (!s) return bad_argument(2, call);
+    if (const auto done = sync(a->ia, s.assume_value()); !done) return word(done);
+  }
+  return success;
+}
+
+[[nodiscard]] DAT_RETURN create_rmr(DAT_PZ_HANDLE pz, bool for_ep, DAT_RMR_HANDLE* rmr, const char* call) noexcept {
+  const call_on<pz_object> zone(pz);
+  if (!zone) return bad_handle(return_subtype::handle_pz, call);
+  if (!rmr) return bad_argument(2, call);
+  auto made = for_ep ? zone->pz.create_rmr_for_ep() : zone->pz.create_rmr();
+  if (!made) return word(made);
+  adapter& a = zone->ia;
+  *rmr = a.add(std::unique_ptr<rmr_object>(new (std::nothrow) rmr_object(a, std::move(made).assume_value(), pz)));
+  if (!*rmr) return no_memory(call);
+  a.counters.add(DCNT_IA_RMR_CREATE);
+  return success;
+}
+
+} // namespace
+
+// --- protection zones
+// --------------------------------------------------------------------------------------------------
+
+DAT_RETURN pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE* pz) {
+  static constexpr const char* call = "dat_pz_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  if (!pz) return bad_argument(2, call);
+  auto made = a->ia.create_pz();
+  if (!made) return word(made);
+  *pz = a->add(std::unique_ptr<pz_object>(new (std::nothrow) pz_object(*a, std::move(made).assume_value())));
+  if (!*pz) return no_memory(call);
+  a->counters.add(DCNT_IA_PZ_CREATE);
+  return success;
+}
+
+DAT_RETURN pz_query(DAT_PZ_HANDLE pz, DAT_PZ_PARAM_MASK mask, DAT_PZ_PARAM* param) {
+  static constexpr const char* call = "dat_pz_query";
+  const call_on<pz_object> zone(pz);
+  if (!zone) return bad_handle(return_subtype::handle_pz, call);
+  if (!within(mask, DAT_PZ_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  param->ia_handle = zone->ia.self;
+  return success;
+}
+
+DAT_RETURN pz_free(DAT_PZ_HANDLE pz) {
+  return end_object<pz_object>(pz, return_subtype::handle_pz, "dat_pz_free", [](pz_object& zone) {
+    const DAT_RETURN closed = word(zone.pz.close());
+    if (closed == success) zone.ia.counters.add(DCNT_IA_PZ_FREE);
+    return closed;
+  });
+}
+
+// --- local memory regions
+// ----------------------------------------------------------------------------------------------
+
+DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION what, DAT_VLEN length,
+                      DAT_PZ_HANDLE pz, DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_LMR_HANDLE* lmr,
+                      DAT_LMR_CONTEXT* lmr_context, DAT_RMR_CONTEXT* rmr_context, DAT_VLEN* registered_length,
+                      DAT_VADDR* registered_address) {
+  static constexpr const char* call = "dat_lmr_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const call_on<pz_object> zone(pz);
+  if (!zone || &zone->ia != a.get()) return bad_handle(return_subtype::handle_pz, call);
+  if (!within(privileges, all_rights)) return bad_argument(6, call);
+  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(7, call);
+  if (!lmr) return bad_argument(8, call);
+  dat::shared_cookie cookie{};
+  // Verbs grants local reading with every region, and programs count on it: they send from memory that they have
+  // registered to receive into.
+  const dat::mem_priv rights = to_rights(privileges) | dat::mem_priv::local_read;
+  auto made = register_region(*zone, type, what, length, rights, va_type, cookie);
+  if (!made) return word(made);
+  std::unique_ptr<lmr_object> region(new (std::nothrow) lmr_object(*a, std::move(made).assume_value()));
+  if (!region) return no_memory(call);
+  const auto params = region->lmr.query();
+  if (!params) return word(params);
+  const dat::lmr_params& p = params.assume_value();
+  region->key = p.lmr_key;
+  region->cookie = cookie;
+  DAT_LMR_PARAM& c = region->param;
+  c = {a->self,
+       type,
+       what,
+       p.registered_size,
+       pz,
+       privileges,
+       va_type,
+       p.lmr_key,
+       p.remote_key.value_or(0),
+       p.registered_size,
+       p.registered_address};
+  if (type == DAT_MEM_TYPE_SHARED_VIRTUAL)
+    c.region_desc.for_shared_memory.shared_memory_id = reinterpret_cast<DAT_LMR_COOKIE>(region->cookie.data());
+  if (lmr_context) *lmr_context = c.lmr_context;
+  if (rmr_context) *rmr_context = c.rmr_context;
+  if (registered_length) *registered_length = c.registered_size;
+  if (registered_address) *registered_address = c.registered_address;
+  {
+    const std::lock_guard lock(a->mutex);
+    if (!a->regions.add(*region)) return no_memory(call);
+  }
+  const lmr_object& object = *region;
+  *lmr = a->add(std::move(region));
+  if (!*lmr) {
+    const std::lock_guard lock(a->mutex);
+    a->regions.remove(object);
+    return no_memory(call);
+  }
+  a->counters.add(DCNT_IA_LMR_CREATE);
+  return success;
+}
+
+DAT_RETURN lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask, DAT_LMR_PARAM* param) {
+  static constexpr const char* call = "dat_lmr_query";
+  const call_on<lmr_object> region(lmr);
+  if (!region) return bad_handle(return_subtype::handle_lmr, call);
+  if (!within(mask, DAT_LMR_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  *param = region->param;
+  return success;
+}
+
+DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr) {
+  return end_object<lmr_object>(lmr, return_subtype::handle_lmr, "dat_lmr_free", [](lmr_object& region) {
+    adapter& a = region.ia;
+    {
+      const std::lock_guard lock(a.mutex);
+      a.regions.remove(region);
+    }
+    a.await_posts(); // of threads that have found it
+    const DAT_RETURN closed = word(region.lmr.close());
+    if (closed == success) {
+      a.counters.add(DCNT_IA_LMR_FREE);
+    } else { // a window is bound to it
+      const std::lock_guard lock(a.mutex);
+      (void)a.regions.add(region);
+    }
+    return closed;
+  });
+}
+
+DAT_RETURN lmr_sync_rdma_read(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
+  return synchronise(ia, segments, n, "dat_lmr_sync_rdma_read",
+                     [](const dat::ia& a, const auto& s) { return dat::sync_rdma_read(a, s); });
+}
+DAT_RETURN lmr_sync_rdma_write(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
+  return synchronise(ia, segments, n, "dat_lmr_sync_rdma_write",
+                     [](const dat::ia& a, const auto& s) { return dat::sync_rdma_write(a, s); });
+}
+
+// --- remote memory regions
+// ---------------------------------------------------------------------------------------------
+
+DAT_RETURN rmr_create(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) { return create_rmr(pz, false, rmr, "dat_rmr_create"); }
+DAT_RETURN rmr_create_for_ep(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) {
+  return create_rmr(pz, true, rmr, "dat_rmr_create_for_ep");
+}
+
+DAT_RETURN rmr_query(DAT_RMR_HANDLE rmr, DAT_RMR_PARAM_MASK mask, DAT_RMR_PARAM* param) {
+  static constexpr const char* call = "dat_rmr_query";
+  const call_on<rmr_object> r(rmr);
+  if (!r) return bad_handle(return_subtype::handle_rmr, call);
+  if (!within(mask, DAT_RMR_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const auto from = r->rmr.query();
+  if (!from) return word(from);
+  *param = {};
+  param->ia_handle = r->ia.self;
+  param->pz_handle = r->zone;
+  param->rmr_scope = static_cast<DAT_RMR_SCOPE>(from.assume_value().scope);
+  if (const auto& binding = from.assume_value().binding) {
+    param->lmr_triplet = {binding->address, to_length(binding->length), binding->lmr_key};
+    param->mem_priv = static_cast<DAT_MEM_PRIV_FLAGS>(binding->rights);
+    param->rmr_context = binding->key;
+    param->va_type = binding->zero_based ? DAT_VA_TYPE_ZB : DAT_VA_TYPE_VA;
+  }
+  return success;
+}
+
+DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
+                    DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep, DAT_RMR_COOKIE cookie,
+                    DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) {
+  static constexpr const char* call = "dat_rmr_bind";
+  const post_to<rmr_object> r(rmr, &handle::requests); // calls on one rmr must not overlap
+  if (!r) return bad_handle(return_subtype::handle_rmr, call);
+  if (!triplet) return bad_argument(3, call);
+  if (!within(privileges, all_rights)) return bad_argument(4, call);
+  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(5, call);
+  const post_to<ep_object> through(ep, &handle::requests);
+  if (!through || &through->ia != &r->ia || through->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  const auto set = [&](auto& operation) {
+    operation.cookie(dat::cookie(cookie.as_64));
+    return set_flags(operation, flags);
+  };
+  r->bind = {ep, cookie.as_64};
+  if (triplet->segment_length == 0) {
+    dat::unbind operation;
+    if (!set(operation)) return bad_argument(8, call);
+    if (context) *context = 0;
+    return word(r->rmr.unbind(through->rc, operation));
+  }
+  const call_on<lmr_object> region(lmr);
+  if (!region || &region->ia != &r->ia) return bad_handle(return_subtype::handle_lmr, call);
+  if (!context) return bad_argument(9, call);
+  if (triplet->lmr_context != region->key) return bad_argument(3, call);
+  dat::dynamic::bind operation(region->lmr, triplet->virtual_address - region->lmr.address(), triplet->segment_length,
+                               to_rights(privileges));
+  if (va_type == DAT_VA_TYPE_ZB) operation.zero_based();
+  if (!set(operation)) return bad_argument(8, call);
+  const auto bound = dat::dynamic::post(r->rmr, through->rc, operation);
+  if (bound) *context = bound.assume_value().rkey();
+  return word(bound);
+}
+
+DAT_RETURN rmr_free(DAT_RMR_HANDLE rmr) {
+  return end_object<rmr_object>(rmr, return_subtype::handle_rmr, "dat_rmr_free", [](rmr_object& r) {
+    const DAT_RETURN closed = word(r.rmr.close());
+    if (closed == success) r.ia.counters.add(DCNT_IA_RMR_FREE);
+    return closed;
+  });
+}
+
+} // namespace provider

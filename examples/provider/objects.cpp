@@ -1,0 +1,113 @@
+// The list of an adapter's objects, their ends, and the table of its regions.
+// SPDX-License-Identifier: BSL-1.0
+#include "objects.hpp"
+
+#include <new>
+
+namespace provider {
+
+bool region_table::add(const lmr_object& region) noexcept {
+  const slots* const now = table_.load(std::memory_order_relaxed);
+  if (!now || 2 * (used_ + 1) > now->mask) {
+    std::unique_ptr<slots> larger(new (std::nothrow) slots);
+    const std::size_t size = now ? 2 * (now->mask + 1) : 64;
+    if (larger) larger->at.reset(new (std::nothrow) std::atomic<const lmr_object*>[size]());
+    if (!larger || !larger->at) return false;
+    larger->mask = size - 1;
+    used_ = 0;
+    for (std::size_t i = 0; now && i <= now->mask; ++i)
+      if (const lmr_object* const r = now->at[i].load(std::memory_order_relaxed); r && r != removed()) {
+        std::size_t to = place(r->key);
+        while (larger->at[to & larger->mask].load(std::memory_order_relaxed)) ++to;
+        larger->at[to & larger->mask].store(r, std::memory_order_relaxed);
+        ++used_;
+      }
+    table_.store(larger.get(), std::memory_order_release);
+    larger->smaller = std::move(owned_);
+    owned_ = std::move(larger);
+  }
+  std::size_t to = place(region.key);
+  while (owned_->at[to & owned_->mask].load(std::memory_order_relaxed)) ++to;
+  owned_->at[to & owned_->mask].store(&region, std::memory_order_release);
+  ++used_;
+  return true;
+}
+
+void region_table::remove(const lmr_object& region) noexcept {
+  for (std::size_t i = place(region.key); owned_; ++i) {
+    auto& slot = owned_->at[i & owned_->mask];
+    const lmr_object* const r = slot.load(std::memory_order_relaxed);
+    if (!r) return;
+    if (r == &region) return slot.store(removed(), std::memory_order_release);
+  }
+}
+
+bool adapter::list(object& made) noexcept {
+  if (!handle::make(&from.table, made)) return false;
+  const std::lock_guard lock(mutex);
+  object*& head = objects_[index(made.type)];
+  made.next = head;
+  if (head) head->previous = &made;
+  head = &made;
+  return true;
+}
+
+void adapter::remove(object& o) noexcept {
+  handle* const named = o.self;
+  {
+    const std::lock_guard lock(mutex);
+    (o.previous ? o.previous->next : objects_[index(o.type)]) = o.next;
+    if (o.next) o.next->previous = o.previous;
+  }
+  delete &o;
+  named->release();
+}
+
+std::size_t adapter::size() noexcept {
+  const std::lock_guard lock(mutex);
+  std::size_t n = 0;
+  for (const object* head : objects_)
+    for (const object* o = head; o; o = o->next)
+      if (o->self != async_evd && o->type != peer_object::handle_type) ++n;
+  return n;
+}
+
+void adapter::await_posts() noexcept {
+  const std::lock_guard lock(mutex);
+  for (const DAT_HANDLE_TYPE with_queues : {DAT_HANDLE_TYPE_EP, DAT_HANDLE_TYPE_SRQ})
+    for (object* o = objects_[index(with_queues)]; o; o = o->next)
+      for (short_lock* queue : {&o->self->requests, &o->self->receives}) const std::lock_guard wait(*queue);
+}
+
+void adapter::retire() noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    for (object* head : objects_)
+      for (object* o = head; o; o = o->next) o->self->target.store(nullptr, std::memory_order_seq_cst);
+  }
+  await_posts();
+  // A call that is under way may take the lock, and may make or free an object.
+  for (bool busy = true; busy;) {
+    busy = false;
+    {
+      const std::lock_guard lock(mutex);
+      for (object* head : objects_)
+        for (object* o = head; o; o = o->next) {
+          o->self->target.store(nullptr, std::memory_order_seq_cst);
+          busy = busy || o->self->calls.load(std::memory_order_acquire) > static_cast<std::uint32_t>(o->waiters.load());
+        }
+    }
+    if (busy) ::sched_yield();
+  }
+}
+
+void adapter::delete_objects() noexcept {
+  for (object*& head : objects_)
+    while (head) {
+      object* const o = head;
+      while (o->self->calls.load(std::memory_order_acquire) != 0) ::sched_yield(); // a wait that has ended returns
+      remove(*o);
+    }
+}
+
+} // namespace provider

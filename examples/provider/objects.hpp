@@ -1,0 +1,283 @@
+// The objects behind the handles, one struct for each type of handle: an object of dat, and what C wants to know of it.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "handle.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <dat/csp.hpp>
+#include <dat/dat.hpp>
+#include <dat/dynamic.hpp>
+#include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
+#include <dat/rsp.hpp>
+#include <dat/srq.hpp>
+#include <dat/ud.hpp>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <sys/socket.h>
+
+namespace provider {
+
+/// An entry of dat.conf: the table that its handles point to, and the adapter that it names.
+struct entry {
+  DAT_PROVIDER table{};
+  std::string name;    ///< of the ia, as consumers open it
+  std::string adapter; ///< as dat::ia::open takes it
+  DAT_PROVIDER_INFO info{};
+  bool loaded = true; ///< until dat_provider_fini
+};
+
+/// The counters of one kind of object (extended operation QUERY_COUNTERS). Threads that count at once may lose a count.
+template <std::size_t N>
+class tallies {
+public:
+  void add(std::size_t which, std::uint64_t n = 1) noexcept {
+    values_[which].store(values_[which].load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  /// A counter; with `reset` it begins again.
+  [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
+    return reset ? values_[which].exchange(0, std::memory_order_relaxed)
+                 : values_[which].load(std::memory_order_relaxed);
+  }
+
+private:
+  std::array<std::atomic<std::uint64_t>, N> values_{};
+};
+
+/// A copy of a peer's private data, of which rdma_cm carries fewer than 256 bytes.
+class kept_data {
+public:
+  void assign(std::span<const std::byte> data) noexcept {
+    size_ = std::min(data.size(), bytes_.size());
+    std::copy_n(data.begin(), size_, bytes_.begin());
+  }
+  [[nodiscard]] void* data() noexcept { return size_ != 0 ? bytes_.data() : nullptr; }
+  [[nodiscard]] DAT_COUNT size() const noexcept { return static_cast<DAT_COUNT>(size_); }
+
+private:
+  std::array<std::byte, 256> bytes_{};
+  std::size_t size_ = 0;
+};
+
+struct pz_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_PZ;
+  pz_object(adapter& of, dat::pz made) noexcept : object(handle_type, of), pz(std::move(made)) {}
+  dat::pz pz;
+};
+
+struct lmr_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_LMR;
+  lmr_object(adapter& of, dat::dynamic::lmr made) noexcept : object(handle_type, of), lmr(std::move(made)) {}
+  dat::dynamic::lmr lmr;
+  std::uint32_t key = 0;       ///< lmr_context
+  DAT_LMR_PARAM param{};       ///< as query returns it
+  dat::shared_cookie cookie{}; ///< of shared memory
+};
+
+struct rmr_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_RMR;
+  rmr_object(adapter& of, dat::rmr made, DAT_PZ_HANDLE of_zone) noexcept
+      : object(handle_type, of), rmr(std::move(made)), zone(of_zone) {}
+  dat::rmr rmr;
+  DAT_PZ_HANDLE zone;
+  struct {
+    DAT_EP_HANDLE ep = nullptr;
+    std::uint64_t cookie = 0;
+  } bind; ///< the last one: a failed bind is found by it
+};
+
+struct cno_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CNO;
+  cno_object(adapter& of) noexcept : object(handle_type, of) {}
+  dat::cno cno;
+  DAT_PROXY_TYPE proxy = DAT_PROXY_TYPE_NONE;
+  std::atomic<DAT_PVOID> instance{nullptr}; ///< of the agent
+  std::atomic<DAT_AGENT_FUNC> agent{nullptr};
+};
+
+struct evd_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EVD;
+  evd_object(adapter& of, dat::dynamic::evd made) noexcept : object(handle_type, of), evd(std::move(made)) {}
+  dat::dynamic::evd evd;
+  std::atomic<DAT_CNO_HANDLE> cno{nullptr};
+  tallies<DCNT_EVD_ALL_COUNTERS> counters;
+};
+
+struct srq_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_SRQ;
+  srq_object(adapter& of, dat::srq made, DAT_PZ_HANDLE of_zone) noexcept
+      : object(handle_type, of), srq(std::move(made)), zone(of_zone) {}
+  dat::srq srq;
+  DAT_PZ_HANDLE zone;
+};
+
+struct ep_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EP;
+  ep_object(adapter& of, dat::ep<dat::rc> made) noexcept : object(handle_type, of), rc(std::move(made)), ref(rc) {}
+  ep_object(adapter& of, dat::ep<dat::ud> made) noexcept : object(handle_type, of), ud(std::move(made)), ref(ud) {}
+  [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
+
+  dat::ep<dat::rc> rc; ///< one of the two is empty
+  dat::ep<dat::ud> ud;
+  dat::ep_ref ref;               ///< for posts, which are the same for both
+  bool made_for_request = false; ///< by a psp or an rsp
+
+  std::mutex mutex; ///< guards the following
+  DAT_EP_PARAM param{};
+  sockaddr_storage local{}; ///< where param points to
+  sockaddr_storage remote{};
+  kept_data private_data; ///< of the last connection event
+  tallies<DCNT_EP_ALL_COUNTERS> counters;
+};
+
+/// What all service points have.
+struct service_object : object {
+  service_object(DAT_HANDLE_TYPE what, adapter& of, DAT_EVD_HANDLE to) noexcept : object(what, of), evd(to) {}
+  dat::service_id id;
+  DAT_EVD_HANDLE evd;
+};
+struct psp_object : service_object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_PSP;
+  psp_object(adapter& of, dat::psp made, DAT_EVD_HANDLE to) noexcept
+      : service_object(handle_type, of, to), psp(std::move(made)) {
+    id = psp.id();
+  }
+  dat::psp psp;
+  DAT_PSP_FLAGS flags = DAT_PSP_CONSUMER_FLAG;
+  dat::ib::datagram_service datagrams; ///< on the same qualifier; empty where the adapter has none
+};
+struct rsp_object : service_object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_RSP;
+  rsp_object(adapter& of, dat::rsp made, DAT_EVD_HANDLE to) noexcept
+      : service_object(handle_type, of, to), rsp(std::move(made)) {
+    id = rsp.id();
+  }
+  dat::rsp rsp;
+};
+struct csp_object : service_object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CSP;
+  csp_object(adapter& of, dat::csp made, DAT_EVD_HANDLE to) noexcept
+      : service_object(handle_type, of, to), csp(std::move(made)) {
+    id = csp.id();
+  }
+  dat::csp csp;
+  std::mutex mutex; ///< guards the following, which query points to
+  DAT_COMM comm{};
+  sockaddr_storage address{};
+};
+
+struct cr_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CR;
+  cr_object(adapter& of) noexcept : object(handle_type, of) {}
+  dat::cr cr; ///< one of the two is empty
+  dat::ib::datagram_request datagrams;
+  DAT_EP_HANDLE local_ep = DAT_HANDLE_NULL; ///< of an rsp, or of a psp that creates endpoints
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+  kept_data private_data;
+};
+
+/// A peer of a datagram endpoint: what the member `ah` of DAT_IB_ADDR_HANDLE points to.
+struct peer_object : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EXTENSION_BASE;
+  peer_object(adapter& of, dat::ib::address_handle made) noexcept : object(handle_type, of), to(std::move(made)) {}
+  dat::ib::address_handle to;
+};
+
+/// The regions of an adapter by their keys. Posts read it without a lock.
+class region_table {
+public:
+  [[nodiscard]] const lmr_object* find(std::uint32_t key) const noexcept {
+    const slots* const t = table_.load(std::memory_order_acquire);
+    if (!t) return nullptr;
+    for (std::size_t i = place(key);; ++i) {
+      const lmr_object* const r = t->at[i & t->mask].load(std::memory_order_acquire);
+      if (!r) return nullptr;
+      if (r != removed() && r->key == key) return r;
+    }
+  }
+  /// Adds a region. False without memory. Called with the adapter's lock, as remove.
+  [[nodiscard]] bool add(const lmr_object& region) noexcept;
+  void remove(const lmr_object& region) noexcept;
+
+private:
+  struct slots {
+    std::size_t mask = 0;
+    std::unique_ptr<std::atomic<const lmr_object*>[]> at;
+    std::unique_ptr<slots> smaller; ///< which was too small, and which a post may still read
+  };
+  [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept {
+    return (key ^ key >> 8) * std::size_t{0x9e3779b1};
+  }
+  /// The mark of a slot whose region was removed.
+  [[nodiscard]] static const lmr_object* removed() noexcept {
+    return reinterpret_cast<const lmr_object*>(std::uintptr_t{1});
+  }
+
+  std::atomic<const slots*> table_{nullptr};
+  std::unique_ptr<slots> owned_;
+  std::size_t used_ = 0;
+};
+
+/// An open ia, with the list of its objects.
+class adapter : public object {
+public:
+  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_IA;
+  adapter(const entry& of, dat::ia opened) noexcept : object(handle_type, *this), from(of), ia(std::move(opened)) {}
+  ~adapter() override { delete_objects(); }
+
+  /// A handle for a new object of this adapter; null without memory, and then the object is deleted.
+  template <class T>
+  [[nodiscard]] handle* add(std::unique_ptr<T> made) noexcept {
+    return made && list(*made) ? made.release()->self : nullptr;
+  }
+  /// Takes an object out of the list and deletes it.
+  void remove(object& o) noexcept;
+  /// The number of objects besides the evd of asynchronous events.
+  [[nodiscard]] std::size_t size() noexcept;
+  /// Makes all handles invalid, and waits until no call is under way but those that sleep.
+  void retire() noexcept;
+  /// Deletes all objects, when no call uses them.
+  void delete_objects() noexcept;
+  /// Waits until no post is under way that began before.
+  void await_posts() noexcept;
+  /// The handle of the first object of a type for which `is` is true.
+  template <class T, class Is>
+  [[nodiscard]] DAT_HANDLE find(Is is) noexcept {
+    const std::lock_guard lock(mutex);
+    for (object* o = objects_[index(T::handle_type)]; o; o = o->next)
+      if (is(static_cast<T&>(*o))) return o->self;
+    return DAT_HANDLE_NULL;
+  }
+  [[nodiscard]] DAT_HANDLE evd_of(dat::evd_id id) noexcept {
+    return id ? find<evd_object>([id](const evd_object& e) { return e.evd.id() == id; }) : DAT_HANDLE_NULL;
+  }
+
+  const entry& from;
+  dat::ia ia;
+  std::mutex mutex; ///< guards the list and the regions
+  region_table regions;
+  DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
+  tallies<DCNT_IA_ALL_COUNTERS> counters;
+  sockaddr_storage address{}; ///< what ia_address_ptr points to
+  // What the named attributes of ia_query point to.
+  dat::ia_attributes attributes;
+  dat::provider_attributes provider_attributes;
+  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> transport{};
+  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> vendor{};
+  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> specific{};
+
+private:
+  [[nodiscard]] static std::size_t index(DAT_HANDLE_TYPE t) noexcept { return static_cast<std::size_t>(t); }
+  [[nodiscard]] bool list(object& made) noexcept;
+  std::array<object*, DAT_HANDLE_TYPE_EXTENSION_BASE + 1> objects_{};
+};
+
+} // namespace provider

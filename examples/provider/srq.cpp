@@ -1,0 +1,85 @@
+// Shared receive queues.
+// SPDX-License-Identifier: BSL-1.0
+#include "entries.hpp"
+#include "local_memory.hpp"
+
+#include <new>
+
+namespace provider {
+
+DAT_RETURN srq_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_SRQ_ATTR* attr, DAT_SRQ_HANDLE* srq) {
+  static constexpr const char* call = "dat_srq_create";
+  const call_on<adapter> a(ia);
+  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const call_on<pz_object> zone(pz);
+  if (!zone || &zone->ia != a.get()) return bad_handle(return_subtype::handle_pz, call);
+  // An empty queue would be below its low watermark at once: dat_srq_set_lw arms it.
+  if (!attr || attr->max_recv_dtos < 1 || attr->max_recv_iov < 0 || attr->low_watermark != DAT_SRQ_LW_DEFAULT)
+    return bad_argument(3, call);
+  if (!srq) return bad_argument(4, call);
+  auto made = zone->pz.create_srq({.max_recv_dtos = static_cast<std::uint32_t>(attr->max_recv_dtos),
+                                   .max_recv_iov = static_cast<std::uint32_t>(std::max(attr->max_recv_iov, 1))});
+  if (!made) return word(made);
+  std::unique_ptr<srq_object> queue(new (std::nothrow) srq_object(*a, std::move(made).assume_value(), pz));
+  srq_object* const object = queue.get();
+  handle* const named = a->add(std::move(queue));
+  if (!named) return no_memory(call);
+  (void)object->srq.set_context(dat::cookie(named));
+  a->counters.add(DCNT_IA_SRQ_CREATE);
+  *srq = named;
+  return DAT_SUCCESS;
+}
+
+DAT_RETURN srq_free(DAT_SRQ_HANDLE srq) {
+  return end_object<srq_object>(srq, return_subtype::handle_srq, "dat_srq_free", [](srq_object& s) {
+    const DAT_RETURN closed = word(s.srq.close());
+    if (closed == DAT_SUCCESS) s.ia.counters.add(DCNT_IA_SRQ_FREE);
+    return closed;
+  });
+}
+
+DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie) {
+  static constexpr const char* call = "dat_srq_post_recv";
+  const post_to<srq_object> s(srq, &handle::requests);
+  if (!s) return bad_handle(return_subtype::handle_srq, call);
+  return with_local(s->ia, n, iov, dat::local_write, call, [&](const auto& memory) {
+    return word(s->srq.post(dat::recv(memory).cookie(dat::cookie(cookie.as_64))));
+  });
+}
+
+DAT_RETURN srq_query(DAT_SRQ_HANDLE srq, DAT_SRQ_PARAM_MASK mask, DAT_SRQ_PARAM* param) {
+  static constexpr const char* call = "dat_srq_query";
+  const call_on<srq_object> s(srq);
+  if (!s) return bad_handle(return_subtype::handle_srq, call);
+  if (!within(mask, DAT_SRQ_FIELD_ALL)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  const auto from = s->srq.query();
+  if (!from) return word(from);
+  const dat::srq_params& p = from.assume_value();
+  *param = {};
+  param->ia_handle = s->ia.self;
+  param->srq_state = p.state == dat::srq_state::operational ? DAT_SRQ_STATE_OPERATIONAL : DAT_SRQ_STATE_ERROR;
+  param->pz_handle = s->zone;
+  param->max_recv_dtos = to_count(p.max_recv_dtos);
+  param->max_recv_iov = to_count(p.max_recv_iov);
+  param->low_watermark = to_count(p.low_watermark);
+  param->available_dto_count = p.available ? to_count(*p.available) : DAT_COUNT{DAT_VALUE_UNKNOWN};
+  param->outstanding_dto_count = to_count(p.outstanding);
+  return DAT_SUCCESS;
+}
+
+DAT_RETURN srq_resize(DAT_SRQ_HANDLE srq, DAT_COUNT max_recv_dtos) {
+  static constexpr const char* call = "dat_srq_resize";
+  const call_on<srq_object> s(srq);
+  if (!s) return bad_handle(return_subtype::handle_srq, call);
+  return max_recv_dtos < 1 ? bad_argument(2, call) : word(s->srq.resize(static_cast<std::uint32_t>(max_recv_dtos)));
+}
+
+DAT_RETURN srq_set_lw(DAT_SRQ_HANDLE srq, DAT_COUNT low) {
+  static constexpr const char* call = "dat_srq_set_lw";
+  const call_on<srq_object> s(srq);
+  if (!s) return bad_handle(return_subtype::handle_srq, call);
+  return low < 0 ? bad_argument(2, call) : word(s->srq.set_low_watermark(static_cast<std::uint32_t>(low)));
+}
+
+} // namespace provider
