@@ -16,6 +16,8 @@ import json
 import os
 import pathlib
 import re
+import resource
+import select
 import shlex
 import shutil
 import subprocess
@@ -39,6 +41,8 @@ JOBS = os.cpu_count() or 1
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 # Two parts of a run may bring the same flavour up to date; Ninja expects to be alone in a directory.
 BUILDING: dict[str, threading.Lock] = collections.defaultdict(threading.Lock)
+# What each command of this run took: the name of its log, seconds, and seconds of processor time with its children.
+COSTS: list[tuple[str, float, float]] = []
 
 # The options of each build directory follow from its purpose. All tests are compiled three times, so compile time matters:
 # no optimisation, dat in a precompiled header, several test files as one source file, and line tables only, which suffice
@@ -117,6 +121,28 @@ def tail(log: pathlib.Path, lines: int = 60) -> str:
     return "\n".join(f"    | {line[:300]}" for line in shown)
 
 
+def wait_and_measure(process: subprocess.Popen[bytes], limit: float) -> tuple[int, float]:
+    """The exit code of a process, and the processor time of it and its children, in seconds."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        if not select.select([descriptor], [], [], limit)[0]:
+            raise subprocess.TimeoutExpired(process.args, limit)
+    finally:
+        os.close(descriptor)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
+
+
+def costs(most: int = 20) -> list[str]:
+    """The commands of this run that took most processor time, as lines of a table."""
+    everything = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = everything.ru_utime + everything.ru_stime
+    rows = sorted(COSTS, key=lambda row: row[2], reverse=True)[:most]
+    lines = [f"{cpu:7.0f} s of {seconds:5.0f} s  {log.removesuffix('.log')}" for log, seconds, cpu in rows]
+    return [f"{total:7.0f} s of processor time in all; the commands that took most:", *lines]
+
+
 def run(command: Sequence[str | pathlib.Path], log: str, limit: float, show: bool = False, **env: str) -> int:
     """Run a command from the root with its output in build/logs (and shown); 124 when it took longer than `limit` s."""
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -136,6 +162,7 @@ def run(command: Sequence[str | pathlib.Path], log: str, limit: float, show: boo
         except OSError as e:
             out.write(f"{e}\n".encode())
             return 127
+        start = time.monotonic()
         try:
             if show:
                 assert process.stdout
@@ -143,7 +170,9 @@ def run(command: Sequence[str | pathlib.Path], log: str, limit: float, show: boo
                     out.write(line)
                     sys.stdout.buffer.write(b"    " + line)
                     sys.stdout.flush()
-            return process.wait(limit)
+            code, cpu = wait_and_measure(process, limit)
+            COSTS.append((log, time.monotonic() - start, cpu))
+            return code
         except subprocess.TimeoutExpired:
             out.write(f"\ntook longer than {limit:.0f} s\n".encode())
             return 124
@@ -780,6 +809,7 @@ def command_test(arguments: list[str]) -> int:
                 sums.wait()
             sums.guard(name, functools.partial(tier, sums))
         sums.wait()
+        (LOGS / "costs.txt").write_text("\n".join(costs(len(COSTS))) + "\n", encoding="utf-8")
         say(f"\nAfter {(time.monotonic() - start) / 60:.1f} minutes:")
     return sums.finish()
 
