@@ -420,6 +420,38 @@ TEST_CASE("the peer of an accepted endpoint that goes out of scope hears what ma
   CHECK_THAT(next_message(a), support::contains_text("disconnected") && support::contains_text("closed its endpoint"));
 }
 
+TEST_CASE("memory that cannot be registered is refused, with the cause", "[error][mistakes]") {
+  const clean_world world;
+  end a("fk1");
+  refused_with(a.pz.register_memory(std::span<char>(), all_rights), "pz.register_memory", "empty range");
+  fail_registration(EFAULT);
+  refused_with(a.pz.register_memory(a.memory, all_rights), "pz.register_memory", "must be mapped");
+}
+
+TEST_CASE("an operation that is posted after the end of its connection is flushed, and its text says so",
+          "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  must(p.b.ep.disconnect(dat::close_mode::abrupt));
+  p.settle();
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  CHECK_THAT(next_message(p.a), support::contains_text("disconnected"));
+  CHECK_THAT(next_message(p.a),
+             support::contains_text("flushed") && support::contains_text("disconnected before this operation began"));
+}
+
+TEST_CASE("the peer of an endpoint that ends with operations under way is disconnected, with this cause",
+          "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.a.ep = {};
+  p.settle();
+  CHECK_THAT(next_message(p.b),
+             support::contains_text("disconnected") && support::contains_text("closed its endpoint"));
+}
+
 TEST_CASE("a message that found no receive says so, on hardware and on Soft-RoCE", "[error][mistakes]") {
   const clean_world world;
   pair p;

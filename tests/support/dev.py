@@ -453,6 +453,7 @@ def tier_lint(sums: tally) -> None:
         sums.unittests("tests of the header rules", ROOT / "tests/headers/test_check.py", HANGS)
         sums.unittests("tests of structure and prose", ROOT / "tests/headers/test_structure.py", HANGS)
         sums.unittests("tests of the links", ROOT / "tests/headers/test_links.py", HANGS)
+        sums.unittests("tests of the mutants", ROOT / "tests/mutate/test_mutants.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
         sums.unittests("versions, changelog and recipes", ROOT / "tests/package/test_versions.py", HANGS)
         sums.unittests("tests of ./dev changes", ROOT / "tests/interface/test_changes.py", HANGS)
@@ -665,6 +666,15 @@ def tier_fuzz(sums: tally) -> None:
         sums.unittests("tests of the fuzz runner", ROOT / "tests/fuzz/test_run.py", HANGS)
 
 
+def tier_mutate(sums: tally) -> None:
+    """A sample of small faults, of which the unit tests must find most."""
+    with step("Mutants: 40 random faults", "6 to 10 min"):
+        command = [sys.executable, ROOT / "tests/mutate/run.py", "--sample", "40", "--seed", "1", "--at-least", "0.8"]
+        code = run(command, "mutate.log", 3 * HANGS)
+        say(tail(LOGS / "mutate.log"))
+        sums.check("mutants", code == 0)
+
+
 def tier_lab(sums: tally) -> None:
     """The lab's own tests."""
     with step("The lab's own tests", "1 to 2 min"):
@@ -757,12 +767,13 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build, the soak, Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages, and what a release needs.
+# builds from about 150 MB of packages, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
     "soak": tier_soak,
     "siw": tier_siw,
+    "mutate": tier_mutate,
     "release": tier_release,
 }
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
@@ -884,6 +895,11 @@ def command_soak(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, script, "--program", BUILD / "gcc/tests/soak/soak", *arguments], check=False).returncode
 
 
+def command_mutate(arguments: list[str]) -> int:
+    """./dev mutate"""
+    return subprocess.run([sys.executable, ROOT / "tests/mutate/run.py", *arguments], check=False).returncode
+
+
 def command_lint(arguments: list[str]) -> int:
     """./dev lint"""
     parser = argparse.ArgumentParser(
@@ -945,6 +961,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "demo": command_demo,
     "bench": command_bench,
     "soak": command_soak,
+    "mutate": command_mutate,
     "lint": command_lint,
     "conformance": command_conformance,
     "package": functools.partial(command_script, "tests/package/package.py"),

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# ./dev mutate: plants small faults in dat, and counts those that the unit tests find.
+# SPDX-License-Identifier: BSL-1.0
+"""Plants a random sample of faults, or every fault, in a copy of the sources, compiles the unit program once for each set of faults,
+and runs the cases that reach a fault with that fault alone. README.md beside this script has the kinds of faults and the outcomes.
+
+The last line is the score. The exit code is 1 when the score is below --at-least, and 2 when nothing could be measured."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import datetime
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import mutants  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+WORK = ROOT / "build/mutate"
+JOBS = os.cpu_count() or 1
+QUICK = 0.05  # seconds; such cases run before the others
+RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
+
+
+class case(NamedTuple):
+    """What a run without a mutant shows of a test case."""
+
+    name: str
+    rules: tuple[str, ...]
+    seconds: float
+    reaches: frozenset[int]
+
+
+class outcome(NamedTuple):
+    """What became of a mutant: killed, timed out, survived, or not reached by any case."""
+
+    one: mutants.mutant
+    end: str
+    cases: int
+    rules: tuple[str, ...]
+
+
+def copy_tree(tree: pathlib.Path) -> None:
+    """Bring the copy of the sources up to date. Files that are the same keep their time, so that nothing is compiled in vain."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "-c", "-o", "--exclude-standard"], capture_output=True, check=True).stdout
+    names = {name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()}
+    for old in list(tree.rglob("*")) if tree.exists() else []:
+        if old.is_file() and str(old.relative_to(tree)) not in names:
+            old.unlink()
+    for name in names:
+        if name.startswith(("include/", "detail/")) and (tree / name).exists() and name.endswith("pp"):
+            continue  # mutants.plant writes it
+        source, copy = ROOT / name, tree / name
+        text = source.read_bytes()
+        if name == "tests/unit/meson.build":
+            text = text.replace(b"unit_sources = fake_tests\n", b"unit_sources = fake_tests + files('../mutate/reached.cpp')\n")
+        if not copy.exists() or copy.read_bytes() != text:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(text)
+            shutil.copymode(source, copy)
+
+
+def blamed(text: str, tree: pathlib.Path, lines: dict[str, dict[int, range]]) -> set[int]:
+    """The mutants in whose lines a compiler found errors."""
+    bad = set()
+    for name, line in re.findall(r"((?:include|detail)/[\w./-]+pp):(\d+):\d+: (?:fatal )?error", text.replace(f"{tree}/", "")):
+        bad |= {number for number, where in lines.get(name, {}).items() if int(line) in where}
+    if not bad:  # the place of a template's use is all that a compiler names
+        for name, line in re.findall(r"((?:include|detail)/[\w./-]+pp):(\d+):\d+:", text.replace(f"{tree}/", "")):
+            bad |= {number for number, where in lines.get(name, {}).items() if int(line) in where}
+    return bad
+
+
+def ninja(directory: pathlib.Path) -> tuple[bool, str]:
+    done = subprocess.run(["ninja", "-k0", "-C", directory, f"-j{JOBS}", "tests/unit/unit"], capture_output=True, text=True, errors="replace", check=False)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: pathlib.Path) -> dict[int, mutants.mutant]:
+    """Compile the unit program with these mutants. Returns those that compile."""
+    chosen = dict(chosen)
+    names = [f"dat/{p.relative_to(ROOT / 'include/dat')}" for p in sorted((ROOT / "include/dat").rglob("*.hpp")) if p.name != "src.hpp"]
+    everything = WORK / "everything.cpp"
+    everything.write_text("".join(f"#include <{name}>\n" for name in names), encoding="utf-8")
+    check = ["clang++", "-std=c++20", "-w", "-fsyntax-only", "-ferror-limit=0", "-fno-caret-diagnostics", "-include", str(HERE / "mutants.hpp"),
+             f"-I{tree}/include", f"-I{tree}/detail", str(everything)]  # fmt: skip
+    for attempt in range(12):
+        lines = mutants.plant(ROOT, tree, chosen)
+        done = subprocess.run(check, capture_output=True, text=True, errors="replace", check=False)
+        good, text = done.returncode == 0, done.stderr
+        if good:
+            if not (directory / "build.ninja").exists():
+                setup = ["meson", "setup", directory, tree, "--buildtype=plain", "-Dunity=on", "-Dunity_size=6", "-Dtests=enabled",
+                         "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled",
+                         f"-Dcpp_args=-w -ffold-simple-inlines --param=ggc-min-heapsize=1000000 -include {HERE}/mutants.hpp"]  # fmt: skip
+                subprocess.run(setup, env=os.environ | {"CXX": "g++"}, stdout=subprocess.DEVNULL, check=True)
+            good, text = ninja(directory)
+        if good:
+            return chosen
+        bad = blamed(text, tree, lines)
+        if not bad:
+            sys.exit(f"mutate: the build fails, and no mutant is to blame:\n{text[-4000:]}")
+        for number in bad:
+            del chosen[number]
+        print(f"    {len(bad)} of the faults do not compile", flush=True)
+    sys.exit("mutate: faults that do not compile remain")
+
+
+def run_unit(program: pathlib.Path, names: list[str], limit: float, **env: str) -> int | None:
+    """The exit code of the unit program with these cases (none named: all); None when it took longer than `limit`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listed:
+        command: list[str | pathlib.Path] = [program, "-a"]
+        if names:
+            listed.write("".join(f'"{escaped(name)}"\n' for name in names))
+            listed.flush()
+            command += ["-f", listed.name]
+        process = subprocess.Popen(command, env=os.environ | env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return None
+
+
+def escaped(name: str) -> str:
+    """A name as Catch2 takes it between quotation marks."""
+    return re.sub(r'([\\,\[\]"*])', r"\\\1", name)
+
+
+def reach(program: pathlib.Path) -> list[case]:
+    """Which case reaches which mutants. All must pass while no mutant runs."""
+    with tempfile.NamedTemporaryFile(suffix=".txt") as out:
+        code = run_unit(program, [], 1500, DAT_MUTANTS_REACHED=out.name)
+        if code != 0:
+            sys.exit(f"mutate: the unit program fails without a fault: exit code {code}")
+        rows = [line.split("\t") for line in pathlib.Path(out.name).read_text(encoding="utf-8").splitlines()]
+    return [case(name, tuple(RULE.findall(tags)), float(seconds), frozenset(map(int, numbers.split()))) for name, tags, seconds, numbers in rows]
+
+
+def judge(program: pathlib.Path, number: int, one: mutants.mutant, cases: list[case]) -> outcome:
+    """Run the cases that reach a mutant."""
+    reaching = [c for c in cases if number in c.reaches]
+    rules = tuple(sorted({rule for c in reaching for rule in c.rules}))
+    if not reaching:
+        return outcome(one, "not reached", 0, ())
+    for some in ([c for c in reaching if c.seconds < QUICK], [c for c in reaching if c.seconds >= QUICK]):
+        if not some:
+            continue
+        # What a fault delays without an end is found by any limit. The machine may be busy.
+        code = run_unit(program, [c.name for c in some], 60 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
+        if code is None:
+            return outcome(one, "timed out", len(reaching), rules)
+        if code != 0:
+            return outcome(one, "killed", len(reaching), rules)
+    return outcome(one, "survived", len(reaching), rules)
+
+
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """Faults that change nothing that a program could see, with the reason."""
+    known = {}
+    for line in (HERE / "equivalent.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            file, what, text, reason = line.split(" | ")
+            known[file, what, text] = reason
+    return known
+
+
+def table(results: list[outcome]) -> list[str]:
+    """The counts by kind and by file."""
+    ends = ["killed", "timed out", "survived", "not reached"]
+    lines = []
+    for title, key in (("kind", lambda r: r.one.kind), ("file", lambda r: r.one.file)):
+        counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for r in results:
+            counts[key(r)][r.end] += 1
+        width = max(map(len, [title, *counts]))
+        lines.append(f"{title:<{width}}  " + "  ".join(f"{end:>11}" for end in ends))
+        lines += [f"{name:<{width}}  " + "  ".join(f"{counts[name][end]:>11}" for end in ends) for name in sorted(counts)]
+        lines.append("")
+    return lines
+
+
+def score(results: list[outcome]) -> float:
+    return sum(r.end in {"killed", "timed out"} for r in results) / len(results) if results else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, metavar="N", default=40, help="how many random faults (40)")
+    parser.add_argument("--seed", type=int, metavar="S", default=1, help="which random faults (1)")
+    parser.add_argument("--all", action="store_true", help="every fault, in several builds: this takes many hours")
+    parser.add_argument("--files", metavar="GLOB", default="*", help="only faults in these files, as 'detail/dat/detail/events/*'")
+    parser.add_argument("--at-least", type=float, metavar="SHARE", default=0.0, help="fail when fewer are found, as 0.9")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument("--list", action="store_true", help="print the faults, and do nothing else")
+    options = parser.parse_args()
+    if options.sample < 1:
+        parser.error("--sample must be at least 1")
+    if not 0 <= options.at_least <= 1:
+        parser.error("--at-least must be from 0 to 1")
+
+    known = equivalents()
+    every = [one for one in mutants.find(ROOT) if fnmatch.fnmatch(one.file, options.files) and one.name not in known]
+    if not every:
+        parser.error(f"no faults in {options.files}")
+    sets = list(mutants.rounds(every)) if options.all else [mutants.sample(every, options.sample, options.seed)]
+    if options.list:
+        for one in (one for chosen in sets for one in chosen):
+            print(f"{one.file}:{one.line}: {one.kind}: {one.text}")
+        return 0
+    tree, directory = WORK / "tree", WORK / "build"
+    tree.mkdir(parents=True, exist_ok=True)
+    copy_tree(tree)
+    results: list[outcome] = []
+    for chosen in sets:
+        print(f"==> {len(chosen)} of {len(every)} faults: building the unit program", flush=True)
+        numbered = build(dict(enumerate(chosen, 1)), tree, directory)
+        program = directory / "tests/unit/unit"
+        cases = reach(program)
+        print(f"==> Running the cases that reach each of {len(numbered)} faults", flush=True)
+        with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+            results += pool.map(lambda pair: judge(program, *pair, cases), numbered.items())
+    print("\n".join(["", *table(results)]))
+    for r in results:
+        if r.end in {"survived", "not reached"}:
+            print(f"{r.end}: {r.one.file}:{r.one.line}: {r.one.kind}: {r.one.text}")
+            if r.rules:
+                print(f"    reached by {r.cases} cases, of {' '.join(r.rules[:12])}{' ...' if len(r.rules) > 12 else ''}")
+    if options.json:
+        rows = [{**r.one._asdict(), "end": r.end, "cases": r.cases, "rules": r.rules} for r in results]
+        head = {"date": datetime.date.today().isoformat(), "sample": None if options.all else options.sample, "seed": options.seed, "score": score(results)}
+        options.json.write_text(json.dumps({**head, "results": rows}, indent=1) + "\n", encoding="utf-8")
+    share = score(results)
+    print(f"{sum(r.end in {'killed', 'timed out'} for r in results)} of {len(results)} faults found ({share:.1%})")
+    return 0 if share >= options.at_least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# Tests of the mutants: each kind of fault is found and planted, compiles, is wrong when it is chosen and right otherwise.
+# SPDX-License-Identifier: BSL-1.0
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import mutants  # noqa: E402
+import run  # noqa: E402
+
+SOURCE = """#pragma once
+#include <mutex>
+extern "C" inline int ibv_call(int code) { return code; }
+inline std::mutex guard;
+inline int notices = 0;
+struct word {
+  int value = 0;
+  void store(int v) { value = v; }
+};
+inline int sum(int n) {
+  static_assert(sizeof(int) == 4);
+  constexpr int first = 1;
+  int total[2] = {};
+  for (int i = first; i <= n; ++i) total[0] += i;
+  return total[0];
+}
+inline bool is_small(int n) {
+  if constexpr (sizeof(n) < 2) return false;
+  if (n < 5) return true;
+  return false;
+}
+inline bool fails(int code) {
+  if (ibv_call(code)) return true;
+  return false;
+}
+inline bool locked() {
+  const std::lock_guard lock(guard);
+  return !guard.try_lock() || (guard.unlock(), false);
+}
+inline int order() {
+  word w;
+  w.store(1);
+  w.store(2);
+  return w.value;
+}
+"""
+# What the program prints without a fault: sum(4), is_small(4), is_small(5), fails(7), locked(), order().
+MAIN = """#include <dat/a.hpp>
+#include <cstdio>
+int main() { std::printf("%d %d%d %d %d %d", sum(4), is_small(4), is_small(5), fails(7), locked(), order()); }
+"""
+RIGHT = "10 10 1 1 2"
+
+
+class planting(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name) / "root"
+        (cls.root / "include/dat").mkdir(parents=True)
+        (cls.root / "detail").mkdir()
+        (cls.root / "include/dat/a.hpp").write_text(SOURCE, encoding="utf-8")
+        cls.found = mutants.find(cls.root)
+        cls.tree = pathlib.Path(folder.name) / "tree"
+
+    def output(self, one):
+        mutants.plant(self.root, self.tree, {1: one})
+        main = self.tree / "main.cpp"
+        main.write_text(MAIN, encoding="utf-8")
+        built = ["g++", "-std=c++20", "-w", "-include", HERE / "mutants.hpp", f"-I{self.tree}/include", main, "-o", self.tree / "main"]
+        subprocess.run(built, check=True)
+        return [subprocess.run([self.tree / "main"], env={"DAT_MUTANT": n}, capture_output=True, text=True, check=False).stdout for n in "01"]
+
+    def one(self, what, text):
+        fitting = [m for m in self.found if m.kind == what and m.text == text]
+        self.assertEqual(len(fitting), 1, f"{what} {text} of {[m[5:7] for m in self.found]}")
+        return fitting[0]
+
+    def test_each_kind_is_wrong_when_chosen_and_right_otherwise(self):
+        for what, text, wrong in (
+            ("leave out", "total[0] += i;", "0 10 1 1 2"),
+            ("invert", "n < 5", "10 01 1 1 2"),
+            ("compare", "i <= n", "6 10 1 1 2"),
+            ("add one", "5", "10 11 1 1 2"),
+            ("no error", "ibv_call(code)", "10 10 0 1 2"),
+            ("swap", "w.store(1); w.store(2);", "10 10 1 1 1"),
+            ("no lock", "const std::lock_guard lock(guard);", "10 10 1 0 2"),
+        ):
+            with self.subTest(what):
+                self.assertEqual(self.output(self.one(what, text)), [RIGHT, wrong])
+        self.assertEqual({m.kind for m in self.found}, set(mutants.KINDS))
+
+    def test_what_is_not_evaluated_at_run_time_has_no_mutant(self):
+        self.assertEqual([m for m in self.found if m.text in {"sizeof(int) == 4", "sizeof(n) < 2"}], [])
+        length = SOURCE[: SOURCE.index("int total[2]")].count("\n") + 1
+        self.assertEqual([m for m in self.found if m.line == length], [])
+
+    def test_a_sample_depends_on_its_seed_and_has_no_overlaps(self):
+        first, again, other = (mutants.sample(self.found, 4, seed) for seed in (1, 1, 2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        everything = mutants.sample(self.found, 1000, 1)
+        self.assertTrue(all(a.end <= b.begin for a, b in zip(everything, everything[1:])))
+
+    def test_rounds_hold_each_mutant_once(self):
+        rounds = list(mutants.rounds(self.found))
+        self.assertEqual(sorted(m for chosen in rounds for m in chosen), self.found)
+        for chosen in rounds:
+            self.assertTrue(all(a.end <= b.begin for a, b in zip(chosen, chosen[1:])))
+
+    def test_lines_of_planted_mutants_are_those_that_a_compiler_names(self):
+        chosen = dict(enumerate(mutants.sample(self.found, 1000, 1), 1))
+        lines = mutants.plant(self.root, self.tree, chosen)["include/dat/a.hpp"]
+        text = (self.tree / "include/dat/a.hpp").read_text(encoding="utf-8").split("\n")
+        for number, where in lines.items():
+            self.assertIn(f"dat_mutant({number})", "\n".join(text[where.start - 1 : where.stop - 1]))
+        message = f"{self.tree}/include/dat/a.hpp:{lines[2].start}:7: error: no"
+        self.assertIn(2, run.blamed(message, self.tree, {"include/dat/a.hpp": lines}))
+        self.assertEqual(run.blamed("x.cpp:3:1: error: no", self.tree, {"include/dat/a.hpp": lines}), set())
+
+
+class counting(unittest.TestCase):
+    def test_the_score_counts_what_was_found(self):
+        one = mutants.mutant("a", 1, 0, 1, "invert", "a", "HERE")
+        results = [run.outcome(one, end, 1, ()) for end in ("killed", "timed out", "survived", "not reached")]
+        self.assertEqual(run.score(results), 0.5)
+        self.assertEqual(run.score([]), 0.0)
+        rows = [line.split() for line in run.table(results)]
+        self.assertIn(["invert", "1", "1", "1", "1"], rows)
+
+    def test_names_of_cases_are_escaped_as_catch2_takes_them(self):
+        self.assertEqual(run.escaped('a "b", [c]*'), 'a \\"b\\"\\, \\[c\\]\\*')
+
+    def test_equivalent_faults_have_four_parts(self):
+        for name, reason in run.equivalents().items():
+            self.assertEqual(len(name), 3)
+            self.assertGreater(len(reason), 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
