@@ -1,16 +1,16 @@
-// Part of the test program of a build with mutants: records which cases reach which mutants, and how long each takes.
+// The end of tests/support/main.cpp in a build with mutants: records which cases reach which mutants, and how long each
+// takes.
 // SPDX-License-Identifier: BSL-1.0
-#define CATCH_CONFIG_EXTERNAL_INTERFACES
-#include <support/catch.hpp>
-
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <string>
 
 namespace {
 
-class reach_listener : public Catch::TestEventListenerBase {
+class reach_listener : public listener_base {
 public:
-  using TestEventListenerBase::TestEventListenerBase;
+  using listener_base::listener_base;
 
   void testRunStarting(const Catch::TestRunInfo&) override {
     if (const char* const path = std::getenv("DAT_MUTANTS_REACHED")) file_.open(path);
@@ -24,6 +24,7 @@ public:
     tags_ = info.tagsAsString();
     start_ = std::chrono::steady_clock::now();
   }
+  assertion_ended_result assertionEnded(const Catch::AssertionStats&) override { return assertion_ended_result(); }
   void testCaseEnded(const Catch::TestCaseStats&) override {
     if (!file_.is_open()) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;

@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build/mutate"
 JOBS = os.cpu_count() or 1
+FOUND = {"killed", "timed out"}
 QUICK = 0.05  # seconds; such cases run before the others
 RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
@@ -64,8 +65,8 @@ def copy_tree(tree: pathlib.Path) -> None:
             continue  # mutants.plant writes it
         source, copy = ROOT / name, tree / name
         text = source.read_bytes()
-        if name == "tests/unit/meson.build":
-            text = text.replace(b"unit_sources = fake_tests\n", b"unit_sources = fake_tests + files('../mutate/reached.cpp')\n")
+        if name == "tests/support/main.cpp":
+            text += b'\n#include "../mutate/reached.cpp"\n'
         if not copy.exists() or copy.read_bytes() != text:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(text)
@@ -102,7 +103,7 @@ def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: path
         good, text = done.returncode == 0, done.stderr
         if good:
             if not (directory / "build.ninja").exists():
-                setup = ["meson", "setup", directory, tree, "--buildtype=plain", "-Dunity=on", "-Dunity_size=6", "-Dtests=enabled",
+                setup = ["meson", "setup", directory, tree, "--buildtype=plain", "-Db_ndebug=false", "-Dunity=on", "-Dunity_size=6", "-Dtests=enabled",
                          "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled",
                          f"-Dcpp_args=-w -ffold-simple-inlines --param=ggc-min-heapsize=1000000 -include {HERE}/mutants.hpp"]  # fmt: skip
                 subprocess.run(setup, env=os.environ | {"CXX": "g++"}, stdout=subprocess.DEVNULL, check=True)
@@ -195,7 +196,7 @@ def table(results: list[outcome]) -> list[str]:
 
 
 def score(results: list[outcome]) -> float:
-    return sum(r.end in {"killed", "timed out"} for r in results) / len(results) if results else 0.0
+    return sum(r.end in FOUND for r in results) / len(results) if results else 0.0
 
 
 def main() -> int:
@@ -233,7 +234,10 @@ def main() -> int:
         cases = reach(program)
         print(f"==> Running the cases that reach each of {len(numbered)} faults", flush=True)
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-            results += pool.map(lambda pair: judge(program, *pair, cases), numbered.items())
+            for done, result in enumerate(pool.map(lambda pair: judge(program, *pair, cases), numbered.items()), 1):
+                results.append(result)
+                if done % 20 == 0:
+                    print(f"    {done} of {len(numbered)}, {sum(r.end in FOUND for r in results)} found", flush=True)
     print("\n".join(["", *table(results)]))
     for r in results:
         if r.end in {"survived", "not reached"}:
