@@ -90,6 +90,8 @@ SWEEPS = '~"every call fails once*"'
 MANNERS = {"rxe": SHORT, "mlx5": SHORT, "ib": SHORT, "plain": SHORT, "removed": SHORT, "slow": SHORT + SWEEPS, "iwarp": "[iwarp]"}
 # Seconds after which a test program hangs. It does not depend on the speed of the machine, so it is far from what any needs.
 HANGS = 1500
+# Debian's packages of Python modules are for Debian's Python.
+DEBIAN_PYTHON = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
 NOT_HERE = 77  # the exit code of an example for which this host lacks something
 
 
@@ -353,10 +355,10 @@ class tally:
             say(tail(LOGS / log))
         self.add(name, passed, failed)
 
-    def unittests(self, name: str, script: pathlib.Path, limit: float, *arguments: str, **env: str) -> None:
+    def unittests(self, name: str, script: pathlib.Path, limit: float, *arguments: str, python: str = sys.executable, **env: str) -> None:
         """A Python script of unittest's."""
         log = re.sub(r"\W+", "-", name) + ".log"
-        code = run([sys.executable, script, *arguments], log, limit, **env)
+        code = run([python, script, *arguments], log, limit, **env)
         text = (LOGS / log).read_text(encoding="utf-8", errors="replace")
         ran = re.search(r"^Ran (\d+) tests? in ", text, re.M)
         bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", text))
@@ -746,6 +748,67 @@ def tier_release(sums: tally) -> None:
             sums.check("completions", False, "not built")
 
 
+def has_run(log: pathlib.Path) -> bool:
+    """Whether an example has written its output, or this host lacks something for it."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return re.search(rf"^{re.escape(log.stem)}: exit code (0|{NOT_HERE})$", text, re.M) is not None
+
+
+def measure_for_site(kept: pathlib.Path, lab: bool, gauge: bool) -> bool:
+    """What the site shows of runs: the output of the examples in the lab, and the instructions that the gauge counts. Whatever
+    an earlier build of the site has left stays."""
+    out = kept / "outputs"
+    if lab and not all(has_run(out / f"{name}.log") for name in EXAMPLES):
+        with step("The examples, in the lab", "2 to 4 min the first time"):
+            if not build("gcc", "ladder"):
+                return False
+            out.mkdir(parents=True, exist_ok=True)
+            # Examples have time limits, which a busy machine can exceed.
+            for _ in range(3):
+                missing = [name for name in EXAMPLES if not has_run(out / f"{name}.log")]
+                lines = [f"{shlex.join([str(ROOT / 'examples/run.sh'), str(BUILD / 'gcc/examples'), name])} >{shlex.quote(str(out / name))}.log 2>&1\n" for name in missing]
+                (out / "script").write_text("".join(lines), encoding="utf-8")
+                if missing:
+                    run([LAB, "--memory", "2048", "--timeout", str(HANGS), "--out", out, "--script", out / "script"], "site-lab.log", HANGS + 60)
+            for name in missing:
+                if not has_run(out / f"{name}.log"):
+                    say(f"{tail(out / f'{name}.log')}\n    example {name} fails")
+                    return False
+    if gauge and not (kept / "gauge.json").exists():
+        with step("The cost gauge", "1 to 2 min the first time"):
+            script = ROOT / "bench/overhead/gauge.py"
+            if not build_folder("release", "bench/overhead"):
+                return False
+            if run([sys.executable, script, "--no-worse", "--no-clock", "--build", BUILD / "release", "--json", kept / "gauge.json"], "site-gauge.log", HANGS):
+                say(tail(LOGS / "site-gauge.log"))
+                return False
+    return True
+
+
+def build_site(lab: bool, gauge: bool) -> bool:
+    """Build the site into build/docs/html."""
+    kept = BUILD / "docs"
+    kept.mkdir(parents=True, exist_ok=True)
+    if not measure_for_site(kept, lab, gauge):
+        return False
+    with step("The site", "about 1 min"):
+        code = run([DEBIAN_PYTHON, "-B", ROOT / "docs/site/build.py"], "site.log", HANGS)
+        if code:
+            say(tail(LOGS / "site.log"))
+    return code == 0
+
+
+def tier_docs(sums: tally) -> None:
+    """The site, and each of its pages in a browser."""
+    with step("The site, page by page in a browser", "5 to 10 min"):
+        good = build_site(True, True)
+        sums.check("the site", good)
+        if good:
+            tests = [DEBIAN_PYTHON, "-B", ROOT / "tests/site/test_site.py"]
+            sums.counted("pages of the site", tests, HANGS * 2, show=True)
+        sums.unittests("tests of the site's parts", ROOT / "tests/site/test_parts.py", HANGS, python=DEBIAN_PYTHON)
+
+
 # In this order, the lane always has something to run.
 TIERS: dict[str, Callable[[tally], None]] = {
     "lint": tier_lint,
@@ -775,6 +838,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "siw": tier_siw,
     "mutate": tier_mutate,
     "release": tier_release,
+    "docs": tier_docs,
 }
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
 BESIDE = {"device", "datcp", "tools", "hosts", "provider", "consume", "compile_time", "lab"}
@@ -949,6 +1013,26 @@ def command_conformance(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, ledger, *arguments], check=False).returncode
 
 
+def command_docs(arguments: list[str]) -> int:
+    """./dev docs"""
+    parser = argparse.ArgumentParser(
+        prog="./dev docs",
+        description="Build the site into build/docs/html: the documents, a reference of all public names, the examples with their output in the lab, "
+        "the rules of the specification, and the cost of operations. Output and cost are kept for the next time.",
+    )
+    parser.add_argument("--no-lab", action="store_true", help="without the output of the examples")
+    parser.add_argument("--no-gauge", action="store_true", help="with the limits of the cost in place of counted instructions")
+    parser.add_argument("--fresh", action="store_true", help="run examples and gauge again, and write every page anew")
+    options = parser.parse_args(arguments)
+    with alone():
+        if options.fresh:
+            shutil.rmtree(BUILD / "docs", ignore_errors=True)
+        good = build_site(not options.no_lab, not options.no_gauge)
+    if good:
+        say(f"{(BUILD / 'docs/html/index.html').relative_to(ROOT)}")
+    return 0 if good else 1
+
+
 def command_script(script: str, arguments: list[str]) -> int:
     """A command that is a script of its own."""
     return subprocess.run([sys.executable, ROOT / script, *arguments], check=False).returncode
@@ -965,6 +1049,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "lint": command_lint,
     "conformance": command_conformance,
     "package": functools.partial(command_script, "tests/package/package.py"),
+    "docs": command_docs,
     "changes": functools.partial(command_script, "tests/interface/changes.py"),
     "release": functools.partial(command_script, "tests/package/release.py"),
     "sbom": functools.partial(command_script, "tests/package/sbom.py"),

@@ -329,6 +329,14 @@ class options(unittest.TestCase):
         self.assertRegex(done.stdout, r"core classes in the largest cycle of names +\d+ +bar +3")
 
 
+class the_site(temporary):
+    def test_an_example_has_run_when_its_log_says_so(self):
+        for text, good in (("  hello\n01_hello: exit code 0\n", True), ("01_hello: exit code 77\n", True), ("01_hello: exit code 1\n", False),
+                           ("  01_hello: exit code 0 is what it prints\n", False), ("", False)):  # fmt: skip
+            self.assertEqual(dev.has_run(self.file("01_hello.log", text)), good, text)
+        self.assertFalse(dev.has_run(self.folder / "none.log"))
+
+
 class bootstrap(temporary):
     def test_help_needs_nothing(self):
         done = subprocess.run([ROOT / "dev", "--help"], capture_output=True, text=True, check=False)
