@@ -220,6 +220,8 @@ TEST_CASE("a pool allocates registered memory and recognises its own addresses",
   is_error(from.close(), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
   CHECK_FALSE(from.try_allocate(1));
   is_error(pool::create(p.a.pz, 0), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  is_error(pool::create(p.a.pz, (std::size_t{128} << 30) + 1), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg2);
   dat::pz none;
   is_error(pool::create(none, 100), dat::return_type::invalid_handle, dat::return_subtype::handle_pz);
   fail_registration(ENOMEM);

@@ -392,6 +392,8 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     is_error(second.bind(t.b.ep, dat::bind{t.b.mem, both}), dat::return_type::insufficient_resources,
              dat::return_subtype::resource_tep);
     is_error(second.unbind(t.b.ep), dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+    CHECK(second.bind(t.b.ep, dat::bind{t.b.mem, both}).error().index() == 0); // the only request of the call
+    CHECK(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}).error().index() == 0);
   }
 }
 
