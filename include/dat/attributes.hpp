@@ -153,8 +153,12 @@ struct ia_attributes {
 
 /// One entry of `ia::list_adapters()`: an adapter, open or not.
 struct adapter {
-  short_text name;                        ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
-  port_state state = port_state::unknown; ///< unknown also when the device may not be opened
+  short_text name;                                       ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
+  port_state state = port_state::unknown;                ///< unknown also when the device may not be opened
+  std::optional<std::uint32_t> numa_node = std::nullopt; ///< as ia_attributes::numa_node
+  /// Only of ia::list_adapters_near: how far the node is from that of the processor, as the firmware states it. 10 for
+  /// the same node, usually 20 or more for another one.
+  std::optional<std::uint32_t> numa_distance = std::nullopt;
 };
 
 /// The adapters of a host, up to 64.
@@ -166,6 +170,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] const adapter& operator[](std::size_t i) const noexcept { return list_[i]; }
+  [[nodiscard]] adapter& operator[](std::size_t i) noexcept { return list_[i]; }
   /// Returns false when the list is full.
   bool push_back(const adapter& a) noexcept {
     if (size_ == capacity) return false;

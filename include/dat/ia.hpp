@@ -73,7 +73,7 @@ struct ia_options {
   /// An evd of another ia on the same adapter, which then takes the asynchronous events of this one, or
   /// dat::async_exists. With either, the ia has no evd of its own for them.
   async_target async_evd = {};
-  /// The quality of service of endpoints, where ep_attributes::qos sets none.
+  /// The quality of service of endpoints, where ep_attributes::qos sets none. On iWARP a traffic class at most.
   dat::qos qos = {};
 };
 
@@ -96,6 +96,8 @@ public:
   /// - `insufficient_resources`: no memory, or a limit of the device or the process
   /// - `privileges_violation`: the process may not open the device files
   /// - `invalid_handle`: the async_evd of `options` is closed or of another adapter
+  /// - `invalid_parameter`: a qos of `options` that no device has
+  /// - `model_not_supported`: a service level or flow label in the qos of `options`, and an adapter of iWARP
   /// Allocates: yes.
   /// Blocks: briefly, in the kernel.
   /// Thread safety: safe.
@@ -136,6 +138,16 @@ public:
   /// Blocks: briefly, in the kernel.
   /// Thread safety: safe.
   [[nodiscard]] static expected<adapter_list> list_adapters() noexcept;
+
+  /// The adapters of this host, those first that are nearest to a processor: a thread that runs there reaches them
+  /// without a way through another processor. Adapters whose node the kernel does not know come last, in the order of
+  /// list_adapters; so do all on a host with one node.
+  ///
+  ///     const auto near = dat::ia::list_adapters_near(static_cast<unsigned>(::sched_getcpu()));
+  ///
+  /// Errors: as list_adapters; `invalid_parameter` for a processor that the host does not have.
+  /// Allocates, Blocks and Thread safety: as list_adapters.
+  [[nodiscard]] static expected<adapter_list> list_adapters_near(std::uint32_t cpu) noexcept;
 
   /// Creates a protection zone (uDAPL 2.0 §6.7.1.1).
   /// Errors: `insufficient_resources`; `invalid_handle`.

@@ -28,7 +28,8 @@ namespace dat { inline namespace v0 {
 /// Registers the memory of `original` once more, with another zone and other rights (uDAPL 2.0 §6.7.2.1,
 /// DAT_MEM_TYPE_LMR). The two regions are independent: either may be closed first. The call registers the memory that
 /// is mapped at those addresses now.
-/// Errors: as pz::register_memory; `invalid_handle` when `original` is empty or closed.
+/// Errors: as pz::register_memory; `invalid_handle` when `original` is empty or closed; `model_not_supported` for a
+/// region of a dmabuf.
 /// Allocates: yes.
 /// Blocks: as pz::register_memory.
 /// Thread safety: safe.
@@ -88,34 +89,34 @@ template <class Range, mem_priv P>
       range);
 }
 
-/// A piece of a region that is addressed from 0. DTOs take it like a local_segment. It has no pointer, because its
-/// address is an offset. Copyable, 24 bytes. Thread safety: a value.
+/// A piece of a region that the adapter addresses by an iova. DTOs take it like a local_segment. It has no pointer,
+/// because a program cannot read memory by such an address. Copyable, 24 bytes. Thread safety: a value.
 template <class T, mem_priv P>
-class offset_segment {
+class iova_segment {
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
-  constexpr offset_segment() noexcept = default;
+  constexpr iova_segment() noexcept = default;
   [[nodiscard]] constexpr std::size_t size() const noexcept { return raw_.length / sizeof(T); }
   [[nodiscard]] constexpr std::size_t size_bytes() const noexcept { return raw_.length; }
   [[nodiscard]] constexpr bool empty() const noexcept { return raw_.length == 0; }
-  /// Bytes from the start of the region.
-  [[nodiscard]] constexpr std::uint64_t offset() const noexcept { return raw_.address; }
+  /// The address of its first byte: that of the region, and the bytes between.
+  [[nodiscard]] constexpr std::uint64_t iova() const noexcept { return raw_.address; }
 
 private:
   friend struct detail::segment_access;
   detail::raw_segment raw_{};
 };
 
-/// A region whose first byte has the address 0, for this side and for peers (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB).
-/// `register_zero_based` and `register_dmabuf` create it. Otherwise it is like an lmr; its data cannot be sent
-/// `.inlined()`.
+/// A region whose addresses, for this side and for peers, begin at an iova in place of a pointer of this process: at 0
+/// (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB) when `register_zero_based` has made it, and at the iova of the call when
+/// `register_dmabuf` has. Otherwise it is like an lmr; its data cannot be sent `.inlined()`.
 template <class T, mem_priv P>
-class zero_based_lmr : public detail::object<zero_based_lmr<T, P>, object_kind::lmr> {
+class iova_lmr : public detail::object<iova_lmr<T, P>, object_kind::lmr> {
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
-  zero_based_lmr() noexcept = default; ///< names no region
+  iova_lmr() noexcept = default; ///< names no region
 
   /// Elements [first, first + count) for DTOs.
   /// Errors: `invalid_parameter` when the range exceeds the region; `length_error` when it has 4 GiB or more;
@@ -123,14 +124,14 @@ public:
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe.
-  [[nodiscard]] expected<offset_segment<T, P>> slice(std::size_t first, std::size_t count) const noexcept {
+  [[nodiscard]] expected<iova_segment<T, P>> slice(std::size_t first, std::size_t count) const noexcept {
     auto s = under_.slice(first, count);
     if (!s) return s.assume_error();
     auto raw = detail::segment_access::raw(s.assume_value());
     if (raw.length != 0) raw.zone = raw.zone.with_offset_bit();
-    return detail::segment_access::make<offset_segment<T, P>>(raw);
+    return detail::segment_access::make<iova_segment<T, P>>(raw);
   }
-  /// The whole region for a peer, from address 0.
+  /// The whole region for a peer.
   [[nodiscard]] remote_segment<T, P> remote() const noexcept { return under_.remote(); }
   /// Elements [first, first + count) for a peer.
   /// Errors, Allocates, Blocks and Thread safety: as lmr::remote.
@@ -140,6 +141,11 @@ public:
   /// Frees the region.
   /// Errors, Allocates, Blocks and Thread safety: as lmr::close.
   expected<void> close() noexcept { return under_.close(); }
+  /// The address of the first byte; 0 for an empty handle.
+  [[nodiscard]] std::uint64_t iova() const noexcept {
+    const auto* const region = detail::memory_access::core(under_);
+    return region ? region->address() : 0;
+  }
   [[nodiscard]] std::size_t size() const noexcept { return under_.size(); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return under_.size_bytes(); }
   explicit operator bool() const noexcept { return static_cast<bool>(under_); }
@@ -148,10 +154,10 @@ public:
   /// meaning.
   [[nodiscard]] const lmr<T, P>& as_lmr() const noexcept { return under_; }
 
-  explicit zero_based_lmr(lmr<T, P>&& under) noexcept : under_(std::move(under)) {}
+  explicit iova_lmr(lmr<T, P>&& under) noexcept : under_(std::move(under)) {}
 
 private:
-  friend detail::object<zero_based_lmr, object_kind::lmr>;
+  friend detail::object<iova_lmr, object_kind::lmr>;
   [[nodiscard]] auto* entity() const noexcept { return detail::memory_access::core(under_); }
   lmr<T, P> under_;
 };
@@ -163,23 +169,26 @@ private:
 /// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class Range, mem_priv P>
 [[nodiscard]] auto register_zero_based(pz& zone, Range&& range, privileges<P>) noexcept {
-  return detail::memory_access::zero_based(detail::memory_access::with<Range, P>(
+  return detail::memory_access::by_iova(detail::memory_access::with<Range, P>(
       [&](auto* first, std::size_t bytes) {
         return detail::register_zero_based(detail::memory_access::of(zone), first, bytes, detail::verbs_access(P));
       },
       range));
 }
 
-/// Registers `count` elements of the memory of another device, from the byte `offset` of a dmabuf. The descriptor may
-/// be closed afterwards.
+/// Registers `count` elements of the memory of another device, such as a GPU, from the byte `offset` of a dmabuf. This
+/// side and peers address the first of them as `iova`, by default 0. A program that exchanges addresses of that device
+/// passes the address there. The descriptor may be closed afterwards.
 /// Errors: as pz::register_memory; `model_not_supported` if the adapter or the system has no dmabuf support;
-/// `invalid_parameter` also for a descriptor that is no dmabuf.
+/// `invalid_parameter` also for a descriptor that is no dmabuf, for an `iova` that differs from `offset` in its place
+/// within a page, and for one at which the elements do not fit below 2^64.
 /// Allocates, Blocks and Thread safety: as pz::register_memory.
 template <class T, mem_priv P>
-[[nodiscard]] expected<zero_based_lmr<T, P>> register_dmabuf(pz& zone, int descriptor, std::uint64_t offset,
-                                                             std::size_t count, privileges<P>) noexcept {
+[[nodiscard]] expected<iova_lmr<T, P>> register_dmabuf(pz& zone, int descriptor, std::uint64_t offset,
+                                                       std::size_t count, privileges<P>,
+                                                       std::uint64_t iova = 0) noexcept {
   static_assert(transferable<T>, "dat: only trivially copyable elements can be transferred as bytes");
-  return detail::memory_access::dmabuf<T, P>(zone, descriptor, offset, count);
+  return detail::memory_access::dmabuf<T, P>(zone, descriptor, offset, count, iova);
 }
 
 /// The parameters of a region (DAT_LMR_PARAM).
@@ -190,7 +199,7 @@ struct lmr_params {
   const void* origin = nullptr;            ///< of register_over: the identity of the original while that lives
   std::optional<shared_cookie> cookie;     ///< of shared memory
   mem_priv rights{};                       ///< the rights as requested
-  bool zero_based = false;                 ///< va_type
+  bool zero_based = false;                 ///< va_type: the addresses begin at 0
   std::uint32_t lmr_key = 0;               ///< lmr_context
   std::optional<std::uint32_t> remote_key; ///< rmr_context; only with a remote right
   std::uint64_t registered_address = 0;    ///< the requested range is enforced to the byte
@@ -210,10 +219,10 @@ template <class T, mem_priv P>
 [[nodiscard]] expected<lmr_params> query(const lmr<T, P>& region) noexcept {
   return detail::query_region(detail::memory_access::core(region), P, lmr<T, P>::remotely_accessible);
 }
-/// The parameters of a zero-based region.
+/// The parameters of a region with an iova.
 /// Errors, Allocates, Blocks and Thread safety: as above.
 template <class T, mem_priv P>
-[[nodiscard]] expected<lmr_params> query(const zero_based_lmr<T, P>& region) noexcept {
+[[nodiscard]] expected<lmr_params> query(const iova_lmr<T, P>& region) noexcept {
   return query(region.as_lmr());
 }
 
@@ -254,11 +263,11 @@ expected<void> sync_rdma_write(const ia& adapter, const iov<N, P>& segments) noe
 
 namespace dat { inline namespace v0 { namespace detail {
 template <class T, mem_priv P>
-inline constexpr bool is_segment<offset_segment<T, P>> = true;
+inline constexpr bool is_segment<iova_segment<T, P>> = true;
 }}} // namespace dat::v0::detail
 
 template <class T, dat::mem_priv P>
-struct std::hash<dat::zero_based_lmr<T, P>> : dat::detail::handle_hash<dat::zero_based_lmr<T, P>> {};
+struct std::hash<dat::iova_lmr<T, P>> : dat::detail::handle_hash<dat::iova_lmr<T, P>> {};
 
 #ifndef DAT_SEPARATE_COMPILATION
 #include <dat/detail/impl/memory.ipp>

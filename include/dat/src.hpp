@@ -15,6 +15,7 @@
 #include <dat/detail/adapter/ia_core.ipp>
 #include <dat/detail/adapter/ia_events.ipp>
 #include <dat/detail/adapter/ia_handle.ipp>
+#include <dat/detail/adapter/place.ipp>
 #include <dat/detail/base/deadline.ipp>
 #include <dat/detail/base/quick_mutex.ipp>
 #include <dat/detail/connection/connection_state.ipp>

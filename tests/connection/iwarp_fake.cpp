@@ -320,7 +320,27 @@ TEST_CASE("a connection of iWARP has a traffic class, but no service level and n
            dat::return_type::model_not_supported);
   must(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = dat::qos::premium()}));
   settle(a, b);
-  must(request_on(b.evd).accept(b.ep));
+  auto request = request_on(b.evd);
+  // The side that accepts has no choice, and the request stays.
+  for (const auto& q : {dat::qos::premium(), dat::qos{.service_level = 1}, dat::qos{.flow_label = 1}})
+    is_error(request.accept(b.ep, {}, {.qos = q}), dat::return_type::model_not_supported);
+  CHECK(b.ep.state() == dat::ep_state::unconnected);
+  must(request.accept(b.ep));
   settle(a, b);
   CHECK(a.take() == events{"established"});
+}
+
+TEST_CASE("an ia of iWARP has a traffic class for its connections, and nothing else of a quality", "[iwarp][qos]") {
+  const iwarp_world world;
+  dat::ia_options options = manual;
+  for (const auto& q : {dat::qos{.service_level = 1}, dat::qos{.traffic_class = 8, .flow_label = 1}}) {
+    options.qos = q;
+    const auto refused = dat::ia::open("fk1", options);
+    is_error(refused, dat::return_type::model_not_supported);
+    CHECK(refused.error().message().find("set qos.traffic_class only") != std::string::npos);
+  }
+  options.qos = {.service_level = 16};
+  is_error(dat::ia::open("fk1", options), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  options.qos = dat::qos::premium();
+  must(dat::ia::open("fk1", options));
 }

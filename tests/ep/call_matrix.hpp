@@ -88,7 +88,7 @@ struct matrix {
 
   const std::vector<entry> all{
       {"ia.open", 0, [] { (void)dat::ia::open("fk1", manual); }},
-      {"ia.list_adapters", 0, [] { (void)dat::ia::list_adapters(); }},
+      {"ia.list_adapters", 0, [] { (void)dat::ia::list_adapters(), (void)dat::ia::list_adapters_near(0); }},
       {"ia.query", 0, [&] { (void)a.ia.query(), (void)a.ia.query<dat::provider_attributes>(); }},
       {"ib.query", 0, [&] { (void)dat::ib::query_extensions(a.ia); }},
       {"set_context", 0, [&] { (void)ep.set_context(1), (void)evd.set_context(2), (void)a.ia.set_context(3); }},

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -269,13 +270,15 @@ std::string trace(std::size_t last = 40);
 
 // ---------------------------------------------------------------------------------------------------- objects
 
-std::vector<ibv_qp*> qps();                       ///< live queue pairs in order of creation
-std::vector<ibv_cq*> cqs();                       ///< live completion queues in order of creation
-std::vector<ibv_context*> contexts();             ///< contexts that the program opened
-std::vector<rdma_cm_id*> ids();                   ///< ids that the program holds, in order of creation
-ibv_qp* qp_by_num(std::uint32_t qp_num);          ///< nullptr if none lives
-int resolve_timeout_ms();                         ///< the timeout of the latest rdma_resolve_addr
-std::vector<ibv_ah_attr> ah_attributes();         ///< of the live address handles, in order of creation
+std::vector<ibv_qp*> qps();               ///< live queue pairs in order of creation
+std::vector<ibv_cq*> cqs();               ///< live completion queues in order of creation
+std::vector<ibv_context*> contexts();     ///< contexts that the program opened
+std::vector<rdma_cm_id*> ids();           ///< ids that the program holds, in order of creation
+ibv_qp* qp_by_num(std::uint32_t qp_num);  ///< nullptr if none lives
+int resolve_timeout_ms();                 ///< the timeout of the latest rdma_resolve_addr
+std::vector<ibv_ah_attr> ah_attributes(); ///< of the live address handles, in order of creation
+/// From now on the descriptor is a dmabuf with this memory, which stands for that of another device.
+void offer_dmabuf(int descriptor, std::span<std::byte> memory);
 unsigned mr_access(const ibv_mr* mr);             ///< the access flags that the region was registered with
 rdma_cm_id* id_of_qp(std::uint32_t qp_num);       ///< the newest id that was connected or accepted with it
 rdma_cm_id* listener(std::uint16_t port);         ///< the listening id on that port (host byte order)

@@ -35,18 +35,16 @@ int registration_error(const device_state& d, void* addr, std::size_t length, st
   return 0;
 }
 
-ibv_mr* register_region(call c, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
-  entry e{c};
-  auto& p = e.use<pd_obj>(pd);
-  if (e.fault()) return e.null(e.fault());
+ibv_mr* new_region(entry& e, pd_obj& p, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
   if (const int error = registration_error(*p.ctx->dev, addr, length, iova, access)) return e.null(error);
   std::size_t on_device = 0;
   for (const auto& [key, m] : e.w.keys) on_device += m->domain->ctx->dev == p.ctx->dev;
   if (on_device >= std::size_t(p.ctx->dev->attr.max_mr)) return e.null(ENOMEM);
   auto& m = adopt(std::make_unique<mr_obj>());
   m.context = p.context;
-  m.pd = pd;
+  m.pd = p.as_c();
   m.addr = addr;
+  m.memory = static_cast<std::byte*>(addr);
   m.length = length;
   m.handle = m.serial;
   m.lkey = m.rkey = (e.w.next_key++ << 8) | 0x5a;
@@ -57,6 +55,12 @@ ibv_mr* register_region(call c, ibv_pd* pd, void* addr, std::size_t length, std:
   e.w.keys[m.lkey] = &m;
   e.made(m);
   return m.as_c();
+}
+
+ibv_mr* register_region(call c, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  entry e{c};
+  auto& p = e.use<pd_obj>(pd);
+  return e.fault() ? e.null(e.fault()) : new_region(e, p, addr, length, iova, access);
 }
 
 mr_obj* region(std::uint32_t key, std::uint64_t addr, std::uint64_t length) {
@@ -187,14 +191,16 @@ int op_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return error;
 }
 
-std::byte* pointer_into(const mr_obj& m, std::uint64_t addr) {
-  return static_cast<std::byte*>(m.addr) + (addr - m.iova);
-}
+std::byte* pointer_into(const mr_obj& m, std::uint64_t addr) { return m.memory + (addr - m.iova); }
 
 } // namespace fake::impl
 
 namespace fake {
 
+void offer_dmabuf(int descriptor, std::span<std::byte> memory) {
+  const std::lock_guard lock(impl::mutex());
+  impl::the_world().dmabufs[descriptor] = memory;
+}
 unsigned mr_access(const ibv_mr* mr) { return static_cast<const impl::mr_obj*>(mr)->access; }
 
 } // namespace fake
@@ -236,11 +242,22 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64
   return register_region(call::ibv_reg_mr_iova2, pd, addr, length, iova, access);
 }
 
-// Of no device of this world.
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t, std::uint64_t, int, int) {
+// The kernel allows fewer flags here, and libibverbs keeps the offset as the address.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                          int access) {
+  constexpr unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
   entry e{call::ibv_reg_dmabuf_mr};
-  e.use<pd_obj>(pd);
-  return e.null(e.fault() ? e.fault() : EOPNOTSUPP);
+  auto& p = e.use<pd_obj>(pd);
+  if (e.fault()) return e.null(e.fault());
+  if (e.w.dmabufs.empty()) return e.null(EOPNOTSUPP);
+  const auto it = e.w.dmabufs.find(fd);
+  if (it == e.w.dmabufs.end()) return e.null(EINVAL);
+  const auto memory = it->second;
+  if (unsigned(access) & ~known || offset > memory.size() || length > memory.size() - offset) return e.null(EINVAL);
+  ibv_mr* const mr = new_region(e, p, memory.data() + offset, length, iova, unsigned(access));
+  if (mr) mr->addr = reinterpret_cast<void*>(offset);
+  return mr;
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {

@@ -83,6 +83,7 @@ struct pd_obj : ibv_pd, object {
 struct mr_obj : ibv_mr, object {
   static constexpr kind k = kind::mr;
   pd_obj* domain = nullptr;
+  std::byte* memory = nullptr; ///< ibv_mr::addr is an offset in regions of a dmabuf
   std::uint64_t iova = 0;
   unsigned access = 0;
   unsigned windows = 0; ///< windows bound to it

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -59,7 +60,8 @@ struct state {
   std::array<unsigned, std::size_t(kind::count)> serials{};
   std::map<std::uint32_t, qp_obj*> qp_nums;
   std::map<std::uint32_t, mr_obj*> keys;
-  std::map<std::uint32_t, mw_obj*> windows; ///< by their keys without the low byte
+  std::map<int, std::span<std::byte>> dmabufs; ///< by their descriptors
+  std::map<std::uint32_t, mw_obj*> windows;    ///< by their keys without the low byte
   std::map<const void*, std::unique_ptr<ibv_device*[]>> device_lists;
   std::map<const void*, std::unique_ptr<ibv_context*[]>> cm_device_lists;
   std::map<const rdma_cm_event*, std::unique_ptr<event_obj>> cm_events;

@@ -184,6 +184,85 @@ TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "
   fs::remove_all(root);
 }
 
+TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / ("dat-nodes-" + std::to_string(::getpid()));
+  fs::remove_all(root);
+  const auto write = [](const fs::path& file, const std::string& text) {
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text << '\n';
+  };
+  const auto system = root / "devices/system";
+  fs::create_directories(system / "cpu/cpu0/node2");
+  write(system / "node/online", "0,2-3");
+  write(system / "node/node2/distance", "20 10 32");
+  auto w = small_device();
+  w.devices.resize(1);
+  const auto add = [&](const char* name, const char* node) {
+    auto d = w.devices[0];
+    d.name = name;
+    d.ports[0].addresses = {};
+    d.sysfs = (root / "class/infiniband" / name).string();
+    if (node) write(fs::path(d.sysfs) / "device/numa_node", node);
+    w.devices.push_back(d);
+  };
+  w.devices[0].sysfs = (root / "class/infiniband/fk1").string(); // a software device: no node
+  add("far", "3");
+  add("unknown", "-1");
+  add("near", "2");
+  add("middle", "0");
+  add("offline", "1");
+  fake::reset(w);
+  const auto names = [](const dat::adapter_list& all) {
+    std::string text;
+    for (const auto& a : all) text.append(a.name.view()).append(" ");
+    return text;
+  };
+  const std::string plain = "fk1 far unknown near middle offline ";
+  const auto sorted = must(dat::ia::list_adapters_near(0));
+  CHECK(names(sorted) == "near middle far fk1 unknown offline ");
+  CHECK(sorted[0].numa_node == 2u);
+  CHECK(sorted[0].numa_distance == 10u);
+  CHECK(sorted[1].numa_distance == 20u);
+  CHECK(sorted[2].numa_distance == 32u);
+  for (std::size_t i = 3; i < 6; ++i) CHECK_FALSE(sorted[i].numa_distance);
+  CHECK(sorted[5].numa_node == 1u);
+  const auto usual = must(dat::ia::list_adapters());
+  CHECK(names(usual) == plain);
+  CHECK(usual[3].numa_node == 2u);
+  CHECK_FALSE(usual[3].numa_distance);
+
+  // Where sysfs is incomplete, the order is the usual one.
+  for (const char* text : {"", "-5 10 32", "x"}) {
+    INFO(text);
+    write(system / "node/node2/distance", text);
+    CHECK(names(must(dat::ia::list_adapters_near(0))) == plain);
+  }
+  for (const char* text : {"20", "20 x 32", "20,10"}) { // the first one is known
+    INFO(text);
+    write(system / "node/node2/distance", text);
+    CHECK(names(must(dat::ia::list_adapters_near(0))) == "middle fk1 far unknown near offline ");
+  }
+  for (const char* text : {"", "x", "3-2", "0-"}) {
+    INFO(text);
+    write(system / "node/node2/distance", "20 10 32");
+    write(system / "node/online", text);
+    CHECK(names(must(dat::ia::list_adapters_near(0))) == plain);
+  }
+  fs::remove_all(system);
+  CHECK(names(must(dat::ia::list_adapters_near(0))) == plain);
+  fs::remove_all(root);
+
+  const auto cpus = static_cast<std::uint32_t>(::sysconf(_SC_NPROCESSORS_CONF));
+  must(dat::ia::list_adapters_near(cpus - 1));
+  for (const std::uint32_t none : {cpus, ~0u}) {
+    const auto refused = dat::ia::list_adapters_near(none);
+    is_error(refused, dat::return_type::invalid_parameter, dat::return_subtype::arg1);
+    CHECK(refused.error().call() == "ia.list_adapters_near");
+    CHECK(refused.error().message().find("`cpu` is the number of a processor of this host") != std::string::npos);
+  }
+}
+
 TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {
   for (const std::uint32_t most : {1u, 1u << 30, (1u << 31) - 1, 1u << 31, ~0u}) {
     INFO(most);

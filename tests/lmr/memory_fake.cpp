@@ -141,7 +141,7 @@ TEST_CASE("a zero-based region is addressed from 0 by both sides, and cannot be 
   CHECK(from.owner() == p.a.ia.identity());
   CHECK(std::unordered_set<std::size_t>{std::hash<decltype(from)>{}(from)}.size() == 1);
   const auto piece = must(from.slice(10, 5));
-  CHECK(piece.offset() == 10);
+  CHECK(piece.iova() == 10);
   CHECK(piece.size() == 5);
   CHECK(must(from.slice(10, 0)).empty());
   CHECK(dat::detail::segment_access::raw(to.remote()).address == 0);
@@ -218,6 +218,72 @@ TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "
            dat::return_subtype::handle_pz);
   is_error(dat::register_dmabuf<char>(none, 0, 0, 1, dat::local_read), dat::return_type::invalid_handle,
            dat::return_subtype::handle_pz);
+}
+
+TEST_CASE("memory of another device is addressed by the iova of the call, on both sides", "[memory]") {
+  const clean_world world;
+  pair p;
+  mapping gpu(false); // two pages
+  constexpr int descriptor = 77;
+  fake::offer_dmabuf(descriptor, std::as_writable_bytes(std::span(gpu.bytes)));
+  const std::uint64_t offset = page + 16;
+  const auto iova = GENERATE_COPY(std::uint64_t{16}, std::uint64_t{0x7f00'0000'0010}, ~std::uint64_t{0} - page + 17);
+  auto region = must(dat::register_dmabuf<char>(p.b.pz, descriptor, offset, 64, all_rights, iova));
+  CHECK(region.iova() == iova);
+  CHECK(must(region.slice(8, 4)).iova() == iova + 8);
+  CHECK(dat::detail::segment_access::raw(must(region.remote(8, 4))).address == iova + 8);
+  const auto params = must(dat::query(region));
+  CHECK(params.registered_address == iova);
+  CHECK_FALSE(params.zero_based);
+  CHECK((fake::mr_access(region.native_handle()) & IBV_ACCESS_MW_BIND) == 0);
+
+  p.a.memory.fill('g');
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 4), must(region.remote(8, 4))}.cookie(1)));
+  CHECK(p.a.take() == events{"written 1"});
+  CHECK(std::string_view(gpu.bytes.data() + offset + 7, 6) == std::string_view("\0gggg\0", 6));
+  must(p.a.ep.post(dat::recv{p.a.at(100, 8)}.cookie(2)));
+  must(p.b.ep.post(dat::send{must(region.slice(8, 4))}.cookie(3)));
+  CHECK(p.b.take() == events{"sent 3"});
+  CHECK(p.a.take() == events{"received 2"});
+  CHECK(std::string_view(p.a.memory.data() + 100, 4) == "gggg");
+  // The program has no pointer to it.
+  is_error(p.b.ep.post(dat::send{must(region.slice(8, 4))}.inlined()), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg5);
+  auto window = must(p.b.pz.create_rmr());
+  CHECK_FALSE(window.bind(p.b.ep, dat::bind{region.as_lmr(), 0, 8, dat::remote_write}));
+  is_error(dat::register_over(p.b.pz, region.as_lmr(), dat::local_read), dat::return_type::model_not_supported);
+}
+
+TEST_CASE("without an iova, memory of another device begins at the address 0", "[memory]") {
+  const clean_world world;
+  end e;
+  mapping gpu(false);
+  fake::offer_dmabuf(77, std::as_writable_bytes(std::span(gpu.bytes)));
+  const auto region = must(dat::register_dmabuf<std::uint32_t>(e.pz, 77, page, 4, dat::local_read));
+  CHECK(region.iova() == 0);
+  CHECK(must(region.slice(1, 1)).iova() == 4);
+  CHECK(must(dat::query(region)).zero_based);
+  CHECK(dat::iova_lmr<char, all_rights.value>().iova() == 0);
+}
+
+TEST_CASE("an iova that no adapter can use is refused before the device", "[memory]") {
+  const clean_world world;
+  end e;
+  mapping gpu(false);
+  fake::offer_dmabuf(77, std::as_writable_bytes(std::span(gpu.bytes)));
+  const auto calls = fake::count(fake::call::ibv_reg_dmabuf_mr);
+  const auto refused = [&](std::uint64_t offset, std::size_t count, std::uint64_t iova, const char* text) {
+    const auto made = dat::register_dmabuf<char>(e.pz, 77, offset, count, dat::local_read, iova);
+    is_error(made, dat::return_type::invalid_parameter, dat::return_subtype::arg6);
+    CHECK(made.error().message().find(text) != std::string::npos);
+  };
+  refused(16, 64, 0, "`iova` and `offset`");
+  refused(0, 64, 0x1001, "`iova` and `offset`");
+  refused(0, 2 * page, ~std::uint64_t{0} - page + 1, "2^64");
+  CHECK(fake::count(fake::call::ibv_reg_dmabuf_mr) == calls);
+  // What only the device can know.
+  is_error(dat::register_dmabuf<char>(e.pz, 78, 0, 64, dat::local_read), dat::return_type::invalid_parameter);
+  is_error(dat::register_dmabuf<char>(e.pz, 77, page, page + 1, dat::local_read), dat::return_type::invalid_parameter);
 }
 
 TEST_CASE("a region of relaxed ordering is like any other, and registered with that flag", "[memory]") {

@@ -71,6 +71,7 @@ class info(unittest.TestCase):
         self.assertGreater(first["limits"]["max_eps"], 0)
         self.assertTrue(first["extensions"]["infiniband"])
         self.assertTrue(first["extensions"]["atomics"])
+        self.assertEqual(first["completion_interrupts"], [])  # a software device has none
 
     def test_words_tell_the_same(self) -> None:
         done = run("dat-info")
@@ -115,6 +116,20 @@ class info(unittest.TestCase):
         self.assertIsNone(json.loads(told.stdout)["chosen"])
         self.assertEqual(ping.returncode, 1)
         self.assertRegex(ping.stderr, "^dat-ping: open: .*rdma_cm.*modprobe rdma_ucm[^\n]*\n$")
+
+    def test_adapters_near_a_processor(self) -> None:
+        near = json.loads(run("dat-info", "--json", "--near", "0").stdout)["near"]
+        self.assertEqual((near["processor"], [a["name"] for a in near["adapters"]]), (0, ["rx1", "rx2"]))
+        self.assertEqual([a["distance"] for a in near["adapters"]], [None, None])  # software devices are on no node
+        done = run("dat-info", "--near", "0")
+        self.assertIn("near processor 0: rx1 (distance unknown), rx2 (distance unknown)\n", done.stdout)
+        self.assertIn("  vectors     no interrupts", done.stdout)
+        none = run("dat-info", "--near", "4095")
+        self.assertEqual(none.returncode, 1)
+        self.assertRegex(none.stdout, "near processor 4095: ia.list_adapters_near .*`cpu` is the number of a processor")
+        wrong = run("dat-info", "--near", "first")
+        self.assertNotEqual(wrong.returncode, 0)
+        self.assertIn("--near", wrong.stderr)
 
     def test_no_way_to_a_host(self) -> None:
         done = run("dat-info", "--to", "no-such-host.invalid")

@@ -1,5 +1,7 @@
 // dat-info: lists the RDMA adapters of this host, which one dat opens, and what is missing.
 // SPDX-License-Identifier: BSL-1.0
+#include "interrupts.hpp"
+
 #include <dat/dat.hpp>
 #include <dat/registry.hpp>
 
@@ -10,10 +12,12 @@
 
 #include <arpa/inet.h>
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <net/if.h>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -66,6 +70,13 @@ json limits_of(const dat::ia_attributes& a) {
           {"max_message_size", a.max_message_size}};
 }
 
+json interrupts_of(const std::string& device) {
+  json all = json::array();
+  for (const auto& i : dat_info::completion_interrupts(device))
+    all.push_back({{"vector", i.vector}, {"interrupt", i.number}, {"name", i.name}, {"processors", i.processors}});
+  return all;
+}
+
 /// The attributes that only an opened adapter has.
 void add_opened(json& to, const dat::device_port& port) {
   const auto ia = dat::ia::open(port.name());
@@ -84,6 +95,7 @@ void add_opened(json& to, const dat::device_port& port) {
   to["mtu"] = a.active_mtu;
   to["link"] = {{"speed", a.link_speed}, {"width", a.link_width}};
   to["num_comp_vectors"] = a.num_comp_vectors;
+  to["completion_interrupts"] = interrupts_of(port.device);
   to["pci_address"] = a.pci_address.view().empty() ? json() : json(str(a.pci_address.view()));
   to["numa_node"] = a.numa_node ? json(*a.numa_node) : json();
   to["gids"] = gids_of(ia.value().native_handle(), port.port);
@@ -140,8 +152,21 @@ json missing() {
   return all;
 }
 
+/// The adapters in the order of their distance from a processor, and the distances.
+json near(std::uint32_t cpu) {
+  json j = {{"processor", cpu}, {"adapters", json::array()}};
+  const auto sorted = dat::ia::list_adapters_near(cpu);
+  if (!sorted) j["problem"] = sorted.error().message();
+  if (sorted)
+    for (const auto& a : sorted.value())
+      j["adapters"].push_back({{"name", str(a.name.view())},
+                               {"numa_node", a.numa_node ? json(*a.numa_node) : json()},
+                               {"distance", a.numa_distance ? json(*a.numa_distance) : json()}});
+  return j;
+}
+
 /// All information about the host. `remote` may be empty.
-json look(const std::string& remote) {
+json look(const std::string& remote, std::optional<std::uint32_t> cpu) {
   json j = {{"dat", fmt::format("{}.{}.{}", dat::version.major_part, dat::version.minor_part, dat::version.patch_part)},
             {"udapl", "2.0"},
             {"adapters", json::array()},
@@ -161,6 +186,7 @@ json look(const std::string& remote) {
     j["to"] = {{"remote", remote}, {"adapter", name ? json(name.value()) : json(nullptr)}};
     if (!name) j["to"]["problem"] = name.error().message();
   }
+  if (cpu) j["near"] = near(*cpu);
   if (const auto devices = dat::list_devices())
     for (const auto& port : devices.value()) j["adapters"].push_back(adapter(port, chosen));
   json names = json::array();
@@ -201,6 +227,12 @@ void print_adapter(const json& a) {
              a["pci_address"].is_null() ? "no PCI device" : "PCI " + a["pci_address"].get<std::string>(),
              a["numa_node"].is_null() ? "" : fmt::format(", NUMA node {}", a["numa_node"].get<int>()),
              a["num_comp_vectors"].get<int>());
+  for (const auto& i : a["completion_interrupts"])
+    fmt::print("  vector {:<4} processor {}, interrupt {} {}\n", i["vector"].get<unsigned>(),
+               i["processors"].get<std::string>().empty() ? "unknown" : i["processors"].get<std::string>(),
+               i["interrupt"].get<unsigned>(), i["name"].get<std::string>());
+  if (a["completion_interrupts"].empty())
+    fmt::print("  vectors     no interrupts: the processor that runs the device's work serves them\n");
   for (const auto& [name, value] : a["limits"].items()) fmt::print("  {:<26} {}\n", name, value.dump());
   const auto& x = a["extensions"];
   fmt::print("  extensions  {}{}{}\n", x["infiniband"] ? "InfiniBand" : "none",
@@ -215,6 +247,17 @@ void print(const json& j) {
     fmt::print("to {}: {}\n", j["to"]["remote"].get<std::string>(),
                j["to"]["adapter"].is_null() ? j["to"]["problem"].get<std::string>()
                                             : j["to"]["adapter"].get<std::string>());
+  if (j.contains("near")) {
+    const auto& n = j["near"];
+    std::string order;
+    for (const auto& a : n["adapters"])
+      order += fmt::format("{}{} ({})", order.empty() ? "" : ", ", a["name"].get<std::string>(),
+                           a["distance"].is_null() ? "distance unknown" : "distance " + a["distance"].dump());
+    fmt::print("near processor {}: {}\n", n["processor"].get<unsigned>(),
+               n.contains("problem") ? n["problem"].get<std::string>()
+               : order.empty()       ? "none"
+                                     : order);
+  }
   fmt::print("locked memory: {}\n",
              j["memlock_bytes"].is_null() ? "unlimited" : fmt::format("{} bytes", j["memlock_bytes"].dump()));
   for (const auto& m : j["missing"]) fmt::print("missing: {}\n", m.get<std::string>());
@@ -245,7 +288,9 @@ int main(int argc, char** argv) {
   bool as_json = false;
   std::string remote;
   app.add_flag("--json", as_json, "As JSON on standard output");
+  std::optional<std::uint32_t> cpu;
   app.add_option("--to", remote, "Also: which adapter leads to this host");
+  app.add_option("--near", cpu, "Also: the adapters in the order of their distance from this processor");
   std::string library;
   app.add_flag("--provider{libdatprovider.so}", library,
                "Only: lines for dat.conf, by which uDAPL programs in C open each adapter; --provider=LIBRARY names the "
@@ -256,12 +301,13 @@ int main(int argc, char** argv) {
       print_provider(library);
       return 0;
     }
-    const json j = look(remote);
+    const json j = look(remote, cpu);
     if (as_json)
       fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
     else
       print(j);
-    const bool good = !j["chosen"].is_null() && (!j.contains("to") || !j["to"]["adapter"].is_null());
+    const bool good = !j["chosen"].is_null() && (!j.contains("to") || !j["to"]["adapter"].is_null()) &&
+                      !(j.contains("near") && j["near"].contains("problem"));
     return good ? 0 : 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "dat-info: {}\n", e.what());

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -75,17 +76,6 @@ namespace dat { inline namespace v0 { namespace detail {
     return 0;
   }
 }
-/// Whether a name of a device in sysfs is the address of a PCI device: "0000:3b:00.0".
-[[nodiscard]] constexpr bool is_pci_address(std::string_view name) noexcept {
-  constexpr std::string_view form = "0000:00:00.0";
-  if (name.size() != form.size()) return false;
-  for (std::size_t i = 0; i < form.size(); ++i) {
-    const bool digit = (name[i] >= '0' && name[i] <= '9') || (name[i] >= 'a' && name[i] <= 'f');
-    if (form[i] == '0' ? !digit : name[i] != form[i]) return false;
-  }
-  return true;
-}
-
 /// The first two numbers of "20.31.1014"; text that is no number counts as 0.
 struct firmware_number {
   std::uint32_t major = 0;
@@ -116,7 +106,8 @@ struct firmware_number {
 
 [[nodiscard]] expected<void> query(const ia_core& core, ia_attributes& a) noexcept;
 [[nodiscard]] expected<void> query(const ia_core& core, provider_attributes& a) noexcept;
-[[nodiscard]] expected<adapter_list> list_adapters() noexcept;
+/// With a processor, in the order of their distance from it.
+[[nodiscard]] expected<adapter_list> list_adapters(const char* call, std::optional<std::uint32_t> cpu = {}) noexcept;
 
 }}} // namespace dat::v0::detail
 

@@ -5,18 +5,16 @@
 #include <dat/version.hpp>
 
 #include <dat/detail/adapter/attributes_query.hpp>
+#include <dat/detail/adapter/place.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <endian.h>
-#include <fcntl.h>
 #include <limits>
 #include <unistd.h>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -47,26 +45,6 @@ DAT_DECL short_text number_text(std::uint64_t n, unsigned digits) noexcept {
     text[n++] = "0123456789abcdef"[gid[i] & 15];
   }
   return short_text({text, n});
-}
-
-/// Where a device sits in the machine: the link `device` of its folder in sysfs, and the file `numa_node` there. What
-/// has no such files, as a software device, has no place.
-DAT_DECL void query_place(const ibv_device& device, ia_attributes& a) noexcept {
-  std::array<char, sizeof device.ibdev_path + 32> path{};
-  std::array<char, 256> text{};
-  std::snprintf(path.data(), path.size(), "%s/device", device.ibdev_path);
-  if (const ssize_t n = ::readlink(path.data(), text.data(), text.size()); n > 0) {
-    std::string_view name(text.data(), static_cast<std::size_t>(n));
-    name.remove_prefix(name.rfind('/') + 1);
-    if (is_pci_address(name)) a.pci_address = short_text(name);
-  }
-  std::snprintf(path.data(), path.size(), "%s/device/numa_node", device.ibdev_path);
-  const int file = ::open(path.data(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const ssize_t n = ::read(file, text.data(), text.size());
-  ::close(file);
-  std::uint32_t node = 0; // the kernel writes -1 when it knows no node
-  if (n > 0 && std::from_chars(text.data(), text.data() + n, node).ec == std::errc()) a.numa_node = node;
 }
 
 inline constexpr const char* query_call = "ia.query";
@@ -104,7 +82,8 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   a.link_width = lanes_of(port.active_width);
   a.link_speed = a.link_width * lane_speed_of(port.active_speed);
   a.num_comp_vectors = count_of(core.context()->num_comp_vectors);
-  query_place(*core.context()->device, a);
+  a.pci_address = pci_address_of(*core.context()->device);
+  a.numa_node = numa_node_of(*core.context()->device);
   a.node_guid = be64toh(d.node_guid);
   a.system_image_guid = be64toh(d.sys_image_guid);
 
@@ -191,22 +170,35 @@ DAT_DECL expected<void> query(const ia_core& core, provider_attributes& a) noexc
   return success();
 }
 
-DAT_DECL expected<adapter_list> list_adapters() noexcept {
+/// Stable, so that adapters of one distance, and those without one, stay in the order of verbs.
+DAT_DECL void sort_by_distance(adapter_list& all) noexcept {
+  const auto of = [](const adapter& a) { return a.numa_distance.value_or(~std::uint32_t{0}); };
+  for (std::size_t i = 1; i < all.size(); ++i)
+    for (std::size_t k = i; k > 0 && of(all[k]) < of(all[k - 1]); --k) std::swap(all[k], all[k - 1]);
+}
+
+DAT_DECL expected<adapter_list> list_adapters(const char* call, std::optional<std::uint32_t> cpu) noexcept {
+  if (cpu && *cpu >= static_cast<std::uint32_t>(max(::sysconf(_SC_NPROCESSORS_CONF), 1L)))
+    return error(return_type::invalid_parameter, return_subtype::arg1)
+        .at(call, object_kind::ia)
+        .hint("`cpu` is the number of a processor of this host, from 0 on: see lscpu, or take sched_getcpu().");
   adapter_list all;
   int count = 0;
   ibv_device** const devices = ibv_get_device_list(&count);
   if (!devices && errno != ENOSYS) // ENOSYS: a kernel without InfiniBand has no device
     return map_errno(errno, return_subtype::resource_device)
-        .at("ia.list_adapters", object_kind::ia)
+        .at(call, object_kind::ia)
         .from("ibv_get_device_list", errno);
   for (int i = 0; devices && i < count; ++i) {
     const std::string_view name = ibv_get_device_name(devices[i]);
     const unique_c<ibv_context, &ibv_close_device> context(ibv_open_device(devices[i]));
     ibv_device_attr d{};
     unsigned ports = 1;
+    const auto node = numa_node_of(*devices[i]);
     if (context && ibv_query_device(context.get(), &d) == 0) ports = d.phys_port_cnt;
     for (unsigned n = 1; n <= ports; ++n) {
-      adapter a{short_text(name)};
+      adapter a{.name = short_text(name), .numa_node = node};
+      if (cpu && node) a.numa_distance = numa_distance(*devices[i], *node, *cpu);
       if (n != 1) {
         a.name.append("/");
         a.name.append(number_text(n).view());
@@ -218,6 +210,7 @@ DAT_DECL expected<adapter_list> list_adapters() noexcept {
     }
   }
   if (devices) ibv_free_device_list(devices);
+  if (cpu) sort_by_distance(all);
   return all;
 }
 

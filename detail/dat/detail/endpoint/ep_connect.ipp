@@ -187,6 +187,9 @@ DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<con
     return at(error(return_type::invalid_parameter, return_subtype::arg4), call).hint(private_data_hint);
   if (auto ok = check_options(options, ia().iwarp(), return_subtype::arg6, return_subtype::arg5); !ok)
     return at(ok.assume_error(), call);
+  if (ia().iwarp() && options.qos != qos{})
+    return at(error(return_type::model_not_supported), call)
+        .hint("On iWARP the side that connects chooses the quality of service: give it to connect.");
   if (&request.ia() != &ia())
     return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
         .hint("The endpoint belongs to another ia than the request.");

@@ -26,10 +26,10 @@ DAT_DECL expected<ia> ia::open_by_route(const std::string& remote, const ia_opti
 
 DAT_DECL expected<ia> ia::make(detail::result<detail::adapter_location> where, const ia_options& options) noexcept {
   if (!where) return where.assume_error();
-  if (auto ok = detail::check_qos(options.qos, false, return_subtype::arg2); !ok)
-    return ok.assume_error().at("ia.open", object_kind::ia);
   auto core = detail::ia_core::open(where.assume_value(), options.progress == progress::automatic, options.qos);
   if (!core) return core.assume_error();
+  if (auto ok = detail::check_qos(options.qos, core.assume_value()->iwarp(), return_subtype::arg2); !ok)
+    return ok.assume_error().at("ia.open", object_kind::ia);
   if (options.async_evd.out_of_scope_) return ia(std::move(core).assume_value());
   auto own = detail::async_evd_for(*core.assume_value(), options.async_evd.core_, options.async_qlen);
   if (!own) return own.assume_error();
@@ -38,7 +38,10 @@ DAT_DECL expected<ia> ia::make(detail::result<detail::adapter_location> where, c
   return made;
 }
 
-DAT_DECL expected<adapter_list> ia::list_adapters() noexcept { return detail::list_adapters(); }
+DAT_DECL expected<adapter_list> ia::list_adapters() noexcept { return detail::list_adapters("ia.list_adapters"); }
+DAT_DECL expected<adapter_list> ia::list_adapters_near(std::uint32_t cpu) noexcept {
+  return detail::list_adapters("ia.list_adapters_near", cpu);
+}
 
 DAT_DECL expected<void> ia::close(close_mode how) noexcept {
   if (!core_) return empty_handle("ia.close");

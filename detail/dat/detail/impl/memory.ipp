@@ -43,6 +43,10 @@ namespace dat { inline namespace v0 { namespace detail {
   static constexpr const char* call = "register_over";
   if (!pz) return empty_handle(call, return_subtype::handle_pz);
   if (!original || !original->mr()) return empty_handle(call, return_subtype::handle_lmr);
+  if (!original->of_process)
+    return error(return_type::model_not_supported)
+        .at(call, object_kind::lmr)
+        .hint("The memory of a dmabuf has no address in this process: register the dmabuf once more.");
   const ibv_mr& from = *original->mr();
   return lmr_core::create_by(
       call, pz, from.length, access, "ibv_reg_mr",
@@ -115,19 +119,32 @@ namespace dat { inline namespace v0 { namespace detail {
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_mr_iova",
       [&](int all) noexcept { return ibv_reg_mr_iova(pz->pd(), first, bytes, 0, all); },
-      [](lmr_core& made) noexcept { made.zero_based = true; });
-}
-
-[[nodiscard]] DAT_DECL result<ref<lmr_core>>
-register_dmabuf(const ref<pz_core>& pz, int descriptor, std::uint64_t offset, std::size_t bytes, int access) noexcept {
-  static constexpr const char* call = "register_dmabuf";
-  if (!pz) return empty_handle(call, return_subtype::handle_pz);
-  return lmr_core::create_by(
-      call, pz, bytes, access, "ibv_reg_dmabuf_mr",
-      [&](int) noexcept { return ibv_reg_dmabuf_mr(pz->pd(), offset, bytes, 0, descriptor, access); },
       [](lmr_core& made) noexcept {
         made.zero_based = true;
-        made.forbid_windows();
+        made.iova = 0;
+      });
+}
+
+[[nodiscard]] DAT_DECL result<ref<lmr_core>> register_dmabuf(const ref<pz_core>& pz, int descriptor,
+                                                             std::uint64_t offset, std::size_t bytes, int access,
+                                                             std::uint64_t iova) noexcept {
+  static constexpr const char* call = "register_dmabuf";
+  if (!pz) return empty_handle(call, return_subtype::handle_pz);
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto invalid = [](const char* hint) {
+    return error(return_type::invalid_parameter, return_subtype::arg6).at(call, object_kind::lmr).hint(hint);
+  };
+  if (iova % page != offset % page)
+    return invalid("`iova` and `offset` must have the same place within a page of the system.");
+  if (bytes > ~iova) return invalid("The region would not end below the address 2^64: `iova` is too large.");
+  return lmr_core::create_by(
+      call, pz, bytes, access, "ibv_reg_dmabuf_mr",
+      [&](int) noexcept { return ibv_reg_dmabuf_mr(pz->pd(), offset, bytes, iova, descriptor, access); },
+      [&](lmr_core& made) noexcept {
+        made.zero_based = iova == 0;
+        made.iova = iova;
+        made.of_process = false;
+        made.forbid_windows(); // the kernel refuses IBV_ACCESS_MW_BIND here
       });
 }
 

@@ -20,7 +20,7 @@
 
 namespace dat { inline namespace v0 {
 template <class T, mem_priv P>
-class zero_based_lmr;
+class iova_lmr;
 }} // namespace dat::v0
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -35,7 +35,7 @@ namespace dat { inline namespace v0 { namespace detail {
 [[nodiscard]] result<ref<lmr_core>> register_zero_based(const ref<pz_core>& pz, void* first, std::size_t bytes,
                                                         int access) noexcept;
 [[nodiscard]] result<ref<lmr_core>> register_dmabuf(const ref<pz_core>& pz, int descriptor, std::uint64_t offset,
-                                                    std::size_t bytes, int access) noexcept;
+                                                    std::size_t bytes, int access, std::uint64_t iova) noexcept;
 
 /// Finds the region of a segment. Segments hold no pointer to it, because each of them would have to keep it alive.
 [[nodiscard]] bool is_registered(ia_core& ia, std::uint64_t address, std::uint64_t length, std::uint32_t key) noexcept;
@@ -90,14 +90,14 @@ struct memory_access {
     return wrap<T, P>(register_over(of(zone), core(original), verbs_access(P)));
   }
   template <class T, mem_priv P>
-  [[nodiscard]] static expected<zero_based_lmr<T, P>> zero_based(expected<lmr<T, P>>&& made) noexcept {
+  [[nodiscard]] static expected<iova_lmr<T, P>> by_iova(expected<lmr<T, P>>&& made) noexcept {
     if (!made) return made.assume_error();
-    return core_access::make<zero_based_lmr<T, P>>(std::move(made).assume_value());
+    return core_access::make<iova_lmr<T, P>>(std::move(made).assume_value());
   }
   template <class T, mem_priv P>
-  [[nodiscard]] static expected<zero_based_lmr<T, P>> dmabuf(pz& zone, int descriptor, std::uint64_t offset,
-                                                             std::size_t count) noexcept {
-    return zero_based(wrap<T, P>(register_dmabuf(of(zone), descriptor, offset, count * sizeof(T), verbs_access(P))));
+  [[nodiscard]] static expected<iova_lmr<T, P>> dmabuf(pz& zone, int descriptor, std::uint64_t offset,
+                                                       std::size_t count, std::uint64_t iova) noexcept {
+    return by_iova(wrap<T, P>(register_dmabuf(of(zone), descriptor, offset, count * sizeof(T), verbs_access(P), iova)));
   }
 };
 

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -68,8 +69,10 @@ public:
   static constexpr bool ends_with_handle = true;
 
   // How the region was made, for queries (memory.hpp). Written before the region is published.
-  std::uint8_t kind = 0; ///< mem_type
-  bool zero_based = false;
+  std::uint8_t kind = 0;              ///< mem_type
+  bool zero_based = false;            ///< va_type
+  std::optional<std::uint64_t> iova;  ///< the address of the first byte, where it is no pointer of this process
+  bool of_process = true;             ///< false for the memory of a dmabuf, which has no address in this process
   ref<lmr_core> origin;               ///< the region of which this one is another view
   std::array<std::byte, 40> cookie{}; ///< the cookie of shared memory
 

@@ -48,7 +48,7 @@ DAT_DECL error lmr_core::not_registered(const char* call, const char* verb, int 
 }
 
 DAT_DECL void lmr_core::complete() noexcept {
-  address_ = zero_based ? 0 : reinterpret_cast<std::uintptr_t>(mr_->addr);
+  address_ = iova.value_or(reinterpret_cast<std::uintptr_t>(mr_->addr));
   length_ = mr_->length;
   local_key_ = mr_->lkey;
   publish();
