@@ -8,7 +8,6 @@
 
 #include <dat/detail/adapter/async_info.hpp>
 #include <dat/detail/handle/event_key.hpp>
-#include <dat/detail/text/event_text.hpp>
 
 #include <string>
 #include <string_view>
@@ -25,7 +24,7 @@ public:
   async_event(detail::event_key, const detail::async_info& what) noexcept : what_(what) {}
 
 protected:
-  [[nodiscard]] std::string text(std::string_view name) const { return std::string(name); }
+  [[nodiscard]] std::string text(detail::async_kind kind) const { return detail::async_message(kind, what_); }
   [[nodiscard]] const detail::async_info& what() const noexcept { return what_; }
 
 private:
@@ -40,10 +39,8 @@ private:
 class evd_overflow : public async_event {
 public:
   static constexpr std::string_view name = "evd_overflow";
-  [[nodiscard]] std::string message() const { return detail::async_text(name, "evd", what().number, cause()); }
-  [[nodiscard]] static constexpr std::string_view cause() noexcept {
-    return "The evd was full and lost events. Take events more often, or create it with a larger qlen.";
-  }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::evd_overflow); }
+  [[nodiscard]] static constexpr std::string_view cause() noexcept { return detail::evd_overflow_cause; }
   [[nodiscard]] evd_id evd() const noexcept { return evd_id(what().number); }
 
   using async_event::async_event;
@@ -53,7 +50,7 @@ public:
 class ia_catastrophic : public async_event {
 public:
   static constexpr std::string_view name = "ia_catastrophic";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::ia_catastrophic); }
 
   using async_event::async_event;
 };
@@ -63,9 +60,7 @@ public:
 class ep_broken : public async_event {
 public:
   static constexpr std::string_view name = "ep_broken";
-  [[nodiscard]] std::string message() const {
-    return detail::async_text(name, "ep", ep().number(), to_string(reason()));
-  }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::ep_broken); }
   [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_.get()); }
   [[nodiscard]] ep_error reason() const noexcept { return static_cast<ep_error>(what().reason); }
 
@@ -80,7 +75,7 @@ private:
 class operation_timed_out : public async_event {
 public:
   static constexpr std::string_view name = "operation_timed_out";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::operation_timed_out); }
 
   using async_event::async_event;
 };
@@ -90,7 +85,7 @@ public:
 class provider_internal_error : public async_event {
 public:
   static constexpr std::string_view name = "provider_internal_error";
-  [[nodiscard]] std::string message() const { return detail::verb_text(name, what().number, verb(), code()); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::provider_internal_error); }
   /// The evd that may lack events because of it; empty when it concerns the whole ia.
   [[nodiscard]] evd_id evd() const noexcept { return evd_id(what().number); }
   /// The call that failed, and its errno.
@@ -104,14 +99,14 @@ public:
 class ha_down_to_1 : public async_event {
 public:
   static constexpr std::string_view name = "ha_down_to_1";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::ha_down_to_1); }
 
   using async_event::async_event;
 };
 class ha_up_to_multi_path : public async_event {
 public:
   static constexpr std::string_view name = "ha_up_to_multi_path";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::ha_up_to_multi_path); }
 
   using async_event::async_event;
 };
@@ -121,14 +116,14 @@ public:
 class port_down : public async_event {
 public:
   static constexpr std::string_view name = "port_down";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::port_down); }
 
   using async_event::async_event;
 };
 class port_active : public async_event {
 public:
   static constexpr std::string_view name = "port_active";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::port_active); }
 
   using async_event::async_event;
 };
@@ -137,7 +132,7 @@ public:
 class port_changed : public async_event {
 public:
   static constexpr std::string_view name = "port_changed";
-  [[nodiscard]] std::string message() const { return detail::async_text(name, {}, 0, to_string(change())); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::port_changed); }
   [[nodiscard]] port_change change() const noexcept { return static_cast<port_change>(what().reason); }
 
   using async_event::async_event;
@@ -161,7 +156,7 @@ private:
 class srq_low_watermark : public srq_event {
 public:
   static constexpr std::string_view name = "srq_low_watermark";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::srq_low_watermark); }
 
   using srq_event::srq_event;
 };
@@ -171,7 +166,7 @@ public:
 class srq_error : public srq_event {
 public:
   static constexpr std::string_view name = "srq_error";
-  [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::srq_error); }
 
   using srq_event::srq_event;
 };
@@ -182,7 +177,7 @@ public:
 class ep_soft_high_watermark : public async_event {
 public:
   static constexpr std::string_view name = "ep_soft_high_watermark";
-  [[nodiscard]] std::string message() const { return detail::async_text(name, "ep", ep().number(), {}); }
+  [[nodiscard]] std::string message() const { return text(detail::async_kind::ep_soft_high_watermark); }
   [[nodiscard]] ep_ref ep() const noexcept { return ep_ref(ep_.get()); }
 
   ep_soft_high_watermark(detail::event_key key, const detail::async_info& what,

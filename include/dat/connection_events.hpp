@@ -63,9 +63,7 @@ public:
   static constexpr std::string_view name = "peer_rejected";
   [[nodiscard]] std::string message() const { return text(name, cause()); }
   /// The usual cause, a sentence.
-  [[nodiscard]] static constexpr std::string_view cause() noexcept {
-    return "The peer rejected the connection request.";
-  }
+  [[nodiscard]] static constexpr std::string_view cause() noexcept { return detail::peer_rejected_cause; }
   /// The data that the peer gave to `reject`, with its length. Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return data(); }
 
@@ -94,9 +92,7 @@ public:
   static constexpr std::string_view name = "accept_completion_error";
   [[nodiscard]] std::string message() const { return text(name, cause()); }
   /// The usual cause, a sentence.
-  [[nodiscard]] static constexpr std::string_view cause() noexcept {
-    return "The peer gave up before the connection was complete.";
-  }
+  [[nodiscard]] static constexpr std::string_view cause() noexcept { return detail::accept_completion_cause; }
   /// As non_peer_rejected::reason.
   [[nodiscard]] int reason() const noexcept { return code(); }
 
@@ -135,10 +131,7 @@ public:
   static constexpr std::string_view name = "connection_timed_out";
   [[nodiscard]] std::string message() const { return text(name, cause()); }
   /// The usual cause, a sentence.
-  [[nodiscard]] static constexpr std::string_view cause() noexcept {
-    return "The peer did not answer the connection request in time: its program is busy or does not accept, or, on "
-           "RoCE v2, a firewall drops UDP port 4791.";
-  }
+  [[nodiscard]] static constexpr std::string_view cause() noexcept { return detail::timed_out_cause; }
 
   using connection_event::connection_event;
 };
@@ -149,10 +142,7 @@ public:
   static constexpr std::string_view name = "connection_unreachable";
   [[nodiscard]] std::string message() const { return text(name, cause()); }
   /// The usual cause, a sentence.
-  [[nodiscard]] static constexpr std::string_view cause() noexcept {
-    return "No answer from that address: check that the host is up, that the address is right, and, on RoCE v2, that "
-           "UDP port 4791 is open.";
-  }
+  [[nodiscard]] static constexpr std::string_view cause() noexcept { return detail::unreachable_cause; }
   /// The errno of the connection manager.
   [[nodiscard]] int reason() const noexcept { return code(); }
 

@@ -196,6 +196,11 @@ enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, p
 /// Whether the specification allows this subtype with this type. `none` is allowed with every type.
 [[nodiscard]] constexpr bool valid_pair(return_type, return_subtype) noexcept;
 
+class error;
+namespace detail {
+void log_error(error& e) noexcept;
+}
+
 /// One failure: its DAT return word, the call and the object, and the system function with its errno.
 ///
 /// 48 bytes, trivially copyable and destructible; creating and copying one never allocates. All its strings must have
@@ -227,7 +232,7 @@ public:
                                    std::uint32_t object_id = 0) const noexcept {
     error copy = *this;
     copy.call_ = call;
-    copy.object_ = object;
+    copy.object_ = detail::trace_build && is_logged() ? logged(object) : object;
     if (quoted_ == 0) copy.facts_.object_id = object_id;
     return copy;
   }
@@ -281,7 +286,9 @@ public:
   [[nodiscard]] constexpr std::string_view call() const noexcept { return text(call_); }
   /// The libibverbs, librdmacm or system function that failed; empty when dat itself refused.
   [[nodiscard]] constexpr std::string_view verb() const noexcept { return text(facts().verb); }
-  [[nodiscard]] constexpr object_kind object() const noexcept { return object_; }
+  [[nodiscard]] constexpr object_kind object() const noexcept {
+    return detail::trace_build ? static_cast<object_kind>(static_cast<unsigned>(object_) & ~logged_bit) : object_;
+  }
   /// A number that distinguishes objects of one kind, e.g. an endpoint's QP number; 0 when not recorded.
   [[nodiscard]] constexpr std::uint32_t object_id() const noexcept { return facts().object_id; }
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return facts().index; }
@@ -312,6 +319,14 @@ public:
   }
 
 private:
+  // The log gets an error once: a build with DAT_TRACE marks it in its object, and copies are marked, too.
+  friend void detail::log_error(error& e) noexcept;
+  static constexpr unsigned logged_bit = 0x80;
+  [[nodiscard]] constexpr bool is_logged() const noexcept { return (static_cast<unsigned>(object_) & logged_bit) != 0; }
+  [[nodiscard]] static constexpr object_kind logged(object_kind object) noexcept {
+    return static_cast<object_kind>(static_cast<unsigned>(object) | logged_bit);
+  }
+
   static constexpr std::string_view text(const char* s) noexcept {
     return s != nullptr ? std::string_view(s) : std::string_view();
   }

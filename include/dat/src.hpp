@@ -10,6 +10,7 @@
 
 // clang-format off
 // ADD NEW .ipp FILES HERE, in alphabetical order.
+#include <dat/detail/adapter/async_info.ipp>
 #include <dat/detail/adapter/attributes_query.ipp>
 #include <dat/detail/adapter/cm_id_owner.ipp>
 #include <dat/detail/adapter/ia_core.ipp>
@@ -60,6 +61,7 @@
 #include <dat/detail/impl/rmr.ipp>
 #include <dat/detail/impl/rsp.ipp>
 #include <dat/detail/impl/srq.ipp>
+#include <dat/detail/impl/trace_recorder.ipp>
 #include <dat/detail/impl/ud.ipp>
 #include <dat/detail/memory/lmr_core.ipp>
 #include <dat/detail/memory/pz_core.ipp>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# A program of which only a part defines DAT_CHECKED does not link.
+# A program of which only a part defines DAT_CHECKED, or DAT_TRACE, does not link.
 # SPDX-License-Identifier: BSL-1.0
 """mixed.py INCLUDE CXX...: compile two sources in all combinations, and link them."""
 
@@ -11,7 +11,7 @@ import unittest
 
 INCLUDE = sys.argv.pop(1)
 CXX = [sys.argv.pop(1) for _ in sys.argv[1:]]
-SYMBOL = "dat_define_DAT_CHECKED_in_all_source_files_or_in_none"
+MACROS = ["DAT_CHECKED", "DAT_TRACE"]
 
 
 class Mixed(unittest.TestCase):
@@ -36,13 +36,14 @@ class Mixed(unittest.TestCase):
         return subprocess.run([*CXX, *objects, "-o", self.folder / "program"], capture_output=True, text=True, check=False)
 
     def test_the_linker_refuses_a_mixture_and_names_the_remedy(self):
-        for flags in ([["-DDAT_CHECKED"], []], [[], ["-DDAT_CHECKED"]]):
-            link = self.linked(*flags)
-            self.assertNotEqual(link.returncode, 0)
-            self.assertIn(SYMBOL, link.stderr)
+        for macro in MACROS:
+            for flags in ([[f"-D{macro}"], []], [[], [f"-D{macro}"]]):
+                link = self.linked(*flags)
+                self.assertNotEqual(link.returncode, 0)
+                self.assertIn(f"dat_define_{macro}_in_all_source_files_or_in_none", link.stderr)
 
     def test_programs_of_one_kind_link(self):
-        for flags in ([["-DDAT_CHECKED"], ["-DDAT_CHECKED"]], [[], []]):
+        for flags in (*([[f"-D{macro}"], [f"-D{macro}"]] for macro in MACROS), [[], []]):
             link = self.linked(*flags)
             self.assertEqual(link.returncode, 0, link.stderr)
 

@@ -14,7 +14,7 @@ namespace {
 struct arming_rig {
   arming_rig() {
     REQUIRE(dat::detail::make_nonblocking(channel->fd) == 0);
-    a.set_queue(cq, channel);
+    a.set_queue(cq, channel, 1);
   }
   ~arming_rig() {
     a.acknowledge_all();

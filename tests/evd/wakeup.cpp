@@ -29,7 +29,7 @@ struct wakeup_rig {
   }
   reactor r;
   owner o;
-  wakeup w{o, r};
+  wakeup w{o, 1, r};
 };
 
 } // namespace

@@ -22,8 +22,8 @@ LAYERS: list[tuple[str, str]] = [
     ("base", "base/ checked timeout"),
     (
         "vocabulary",
-        "text/ request/ handle/ address async attributes communicator cookie dto end_reason ep_attributes error evd_id expected fwd ib iov "
-        "object port privileges qos segment service_id srq_attributes status streams strerror try version",
+        "text/ request/ handle/ address async attributes communicator cookie dto end_reason ep_attributes error evd_id expected fwd ib iov log "
+        "object port privileges qos segment service_id srq_attributes status streams strerror trace try version",
     ),
     ("verbs", "verbs/ work/"),
     ("progress", "progress/"),

@@ -64,6 +64,8 @@ FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "tsan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=thread", f"-Dcpp_args={SANITIZERS}"]),
     # The unit program as a checked build (DAT_CHECKED).
     "checked": ("g++", PLAIN + TOGETHER + ["--werror", "-Dchecked=true", "-Dexamples=disabled", "-Dbench=disabled", QUICK]),
+    # The unit program with trace points and a log (DAT_TRACE).
+    "traced": ("g++", PLAIN + TOGETHER + ["--werror", "-Dtrace=true", "-Dexamples=disabled", "-Dbench=disabled", QUICK]),
     # Only for clang-tidy, which builds nothing: without a precompiled header.
     "tidy": ("clang++", PLAIN + ["-Db_pch=false", "-Dexamples=enabled", "-Dbench=disabled"]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
@@ -505,6 +507,18 @@ def tier_checked(sums: tally) -> None:
         sums.catch2("unit, checked build", xml, code, LOGS / log)
 
 
+def tier_traced(sums: tally) -> None:
+    """The unit program with trace points and a log: every case with a sink that takes each record."""
+    with step("The unit program with trace points", "3 to 4 min the first time"):
+        if not build("traced", "tests/unit/unit"):
+            sums.check("unit, with trace points", False, "not built")
+            return
+        xml, log = RESULTS / "some-unit-traced.xml.part", "unit-traced-build.log"
+        command, env = reporting(BUILD / "traced/tests/unit/unit", xml)
+        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
+        sums.catch2("unit, with trace points", xml, code, LOGS / log)
+
+
 def tier_clang(sums: tally) -> None:
     """Headers, examples and benchmarks with clang++, for errors and warnings alone: clang has them all before it generates
     code. The sanitizers' tests and the gauge's programs are compiled and linked by clang++, too."""
@@ -829,11 +843,12 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "lab": tier_lab,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build, the soak, Soft-iWARP, whose driver the lab
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, the soak, Soft-iWARP, whose driver the lab
 # builds from about 150 MB of packages, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
+    "traced": tier_traced,
     "soak": tier_soak,
     "siw": tier_siw,
     "mutate": tier_mutate,

@@ -84,3 +84,14 @@ bool receives(const dat::ep<dat::rc>& ep) { return ep.recv_query().has_value(); 
 #include <dat/ep_params.hpp>
 bool receives(const dat::ep<dat::rc>& ep) { return ep.recv_query().has_value(); }
 #endif
+
+//! case: a recorder in a program without trace points
+//! error: dat: a recorder needs a program whose source files all define DAT_TRACE
+//! tags: [trace]
+#ifdef DAT_EXPECT_FAIL
+#include <dat/trace_recorder.hpp>
+void record() { dat::trace::recorder recorder(16); }
+#else
+#include <dat/trace.hpp>
+void record() { dat::trace::set_sink(nullptr); }
+#endif

@@ -72,13 +72,14 @@ DAT_DECL void ia_core::take_async(const ibv_async_event& e) noexcept {
   case IBV_EVENT_QP_ACCESS_ERR: {
     const ep_generation generation = reinterpret_cast<std::uintptr_t>(e.element.qp->qp_context);
     const ref<ia_child> ep = endpoint_of(generation);
+    const std::uint32_t number = e.element.qp->qp_num;
     acknowledge();
     if (!ep) return;
     if (e.event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
       return ep->type().on_device(*ep, {.what = device_report::kind::last_receive_done, .generation = generation});
     ep->type().on_device(*ep, {.what = device_report::kind::queue_pair_failed, .generation = generation});
     const auto why = e.event_type == IBV_EVENT_QP_FATAL ? ep_error::transfer_to_error : ep_error::other_error;
-    return raise(async_kind::ep_broken, {.reason = static_cast<int>(why)}, ref<counted>(ep.get()));
+    return raise(async_kind::ep_broken, {.number = number, .reason = static_cast<int>(why)}, ref<counted>(ep.get()));
   }
   case IBV_EVENT_CQ_ERR:
     return report(e.element.cq->cq_context, device_report::kind::completions_lost);
@@ -127,6 +128,7 @@ DAT_DECL void ia_core::catastrophe() noexcept {
 DAT_DECL void ia_core::raise(async_kind what, const async_info& more, const ref<counted>& endpoint) noexcept {
   async_info info = more;
   info.context = context();
+  if constexpr (trace_build) log_event(level_of(what), [&] { return async_message(what, info); });
   const auto give = [&](ia_child& evd) { evd.type().on_async(evd, what, info, endpoint); };
   const std::lock_guard lock(async_mutex_);
   for (listener* l = listeners_.front(); l; l = listeners_.after(*l)) give(*l->evd);

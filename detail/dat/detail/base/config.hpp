@@ -1,4 +1,4 @@
-// Where dat's definitions are compiled: in every source file that includes dat, or in one.
+// Where dat's definitions are compiled: in every source file, or in one. And whether they have trace points.
 //
 // By default dat is header-only: each header brings its definitions (`*.ipp`), which are inline. With
 // DAT_SEPARATE_COMPILATION in all of its source files a program gets declarations only, and one of the files includes
@@ -19,4 +19,23 @@ extern "C" {
 extern char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
 [[gnu::weak, gnu::used]] char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
 }
+#endif
+
+// Whether this build has trace points and a log (DAT_TRACE), in the same way: in all source files or in none.
+#ifdef DAT_TRACE
+extern "C" {
+extern thread_local char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+[[gnu::weak, gnu::used]] thread_local char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+}
+namespace dat { inline namespace v0 { namespace detail {
+inline constexpr bool trace_build = true;
+}}} // namespace dat::v0::detail
+#else
+extern "C" {
+extern char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+[[gnu::weak, gnu::used]] char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+}
+namespace dat { inline namespace v0 { namespace detail {
+inline constexpr bool trace_build = false;
+}}} // namespace dat::v0::detail
 #endif

@@ -69,8 +69,9 @@ public:
   }
   enum class delivery : std::uint8_t {
     taken,
-    no_room,  ///< the evd is full, or the service point takes no request
-    no_memory ///< for the endpoint of the request
+    no_room,   ///< the evd is full
+    no_memory, ///< for the endpoint of the request
+    over       ///< the service point is closed, or has had its only request
   };
   /// Gives a request to the consumer. Nothing has changed when it is not taken.
   [[nodiscard]] delivery deliver(const ref<connection_state>& request) noexcept;
@@ -115,5 +116,9 @@ inline constexpr child_type service_point::table = make_table();
 /// and a free port.
 [[nodiscard]] result<ref<service_point>> create_csp(const ref<ia_core>& ia, communicator comm,
                                                     const ia_address* address, const ref<evd_core>& evd) noexcept;
+
+/// For traces and the log: a request has come and was taken, or was refused: for want of room (ENOBUFS) or memory, or
+/// because the service point takes none any more (ECONNREFUSED).
+void note_request(std::uint32_t port, int err) noexcept;
 
 }}} // namespace dat::v0::detail

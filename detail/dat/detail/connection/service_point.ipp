@@ -2,7 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/log.hpp>
+
 #include <dat/detail/connection/service_point.hpp>
+#include <dat/detail/text/event_text.hpp>
+#include <dat/detail/work/trace_points.hpp>
+
+#include <cerrno>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -83,6 +89,12 @@ DAT_DECL expected<void> service_point::listen(const ia_address& where) noexcept 
   return listen_id();
 }
 
+DAT_DECL void note_request(std::uint32_t port, int err) noexcept {
+  trace_points::request(port, err);
+  if constexpr (trace_build)
+    if (err != 0) log_event(log_level::warning, [&] { return request_refused_text(port, err); });
+}
+
 DAT_DECL void service_point::take_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept {
   const cm_event request(e);
   ref<connection_state> c(new (std::nothrow) connection_state(ref(&ia()), connection_state::phase::waiting), adopt);
@@ -93,12 +105,16 @@ DAT_DECL void service_point::take_request(rdma_cm_id* child, const rdma_cm_event
   c->adopt_request(child, request, *this);
   // A full evd refuses the request at once: a dropped request would leave the peer waiting for a minute. A wildcard
   // address also gets the requests of other devices.
-  if (!ia().is_ours(*child) || head_->deliver(c) != delivery::taken) c->abandon();
+  if (!ia().is_ours(*child)) return c->abandon();
+  const delivery d = head_->deliver(c);
+  constexpr int outcome[] = {0, ENOBUFS, ENOMEM, ECONNREFUSED};
+  note_request(head_->port(), outcome[static_cast<std::size_t>(d)]);
+  if (d != delivery::taken) c->abandon();
 }
 
 DAT_DECL service_point::delivery service_point::deliver(const ref<connection_state>& c) noexcept {
   const std::lock_guard lock(mutex_);
-  if (closed_ || used_) return delivery::no_room;
+  if (closed_ || used_) return delivery::over;
   struct context {
     merged_evd* evd;
     record r;

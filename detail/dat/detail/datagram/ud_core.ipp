@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/connection/service_point.hpp>
 #include <dat/detail/datagram/ud_core.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -447,7 +448,10 @@ DAT_DECL void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e
   record r{request_ref(ref<connection_base>(c.get())), record::kind::datagram_request};
   // Without room, destroying the record refuses the request. The consumer has not decided that: a repeated request may
   // find room.
-  if (!ia().is_ours(*child) || !merged(evd_.get())->push_request(std::move(r))) c->keep_no_answer();
+  if (!ia().is_ours(*child)) return c->keep_no_answer();
+  const bool taken = merged(evd_.get())->push_request(std::move(r));
+  note_request(port(), taken ? 0 : ENOBUFS);
+  if (!taken) c->keep_no_answer();
 }
 
 }}} // namespace dat::v0::detail

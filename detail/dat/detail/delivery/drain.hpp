@@ -4,6 +4,7 @@
 
 #include <dat/checked.hpp>
 #include <dat/event.hpp>
+#include <dat/log.hpp>
 
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/endpoint/core.hpp>
@@ -44,6 +45,8 @@ template <class Visitor>
   if (ep.ia().is_break(wc.status)) ep.broke(life);
   auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
                                            wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+  if constexpr (trace_build)
+    if (wc.status != IBV_WC_WR_FLUSH_ERR) log_event(log_level::error, [&] { return e.message(); });
   visit(e);
 }
 /// A bind, which also changes its window. False when it is no event.

@@ -4,6 +4,7 @@
 
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/delivery/wait_for.hpp>
+#include <dat/detail/events/connection_names.hpp>
 #include <dat/detail/events/wait_until.hpp>
 
 #include <optional>
@@ -62,24 +63,8 @@ DAT_DECL dto_failure failure_of(ep_core& ep, const record& r, dto_operation repo
 /// The error for a taken record that ends a wait.
 [[nodiscard]] DAT_DECL error ending(taken_record& taken) noexcept {
   const record& r = taken.of;
-  const auto cause = [&]() noexcept -> std::string_view {
-    switch (r.what) {
-    case record::kind::peer_rejected:
-      return peer_rejected::cause();
-    case record::kind::non_peer_rejected:
-      return refusal_cause(r.reason);
-    case record::kind::accept_completion_error:
-      return accept_completion_error::cause();
-    case record::kind::timed_out:
-      return connection_timed_out::cause();
-    case record::kind::unreachable:
-      return connection_unreachable::cause();
-    default: // disconnected, broken
-      return usual_cause(static_cast<end_reason>(r.reason));
-    }
-  };
   if (r.what == record::kind::completion) return instead(take_as<dto_failure>(taken));
-  return instead(ep_ref(static_cast<ep_core*>(r.endpoint.get())).number(), cause());
+  return instead(ep_ref(static_cast<ep_core*>(r.endpoint.get())).number(), cause_of(r.what, r.reason));
 }
 
 /// Does what taking a completion does. False when the record is no event.

@@ -60,7 +60,7 @@ DAT_DECL void ep_core::last_wqe_reached(ep_generation whose) noexcept {
 DAT_DECL void ep_core::check_watermarks() noexcept {
   const auto v = watermarks_.check(state() == ep_state::connected || state() == ep_state::disconnect_pending);
   if (v.hard) end_connection(record::kind::broken, static_cast<int>(end_reason::too_many_receives));
-  if (v.soft) ia().raise(async_kind::ep_soft_high_watermark, {}, ref<counted>(this));
+  if (v.soft) ia().raise(async_kind::ep_soft_high_watermark, {.number = number()}, ref<counted>(this));
 }
 
 DAT_DECL void ep_core::marker_taken(ep_generation whose, ibv_wc_status status) noexcept {

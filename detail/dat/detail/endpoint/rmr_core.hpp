@@ -288,7 +288,9 @@ private:
     wanted.key = key;
     expect_bind(ep, std::move(wanted), operation, key);
     ring.set_next(e->next);
+    trace_points::post(ep.number(), operation, 0, flags.cookie.value());
     if (const int err = ibv_bind_mw(ep.qp(), window_, &bind)) {
+      trace_points::refused(ep.number(), 1u, err);
       ring.set_next(e);
       forget_bind(over);
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_bind_mw", err), call);
@@ -339,7 +341,9 @@ private:
     expect_bind(ep, std::move(wanted), operation, key);
     ring.set_next(last->next);
     ibv_send_wr* bad = wr.data();
+    trace_points::post(ep.number(), operation, 0, flags.cookie.value());
     if (const int err = ibv_post_send(ep.qp(), wr.data(), &bad)) {
+      trace_points::refused(ep.number(), 1u, err);
       const bool freed = n == 2 && bad == &second; // the window loses its binding and gets no new one
       ring.set_next(freed ? last : first);
       forget_bind(over);
@@ -361,7 +365,9 @@ private:
     expect_bind(ep, window_binding(), dto_operation::unbind, window_->rkey);
     ring.set_next(e->next);
     ibv_send_wr* bad;
+    trace_points::post(ep.number(), dto_operation::unbind, 0, flags.cookie.value());
     if (const int err = ibv_post_send(ep.qp(), &wr, &bad)) {
+      trace_points::refused(ep.number(), 1u, err);
       ring.set_next(e);
       forget_bind(over);
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call);

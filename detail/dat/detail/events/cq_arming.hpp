@@ -24,9 +24,10 @@ public:
   cq_arming& operator=(const cq_arming&) = delete;
 
   /// `channel` is non-blocking. Called before any other thread uses the evd.
-  void set_queue(ibv_cq* cq, ibv_comp_channel* channel) noexcept {
+  void set_queue(ibv_cq* cq, ibv_comp_channel* channel, std::uint32_t evd) noexcept {
     cq_ = cq;
     channel_ = channel;
+    evd_ = evd;
   }
   /// Called before the queue is destroyed, which waits for the acknowledgement of every notification.
   void acknowledge_all() noexcept;
@@ -83,6 +84,7 @@ private:
 
   ibv_cq* cq_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
+  std::uint32_t evd_ = 0; // its number
   std::atomic<completion_notification> mode_{completion_notification::evd_threshold};
   std::atomic<std::uint32_t> feeds_{0};
   std::atomic<bool> armed_{false};

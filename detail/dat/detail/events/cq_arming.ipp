@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/events/cq_arming.hpp>
+#include <dat/detail/work/trace_points.hpp>
 
 #include <cerrno>
 #include <utility>
@@ -13,6 +14,7 @@ DAT_DECL int cq_arming::arm() noexcept {
   if (!cq_ || feeds() == 0) return 0;
   armed_.store(true, std::memory_order_seq_cst); // set first, because the device may notify at once
   const int err = ibv_req_notify_cq(cq_, mode() == completion_notification::solicited_wait ? 1 : 0);
+  trace_points::arm(evd_, err);
   if (err != 0) armed_.store(false, std::memory_order_relaxed);
   return err;
 }

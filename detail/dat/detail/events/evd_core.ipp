@@ -27,7 +27,7 @@ DAT_DECL evd_core::evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, 
       streams_(which),
       qlen_(qlen),
       number_(this->ia().next_evd_number()),
-      wakeup_(*this, this->ia().reactor) {
+      wakeup_(*this, number_, this->ia().reactor) {
   channel_source_.self = this;
   channel_source_.ready = [](event_source& s) noexcept { static_cast<channel_source&>(s).self->channel_ready(); };
 }
@@ -74,7 +74,7 @@ DAT_DECL expected<void> evd_core::create_queue(const char* call, std::optional<s
                       static_cast<int>(vector_));
   if (!cq_) return failed("ibv_create_cq", errno, return_subtype::resource_tevd);
   polled_ = cq_;
-  arming_.set_queue(cq_, channel_);
+  arming_.set_queue(cq_, channel_, number_);
   return success();
 }
 
@@ -93,7 +93,7 @@ DAT_DECL void evd_core::teardown() noexcept {
   }
   if (channel_) ibv_destroy_comp_channel(channel_);
   channel_ = nullptr;
-  arming_.set_queue(nullptr, nullptr);
+  arming_.set_queue(nullptr, nullptr, number_);
 }
 
 DAT_DECL void evd_core::queue_failed() noexcept {
@@ -304,8 +304,10 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   fds[n++] = {wakeup_.fd(), POLLIN, 0};
   if (channel_) fds[n++] = {channel_->fd, POLLIN, 0};
   if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
+  trace_points::sleep(number_);
   const int ready = poll_until(fds.data(), n, until);
   const int err = errno;
+  trace_points::wake(number_, ready < 0 ? err : ready == 0 ? ETIMEDOUT : 0);
   wakeup_.woke_up(ready > 0 && fds[1].revents != 0);
   if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
   if (ready == 0) return at(error(return_type::timeout_expired), call);

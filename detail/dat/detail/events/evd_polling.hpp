@@ -5,6 +5,7 @@
 #include <dat/detail/verbs/null_device.hpp>
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
+#include <dat/detail/work/trace_points.hpp>
 #include <dat/detail/work/work_arena.hpp>
 
 #include <infiniband/verbs.h>
@@ -23,7 +24,12 @@ public:
 
   /// Takes up to `n` completions from the device; a negative number when the device fails. 0 for an evd without a
   /// completion queue, and for a closed one.
-  [[gnu::always_inline]] int poll(int n, ibv_wc* wc) const noexcept { return ibv_poll_cq(polled_, n, wc); }
+  [[gnu::always_inline]] int poll(int n, ibv_wc* wc) const noexcept {
+    const int got = ibv_poll_cq(polled_, n, wc);
+    if constexpr (trace_build)
+      if (got > 0) trace_points::completed(entries(), wc, got);
+    return got;
+  }
   /// The entry of a completion; null when its endpoint has ended or was reset, so that it is no event.
   [[nodiscard]] work_entry* find(const ibv_wc& wc) const noexcept {
     work_entry* e;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <dat/detail/base/utility.hpp>
+#include <dat/detail/events/connection_names.hpp>
 #include <dat/detail/events/evd_core.hpp>
+#include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/posting/shared_queue.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -345,6 +347,11 @@ DAT_DECL bool merged_evd::has_place_for(const completion_owner& whose) noexcept 
 }
 
 DAT_DECL void merged_evd::push_connection(record&& r, completion_owner& whose) noexcept {
+  if constexpr (trace_build) {
+    const std::uint32_t ep = static_cast<const ep_posting&>(whose).number();
+    trace_points::connection(ep, name_of(r.what).data(), r.reason); // a literal
+    log_event(level_of(r.what), [&] { return connection_text(name_of(r.what), ep, cause_of(r.what, r.reason)); });
+  }
   std::unique_lock lock(mutex_);
   if (dead()) return;
   drain_locked(); // successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)

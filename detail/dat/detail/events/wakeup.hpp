@@ -19,8 +19,8 @@ namespace dat { inline namespace v0 { namespace detail {
 /// event and then reads `asleep`, so at least one of them sees what the other wrote.
 class wakeup {
 public:
-  /// `owner` is the evd. A wake-up that the reactor delays keeps a reference to it.
-  wakeup(counted& owner, reactor& r) noexcept;
+  /// `owner` is the evd with that number. A wake-up that the reactor delays keeps a reference to it.
+  wakeup(counted& owner, std::uint32_t number, reactor& r) noexcept;
   wakeup(const wakeup&) = delete;
   wakeup& operator=(const wakeup&) = delete;
 
@@ -82,6 +82,7 @@ private:
   };
 
   counted& owner_;
+  const std::uint32_t number_;
   reactor& reactor_;
   std::atomic<const char*> waiter_{nullptr}; // see this_thread
   std::atomic<bool> asleep_{false};

@@ -9,6 +9,7 @@
 #include <dat/detail/posting/post_path.hpp>
 #include <dat/detail/request/work_request.hpp>
 #include <dat/detail/work/call_class.hpp>
+#include <dat/detail/work/trace_points.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -93,7 +94,8 @@ public:
     note_work(e.posted, r);
   }
   [[nodiscard]] ibv_send_wr** refused() const noexcept { return ep_.refused_request(); }
-  [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t) const noexcept {
+  [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t n) const noexcept {
+    if constexpr (trace_build) trace_points::post_last(ep_.number(), ring(), wr, n);
     return ibv_post_send(ep_.send_to(), wr, bad);
   }
 
@@ -184,7 +186,8 @@ public:
       e.posted.kind = no_notify_if(true, ep_.receives().usual());
   }
   [[nodiscard]] ibv_recv_wr** refused() const noexcept { return ep_.refused_receive(); }
-  [[gnu::always_inline]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t) const noexcept {
+  [[gnu::always_inline]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t n) const noexcept {
+    if constexpr (trace_build) trace_points::post_last(ep_.number(), ring(), wr, n);
     const int err = ibv_post_recv(ep_.recv_to(), wr, bad);
     if (err == 0) [[likely]]
       ep_.flush_if_down();
@@ -273,6 +276,7 @@ public:
   }
   /// Sends and receives of datagrams are allowed in the same states: the null device replaces the queue pair for both.
   [[gnu::always_inline]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t n) const noexcept {
+    if constexpr (trace_build) trace_points::post_last(ep_.number(), ring(), wr, n);
     const int err = ibv_post_send(ep_.recv_to(), wr, bad);
     if (err == 0) [[likely]]
       ep_.datagram_counter()->add(static_cast<std::uint32_t>(n));

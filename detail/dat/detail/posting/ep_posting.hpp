@@ -12,6 +12,7 @@
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/current_ring.hpp>
+#include <dat/detail/work/trace_points.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
@@ -175,6 +176,10 @@ protected:
   [[gnu::cold]] void flush_late_receive() noexcept;
 
   void set_state(ep_state s) noexcept {
+    if constexpr (trace_build) {
+      const auto seen = [](ep_state of) { return of == ep_datagram ? ep_state::connected : of; };
+      trace_points::state(number(), seen(state()), seen(s));
+    }
     // The null device replaces a queue pair that takes no posts in this state.
     const bool up = is_up(s);
     const bool requests = s == ep_state::connected || s == ep_state::disconnected;

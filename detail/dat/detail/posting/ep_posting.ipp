@@ -123,7 +123,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   taken = 0;
   sq_.set_next(first);
   if (err == null_device_errno) {
-    if (!usable) return wrong_state(call);
+    if (!usable) return trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr), err), wrong_state(call);
     sq_.set_next(end); // the state has changed meanwhile
     bad = wr;          // not every provider sets it
     err = ibv_post_send(qp_, wr, &bad);
@@ -134,6 +134,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   }
   taken = chain_length(wr, bad);
   sq_.set_next(work_ring::after(first, taken));
+  trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr) - taken, err);
   const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (immediate && qp_->context->device->transport_type == IBV_TRANSPORT_IWARP)
     return at(return_type::model_not_supported, call)
@@ -148,7 +149,8 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
   rq_.set_next(first);
   if (err == null_device_errno) {
     const ep_state now = state();
-    if (now == ep_dead || is_unconfigured(now)) return wrong_state(call);
+    if (now == ep_dead || is_unconfigured(now))
+      return trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr), err), wrong_state(call);
     if (!is_up(now))
       for (work_entry* e = first; e != end; e = e->next)
         e->posted.kind = no_notify_if(!e->posted.notifies(), pre_connect_recv_work);
@@ -167,6 +169,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
     return success();
   }
   const std::uint32_t taken = chain_length(wr, bad);
+  trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr) - taken, err);
   rq_.set_next(work_ring::after(first, taken));
   for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = rq_.usual();
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), call).index(taken);

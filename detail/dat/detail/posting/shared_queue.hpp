@@ -76,6 +76,10 @@ public:
     if constexpr (thread_sanitizer) (void)next_.exchange(nullptr, std::memory_order_acq_rel);
   }
   [[nodiscard]] ibv_srq* posts_to() const noexcept { return srq_; }
+  /// The entry of a receive that is about to be posted.
+  [[nodiscard]] const work_entry& entry(const ibv_recv_wr& wr) const noexcept {
+    return *entry_at(static_cast<std::uint32_t>(wr.wr_id));
+  }
   /// The device took `taken` of `n` entries and refused the others, which this returns.
   [[nodiscard, gnu::cold]] expected<void> not_posted(int err, work_entry* const* entries, std::uint32_t n,
                                                      std::uint32_t taken) noexcept;
@@ -177,6 +181,9 @@ public:
   }
   [[nodiscard]] int submit(ibv_recv_wr* wr, ibv_recv_wr** bad, std::size_t) const noexcept {
     queue_.tsan_release();
+    if constexpr (trace_build)
+      for (const ibv_recv_wr* each = wr; each; each = each->next)
+        trace_points::post(number(), queue_.entry(*each), *each, true);
     const int err = ibv_post_srq_recv(queue_.posts_to(), wr, bad);
     if (err == 0) [[likely]]
       return 0;

@@ -41,6 +41,7 @@ DAT_DECL expected<void> shared_queue::not_posted(int err, work_entry* const* ent
   // A queue that failed keeps its buffers until it is closed, and these are among them (uDAPL 2.0 §6.5.7).
   if (failed_.load(std::memory_order_acquire)) return success();
   if (err == null_device_errno) taken = 0;
+  trace_points::refused(number_, n - taken, err);
   for (std::uint32_t i = taken; i < n; ++i) give_back(*entries[i]);
   if (err == null_device_errno) return gone();
   return at(map_errno(err, return_subtype::resource_srq, true).from("ibv_post_srq_recv", err), "srq.post").index(taken);

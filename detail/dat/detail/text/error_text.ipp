@@ -169,8 +169,8 @@ DAT_DECL std::error_code error::code() const noexcept { return make_error_code(*
 DAT_DECL std::string error::message() const {
   std::string text;
   if (call_ != nullptr) text.append(call_);
-  if (object_ != object_kind::none)
-    text.append(text.empty() ? "on " : " on ").append(detail::object_text(object_, object_id()));
+  if (object() != object_kind::none)
+    text.append(text.empty() ? "on " : " on ").append(detail::object_text(object(), object_id()));
   if (!text.empty()) text += " failed";
   if (quoted_ != 0) {
     const bool cut = quoted_ > quote_capacity + 1;
@@ -187,7 +187,7 @@ DAT_DECL std::string error::message() const {
     text.append(", where room for ").append(std::to_string(known.index)).append(" completions is needed");
   } else if (known.index != 0) {
     // The counted objects depend on the kind: operations that an endpoint took, or events that stay in an evd.
-    const bool events = object_ == object_kind::evd;
+    const bool events = object() == object_kind::evd;
     text.append(events ? " with " : " after ").append(std::to_string(known.index));
     text.append(events ? " event" : " operation").append(known.index == 1 ? " " : "s ");
     text.append(events ? "queued" : known.index == 1 ? "was taken" : "were taken");

@@ -26,6 +26,8 @@ namespace dat { inline namespace v0 { namespace detail {
 [[nodiscard]] std::string connection_text(std::string_view name, std::uint32_t qp, std::string_view cause);
 /// "connection_request from 10.0.0.1:4000".
 [[nodiscard]] std::string request_text(std::string_view name, const ia_address& from);
+/// "request on port 7471 refused: The evd ...".
+[[nodiscard]] std::string request_refused_text(std::uint32_t port, int err);
 /// "software_event, cookie 7".
 [[nodiscard]] std::string software_text(std::string_view name, std::uint64_t cookie);
 /// "evd_overflow of evd 96: ...", without "of evd 96" for 0.
@@ -35,6 +37,14 @@ namespace dat { inline namespace v0 { namespace detail {
 /// "provider_internal_error of evd 96: ibv_poll_cq gave ENOMEM".
 [[nodiscard]] std::string verb_text(std::string_view name, std::uint32_t evd, std::string_view verb, int err);
 
+inline constexpr std::string_view peer_rejected_cause = "The peer rejected the connection request.";
+inline constexpr std::string_view accept_completion_cause = "The peer gave up before the connection was complete.";
+inline constexpr std::string_view timed_out_cause =
+    "The peer did not answer the connection request in time: its program is busy or does not accept, or, on RoCE v2, a "
+    "firewall drops UDP port 4791.";
+inline constexpr std::string_view unreachable_cause =
+    "No answer from that address: check that the host is up, that the address is right, and, on RoCE v2, that UDP port "
+    "4791 is open.";
 /// The usual cause of a refused connection, for an InfiniBand reject reason or an errno.
 [[nodiscard]] std::string_view refusal_cause(int reason) noexcept;
 

@@ -67,6 +67,20 @@ DAT_DECL std::string request_text(std::string_view name, const ia_address& from)
   return text;
 }
 
+DAT_DECL std::string request_refused_text(std::uint32_t port, int err) {
+  std::string text("request on port ");
+  text += std::to_string(port);
+  text += " refused: ";
+  if (err == ENOBUFS)
+    text += "The evd of the service point has no room for requests. Take events more often, or create it with a larger "
+            "qlen.";
+  else if (err == ECONNREFUSED)
+    text += "The service point has had the one request that it was made for, or has just been closed.";
+  else
+    text += errno_text(err);
+  return text;
+}
+
 DAT_DECL std::string software_text(std::string_view name, std::uint64_t cookie) {
   std::string text(name);
   text += ", cookie ";

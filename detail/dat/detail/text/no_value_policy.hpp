@@ -6,9 +6,14 @@
 
 #include <boost/outcome/policy/base.hpp>
 
+#ifdef DAT_TRACE
+#include <dat/log.hpp>
+#endif
+
 #include <exception>
 #include <stdexcept>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace dat { inline namespace v0 {
@@ -70,7 +75,25 @@ struct no_value_policy : boost::outcome_v2::policy::base {
     if (!base::_has_error(self)) [[unlikely]]
       no_error();
   }
+
+#ifdef DAT_TRACE
+  /// Called for each expected that is made: by Outcome of later versions of Boost here, by that of 1.74 below.
+  template <class Impl, class From>
+  static constexpr void on_result_construction(Impl* self, From&&) noexcept {
+    if constexpr (std::is_same_v<std::remove_cvref_t<From>, error>)
+      if (!std::is_constant_evaluated()) log_error(base::_error(*self));
+  }
+#endif
 };
+
+#ifdef DAT_TRACE
+template <class T, class From>
+requires std::is_same_v<std::remove_cvref_t<From>, error>
+constexpr void hook_result_construction(boost::outcome_v2::basic_result<T, error, no_value_policy>* self,
+                                        From&& from) noexcept {
+  no_value_policy::on_result_construction(self, from);
+}
+#endif
 
 } // namespace detail
 }} // namespace dat::v0
