@@ -51,7 +51,9 @@ int copy(int argc, char** argv) {
   app.add_option("files", names, "The sources, and last the target")->required()->expected(2, -1);
   app.add_flag("-r,--recursive", job.recursive, "Copy directories with all that is in them");
   app.add_flag("--resume", job.resume, "Go on with what an earlier copy has left; leave complete files alone");
-  app.add_option("--limit", limit, "Bytes per second at most (500KB, 20MiB, ...)")->transform(CLI::AsSizeValue(false));
+  app.add_option("--limit", limit, "Bytes per second at most (500KB, 20MiB, ...)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50));
   app.add_flag("--json", json, "Summary as JSON on standard output");
   app.add_flag("-q,--quiet", quiet, "No progress, no summary");
   add_common(app, job.ring, port);
@@ -96,7 +98,9 @@ int serve(int argc, char** argv) {
   std::string address;
   app.add_option("DIR", job.directory, "Clients see nothing outside of it")->required();
   app.add_option("--address", address, "Serve on the adapter that has this address, not on the host's first");
-  app.add_option("--clients", job.clients, "How many are served at a time")->capture_default_str();
+  app.add_option("--clients", job.clients, "How many are served at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
   app.add_flag("--read-only", job.read_only, "Take no files");
   add_common(app, job.ring, port);
   try {

@@ -114,6 +114,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(full == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
   CHECK(full.call() == "srq.post");
   CHECK(must(srq.query()).outstanding == 15);
+  CHECK_THAT(refusal(srq.set_low_watermark(16)).message(), support::contains_text("srq_params::max_recv_dtos"));
   CHECK(refusal(srq.set_low_watermark(16)).type() == return_type::invalid_parameter);
   SHOWS("SRQ-041");
   must(srq.set_low_watermark(15));
@@ -123,14 +124,18 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(limits.max_srqs > 0);
   CHECK(limits.max_ep_per_srq > 0);
   CHECK(limits.max_recv_per_srq > 0);
-  for (const dat::srq_attributes& bad :
-       {dat::srq_attributes{.max_recv_dtos = 0}, dat::srq_attributes{.max_recv_dtos = limits.max_recv_per_srq + 1},
-        dat::srq_attributes{.max_recv_dtos = ~0u}, dat::srq_attributes{.max_recv_iov = 0},
-        dat::srq_attributes{.max_recv_iov = 1000}, dat::srq_attributes{.max_recv_iov = ~0u}}) {
+  const std::pair<dat::srq_attributes, const char*> wrong[] = {
+      {{.max_recv_dtos = 0}, "max_recv_dtos must be within 1..ia_attributes::max_recv_per_srq"},
+      {{.max_recv_dtos = limits.max_recv_per_srq + 1}, "max_recv_dtos must be within"},
+      {{.max_recv_dtos = ~0u}, "max_recv_dtos must be within"},
+      {{.max_recv_iov = 0}, "max_recv_iov must be at least 1"},
+      {{.max_recv_iov = 1000}, "max_srq_sge"},
+      {{.max_recv_iov = ~0u}, "max_srq_sge"}};
+  for (const auto& [bad, said] : wrong) {
     const auto r = b.pz.create_srq(bad);
     REQUIRE_FALSE(r);
     CHECK(r.error().type() == return_type::invalid_parameter);
-    CHECK_THAT(r.error().message(), support::contains_text("max_srq_wr"));
+    CHECK_THAT(r.error().message(), support::contains_text(said));
     SHOWS("SRQ-003", "SRQ-014");
   }
   const auto offered = must(b.ia.query<dat::provider_attributes>());

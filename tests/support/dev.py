@@ -637,7 +637,7 @@ def tier_datcp(sums: tally) -> None:
 def tier_tools(sums: tally) -> None:
     """dat-info, dat-ping and dat-conform, in the lab."""
     with step("dat-info, dat-ping and dat-conform, in the lab", "about 30 s"):
-        if not build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "tests/device/device"):
+        if not build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/datcp/datcp", "tests/device/device"):
             sums.check("tools", False, "not built")
             return
         sums.unittests("tools", ROOT / "tests/tools/test_tools.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))

@@ -283,7 +283,7 @@ void print_provider(const std::string& library) {
 
 int main(int argc, char** argv) {
   CLI::App app("Shows the RDMA adapters of this host, which one dat takes, and what is missing.\n"
-               "Ends with 0 when dat can open an adapter, else with 1.",
+               "Ends with 0 when dat can open an adapter, else with 1; with 2 after wrong use.",
                "dat-info");
   bool as_json = false;
   std::string remote;
@@ -295,7 +295,11 @@ int main(int argc, char** argv) {
   app.add_flag("--provider{libdatprovider.so}", library,
                "Only: lines for dat.conf, by which uDAPL programs in C open each adapter; --provider=LIBRARY names the "
                "file of the library");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
   try {
     if (!library.empty()) {
       print_provider(library);

@@ -29,11 +29,14 @@ DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const sr
   if (device.max_srq <= 0)
     return refuse(return_type::model_not_supported, return_subtype::none, "This adapter has no shared receive queues.");
   const auto most = min(static_cast<std::uint32_t>(device.max_srq_wr), max_ring);
-  if (wanted.max_recv_dtos == 0 || wanted.max_recv_dtos > most || wanted.max_recv_iov == 0 ||
-      wanted.max_recv_iov > static_cast<std::uint32_t>(device.max_srq_sge))
+  if (wanted.max_recv_dtos == 0 || wanted.max_recv_dtos > most)
     return refuse(return_type::invalid_parameter, return_subtype::arg3,
-                  "max_recv_dtos and max_recv_iov must be at least 1 and at most the device's max_srq_wr and "
-                  "max_srq_sge.");
+                  "max_recv_dtos must be within 1..ia_attributes::max_recv_per_srq.");
+  if (wanted.max_recv_iov == 0 || wanted.max_recv_iov > static_cast<std::uint32_t>(device.max_srq_sge))
+    return refuse(
+        return_type::invalid_parameter, return_subtype::arg3,
+        "max_recv_iov must be at least 1, and at most what the device can do for a shared queue (max_srq_sge of "
+        "ibv_query_device).");
   ref<srq_core> q(new (std::nothrow) srq_core(pz), adopt);
   if (!q) return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::srq);
   ibv_srq_init_attr init{};
@@ -147,7 +150,7 @@ DAT_DECL expected<void> srq_core::resize(std::uint32_t n) noexcept {
   if (failed()) return in_error(call);
   if (n == 0 || n > min(static_cast<std::uint32_t>(ia().device().max_srq_wr), max_ring))
     return at({return_type::invalid_parameter, return_subtype::arg2}, call)
-        .hint("`max_recv_dtos` must be at least 1 and at most the device's max_srq_wr.");
+        .hint("`max_recv_dtos` must be within 1..ia_attributes::max_recv_per_srq.");
   if (n < low_)
     return at({return_type::invalid_state, return_subtype::srq_in_use}, call)
         .hint("The low watermark is higher than max_recv_dtos: lower it first.");
@@ -230,7 +233,7 @@ DAT_DECL expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept 
   if (failed()) return in_error(call);
   if (low > capacity())
     return at({return_type::invalid_parameter, return_subtype::arg2}, call)
-        .hint("The watermark is higher than the number of buffers that the queue has room for.");
+        .hint("`low` must be at most the number of buffers that the queue has room for: srq_params::max_recv_dtos.");
   ibv_srq_attr attr{};
   attr.srq_limit = low;
   if (const int err = ibv_modify_srq(srq_, &attr, IBV_SRQ_LIMIT))

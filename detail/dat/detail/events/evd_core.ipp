@@ -65,7 +65,7 @@ DAT_DECL expected<void> evd_core::create_queue(const char* call, std::optional<s
   const auto vectors = static_cast<std::uint32_t>(max(ia().context()->num_comp_vectors, 1));
   if (vector && *vector >= vectors)
     return at(error(return_type::invalid_parameter, return_subtype::arg3), call)
-        .hint("The completion_vector must be below the device's num_comp_vectors.");
+        .hint("`completion_vector` must be below ia_attributes::num_comp_vectors.");
   vector_ = vector.value_or(number_ % vectors);
   channel_ = ibv_create_comp_channel(ia().context());
   if (!channel_) return failed("ibv_create_comp_channel", errno, return_subtype::resource_tevd);
@@ -118,7 +118,7 @@ DAT_DECL std::uint32_t evd_core::queue_depth(std::uint32_t n) const noexcept {
 DAT_DECL expected<void> evd_core::check_length(std::uint32_t n, const char* call) const noexcept {
   if (n != 0 && n <= static_cast<std::uint32_t>(ia().device().max_cqe)) return success();
   return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
-      .hint("The queue length must be at least 1 and at most the device's max_cqe.");
+      .hint("`qlen` must be within 1..ia_attributes::max_evd_qlen.");
 }
 
 DAT_DECL expected<void> evd_core::resize_queue(std::uint32_t n) noexcept {
