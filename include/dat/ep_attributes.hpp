@@ -100,6 +100,7 @@ inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 struct dead_peer_detection {
   std::chrono::microseconds ack_timeout; ///< a step of the adapter's scale, 4.096 us x 2^n
   std::uint8_t retry_count;
+  std::chrono::microseconds keep_alive; ///< until an idle connection has such a request
   /// The time from a request that the peer does not answer to the broken connection: on an adapter that waits for
   /// ack_timeout as it is, and on one that waits up to four times as long, as InfiniBand allows.
   std::chrono::microseconds usual;
@@ -134,6 +135,15 @@ struct ep_attributes {
   /// The time that an accepted connection waits for the peer's last handshake message, or for its first data. After it
   /// the connect evd gets `accept_completion_error`. The kernel ends the attempt after about 68 s in any case.
   std::chrono::milliseconds accept_timeout{30'000};
+  /// The time after which a connection without a request tests its peer, 0 for never. The test is a request that moves
+  /// no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and is no event there or here.
+  /// If the peer does not answer, the connection breaks as by any other request. `keep_alive` of a side that only
+  /// receives is how it notices a dead peer.
+  ///
+  /// The service thread posts it; with progress::manual ia::run, or a call that does its work (see progress). It takes
+  /// one more place of the request queue and of its evd. A completions-only evd must be polled for the break to be
+  /// noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
+  std::chrono::microseconds keep_alive{0};
   /// The completions that wake a waiting thread: see completion_notification.
   completion_notification recv_completion = completion_notification::evd_threshold;
   completion_notification request_completion = completion_notification::evd_threshold;
@@ -149,22 +159,22 @@ struct ep_attributes {
   /// ia_options::qos.
   dat::qos qos{};
 
-  /// Sets ack_timeout and retry_count so that a connection with a request outstanding breaks within `limit` when the
-  /// peer, or the way to it, no longer answers. Returns what it chose. It prefers six repetitions, and chooses fewer
-  /// where ack_timeout would be below 4.2 ms, but at least two: for a limit below 50 ms, `longest` is more than the
-  /// limit.
+  /// Sets ack_timeout, retry_count and keep_alive so that a connection breaks within `limit` when the peer, or the way
+  /// to it, no longer answers, also when the connection is idle. Returns what it chose. It prefers six repetitions, and
+  /// chooses fewer where ack_timeout would be below 4.2 ms, but at least two; and gives the rest of the time, at least
+  /// a quarter, to keep_alive. For a limit below 67 ms, `longest` and keep_alive together are more than the limit.
   ///
   ///     dat::ep_attributes a{.max_recv_dtos = 512};
-  ///     const auto chosen = a.detect_dead_peer_within(2s); // 67 ms, 6 repetitions, 470 ms to 1.9 s
+  ///     const auto chosen = a.detect_dead_peer_within(2s); // 34 ms, 6 repetitions: 235 to 940 ms; idle 1.06 s
   ///
-  /// A side that only receives has no request outstanding, and notices nothing: let it send a message now and then.
   /// Not for iWARP, where TCP repeats and decides.
   constexpr dead_peer_detection detect_dead_peer_within(std::chrono::microseconds limit) noexcept {
     constexpr std::int64_t scale = 4096; // ns
     constexpr int shortest = 10;         // 4.2 ms
     constexpr int slowest = 4;           // times as long as ack_timeout
-    const auto fits = [limit](int code, int repetitions) {
-      return (scale << code) / 1000 * slowest * (repetitions + 1) <= limit.count();
+    const std::int64_t most = limit.count() - limit.count() / 4;
+    const auto fits = [most](int code, int repetitions) {
+      return (scale << code) / 1000 * slowest * (repetitions + 1) <= most;
     };
     int repetitions = 6;
     while (repetitions > 2 && !fits(shortest, repetitions)) --repetitions;
@@ -173,8 +183,12 @@ struct ep_attributes {
     ack_timeout = std::chrono::microseconds((scale << code) / 1000);
     retry_count = static_cast<std::uint8_t>(repetitions);
     const auto usual = ack_timeout * (repetitions + 1);
-    return {ack_timeout, retry_count, usual, usual * slowest};
+    const auto rest = limit - usual * slowest;
+    keep_alive = rest > shortest_keep_alive ? rest : shortest_keep_alive;
+    return {ack_timeout, retry_count, keep_alive, usual, usual * slowest};
   }
+  /// The shortest keep_alive that detect_dead_peer_within chooses.
+  static constexpr std::chrono::microseconds shortest_keep_alive{10'000};
 };
 
 }} // namespace dat::v0

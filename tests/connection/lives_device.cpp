@@ -497,6 +497,43 @@ TEST_CASE("of two connections over a cut wire, that with the shorter time for a 
   CHECK(patient.state() == state::connected);
 }
 
+TEST_CASE("an idle connection over a cut wire breaks if it tests its peer, and lives on if it does not", "[lives]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  dat::ep_attributes testing;
+  testing.detect_dead_peer_within(200ms);
+  endpoint watches = t.a.make_ep(testing);
+  endpoint idle = t.a.make_ep();
+  endpoint first = t.b.make_ep(); // only receives
+  endpoint second = t.b.make_ep();
+  t.connect(watches, first);
+  t.connect(idle, second);
+  const cut_wire cut(cut_wire::of::both);
+  REQUIRE(cut);
+  (void)must(t.a.evd.wait_for<dat::connection_broken>(watches, patience)); // nothing was posted
+  CHECK(idle.state() == state::connected);
+}
+
+TEST_CASE("tests of an idle connection are no event on either side", "[lives]") {
+  two_sides t;
+  dat::ep_attributes testing;
+  testing.keep_alive = 1ms;
+  endpoint active = t.a.make_ep(testing);
+  endpoint passive = t.b.make_ep(testing);
+  t.connect(active, passive);
+  // Tests come between the messages, which are the only events.
+  for (unsigned i = 0; i < 200; ++i) {
+    must(passive.post(dat::recv{}.cookie(i)));
+    must(active.post(dat::send{}.cookie(i)));
+    CHECK(must(t.a.evd.wait_for<dat::send_done>(active, patience)).cookie() == dat::cookie(i));
+    CHECK(must(t.b.evd.wait_for<dat::recv_done>(passive, patience)).cookie() == dat::cookie(i));
+  }
+  CHECK(active.state() == state::connected);
+  CHECK(passive.state() == state::connected);
+  CHECK(is_empty(t.a.evd));
+  CHECK(is_empty(t.b.evd));
+}
+
 TEST_CASE("every object can be closed in every state on a cut wire, without waiting for the peer",
           "[lives][DISC-018][DISC-036][EPS-046][EPS-055][EP-034][EP-040][IA-047]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");

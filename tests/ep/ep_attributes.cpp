@@ -86,35 +86,76 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
   clean_world world(small_device());
   end e;
   struct limit {
-    const char* name;
+    const char* said; ///< in the message: the member and its range
     std::function<void(ep_attributes&)> good;
     std::function<void(ep_attributes&)> bad;
   };
   using std::chrono::microseconds;
   const limit limits[] = {
-      {"requests", [](auto& a) { a.max_request_dtos = 127; }, [](auto& a) { a.max_request_dtos = 128; }},
-      {"no requests", [](auto& a) { a.max_request_dtos = 1; }, [](auto& a) { a.max_request_dtos = 0; }},
-      {"endless requests", [](auto& a) { a.max_request_dtos = 2; }, [](auto& a) { a.max_request_dtos = ~0u; }},
-      {"receives", [](auto& a) { a.max_recv_dtos = 127; }, [](auto& a) { a.max_recv_dtos = 129; }},
-      {"no receives", [](auto& a) { a.max_recv_dtos = 1; }, [](auto& a) { a.max_recv_dtos = 0; }},
-      {"request iov", [](auto& a) { a.max_request_iov = 6; }, [](auto& a) { a.max_request_iov = 7; }},
-      {"no request iov", [](auto& a) { a.max_request_iov = 1; }, [](auto& a) { a.max_request_iov = 0; }},
-      {"recv iov", [](auto& a) { a.max_recv_iov = 6; }, [](auto& a) { a.max_recv_iov = 7; }},
-      {"no recv iov", [](auto& a) { a.max_recv_iov = 1; }, [](auto& a) { a.max_recv_iov = 0; }},
-      {"message size", [](auto& a) { a.max_message_size = 8388608; }, [](auto& a) { a.max_message_size = 8388609; }},
-      {"reads out", [](auto& a) { a.max_rdma_read_out = 5; }, [](auto& a) { a.max_rdma_read_out = 6; }},
-      {"reads in", [](auto& a) { a.max_rdma_read_in = 9; }, [](auto& a) { a.max_rdma_read_in = 10; }},
-      {"retries", [](auto& a) { a.retry_count = 6; }, [](auto& a) { a.retry_count = 7; }},
-      {"RNR retries", [](auto& a) { a.rnr_retry_count = 7; }, [](auto& a) { a.rnr_retry_count = 8; }},
-      {"RNR timer", [](auto& a) { a.min_rnr_timer = microseconds(655'360); },
+      {"max_request_dtos must be within 1..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_request_dtos = 127; },
+       [](auto& a) { a.max_request_dtos = 128; }},
+      {"max_request_dtos must be within 1..", [](auto& a) { a.max_request_dtos = 1; },
+       [](auto& a) { a.max_request_dtos = 0; }},
+      {"max_request_dtos must be within 1..", [](auto& a) { a.max_request_dtos = 2; },
+       [](auto& a) { a.max_request_dtos = ~0u; }},
+      {"max_recv_dtos must be within 1..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_recv_dtos = 127; },
+       [](auto& a) { a.max_recv_dtos = 129; }},
+      {"max_recv_dtos must be within 1..", [](auto& a) { a.max_recv_dtos = 1; }, [](auto& a) { a.max_recv_dtos = 0; }},
+      {"max_request_iov must be within 1..ia_attributes::max_iov_segments_per_dto",
+       [](auto& a) { a.max_request_iov = 6; }, [](auto& a) { a.max_request_iov = 7; }},
+      {"max_request_iov must be within 1..", [](auto& a) { a.max_request_iov = 1; },
+       [](auto& a) { a.max_request_iov = 0; }},
+      {"max_recv_iov must be within 1..ia_attributes::max_iov_segments_per_dto", [](auto& a) { a.max_recv_iov = 6; },
+       [](auto& a) { a.max_recv_iov = 7; }},
+      {"max_recv_iov must be within 1..", [](auto& a) { a.max_recv_iov = 1; }, [](auto& a) { a.max_recv_iov = 0; }},
+      {"max_message_size must be at most ia_attributes::max_message_size",
+       [](auto& a) { a.max_message_size = 8388608; }, [](auto& a) { a.max_message_size = 8388609; }},
+      {"max_rdma_read_out must be within 0..ia_attributes::max_rdma_read_per_ep_out",
+       [](auto& a) { a.max_rdma_read_out = 5; }, [](auto& a) { a.max_rdma_read_out = 6; }},
+      {"max_rdma_read_in must be within 0..ia_attributes::max_rdma_read_per_ep_in",
+       [](auto& a) { a.max_rdma_read_in = 9; }, [](auto& a) { a.max_rdma_read_in = 10; }},
+      {"retry_count must be within 0..6", [](auto& a) { a.retry_count = 6; }, [](auto& a) { a.retry_count = 7; }},
+      {"rnr_retry_count must be within 0..7", [](auto& a) { a.rnr_retry_count = 7; },
+       [](auto& a) { a.rnr_retry_count = 8; }},
+      {"min_rnr_timer must be within 0..655.36 ms", [](auto& a) { a.min_rnr_timer = microseconds(655'360); },
        [](auto& a) { a.min_rnr_timer = microseconds(655'361); }},
-      {"negative RNR timer", [](auto& a) { a.min_rnr_timer = microseconds(0); },
+      {"min_rnr_timer must be within 0..655.36 ms", [](auto& a) { a.min_rnr_timer = microseconds(0); },
        [](auto& a) { a.min_rnr_timer = microseconds(-1); }},
-      {"ack time-out", [](auto& a) { a.ack_timeout = microseconds(1); }, [](auto& a) { a.ack_timeout = {}; }},
-      {"inline", [](auto& a) { a.max_inline = 16; }, [](auto& a) { a.max_inline = 1u << 30; }},
+      {"accept_timeout must be positive", [](auto& a) { a.accept_timeout = std::chrono::milliseconds(1); },
+       [](auto& a) { a.accept_timeout = {}; }},
+      {"keep_alive must be positive, or 0", [](auto& a) { a.keep_alive = microseconds(1); },
+       [](auto& a) { a.keep_alive = microseconds(-1); }},
+      {"one less with keep_alive",
+       [](auto& a) {
+         a.max_request_dtos = 126;
+         a.keep_alive = microseconds(1);
+       },
+       [](auto& a) {
+         a.max_request_dtos = 127;
+         a.keep_alive = microseconds(1);
+       }},
+      {"recv_completion must be", [](auto&) {},
+       [](auto& a) { a.recv_completion = static_cast<dat::completion_notification>(1); }},
+      {"request_completion must be", [](auto&) {},
+       [](auto& a) { a.request_completion = dat::completion_notification::solicited_wait; }},
+      {"soft_high_watermark and hard_high_watermark must be below 2^31",
+       [](auto& a) { a.soft_high_watermark = (1u << 31) - 1; }, [](auto& a) { a.soft_high_watermark = 1u << 31; }},
+      {"must be below 2^31", [](auto& a) { a.hard_high_watermark = dat::no_watermark; },
+       [](auto& a) { a.hard_high_watermark = dat::no_watermark - 1; }},
+      {"A communicator is {AF_INET or AF_INET6", [](auto&) {},
+       [](auto& a) {
+         a.comm = {AF_INET, SOCK_DGRAM, 0};
+       }},
+      {"qos.service_level must be within 0..15", [](auto& a) { a.qos.service_level = 15; },
+       [](auto& a) { a.qos.service_level = 16; }},
+      {"qos.flow_label must be within 0..0xfffff", [](auto& a) { a.qos.flow_label = 0xfffff; },
+       [](auto& a) { a.qos.flow_label = 0x100000; }},
+      {"ack_timeout must be positive", [](auto& a) { a.ack_timeout = microseconds(1); },
+       [](auto& a) { a.ack_timeout = {}; }},
+      {"", [](auto& a) { a.max_inline = 16; }, [](auto& a) { a.max_inline = 1u << 30; }},
   };
   for (const auto& l : limits) {
-    INFO(l.name);
+    INFO(l.said);
     const auto good = made(e, with(l.good));
     CHECK(good.has_value());
     const auto before = fake::live().qps;
@@ -123,6 +164,7 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
     CHECK(bad.error().type() == return_type::invalid_parameter);
     CHECK(bad.error().call() == "pz.create_ep");
     CHECK(bad.error().object() == dat::object_kind::ep);
+    CHECK(bad.error().message().find(l.said) != std::string::npos);
     CHECK(fake::live().qps == before);
   }
 }
@@ -154,26 +196,31 @@ TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][C
   }
 }
 
-TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout and retry_count") {
+TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout, retry_count and keep_alive") {
   const clean_world world;
-  STATIC_REQUIRE(ep_attributes().detect_dead_peer_within(2s).longest <= 2s);
   struct {
     std::chrono::microseconds limit;
     std::chrono::microseconds ack_timeout;
     int retry_count;
-  } const rows[] = {{2s, 67'108us, 6},  {1s, 33'554us, 6}, {200ms, 4'194us, 6}, {100ms, 4'194us, 4},
-                    {60ms, 4'194us, 2}, {1us, 4'194us, 2}, {0us, 4'194us, 2},   {-5s, 4'194us, 2}};
+    std::chrono::microseconds keep_alive;
+  } const rows[] = {{2s, 33'554us, 6, 1'060'488us}, {1s, 16'777us, 6, 530'244us}, {200ms, 4'194us, 6, 82'568us},
+                    {100ms, 4'194us, 3, 32'896us},  {60ms, 4'194us, 2, 10'000us}, {1us, 4'194us, 2, 10'000us},
+                    {0us, 4'194us, 2, 10'000us},    {-5s, 4'194us, 2, 10'000us}};
   for (const auto& row : rows) {
     ep_attributes a;
     const auto chosen = a.detect_dead_peer_within(row.limit);
     INFO(row.limit.count() << " us");
     CHECK(chosen.ack_timeout == row.ack_timeout);
     CHECK(chosen.retry_count == row.retry_count);
+    CHECK(chosen.keep_alive == row.keep_alive);
     CHECK(a.ack_timeout == chosen.ack_timeout);
     CHECK(a.retry_count == chosen.retry_count);
+    CHECK(a.keep_alive == chosen.keep_alive);
     CHECK(chosen.usual == row.ack_timeout * (row.retry_count + 1));
     CHECK(chosen.longest == chosen.usual * 4);
-    if (row.limit >= 50ms) CHECK(chosen.longest > row.limit / 3); // not much sooner than asked for, either
+    if (row.limit < 67ms) continue;
+    CHECK(chosen.longest + chosen.keep_alive <= row.limit);
+    CHECK(chosen.longest > row.limit / 3); // not much sooner than asked for, either
   }
   // The largest code of the adapter, and no more.
   CHECK(ep_attributes().detect_dead_peer_within(std::chrono::hours(10'000)).ack_timeout == 8'796'093'022us);
@@ -186,6 +233,6 @@ TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout and r
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   REQUIRE(ibv_query_qp(p.a.ep.native_handle(), &attr, IBV_QP_TIMEOUT, &init) == 0);
-  CHECK(attr.timeout == 14);
+  CHECK(attr.timeout == 13);
   CHECK(attr.retry_cnt == 6);
 }

@@ -124,8 +124,7 @@ TEST_CASE("only the success of an ordinary operation is a plain one") {
                             kind_of_work(dat::dto_operation::bind)}) {
     CHECK(plain(k, IBV_WC_SUCCESS));
     CHECK_FALSE(plain(k, IBV_WC_WR_FLUSH_ERR));
-    for (const std::int32_t bit :
-         {pre_connect_bit, no_notify_bit, shared_bit, internal_bit, first_half_bit, marker_bit})
+    for (const std::int32_t bit : {pre_connect_bit, no_notify_bit, shared_bit, internal_bit, first_half_bit, own_bit})
       CHECK_FALSE(plain(with_bits(k, bit), IBV_WC_SUCCESS));
   }
   CHECK_FALSE(plain(marker_work, IBV_WC_SUCCESS));

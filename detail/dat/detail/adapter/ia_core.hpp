@@ -213,7 +213,7 @@ public:
   /// covers what it causes, it reports nothing.
   void failed_inside(const char* verb, int err, std::uint32_t evd = 0) noexcept {
     if (catastrophic_.load(std::memory_order_relaxed)) return;
-    raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err});
+    raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err < 0 ? -err : err}); // siw
   }
 
   // --- progress ------------------------------------------------------------------------------------------------------

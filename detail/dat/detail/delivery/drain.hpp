@@ -143,7 +143,7 @@ template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   const posted_work posted = work_ring::read(e);
   ep_core& ep = endpoint_of(e);
-  if (posted.kind == marker_work) return ep.marker_taken(wc.wr_id, wc.status), false;
+  if (has_bits(posted.kind, own_bit)) return ep.own_taken(posted.kind, wc.wr_id, wc.status), false;
   if (posted.is_receive()) e.posted.kind = e.ring().usual();
   if (posted.is_pre_connect() && wc.status == IBV_WC_SUCCESS) ep.arrived(wc.wr_id);
   // The slot of a suppressed bind becomes free with the next completion that is an event, as those of other suppressed

@@ -35,6 +35,7 @@ DAT_DECL void ep_core::established() noexcept {
   was_up_ = true;
   use_depth(connection_->initiator_depth());
   set_state(ep_state::connected);
+  begin_tests();
   announce_event(record::kind::established);
 }
 
@@ -60,6 +61,7 @@ DAT_DECL void ep_core::end_connection(record::kind what, int reason) noexcept {
       was != ep_state::disconnect_pending)
     return;
   set_state(ep_state::disconnected);
+  end_tests();
   if (was == ep_state::connected || was == ep_state::disconnect_pending) guard_queues(false);
   const auto phase = connection_->leave();
   flush();

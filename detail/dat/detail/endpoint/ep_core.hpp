@@ -104,8 +104,9 @@ public:
   /// Called when a completion has been taken. On an accepted connection without the last handshake message, data proves
   /// that the connection is established.
   [[gnu::cold]] void arrived(ep_generation whose) noexcept;
-  /// The completion of a marker has been taken, which ends a graceful disconnect.
-  [[gnu::cold]] void marker_taken(ep_generation whose, ibv_wc_status status) noexcept;
+  /// The completion of a request of the library's own has been taken: of the marker of a graceful disconnect, which
+  /// ends it, or of the probe of an idle connection.
+  [[gnu::cold]] void own_taken(work_kind kind, ep_generation whose, ibv_wc_status status) noexcept;
   /// An operation of the life `whose` failed, so the connection is broken. In another life the call has no effect.
   [[gnu::cold]] void broke(ep_generation whose, end_reason why = end_reason::operation_failed) noexcept;
   /// The present connection is broken.
@@ -150,6 +151,9 @@ public:
   // Called with the endpoint locked.
   [[nodiscard]] std::uint32_t soft_watermark() const noexcept { return watermarks_.soft(); }
   [[nodiscard]] std::uint32_t hard_watermark() const noexcept { return watermarks_.hard(); }
+  /// Tests the peer of a connection that has posted no request since the last call: posts a request that moves no data,
+  /// and that fails, as any other, when the peer does not answer. Called on the reactor, once in each keep_alive.
+  void test_peer() noexcept;
   /// Calls `look(*this)` with the endpoint locked.
   template <class Look>
   void locked(Look look) noexcept {
@@ -176,8 +180,14 @@ private:
   [[nodiscard]] static expected<void> check_attributes(const ia_core& ia, const ep_attributes& a, bool shared) noexcept;
   [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
   void set_attributes(const ep_attributes& a) noexcept;
-  /// The places that completions of a queue need in its evd. One request is the library's own, see start_graceful.
-  [[nodiscard]] static std::uint32_t request_places(const ep_attributes& a) noexcept { return a.max_request_dtos + 1; }
+  /// The requests of the library's own that a queue may have: see start_graceful and test_peer.
+  [[nodiscard]] static std::uint32_t own_requests(const ep_attributes& a) noexcept {
+    return a.keep_alive.count() != 0 ? 2 : 1;
+  }
+  /// The places that completions of a queue need in its evd.
+  [[nodiscard]] static std::uint32_t request_places(const ep_attributes& a) noexcept {
+    return a.max_request_dtos + own_requests(a);
+  }
   [[nodiscard]] static std::uint32_t receive_places(const srq_core* srq, const ep_attributes& a) noexcept {
     return srq ? srq->capacity() : a.max_recv_dtos;
   }
@@ -253,6 +263,10 @@ private:
     return evds_.recv.get() == &e || evds_.request.get() == &e;
   }
   void guard_queues(bool yes) noexcept;
+  /// Begins or ends the tests of an idle connection, see ep_attributes::keep_alive.
+  void begin_tests() noexcept;
+  void end_tests() noexcept;
+  void arm_test() noexcept;
   /// Moves the queue pair to the error state, so that all posted work completes as flushed.
   void flush() noexcept;
 
@@ -284,8 +298,10 @@ private:
   // The generation of the life that the deferred work belongs to, and the work: see defer.
   std::atomic<std::uint64_t> deferred_{0};
   work_task work_;
-  bool was_up_ = false;            // whether the queue pair left INIT in this life
-  clock::time_point flushed_at_{}; // the time when the queue pair was moved to the error state
+  work_task test_;                        // runs test_peer
+  const work_entry* last_next_ = nullptr; // the next entry of the request ring at the last test
+  bool was_up_ = false;                   // whether the queue pair left INIT in this life
+  clock::time_point flushed_at_{};        // the time when the queue pair was moved to the error state
   std::atomic<bool> last_wqe_seen_{false};
 };
 

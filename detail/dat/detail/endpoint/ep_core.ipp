@@ -33,6 +33,11 @@ DAT_DECL ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, 
     const ref<ep_core> self(static_cast<work_task&>(t).self, adopt); // the task was armed with a reference
     self->run_deferred();
   };
+  test_.self = this;
+  test_.run = [](task& t, unsigned) noexcept {
+    const ref<ep_core> self(static_cast<work_task&>(t).self, adopt); // as above
+    self->test_peer();
+  };
 }
 
 // --- attributes and evds ---------------------------------------------------------------------------------------------
@@ -56,24 +61,30 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   const auto most = [](int limit, std::uint32_t cap) { return min(static_cast<std::uint32_t>(max(limit, 0)), cap); };
   // All operations of a queue may complete in one evd. Receives of a shared queue are counted elsewhere.
   const std::uint32_t max_wr = most(min(device.max_qp_wr, device.max_cqe), max_ring);
-  // One request of the send queue is the library's own, so max_wr itself is too many.
-  if (a.max_request_dtos == 0 || a.max_request_dtos >= max_wr || a.max_recv_dtos == 0 ||
-      (!shared && a.max_recv_dtos >= max_wr))
-    return invalid(
-        "max_request_dtos and max_recv_dtos must be at least 1 and below the device's max_qp_wr and max_cqe.");
+  if (a.keep_alive.count() < 0)
+    return invalid("keep_alive must be positive, or 0 for a connection that does not test its peer.");
+  // Some requests of the send queue are the library's own, so max_wr itself is too many.
+  if (a.max_request_dtos == 0 || a.max_request_dtos >= max_wr || request_places(a) > max_wr)
+    return invalid("max_request_dtos must be within 1..ia_attributes::max_dto_per_ep, and one less with keep_alive.");
+  if (a.max_recv_dtos == 0 || (!shared && a.max_recv_dtos >= max_wr))
+    return invalid("max_recv_dtos must be within 1..ia_attributes::max_dto_per_ep.");
   const std::uint32_t max_sge = most(device.max_sge, 255);
-  if (a.max_request_iov == 0 || a.max_request_iov > max_sge ||
-      (!shared && (a.max_recv_iov == 0 || a.max_recv_iov > max_sge)))
-    return invalid("max_request_iov and max_recv_iov must be at least 1 and at most the device's max_sge.");
-  if (a.retry_count > 6) return invalid("retry_count must be at most 6: some adapters retry indefinitely with 7.");
-  if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be at most 7, which means indefinitely.");
-  if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360 || a.ack_timeout.count() <= 0)
-    return invalid("min_rnr_timer must be within 0..655.36 ms, and ack_timeout must be positive.");
+  if (a.max_request_iov == 0 || a.max_request_iov > max_sge)
+    return invalid("max_request_iov must be within 1..ia_attributes::max_iov_segments_per_dto.");
+  if (!shared && (a.max_recv_iov == 0 || a.max_recv_iov > max_sge))
+    return invalid("max_recv_iov must be within 1..ia_attributes::max_iov_segments_per_dto.");
+  if (a.retry_count > 6) return invalid("retry_count must be within 0..6: some adapters retry indefinitely with 7.");
+  if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be within 0..7, where 7 means indefinitely.");
+  if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360)
+    return invalid("min_rnr_timer must be within 0..655.36 ms.");
+  if (a.ack_timeout.count() <= 0) return invalid("ack_timeout must be positive.");
   if (a.accept_timeout.count() <= 0) return invalid("accept_timeout must be positive.");
-  if (a.max_message_size > ia.max_message()) return invalid("max_message_size exceeds what the device can do.");
-  if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom ||
-      a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
-    return invalid("max_rdma_read_out or max_rdma_read_in exceeds what the device can do.");
+  if (a.max_message_size > ia.max_message())
+    return invalid("max_message_size must be at most ia_attributes::max_message_size; 0 means that.");
+  if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom)
+    return invalid("max_rdma_read_out must be within 0..ia_attributes::max_rdma_read_per_ep_out.");
+  if (a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
+    return invalid("max_rdma_read_in must be within 0..ia_attributes::max_rdma_read_per_ep_in.");
   if (a.request_completion != completion_notification::selective &&
       a.request_completion != completion_notification::evd_threshold)
     return invalid("request_completion must be evd_threshold or selective.");
@@ -82,7 +93,7 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
       a.recv_completion != completion_notification::solicited_wait)
     return invalid("recv_completion must be evd_threshold, selective or solicited_wait.");
   if (!is_watermark(a.soft_high_watermark) || !is_watermark(a.hard_high_watermark))
-    return invalid("A high watermark must be below 2^31, or no_watermark.");
+    return invalid("soft_high_watermark and hard_high_watermark must be below 2^31, or no_watermark.");
   if (a.comm != communicator{} && !is_supported(a.comm))
     return invalid("A communicator is {AF_INET or AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP}.");
   return check_qos(a.qos, ia.iwarp(), return_subtype::arg7);
@@ -230,6 +241,7 @@ DAT_DECL ibv_qp* ep_core::use_life(ep_life& fresh, ibv_qp* qp) noexcept {
   rq_.set(&life_->receives());
   generation_.store(life_->generation(), std::memory_order_relaxed);
   deferred_.store(life_->generation() >> 32 << 32, std::memory_order_release); // clears deferred work of earlier lives
+  probing_.store(false, std::memory_order_relaxed);
   was_up_ = false;
   last_wqe_seen_.store(false, std::memory_order_relaxed);
   if (!datagrams_) psn_ = random_psn();
@@ -278,7 +290,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   init.recv_cq = evds_.recv->cq();
   init.qp_type = datagrams_ ? IBV_QPT_UD : IBV_QPT_RC;
   init.sq_sig_all = 0;
-  init.cap.max_send_wr = attributes_.max_request_dtos + 1;
+  init.cap.max_send_wr = request_places(attributes_);
   init.cap.max_send_sge = attributes_.max_request_iov;
   if (srq_) {
     init.srq = srq_->native();

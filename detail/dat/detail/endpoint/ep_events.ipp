@@ -63,10 +63,15 @@ DAT_DECL void ep_core::check_watermarks() noexcept {
   if (v.soft) ia().raise(async_kind::ep_soft_high_watermark, {.number = number()}, ref<counted>(this));
 }
 
-DAT_DECL void ep_core::marker_taken(ep_generation whose, ibv_wc_status status) noexcept {
+DAT_DECL void ep_core::own_taken(work_kind kind, ep_generation whose, ibv_wc_status status) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!is_life(whose)) return;
+  }
+  if (kind == probe_work) {
+    probe_ended();
+    if (ia().is_break(status)) broke(whose);
+    return;
   }
   requests().retire_all(); // suppressed requests, which have no completions
   if (status == IBV_WC_SUCCESS)
@@ -79,6 +84,43 @@ DAT_DECL void ep_core::drained(ep_generation whose) noexcept {
   const std::lock_guard lock(mutex_);
   if (is_life(whose) && state() == ep_state::disconnect_pending)
     end_connection(record::kind::disconnected, static_cast<int>(end_reason::local));
+}
+
+// --- tests of idle connections ---------------------------------------------------------------------------------------
+
+DAT_DECL void ep_core::begin_tests() noexcept {
+  last_next_ = nullptr;
+  if (attributes_.keep_alive.count() != 0) arm_test();
+}
+
+DAT_DECL void ep_core::end_tests() noexcept {
+  if (ia().reactor.cancel(test_)) release();
+}
+
+DAT_DECL void ep_core::arm_test() noexcept {
+  add_ref();
+  if (!ia().reactor.defer(test_, 1, clock::now() + attributes_.keep_alive)) release();
+}
+
+/// The thread that posts may post at the same time: drivers take turns, and the probe has no entry in the ring. A queue
+/// completes in order, so a request that was posted since the last test is as good as a probe. One probe at a time has
+/// a place in the queue and in the evd, see own_requests.
+DAT_DECL void ep_core::test_peer() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state() != ep_state::connected) return;
+  const work_entry* const now = sq_.next();
+  if (std::exchange(last_next_, now) == now && !probing_.exchange(true, std::memory_order_acq_rel)) {
+    ibv_send_wr wr{};
+    wr.wr_id = life_->probe();
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad;
+    if (const int err = ibv_post_send(qp_, &wr, &bad)) {
+      probe_ended();
+      ia().failed_inside("ibv_post_send", err);
+    }
+  }
+  arm_test();
 }
 
 // --- deferred work ---------------------------------------------------------------------------------------------------

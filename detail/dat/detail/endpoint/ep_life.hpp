@@ -30,7 +30,7 @@ public:
 
   /// Allocates the entries and links them into rings. Returns false when memory is exhausted.
   [[nodiscard]] bool begin(ia_core& ia, completion_owner* owner, const plan& p) noexcept {
-    const std::uint32_t n = 3 + p.requests + p.receives; // the marker, and one entry of each ring that stays free
+    const std::uint32_t n = 4 + p.requests + p.receives; // marker, probe, and one entry of each ring that stays free
     {
       const std::lock_guard lock(ia.work_mutex);
       entries_ = ia.work.allocate(n);
@@ -38,11 +38,12 @@ public:
       generation_ = ia.work.renew(entries_, n);
     }
     count_ = n;
-    work_entry* const requests = entries_ + 1;
+    work_entry* const requests = entries_ + 2;
     requests_.place(requests, p.requests, owner, p.request_kind);
     receives_.place(requests + p.requests + 1, p.receives, owner, p.receive_kind);
-    entries_->queue = &requests_;
-    entries_->posted.kind = marker_work;
+    for (work_entry* const own : {entries_, entries_ + 1}) own->queue = &requests_;
+    entries_[0].posted.kind = marker_work;
+    entries_[1].posted.kind = probe_work;
     return true;
   }
   /// From now on no completion finds an entry of this life.
@@ -61,7 +62,10 @@ public:
 
   [[nodiscard]] work_ring& requests() noexcept { return requests_; }
   [[nodiscard]] work_ring& receives() noexcept { return receives_; }
+  /// The wr_id of the marker, too.
   [[nodiscard]] ep_generation generation() const noexcept { return generation_; }
+  /// The wr_id of the probe.
+  [[nodiscard]] std::uint64_t probe() const noexcept { return entries_[1].id(); }
 
 private:
   work_entry* entries_ = nullptr;

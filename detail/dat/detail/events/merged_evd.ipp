@@ -146,6 +146,10 @@ DAT_DECL bool merged_evd::append(const ibv_wc& c, work_entry& e) noexcept {
   completion_owner& ep = *whose;
   // The connection may break while no thread takes its completions, so the break is detected here.
   if (ia().is_break(c.status)) ep.defer_break(ep.tag());
+  if (posted.kind == probe_work) {
+    ep.probe_ended();
+    return false;
+  }
   if (posted.kind == marker_work) {
     if (c.status == IBV_WC_SUCCESS) ep.defer_drained(ep.tag());
     return false;

@@ -41,6 +41,9 @@ struct ep_core::changes {
   set(a.recv_completion, c.recv_completion);
   set(a.request_completion, c.request_completion);
   set(a.accept_timeout, c.accept_timeout);
+  const bool tests = a.keep_alive.count() != 0; // takes a place of the queue
+  set(a.keep_alive, c.keep_alive);
+  rebuild = rebuild || tests != (a.keep_alive.count() != 0);
   set(a.qos, c.qos);
   if (c.comm) a.comm = *c.comm;
   return a;
@@ -100,7 +103,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
     gone.recv = evds_.recv;
   }
   if (replaces(evds.request, evds_.request) || other_request ||
-      future.max_request_dtos != old_attributes.max_request_dtos) {
+      request_places(future) != request_places(old_attributes)) {
     added.request = evds.request ? evds.request : evds_.request;
     gone.request = evds_.request;
   }

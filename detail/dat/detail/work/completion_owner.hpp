@@ -47,6 +47,9 @@ public:
   }
   void release_receive() noexcept { watermarks_.remove(); }
 
+  /// The probe of an idle connection has completed.
+  void probe_ended() noexcept { probing_.store(false, std::memory_order_release); }
+
   // For callers that may not lock the endpoint: the reactor does the rest.
   void defer_break(ep_generation whose) noexcept { defer(deferred_break, whose); }
   void defer_arrival(ep_generation whose) noexcept { defer(deferred_arrival, whose); }
@@ -75,6 +78,7 @@ protected:
 
   std::atomic<ep_state> state_{ep_dead};
   bool announced_ = false; // guarded by the connect evd's lock
+  std::atomic<bool> probing_{false};
   std::atomic<ep_generation> generation_{0};
   const counted* connect_evd_ = nullptr; // the evd of the connection events
   watermarks watermarks_;

@@ -69,7 +69,7 @@ public:
   }
   /// The device, or the null device of a state without posts, did not take the last `n` operations of the call.
   static void refused(std::uint32_t number, std::uint32_t n, int err) noexcept {
-    if (err == null_device_errno) err = 0;
+    err = err == null_device_errno ? 0 : err < 0 ? -err : err; // some drivers negate it
     DAT_PROBE3(refused, number, n, err);
     if (!wanted()) return;
     trace::record r;
@@ -151,7 +151,7 @@ private:
     return c.opcode == IBV_WC_RECV_RDMA_WITH_IMM ? dto_operation::recv_rdma_immediate : dto_operation::recv_immediate;
   }
   static void completed(const ibv_wc& c, const posted_work& posted) noexcept {
-    if (has_bits(posted.kind, marker_bit)) return; // no operation of the consumer
+    if (has_bits(posted.kind, own_bit)) return; // no operation of the consumer
     if (posted.is_first_half()) return;
     const bool done = c.status == IBV_WC_SUCCESS;
     const dto_operation operation = operation_of(c, posted);

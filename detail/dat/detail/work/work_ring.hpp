@@ -53,10 +53,13 @@ inline constexpr std::int32_t shared_bit = 1 << 18;
 inline constexpr std::int32_t internal_bit = 1 << 20;
 /// The first of two requests that make one bind. It takes the old binding away, and is an event only when it fails.
 inline constexpr std::int32_t first_half_bit = 1 << 21;
-/// A request of the library's own, whose completion means that all requests before it are done.
-inline constexpr std::int32_t marker_bit = 1 << 22;
+/// A request of the library's own, which is no part of the ring.
+inline constexpr std::int32_t own_bit = 1 << 22;
 
-inline constexpr work_kind marker_work = with_bits(kind_of_work(static_cast<dto_operation>(255)), marker_bit);
+/// The request of a graceful disconnect: its completion means that all requests before it are done.
+inline constexpr work_kind marker_work = with_bits(kind_of_work(static_cast<dto_operation>(255)), own_bit);
+/// The request by which an idle connection tests its peer.
+inline constexpr work_kind probe_work = with_bits(kind_of_work(static_cast<dto_operation>(254)), own_bit);
 inline constexpr work_kind shared_recv_work = with_bits(kind_of_work(dto_operation::recv), shared_bit);
 inline constexpr work_kind pre_connect_recv_work = with_bits(kind_of_work(dto_operation::recv), pre_connect_bit);
 
