@@ -111,7 +111,6 @@ public:
   template <class E>
   void operator()(E& e) noexcept {
     to.evd_handle = evd.self;
-    if constexpr (std::is_base_of_v<dat::completion, E>) evd.counters.add(DCNT_EVD_DTO_CALLBACK);
     if constexpr (requires { write(e); }) write(e);
   }
 

@@ -24,11 +24,11 @@ DAT_RETURN ep_post_send(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT
   static constexpr const char* call = "dat_ep_post_send";
   const post_to<ep_object> e(ep, &handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
-  return with_local(e->ia, n, iov, dat::local_read, call, [&](const auto& memory) {
+  return with_local(e->ia, n, iov, dat::local_read, call, [=, &e = *e](const auto& memory) {
     dat::send operation(memory);
-    e->counters.add(DCNT_EP_POST_SEND);
-    e->counters.add(DCNT_EP_POST_SEND_DATA, bytes_of(n, iov));
-    return post_one(*e, operation, cookie, flags, 5, call);
+    e.counters.add(DCNT_EP_POST_SEND);
+    e.counters.add(DCNT_EP_POST_SEND_DATA, memory.size_bytes());
+    return post_one(e, operation, cookie, flags, 5, call);
   });
 }
 
@@ -39,11 +39,11 @@ DAT_RETURN ep_post_send_with_invalidate(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_T
   const post_to<ep_object> e(ep, &handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   const auto window = dat::remote_segment<std::byte, dat::mem_priv::none>::make(0, 0, context).assume_value();
-  return with_local(e->ia, n, iov, dat::local_read, call, [&](const auto& memory) {
+  return with_local(e->ia, n, iov, dat::local_read, call, [=, &e = *e](const auto& memory) {
     dat::send_with_invalidate operation(memory, window);
-    e->counters.add(DCNT_EP_POST_SEND);
-    e->counters.add(DCNT_EP_POST_SEND_DATA, bytes_of(n, iov));
-    return post_one(*e, operation, cookie, flags, 5, call);
+    e.counters.add(DCNT_EP_POST_SEND);
+    e.counters.add(DCNT_EP_POST_SEND_DATA, memory.size_bytes());
+    return post_one(e, operation, cookie, flags, 5, call);
   });
 }
 
@@ -52,11 +52,11 @@ DAT_RETURN ep_post_recv(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT
   static constexpr const char* call = "dat_ep_post_recv";
   const post_to<ep_object> e(ep, &handle::receives);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
-  return with_local(e->ia, n, iov, dat::local_write, call, [&](const auto& memory) {
+  return with_local(e->ia, n, iov, dat::local_write, call, [=, &e = *e](const auto& memory) {
     dat::recv operation(memory);
-    e->counters.add(DCNT_EP_POST_RECV);
-    e->counters.add(DCNT_EP_POST_RECV_DATA, bytes_of(n, iov));
-    return post_one(*e, operation, cookie, flags, 5, call);
+    e.counters.add(DCNT_EP_POST_RECV);
+    e.counters.add(DCNT_EP_POST_RECV_DATA, memory.size_bytes());
+    return post_one(e, operation, cookie, flags, 5, call);
   });
 }
 
@@ -68,11 +68,12 @@ DAT_RETURN ep_post_rdma_read(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov
   if (!remote) return bad_argument(5, call);
   const auto from = remote_segment(*remote, dat::remote_read);
   if (!from) return bad_argument(5, call);
-  return with_local(e->ia, n, iov, dat::local_write, call, [&](const auto& memory) {
-    dat::rdma_read operation(memory, from.assume_value());
-    e->counters.add(DCNT_EP_POST_READ);
-    e->counters.add(DCNT_EP_POST_READ_DATA, bytes_of(n, iov));
-    return post_one(*e, operation, cookie, flags, 6, call);
+  const auto source = from.assume_value();
+  return with_local(e->ia, n, iov, dat::local_write, call, [=, &e = *e](const auto& memory) {
+    dat::rdma_read operation(memory, source);
+    e.counters.add(DCNT_EP_POST_READ);
+    e.counters.add(DCNT_EP_POST_READ_DATA, memory.size_bytes());
+    return post_one(e, operation, cookie, flags, 6, call);
   });
 }
 
@@ -84,11 +85,12 @@ DAT_RETURN ep_post_rdma_write(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* io
   if (!remote) return bad_argument(5, call);
   const auto to = remote_segment(*remote, dat::remote_write);
   if (!to) return bad_argument(5, call);
-  return with_local(e->ia, n, iov, dat::local_read, call, [&](const auto& memory) {
-    dat::rdma_write operation(memory, to.assume_value());
-    e->counters.add(DCNT_EP_POST_WRITE);
-    e->counters.add(DCNT_EP_POST_WRITE_DATA, bytes_of(n, iov));
-    return post_one(*e, operation, cookie, flags, 6, call);
+  const auto target = to.assume_value();
+  return with_local(e->ia, n, iov, dat::local_read, call, [=, &e = *e](const auto& memory) {
+    dat::rdma_write operation(memory, target);
+    e.counters.add(DCNT_EP_POST_WRITE);
+    e.counters.add(DCNT_EP_POST_WRITE_DATA, memory.size_bytes());
+    return post_one(e, operation, cookie, flags, 6, call);
   });
 }
 

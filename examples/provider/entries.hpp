@@ -13,6 +13,7 @@ using entry_of = std::remove_pointer_t<Pointer>;
 
 // ia.cpp
 entry_of<DAT_IA_OPEN_FUNC> ia_open;
+entry_of<DAT_IA_OPEN_FUNC> ia_open_threadsafe;
 entry_of<DAT_IA_QUERY_FUNC> ia_query;
 entry_of<DAT_IA_CLOSE_FUNC> ia_close;
 entry_of<DAT_SET_CONSUMER_CONTEXT_FUNC> set_consumer_context;
@@ -107,8 +108,5 @@ entry_of<DAT_SRQ_SET_LW_FUNC> srq_set_lw;
 
 // extensions.cpp
 entry_of<DAT_HANDLE_EXTENDEDOP_FUNC> handle_extendedop;
-
-/// The table with all entries.
-void fill(DAT_PROVIDER& table) noexcept;
 
 } // namespace provider

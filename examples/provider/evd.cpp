@@ -132,7 +132,6 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
     return bad_handle(evd_handle, call);
   if (!event) [[unlikely]]
     return bad_argument(2, call);
-  e->counters.add(DCNT_EVD_DEQUEUE);
   for (;;) {
     event_writer write(*e, *event);
     const auto taken = e->evd.dequeue(write);

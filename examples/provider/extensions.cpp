@@ -12,9 +12,6 @@
 
 namespace provider {
 
-const entry* find_entry(std::string_view name) noexcept; // provider.cpp
-DAT_RETURN query_attributes(adapter& a, DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR* provider_attr) noexcept; // ia.cpp
-
 namespace {
 
 // The names of the counters, in the order of their numbers.
@@ -134,7 +131,7 @@ template <class Operation>
     else
       operation.immediate(immediate);
     flags = static_cast<DAT_COMPLETION_FLAGS>(flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG);
-    e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, bytes_of(n, local));
+    e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, memory.size_bytes());
     return post_one(*e, operation, cookie, flags, call);
   });
 }
@@ -154,7 +151,7 @@ template <class Operation>
   e->counters.add(DCNT_EP_POST_SEND_UD);
   return with_local(e->ia, n, local, dat::local_read, call, [&](const auto& memory) {
     dat::ib::send_to operation(memory, to->to);
-    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, bytes_of(n, local));
+    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
     // A datagram has no fence: the flag is one that it cannot have.
     if (!within(flags,
                 DAT_COMPLETION_SUPPRESS_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG | DAT_COMPLETION_UNSIGNALLED_FLAG))
@@ -190,19 +187,15 @@ void read_link(adapter& a, DAT_UINT64* values) noexcept {
   }
 }
 
-/// Reads the counters of one object, and calls `take(number, value)` with those that `which` names.
+/// Reads the counters of one object, and calls `take(number, value)` with those that `which` names. `more`: what is
+/// added to them.
 template <std::size_t N, class Take>
-[[nodiscard]] DAT_RETURN read(tallies<N>& counters, adapter* link, int which, bool reset, const char* call,
-                              Take take) noexcept {
+[[nodiscard]] DAT_RETURN read(tallies<N>& counters, const DAT_UINT64 (&more)[N], int which, bool reset,
+                              const char* call, Take take) noexcept {
   constexpr int all = static_cast<int>(N);
   if (which < 0 || which > all) return bad_argument(3, call);
-  DAT_UINT64 values[N] = {};
-  if (link) read_link(*link, values);
-  for (int i = 0; i < all; ++i)
-    if (which == all || which == i) {
-      const auto n = static_cast<std::size_t>(i);
-      take(n, values[n] + counters.read(n, reset));
-    }
+  for (std::size_t i = 0; i < N; ++i)
+    if (which == all || which == static_cast<int>(i)) take(i, more[i] + counters.read(i, reset));
   return success;
 }
 
@@ -212,9 +205,21 @@ template <class Take>
   const auto with = [&](std::string_view names) {
     return [&take, names](std::size_t number, DAT_UINT64 value) { take(names, number, value); };
   };
-  if (const call_on<ep_object> e(of); e) return read(e->counters, nullptr, which, reset, call, with(ep_names));
-  if (const call_on<evd_object> e(of); e) return read(e->counters, nullptr, which, reset, call, with(evd_names));
-  if (const call_on<adapter> a(of); a) return read(a->counters, a.get(), which, reset, call, with(ia_names));
+  if (const call_on<ep_object> e(of); e) {
+    constexpr DAT_UINT64 more[DCNT_EP_ALL_COUNTERS] = {};
+    return read(e->counters, more, which, reset, call, with(ep_names));
+  }
+  if (const call_on<evd_object> e(of); e) {
+    DAT_UINT64 more[DCNT_EVD_ALL_COUNTERS] = {};
+    for (const auto each : {DCNT_EVD_DEQUEUE_FOUND, DCNT_EVD_DEQUEUE_NOT_FOUND})
+      more[DCNT_EVD_DEQUEUE] += e->counters.read(each, false);
+    return read(e->counters, more, which, reset, call, with(evd_names));
+  }
+  if (const call_on<adapter> a(of); a) {
+    DAT_UINT64 more[DCNT_IA_ALL_COUNTERS] = {};
+    read_link(*a, more);
+    return read(a->counters, more, which, reset, call, with(ia_names));
+  }
   return bad_handle(return_subtype::handle1, call);
 }
 
@@ -263,7 +268,9 @@ template <class Take>
   if (!name) return bad_argument(3, call);
   if (!ia) return bad_argument(4, call);
   DAT_EVD_HANDLE async_evd = DAT_EVD_ASYNC_EXISTS;
-  const DAT_RETURN opened = ia_open(const_cast<char*>(name), 1, &async_evd, ia);
+  DAT_RETURN opened = ia_open(const_cast<char*>(name), 1, &async_evd, ia);
+  if (DAT_GET_TYPE(opened) == DAT_PROVIDER_NOT_FOUND)
+    opened = ia_open_threadsafe(const_cast<char*>(name), 1, &async_evd, ia);
   if (opened != success) return opened;
   return ia_query(*ia, nullptr, ia_attr ? ia_mask : 0, ia_attr, provider_attr ? provider_mask : 0, provider_attr);
 }

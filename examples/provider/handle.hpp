@@ -73,7 +73,7 @@ static_assert(sizeof(handle) == 64);
 template <class T>
 class call_on {
 public:
-  explicit call_on(DAT_HANDLE named) noexcept : at_(handle::of(named)) {
+  [[gnu::always_inline]] explicit call_on(DAT_HANDLE named) noexcept : at_(handle::of(named)) {
     if (!at_) return;
     at_->calls.fetch_add(1, std::memory_order_seq_cst);
     object* const o = at_->target.load(std::memory_order_seq_cst);

@@ -8,7 +8,7 @@
 
 namespace provider {
 
-const entry* find_entry(std::string_view name) noexcept; // provider.cpp
+const entry* find_entry(std::string_view name, std::optional<bool> thread_safe = {}) noexcept; // provider.cpp
 
 namespace {
 
@@ -136,12 +136,15 @@ DAT_RETURN query_attributes(adapter& a, DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR*
   return success;
 }
 
-DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+namespace {
+
+[[nodiscard]] DAT_RETURN open(const DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd,
+                              DAT_IA_HANDLE* ia) noexcept {
   static constexpr const char* call = "dat_ia_open";
   if (!name) return bad_argument(1, call);
   if (!async_evd) return bad_argument(3, call);
   if (!ia) return bad_argument(4, call);
-  const entry* const from = find_entry(name);
+  const entry* const from = find_entry(name, thread_safe);
   if (!from) return refuse(return_type::provider_not_found, return_subtype::name_not_registered, call);
   dat::ia_options options;
   options.async_evd = dat::async_exists; // the evd of asynchronous events is an object like others: make_async_evd
@@ -170,6 +173,15 @@ DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* asyn
   *async_evd = a->async_evd;
   *ia = a.release()->self;
   return success;
+}
+
+} // namespace
+
+DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+  return open(name, false, qlen, async_evd, ia);
+}
+DAT_RETURN ia_open_threadsafe(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+  return open(name, true, qlen, async_evd, ia);
 }
 
 DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {

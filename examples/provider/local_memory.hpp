@@ -11,8 +11,8 @@ inline constexpr DAT_COUNT most_segments = 64;
 
 /// The segment that a triplet names. A triplet of length 0 names no memory, whatever else it has.
 template <dat::mem_priv P>
-[[nodiscard]] inline dat::expected<dat::local_segment<std::byte, P>> segment(const adapter& a, const DAT_LMR_TRIPLET& t,
-                                                                             dat::privileges<P> rights) noexcept {
+[[nodiscard, gnu::always_inline]] inline dat::expected<dat::local_segment<std::byte, P>>
+segment(const adapter& a, const DAT_LMR_TRIPLET& t, dat::privileges<P> rights) noexcept {
   if (t.segment_length == 0) return dat::local_segment<std::byte, P>();
   const lmr_object* const region = a.regions.find(t.lmr_context);
   if (!region) [[unlikely]]
@@ -22,8 +22,8 @@ template <dat::mem_priv P>
 
 /// As `with_local`, for a list with room for `N` segments.
 template <std::size_t N, dat::mem_priv P, class Post>
-[[nodiscard]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-                                   Post& post) noexcept {
+[[nodiscard, gnu::noinline]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
+                                                  dat::privileges<P> rights, Post& post) noexcept {
   dat::iov<N, P> list;
   for (DAT_COUNT i = 0; i < n; ++i) {
     const auto s = segment(a, iov[i], rights);
@@ -33,7 +33,18 @@ template <std::size_t N, dat::mem_priv P, class Post>
   return post(list);
 }
 
-/// Calls `post(memory)` with the memory that a list of triplets names, as a segment or a dat::iov.
+/// As `with_local`, for any number of triplets but one.
+template <dat::mem_priv P, class Post>
+[[nodiscard, gnu::noinline]] DAT_RETURN with_other_count(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
+                                                         dat::privileges<P> rights, const char* call,
+                                                         Post post) noexcept {
+  if (n < 0 || n > most_segments) return bad_argument(2, call);
+  if (n != 0 && !iov) return bad_argument(3, call);
+  return n <= 4 ? with_list<4>(a, n, iov, rights, post) : with_list<most_segments>(a, n, iov, rights, post);
+}
+
+/// Calls `post(memory)` with the memory that a list of triplets names, as a segment or a dat::iov. For speed, `post`
+/// should capture by value, so that what it captures can stay in registers.
 template <dat::mem_priv P, class Post>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN with_local(const adapter& a, DAT_COUNT n,
                                                                const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
@@ -42,16 +53,7 @@ template <dat::mem_priv P, class Post>
     const auto s = segment(a, *iov, rights);
     return s ? post(s.assume_value()) : word(s);
   }
-  if (n < 0 || n > most_segments) return bad_argument(2, call);
-  if (n != 0 && !iov) return bad_argument(3, call);
-  return n <= 4 ? with_list<4>(a, n, iov, rights, post) : with_list<most_segments>(a, n, iov, rights, post);
-}
-
-/// Bytes of a list, for the counters.
-[[nodiscard]] inline std::uint64_t bytes_of(DAT_COUNT n, const DAT_LMR_TRIPLET* iov) noexcept {
-  std::uint64_t sum = 0;
-  for (DAT_COUNT i = 0; i < n; ++i) sum += iov[i].segment_length;
-  return sum;
+  return with_other_count(a, n, iov, rights, call, post);
 }
 
 /// Sets the completion flags of an operation. False when it cannot have one of them.

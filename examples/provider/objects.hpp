@@ -31,7 +31,7 @@ struct entry {
   std::string name;    ///< of the ia, as consumers open it
   std::string adapter; ///< as dat::ia::open takes it
   DAT_PROVIDER_INFO info{};
-  bool loaded = true; ///< until dat_provider_fini
+  bool loaded = false; ///< from dat_provider_init to dat_provider_fini
 };
 
 /// The counters of one kind of object (extended operation QUERY_COUNTERS). Threads that count at once may lose a count.

@@ -42,8 +42,8 @@ DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, 
   static constexpr const char* call = "dat_srq_post_recv";
   const post_to<srq_object> s(srq, &handle::requests);
   if (!s) return bad_handle(return_subtype::handle_srq, call);
-  return with_local(s->ia, n, iov, dat::local_write, call, [&](const auto& memory) {
-    return word(s->srq.post(dat::recv(memory).cookie(dat::cookie(cookie.as_64))));
+  return with_local(s->ia, n, iov, dat::local_write, call, [=, &s = *s](const auto& memory) {
+    return word(s.srq.post(dat::recv(memory).cookie(dat::cookie(cookie.as_64))));
   });
 }
 

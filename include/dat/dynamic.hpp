@@ -188,8 +188,8 @@ public:
   /// Blocks: never.
   /// Thread safety: safe.
   template <mem_priv P>
-  [[nodiscard]] expected<local_segment<std::byte, P>> slice(std::size_t offset, std::size_t bytes,
-                                                            privileges<P>) const noexcept {
+  [[nodiscard, gnu::always_inline]] expected<local_segment<std::byte, P>> slice(std::size_t offset, std::size_t bytes,
+                                                                                privileges<P>) const noexcept {
     const detail::lmr_core* const r = core_.get();
     if (r && includes(rights_, P) && r->mr() && offset <= r->length() && bytes <= r->length() - offset &&
         bytes <= std::numeric_limits<std::uint32_t>::max()) [[likely]] {

@@ -103,6 +103,8 @@ static void extensions(void) {
   CHECK(counts[0] == 0);
   SUCCEEDS(dat_ib_query_counters(a.evd, DCNT_EVD_WAIT, counts, 0));
   CHECK(counts[0] != 0);
+  SUCCEEDS(dat_ib_query_counters(a.evd, DCNT_EVD_ALL_COUNTERS, counts, 0));
+  CHECK(counts[DCNT_EVD_DEQUEUE] == counts[DCNT_EVD_DEQUEUE_FOUND] + counts[DCNT_EVD_DEQUEUE_NOT_FOUND]);
   SUCCEEDS(dat_ib_query_counters(a.ia, DCNT_IA_PZ_CREATE, counts, 0));
   CHECK(counts[0] == 1);
   RETURNS(dat_ib_query_counters(a.ep, DCNT_EP_ALL_COUNTERS + 1, counts, 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
@@ -740,6 +742,23 @@ static void threads(void) {
   RETURNS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
 }
 
+// Two lines of dat.conf that differ in the thread safety alone, opened at once and again.
+static void lines_of_one_name(void) {
+  for (int i = 0; i != 2; ++i) {
+    DAT_IA_HANDLE ia[2];
+    DAT_PROVIDER_ATTR attr;
+    for (int safe = 0; safe != 2; ++safe) {
+      DAT_EVD_HANDLE async_evd = DAT_EVD_ASYNC_EXISTS;
+      char name[] = "both";
+      SUCCEEDS(dat_ia_openv(name, 8, &async_evd, &ia[safe], 2, 0, (DAT_BOOLEAN)safe));
+      CHECK(async_evd == DAT_EVD_OUT_OF_SCOPE);
+      SUCCEEDS(dat_ia_query(ia[safe], NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, &attr));
+      CHECK((int)attr.is_thread_safe == safe);
+    }
+    for (int safe = 0; safe != 2; ++safe) SUCCEEDS(dat_ia_close(ia[safe], DAT_CLOSE_GRACEFUL_FLAG));
+  }
+}
+
 int main(int argc, char** argv) {
   char path[] = "/tmp/provider_test.XXXXXX";
   if (argc != 4) return 2;
@@ -747,6 +766,8 @@ int main(int argc, char** argv) {
   if (!file) return 2;
   fprintf(file, "dat-a u2.0 nonthreadsafe default %s dat.0.1 \"%s\" \"\"\n", argv[1], argv[2]);
   fprintf(file, "dat-b u2.0 nonthreadsafe default %s dat.0.1 \"%s\" \"\"\n", argv[1], argv[3]);
+  fprintf(file, "both u2.0 nonthreadsafe default %s dat.0.1 \"%s\" \"\"\n", argv[1], argv[2]);
+  fprintf(file, "both u2.0 threadsafe default %s dat.0.1 \"%s\" \"\"\n", argv[1], argv[2]);
   fclose(file);
   setenv("DAT_OVERRIDE", path, 1);
   open_side(&a, "dat-a");
@@ -765,6 +786,7 @@ int main(int argc, char** argv) {
   requests();
   shared_queues();
   bad_handles();
+  lines_of_one_name();
   threads();
   SUCCEEDS(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
   (void)event_of(a.evd, DAT_CONNECTION_EVENT_DISCONNECTED);

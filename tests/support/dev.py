@@ -955,6 +955,7 @@ def command_bench(arguments: list[str]) -> int:
             ("Latency and rate", "2 to 5 min", "bench/pingpong/run.py", ["--build", str(BUILD / "release")]),
             ("Connections", "about 1 min", "bench/connect/run.py", ["--build", str(BUILD / "release")]),
             ("Waking a thread", "about 2 min", "bench/wakeup/run.py", ["--build", str(BUILD / "release")]),
+            ("Calls of C programs", "under 1 min", "bench/provider/cost.py", ["--build", str(BUILD / "release")]),
         ):
             with step(what, estimate):
                 if not (ROOT / script).exists():
