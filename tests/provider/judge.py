@@ -26,7 +26,7 @@ from programs import PROGRAMS, TESTS, program, test
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 TABLE = ROOT / "docs/conformance/PROGRAMS.md"
-RESULTS = ROOT / "build/results/programs.jsonl"
+RESULTS = ROOT / "build/programs.jsonl"  # of all runs; the last one of a test counts
 IDLE = 30  # seconds without a sign of life
 LIMIT = 120  # seconds for one test
 # Of the lab's two devices; OFA's provider wants the name of the network interface.
@@ -242,6 +242,37 @@ def read(path: pathlib.Path) -> dict[str, dict[str, dict]]:
     return found
 
 
+def recorded() -> dict[str, dict[str, str]]:
+    """The results that the page has, by test and column."""
+    page = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
+    names = {title: name for name, title in TITLES.items()}
+    found: dict[str, dict[str, str]] = {}
+    columns: list[str] = []
+    for line in page.partition("## What did not pass")[0].splitlines():
+        cells = [cell.strip().strip("`*") for cell in line.strip("|").split("|")]
+        if cells[0] == "test":
+            columns = [names[title] for title in cells[1:]]
+        elif columns and line.startswith("| `"):
+            found[cells[0]] = dict(zip(columns, cells[1:]))
+    return found
+
+
+def check(found: dict[str, dict[str, dict]]) -> int:
+    """Compare results with those of the page: nothing that has passed fails. Prints `N passed, N failed`."""
+    before = recorded()
+    worse = [
+        f"{name}, {TITLES[where]}: {entry['result']}, {entry['why']}"
+        for name, row in found.items()
+        for where, entry in row.items()
+        if entry["result"] != "pass" and before.get(name, {}).get(where, "pass") == "pass"
+    ]
+    for line in worse:
+        print(line)
+    total = sum(len(row) for row in found.values())
+    print(f"{total - len(worse)} passed, {len(worse) if total else 1} failed")
+    return not total or bool(worse)
+
+
 def table(found: dict[str, dict[str, dict]]) -> str:
     """The page."""
     columns = [c for c in COLUMNS if any(c in row for row in found.values())]
@@ -279,6 +310,7 @@ def main() -> int:
     parser.add_argument("--tests", default="", metavar="PATTERN", help="only tests whose name has this pattern")
     parser.add_argument("--columns", default="ofa-ofa,dat-ofa,ofa-dat,dat-dat,dat-dat-registry", help="%(default)s")
     parser.add_argument("--build", default=str(ROOT / "build/gcc"), help="the build directory with provider and registry")
+    parser.add_argument("--check", action="store_true", help="fail only for what has passed according to the page")
     parser.add_argument("--table", action="store_true", help=f"write {TABLE.relative_to(ROOT)}, and run nothing")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", default="", help=argparse.SUPPRESS)
@@ -304,7 +336,7 @@ def main() -> int:
     if (out / "results.jsonl").exists():
         with open(RESULTS, "a", encoding="utf-8") as kept:
             kept.write((out / "results.jsonl").read_text(encoding="utf-8"))
-    return code
+    return check(read(out / "results.jsonl")) if options.check else code
 
 
 if __name__ == "__main__":

@@ -179,8 +179,52 @@ static void windows(void) {
   close_side(&two);
 }
 
+// The functions of the second version: a message that closes a window, and a read into a window.
+static void windows_and_messages(void) {
+  open_link(NULL);
+  DAT_RMR_HANDLE rmr = DAT_HANDLE_NULL;
+  DAT_RMR_CONTEXT context = 0;
+  SUCCEEDS(dat_rmr_create_for_ep(two.pz, &rmr));
+  DAT_LMR_TRIPLET slice = part(&two, 4096, 256);
+  const DAT_MEM_PRIV_FLAGS remote = DAT_MEM_PRIV_REMOTE_WRITE_FLAG | DAT_MEM_PRIV_REMOTE_READ_FLAG;
+  SUCCEEDS(dat_rmr_bind(rmr, two.lmr, &slice, remote, DAT_VA_TYPE_VA, two.ep, cookie(1), DAT_COMPLETION_DEFAULT_FLAG,
+                        &context));
+  EXPECT(two.dto_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+  // Two's own read with the window as its target.
+  memcpy(one.memory, "into the window", 16);
+  const DAT_RMR_TRIPLET from = remote_part(&one, 0, 16), to = {slice.virtual_address, 16, context};
+  SUCCEEDS(dat_ep_post_rdma_read_to_rmr(two.ep, &to, cookie(2), &from, DAT_COMPLETION_DEFAULT_FLAG));
+  const DAT_DTO_COMPLETION_EVENT_DATA read = COMPLETES(&two, 2, DAT_DTO_SUCCESS);
+  CHECK(read.operation == DAT_DTO_RDMA_READ && strcmp(two.memory + 4096, "into the window") == 0);
+  shows("DTO-017 DTO-142 DTO-147");
+  const DAT_RMR_TRIPLET outside = {slice.virtual_address + 250, 16, context},
+                        unbound = {slice.virtual_address, 16, context ^ 0x5a5a00};
+  FAILS(dat_ep_post_rdma_read_to_rmr(two.ep, &outside, cookie(3), &from, DAT_COMPLETION_DEFAULT_FLAG),
+        DAT_INVALID_PARAMETER);
+  shows("DTO-143");
+  FAILS(dat_ep_post_rdma_read_to_rmr(two.ep, &unbound, cookie(3), &from, DAT_COMPLETION_DEFAULT_FLAG),
+        DAT_PRIVILEGES_VIOLATION);
+  shows("DTO-145");
+  FAILS(dat_ep_post_rdma_read_to_rmr(DAT_HANDLE_NULL, &to, cookie(3), &from, DAT_COMPLETION_DEFAULT_FLAG),
+        DAT_INVALID_HANDLE);
+  // One's message ends its own right to the window.
+  SUCCEEDS(post_recv(&two, 0, 64, 4));
+  DAT_LMR_TRIPLET message = part(&one, 0, 8);
+  SUCCEEDS(
+      dat_ep_post_send_with_invalidate(one.ep, 1, &message, cookie(5), DAT_COMPLETION_DEFAULT_FLAG, DAT_TRUE, context));
+  CHECK(COMPLETES(&one, 5, DAT_DTO_SUCCESS).operation == DAT_DTO_SEND);
+  const DAT_DTO_COMPLETION_EVENT_DATA received = COMPLETES(&two, 4, DAT_DTO_SUCCESS);
+  CHECK(received.operation == DAT_DTO_RECEIVE_WITH_INVALIDATE && received.rmr_context == context);
+  shows("DTO-100 DTO-115 DTO-117");
+  SUCCEEDS(dat_lmr_free(two.lmr)); // the window does not hold it any more
+  shows("DTO-116");
+  SUCCEEDS(dat_rmr_free(rmr));
+  close_link();
+}
+
 const struct test_case memory_cases[] = {
     {"memory is registered, queried, synchronised and freed", regions},
     {"a window is bound, used and unbound", windows},
+    {"a window is the target of a read, and a message closes it", windows_and_messages},
     {NULL, NULL},
 };

@@ -644,9 +644,16 @@ def tier_tools(sums: tally) -> None:
 
 
 def tier_provider(sums: tally) -> None:
-    """The C headers against those of libdapl-dev."""
-    with step("uDAPL for C programs", "about 10 s"):
-        sums.unittests("C headers", ROOT / "tests/provider/test_layout.py", HANGS)
+    """uDAPL for C programs: the headers against libdapl-dev's; rules of the ledger by C calls, and a few of OFA's programs, on
+    dat's provider in the lab. (tests/provider/judge.py runs all programs.)"""
+    with step("uDAPL for C programs: headers, rules in C, OFA's programs, in the lab", "about 1 min"):
+        here = ROOT / "tests/provider"
+        sums.unittests("C headers", here / "test_layout.py", HANGS)
+        if not build("gcc", "examples/provider/libdatprovider.so", "tests/provider/rules"):
+            sums.check("provider", False, "not built")
+            return
+        sums.counted("rules in C", [sys.executable, here / "rules.py"], HANGS)
+        sums.counted("OFA's programs", [sys.executable, here / "judge.py", "--short", "--check", "--columns", "dat-dat"], HANGS)
 
 
 def tier_hosts(sums: tally) -> None:
@@ -1025,6 +1032,8 @@ def command_conformance(arguments: list[str]) -> int:
         if not any(RESULTS.glob("*.xml")):
             say("dev: there are no results yet; ./dev test makes them")
             return 1
+        if (RESULTS / "c/rules.json").exists():
+            subprocess.run([sys.executable, ROOT / "tests/provider/rules.py", "--table"], check=True)
         arguments = ["--results", str(RESULTS), "--update", "--summary"]
     return subprocess.run([sys.executable, ledger, *arguments], check=False).returncode
 
