@@ -74,8 +74,10 @@ DAT_RETURN cno_query(DAT_CNO_HANDLE cno, DAT_CNO_PARAM_MASK mask, DAT_CNO_PARAM*
   param->proxy_type = c->proxy;
   if (c->proxy == DAT_PROXY_TYPE_FD)
     param->proxy.fd = c->cno.fd();
-  else
+  else if (c->cno.agent().call) // the one that the next trigger calls: a trigger removes it
     param->proxy.agent = {c->instance.load(), c->agent.load()};
+  else
+    param->proxy_type = DAT_PROXY_TYPE_NONE;
   return DAT_SUCCESS;
 }
 

@@ -72,7 +72,9 @@ std::optional<dat::ep_attributes> to_attributes(const DAT_EP_ATTR* attr, bool wi
   const auto reads = [](DAT_COUNT n) { return static_cast<std::uint8_t>(std::min(n, 255)); };
   a.max_request_dtos = at_least_1(attr->max_request_dtos);
   a.max_request_iov = at_least_1(std::max({attr->max_request_iov, attr->max_rdma_write_iov, attr->max_rdma_read_iov}));
-  a.max_message_size = std::max(attr->max_message_size, attr->max_rdma_size);
+  // dat has one limit for messages and RDMA. Without a limit of messages it is the device's: programs ask for less RDMA
+  // than they post.
+  a.max_message_size = attr->max_message_size == 0 ? 0 : std::max(attr->max_message_size, attr->max_rdma_size);
   a.max_rdma_read_in = reads(attr->max_rdma_read_in);
   a.max_rdma_read_out = reads(attr->max_rdma_read_out);
   a.recv_completion = *recv;

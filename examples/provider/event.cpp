@@ -260,7 +260,7 @@ void event_writer::write(dat::srq_error& e) noexcept {
   async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq_of(e), DAT_SRQ_TRANSFER_TO_ERROR);
 }
 void event_writer::write(dat::ep_soft_high_watermark& e) noexcept {
-  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, handle_of(e.ep()), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+  async(DAT_ASYNC_ERROR_EP_BROKEN, handle_of(e.ep()), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
 }
 DAT_HANDLE event_writer::srq_of(const dat::srq_event& e) const noexcept { return e.srq().context<handle>(); }
 

@@ -38,7 +38,7 @@ void copy_text(char (&to)[N], const Text& from) noexcept {
 void fill(DAT_IA_ATTR& to, adapter& a) noexcept {
   const dat::ia_attributes& from = a.attributes;
   to = {};
-  copy_text(to.adapter_name, from.device_name.view());
+  copy_text(to.adapter_name, a.from.name); // §6.2.1.3: the name that dat_ia_open takes
   copy_text(to.vendor_name, from.vendor_name.view());
   to.hardware_version_major = from.hardware_version_major;
   to.hardware_version_minor = from.hardware_version_minor;
@@ -118,6 +118,12 @@ void fill(DAT_PROVIDER_ATTR& to, adapter& a) noexcept {
   to.ha_supported = to_boolean(from.ha_supported);
   to.ha_loadbalancing = static_cast<DAT_HA_LB>(from.ha_loadbalancing);
   to.num_provider_specific_attr = to_names(from.specific, a.specific);
+  // Programs of OFA's take the size of their buffers from it.
+  if (const auto n = static_cast<std::size_t>(to.num_provider_specific_attr); n < a.specific.size()) {
+    a.mtu = std::to_string(a.attributes.active_mtu);
+    a.specific[n] = {"DAT_IB_TRANSPORT_MTU", a.mtu.c_str()};
+    ++to.num_provider_specific_attr;
+  }
   to.provider_specific_attr = a.specific.data();
 }
 

@@ -272,7 +272,8 @@ public:
   dat::provider_attributes provider_attributes;
   std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> transport{};
   std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> vendor{};
-  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> specific{};
+  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity + 1> specific{};
+  std::string mtu; ///< the text of one of them
 
 private:
   [[nodiscard]] static std::size_t index(DAT_HANDLE_TYPE t) noexcept { return static_cast<std::size_t>(t); }
