@@ -99,9 +99,10 @@ def performance(options: str, operation: str) -> test:
 BOTH = "client SR {0} server SR {0}"
 
 TESTS = [
-    test("dtest", short=True),
+    test("dtest", "-b 4096", short=True),
+    test("dtest"),
     *(test("dtest", options) for options in ("-c", "-p", "-v", "-d", "-w", "-w -u", "-W", "-W -D", "-W -a", "-W -a -i 4096", "-t")),
-    *(test("dtest", options) for options in ("-c -W", "-p -w", "-b 4096", "-b 1048576", "-B 1", "-B 100", "-S 1", "-b 65536 -B 50")),
+    *(test("dtest", options) for options in ("-c -W", "-p -w", "-b 1048576", "-B 1", "-B 100", "-S 1", "-b 65536 -B 50")),
     test("dtestx", short=True),
     *(test("dtestx", options) for options in ("-v", "-p", "-b 65536", "-u", "-U 4", "-m")),
     test("dtestcm", "-c 10", short=True),
