@@ -15,6 +15,7 @@
 #include <dat/detail/verbs/null_device.hpp>
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
+#include <dat/detail/work/trace_points.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
 #include <infiniband/verbs.h>
