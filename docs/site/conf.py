@@ -20,8 +20,9 @@ myst_heading_anchors = 4
 nitpicky = False
 primary_domain = "cpp"
 highlight_language = "none"
-# The declarations of different headers share names that C++ overloads by template arguments or constraints.
-suppress_warnings = ["duplicate_declaration.cpp", "myst.header"]
+# The declarations of different headers share names that C++ overloads by template arguments or constraints. A source file that Pygments
+# does not understand is shown without colors.
+suppress_warnings = ["duplicate_declaration.cpp", "misc.highlighting_failure", "myst.header"]
 
 html_theme = "furo"
 html_title = f"dat {release}"
