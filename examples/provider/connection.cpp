@@ -30,7 +30,7 @@ namespace {
   const auto to_flags = static_cast<dat::psp_flags>(flags);
   auto made = [&]() -> dat::expected<dat::psp> {
     if (any) return a->ia.create_psp_any(requests.assume_value(), to_flags);
-    const auto qualifier = dat::conn_qual::make(*qual);
+    const auto qualifier = to_port(*qual);
     if (!qualifier) return dat::error(return_type::invalid_parameter, return_subtype::arg2);
     return a->ia.create_psp(qualifier.assume_value(), requests.assume_value(), to_flags);
   }();
@@ -97,7 +97,7 @@ DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DA
   const call_on<evd_object> e(evd);
   const auto requests = requests_of(a, e);
   if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
-  const auto qualifier = dat::conn_qual::make(qual);
+  const auto qualifier = to_port(qual);
   if (!qualifier) return bad_argument(2, call);
   if (!rsp) return bad_argument(5, call);
   auto made = with ? a->ia.create_rsp(qualifier.assume_value(), with->rc, requests.assume_value())
@@ -222,7 +222,7 @@ DAT_RETURN cr_handoff(DAT_CR_HANDLE cr, DAT_CONN_QUAL to) {
   static constexpr const char* call = "dat_cr_handoff";
   DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
   const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
-    const auto qualifier = dat::conn_qual::make(to);
+    const auto qualifier = to_port(to);
     if (!qualifier) return bad_argument(2, call);
     if (r.datagrams) return refuse(return_type::model_not_supported, return_subtype::none, call);
     ep = r.local_ep;
@@ -242,7 +242,7 @@ DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUA
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   const auto remote = to_address(address);
   if (!remote) return word(remote);
-  const auto qualifier = dat::conn_qual::make(qual);
+  const auto qualifier = to_port(qual);
   if (!qualifier) return bad_argument(3, call);
   if (!is_range(data, size)) return bad_argument(5, call);
   const auto quality = to_qos(qos);

@@ -81,6 +81,11 @@ template <class T, class Close>
 [[nodiscard]] inline dat::expected<dat::ia_address> to_address(DAT_IA_ADDRESS_PTR address) noexcept {
   return dat::ia_address::from(address, sizeof(sockaddr_in6));
 }
+/// The port of a connection qualifier: its lowest 16 bits, as in OFA's provider, with which programs use larger
+/// numbers. Fails where they are 0.
+[[nodiscard]] inline dat::expected<dat::conn_qual> to_port(DAT_CONN_QUAL qual) noexcept {
+  return dat::conn_qual::make(qual & 0xffff);
+}
 /// Stores an address where C can point to it.
 inline DAT_IA_ADDRESS_PTR keep(sockaddr_storage& at, const dat::ia_address& address) noexcept {
   std::memcpy(&at, address.native_handle(), address.native_size());
