@@ -57,6 +57,8 @@
 #include <dat/detail/impl/memory.ipp>
 #include <dat/detail/impl/psp.ipp>
 #include <dat/detail/impl/pz.ipp>
+#include <dat/detail/impl/rails.ipp>
+#include <dat/detail/impl/rails_run.ipp>
 #include <dat/detail/impl/registry.ipp>
 #include <dat/detail/impl/rmr.ipp>
 #include <dat/detail/impl/rsp.ipp>

@@ -333,6 +333,9 @@ void hold(ibv_qp* qp, bool on = true);
 /// work completion if it is signalled; any other status gives one in any case, moves nothing, and moves the queue pair
 /// to ERR. False if there is no such send, or if success has to wait (no receive posted at the peer).
 bool complete(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS);
+/// The oldest waiting send reaches the peer, but its acknowledgement is lost: the peer gets the data and the completion
+/// of its receive, and the sender's queue pair moves to ERR with RETRY_EXC_ERR. False as complete.
+bool lose_acknowledgement(ibv_qp* qp);
 /// As complete, for a posted receive; no data is moved, and byte_len is reported on success.
 bool complete_recv(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS,
                    std::uint32_t byte_len = 0);

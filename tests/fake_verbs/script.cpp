@@ -183,6 +183,27 @@ bool complete(ibv_qp* qp, std::optional<std::uint64_t> wr_id, ibv_wc_status stat
   return true;
 }
 
+bool lose_acknowledgement(ibv_qp* qp) {
+  const lock guard{mutex()};
+  auto& q = live_object<qp_obj>(qp, "fake::lose_acknowledgement");
+  if (q.sq.empty()) return false;
+  auto s = std::move(q.sq.front());
+  q.sq.pop_front();
+  const auto flags = s.wr.send_flags;
+  const bool all = std::exchange(q.sig_all, false);
+  s.wr.send_flags &= ~unsigned(IBV_SEND_SIGNALED);
+  const bool arrived = execute(q, s);
+  q.sig_all = all;
+  s.wr.send_flags = flags;
+  if (!arrived) {
+    q.sq.push_front(std::move(s));
+    return false;
+  }
+  if (q.true_state() == IBV_QPS_RTS) fail_send(q, s, IBV_WC_RETRY_EXC_ERR);
+  run();
+  return true;
+}
+
 bool complete_recv(ibv_qp* qp, std::optional<std::uint64_t> wr_id, ibv_wc_status status, std::uint32_t byte_len) {
   const lock guard{mutex()};
   auto& q = live_object<qp_obj>(qp, "fake::complete_recv");

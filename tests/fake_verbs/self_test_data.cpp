@@ -311,6 +311,25 @@ TEST_CASE("held sends are completed by script, in any order and with any status"
   p.close();
 }
 
+TEST_CASE("a send whose acknowledgement is lost has arrived, and fails at its sender") {
+  fake::reset();
+  pair p;
+  fake::hold(p.client.qp);
+  CHECK_FALSE(fake::lose_acknowledgement(p.client.qp));
+  for (const std::uint64_t id : {1u, 2u}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
+  CHECK_FALSE(fake::lose_acknowledgement(p.client.qp)); // no receive: it did not arrive
+  REQUIRE(p.server.post_recv(20) == 0);
+  CHECK(fake::lose_acknowledgement(p.client.qp));
+  CHECK(p.server.one().wr_id == 20);
+  const auto all = p.client.poll();
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].wr_id == 1);
+  CHECK(all[0].status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(all[1].wr_id == 2);
+  CHECK(all[1].status == IBV_WC_WR_FLUSH_ERR);
+  p.close();
+}
+
 TEST_CASE("a send to a broken peer runs out of retries") {
   fake::reset();
   pair p;

@@ -21,7 +21,7 @@ FOREIGN = re.compile(
 OPT_IN = {
     "asio.hpp", "asio_coro.hpp", "buffer.hpp", "coro.hpp", "coro_dto.hpp", "coro_events.hpp", "coro_set.hpp",
     "coro_wait.hpp", "counters.hpp", "credits.hpp", "csp.hpp", "dat_code.hpp", "datagram.hpp", "describe.hpp", "descriptor.hpp", "dynamic.hpp", "ep_params.hpp",
-    "ib_query.hpp", "log.hpp", "memory.hpp", "multicast.hpp", "policies.hpp", "pool.hpp", "registration_cache.hpp", "registry.hpp", "rmr.hpp", "rsp.hpp",
+    "ib_query.hpp", "log.hpp", "memory.hpp", "multicast.hpp", "policies.hpp", "pool.hpp", "rails.hpp", "registration_cache.hpp", "registry.hpp", "rmr.hpp", "rsp.hpp",
     "src.hpp", "srq.hpp", "task.hpp", "trace.hpp", "trace_recorder.hpp", "try.hpp", "ud.hpp",
 }
 # Declarations, and the bodies beside them: both follow the rules of headers.
