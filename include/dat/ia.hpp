@@ -325,7 +325,7 @@ public:
   ///   that remain return `invalid_handle`.
   ///
   /// Errors: `invalid_state` (ia_in_use) for a graceful close with objects left, which changes nothing;
-  /// `invalid_handle`.
+  /// `invalid_parameter` for another mode; `invalid_handle`.
   /// Allocates: no.
   /// Blocks: until waiting threads have left the objects and the service thread has ended.
   /// Thread safety: must not overlap operations on the ia or its objects, except waits.

@@ -106,6 +106,7 @@ TEST_CASE("an invalid state error names the state of the endpoint", "[error][ERR
   CHECK(said(a.pz.close()) == "invalid_state/pz_in_use");
   CHECK(said(a.evd.close()) == "invalid_state/evd_in_use");
   CHECK(said(a.ia.close(dat::close_mode::graceful)) == "invalid_state/ia_in_use");
+  CHECK(said(a.ia.close(static_cast<dat::close_mode>(2))) == "invalid_parameter/arg2");
   must(a.evd.set_unwaitable());
   CHECK(said(a.evd.wait(1us)) == "invalid_state/evd_unwaitable");
 }

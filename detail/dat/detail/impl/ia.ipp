@@ -45,6 +45,10 @@ DAT_DECL expected<adapter_list> ia::list_adapters_near(std::uint32_t cpu) noexce
 
 DAT_DECL expected<void> ia::close(close_mode how) noexcept {
   if (!core_) return empty_handle("ia.close");
+  if (how != close_mode::abrupt && how != close_mode::graceful)
+    return error(return_type::invalid_parameter, return_subtype::arg2)
+        .at("ia.close", object_kind::ia)
+        .hint("`how` must be close_mode::abrupt or close_mode::graceful.");
   auto closed = core_.close(how == close_mode::graceful);
   if (closed) async_evd_ = {};
   return closed;
