@@ -105,7 +105,7 @@ private:
       every.push_back(std::move(ep));
     }
     dat::ep<dat::rc>& back() { return every.back(); }
-    dat::ep<dat::rc>& of(dat::ep_ref e) { return every[e.context().as<std::size_t>()]; }
+    dat::ep<dat::rc>& of(dat::ep_ref e) { return every[must(e.context()).as<std::size_t>()]; }
     void end(dat::ep_ref e) { must(of(e).close()); }
   };
 

@@ -118,7 +118,8 @@ struct ep_attributes {
   std::uint32_t max_message_size = 0;  ///< bytes of one send or RDMA operation; 0: what the device can
 
   /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at
-  /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them.
+  /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them. Devices count
+  /// in powers of two: of another `max_rdma_read_out`, this side runs the power below it.
   std::optional<std::uint8_t> max_rdma_read_out = std::nullopt;
   std::optional<std::uint8_t> max_rdma_read_in = std::nullopt;
 

@@ -107,15 +107,22 @@ public:
     o->consumer_context.store(context.value(), std::memory_order_release);
     return success();
   }
-  /// The context; 0 when none was set, and for an empty handle (uDAPL 2.0 §6.2.2.2).
-  [[nodiscard]] dat::cookie context() const noexcept {
+  /// The context; 0 when none was set (uDAPL 2.0 §6.2.2.2).
+  /// Errors: `invalid_handle` for an empty handle, or one whose object is closed.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<dat::cookie> context() const noexcept {
     auto* const o = self().entity();
-    return o ? dat::cookie(o->consumer_context.load(std::memory_order_acquire)) : dat::cookie();
+    if (!o || o->dead()) return empty_handle("context", handle_subtype(Kind));
+    return dat::cookie(o->consumer_context.load(std::memory_order_acquire));
   }
-  /// The context as a pointer to a `T`, as it was set; null when there is none.
+  /// The context as a pointer to a `T`, as it was set; null when there is none, and for an empty handle. The pointer is
+  /// there for clean-up as well: a handle keeps it after its object is closed.
   template <class T>
   [[nodiscard]] T* context() const noexcept {
-    return context().template pointer<T>();
+    auto* const o = self().entity();
+    return o ? dat::cookie(o->consumer_context.load(std::memory_order_acquire)).template pointer<T>() : nullptr;
   }
 
   /// An address that no other object has while this one lives; null for an empty handle.

@@ -8,6 +8,8 @@
 #include <dat/port.hpp>
 #include <dat/timeout.hpp>
 
+#include <dat/detail/discovery/open_names.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -103,7 +105,7 @@ struct provider_info {
   std::string name = {};
   std::uint16_t api_major = 2;
   std::uint16_t api_minor = 0;
-  bool thread_safe = true;
+  bool thread_safe = false; ///< as provider_attributes::is_thread_safe; of a name of dat.conf: the word of its line
   std::optional<device_port> port = std::nullopt; ///< empty: a name of dat.conf whose device is absent
   std::string origin = {};                        ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
 };
@@ -137,7 +139,8 @@ enum class ha_relationship : std::uint8_t { unrelated, related, unknown, conflic
 class registry {
 public:
   /// A registry of these devices and names, independent of the host.
-  explicit registry(std::vector<device_port> devices, conf names = {}) noexcept
+  /// Allocates: yes.
+  explicit registry(std::vector<device_port> devices, conf names = {})
       : devices_(std::move(devices)), conf_(std::move(names)) {}
 
   /// The registry of this host.
@@ -179,8 +182,9 @@ public:
   expected<void> add(provider_info provider);
 
   /// Removes a name with all its versions (dat_registry_remove_provider, uDAPL 2.0 §8.2.3): it is no longer listed or
-  /// found. The name may be in use: an ia that was opened by it continues.
-  /// Errors: `invalid_parameter` (arg1) for a name that the registry does not have.
+  /// found.
+  /// Errors: `provider_in_use` while an ia is open that `open` of this registry, or of a copy, has opened by the name;
+  /// `invalid_parameter` (arg1) for a name that the registry does not have.
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: as the class.
@@ -204,6 +208,7 @@ private:
   conf conf_;
   std::vector<provider_info> added_;
   std::vector<std::string> removed_;
+  detail::ref<detail::open_names> open_ = detail::open_names::make(); // copies share it
 };
 
 /// The name, as ia::open takes it, of the adapter that has this local address (uDAPL 2.0 §9.1.1). Opens nothing.

@@ -255,11 +255,11 @@ expected<local_segment<T, mem_priv::local_write>> rmr::read_target(const ep<rc>&
   if (!reader) return detail::empty_handle(call, return_subtype::handle_ep);
   const detail::window_binding b = core_->binding();
   if (!b || !b.writable)
-    return core_->at(error(return_type::privileges_violation), call)
+    return core_->at({return_type::privileges_violation, return_subtype::privileges_write}, call)
         .hint("An RDMA read needs an rmr that is bound to an lmr with dat::local_write.");
   if (detail::core_access::of(reader)->pz() != &core_->pz() ||
       (b.through && b.through != detail::core_access::of(reader)))
-    return core_->at(error(return_type::protection_violation), call)
+    return core_->at({return_type::protection_violation, return_subtype::protection_write}, call)
         .hint("The endpoint is of another zone, or not the one that the rmr is bound through.");
   const std::uint64_t size = b.length / sizeof(T);
   if (first > size || count > size - first || b.address % alignof(T) != 0)

@@ -202,7 +202,7 @@ public:
   /// Reads the bytes of a peer's `to_wire`. The peer may have granted more rights than `P`, not fewer.
   /// Errors: `invalid_parameter` when there are fewer than `wire_size` bytes, the version is unknown, the element size
   /// differs from sizeof(T), or the length is no multiple of it or exceeds the address space; `privileges_violation`
-  /// when a right of `P` is missing.
+  /// when a right of `P` is missing, with that right as subtype.
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe.
@@ -222,8 +222,12 @@ public:
       return bad("The element size of the peer differs: both sides must use the same element type.");
     if (s.raw_.length > std::numeric_limits<std::uint64_t>::max() - s.raw_.address)
       return bad("The sum address + length exceeds 64 bits.");
-    if (!includes(static_cast<mem_priv>(p[22]), P))
-      return error(return_type::privileges_violation)
+    const auto granted = static_cast<mem_priv>(p[22]);
+    if (!includes(granted, P))
+      return error(return_type::privileges_violation,
+                   includes(P, mem_priv::remote_read) && !includes(granted, mem_priv::remote_read)
+                       ? return_subtype::privileges_rdma_read
+                       : return_subtype::privileges_rdma_write)
           .at("remote_segment.from_wire", object_kind::rmr, s.raw_.key)
           .hint("The owner registered the memory without a right that this segment type needs.");
     return s;

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <malloc.h>
 #include <random>
@@ -588,7 +591,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   (void)next<dat::send_done>(link.a.evd);
 }
 
-TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][COMP-008][DTO-043][REQ-132][DTO-163]") {
+TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][COMP-008][DTO-043][REQ-132]") {
   connected_pair link;
   buffer out(link.a.pz, 64);
   std::vector<std::byte> in(64);
@@ -647,6 +650,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
                           dat::rdma_write{second.lmr, theirs.remote()}.fence()));
     (void)next<dat::rdma_write_done>(link.a.evd);
     REQUIRE(has_pattern(mine.bytes, 2 * i));
+    SHOWS("COMP-078");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
 }
@@ -693,7 +697,7 @@ TEST_CASE("a message longer than the receiver's max_message_size arrives if its 
 }
 
 TEST_CASE("a write is in place when the receive of a later send completes",
-          "[dto][COMP-077][COMP-078][DTO-155][MODEL-048][MODEL-050][COMP-046][DTO-098][MODEL-047]") {
+          "[dto][COMP-077][DTO-155][MODEL-048][MODEL-050][COMP-046][DTO-098][MODEL-047]") {
   connected_pair link;
   constexpr std::size_t size = 3000;
   buffer out(link.a.pz, size);
@@ -741,9 +745,11 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
     CHECK(error_of(link.passive.post(dat::recv{})) == full);
+    SHOWS("ERR-015");
     for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}.cookie(i)));
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
+    SHOWS("DTO-124");
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(0));
     // There is room for one request, not for two.
@@ -880,7 +886,17 @@ TEST_CASE("receives that were posted before connecting are used in order", "[dto
   auto passive = link.b.make_ep();
   buffer in(link.b.pz, 400);
   buffer out(link.a.pz, 100);
-  for (std::size_t i = 0; i < 4; ++i) must(passive.post(dat::recv{in.slice(i * 100, 100)}.cookie(i)));
+  for (std::size_t i = 0; i < 3; ++i) must(passive.post(dat::recv{in.slice(i * 100, 100)}.cookie(i)));
+  // A signal handler posts the last one.
+  static std::function<bool()> post_last;
+  static bool posted;
+  post_last = [&] { return passive.post(dat::recv{in.slice(300, 100)}.cookie(3)).has_value(); };
+  const auto before = std::signal(SIGUSR1, [](int) { posted = post_last(); });
+  std::raise(SIGUSR1);
+  std::signal(SIGUSR1, before);
+  post_last = nullptr;
+  CHECK(posted);
+  SHOWS("DTO-074", "SAFE-043");
   link.connect(active, passive);
   for (std::uint32_t i = 0; i < 4; ++i) {
     fill(out.bytes, i);
@@ -905,7 +921,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})).type() == type::length_error);
-  SHOWS("DTO-087", "COMP-034");
+  SHOWS("DTO-087", "COMP-034", "ERR-020");
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
@@ -953,19 +969,20 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   side stranger(0);
   buffer strange(stranger.pz, 64);
   for (buffer* b : {&foreign, &strange}) {
-    const auto violation = dat::error(type::protection_violation);
+    const dat::error unreadable(type::protection_violation, subtype::protection_read);
+    const dat::error unwritable(type::protection_violation, subtype::protection_write);
     const dat::iov both_faults{b->slice(0, 1), b->slice(1, 1), b->slice(2, 1)}; // too many segments, too
     const auto either = error_of(ep.post(dat::send{both_faults})).type();
     CHECK((either == type::protection_violation || either == type::invalid_parameter));
     SHOWS("DTO-085");
-    CHECK(error_of(ep.post(dat::send{b->lmr})) == violation);
-    DEVIATES("DTO-067");
-    CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()})) == violation);
-    CHECK(error_of(ep.post(dat::rdma_read{b->lmr, in.remote()})) == violation);
-    CHECK(error_of(ep.post(dat::recv{b->lmr})) == violation);
+    CHECK(error_of(ep.post(dat::send{b->lmr})) == unreadable);
+    CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()})) == unreadable);
+    CHECK(error_of(ep.post(dat::rdma_read{b->lmr, in.remote()})) == unwritable);
+    SHOWS("DTO-067");
+    CHECK(error_of(ep.post(dat::recv{b->lmr})) == unwritable);
     SHOWS("DTO-124");
-    CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 1), b->slice(0, 1)}})) == violation);
-    SHOWS("DTO-083", "DTO-137", "LMR-001", "MODEL-013", "MODEL-018", "PZ-002", "REQ-137");
+    CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 1), b->slice(0, 1)}})) == unreadable);
+    SHOWS("DTO-083", "DTO-137", "EP-003", "ERR-023", "LMR-001", "MODEL-013", "MODEL-018", "PZ-002", "REQ-137");
     still_works(link);
   }
 }
@@ -1024,6 +1041,10 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   REQUIRE(ibv_query_qp(link.active.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
   CHECK(attr.max_rd_atomic <= std::min(out, in));
   CHECK(attr.max_rd_atomic >= 1);
+  CHECK(must(link.active.query()).attributes.max_rdma_read_out == out);
+  SHOWS("EPATTR-014");
+  CHECK(must(link.passive.query()).attributes.max_rdma_read_in == in);
+  SHOWS("EPATTR-013", "EP-012"); // also where the device has another number for it
 
   buffer mine(link.a.pz, 16 * 1024);
   buffer theirs(link.b.pz, 16 * 1024);
@@ -1038,7 +1059,7 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   CHECK(has_pattern(mine.bytes, 3));
 }
 
-TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-012][EP-021][EPATTR-013][EPATTR-014]") {
+TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-021]") {
   const bool at_peer = GENERATE(false, true);
   pair_options options;
   (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};
@@ -1047,6 +1068,7 @@ TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-
   buffer theirs(link.b.pz, 16);
   const auto e = error_of(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}));
   CHECK(e.type() == type::invalid_parameter);
+  SHOWS("EPATTR-021"); // the attribute's 0 is no default
   CHECK_THAT(e.message(), support::contains_text("max_rdma_read_in"));
   DEVIATES("DTO-132");
   still_works(link);

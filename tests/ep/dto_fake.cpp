@@ -250,10 +250,11 @@ TEST_CASE("an invalid post is refused before any of it reaches the device",
   const auto mine = p.a.at(0, 8);
   const auto target = p.b.mem.remote();
 
-  expect(p.a.ep.post(dat::send{foreign}), return_type::protection_violation);
+  expect(p.a.ep.post(dat::send{foreign}), return_type::protection_violation, dat::return_subtype::protection_read);
   expect(p.a.ep.post(dat::send{dat::iov{mine, foreign}}), return_type::protection_violation);
-  expect(p.a.ep.post(dat::rdma_read{foreign, target}), return_type::protection_violation);
-  expect(p.a.ep.post(dat::recv{foreign}), return_type::protection_violation);
+  expect(p.a.ep.post(dat::rdma_read{foreign, target}), return_type::protection_violation,
+         dat::return_subtype::protection_write);
+  expect(p.a.ep.post(dat::recv{foreign}), return_type::protection_violation, dat::return_subtype::protection_write);
   expect(p.a.ep.post(dat::send{dat::iov{mine, mine, mine}}), return_type::invalid_parameter);
   expect(p.a.ep.post(dat::recv{dat::iov{mine, mine, mine}}), return_type::invalid_parameter);
   expect(p.a.ep.post(dat::send{p.a.at(0, 1001)}), return_type::length_error);
@@ -277,7 +278,7 @@ TEST_CASE("an invalid post is refused before any of it reaches the device",
   CHECK(p.a.take().size() == 3);
 }
 
-TEST_CASE("a region of 4 GiB and more can be posted in slices only", "[LMR-026]") {
+TEST_CASE("a region of 4 GiB and more can be posted in slices only", "[LMR-026][DTO-059][DTO-060]") {
   clean_world world;
   pair p;
   constexpr std::size_t size = (std::size_t{1} << 32) + 4096;

@@ -125,11 +125,11 @@ TEST_CASE("lengths, zones and rights that do not fit have errors of their own", 
   auto other = must(a.ia.create_pz());
   std::array<char, 16> memory{};
   auto foreign = must(other.register_memory(memory, all_rights));
-  CHECK(said(near.post(dat::send{foreign})) == "protection_violation");
+  CHECK(said(near.post(dat::send{foreign})) == "protection_violation/protection_read");
   // A segment with fewer rights than its type requests.
   auto readable = must(a.pz.register_memory(memory, dat::local_read | dat::remote_read));
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
-  CHECK(said(writable::from_wire(readable.remote().to_wire())) == "privileges_violation");
+  CHECK(said(writable::from_wire(readable.remote().to_wire())) == "privileges_violation/privileges_rdma_write");
 }
 
 TEST_CASE("empty and full queues and passed time limits have errors of their own",

@@ -272,8 +272,8 @@ TEST_CASE("a provider is found by name, major version, minor version and thread 
   CHECK(failure(r, "x", {1, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
   CHECK(failure(r, "x", {2, 6}) == dat::error(type::provider_not_found, subtype::minor_not_found));
   CHECK(failure(r, "x", {2, 4, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
-  CHECK(must(r.find("dev", {2, 0, true})).origin == "device");
-  CHECK(failure(r, "dev", {2, 0, false}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+  CHECK(must(r.find("dev", {2, 0, false})).origin == "device");
+  CHECK(failure(r, "dev", {2, 0, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
   CHECK(failure(r, "dev", {3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
 }
 
@@ -445,22 +445,54 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
     return opened ? dat::error(type::success) : opened.assume_error();
   };
   CHECK(must(r.open("mine", {}, manual)).name() == "fk2");
-  CHECK(must(r.open("fk1", {2, 0, true}, manual)).name() == "fk1");
+  CHECK(must(r.open("fk1", {2, 0, false}, manual)).name() == "fk1");
   CHECK(error_of("fk1", {3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
   CHECK(error_of("fk1", {2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
-  CHECK(error_of("fk1", {2, 0, false}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+  CHECK(error_of("fk1", {2, 0, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
   CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of("nobody").call() == "registry.open");
   CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
+  // A name keeps the word of the program, or of the line of dat.conf, whatever the provider says.
+  must(r.add({.name = "said", .thread_safe = true, .port = must(r.find("fk2")).port}));
+  CHECK(must(r.open("said", {2, 0, true}, manual)).query<dat::provider_attributes>().value().is_thread_safe == false);
+  DEVIATES("REG-066");
   {
-    // A name that is removed opens no more, and what was opened by it goes on.
-    auto open = must(r.open("mine", {}, manual));
+    // A name in use cannot be removed, also not through a copy of the registry, and not before a close has ended.
+    auto first = must(r.open("mine", {}, manual));
+    auto second = must(r.open("mine", {}, manual));
+    auto copy = r;
+    const dat::error in_use(type::provider_in_use);
+    CHECK(r.remove("mine").error() == in_use);
+    CHECK(must(first.query()).adapter_name.view() == "mine");
+    CHECK(must(first.query()).device_name.view() == "fk2");
+    must(first.close(dat::close_mode::graceful));
+    CHECK(copy.remove("mine").error() == in_use);
+    CHECK(must(copy.open("mine", {}, manual)).name() == "fk2"); // it is as it was
+    SHOWS("REG-050");
+    const auto pz = must(second.create_pz());
+    dat::error during(type::success);
+    fake::intercept(fake::call::ibv_dealloc_pd, [&] { during = r.remove("mine").error(); });
+    must(second.close(dat::close_mode::abrupt));
+    fake::intercept(fake::call::ibv_dealloc_pd, {});
+    CHECK(during == in_use);
+    must(r.remove("mine")); // although a handle of the closed ia exists
+    SHOWS("REG-025");
+    CHECK(error_of("mine") == dat::error(type::provider_not_found, subtype::name_not_registered));
+  }
+  {
+    // The ia of a registry that is gone.
+    auto gone = std::make_optional(r);
+    const auto open = must(gone->open("fk1", {}, manual));
+    gone.reset();
+    CHECK(r.remove("fk1").error() == dat::error(type::provider_in_use));
+  }
+  {
+    // A removal prevents new opens only: an adapter that was opened by another name goes on.
+    auto open = must(r.open("fk2", {}, manual));
+    must(r.add({.name = "mine", .port = must(r.find("fk2")).port}));
     must(r.remove("mine"));
     CHECK(error_of("mine") == dat::error(type::provider_not_found, subtype::name_not_registered));
-    CHECK(must(open.query()).adapter_name.view() == "mine");
-    CHECK(must(open.query()).device_name.view() == "fk2");
     must(open.create_pz());
-    must(open.close());
     SHOWS("REG-023", "REG-049");
   }
   CHECK(fake::leaks() == "");

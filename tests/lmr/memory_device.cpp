@@ -31,7 +31,7 @@ struct sample {
 } // namespace
 
 TEST_CASE("spans, vectors and arrays can be registered",
-          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-039][LMR-041][PZ-001]") {
+          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-039][LMR-041]") {
   side a(0);
   std::vector<sample> numbers(100);
   std::array<std::uint64_t, 8> words{1, 2, 3};
@@ -73,7 +73,9 @@ TEST_CASE("spans, vectors and arrays can be registered",
 
   // The wire form carries the rights: no segment with more rights can be read from it.
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
-  CHECK(error_of(writable::from_wire(t.remote().to_wire())).type() == type::privileges_violation);
+  CHECK(error_of(writable::from_wire(t.remote().to_wire())) ==
+        dat::error(type::privileges_violation, subtype::privileges_rdma_write));
+  SHOWS("ERR-023");
 
   must(t.close());
   CHECK(error_of(t.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
@@ -113,6 +115,9 @@ TEST_CASE("a zone cannot be closed while a region or an endpoint uses it", "[mem
   std::array<std::byte, 16> bytes{};
   const auto in_use = dat::error(type::invalid_state, subtype::pz_in_use);
   auto pz = must(a.ia.create_pz());
+  const auto another = must(a.ia.create_pz());
+  CHECK(another.native_handle() != pz.native_handle());
+  SHOWS("PZ-001");
   {
     const auto lmr = must(pz.register_memory(bytes, dat::local_read));
     CHECK(error_of(pz.close()) == in_use);
@@ -232,6 +237,7 @@ const role ordinary_user_registered("ordinary user", &ordinary_user_role);
 TEST_CASE("registration errors name the limits of an ordinary user", "[memory][LMR-028]") {
   peer_process peer("ordinary user", {addresses()[0].to_string()});
   CHECK(peer.hear() == "insufficient_resources resource_memory_region ENOMEM");
+  SHOWS("ERR-031");
   const auto message = peer.hear();
   CHECK_THAT(message, support::contains_text("RLIMIT_MEMLOCK"));
   CHECK_THAT(message, support::contains_text("ibv_reg_mr"));
@@ -338,7 +344,16 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(link.b.pz.owner() == link.b.ia.identity());
   SHOWS("PZ-010", "PZ-012");
   CHECK(again.rights == (dat::local_write | dat::remote_write).value);
-  SHOWS("LMR-042", "LMR-015");
+  SHOWS("LMR-042");
+  // Each right is independent of the others.
+  const auto each = [&]<std::size_t... Bits>(std::index_sequence<Bits...>) {
+    const auto kept = [&]<dat::mem_priv P>(dat::privileges<P> rights) {
+      return must(dat::query(must(link.b.pz.register_memory(bytes, rights)))).rights == P;
+    };
+    return (... && kept(dat::privileges<dat::mem_priv((Bits & 3U) | (Bits & 12U) << 2U)>{}));
+  };
+  CHECK(each(std::make_index_sequence<16>()));
+  SHOWS("LMR-015");
   CHECK(again.lmr_key == open.native_handle()->lkey);
   CHECK(again.remote_key == open.native_handle()->rkey);
   CHECK(again.registered_size == 64);
@@ -347,7 +362,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   const auto nothing = must(link.b.pz.register_memory(bytes, dat::no_rights));
   CHECK(must(dat::query(nothing)).rights == dat::mem_priv::none);
   CHECK_FALSE(must(dat::query(nothing)).remote_key);
-  SHOWS("LMR-016");
+  SHOWS("LMR-016", "LMR-018");
   CHECK(error_of(dat::query(closed)) == dat::error(type::invalid_handle, subtype::handle_lmr));
   SHOWS("LMR-043");
   CHECK(error_of(dat::ia().create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));

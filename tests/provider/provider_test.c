@@ -229,7 +229,7 @@ static void wrong_posts(void) {
   RETURNS(dat_ep_post_send(a.ep, 1, &outside, c, 0), DAT_INVALID_PARAMETER, 0);
   RETURNS(dat_ep_post_send(a.ep, 1, &before, c, 0), DAT_INVALID_PARAMETER, 0);
   RETURNS(dat_ep_post_send(a.ep, 1, &unknown, c, 0), DAT_PRIVILEGES_VIOLATION, 0);
-  RETURNS(dat_ep_post_send(a.ep, 1, &foreign, c, 0), DAT_PROTECTION_VIOLATION, 0);
+  RETURNS(dat_ep_post_send(a.ep, 1, &foreign, c, 0), DAT_PROTECTION_VIOLATION, DAT_PROTECTION_READ);
   RETURNS(dat_ep_post_recv(a.ep, 1, &foreign, c, 0), DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_WRITE);
   RETURNS(dat_ep_post_send(a.ep, -1, &good, c, 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
   RETURNS(dat_ep_post_send(a.ep, 1 << 20, &good, c, 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);

@@ -80,6 +80,9 @@ TEST_CASE("a segment is a small value", "[DTO-056][DTO-059]") {
   STATIC_REQUIRE(std::is_trivially_copyable_v<local<char>>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<remote<char>>);
   constexpr local<int> none;
+  STATIC_REQUIRE(sizeof raw(none).address == 8);
+  STATIC_REQUIRE(sizeof raw(none).length == 4);
+  STATIC_REQUIRE(sizeof raw(none).key == 4);
   STATIC_REQUIRE(none.empty());
   STATIC_REQUIRE(none.size() == 0);
   CHECK(none.data() == nullptr);

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -87,6 +88,8 @@ public:
   [[nodiscard]] std::string_view opened_as() const noexcept { return opened_as_.data(); }
   /// Sets that name. Only while no other thread knows of the ia.
   void set_opened_as(std::string_view name) noexcept { name.copy(opened_as_.data(), opened_as_.size() - 1); }
+  /// Keeps `what` until a close of the ia has ended. Only while no other thread knows of the ia.
+  void keep_until_closed(ref<counted> what) noexcept { until_closed_ = std::move(what); }
   [[nodiscard]] bool automatic() const noexcept { return automatic_; }
   /// The quality of service of endpoints that have none of their own.
   [[nodiscard]] const dat::qos& qos() const noexcept { return qos_; }
@@ -279,6 +282,7 @@ private:
   adapter_location where_{};
   bool automatic_ = true;
   std::array<char, 256> opened_as_{}; // DAT_NAME_MAX_LENGTH
+  ref<counted> until_closed_;
   dat::qos qos_;
   bool orphaned_ = false; // the service thread released the last reference and deletes this object
   const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);

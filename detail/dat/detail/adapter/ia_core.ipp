@@ -64,6 +64,7 @@ DAT_DECL void ia_core::close_abruptly() noexcept {
   closing.raise();
   for (std::size_t kind = 0; kind < child_kinds; ++kind) end_all(static_cast<child_kind>(kind));
   reactor.settle(); // releases the references that the reactor holds for a short time
+  until_closed_ = {};
 }
 
 DAT_DECL void ia_core::close_gracefully() noexcept {
@@ -71,6 +72,7 @@ DAT_DECL void ia_core::close_gracefully() noexcept {
   closing.raise(); // ends waits for asynchronous events
   end_all(child_kind::connection);
   reactor.settle(); // the reactor may be ending one of them itself
+  until_closed_ = {};
 }
 
 DAT_DECL void ia_core::end_all(child_kind kind) noexcept {

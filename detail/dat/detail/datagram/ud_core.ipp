@@ -244,6 +244,7 @@ DAT_DECL void ud_connection::handle(const cm_event& e) noexcept {
 }
 
 DAT_DECL void ud_connection::established(const cm_event& e) noexcept {
+  keep_addresses();
   const auto data = e.data();
   keep_private_data(data);
   target_ = datagram_target{e.datagram.ah_attr, e.datagram.qp_num, e.datagram.qkey};

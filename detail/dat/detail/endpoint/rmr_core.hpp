@@ -112,7 +112,7 @@ public:
     wanted.writable = writable;
     if (region->pz() != pz_.get()) return wrong_zone(bind_call);
     if (!region->bindable())
-      return at(error(return_type::privileges_violation), bind_call)
+      return at({return_type::privileges_violation, return_subtype::privileges_write}, bind_call)
           .hint("Memory that the process may not write, on-demand memory and dmabuf memory cannot be bound.");
     if (zero_based && !for_ep_)
       return at(error(return_type::model_not_supported), bind_call)

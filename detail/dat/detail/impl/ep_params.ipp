@@ -27,7 +27,7 @@ DAT_DECL expected<ep_params> ep<rc>::read_params() const noexcept {
     p.attributes = e.attributes();
     p.attributes.max_message_size = e.max_message();
     p.attributes.max_rdma_read_in = e.responder_resources();
-    p.attributes.max_rdma_read_out = e.initiator_depth();
+    p.attributes.max_rdma_read_out = p.attributes.max_rdma_read_out.value_or(e.initiator_depth());
     p.attributes.soft_high_watermark = e.soft_watermark();
     p.attributes.hard_high_watermark = e.hard_watermark();
     if (e.srq()) {

@@ -227,7 +227,8 @@ DAT_DECL const device_port* registry::port_of(std::string_view instance_data) co
 
 DAT_DECL std::vector<provider_info> registry::list() const {
   std::vector<provider_info> all;
-  for (const device_port& p : devices_) all.push_back({p.name(), 2, 0, true, p, "device"});
+  for (const device_port& p : devices_)
+    all.push_back({p.name(), 2, 0, provider_attributes().is_thread_safe, p, "device"});
   for (const conf_entry& e : conf_.entries) {
     if (!e.user_level || !e.chosen) continue;
     bool listed = false;
@@ -247,8 +248,13 @@ DAT_DECL expected<ia> registry::open(std::string_view name, const provider_reque
   const auto found = find(name, wanted);
   if (!found) return found.assume_error().at("registry.open", object_kind::ia);
   if (const auto& port = found.assume_value().port) {
+    auto in_use = open_->hold(name);
     auto opened = ia::open(port->name(), options);
-    if (opened) detail::core_access::of(opened.assume_value())->set_opened_as(name);
+    if (opened) {
+      auto& core = *detail::core_access::of(opened.assume_value());
+      core.set_opened_as(name);
+      core.keep_until_closed(std::move(in_use));
+    }
     return opened;
   }
   return error(return_type::insufficient_resources, return_subtype::resource_device)
@@ -266,6 +272,7 @@ DAT_DECL expected<void> registry::add(provider_info provider) {
     if (p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
         p.thread_safe == provider.thread_safe)
       return error(return_type::provider_already_registered).at(call, object_kind::ia);
+  if (!open_) open_ = detail::open_names::make(); // after a move from this registry
   if (provider.origin.empty()) provider.origin = "added";
   added_.push_back(std::move(provider));
   return success();
@@ -278,6 +285,10 @@ DAT_DECL expected<void> registry::remove(std::string_view name) {
     return error(return_type::invalid_parameter, return_subtype::arg1)
         .at("registry.remove", object_kind::ia)
         .hint("The registry does not have that name.");
+  if (open_->has(name))
+    return error(return_type::provider_in_use)
+        .at("registry.remove", object_kind::ia)
+        .hint("An ia is open by that name: close it first.");
   std::erase_if(added_, is_it);
   removed_.emplace_back(name);
   return success();

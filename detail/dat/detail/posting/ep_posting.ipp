@@ -62,7 +62,8 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
   if (r.no_notify && !takes_no_notify_requests())
     return refuse({return_type::invalid_parameter, return_subtype::arg5}, no_notify_hint);
   if (!list.is_within(own_zone_))
-    return refuse(return_type::protection_violation,
+    return refuse({return_type::protection_violation,
+                   r.is_read() || r.is_atomic() ? return_subtype::protection_write : return_subtype::protection_read},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");
   if (list.count() > attributes_.max_request_iov)
     return refuse({return_type::invalid_parameter, return_subtype::arg2},
@@ -104,7 +105,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
     return refuse({return_type::invalid_handle, return_subtype::handle_lmr},
                   "A segment is of an lmr that is empty or closed.");
   if (!list.is_within(own_zone_))
-    return refuse(return_type::protection_violation,
+    return refuse({return_type::protection_violation, return_subtype::protection_write},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");
   if (list.count() > attributes_.max_recv_iov)
     return refuse({return_type::invalid_parameter, return_subtype::arg2},
