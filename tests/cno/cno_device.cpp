@@ -241,6 +241,7 @@ TEST_CASE("completions and software events have separate room in a merged evd",
     (void)must(link.completions_only.wait(patience));
   }
   CHECK(error_of(small.post(9)) == dat::error(type::queue_full));
+  SHOWS("ERR-025");
   std::uint64_t software = 0;
   std::uint64_t received = 0;
   for (int i = 0; i < 16; ++i) {

@@ -72,7 +72,7 @@ TEST_CASE("the first packet number of a connection by descriptor is random and c
   CHECK(psn_of(all[0]) != before);
 }
 
-TEST_CASE("a connection by descriptor cannot be duplicated, since its peer need not listen", "[ep][CONN-061]") {
+TEST_CASE("a connection by descriptor cannot be duplicated, since its peer need not listen", "[ep]") {
   clean_world world;
   pair p;
   auto first = must(p.a.pz.create_ep<dat::rc>(p.a.evd));

@@ -516,7 +516,7 @@ chain<N> pieces_of(const buffer& b, std::size_t data_in_first = 0) {
 } // namespace
 
 TEST_CASE("receives append to the data sections of a chain, and sends transmit these sections",
-          "[descriptor][DOCA-001][DOCA-009][DOCA-010][DOCA-012][DOCA-013][DOCA-014][DOCA-016][DOCA-022][DOCA-028]") {
+          "[descriptor][DOCA-001][DOCA-009][DOCA-010][DOCA-012][DOCA-014][DOCA-016][DOCA-028]") {
   connected_pair link;
   buffer out(link.a.pz, 64);
   buffer in(link.b.pz, 64);
@@ -583,6 +583,7 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
   const auto told = next<dat::ib::recv_write_immediate_done>(link.b.evd);
   CHECK(told.immediate() == 9);
+  SHOWS("DOCA-022");
   CHECK(told.bytes() == 0);
   // First 80 bytes of data there and 60 of room here; then 80 bytes there and 100 of room here.
   fill(in.bytes, 6);
@@ -618,6 +619,7 @@ TEST_CASE("data that does not fit is refused, or fails at the peer and changes n
   CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_responder);
   CHECK(link.at_b<dat::dto_failure>().status() == dat::dto_status::local_length);
   CHECK(inbox.data_size() == 2);
+  SHOWS("DOCA-013");
 
   connected_pair other(options);
   buffer more(other.a.pz, 8);

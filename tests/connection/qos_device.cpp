@@ -171,6 +171,7 @@ TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]
   must(from.connect(b.ia.address(), port, patience));
   auto request = next<dat::cr>(b.evd);
   CHECK(error_of(request.accept(to, {}, {.multipath = dat::multipath::requested})).type() == type::model_not_supported);
+  SHOWS("ERR-021");
   must(request.accept(to));
   (void)next<dat::established>(a.evd);
   (void)next<dat::established>(b.evd);

@@ -10,6 +10,7 @@
 #include <support/connection_fuzz.hpp>
 
 #include <array>
+#include <fstream>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <set>
@@ -162,7 +163,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   CHECK(must(rsp.query()).ep == dat::ep_ref());
   SHOWS("RSP-003");
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)).type() == type::conn_qual_in_use);
-  SHOWS("RSP-004");
+  SHOWS("RSP-004", "ERR-014");
   must(rsp.close());
 
   rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
@@ -221,7 +222,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   CHECK(must(csp.query()).address == (wild ? any.with_port(csp.port()) : where));
   SHOWS("CSP-005", "CSP-006", "CSP-007", "CSP-008", "CSP-021");
   CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)).type() == type::port_in_use);
-  SHOWS("CSP-010");
+  SHOWS("CSP-010", "ERR-029");
 
   auto active = e.a.make_ep({.comm = comm});
   must(active.common_connect(where, patience, bytes_of("a socket?")));
@@ -257,7 +258,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   must(plain.connect(where.with_port(9), must(dat::conn_qual::make(csp.port())), patience));
   must(e.request().reject());
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == plain);
-  SHOWS("ADDR-001", "CSP-016");
+  SHOWS("ADDR-001", "ADDR-011", "CSP-016");
   must(csp.close());
   must(plain.reset());
   must(plain.connect(where, must(dat::conn_qual::make(where.port())), patience));
@@ -331,7 +332,30 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   must(e.request().accept(passive));
   CHECK(next<dat::established>(e.a.evd).ep() == ep);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
-  SHOWS("CONN-078");
+  SHOWS("CONN-078", "CONN-080");
+}
+
+TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[service_point]") {
+  if (!in_lab()) SKIP("narrows the host's range of ports");
+  ends e;
+  constexpr const char* range = "/proc/sys/net/ipv4/ip_local_port_range";
+  std::string before;
+  std::getline(std::ifstream(range), before);
+  const struct at_end {
+    const std::string& before;
+    ~at_end() { std::ofstream(range) << before; }
+  } at_end{before};
+  std::ofstream(range) << "50122 50123"; // two: the kernel never gives one port twice in a row
+  const auto any = [&] { return must(e.b.ia.create_psp_any(e.b.evd)).port(); };
+  {
+    const auto one = must(e.b.ia.create_psp_any(e.b.evd));
+    const auto two = must(e.b.ia.create_psp_any(e.b.evd));
+    CHECK(one.port() + two.port() == 50122 + 50123);
+    CHECK(error_of(e.b.ia.create_psp_any(e.b.evd)).type() == type::conn_qual_unavailable);
+    SHOWS("PSP-032", "ERR-028");
+  }
+  CHECK(any() + any() == 50122 + 50123); // the failed call left nothing behind
+  SHOWS("PSP-031");
 }
 
 TEST_CASE("requests are handed from service point to service point, and the peer sees no difference",
@@ -396,6 +420,9 @@ TEST_CASE("dup_connect reaches the peer of the first connection",
   CHECK(error_of(stranger.dup_connect(passive, patience)).type() == type::invalid_state);
   auto second = e.a.make_ep();
   must(second.dup_connect(first, patience, bytes_of("the second")));
+  CHECK(must(second.local_address()).with_port(0) == must(first.local_address()).with_port(0));
+  CHECK(must(second.remote_address()) == must(first.remote_address()));
+  SHOWS("CONN-089");
   must(first.close());
   (void)must(e.b.evd.wait_for<dat::disconnected>(patience)); // in either order with the request
   auto request = e.request();

@@ -153,6 +153,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(25), rounds_done += 25; });
   for (auto& t : threads) t.get();
   CHECK(rounds_done == 100);
+  SHOWS("PSP-013");
   CHECK(is_empty(a.evd));
   CHECK(is_empty(b.evd));
 }

@@ -105,19 +105,6 @@ TEST_CASE("completions are taken as they come, set aside, and taken as they come
   }
 }
 
-TEST_CASE("a completion that was set aside before all work was retired frees no later work", "[COMP-003]") {
-  ring_of r(4);
-  work_entry* const first = r.post(1);
-  const std::uint32_t aside = r.ring.position(*first);
-  (void)r.post(2);
-  r.ring.retire_all();
-  work_entry* const third = r.post(3);
-  r.ring.retire_through(*first, aside);
-  CHECK(r.ring.used() == 1);
-  r.ring.retire_through(*third, r.ring.position(*third));
-  CHECK(r.ring.used() == 0);
-}
-
 TEST_CASE("only the success of an ordinary operation is a plain one") {
   const auto plain = [](work_kind k, ibv_wc_status s) { return posted_work{{}, 0, k}.is_plain_success(s); };
   for (const work_kind k : {sends, kind_of_work(dat::dto_operation::recv), kind_of_work(dat::dto_operation::rdma_read),

@@ -163,7 +163,9 @@ TEST_CASE("wait, dequeue and drain take the same events in the same order",
   }
   CHECK(expected == 30);
   CHECK(error_of(link.b.evd.dequeue()) == dat::error(type::queue_empty));
+  SHOWS("ERR-024");
   CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
+  SHOWS("ERR-026");
   CHECK(link.b.evd.drain([](const auto&) {}) == 0);
 }
 
@@ -242,6 +244,7 @@ TEST_CASE("a signal interrupts a wait", "[evd][COMP-082][EVENT-055][REQ-036]") {
     waiter.until_asleep();
     ::syscall(SYS_tgkill, ::getpid(), waiter.id(), SIGUSR1);
     CHECK(waiter.get() == dat::error(type::interrupted_call));
+    SHOWS("ERR-027");
     CHECK(error_of(evd.wait(0s)) == dat::error(type::timeout_expired)); // the evd can be waited on again
   };
   interrupt(a.evd);
@@ -295,6 +298,7 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   third.until_asleep();
   must(a.ia.close());
   CHECK(first.get().type() == type::abort);
+  SHOWS("ERR-013");
   CHECK(second.get().type() == type::abort);
   CHECK(third.get().type() == type::abort);
 }

@@ -48,17 +48,25 @@ void solicited() {
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
   SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
+  // So does a write with immediate data.
+  background told([&] { return link.receives.wait(patience); });
+  told.until_asleep();
+  must(link.active.post(dat::rdma_write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
+                                        dat::remote_segment<std::byte, dat::mem_priv::remote_write>()}
+                            .solicited_immediate(7)));
+  CHECK(std::get<dat::ib::recv_write_immediate_done>(must(told.get())).cookie() == dat::cookie(11));
+  SHOWS("IBX-024");
   // At its time limit a wait returns a completion that has come, though it woke no thread.
   background late([&] { return link.receives.wait(3s); });
   late.until_asleep();
   must(link.active.post(dat::send{}));
-  CHECK(std::get<dat::recv_done>(must(late.get())).cookie() == dat::cookie(11));
+  CHECK(std::get<dat::recv_done>(must(late.get())).cookie() == dat::cookie(12));
   SHOWS("EVD-053");
   // The end of the connection wakes the waiter, though it is not solicited.
   background other([&] { return link.receives.wait(patience); });
   other.until_asleep();
   must(link.active.disconnect());
-  CHECK(std::get<dat::dto_failure>(must(other.get())).cookie() == dat::cookie(12));
+  CHECK(std::get<dat::dto_failure>(must(other.get())).cookie() == dat::cookie(13));
   SHOWS("EVENT-051");
   DEVIATES("COMP-024", "DTO-164");
   CHECK(must(link.a.ia.template query<dat::provider_attributes>()).completion_flags_supported.solicited_wait);
@@ -198,15 +206,23 @@ TEST_CASE("selective endpoints: a failure triggers the cno unless posted without
   CHECK(failed.cookie() == dat::cookie(9));
   CHECK(failed.status() == dat::dto_status::receiver_not_ready);
   CHECK(link.asleep());
+  if (suppressed) SHOWS("DTO-163");
 }
 
 TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_notification is refused",
-          "[notification][COMP-011][COMP-012][COMP-014][COMP-015][COMP-025][DTO-076][DTO-112][DTO-162]") {
+          "[notification][COMP-012][COMP-014][COMP-015][COMP-025][DTO-076][DTO-112][DTO-162]") {
   requester link(dat::completion_notification::evd_threshold);
   const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
   CHECK(error_of(link.active.post(dat::send{}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::send{}.suppress_notification().suppress_completion())) == refused);
   CHECK(error_of(link.active.post(dat::recv{}.suppress_notification())) == refused);
+  const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
+                              dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
+  const dat::rdma_read read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
+                            dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
+  CHECK(error_of(link.active.post(dat::rdma_write{write}.suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_notification())) == refused);
+  SHOWS("COMP-011");
   must(link.passive.post(dat::recv{}));
   must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}.suppress_completion()));

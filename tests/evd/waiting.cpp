@@ -78,6 +78,12 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   CHECK(number(must(q.evd.dequeue())) == 0);
   must(q.evd.post(5)); // there is room again
   for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
+  // A disabled and unwaitable evd keeps queueing, and fills up as well.
+  must(q.evd.disable());
+  must(q.evd.set_unwaitable());
+  for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
+  CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
+  SHOWS("EVENT-080");
 }
 
 TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108][REQ-035]") {
@@ -88,6 +94,7 @@ TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EV
     w.check(q.evd.post(7).has_value());
   });
   CHECK(number(must(q.evd.wait(patience))) == 7);
+  SHOWS("SAFE-025");
   poster.join();
 }
 
@@ -495,7 +502,7 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
 
 TEST_CASE("endpoints that feed one evd must agree on the notification mode",
           "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
-          "[EP-018][EP-019][COMP-009][COMP-027][DTO-041]") {
+          "[EP-018][EP-019][COMP-009][DTO-041]") {
   rig::begin();
   adapter a;
   auto completions_only = must(a.ia.create_evd<dat::stream::dto>(16));
@@ -507,6 +514,9 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
                                    {.recv_completion = on_recv, .request_completion = on_request});
   };
   const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg7);
+  CHECK(dat::ep_attributes().recv_completion == dat::completion_notification::evd_threshold);
+  CHECK(dat::ep_attributes().request_completion == dat::completion_notification::evd_threshold);
+  SHOWS("COMP-027");
   constexpr std::array all{dat::completion_notification::evd_threshold, dat::completion_notification::selective,
                            dat::completion_notification::solicited_wait};
   for (const dat::completion_notification r : all)

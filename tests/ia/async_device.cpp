@@ -179,6 +179,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   CHECK(made.streams == dat::stream::async);
   CHECK(made.qlen >= 2);
   CHECK((made.enabled && made.waitable && !made.cno));
+  SHOWS("EVENT-082", "IA-007");
   must(evd.resize(12));
   auto cno = must(ia.create_cno());
   must(evd.modify_cno(cno));

@@ -36,7 +36,7 @@ TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia]
   CHECK(must(by_name.query()).adapter_name.view() == name);
   CHECK(must(by_port.query()).adapter_name.view() == name + "/1");
   CHECK(must(by_port.query()).device_name.view() == name);
-  SHOWS("IA-072");
+  SHOWS("IA-072", "REQ-007");
 
   const auto first = must(dat::ia::open());
   CHECK_FALSE(first.name().empty());
@@ -86,6 +86,7 @@ TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to nam
     const auto resolved = must(dat::resolve(device));
     CHECK(std::count(resolved.begin(), resolved.end(), address) == 1);
     CHECK(must(dat::host_name(address)) == device);
+    SHOWS("NAME-001", "NAME-006");
   }
   CHECK(error_of(dat::find_adapter_on("lo")) == dat::error(type::invalid_address, subtype::address_unreachable));
 
@@ -167,6 +168,52 @@ TEST_CASE("the first call of a process opens an adapter by device name, or by a 
   for (const char* file : places) ::unlink(file);
 }
 
+TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens an adapter", "[ia][registry]") {
+  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
+  constexpr const char* system = "/etc/dat.conf";
+  constexpr const char* local = "/tmp/dat-override.conf";
+  const struct at_end {
+    ~at_end() {
+      ::unsetenv("DAT_OVERRIDE");
+      ::unlink(system);
+      ::unlink(local);
+    }
+  } at_end;
+  // A comment, a line that is malformed, fields in quotes, a library that does not exist, and a device that is absent.
+  std::ofstream(system) << "# names of this site\n\nnonsense\n"
+                           "site u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\" # the first link\n"
+                           "site u2.0 threadsafe nondefault libdaplofa.so.2 two.2.0 \"v2 0\" \"\"\n"
+                           "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 rx2 \"\"\n"
+                           "address u2.0 threadsafe default libdaplofa.so.2 one.2.0 10.78.2.1 \"\"\n"
+                           "absent u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"nosuch 1\" \"\"\n";
+  CHECK(opened_as("site") == "rx1");
+  SHOWS("CONF-001", "CONF-005", "CONF-006", "CONF-007", "CONF-013", "CONF-014", "CONF-022");
+  CHECK(opened_as("device") == "rx2");
+  CHECK(opened_as("address") == "rx2");
+  SHOWS("CONF-016");
+  CHECK(opened_as("absent") == "resource_device");
+  SHOWS("CONF-020");
+  // DAT_OVERRIDE: a line that chooses another version of the provider, and a whole entry.
+  std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
+                          "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n";
+  ::setenv("DAT_OVERRIDE", local, 1);
+  CHECK(opened_as("site") == "rx2");
+  SHOWS("CONF-002", "CONF-023", "CONF-024", "REG-060");
+  CHECK(opened_as("own") == "rx1");
+  SHOWS("CONF-028");
+  std::ofstream(local) << "site u2.0 threadsafe zzz.9.9\n";
+  CHECK(opened_as("site") == "name_not_registered");
+  CHECK(opened_as("device") == "rx2");
+  SHOWS("CONF-027");
+  ::unlink(local);
+  CHECK(opened_as("site") == "rx1");
+  ::unsetenv("DAT_OVERRIDE");
+  std::ofstream(system) << "other u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v2 0\" \"\"\n";
+  CHECK(opened_as("other") == "rx2");
+  CHECK(opened_as("site") == "name_not_registered");
+  SHOWS("REG-071");
+}
+
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
   (void)open_first(); // libraries load once
   const auto before = resources::now();
@@ -228,7 +275,7 @@ TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA
   (void)next<dat::recv_done>(two.evd);
 }
 
-TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-037][IA-042][REQ-005]") {
+TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-037][REQ-005]") {
   auto ia = open_first();
   const auto refused = [&] {
     const auto e = error_of(ia.close(dat::close_mode::graceful));
@@ -257,6 +304,9 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-03
   CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
   must(lmr.close());
   must(pz.close());
+  CHECK(error_of(ia.close(static_cast<dat::close_mode>(2))) == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(ia);
+  SHOWS("IA-042");
   must(ia.close(dat::close_mode::graceful));
   CHECK_FALSE(ia);
   CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));

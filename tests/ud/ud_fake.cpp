@@ -108,7 +108,6 @@ private:
     const auto at_a = at_b ? take<dat::ib::datagram_established>(a_) : std::nullopt;
     if (!at_a) return false;
     CHECK(unpadded(at_a->private_data()) == "me");
-    CHECK(at_a->remote_address().host_string() == b_.ia.address().host_string());
     dat::ib::address_handle to_b;
     dat::ib::address_handle to_a;
     if (!is(at_a->peer(), to_b) || !is(at_b->peer(), to_a) || !send(to_b, "hello")) return false;
@@ -448,27 +447,6 @@ TEST_CASE("a full queue of datagrams refuses posts, and takes posts again when c
   CHECK(p.a.ep.post(dat::ib::send_to{p.to_b}).error().sys_errno() == EIO);
   must(p.a.ep.post(dat::ib::send_to{p.to_b}));
   CHECK(p.events_of(p.a).size() == 1);
-}
-
-TEST_CASE("a completions-only evd frees the receive of a datagram before the visitor runs", "[ud][IBX-065]") {
-  const clean_world world;
-  end a;
-  auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::datagrams>(16));
-  auto ep = must(a.pz.create_ep<dat::ud>(
-      dat::ib::datagram_evds{.recv = evd, .request = evd, .connect = dat::drop_events}, {.max_recv_dtos = 1}));
-  const auto self = must(ep.address_of(must(ep.address())));
-  must(ep.post(dat::recv{a.at(0, 64)}));
-  for (int round = 0; round < 3; ++round) {
-    must(ep.post(dat::ib::send_to{a.at(64, 8), self}));
-    int received = 0;
-    fake::finish();
-    evd.drain(dat::overloaded{[&](const dat::ib::datagram_recv_done&) {
-                                ++received;
-                                must(ep.post(dat::recv{a.at(0, 64)}));
-                              },
-                              [](const auto&) {}});
-    CHECK(received == 1);
-  }
 }
 
 TEST_CASE("a descriptor is refused unless every bit is valid", "[descriptor][DOCA-031]") {

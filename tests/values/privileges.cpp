@@ -21,6 +21,12 @@ static_assert(static_cast<unsigned>(mem_priv::remote_atomic) == 0x40);
 TEST_CASE("rights have the values of DAT_MEM_PRIV_FLAGS", "[DTO-061][IBX-012]") {
   constexpr auto all = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;
   STATIC_REQUIRE(static_cast<unsigned>(all.value) == 0x33);
+  STATIC_REQUIRE(static_cast<unsigned>(mem_priv::none) == 0x00);
+  STATIC_REQUIRE(static_cast<unsigned>(dat::local_read.value) == 0x01);
+  STATIC_REQUIRE(static_cast<unsigned>(dat::remote_read.value) == 0x02);
+  STATIC_REQUIRE(static_cast<unsigned>(dat::local_write.value) == 0x10);
+  STATIC_REQUIRE(static_cast<unsigned>(dat::remote_write.value) == 0x20);
+  STATIC_REQUIRE(static_cast<unsigned>(dat::remote_atomic.value) == 0x40);
   STATIC_REQUIRE(
       std::is_same_v<decltype(dat::local_read | dat::remote_write), decltype(dat::remote_write | dat::local_read)>);
   STATIC_REQUIRE(
