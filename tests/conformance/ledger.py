@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import evidence  # noqa: E402
 import functions  # noqa: E402
 import records  # noqa: E402
 
@@ -114,6 +115,7 @@ class Ledger:
     untestable: dict[str, str] = field(default_factory=dict)  # rule -> reason
     fake_only: dict[str, str] = field(default_factory=dict)  # rule -> why no device shows it
     tests: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # rule -> [(level, test name)]
+    evidence: dict[str, list[evidence.Entry]] = field(default_factory=dict)  # rule -> main point and assertion
     debt: Debt = field(default_factory=Debt)
     paid: Debt = field(default_factory=Debt)  # what of the debt the results need
     origin: str = ""  # of the results
@@ -256,6 +258,41 @@ def render_debt(debt: Debt) -> str:
         *(f"{json.dumps(name)} = {n}" for name, n in sorted(debt.wide.items(), key=lambda item: (-item[1], item[0]))),
     ]
     return "\n".join(lines) + "\n"
+
+
+def read_evidence(docs: Path, ledger: Ledger) -> None:
+    """Reads the tables, and compares them with the sources. Without the folder there is nothing to compare."""
+    folder = docs / "evidence"
+    if not folder.is_dir():
+        return
+    ledger.evidence = evidence.read(folder, ledger.problems)
+    sources = evidence.read_sources(docs.parents[1] / "tests")
+    for entries in ledger.evidence.values():
+        for entry in entries:
+            ledger.problems += evidence.problems_of(entry, sources)
+
+
+def check_evidence(docs: Path, ledger: Ledger, results: bool) -> None:
+    """Each rule that is shown has an entry, and no other rule has one. With results, a test of the rule's level is named."""
+    if not (docs / "evidence").is_dir():
+        return
+    for rule in ledger.rules:
+        now, entries = ledger.disposition(rule), ledger.evidence.get(rule, [])
+        where = entries[0].where if entries else f"evidence/{ledger.rules[rule].family}.md"
+        if now in LEVELS and not entries:
+            ledger.problems.append(f"{where}: {rule} is shown, and no entry says by which assertion")
+        elif now in {"forced", "chosen", "untestable"} and entries:
+            ledger.problems.append(f"{where}: {rule} has an entry, and is listed as {DISPOSITIONS[now]}")
+        elif results and entries:
+            named = [(level, name) for level, name in ledger.tests.get(rule, []) if names_any(name, entries)]
+            if best_level(level for level, _ in named) != now:
+                ledger.problems.append(f"{where}: {rule} is {DISPOSITIONS[now]}, and no entry names a test that shows this")
+    for rule in sorted(ledger.evidence.keys() - ledger.rules.keys()):
+        ledger.problems.append(f"{ledger.evidence[rule][0].where}: {rule} is no rule of the catalogue")
+
+
+def names_any(name: str, entries: list[evidence.Entry]) -> bool:
+    return any(evidence.is_case(name, entry.test) for entry in entries)
 
 
 def one_rule_each(entry: dict[str, object]) -> Iterator[dict[str, object]]:
@@ -629,11 +666,12 @@ def render_status(ledger: Ledger, lines: list[Line]) -> str:
 def render_family(ledger: Ledger, members: list[str]) -> Iterator[str]:
     disposed = [rule for rule in members if ledger.disposition(rule) != "open"]
     if disposed:
-        yield "\n| rule | disposition | tests |\n|---|---|---|"
+        yield "\n| rule | main point | disposition | tests |\n|---|---|---|---|"
     for rule in disposed:
         tests = sort_tests(ledger.tests.get(rule, []))
         shown = "<br>".join(f"{level}: {escape(name)}" for level, name in tests)
-        yield f"| {rule} | {DISPOSITIONS[ledger.disposition(rule)]} | {shown} |"
+        point = "<br>".join(escape(entry.point) for entry in ledger.evidence.get(rule, []))
+        yield f"| {rule} | {point} | {DISPOSITIONS[ledger.disposition(rule)]} | {shown} |"
     still_open = [rule for rule in members if ledger.disposition(rule) == "open"]
     if still_open:
         yield f"\nOpen ({len(still_open)}): {' '.join(still_open)}"
@@ -675,6 +713,7 @@ def describe(docs: Path, ledger: Ledger, rule_id: str) -> str:
         out.append(f"  reason: {reason}")
     if reason := ledger.fake_only.get(rule_id):
         out.append(f"  no device shows it: {reason}")
+    out += [f"  main point: {e.point}\n    {e.test}: {e.assertion}" for e in ledger.evidence.get(rule_id, [])]
     return "\n".join(out + [f"  {level}: {name}" for level, name in sort_tests(ledger.tests.get(rule_id, []))])
 
 
@@ -718,6 +757,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     docs: Path = options.docs
     ledger = load_catalogue(docs)
+    read_evidence(docs, ledger)
     recorded = read_shown(docs, ledger)
     if options.tags:
         ledger.problems += unknown_tags(options.tags, ledger)
@@ -728,6 +768,7 @@ def main(arguments: list[str] | None = None) -> int:
             check_recorded(recorded, ledger)
     else:
         ledger.tests = {rule: tests for rule, tests in recorded.items() if rule in ledger.rules}
+    check_evidence(docs, ledger, bool(options.results) and not options.part)
     if options.rule and options.rule not in ledger.rules:
         ledger.problems.append(f"{options.rule} is no rule of the catalogue")
     elif options.rule:

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import evidence
 import ledger
 import records
 
@@ -467,6 +468,107 @@ class NotTested(LedgerTest):
         self.assertLessEqual({name.split("-")[0].split(".")[0] for name in records.WHOLE_RUN}, ledger.TIERS.keys())
 
 
+ENTRIES = """# EVD
+| rule | main point | test | assertion |
+|---|---|---|---|
+| EVD-001 | it works | evd/a.cpp: first works | `CHECK(a == 1 \\|\\| b)` |
+| EVD-002 | so does this | evd/a.cpp: second | SHOWS |
+| EVD-002 | and the rest | evd/a.cpp: by table | SHOWS |
+"""
+CASES = """#include "x.hpp"
+const row rows[] = {{"EVD-002", 3}};
+TEST_CASE("first "
+          "works", "[evd][EVD-001]") {
+  CHECK(a == 1 ||
+        b);
+}
+TEMPLATE_TEST_CASE_SIG("second", "[evd]", ((int N), N), 1, 2) {
+  CHECK(c(")"));
+  SHOWS("EVD-002", "COMP-001");
+}
+TEST_CASE_METHOD(fixture, "by table", "[evd]") { run(rows); }
+"""
+
+
+class Evidence(LedgerTest):
+    """The main point of each rule and the assertion that holds it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.write(self.root / "tests/evd/a.cpp", CASES)
+        self.entries(ENTRIES)
+        self.write(self.docs / "shown.txt", "EVD-001\trxe\tfirst works\nEVD-002\trxe\tsecond - 1\n")
+
+    def entries(self, text: str, name: str = "EVD.md") -> None:
+        self.write(self.docs / "evidence" / name, text)
+
+    def test_entries_that_match_the_sources_are_no_problem(self) -> None:
+        self.assertEqual(self.run_ledger(results=False)[2], [])
+
+    def test_an_entry_must_name_a_case_of_the_sources(self) -> None:
+        self.entries(ENTRIES.replace("first works", "first worked"))
+        self.expect_problem(r"evidence/EVD.md:4: EVD-001: tests/ has no case 'evd/a.cpp: first worked'", results=False)
+
+    def test_the_assertion_must_be_in_the_case(self) -> None:
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace("a == 1", "a == 2"))
+        self.expect_problem(r"EVD-001: 'evd/a.cpp: first works' does not contain `CHECK\(a == 1 \|\| b\)`", results=False)
+
+    def test_the_case_must_name_the_rule(self) -> None:
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace("[EVD-001]", ""))
+        self.expect_problem("'evd/a.cpp: first works' names EVD-001 neither by tag nor by SHOWS", results=False)
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace('"EVD-002", ', ""))
+        code, _, problems = self.run_ledger(results=False)
+        self.assertEqual((code, len(problems)), (1, 2), problems)
+
+    def test_a_shown_rule_needs_an_entry_and_no_other_rule_may_have_one(self) -> None:
+        self.entries(ENTRIES.replace("| EVD-001 | it works | evd/a.cpp: first works | `CHECK(a == 1 \\|\\| b)` |\n", ""))
+        self.expect_problem("EVD.md: EVD-001 is shown, and no entry says by which assertion", results=False)
+        self.entries(ENTRIES)
+        self.write(self.docs / "shown.txt", "EVD-002\trxe\tsecond - 1\n")
+        self.write(self.docs / "dispositions.toml", not_testable("EVD-001"))
+        self.expect_problem("EVD-001 has an entry, and is listed as not testable", results=False)
+
+    def test_an_entry_is_complete_and_in_the_table_of_its_family(self) -> None:
+        self.entries(ENTRIES.replace("| it works |", "| |"))
+        self.assertIn("an entry has 4 cells, and none is empty", self.run_ledger(results=False)[2][0])
+        self.entries(ENTRIES.replace("| main point ", "| point "))
+        self.expect_problem("EVD.md:2: the columns are rule, main point, test, assertion", results=False)
+        self.entries(ENTRIES)
+        self.entries(ENTRIES.replace("# EVD", "# COMP"), "COMP.md")
+        code, _, problems = self.run_ledger(results=False)
+        self.assertEqual((code, len(problems)), (1, 3), problems)
+
+    def test_results_must_show_the_rule_by_a_test_that_an_entry_names(self) -> None:
+        shows = {"second - 1": ["EVD-002"]}
+        cases = "".join(
+            f'<TestCase name="{name}" tags="{tags}"><OverallResult success="true"/></TestCase>'
+            for name, tags in (("first works", "[EVD-001]"), ("second - 1", ""), ("another", "[EVD-001]"))
+        )
+        self.result("device.xml", f"<Catch>{cases}</Catch>", shows=shows)
+        self.assertEqual(self.run_ledger("--update")[2], [])
+        self.assertIn("| EVD-002 | so does this<br>and the rest | shown on rxe | rxe: second - 1 |", self.status())
+        self.result("device.xml", f"<Catch>{cases.replace('first works', 'other')}</Catch>", shows=shows)
+        self.write(self.docs / "shown.txt", "")
+        self.expect_problem("EVD-001 is shown on rxe, and no entry names a test that shows this")
+
+    def test_a_program_that_must_not_compile_is_named_as_in_results(self) -> None:
+        text = "//! case: a bad one\n//! error: dat: no\n//! tags: [EVD-001]\n#ifdef X\nbad();\n#else\ngood();\n#endif\nrest\n"
+        self.write(self.root / "tests/compile_fail/cases/evd.cpp", text)
+        self.entries(ENTRIES.replace("evd/a.cpp: first works | `CHECK(a == 1 \\|\\| b)`",
+                                     "compile_fail/cases/evd.cpp: evd: a bad one | `error: dat: no`"))  # fmt: skip
+        self.assertEqual(self.run_ledger(results=False)[2], [])
+        self.assertTrue(evidence.is_case("evd: a bad one", "compile_fail/cases/evd.cpp: evd: a bad one"))
+
+    def test_the_tables_match_the_tests_of_this_tree(self) -> None:
+        self.doCleanups()
+        problems: list[str] = []
+        entries = evidence.read(ledger.DOCS / "evidence", problems)
+        sources = evidence.read_sources(ledger.DOCS.parents[1] / "tests")
+        problems += [line for of in entries.values() for entry in of for line in evidence.problems_of(entry, sources)]
+        self.assertEqual(problems, [])
+        self.assertGreater(len(entries), 1600)
+
+
 class Recorded(LedgerTest):
     def setUp(self) -> None:
         super().setUp()
@@ -477,7 +579,7 @@ class Recorded(LedgerTest):
 
     def test_update_then_check_agree(self) -> None:
         self.assertEqual(self.run_ledger("--check")[0], 0)
-        self.assertIn("| EVD-001 | shown on rxe | rxe: first works<br>fake: also on the fake |", self.status())
+        self.assertIn("| EVD-001 |  | shown on rxe | rxe: first works<br>fake: also on the fake |", self.status())
         self.assertIn("Open (1): EVD-002", self.status())
 
     def test_status_does_not_depend_on_the_number_of_runs(self) -> None:

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 CPP = {".hpp", ".ipp", ".cpp", ".h", ".c"}
 # Files that need no licence line, or have one in another form.
@@ -134,6 +135,12 @@ def dead_tests(path: pathlib.Path, root: pathlib.Path) -> list[str]:
     return findings
 
 
+def unproven(root: pathlib.Path) -> str:
+    """What the conformance ledger finds without a run: unknown rules, and entries that no longer match the tests."""
+    command = [sys.executable, "-B", root / "tests/conformance/ledger.py", "--tags", root / "tests", root / "examples"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
+
+
 def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
     """The checks that take seconds: (name, findings)."""
     files = sources(root)
@@ -145,6 +152,7 @@ def quick(root: pathlib.Path) -> list[tuple[str, list[str]]]:
                 ("scripts", bad_script, files),
                 ("licences", unlicensed, files),
                 ("documents", lambda path: "\n".join(dead_paths(path, root) + dead_tests(path, root)), files),
+                ("conformance", unproven, [root]),
             )
         ]
 
