@@ -63,9 +63,7 @@ template <class Call>
 class basic_request_queue {
 public:
   using work_request = ibv_send_wr;
-  static constexpr std::size_t kept_links(std::size_t room) noexcept {
-    return room == 1 ? ep_posting::kept_links : 1 < room && room <= ep_posting::wide ? 1 : 0;
-  }
+  static constexpr bool keeps_link(std::size_t room) noexcept { return 1 <= room && room <= ep_posting::wide; }
 
   explicit basic_request_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -77,9 +75,9 @@ public:
     return ep_.requests().has_room(ep_.requests().next(), n);
   }
   template <std::size_t Room>
-  [[nodiscard]] auto* links(std::size_t n) const noexcept {
+  [[nodiscard]] auto* kept_link() const noexcept {
     if constexpr (Room == 1)
-      return ep_.links(n);
+      return ep_.link();
     else
       return ep_.wide_link();
   }
@@ -162,7 +160,7 @@ public:
 class recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr std::size_t kept_links(std::size_t room) noexcept { return room == 1 ? 1 : 0; }
+  static constexpr bool keeps_link(std::size_t room) noexcept { return room == 1; }
 
   explicit recv_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -176,7 +174,7 @@ public:
   }
   [[nodiscard]] work_ring& ring() const noexcept { return ep_.receives(); }
   template <std::size_t>
-  [[nodiscard]] auto* links(std::size_t) const noexcept {
+  [[nodiscard]] auto* kept_link() const noexcept {
     return ep_.link_of_receive();
   }
   template <std::size_t N>

@@ -117,15 +117,14 @@ public:
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, bool no_notify, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
 
-  /// A chain of work requests of one segment each, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set
-  /// for good, and a post of fewer takes the last ones. For the thread that posts requests.
-  static constexpr std::size_t kept_links = 16;
+  /// A work request of one segment, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set for good. For the
+  /// thread that posts requests.
   using request_link = post_link<ibv_send_wr, 1>;
-  [[nodiscard]] request_link* links(std::size_t n) noexcept { return links_ + (kept_links - n); }
+  [[nodiscard]] request_link* link() noexcept { return &link_; }
   /// A link of up to `wide` segments, of which `sg_list` and `next` are set.
   static constexpr std::size_t wide = 4;
   [[nodiscard]] post_link<ibv_send_wr, wide>* wide_link() noexcept { return &wide_link_; }
-  /// As links(1) for one receive, and the thread that posts receives.
+  /// As link() for receives, and the thread that posts them.
   using recv_link = post_link<ibv_recv_wr, 1>;
   [[nodiscard]] recv_link* link_of_receive() noexcept { return &recv_link_; }
   /// Where the device puts the request that it refuses, and the receive. Null otherwise, so that posts need not set it.
@@ -161,11 +160,8 @@ protected:
 
   /// Sets what does not change in the links; before the first post.
   void set_up_links() noexcept {
-    for (std::size_t i = 0; i < kept_links; ++i) {
-      links_[i].wr.sg_list = links_[i].segments;
-      links_[i].wr.num_sge = 1;
-      links_[i].wr.next = i + 1 < kept_links ? &links_[i + 1].wr : nullptr;
-    }
+    link_.wr.sg_list = link_.segments;
+    link_.wr.num_sge = 1;
     wide_link_.wr.sg_list = wide_link_.segments;
     recv_link_.wr.sg_list = recv_link_.segments;
     recv_link_.wr.num_sge = 1;
@@ -203,7 +199,7 @@ protected:
   std::atomic<ibv_qp*> recv_to_{null_device_instance.qp()};
   current_ring sq_;
   current_ring rq_;
-  request_link links_[kept_links] = {};
+  request_link link_ = {};
   post_link<ibv_send_wr, wide> wide_link_ = {};
   recv_link recv_link_ = {};
   ibv_send_wr* refused_request_ = nullptr;

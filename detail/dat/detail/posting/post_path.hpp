@@ -8,9 +8,9 @@
 // | member                              | meaning                                                              |
 // |-------------------------------------|----------------------------------------------------------------------|
 // | work_request                        | ibv_send_wr or ibv_recv_wr                                           |
-// | kept_links(room)                    | how many links of `room` segments the endpoint keeps                 |
-// | links<room>(n)                      | the `n` of them that make a chain                                    |
-// | refused()                           | where the device puts what it refuses of these; null before          |
+// | keeps_link(room)                    | whether the endpoint keeps a link of `room` segments                 |
+// | kept_link<room>()                   | that link                                                            |
+// | refused()                           | where the device puts it when it refuses it; null before             |
 // | accepts(r)                          | whether `r` can be posted as it is                                   |
 // | usable(n)                           | if not: checks state and room                                        |
 // | check(r, zone)                      | then checks `r` itself                                               |
@@ -91,13 +91,12 @@ not_posted(const Queue queue, int err, typename Queue::work_request* wr, typenam
     if (!posted) work_watch<checked_build>::refused(posted.assume_error().index());
   return posted;
 }
-/// Reports a refused post of links that the endpoint keeps. Finds them anew, so that the post need not remember them.
+/// Reports a refused post of the link that the endpoint keeps. Finds it anew, so that the post need not remember it.
 template <std::size_t Room, class Queue>
-[[nodiscard, gnu::cold, gnu::noinline]] expected<void> kept_not_posted(const Queue queue, std::size_t n,
-                                                                       int err) noexcept {
-  auto* const first = &queue.template links<Room>(n)->wr;
-  auto* const bad = std::exchange(*queue.refused(), nullptr);
-  return not_posted(queue, err, first, bad ? bad : first, nullptr); // not every provider sets it
+[[nodiscard, gnu::cold, gnu::noinline]] expected<void> kept_not_posted(const Queue queue, int err) noexcept {
+  auto* const kept = &queue.template kept_link<Room>()->wr;
+  *queue.refused() = nullptr;
+  return not_posted(queue, err, kept, kept, nullptr);
 }
 
 /// Hands a chain to the device, whose entries are taken.
@@ -111,13 +110,12 @@ template <class Queue, class Slots>
     if (auto posted = not_posted(queue, err, first, bad, slots.entries()); !posted) return posted.assume_error();
   return success();
 }
-/// Hands a chain of `n` links that the endpoint keeps to the device; it begins where a chain of `whole` does.
+/// Hands the link that the endpoint keeps to the device.
 template <std::size_t Room, class Queue>
-[[nodiscard, gnu::always_inline]] inline expected<void> submit_kept(const Queue& queue, std::size_t whole,
-                                                                    std::size_t n) noexcept {
+[[nodiscard, gnu::always_inline]] inline expected<void> submit_kept(const Queue& queue) noexcept {
   if constexpr (checked_build) work_watch<checked_build>::arm();
-  if (const int err = queue.submit(&queue.template links<Room>(whole)->wr, queue.refused(), n)) [[unlikely]]
-    if (auto posted = kept_not_posted<Room>(queue, whole, err); !posted) return posted.assume_error();
+  if (const int err = queue.submit(&queue.template kept_link<Room>()->wr, queue.refused(), 1)) [[unlikely]]
+    if (auto posted = kept_not_posted<Room>(queue, err); !posted) return posted.assume_error();
   return success();
 }
 
@@ -146,17 +144,13 @@ template <class Queue, class... R>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_accepted(const Queue& queue, const R&... r) noexcept {
   constexpr std::size_t n = sizeof...(R);
   constexpr std::size_t room = (R::max_segments | ...); // that of each, if they are equal
-  if constexpr (((R::max_segments == room) && ...) && n <= Queue::kept_links(room)) {
-    auto slots = queue.template reserve<n>();
+  if constexpr (n == 1 && Queue::keeps_link(room)) {
+    auto slots = queue.template reserve<1>();
     if (!slots.has_room()) [[unlikely]]
       return no_room(queue);
-    auto* const links = queue.template links<room>(n);
-    [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-      (fill_link(queue, links[I], *slots.take(), r), ...);
-    }
-    (std::make_index_sequence<n>());
+    (fill_link(queue, *queue.template kept_link<room>(), *slots.take(), r), ...);
     slots.commit();
-    return submit_kept<room>(queue, n, n);
+    return submit_kept<room>(queue);
   } else {
     return post_anew(queue, r...);
   }
@@ -213,47 +207,35 @@ fill_checked(const Queue queue, post_link<typename Queue::work_request, Room>& t
   return ok;
 }
 
-/// Links of one segment each. Sets their `num_sge` again after a chain with a request that has none.
-template <class Link>
-class links_of_one {
-public:
-  links_of_one(Link* first, std::size_t n) noexcept : first_(first), n_(n) {}
-  links_of_one(const links_of_one&) = delete;
-  links_of_one& operator=(const links_of_one&) = delete;
-  ~links_of_one() {
-    if (changed_) [[unlikely]]
-      for (std::size_t i = 0; i != n_; ++i) first_[i].wr.num_sge = 1;
-  }
-  void change() noexcept { changed_ = true; }
-
-private:
-  Link* first_;
-  std::size_t n_;
-  bool changed_ = false;
-};
-
 /// An error of a chain, which begins after `before` operations of the call.
 [[nodiscard, gnu::cold]] inline error after(std::size_t before, const error& e) noexcept {
   return e.index(static_cast<std::uint32_t>(before) + e.index());
 }
 
-/// Posts the first `k` links of a chain of `group` whose next operation is refused. It begins after `i` operations.
+/// Hands a chain of `n` links to the device.
 template <class Queue>
-[[nodiscard, gnu::cold, gnu::noinline]] error post_before(const Queue queue, std::size_t group, std::size_t k,
-                                                          std::size_t i, error refusal) noexcept {
+[[nodiscard, gnu::always_inline]] inline expected<void>
+submit_chain(const Queue& queue, typename Queue::work_request* first, std::size_t n) noexcept {
+  if constexpr (checked_build) work_watch<checked_build>::arm();
+  auto* bad = first; // not every provider sets it
+  if (const int err = queue.submit(first, &bad, n)) [[unlikely]]
+    if (auto posted = not_posted(queue, err, first, bad, nullptr); !posted) return posted.assume_error();
+  return success();
+}
+/// Posts the first `k` requests of a chain whose next one is refused. It begins after `i` operations.
+template <class Queue, class Link>
+[[nodiscard, gnu::cold, gnu::noinline]] error post_before(const Queue queue, Link* links, std::size_t k, std::size_t i,
+                                                          error refusal) noexcept {
   if (k != 0) {
-    auto& end = queue.template links<1>(group)[k - 1].wr.next;
-    auto* const more = std::exchange(end, nullptr);
+    links[k - 1].wr.next = nullptr;
     queue.ring().set_next(work_ring::after(queue.ring().next(), static_cast<std::uint32_t>(k)));
-    const auto posted = submit_kept<1>(queue, group, k);
-    end = more;
-    if (!posted) return after(i, posted.assume_error());
+    if (auto posted = submit_chain(queue, &links->wr, k); !posted) return after(i, posted.assume_error());
   }
   return after(i + k, refusal);
 }
 
 /// Posts `n` operations of one segment, which `make(0)` to `make(n - 1)` return, with one doorbell for each
-/// chain of links that the endpoint keeps. Operations before one that is refused are posted, and `error().index()` is
+/// chain of links. Operations before one that is refused are posted, and `error().index()` is
 /// how many the device took. `make` may throw: then nothing of the chain under way is posted.
 template <class Queue, class Make>
 [[nodiscard, gnu::always_inline]] inline expected<void> post_many(const Queue queue, std::size_t n,
@@ -265,26 +247,29 @@ template <class Queue, class Make>
   }
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
-  constexpr std::size_t most = Queue::kept_links(1);
+  using wr = typename Queue::work_request;
+  constexpr std::size_t most = 16;
+  raw_link<wr, 1> links[most + 1]; // the last one is only pointed to
   for (std::size_t i = 0; i < n; i += most) {
     const std::size_t group = min(n - i, most);
-    auto* const links = queue.template links<1>(group);
-    links_of_one restored(links, group);
     work_entry* next = queue.ring().next();
     for (std::size_t k = 0; k != group; ++k) {
       const auto& made = make(i + k);
       const auto& r = request_access::of(made);
       work_entry& e = *std::exchange(next, next->next);
+      auto& link = links[k];
+      link.wr.sg_list = link.segments;
+      link.wr.num_sge = 1;
+      link.wr.next = &links[k + 1].wr;
       if (queue.accepts(r)) [[likely]] {
-        fill_link(queue, links[k], e, r);
-      } else {
-        restored.change();
-        auto refusal = fill_checked(queue, links[k], e, std::remove_cvref_t<decltype(r)>(r));
-        if (!refusal) return post_before(queue, group, k, i, refusal.assume_error());
+        fill_link(queue, link, e, r);
+      } else if (auto ok = fill_checked(queue, link, e, std::remove_cvref_t<decltype(r)>(r)); !ok) {
+        return post_before(queue, links, k, i, ok.assume_error());
       }
     }
+    links[group - 1].wr.next = nullptr;
     queue.ring().set_next(next);
-    if (auto posted = submit_kept<1>(queue, group, group); !posted) [[unlikely]]
+    if (auto posted = submit_chain(queue, &links->wr, group); !posted) [[unlikely]]
       return after(i, posted.assume_error());
   }
   return success();

@@ -164,7 +164,7 @@ private:
 class shared_recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr std::size_t kept_links(std::size_t) noexcept { return 0; } // any number of threads may post
+  static constexpr bool keeps_link(std::size_t) noexcept { return false; } // any number of threads may post
 
   explicit shared_recv_queue(shared_queue& queue) noexcept : queue_(queue) {}
 
