@@ -28,6 +28,7 @@
 #include <dat/detail/delivery/coro_operation.ipp>
 #include <dat/detail/delivery/coro_schedule.ipp>
 #include <dat/detail/delivery/coro_timer.ipp>
+#include <dat/detail/delivery/dequeue.ipp>
 #include <dat/detail/delivery/wait_for.ipp>
 #include <dat/detail/discovery/find_adapter.ipp>
 #include <dat/detail/discovery/missing.ipp>

@@ -11,6 +11,7 @@
 #include <dat/detail/events/wait_until.hpp>
 
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -45,58 +46,59 @@ std::size_t take_one(evd_core& e, Visitor& visit) {
   }
 }
 
-/// The next event as a variant, if there is one.
+/// Puts something else in the place of an error, which needs no destruction: the event that comes goes straight to
+/// where the call returns it.
+template <class T, class... A>
+[[gnu::always_inline]] inline void replace_error(expected<T>& out, A&&... with) noexcept {
+  ::new (static_cast<void*>(&out)) expected<T>(std::forward<A>(with)...);
+}
+
+/// Takes the next event, if there is one, as a variant in place of the error in `out`.
 template <streams S>
-[[nodiscard, gnu::always_inline]] inline std::optional<event<S>> next(evd_core& e) noexcept {
-  std::optional<event<S>> out;
-  const auto keep = [&]<class E>(E& ev) { out.emplace(std::in_place_type<E>, std::move(ev)); };
+[[nodiscard, gnu::always_inline]] inline bool take_next(evd_core& e, expected<event<S>>& out) noexcept {
+  const auto keep = [&]<class E>(E& ev) noexcept {
+    replace_error(out, std::in_place_type<event<S>>, std::in_place_type<E>, std::move(ev));
+  };
   if constexpr (is_completions_only(S)) {
     [[maybe_unused]] const auto inside = enter_taking(e, "evd.dequeue");
     if constexpr (checked_build)
-      if (!inside.alone()) return out;
-    ibv_wc wc;
-    int n = 1;
-    while (!out && n > 0)
-      if ((n = e.poll(1, &wc)) > 0) (void)take_completion<S>(e.entries(), wc, keep);
-    if (n < 0) [[unlikely]]
-      e.note_poll_failure();
+      if (!inside.alone()) return false;
+    for (;;) {
+      ibv_wc wc;
+      const int n = e.poll(1, &wc);
+      if (n < 0) [[unlikely]]
+        e.note_poll_failure();
+      if (n <= 0) return false;
+      if (take_completion<S>(e.entries(), wc, keep)) return true;
+    }
   } else {
-    (void)drain_merged<S>(as_merged<S>(e), keep, 1);
+    return drain_merged<S>(as_merged<S>(e), keep, 1) != 0;
   }
-  return out;
 }
 
-/// The error of a dequeue that found nothing.
-[[nodiscard, gnu::cold, gnu::noinline]] inline error nothing_queued(evd_core& e, const char* call) noexcept {
-  if (e.take_poll_failure()) return e.poll_error(call);
-  return e.at(error(return_type::queue_empty), call);
-}
+/// Why a dequeue has no event.
+[[nodiscard]] error no_event(evd_core& e, const char* call) noexcept;
 
 template <streams S>
 [[nodiscard]] expected<event<S>> dequeue(evd_core& e) noexcept {
-  static constexpr const char* call = "evd.dequeue";
-  if (e.dead()) [[unlikely]]
-    return e.closed(call);
-  if (e.has_waiter()) [[unlikely]]
-    return has_waiter_already(e, e.waking(), call);
-  if constexpr (!is_completions_only(S)) e.ia().progress(0);
-  if (auto out = next<S>(e)) return std::move(*out);
-  return nothing_queued(e, call);
+  expected<event<S>> out(std::in_place_type<error>);
+  const bool free = !e.dead() && !e.has_waiter();
+  if constexpr (!is_completions_only(S))
+    if (free) e.ia().progress(0);
+  if (!free || !take_next<S>(e, out)) replace_error(out, no_event(e, "evd.dequeue"));
+  return out;
 }
 
 /// Takes the next event of a merged evd, without a variant.
 template <streams S, class Visitor>
 [[nodiscard, gnu::always_inline]] inline expected<void>
 dequeue_one(evd_core& e, Visitor& visit) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
-  static constexpr const char* call = "evd.dequeue";
-  if (e.dead()) [[unlikely]]
-    return e.closed(call);
-  if (e.has_waiter()) [[unlikely]]
-    return has_waiter_already(e, e.waking(), call);
-  e.ia().progress(0);
-  if (drain_merged<S>(as_merged<S>(e), visit, 1) != 0) [[likely]]
-    return success();
-  return nothing_queued(e, call);
+  if (!e.dead() && !e.has_waiter()) [[likely]] {
+    e.ia().progress(0);
+    if (drain_merged<S>(as_merged<S>(e), visit, 1) != 0) [[likely]]
+      return success();
+  }
+  return no_event(e, "evd.dequeue");
 }
 
 /// Waits for a first event, then takes up to `max` queued events.
@@ -115,13 +117,10 @@ drain_within(evd_core& e, Visitor& visit, timeout limit,
 
 template <streams S>
 [[nodiscard]] expected<event<S>> wait(evd_core& e, timeout limit) noexcept {
-  std::optional<event<S>> out;
-  auto r = wait_until(e, deadline::in(limit), [&] {
-    out = next<S>(e);
-    return out.has_value();
-  });
-  if (!r) return r.assume_error();
-  return std::move(*out);
+  expected<event<S>> out(std::in_place_type<error>);
+  auto r = wait_until(e, deadline::in(limit), [&] { return take_next<S>(e, out); });
+  if (!r) replace_error(out, r.assume_error());
+  return out;
 }
 
 /// Takes the next event when at least `threshold` events are queued, and waits for that. Returns the number of events
@@ -165,3 +164,7 @@ template <streams S>
 }
 
 }}} // namespace dat::v0::detail
+
+#ifndef DAT_SEPARATE_COMPILATION
+#include <dat/detail/delivery/dequeue.ipp>
+#endif

@@ -4,9 +4,9 @@
 
 #include <dat/checked.hpp>
 #include <dat/event.hpp>
-#include <dat/log.hpp>
 
 #include <dat/detail/base/utility.hpp>
+#include <dat/detail/delivery/visit.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/event_key.hpp>
 #include <dat/detail/verbs/wc_status.hpp>
@@ -20,123 +20,6 @@
 #include <type_traits>
 
 namespace dat { inline namespace v0 { namespace detail {
-
-// What datagram endpoints give. Defined where their events are, in <dat/ud.hpp>.
-template <streams S, class Visitor>
-void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit);
-template <streams S, class Visitor>
-[[nodiscard]] bool take_datagram_send_done(work_entry& e, Visitor& visit);
-template <streams S, class Visitor>
-[[nodiscard]] bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit);
-template <streams S, class Visitor>
-[[nodiscard]] bool take_datagram_record(record& r, Visitor& visit);
-
-/// The flags of a completion that its event depends on. IBV_WC_GRH, which RoCE devices set on every receive of RC, is
-/// none of them.
-inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
-
-// Each function calls `visit` with the event of a completion whose queue entry is known. `life` is the wr_id of the
-// completion, or the generation of its endpoint: it distinguishes the lives of an endpoint.
-
-/// An operation that failed.
-template <class Visitor>
-[[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
-                                                Visitor& visit, dto_operation reported) {
-  if (ep.ia().is_break(wc.status)) ep.broke(life);
-  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
-                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status));
-  if constexpr (trace_build)
-    if (wc.status != IBV_WC_WR_FLUSH_ERR) log_event(log_level::error, [&] { return e.message(); });
-  visit(e);
-}
-/// A bind, which also changes its window. False when it is no event.
-template <streams S, class Visitor>
-[[gnu::cold, gnu::noinline]] bool visit_bind(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
-                                             Visitor& visit) {
-  const bool done = wc.status == IBV_WC_SUCCESS;
-  const bool internal = posted.is_internal();
-  const bind_outcome outcome = ep.ia().bind_ended(posted.length, done, posted.is_first_half());
-  if (!outcome.window || (done && internal)) return false;
-  if (!done) {
-    visit_failure(ep, life, wc, posted, visit, outcome.operation);
-    return true;
-  }
-  if constexpr (includes(S, streams::rmr_bind)) {
-    auto e = event_access::make<bind_done>(&ep, posted.cookie, outcome.operation, outcome.window);
-    visit(e);
-  }
-  return includes(S, streams::rmr_bind);
-}
-/// A message that invalidated a window.
-template <class Visitor>
-[[gnu::cold, gnu::noinline]] void visit_invalidating(ep_core& ep, const ibv_wc& wc, dat::cookie posted,
-                                                     Visitor& visit) {
-  // rxe sets the kernel's bit for it, which libibverbs reads as that of a checksum: there, a window must know the key.
-  const bool known = ep.ia().invalidated(wc.invalidated_rkey);
-  const std::uint32_t key = known || (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? wc.invalidated_rkey : 0;
-  auto e = event_access::make<recv_done>(&ep, posted, wc.byte_len, key);
-  visit(e);
-}
-/// A receive.
-template <class Visitor>
-[[gnu::always_inline]] inline void visit_received(ep_core& ep, const ibv_wc& wc, const posted_work& posted,
-                                                  Visitor& visit) {
-  using access = event_access;
-  if ((wc.wc_flags & relevant_flags) == 0) [[likely]] {
-    auto e = access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
-    visit(e);
-  } else if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) {
-    visit_invalidating(ep, wc, posted.cookie, visit);
-  } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-    auto e = access::make<ib::recv_write_immediate_done>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
-    visit(e);
-  } else {
-    auto e = access::make<ib::recv_immediate_done>(&ep, posted.cookie, wc.byte_len, wc.imm_data);
-    visit(e);
-  }
-}
-/// A request that succeeded.
-template <class Visitor>
-[[gnu::always_inline]] inline void visit_requested(ep_core& ep, const posted_work& posted, Visitor& visit) {
-  const auto give = [&]<class E>(std::type_identity<E>) {
-    auto e = event_access::make<E>(&ep, posted.cookie, posted.bytes());
-    visit(e);
-  };
-  switch (posted.operation()) {
-  case dto_operation::rdma_write:
-    return give(std::type_identity<rdma_write_done>{});
-  case dto_operation::rdma_read:
-    return give(std::type_identity<rdma_read_done>{});
-  case dto_operation::rdma_write_immediate:
-    return give(std::type_identity<ib::rdma_write_immediate_done>{});
-  case dto_operation::fetch_and_add:
-    return give(std::type_identity<ib::fetch_and_add_done>{});
-  case dto_operation::compare_and_swap:
-    return give(std::type_identity<ib::compare_and_swap_done>{});
-  default:
-    return give(std::type_identity<send_done>{});
-  }
-}
-
-template <streams S, class Visitor>
-bool visit_completion(ep_core& ep, ep_generation life, const ibv_wc& wc, const posted_work& posted, Visitor& visit) {
-  if (posted.is_bind()) [[unlikely]]
-    return visit_bind<S>(ep, life, wc, posted, visit);
-  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    visit_failure(ep, life, wc, posted, visit, posted.operation());
-    return true;
-  }
-  if constexpr (includes(S, streams::datagrams))
-    if (posted.is_datagram()) {
-      visit_datagram<S>(ep, wc, posted, visit);
-      return true;
-    }
-  if (posted.is_receive())
-    visit_received(ep, wc, posted, visit);
-  else
-    visit_requested(ep, posted, visit);
-  return true;
-}
 
 /// The rare cases: failures, receives from before the connection, binds, and the library's own requests.
 template <streams S, class Visitor>
@@ -200,100 +83,14 @@ template <streams S, class Visitor>
     if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
     if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
   }
+  if constexpr (includes(S, streams::rmr_bind))
+    if (outcome == code(dto_operation::bind)) {
+      const posted_work posted = work_ring::read(*e);
+      ep_core& ep = endpoint_of(*e);
+      work_ring::retire(*e);
+      return visit_bound<S>(ep, posted, visit);
+    }
   return take_unusual<S>(*e, wc, visit);
-}
-
-/// The asynchronous event of a record.
-template <class T>
-[[nodiscard]] T make_async(record& r) noexcept {
-  const async_info what = r.async_what();
-  if constexpr (std::is_same_v<T, ep_broken> || std::is_same_v<T, ep_soft_high_watermark>)
-    return event_access::make<T>(what, ref<ep_core>(static_cast<ep_core*>(r.endpoint.detach()), adopt));
-  else if constexpr (std::is_same_v<T, srq_low_watermark> || std::is_same_v<T, srq_error>)
-    return event_access::make<T>(what, ref<srq_core>(static_cast<srq_core*>(r.endpoint.detach()), adopt));
-  else
-    return event_access::make<T>(what);
-}
-template <class Visitor, class... E>
-void visit_async(record& r, Visitor& visit, type_list<E...>) {
-  auto nth = static_cast<unsigned>(r.what) - static_cast<unsigned>(record::kind::first_async);
-  const auto give = [&]<class T>(std::type_identity<T>) {
-    auto e = make_async<T>(r);
-    visit(e);
-  };
-  ((nth-- == 0 ? give(std::type_identity<E>()) : void()), ...);
-}
-
-/// Turns a record of a merged evd into its event. False when it is none.
-template <streams S, class Visitor>
-bool take_record(record& r, Visitor&& visit) {
-  using access = event_access;
-  using kind = record::kind;
-  if constexpr (includes(S, streams::dto)) {
-    if (r.what == kind::completion) {
-      const ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
-      if (!ep) return false; // closed or reset meanwhile
-      return visit_completion<S>(*ep, r.tag, r.wc, r.posted, visit);
-    }
-  }
-  if constexpr (includes(S, streams::software)) {
-    if (r.what == kind::software) {
-      auto e = access::make<software_event>(r.posted.cookie);
-      visit(e);
-      return true;
-    }
-  }
-  if constexpr (includes(S, streams::connection_requests)) {
-    if (r.what == kind::request) {
-      auto e = access::make<cr>(std::move(r.request));
-      visit(e);
-      return true;
-    }
-  }
-  if constexpr (includes(S, streams::async)) {
-    if (r.what >= kind::first_async) {
-      visit_async(r, visit, async_events());
-      return true;
-    }
-  }
-  if constexpr (includes(S, streams::datagrams))
-    if (take_datagram_record<S>(r, visit)) return true;
-  if constexpr (includes(S, streams::connection)) {
-    ref<ep_core> ep(static_cast<ep_core*>(r.endpoint.detach()), adopt);
-    const auto give = [&]<class E>(std::type_identity<E>) {
-      auto e = access::make<E>(std::move(ep), std::move(r.source), r.reason);
-      visit(e);
-    };
-    switch (r.what) {
-    case kind::established:
-      give(std::type_identity<established>{});
-      return true;
-    case kind::peer_rejected:
-      give(std::type_identity<peer_rejected>{});
-      return true;
-    case kind::non_peer_rejected:
-      give(std::type_identity<non_peer_rejected>{});
-      return true;
-    case kind::accept_completion_error:
-      give(std::type_identity<accept_completion_error>{});
-      return true;
-    case kind::disconnected:
-      give(std::type_identity<disconnected>{});
-      return true;
-    case kind::broken:
-      give(std::type_identity<connection_broken>{});
-      return true;
-    case kind::timed_out:
-      give(std::type_identity<connection_timed_out>{});
-      return true;
-    case kind::unreachable:
-      give(std::type_identity<connection_unreachable>{});
-      return true;
-    default:
-      return false;
-    }
-  }
-  return false;
 }
 
 template <streams S>
@@ -334,7 +131,7 @@ template <bool Checked = checked_build>
 }
 
 /// Completions that are polled at a time.
-inline constexpr std::size_t at_once = 16;
+inline constexpr std::size_t at_once = ready_completions::most;
 
 /// Drains a completions-only evd of any number of completions, where drain_polled did not take `max`.
 template <streams S, class Visitor>
@@ -423,7 +220,36 @@ template <streams S, class Visitor>
     visit(e);
     return true;
   }
+  if ((posted.kind == kind_of_work(dto_operation::recv) || posted.is_shared()) && (wc.wc_flags & relevant_flags) == 0) {
+    auto e = event_access::make<recv_done>(&ep, posted.cookie, wc.byte_len);
+    visit(e);
+    return true;
+  }
   return visit_completion<S>(ep, wc.wr_id, wc, posted, visit);
+}
+
+/// Calls `visit` with the event of one that was taken alone. False when it is none.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline bool visit_only(const ready_completion& one, const ibv_wc& wc, Visitor& visit) {
+  ep_core& ep = endpoint_of(*one.ep);
+  const ref<ep_core> keep(&ep, adopt);
+  return visit_ready<S>(ep, wc, one.posted, visit);
+}
+/// Calls `visit` with the events of several. Returns their number.
+template <streams S, class Visitor>
+[[gnu::noinline]] std::size_t visit_several(const work_entries& entries, const ready_completions& ready,
+                                            Visitor& visit) {
+  std::size_t taken = 0;
+  for (const ready_completions::run& r : ready) {
+    ep_core& ep = endpoint_of(*r.ep);
+    const posted_work* posted = r.posted;
+    for (const ibv_wc *c = r.first, *end = r.end; c != end; ++c, ++posted) {
+      work_entry* of;
+      if (entries.find(c->wr_id, of)) [[likely]] // else the visitor has ended its endpoint meanwhile
+        taken += visit_ready<S>(ep, *c, *posted, visit) ? 1 : 0;
+    }
+  }
+  return taken;
 }
 
 /// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device.
@@ -432,10 +258,8 @@ template <streams S, class Visitor>
   for (;;) {
     ready_completion one;
     const merged_evd::found what = e.take_ready(one);
-    if (what == merged_evd::found::ready) [[likely]] {
-      ep_core& ep = endpoint_of(*one.ep);
-      const ref<ep_core> keep(&ep, adopt);
-      if (visit_ready<S>(ep, one.wc, one.posted, visit)) [[likely]]
+    if (what == merged_evd::found::one) [[likely]] {
+      if (visit_only<S>(one, one.wc, visit)) [[likely]]
         return 1;
     } else {
       std::size_t taken = 0;
@@ -445,25 +269,25 @@ template <streams S, class Visitor>
   }
 }
 
-/// Takes up to `max` events of a merged evd so: the first one alone, because it is often the only one, and the others
-/// several at a time.
+/// Takes up to `max` events of a merged evd so, several at a time.
 template <streams S, class Visitor>
 [[gnu::noinline]] std::size_t drain_many(merged_evd& e, Visitor& visit, std::size_t max) {
-  if (max == 0) return 0;
-  std::size_t taken = take_merged<S>(e, visit);
-  while (taken != 0 && taken < max) {
-    ready_completions ready;
-    const auto want = static_cast<std::uint32_t>(min<std::size_t>(max - taken, ready_completions::most));
-    const merged_evd::found what = e.take_ready(ready, want);
-    if (what == merged_evd::found::none) break;
-    if (what == merged_evd::found::queued && !drain_ring<S>(e, visit, max, taken)) break;
-    const work_entries entries = e.entries();
-    for (const ready_completions::item& i : ready) {
-      work_entry* of;
-      if (entries.find(i.wc->wr_id, of)) [[likely]] // else the visitor has ended its endpoint meanwhile
-        taken += visit_ready<S>(endpoint_of(*i.ep), *i.wc, i.posted, visit) ? 1 : 0;
+  using found = merged_evd::found;
+  std::size_t taken = 0;
+  while (taken < max) {
+    ready_completion one;
+    ready_completions several;
+    const auto want = static_cast<int>(min(max - taken, at_once));
+    const found what = e.take_ready(one, several, want);
+    if (what == found::one) {
+      taken += visit_only<S>(one, *several.wc(), visit) ? 1 : 0;
+      if (want != 1) return taken;
+    } else if (what == found::queued) {
+      if (!drain_ring<S>(e, visit, max, taken)) return taken;
+    } else {
+      if (what != found::none) taken += visit_several<S>(e.entries(), several, visit);
+      if (what != found::some) return taken;
     }
-    if (!ready.more()) break;
   }
   return taken;
 }

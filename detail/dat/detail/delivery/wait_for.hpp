@@ -139,13 +139,43 @@ template <class Out, class E, class... Rest>
   return take_as<E>(taken);
 }
 
+/// The kind of work that ends in an event of type `E` with nothing but a number of bytes; marker_work when there is
+/// none.
+template <class E>
+inline constexpr work_kind work_of = marker_work;
+template <>
+inline constexpr work_kind work_of<send_done> = kind_of_work(dto_operation::send);
+template <>
+inline constexpr work_kind work_of<recv_done> = kind_of_work(dto_operation::recv);
+template <>
+inline constexpr work_kind work_of<rdma_write_done> = kind_of_work(dto_operation::rdma_write);
+template <>
+inline constexpr work_kind work_of<rdma_read_done> = kind_of_work(dto_operation::rdma_read);
+template <>
+inline constexpr work_kind work_of<ib::rdma_write_immediate_done> = kind_of_work(dto_operation::rdma_write_immediate);
+template <>
+inline constexpr work_kind work_of<ib::fetch_and_add_done> = kind_of_work(dto_operation::fetch_and_add);
+template <>
+inline constexpr work_kind work_of<ib::compare_and_swap_done> = kind_of_work(dto_operation::compare_and_swap);
+
+/// The event of a completion of the kind `work_of<E>`.
+template <class E>
+[[nodiscard]] E done_as(const ready_completion& done) noexcept {
+  const std::uint32_t bytes = std::is_same_v<E, recv_done> ? done.wc.byte_len : done.posted.bytes();
+  return event_access::make<E>(&endpoint_of(*done.ep), done.posted.cookie, bytes);
+}
+
 /// Waits for a record that `what` contains and that is an event.
 [[nodiscard]] expected<void> wait_for_record(evd_core& e, ep_ref of, timeout limit, const wanted_events& what,
                                              taken_record& taken) noexcept;
 
-/// The next event of one of the types `E`, as `Out`.
+/// The next event of one of the types `E`, as `Out`. A wait for one type often finds it, and then needs no record.
 template <class Out, class... E>
 [[nodiscard]] expected<Out> wait_for(evd_core& e, ep_ref of, timeout limit) noexcept {
+  if constexpr (sizeof...(E) == 1 && ((work_of<E> != marker_work) && ...)) {
+    ready_completion done;
+    if (static_cast<merged_evd&>(e).take_at_once((work_of<E>, ...), of.native(), done)) return Out(done_as<E>(done)...);
+  }
   taken_record taken;
   if (auto r = wait_for_record(e, of, limit, wanted<E...>, taken); !r) return r.assume_error();
   return take_as_one_of<Out, E...>(taken);

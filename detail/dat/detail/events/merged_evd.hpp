@@ -34,15 +34,21 @@ public:
 
   /// Takes the next event; returns false when there is none. `left` is the number of events that the ring still has.
   [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
-  enum class found : std::uint8_t { none, ready, queued };
-  /// Takes a completion straight from the device, without the ring. Returns `queued` when the next event is in the
-  /// ring.
+  /// Whether completions were taken straight from the device, without the ring: one of them; several, behind which
+  /// there is none, or may be more. Or the next event is in the ring.
+  enum class found : std::uint8_t { none, one, last, some, queued };
+  /// Takes one: returns `none`, `one` or `queued`.
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out) noexcept;
-  /// Takes up to `max` completions so.
-  [[nodiscard]] found take_ready(ready_completions& out, std::uint32_t max) noexcept;
+  /// Takes up to `max` of them. One that is the only one is in `one`, others are in `several`.
+  [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& one, ready_completions& several,
+                                                     int max) noexcept;
   /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
   /// success without the taken one.
   [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
+  /// Takes the next event straight from the device, if a wait may take it at once, and if it is the success of an
+  /// operation of `kind`, on the endpoint `of` unless that is null. No thread becomes the waiter. `out` has no
+  /// reference to its endpoint.
+  [[nodiscard]] bool take_at_once(work_kind kind, const completion_owner* of, ready_completion& out) noexcept;
   /// Takes the first event that `wanted` accepts, leaving the others in order.
   template <class Predicate>
   [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
@@ -106,6 +112,11 @@ private:
   /// The rest of take_ready, for what is not an ordinary success of a running connection. Both `n` completions and the
   /// events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
+  /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
+  /// connection.
+  [[nodiscard, gnu::always_inline]] bool take_only(int n, const ibv_wc& c, ready_completion& out) noexcept;
+  /// The rest of take_ready for several.
+  [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
   /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
   [[nodiscard]] completion_owner* take_shared(ibv_wc& c, work_entry& e) noexcept;
   /// Appends a completion to the ring, if it is an event. Returns true when it wakes a waiter.
@@ -163,48 +174,40 @@ inline merged_evd* merged(evd_core* e) noexcept {
   return e && !is_completions_only(e->stream_set()) ? static_cast<merged_evd*>(e) : nullptr;
 }
 
+inline bool merged_evd::take_only(int n, const ibv_wc& c, ready_completion& out) noexcept {
+  work_entry* e;
+  if (n != 1 || !find(c, e) || !is_plain_success(*e, c)) return false;
+  out.ep = &e->ring().owner();
+  if (!out.ep->may_bypass_ring(this)) return false;
+  out.ep->object().add_ref();
+  out.posted = e->posted;
+  e->ring().retire_next(*e);
+  return true;
+}
+
 inline merged_evd::found merged_evd::take_ready(ready_completion& out) noexcept {
   const std::lock_guard lock(mutex_);
   if (!bypasses_ring()) [[unlikely]]
     return found::queued;
   const int n = poll(1, &out.wc);
-  if (n == 0) return found::none;
-  work_entry* e;
-  if (n > 0 && find(out.wc, e) && is_plain_success(*e, out.wc)) [[likely]] {
-    out.ep = &e->ring().owner();
-    if (out.ep->may_bypass_ring(this)) [[likely]] {
-      out.ep->object().add_ref();
-      out.posted = e->posted;
-      e->ring().retire_next(*e);
-      return found::ready;
-    }
-  }
-  return take_unready(n, out);
+  if (take_only(n, out.wc, out)) [[likely]]
+    return found::one;
+  return n == 0 ? found::none : take_unready(n, out);
+}
+
+inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_completions& several, int max) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!bypasses_ring()) [[unlikely]]
+    return found::queued;
+  const int n = poll(max, several.wc());
+  if (take_only(n, *several.wc(), one)) [[likely]]
+    return found::one;
+  return n == 0 ? found::none : take_several(several, n, max);
 }
 
 template <class Predicate>
 bool merged_evd::take_if(record& out, Predicate wanted) noexcept {
   const std::lock_guard lock(mutex_);
-  if (bypasses_ring()) { // the first completion is usually the one
-    work_entry* e;
-    const int n = poll(1, &out.wc);
-    if (n < 0) [[unlikely]]
-      note_poll_failure();
-    if (n > 0 && find(out.wc, e)) {
-      if (is_plain_success(*e, out.wc) && e->ring().owner().may_bypass_ring(this)) {
-        completion_owner& owner = e->ring().owner();
-        out.what = record::kind::completion;
-        out.tag = owner.tag();
-        out.posted = e->posted;
-        if (wanted(out)) {
-          out.endpoint = ref<counted>(&owner.object());
-          e->ring().retire_next(*e);
-          return true;
-        }
-      }
-      if (append(out.wc, *e)) announce();
-    }
-  }
   drain_locked();
   for (std::uint32_t i = 0; i < ring_.size(); ++i)
     if (wanted(ring_.at(i))) {

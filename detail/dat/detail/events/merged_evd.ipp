@@ -112,17 +112,6 @@ DAT_DECL expected<void> merged_evd::resize_merged(std::uint32_t n) noexcept {
 
 // --- completions -----------------------------------------------------------------------------------------------------
 
-DAT_DECL ready_completions::~ready_completions() {
-  for (std::uint32_t i = 0; i < kept_; ++i) keeps_[i]->release();
-}
-
-DAT_DECL void ready_completions::begin_run(completion_owner& ep) noexcept {
-  counted& object = ep.object();
-  if (kept_ != 0 && keeps_[kept_ - 1] == &object) return;
-  object.add_ref();
-  keeps_[kept_++] = &object;
-}
-
 /// Whether a completion wakes a waiter and triggers the cno.
 DAT_DECL bool merged_evd::wakes(const ibv_wc& c, const posted_work& posted) const noexcept {
   switch (mode()) {
@@ -239,7 +228,7 @@ DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out
       out.ep = ep;
       out.posted = e->posted;
       shared_queue::retire(*e);
-      return found::ready;
+      return found::one;
     }
     if (append(out.wc, *e)) announce();
     if (!ring_.empty()) return found::queued;
@@ -249,17 +238,34 @@ DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out
   return found::none;
 }
 
-DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::uint32_t max) noexcept {
+DAT_DECL bool merged_evd::take_at_once(work_kind kind, const completion_owner* of, ready_completion& out) noexcept {
+  if (foreign() || !waking().undisturbed()) return false;
+  ia().progress_now_and_then();
   const std::lock_guard lock(mutex_);
-  if (!bypasses_ring()) return found::queued;
+  if (!bypasses_ring()) return false;
+  const int n = poll(1, &out.wc);
+  if (n < 0) [[unlikely]]
+    note_poll_failure();
+  work_entry* e;
+  if (n <= 0 || !find(out.wc, e)) return false;
+  if (is_success_of(kind, *e, out.wc)) [[likely]] {
+    out.ep = &e->ring().owner();
+    if ((!of || out.ep == of) && out.ep->may_bypass_ring(this)) [[likely]] {
+      out.posted = e->posted;
+      e->ring().retire_next(*e);
+      return true;
+    }
+  }
+  if (append(out.wc, *e)) announce();
+  return false;
+}
+
+DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int n, int max) noexcept {
   const work_entries entries = this->entries();
-  ibv_wc* const wc = out.room();
-  const auto most = static_cast<int>(min(max, ready_completions::most));
-  int n;
+  ibv_wc* const wc = out.wc();
   bool queued = false;
   bool woken = false;
-  do {
-    n = poll(most, wc);
+  for (; n > 0; n = poll(max, wc)) {
     for (ibv_wc* c = wc; c < wc + n;) {
       work_entry* e;
       if (!entries.find(c->wr_id, e)) { // of an endpoint that has ended or was reset
@@ -272,8 +278,7 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
         continue;
       }
       if (completion_owner* const ep = queued ? nullptr : take_shared(*c, *e)) {
-        out.begin_run(*ep);
-        out.add(*ep, *c, e->posted);
+        out.add_one(*ep, e->posted, c);
         shared_queue::retire(*e);
       } else {
         woken = append(*c, *e) || woken;
@@ -281,12 +286,13 @@ DAT_DECL merged_evd::found merged_evd::take_ready(ready_completions& out, std::u
       }
       ++c;
     }
-  } while (out.size() == 0 && !queued && n > 0); // none of these was an event, but later ones may be
+    if (!out.empty() || queued) break; // else none of these was an event, but later ones may be
+  }
   if (n < 0) [[unlikely]]
     note_poll_failure();
   if (woken) announce();
-  out.set_more(queued || n == most);
-  return out.size() != 0 ? found::ready : queued ? found::queued : found::none;
+  if (out.empty()) return queued ? found::queued : found::none;
+  return queued || n == max ? found::some : found::last;
 }
 
 DAT_DECL bool merged_evd::take(record& out, std::uint32_t& left) noexcept {

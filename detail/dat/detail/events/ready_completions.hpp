@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/verbs/wc_status.hpp>
 #include <dat/detail/work/completion_owner.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
@@ -18,6 +19,17 @@ namespace dat { inline namespace v0 { namespace detail {
   return e.posted.is_plain_success(c.status);
 }
 
+/// True for the success of an operation of `kind`, with nothing in its completion that changes its event. `kind` has
+/// none of the bits that join a kind.
+[[nodiscard, gnu::always_inline]] inline bool is_success_of(work_kind kind, const work_entry& e,
+                                                            const ibv_wc& c) noexcept {
+  work_queue::tsan_acquire(e);
+  // One test: kinds and statuses have no bits in common.
+  return (static_cast<std::int32_t>(e.posted.kind) | static_cast<std::int32_t>(c.status)) ==
+             static_cast<std::int32_t>(kind) &&
+         (c.wc_flags & relevant_flags) == 0;
+}
+
 /// One such completion. The caller that takes it owns a reference to the object of its endpoint.
 struct ready_completion {
   ready_completion() noexcept {} // NOLINT: uninitialised, and read when a completion has been taken
@@ -26,61 +38,71 @@ struct ready_completion {
   posted_work posted;
 };
 
-/// Several of them. Keeps the endpoints of the completions alive.
+/// Several of them, in runs: completions of one queue that follow each other. Keeps the endpoints alive.
 class ready_completions {
 public:
-  static constexpr std::uint32_t most = 16;
-  struct item {
+  static constexpr int most = 16;
+  /// The completions from `first` to before `end`, and the work that they complete.
+  struct run {
     completion_owner* ep;
-    const ibv_wc* wc;
-    posted_work posted;
+    const ibv_wc* first;
+    const ibv_wc* end;
+    const posted_work* posted;
   };
 
   ready_completions() noexcept {} // leaves the arrays uninitialised: only added elements are read
   ready_completions(const ready_completions&) = delete;
   ready_completions& operator=(const ready_completions&) = delete;
-  ~ready_completions();
-
-  [[nodiscard]] ibv_wc* room() noexcept { return wc_; }
-  /// The completions that are added next belong to `ep`. Called with the lock of the evd held, so that the endpoint
-  /// cannot end.
-  void begin_run(completion_owner& ep) noexcept;
-  void add(completion_owner& ep, const ibv_wc& wc, const posted_work& posted) noexcept {
-    ::new (static_cast<void*>(items_ + size_)) item{&ep, &wc, posted};
-    ++size_;
+  ~ready_completions() {
+    for (const run& r : *this) r.ep->object().release();
   }
-  /// Adds the completion `c` of `e`, and those behind it up to `end` that are ordinary successes of the same queue.
+
+  /// The place of the completions, for `most` of them.
+  [[nodiscard]] ibv_wc* wc() noexcept { return wc_; }
+
+  // The following are called with the lock of the evd held, so that no endpoint can end.
+  /// Adds the completion `c`, of `e`, and those behind it up to `end` that are ordinary successes of the same queue.
   /// They need no check of their own, and the last one frees the entries of all. Returns the next completion.
   [[nodiscard]] const ibv_wc* add_run(const work_entries& entries, work_entry* e, const ibv_wc* c,
                                       const ibv_wc* end) noexcept {
     work_ring& ring = e->ring();
-    completion_owner& owner = ring.owner();
-    begin_run(owner);
-    item* to = items_ + size_;
+    run& added = add(ring.owner(), c);
+    posted_work* posted = posted_ + (c - wc_);
+    added.posted = posted;
     work_entry* last;
     do {
-      ::new (static_cast<void*>(to++)) item{&owner, c++, e->posted};
+      ::new (static_cast<void*>(posted++)) posted_work(e->posted);
       last = e;
-    } while (c != end && entries.find(c->wr_id, e) && e->queue == &ring && is_plain_success(*e, *c));
-    size_ = static_cast<std::uint32_t>(to - items_);
+    } while (++c != end && entries.find(c->wr_id, e) && e->queue == &ring && is_plain_success(*e, *c));
+    added.end = c;
     ring.retire_next(*last);
     return c;
   }
-  /// Whether the evd had further events, or may have had them.
-  void set_more(bool more) noexcept { more_ = more; }
-  [[nodiscard]] bool more() const noexcept { return more_; }
-  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  [[nodiscard]] const item* begin() const noexcept { return items_; }
-  [[nodiscard]] const item* end() const noexcept { return items_ + size_; }
+  /// Adds the completion `c` alone.
+  void add_one(completion_owner& ep, const posted_work& posted, const ibv_wc* c) noexcept {
+    run& added = add(ep, c);
+    added.posted = ::new (static_cast<void*>(posted_ + (c - wc_))) posted_work(posted);
+    added.end = c + 1;
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return runs_ == 0; }
+  [[nodiscard]] const run* begin() const noexcept { return run_; }
+  [[nodiscard]] const run* end() const noexcept { return run_ + runs_; }
 
 private:
-  std::uint32_t size_ = 0;
-  std::uint32_t kept_ = 0;
-  bool more_ = true;
+  [[nodiscard]] run& add(completion_owner& ep, const ibv_wc* c) noexcept {
+    ep.object().add_ref();
+    run& added = run_[runs_++];
+    added.ep = &ep;
+    added.first = c;
+    return added;
+  }
+
+  std::uint32_t runs_ = 0;
+  run run_[most];
   ibv_wc wc_[most];
-  counted* keeps_[most]; // references: kept_ of them, no endpoint twice in a row
   union {
-    item items_[most];
+    posted_work posted_[most];
   };
 };
 

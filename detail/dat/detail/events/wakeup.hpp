@@ -58,25 +58,38 @@ public:
   /// Ends the sleep of the waiter, if it sleeps. Called after the event was appended, with or without the evd's lock.
   void kick() noexcept;
 
+  /// True when a wait may take an event without becoming the waiter: no thread waits, and nothing ends or forbids
+  /// waits.
+  [[nodiscard]] bool undisturbed() const noexcept {
+    return !has_waiter() && bars_.load(std::memory_order_seq_cst) == 0;
+  }
+
   // --- ending a wait without an event --------------------------------------------------------------------------------
 
   /// Ends the present wait, or the next one if no thread waits. The caller then calls kick.
-  void interrupt() noexcept { interrupted_.store(true, std::memory_order_seq_cst); }
+  void interrupt() noexcept { bars_.fetch_or(interrupted, std::memory_order_seq_cst); }
   /// Returns true when an interrupt was pending, and clears it.
   [[nodiscard]] bool take_interrupt() noexcept {
-    return interrupted_.load(std::memory_order_seq_cst) && interrupted_.exchange(false, std::memory_order_seq_cst);
+    return (bars_.load(std::memory_order_seq_cst) & interrupted) != 0 &&
+           (bars_.fetch_and(forbidden, std::memory_order_seq_cst) & interrupted) != 0;
   }
   /// Forbids or allows waiting. After forbidding, the caller calls kick.
   void allow(bool allowed) noexcept {
-    allowed_.store(allowed, std::memory_order_release);
-    if (!allowed) forbidden_.fetch_add(1, std::memory_order_seq_cst);
+    if (allowed) {
+      bars_.fetch_and(interrupted, std::memory_order_seq_cst);
+    } else {
+      bars_.fetch_or(forbidden, std::memory_order_seq_cst);
+      forbidden_.fetch_add(1, std::memory_order_seq_cst);
+    }
   }
-  [[nodiscard]] bool allowed() const noexcept { return allowed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool allowed() const noexcept { return (bars_.load(std::memory_order_acquire) & forbidden) == 0; }
   /// A number that changes each time waiting is forbidden. A waiter that sees another number leaves, even if waiting is
   /// allowed again.
   [[nodiscard]] std::uint32_t times_forbidden() const noexcept { return forbidden_.load(std::memory_order_seq_cst); }
 
 private:
+  enum : std::uint8_t { interrupted = 1, forbidden = 2 }; // what ends or bars waits
+
   struct delayed_kick : task {
     wakeup* self = nullptr;
   };
@@ -86,8 +99,7 @@ private:
   reactor& reactor_;
   std::atomic<const char*> waiter_{nullptr}; // see this_thread
   std::atomic<bool> asleep_{false};
-  std::atomic<bool> interrupted_{false};
-  std::atomic<bool> allowed_{true};
+  std::atomic<std::uint8_t> bars_{0};
   std::atomic<std::uint32_t> forbidden_{0};
   wake_fd kick_;
   delayed_kick delayed_;

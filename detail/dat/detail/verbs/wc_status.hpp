@@ -8,6 +8,10 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// The flags of a completion that its event depends on. IBV_WC_GRH, which RoCE devices set on every receive of RC, is
+/// none of them.
+inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
+
 [[nodiscard]] constexpr dto_status request_status(int status, dto_operation operation) noexcept {
   switch (status) {
   case IBV_WC_SUCCESS:

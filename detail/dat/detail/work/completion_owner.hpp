@@ -32,9 +32,11 @@ public:
   [[nodiscard]] counted& object() const noexcept { return *object_; }
 
   /// False while completions on `evd` wait for ESTABLISHED, which goes to the same evd.
-  [[nodiscard]] bool announced_on(const counted* evd) const noexcept { return evd != connect_evd_ || announced_; }
+  [[nodiscard]] bool announced_on(const counted* evd) const noexcept {
+    return announced_.load(std::memory_order_relaxed) || evd != connect_evd_;
+  }
   /// Called with the evd's lock held when a connection event is appended.
-  void announce(bool done) noexcept { announced_ = done; }
+  void announce(bool done) noexcept { announced_.store(done, std::memory_order_relaxed); }
   /// True when completions of the endpoint may bypass the ring of `evd`: no event of the connection has to come first,
   /// and no watermark counts them.
   [[nodiscard]] bool may_bypass_ring(const counted* evd) const noexcept {
@@ -77,7 +79,7 @@ protected:
   void defer(std::uint32_t what, ep_generation whose) noexcept { defer_(*this, what, whose); }
 
   std::atomic<ep_state> state_{ep_dead};
-  bool announced_ = false; // guarded by the connect evd's lock
+  std::atomic<bool> announced_{false}; // written with the connect evd's lock held
   std::atomic<bool> probing_{false};
   std::atomic<ep_generation> generation_{0};
   const counted* connect_evd_ = nullptr; // the evd of the connection events
