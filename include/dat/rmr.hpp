@@ -139,14 +139,19 @@ public:
           .hint("The elements [first, first + count) must lie inside the lmr, and count must not be 0. To close the "
                 "window, call "
                 "unbind.");
-    auto bound = core_->bind(detail::core_access::of(through), detail::core_access::of(region).get(),
-                             what.first_ * sizeof(T), what.count_ * sizeof(T), R, what.zero_based_,
-                             includes(P, mem_priv::local_write), detail::request_access::of(what));
+    constexpr mem_priv rights = R & detail::remote_rights;
+    constexpr unsigned access = detail::window_access(rights);
+    detail::window_place place{.region = detail::core_access::of(region).get(),
+                               .address = what.first_ * sizeof(T),
+                               .length = what.count_ * sizeof(T),
+                               .rights = rights,
+                               .access = access,
+                               .zero_based = what.zero_based_,
+                               .writable = includes(P, mem_priv::local_write)};
+    auto bound = core_->bind(detail::core_access::of(through), place, detail::request_access::of(what));
     if (!bound) return bound.assume_error();
-    const std::uint64_t address =
-        what.zero_based_ ? 0 : detail::core_access::of(region).get()->address() + what.first_ * sizeof(T);
-    return detail::segment_access::make<remote_segment<T, (R & detail::remote_rights)>>(
-        detail::raw_remote{address, what.count_ * sizeof(T), bound.assume_value()});
+    return detail::segment_access::make<remote_segment<T, rights>>(
+        detail::raw_remote{place.first(), place.length, bound.assume_value()});
   }
 
   /// Posts the end of the binding, also when the rmr is unbound (a bind of length 0 in uDAPL). It completes like bind.

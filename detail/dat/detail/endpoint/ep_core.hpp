@@ -94,8 +94,8 @@ public:
 
   /// The quality of service of packets from this endpoint, where no call sets another.
   [[nodiscard]] qos quality_of_service() const noexcept { return attributes_.qos.or_else(ia().qos()); }
-  /// The number of windows that are bound through the endpoint, or about to be. They end before its queue pair.
-  std::atomic<std::uint32_t> windows{0};
+  /// A window was bound through the endpoint: those that still are end before its queue pair.
+  std::atomic<bool> has_windows{false};
 
   // --- completing ----------------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ private:
     return c;
   }
   void part_from_windows() noexcept {
-    if (windows.load(std::memory_order_acquire) != 0) ia().release_windows(*this);
+    if (has_windows.load(std::memory_order_acquire)) ia().release_windows(*this);
   }
   /// Returns the entries of the shared queue that the queue pair still has. Waits for a short time until the device
   /// has completed them. Called without the lock.

@@ -22,25 +22,58 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// The rights of a window, for its request.
+[[nodiscard]] constexpr unsigned window_access(mem_priv rights) noexcept {
+  return static_cast<unsigned>(verbs_access(rights)) &
+         (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+}
+
 inline constexpr mem_priv remote_rights = mem_priv::remote_read | mem_priv::remote_write | mem_priv::remote_atomic;
 [[nodiscard]] constexpr bool includes_any(mem_priv held, mem_priv wanted) noexcept {
   return (held & wanted) != mem_priv::none;
 }
 
-/// The binding of a window; without a region the window is unbound.
-struct window_binding {
-  ref<lmr_core> region;
+/// What a window is bound to; without a region it is unbound.
+struct window_place {
+  lmr_core* region = nullptr;
   ep_core* through = nullptr; ///< of a window for one endpoint: the only one that the key works on
   std::uint64_t address = 0;  ///< in the region
   std::uint64_t length = 0;
-  std::uint32_t key = 0;
   mem_priv rights{};
+  unsigned access = 0; ///< the rights as verbs has them
   bool zero_based = false;
   bool writable = false; ///< the adapter may write to the region
 
-  explicit operator bool() const noexcept { return static_cast<bool>(region); }
+  explicit operator bool() const noexcept { return region != nullptr; }
   /// The address by which a peer names its first byte.
   [[nodiscard]] std::uint64_t first() const noexcept { return zero_based ? 0 : address; }
+};
+
+/// The binding of a window: keeps its region, and counts as a user of it.
+struct window_binding : window_place {
+  std::uint32_t key = 0;
+  ref<lmr_core> keeps;
+
+  void set(const window_place& place, std::uint32_t named) noexcept {
+    static_cast<window_place&>(*this) = place;
+    key = named;
+    if (!region) return;
+    region->users.fetch_add(1, std::memory_order_relaxed);
+    keeps = ref(region);
+  }
+  /// Ends the binding. The caller releases the region when it holds no lock.
+  [[nodiscard]] ref<lmr_core> end() noexcept {
+    if (region) region->users.fetch_sub(1, std::memory_order_release);
+    region = nullptr;
+    return std::move(keeps);
+  }
+  /// Takes over the binding of `o`, which then has none. This one has none before.
+  void take(window_binding& o) noexcept {
+    static_cast<window_place&>(*this) = o;
+    key = o.key;
+    keeps = std::move(o.keeps);
+    o.region = nullptr;
+  }
 };
 
 /// The flags of a bind's request.
@@ -95,32 +128,25 @@ public:
   [[nodiscard]] const pz_core& pz() const noexcept { return *pz_; }
   [[nodiscard]] error at(error e, const char* call) const noexcept { return e.at(call, object_kind::rmr, key_ >> 8); }
 
-  /// Binds to [first, first + length) of a region, in bytes. Returns the new key.
-  [[nodiscard]] result<std::uint32_t> bind(ep_core* ep, lmr_core* region, std::uint64_t first, std::uint64_t length,
-                                           mem_priv rights, bool zero_based, bool writable,
-                                           const bind_flags& flags) noexcept {
+  /// Binds to `wanted`, whose address is an offset in the region. Returns the new key.
+  [[nodiscard]] result<std::uint32_t> bind(ep_core* ep, window_place& wanted, const bind_flags& flags) noexcept {
+    lmr_core* const region = wanted.region;
     if (!region || region->dead())
       return at(error(return_type::invalid_handle, return_subtype::handle_lmr), bind_call)
           .hint("The lmr is empty or closed.");
-    window_binding wanted;
-    wanted.region = ref(region);
-    wanted.through = for_ep_ ? ep : nullptr;
-    wanted.address = region->address() + first;
-    wanted.length = length;
-    wanted.rights = rights & remote_rights;
-    wanted.zero_based = zero_based;
-    wanted.writable = writable;
     if (region->pz() != pz_.get()) return wrong_zone(bind_call);
     if (!region->bindable())
       return at({return_type::privileges_violation, return_subtype::privileges_write}, bind_call)
           .hint("Memory that the process may not write, on-demand memory and dmabuf memory cannot be bound.");
-    if (zero_based && !for_ep_)
+    if (wanted.zero_based && !for_ep_)
       return at(error(return_type::model_not_supported), bind_call)
           .hint("Only an rmr of create_rmr_for_ep can be zero-based.");
-    return start(bind_call, ep, std::move(wanted), flags);
+    wanted.address += region->address();
+    if (for_ep_) wanted.through = ep;
+    return start(bind_call, ep, wanted, flags);
   }
   [[nodiscard]] expected<void> unbind(ep_core* ep, const bind_flags& flags) noexcept {
-    auto started = start(unbind_call, ep, window_binding(), flags);
+    auto started = start(unbind_call, ep, window_place(), flags);
     if (!started) return started.assume_error();
     return success();
   }
@@ -156,16 +182,15 @@ private:
 
   /// Objects that a window no longer needs, released when no lock is held.
   struct leftovers {
-    window_binding current;
-    window_binding pending;
+    ref<lmr_core> current;
+    ref<lmr_core> pending;
     ref<rmr_core> self;
   };
 
   // --- with the table locked ---------------------------------------------------------------------------------------
 
-  /// Creates the device's window, unless it exists.
+  /// Creates the device's window.
   [[nodiscard]] expected<void> provide(const char* call) noexcept {
-    if (window_) return success();
     window_ = ibv_alloc_mw(pz_->pd(), for_ep_ ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
     if (!window_) return at(map_errno(errno, return_subtype::resource_memory_region).from("ibv_alloc_mw", errno), call);
     leave_table();
@@ -183,20 +208,10 @@ private:
       }
   }
 
-  void set_binding(window_binding& to, window_binding&& from) noexcept {
-    to = std::move(from);
-    if (to.region) to.region->users.fetch_add(1, std::memory_order_relaxed);
-    if (to.region && to.through) to.through->windows.fetch_add(1, std::memory_order_relaxed);
-  }
-  [[nodiscard]] static window_binding take_binding(window_binding& from) noexcept {
-    if (from.region) from.region->users.fetch_sub(1, std::memory_order_release);
-    if (from.region && from.through) from.through->windows.fetch_sub(1, std::memory_order_release);
-    return std::exchange(from, window_binding());
-  }
-  void expect_bind(ep_core& ep, window_binding&& wanted, dto_operation operation, std::uint32_t key) noexcept {
-    set_binding(pending_, std::move(wanted));
+  void expect_bind(ep_core& ep, const window_place& wanted, dto_operation operation, std::uint32_t key) noexcept {
+    pending_.set(wanted, key);
     posted_to_ = &ep;
-    ep.windows.fetch_add(1, std::memory_order_relaxed);
+    if (!ep.has_windows.load(std::memory_order_relaxed)) ep.has_windows.store(true, std::memory_order_release);
     operation_ = operation;
     pending_key_ = key;
     old_key_ = window_->rkey;
@@ -207,8 +222,8 @@ private:
   /// The outstanding bind has ended, with success or without.
   void forget_bind(leftovers& over) noexcept {
     if (!posted_to_) return;
-    std::exchange(posted_to_, nullptr)->windows.fetch_sub(1, std::memory_order_release);
-    over.pending = take_binding(pending_);
+    posted_to_ = nullptr;
+    over.pending = pending_.end();
     over.self = std::move(self_);
     users.store(0, std::memory_order_release);
   }
@@ -216,7 +231,7 @@ private:
   void discard_window(leftovers& over) noexcept {
     if (window_) ibv_dealloc_mw(window_);
     window_ = nullptr;
-    over.current = take_binding(current_);
+    over.current = current_.end();
   }
 
   [[nodiscard]] error wrong_zone(const char* call) const noexcept {
@@ -224,7 +239,7 @@ private:
         .hint("The rmr, the lmr and the endpoint must be of one pz.");
   }
 
-  [[nodiscard]] result<std::uint32_t> start(const char* call, ep_core* ep, window_binding&& wanted,
+  [[nodiscard]] result<std::uint32_t> start(const char* call, ep_core* ep, const window_place& wanted,
                                             const bind_flags& flags) noexcept {
     if (dead()) return at(error(return_type::invalid_handle, return_subtype::handle_rmr), call);
     if (!ep || ep->dead()) return at(error(return_type::invalid_handle, return_subtype::handle_ep), call);
@@ -247,9 +262,9 @@ private:
             .hint("The rmr is bound through another endpoint: unbind it there first.");
       discard_window(over); // the endpoint of the old binding can no longer post the unbind
     }
-    if (auto ok = provide(call); !ok) return ok.assume_error();
-    return for_ep_ ? post_type_2(call, *ep, std::move(wanted), flags, over)
-                   : post_type_1(call, *ep, std::move(wanted), flags, over);
+    if (!window_) [[unlikely]]
+      if (auto ok = provide(call); !ok) return ok.assume_error();
+    return for_ep_ ? post_type_2(call, *ep, wanted, flags, over) : post_type_1(call, *ep, wanted, flags, over);
   }
 
   /// The entry of a bind. No bind is unsignaled in verbs, because its window changes with its completion.
@@ -267,8 +282,10 @@ private:
     return wr;
   }
 
-  [[nodiscard]] result<std::uint32_t> post_type_1(const char* call, ep_core& ep, window_binding&& wanted,
-                                                  const bind_flags& flags, leftovers& over) noexcept {
+  [[nodiscard, gnu::always_inline]] result<std::uint32_t> post_type_1(const char* call, ep_core& ep,
+                                                                      const window_place& wanted,
+                                                                      const bind_flags& flags,
+                                                                      leftovers& over) noexcept {
     const dto_operation operation = wanted ? dto_operation::bind : dto_operation::unbind;
     if (!wanted && !current_) return post_nothing(call, ep, flags, over);
     work_ring& ring = ep.requests();
@@ -277,16 +294,16 @@ private:
     ibv_mw_bind bind{};
     bind.wr_id = e->id();
     bind.send_flags = flags.flags | IBV_SEND_SIGNALED;
-    bind.bind_info.mr = (wanted ? wanted : current_).region->mr(); // providers read the address even for length 0
+    bind.bind_info.mr =
+        (wanted ? wanted.region : current_.region)->mr(); // providers read the address even for length 0
     if (wanted) {
       bind.bind_info.addr = wanted.address;
       bind.bind_info.length = wanted.length;
-      bind.bind_info.mw_access_flags = static_cast<unsigned>(verbs_access(wanted.rights)) & remote_access;
+      bind.bind_info.mw_access_flags = wanted.access;
     }
     const std::uint32_t key = ibv_inc_rkey(window_->rkey);
     stage(*e, operation, key, flags);
-    wanted.key = key;
-    expect_bind(ep, std::move(wanted), operation, key);
+    expect_bind(ep, wanted, operation, key);
     ring.set_next(e->next);
     trace_points::post(ep.number(), operation, 0, flags.cookie.value());
     if (const int err = ibv_bind_mw(ep.qp(), window_, &bind)) {
@@ -298,7 +315,7 @@ private:
     return key;
   }
 
-  [[nodiscard]] result<std::uint32_t> post_type_2(const char* call, ep_core& ep, window_binding&& wanted,
+  [[nodiscard]] result<std::uint32_t> post_type_2(const char* call, ep_core& ep, const window_place& wanted,
                                                   const bind_flags& flags, leftovers& over) noexcept {
     if (!wanted && !current_) return post_nothing(call, ep, flags, over);
     // A window of this type must be unbound before it is bound. So there are two requests, and the second one
@@ -334,11 +351,9 @@ private:
       second.bind_mw.mw = window_;
       second.bind_mw.rkey = key;
       second.bind_mw.bind_info = {wanted.region->mr(), wanted.address, wanted.length,
-                                  (static_cast<unsigned>(verbs_access(wanted.rights)) & remote_access) |
-                                      (wanted.zero_based ? unsigned{IBV_ACCESS_ZERO_BASED} : 0u)};
+                                  wanted.access | (wanted.zero_based ? unsigned{IBV_ACCESS_ZERO_BASED} : 0u)};
     }
-    wanted.key = key;
-    expect_bind(ep, std::move(wanted), operation, key);
+    expect_bind(ep, wanted, operation, key);
     ring.set_next(last->next);
     ibv_send_wr* bad = wr.data();
     trace_points::post(ep.number(), operation, 0, flags.cookie.value());
@@ -347,7 +362,7 @@ private:
       const bool freed = n == 2 && bad == &second; // the window loses its binding and gets no new one
       ring.set_next(freed ? last : first);
       forget_bind(over);
-      if (freed) over.current = take_binding(current_);
+      if (freed) over.current = current_.end();
       return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call);
     }
     window_->rkey = key; // verbs leaves this check to the caller of ibv_post_send
@@ -362,7 +377,7 @@ private:
     ibv_send_wr wr = nothing_to_do(flags.flags | IBV_SEND_SIGNALED);
     wr.wr_id = e->id();
     stage(*e, dto_operation::unbind, window_->rkey, flags);
-    expect_bind(ep, window_binding(), dto_operation::unbind, window_->rkey);
+    expect_bind(ep, window_place(), dto_operation::unbind, window_->rkey);
     ring.set_next(e->next);
     ibv_send_wr* bad;
     trace_points::post(ep.number(), dto_operation::unbind, 0, flags.cookie.value());
@@ -382,17 +397,15 @@ private:
       return outcome;
     }
     if (done) {
-      over.current = take_binding(current_);
+      over.current = current_.end();
       // The region of the binding may have ended meanwhile, and the window with the region.
-      if (window_) current_ = std::exchange(pending_, window_binding());
+      if (window_) current_.take(pending_);
     } else if (window_) {
       window_->rkey = old_key_; // the device does not know the new key
     }
     forget_bind(over);
     return outcome;
   }
-  static constexpr unsigned remote_access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-
   [[nodiscard]] static windows_of_ia* table_of(ia_core& ia) noexcept {
     if (window_table* const t = ia.windows.load(std::memory_order_acquire)) return static_cast<windows_of_ia*>(t);
     auto* const made = new (std::nothrow) windows_of_ia;
@@ -434,7 +447,7 @@ inline windows_of_ia::windows_of_ia() noexcept
                    },
                    [](window_table& t, std::uint32_t key) noexcept {
                      auto& self = static_cast<windows_of_ia&>(t);
-                     window_binding over;
+                     ref<lmr_core> over;
                      const std::lock_guard lock(self.mutex);
                      rmr_core* const w = self.find(key);
                      if (!w || !w->for_ep_) return false;
@@ -442,7 +455,7 @@ inline windows_of_ia::windows_of_ia() noexcept
                      // which then leaves the window unbound.
                      window_binding& named = w->pending_ && w->pending_.key == key ? w->pending_ : w->current_;
                      if (!named || named.key != key) return false;
-                     over = rmr_core::take_binding(named);
+                     over = named.end();
                      return true;
                    },
                    [](window_table& t, const ia_child& user) noexcept {
@@ -454,7 +467,7 @@ inline windows_of_ia::windows_of_ia() noexcept
                        for (rmr_core* w : self.by_key)
                          for (; w && !more; w = w->next_) {
                            const auto uses = [&](const window_binding& b) {
-                             return b && (static_cast<const ia_child*>(b.region.get()) == &user ||
+                             return b && (static_cast<const ia_child*>(b.region) == &user ||
                                           static_cast<const ia_child*>(b.through) == &user);
                            };
                            const bool posted = static_cast<const ia_child*>(w->posted_to_) == &user;
@@ -464,7 +477,7 @@ inline windows_of_ia::windows_of_ia() noexcept
                            if (posted) // the completion will not come
                              w->forget_bind(over);
                            else
-                             over.pending = rmr_core::take_binding(w->pending_);
+                             over.pending = w->pending_.end();
                          }
                      }
                    },

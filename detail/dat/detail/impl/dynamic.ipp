@@ -137,12 +137,18 @@ DAT_DECL expected<remote_segment<std::byte, mem_priv::none>> post(rmr& window, c
       !includes(have, mem_priv::local_write))
     return core.at({return_type::privileges_violation, return_subtype::privileges_write}, detail::rmr_core::bind_call)
         .hint("A window with remote_write or remote_atomic needs an lmr with local_write.");
-  auto bound = core.bind(detail::core_access::of(through), region, what.offset_, what.bytes_, what.rights_,
-                         what.zero_based_, includes(have, mem_priv::local_write), detail::request_access::of(what));
+  const mem_priv rights = what.rights_ & detail::remote_rights;
+  detail::window_place place{.region = region,
+                             .address = what.offset_,
+                             .length = what.bytes_,
+                             .rights = rights,
+                             .access = detail::window_access(rights),
+                             .zero_based = what.zero_based_,
+                             .writable = includes(have, mem_priv::local_write)};
+  auto bound = core.bind(detail::core_access::of(through), place, detail::request_access::of(what));
   if (!bound) return bound.assume_error();
-  const std::uint64_t address = what.zero_based_ ? 0 : region->address() + what.offset_;
   return detail::segment_access::make<remote_segment<std::byte, mem_priv::none>>(
-      detail::raw_remote{address, what.bytes_, bound.assume_value()});
+      detail::raw_remote{place.first(), place.length, bound.assume_value()});
 }
 
 }}} // namespace dat::v0::dynamic
