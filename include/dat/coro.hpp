@@ -103,6 +103,9 @@ namespace dat { inline namespace v0 { namespace coro {
 /// call.
 template <streams S>
 class driver {
+  template <class D>
+  using result_of = std::conditional_t<detail::is_recv<D>, receive_result, transfer>;
+
 public:
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
 
@@ -122,10 +125,19 @@ public:
   /// Allocates: never.
   /// Blocks: never.
   template <class D>
-  requires(detail::is_recv<D> || detail::is_request<D>) auto post(ep_ref ep, D operation,
-                                                                  std::stop_token stop = {}) noexcept {
-    using result = std::conditional_t<detail::is_recv<D>, receive_result, transfer>;
-    return posted<result>(core_, ep, operation, std::move(stop));
+  requires(detail::is_recv<D> || detail::is_request<D>)
+      [[gnu::always_inline]] auto post(ep_ref ep, const D& operation) noexcept {
+    D own(operation); // outside the coroutine's frame, so that the compiler knows what it contains
+    return posted<result_of<D>>(core_, ep, own);
+  }
+  /// Posts the same for a token: a request to stop is served as described above.
+  /// Allocates: never.
+  /// Blocks: never.
+  template <class D>
+  requires(detail::is_recv<D> || detail::is_request<D>) auto post(ep_ref ep, const D& operation,
+                                                                  std::stop_token stop) noexcept {
+    D own(operation);
+    return posted<result_of<D>>(core_, ep, own, std::move(stop));
   }
 
   /// Posts with a `posted` that is done, or was never used: for receives that are posted ahead, in an array or one
@@ -136,14 +148,14 @@ public:
   /// Blocks: never.
   /// Thread safety: the thread of the driver.
   template <class Result, class D>
-  requires(std::is_same_v<Result, std::conditional_t<detail::is_recv<D>, receive_result, transfer>>) //
+  requires(std::is_same_v<Result, result_of<D>>) //
       expected<void> post(posted<Result>& with, ep_ref ep, D operation, std::stop_token stop = {})
   noexcept {
     if (!with.idle())
       return error(return_type::invalid_state)
           .at("driver.post", object_kind::ep, ep.number())
           .hint("The operation is not done. Await it, or use another one.");
-    with.start(core_, ep, operation, std::move(stop));
+    with.restart(core_, ep, operation, std::move(stop));
     if (with.failed()) return with.why();
     return success();
   }
@@ -355,7 +367,8 @@ private:
     core_.resume_ready();
     return serve();
   }
-  std::size_t serve() {
+  std::size_t serve() { return core_.has_due() ? serve_due() : 0; }
+  [[gnu::noinline]] std::size_t serve_due() {
     const std::size_t n = core_.take_due();
     if (n != 0) core_.resume_ready();
     if (core_.stopping()) kept_.clear();

@@ -86,30 +86,52 @@ private:
   static constexpr const char* call = "ep.post";
 
   template <class D>
-  posted(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
+  [[gnu::always_inline]] posted(detail::coro_driver& d, ep_ref ep, D& operation) noexcept
+      : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up) {
+    start(d, ep, operation);
+  }
+  template <class D>
+  posted(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept
+      : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up) {
+    start(d, ep, operation, std::move(stop));
+  }
+  /// For another operation in the same place.
+  template <class D>
+  void restart(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
+    begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
+    forget_result();
     start(d, ep, operation, std::move(stop));
   }
   template <class D>
   void start(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
+    if (stop.stop_requested()) {
+      number_ = ep.number();
+      return fail(stopped(call, "A stop was requested before, so nothing was posted."));
+    }
+    start(d, ep, operation);
+    watch(std::move(stop));
+  }
+  template <class D>
+  [[gnu::always_inline]] void start(detail::coro_driver& d, ep_ref ep, D& operation) noexcept {
     using access = detail::request_access;
-    begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
-    forget_result();
     number_ = ep.number();
     cookie_ = access::of(operation).cookie;
-    if (stop.stop_requested()) return fail(stopped(call, "A stop was requested before, so nothing was posted."));
-    if (const detail::ep_core* e = whose(); e && !e->dead()) {
-      const auto& feeds = detail::is_recv<D> ? e->evds().recv : e->evds().request;
-      if (feeds.get() != d.evd())
-        return fail(e->at({return_type::invalid_handle,
-                           detail::is_recv<D> ? return_subtype::handle_evd_recv : return_subtype::handle_evd_request},
-                          call)
-                        .hint("The endpoint's completions of this kind go to another evd than the driver's."));
-    }
+    if (const detail::ep_core* e = whose(); e && feeds<D>(*e) != d.evd() && !e->dead()) [[unlikely]]
+      return refuse(*e, detail::is_recv<D>);
     operation.cookie(key_ = d.next_key());
     if constexpr (!detail::is_recv<D>) access::change(operation).set(detail::send_flag::signaled);
     if (auto ok = ep.post(operation); !ok) return fail(ok.assume_error());
     d.expect(*this);
-    watch(std::move(stop));
+  }
+  template <class D>
+  [[nodiscard]] static const detail::evd_core* feeds(const detail::ep_core& e) noexcept {
+    return (detail::is_recv<D> ? e.evds().recv : e.evds().request).get();
+  }
+  void refuse(const detail::ep_core& e, bool receive) noexcept {
+    fail(e.at({return_type::invalid_handle,
+               receive ? return_subtype::handle_evd_recv : return_subtype::handle_evd_request},
+              call)
+             .hint("The endpoint's completions of this kind go to another evd than the driver's."));
   }
   [[nodiscard]] error failure_error() const noexcept {
     const error e = stopping() ? error(return_type::interrupted_call)

@@ -45,7 +45,7 @@ public:
       }
       written_ = std::is_same_v<E, ib::recv_write_immediate_done>;
     }
-    finish();
+    finish_first();
   }
 
 protected:
@@ -84,7 +84,12 @@ public:
   /// Whether a cookie is a key of this driver. If `find` does not know it, its coroutine has gone.
   [[nodiscard]] bool issued(dat::cookie c) const noexcept { return (key_ - c.value()) * key_step_inverse < issued_; }
   void expect(coro_dto& o) noexcept { bucket(o.key()).push_back(o); }
-  [[nodiscard]] coro_dto* find(dat::cookie c, const ep_core* whose) noexcept;
+  [[nodiscard]] coro_dto* find(dat::cookie c, const ep_core* whose) noexcept {
+    intrusive_list<coro_dto>& list = bucket(c.value());
+    for (coro_dto* o = list.front(); o; o = list.after(*o))
+      if (o->key() == c.value() && o->whose() == whose) return o;
+    return nullptr;
+  }
 
   /// The rank of a listener, by the events that it takes: the outcome of its operation, some events, any event. Others
   /// wait for a time or for another coroutine, or limit the time of another wait, and take no events.
@@ -95,6 +100,8 @@ public:
   void stop_waits() noexcept;
   /// Any thread.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
+  /// Whether there may be a request to stop, or a timer that has expired.
+  [[nodiscard]] bool has_due() const noexcept { return stopping() || stop_requested() || timers().any(); }
   /// Serves requests to stop and timers that have expired. Returns their number.
   std::size_t take_due() noexcept;
 

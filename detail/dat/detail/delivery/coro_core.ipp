@@ -14,13 +14,6 @@ DAT_DECL coro_driver::~coro_driver() {
   forget_ready();
 }
 
-DAT_DECL coro_dto* coro_driver::find(dat::cookie c, const ep_core* whose) noexcept {
-  intrusive_list<coro_dto>& list = bucket(c.value());
-  for (coro_dto* o = list.front(); o; o = list.after(*o))
-    if (o->key() == c.value() && o->whose() == whose) return o;
-  return nullptr;
-}
-
 DAT_DECL void coro_driver::stop_waits() noexcept {
   stopping_.store(true, std::memory_order_release);
   if (evd()) evd()->interrupt();

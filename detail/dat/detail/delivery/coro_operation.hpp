@@ -12,6 +12,7 @@
 #include <coroutine>
 #include <optional>
 #include <stop_token>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -52,6 +53,14 @@ protected:
   [[nodiscard]] bool stopping() const noexcept { return stopping_; }
 
   void finish() noexcept;
+  /// As finish, for an event that the driver has just taken: the coroutine is the next one that it resumes.
+  void finish_first() noexcept {
+    coro_schedule& s = *schedule_;
+    unlink();
+    detach();
+    done_ = true;
+    s.resume_first(std::exchange(coroutine, {}));
+  }
   /// From now on a request to stop is served by `on_stop`. Keeps the endpoint alive, whose handle may be destroyed
   /// first.
   void watch(std::stop_token&& token) noexcept;
@@ -69,8 +78,20 @@ private:
     coro_operation* self;
     void operator()() const noexcept { self->schedule_->request_stop(*self); }
   };
-  /// Leaves all lists of the schedule except that of the ready.
-  void detach() noexcept;
+  /// What an operation has that ends at a request to stop. Keeps the endpoint alive.
+  struct stoppable {
+    stoppable(std::stop_token&& token, coro_operation& o) noexcept
+        : endpoint(o.whose_), callback(std::move(token), stopper{&o}) {}
+    ref<ep_core> endpoint;
+    std::stop_callback<stopper> callback;
+  };
+  /// Leaves the schedule, but no list.
+  void detach() noexcept {
+    if (stop_) [[unlikely]]
+      forget_stop();
+    schedule_ = nullptr;
+  }
+  void forget_stop() noexcept;
 
   coro_schedule* schedule_ = nullptr; // null when it is over
   ep_core* whose_ = nullptr;
@@ -78,8 +99,7 @@ private:
   bool failed_ = false;
   bool stopping_ = false;
   error error_;
-  ref<ep_core> kept_;
-  std::optional<std::stop_callback<stopper>> stop_;
+  std::optional<stoppable> stop_;
 };
 
 }}} // namespace dat::v0::detail

@@ -36,12 +36,11 @@ DAT_DECL void coro_operation::finish() noexcept {
 
 DAT_DECL void coro_operation::watch(std::stop_token&& token) noexcept {
   if (done_ || !token.stop_possible()) return;
-  kept_ = ref<ep_core>(whose_);
-  stop_.emplace(std::move(token), stopper{this});
+  stop_.emplace(std::move(token), *this);
 }
 
 DAT_DECL bool coro_operation::hang_up() noexcept {
-  stopping_ = kept_ && kept_->disconnect(close_mode::abrupt).has_value();
+  stopping_ = stop_ && stop_->endpoint && stop_->endpoint->disconnect(close_mode::abrupt).has_value();
   return stopping_;
 }
 
@@ -51,14 +50,9 @@ DAT_DECL expected<void> coro_operation::check_connect_evd(const char* call) cons
       .hint("The endpoint's connection events go to another evd than the driver's.");
 }
 
-DAT_DECL void coro_operation::detach() noexcept {
-  if (!schedule_) return;
-  if (stop_) {
-    stop_.reset(); // waits for a request that another thread is making
-    schedule_->forget_stop(*this);
-  }
-  kept_ = {};
-  schedule_ = nullptr;
+DAT_DECL void coro_operation::forget_stop() noexcept {
+  stop_.reset(); // waits for a request that another thread is making
+  schedule_->forget_stop(*this);
 }
 
 }}} // namespace dat::v0::detail

@@ -38,18 +38,25 @@ public:
 
   /// The operation is over: its coroutine is resumed by the next resume_ready, in the order of these calls.
   void make_ready(coro_entry& o) noexcept { ready_.push_back(o); }
+  /// Resumes a coroutine before all others, by the next resume_ready. That follows at once: no code runs before it that
+  /// could destroy the coroutine.
+  void resume_first(std::coroutine_handle<> c) noexcept { first_ = c; }
   void resume_ready() {
+    if (first_) std::exchange(first_, {}).resume();
     while (coro_entry* o = ready_.pop_front()) std::exchange(o->coroutine, {}).resume();
   }
   /// The coroutines that are ready stay suspended; their owner may destroy them.
   void forget_ready() noexcept;
 
   [[nodiscard]] timer_heap& timers() noexcept { return timers_; }
+  [[nodiscard]] const timer_heap& timers() const noexcept { return timers_; }
 
   /// Any thread.
   void request_stop(coro_entry& o) noexcept;
   /// Serves requests to stop, and returns their number.
   std::size_t take_stops() noexcept;
+  /// Whether there is one.
+  [[nodiscard]] bool stop_requested() const noexcept { return stops_ || requested_.load(std::memory_order_relaxed); }
   /// Removes requests to stop this operation.
   void forget_stop(const coro_entry& o) noexcept;
 
@@ -58,6 +65,7 @@ private:
 
   ref<evd_core> evd_;
   timer_heap timers_;
+  std::coroutine_handle<> first_; // before those that are ready
   intrusive_list<coro_entry> ready_;
   std::atomic<coro_entry*> requested_{nullptr};
   coro_entry* stops_ = nullptr;

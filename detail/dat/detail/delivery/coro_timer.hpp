@@ -51,6 +51,8 @@ public:
   [[nodiscard]] deadline first() const noexcept { return root_ ? deadline{root_->due_} : deadline{}; }
   /// Calls the functions of the timers whose time has come, in the order of their times. Returns their number.
   std::size_t expire() noexcept;
+  /// Whether a timer is set.
+  [[nodiscard]] bool any() const noexcept { return root_ != nullptr; }
 
   // For timer_node.
   void insert(timer_node& n) noexcept { root_ = meld(root_, &n); }
