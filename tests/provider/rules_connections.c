@@ -176,7 +176,7 @@ static void arguments_of_connect(void) {
   FAILS(connect_with(one.ep, &two.address, qualifier, ample, 8, NULL), DAT_INVALID_PARAMETER);
   FAILS(connect_with(one.ep, &two.address, qualifier, ample, sizeof data, data), DAT_INVALID_PARAMETER);
   shows("CONN-044");
-  FAILS(connect_with(one.ep, &two.address, ~(DAT_CONN_QUAL)0, ample, 0, NULL), DAT_INVALID_PARAMETER);
+  FAILS(connect_with(one.ep, &two.address, (DAT_CONN_QUAL)1 << 16, ample, 0, NULL), DAT_INVALID_PARAMETER);
   shows("CONN-056");
   struct sockaddr_in bad = two.address;
   CHECK(connect_with(one.ep, NULL, qualifier, ample, 0, NULL) != DAT_SUCCESS);
