@@ -143,13 +143,14 @@ TEST_CASE("a peer of another session, number of rails or protocol is rejected, a
   end other; // a second program on the first one's host
   for (auto& ia : e.a.ias) other.paths.push_back({&ia, {}, 7471});
   for (std::size_t i = 0; i < 2; ++i) other.paths[i].remote = e.a.paths[i].remote;
-  SECTION("another session") { other.rails = must(dat::rails::connect(other.paths, {.clock = &the_clock})); }
+  const dat::rails_options by_the_clock{.clock = &the_clock};
+  SECTION("another session") { CHECK((other.rails = must(dat::rails::connect(other.paths, by_the_clock)))); }
   SECTION("another number of rails") {
-    other.rails = must(dat::rails::connect(std::span(other.paths).first(1), {.clock = &the_clock}));
+    CHECK((other.rails = must(dat::rails::connect(std::span(other.paths).first(1), by_the_clock))));
   }
   SECTION("another order") {
     std::swap(other.paths[0].remote, other.paths[1].remote);
-    other.rails = must(dat::rails::connect(other.paths, {.clock = &the_clock}));
+    CHECK((other.rails = must(dat::rails::connect(other.paths, by_the_clock))));
   }
   for (int i = 0; i < 20; ++i) {
     other.run();
