@@ -4,6 +4,7 @@
 
 #include <dat/descriptor.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>
@@ -24,6 +25,13 @@ std::uint16_t pkey_index_of(const dat::ep<dat::rc>& ep) {
   ibv_qp_init_attr init{};
   REQUIRE(ibv_query_qp(ep.native_handle(), &attr, IBV_QP_PKEY_INDEX, &init) == 0);
   return attr.pkey_index;
+}
+
+ibv_mtu path_mtu_of(const dat::ep<dat::rc>& ep) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(ep.native_handle(), &attr, IBV_QP_PATH_MTU, &init) == 0);
+  return attr.path_mtu;
 }
 
 } // namespace
@@ -70,6 +78,24 @@ TEST_CASE("the first packet number of a connection by descriptor is random and c
   must(all[0].disconnect());
   must(all[0].reset());
   CHECK(psn_of(all[0]) != before);
+}
+
+TEST_CASE("both sides of a connection by descriptor take the smaller of their MTUs", "[ep]") {
+  const ibv_mtu of_a = GENERATE(IBV_MTU_512, IBV_MTU_4096);
+  const ibv_mtu of_b = GENERATE(IBV_MTU_512, IBV_MTU_4096);
+  fake::world w;
+  w.devices[0].ports[0].active_mtu = of_a;
+  w.devices[1].ports[0].active_mtu = of_b;
+  clean_world world(w);
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  const auto there = must(a.ep.export_descriptor());
+  must(a.ep.connect(must(b.ep.export_descriptor())));
+  must(b.ep.connect(there));
+  CHECK(path_mtu_of(a.ep) == std::min(of_a, of_b));
+  CHECK(path_mtu_of(b.ep) == std::min(of_a, of_b));
 }
 
 TEST_CASE("a connection by descriptor cannot be duplicated, since its peer need not listen", "[ep]") {
