@@ -71,6 +71,7 @@ struct counter_values {
   std::uint64_t drains = 0;              ///< calls of drain and wait_and_drain
   std::uint64_t empty_drains = 0;        ///< calls of drain that found nothing
   std::uint64_t expired_waits = 0;       ///< calls of wait_and_drain that ended without an event
+  std::uint64_t wake_ups = 0;            ///< calls of wait_and_drain that had to wait for the event they ended with
   std::uint64_t most_drained = 0;        ///< events that one drain has taken at most
   std::uint64_t most_requests = 0;       ///< requests that were outstanding on an endpoint at a time, at most
   std::uint64_t most_receives = 0;       ///< receives that were posted on an endpoint at a time, at most
@@ -140,9 +141,15 @@ public:
   template <streams S, class Visitor>
   [[nodiscard]] expected<std::size_t> wait_and_drain(evd<S>& from, Visitor&& visit, timeout limit,
                                                      std::size_t max = 256) {
-    auto n = from.wait_and_drain(visitor(visit), limit, max);
+    // A wait for no time finds out whether there is anything to wait for.
+    auto n = from.wait_and_drain(visitor(visit), timeout::zero(), max);
+    const bool waits = !n && limit > timeout::zero() && n.assume_error().type() == return_type::timeout_expired;
+    if (waits) n = from.wait_and_drain(visitor(visit), limit, max);
     note_drain(n ? n.assume_value() : 0);
-    if (!n) each([](counters& c) noexcept { add(c.expired_waits_, 1); });
+    if (!n)
+      each([](counters& c) noexcept { add(c.expired_waits_, 1); });
+    else if (waits)
+      each([](counters& c) noexcept { add(c.wake_ups_, 1); });
     return n;
   }
   /// A visitor that counts each event and passes it to `visit`, which must live as long: for calls that take events in
@@ -284,6 +291,7 @@ private:
   number drains_{0};
   number empty_drains_{0};
   number expired_waits_{0};
+  number wake_ups_{0};
   number most_drained_{0};
   number most_requests_{0};
   number most_receives_{0};

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <thread>
+
 using namespace unit;
 using dat::connection_outcome;
 using dat::dto_operation;
@@ -162,8 +164,35 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
   CHECK(v.drains == 3);
   CHECK(v.empty_drains == 1);
   CHECK(v.expired_waits == 1);
+  CHECK(v.wake_ups == 0); // the events were there
   CHECK(v.most_drained == 2);
   CHECK(v.other_events == 2);
+  must(evd.set_unwaitable());
+  must(evd.post(3));
+  is_error(c.wait_and_drain(evd, ignore, plenty), dat::return_type::invalid_state, dat::return_subtype::evd_unwaitable);
+  CHECK(c.drain(evd, ignore) == 1);
+}
+
+TEST_CASE("waits that another thread ends are counted as wake-ups", "[counters]") {
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", automatic));
+  auto evd = must(ia.create_evd<dat::stream::software>(8));
+  dat::counters all;
+  dat::counters c(&all);
+  std::uint64_t taken = 0;
+  // The other thread may post before the wait has found that there is nothing.
+  while (c.read().wake_ups == 0) {
+    std::thread other([&] {
+      while (evd.dequeue().assume_error().subtype() != dat::return_subtype::evd_waiter) std::this_thread::yield();
+      (void)evd.post(1);
+    });
+    taken += must(c.wait_and_drain(evd, ignore, plenty));
+    other.join();
+  }
+  CHECK(c.read().wake_ups == 1);
+  CHECK(all.read().wake_ups == 1);
+  CHECK(c.read().expired_waits == 0);
+  CHECK(c.read().other_events == taken);
 }
 
 TEST_CASE("datagrams are counted as such", "[counters]") {
@@ -196,6 +225,7 @@ TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]
   v.failures[static_cast<std::size_t>(dat::dto_status::flushed)] = 1;
   v.connection_outcomes[0] = 4;
   v.empty_drains = 18446744073709551615u;
+  v.wake_ups = 5;
   v.most_requests = 9;
   CHECK(to_prometheus(v, "ep=\"17\"") == "# TYPE dat_operations_posted_total counter\n"
                                          "dat_operations_posted_total{operation=\"send\",ep=\"17\"} 3\n"
@@ -221,6 +251,8 @@ TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]
                                          "dat_empty_drains_total{ep=\"17\"} 18446744073709551615\n"
                                          "# TYPE dat_expired_waits_total counter\n"
                                          "dat_expired_waits_total{ep=\"17\"} 0\n"
+                                         "# TYPE dat_wake_ups_total counter\n"
+                                         "dat_wake_ups_total{ep=\"17\"} 5\n"
                                          "# TYPE dat_most_drained gauge\n"
                                          "dat_most_drained{ep=\"17\"} 0\n"
                                          "# TYPE dat_most_requests gauge\n"
@@ -233,6 +265,7 @@ TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]
   CHECK(j.at("operations_failed") == nlohmann::json{{"flushed", 1}});
   CHECK(j.at("connection_events").at("established") == 4);
   CHECK(j.at("empty_drains") == 18446744073709551615u);
+  CHECK(j.at("wake_ups") == 5);
   CHECK(j.at("most_requests") == 9);
   CHECK_NOTHROW(nlohmann::json::parse(to_json(dat::counter_values{})));
 }

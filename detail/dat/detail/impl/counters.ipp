@@ -37,6 +37,7 @@ void each_counter(const counter_values& v, const Plain& plain, const ByName& by_
   plain("drains", v.drains, true);
   plain("empty_drains", v.empty_drains, true);
   plain("expired_waits", v.expired_waits, true);
+  plain("wake_ups", v.wake_ups, true);
   plain("most_drained", v.most_drained, false);
   plain("most_requests", v.most_requests, false);
   plain("most_receives", v.most_receives, false);
@@ -128,6 +129,7 @@ DAT_DECL counter_values counters::read() const noexcept {
   v.drains = get(drains_);
   v.empty_drains = get(empty_drains_);
   v.expired_waits = get(expired_waits_);
+  v.wake_ups = get(wake_ups_);
   v.most_drained = get(most_drained_);
   v.most_requests = get(most_requests_);
   v.most_receives = get(most_receives_);
