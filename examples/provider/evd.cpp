@@ -132,18 +132,16 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
     return bad_handle(evd_handle, call);
   if (!event) [[unlikely]]
     return bad_argument(2, call);
-  for (;;) {
-    event_writer write(*e, *event);
-    const auto taken = e->evd.dequeue(write);
-    if (!taken) {
-      e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
-      return word(taken);
-    }
-    if (event->event_number != 0) [[likely]] {
-      e->counters.add(DCNT_EVD_DEQUEUE_FOUND);
-      return DAT_SUCCESS;
-    }
+  event_writer write(*e, *event);
+  const auto taken = e->evd.dequeue(write);
+  if (!taken) {
+    e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
+    return word(taken);
   }
+  if (event->event_number == 0) [[unlikely]] // C does not have that event
+    return evd_dequeue(evd, event);
+  e->counters.add(DCNT_EVD_DEQUEUE_FOUND);
+  return DAT_SUCCESS;
 }
 
 DAT_RETURN evd_resize(DAT_EVD_HANDLE evd, DAT_COUNT qlen) {

@@ -112,32 +112,44 @@ template <class Operation>
 
 [[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_post_rdma_write_immed";
-  const auto n = va_arg(args, DAT_COUNT);
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
-  const auto immediate = va_arg(args, DAT_UINT32);
-  auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, &handle::requests);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  if (!remote) return bad_argument(6, call);
-  const auto to = remote_segment(*remote, dat::remote_write);
-  if (!to) return bad_argument(6, call);
-  e->counters.add(DCNT_EP_POST_WRITE_IMM);
-  return with_local(e->ia, n, local, dat::local_read, call, [&](const auto& memory) {
+  const auto post = [](const auto& memory, ep_object* e, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
+                       const DAT_RMR_TRIPLET* remote, DAT_UINT32 immediate) {
+    const auto to = remote_segment(*remote, dat::remote_write);
+    if (!to) return bad_argument(6, call);
     dat::rdma_write operation(memory, to.assume_value());
     if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0)
       operation.solicited_immediate(immediate);
     else
       operation.immediate(immediate);
-    flags = static_cast<DAT_COMPLETION_FLAGS>(flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG);
+    e->counters.add(DCNT_EP_POST_WRITE_IMM);
     e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, memory.size_bytes());
-    return post_one(*e, operation, cookie, flags, call);
-  });
+    const int others = flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    return post_one(*e, operation, cookie, static_cast<DAT_COMPLETION_FLAGS>(others), call);
+  };
+  const auto n = va_arg(args, DAT_COUNT);
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
+  const auto immediate = va_arg(args, DAT_UINT32);
+  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (!remote) return bad_argument(6, call);
+  return with_local(e->ia, n, local, dat::local_read, call, post, e.get(), cookie, flags, remote, immediate);
 }
 
 [[nodiscard]] DAT_RETURN send_datagram(DAT_HANDLE ep, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_post_send_ud";
+  const auto post = [](const auto& memory, ep_object* e, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
+                       const peer_object* to) {
+    dat::ib::send_to operation(memory, to->to);
+    e->counters.add(DCNT_EP_POST_SEND_UD);
+    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
+    // A datagram has no fence: the flag is one that it cannot have.
+    if (!set_flags(operation, flags)) return bad_argument(7, call);
+    operation.cookie(dat::cookie(cookie.as_64));
+    return word(e->ud.post(operation));
+  };
   const auto n = va_arg(args, DAT_COUNT);
   const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
   const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
@@ -148,20 +160,7 @@ template <class Operation>
   if (!peer) return bad_argument(5, call);
   const call_on<peer_object> to(reinterpret_cast<DAT_HANDLE>(peer->ah));
   if (!to) return bad_argument(5, call);
-  e->counters.add(DCNT_EP_POST_SEND_UD);
-  return with_local(e->ia, n, local, dat::local_read, call, [&](const auto& memory) {
-    dat::ib::send_to operation(memory, to->to);
-    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
-    // A datagram has no fence: the flag is one that it cannot have.
-    if (!within(flags,
-                DAT_COMPLETION_SUPPRESS_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG | DAT_COMPLETION_UNSIGNALLED_FLAG))
-      return bad_argument(7, call);
-    if ((flags & DAT_COMPLETION_SUPPRESS_FLAG) != 0) operation.suppress_completion();
-    if ((flags & DAT_COMPLETION_UNSIGNALLED_FLAG) != 0) operation.suppress_notification();
-    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0) operation.solicited();
-    operation.cookie(dat::cookie(cookie.as_64));
-    return word(e->ud.post(operation));
-  });
+  return with_local(e->ia, n, local, dat::local_read, call, post, e.get(), cookie, flags, to.get());
 }
 
 [[nodiscard]] DAT_RETURN free_peer(DAT_HANDLE ep, va_list args) noexcept {

@@ -10,11 +10,10 @@
 namespace provider {
 namespace {
 
-constexpr std::size_t most = std::size_t{1} << 22; // handles at a time; their addresses are reserved, not their memory
-constexpr std::size_t rest = 1024;                 // freed handles that stay unused
-constexpr std::size_t reserved = most * sizeof(handle); // bytes
+constexpr std::size_t rest = 1024; // freed handles that stay unused
 
 std::mutex handles_mutex; // guards the following
+std::size_t used = 0;     // handles that were issued, freed ones among them
 handle* oldest = nullptr; // of the freed handles, a queue
 handle* newest = nullptr;
 std::size_t freed = 0;
@@ -23,22 +22,21 @@ std::size_t freed = 0;
 
 handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
   const std::lock_guard lock(handles_mutex);
-  if (first.load() == 0) {
-    void* const memory =
-        ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (first.load() == nowhere) {
+    void* const memory = ::mmap(nullptr, most * sizeof(handle), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
     first.store(reinterpret_cast<std::uintptr_t>(memory));
   }
   handle* made = nullptr;
-  const std::uintptr_t used = end.load();
-  if (freed > rest || (freed != 0 && used == reserved)) {
+  if (freed > rest || (freed != 0 && used == most)) {
     made = oldest;
     oldest = made->next_free;
     if (!oldest) newest = nullptr;
     --freed;
-  } else if (used < reserved) {
-    made = ::new (reinterpret_cast<void*>(first.load() + used)) handle;
-    end.store(used + sizeof(handle), std::memory_order_release);
+  } else if (used < most) {
+    made = ::new (reinterpret_cast<void*>(first.load() + used * sizeof(handle))) handle;
+    ++used;
   } else {
     return nullptr;
   }

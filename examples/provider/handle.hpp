@@ -5,6 +5,7 @@
 #include "c_interface.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <sched.h>
 
@@ -51,11 +52,14 @@ struct alignas(64) handle {
   std::atomic<std::uint64_t> context{0};  ///< of the consumer
   handle* next_free = nullptr;
 
+  /// Whether a consumer names a handle. One that was never issued is memory of zeros: it has no target.
+  [[nodiscard]] static bool is(DAT_HANDLE named) noexcept {
+    const auto offset = reinterpret_cast<std::uintptr_t>(named) - first.load(std::memory_order_relaxed);
+    return offset < most * sizeof(handle) && offset % sizeof(handle) == 0;
+  }
   /// The handle that a consumer names; null for a pointer that is none.
   [[nodiscard]] static handle* of(DAT_HANDLE named) noexcept {
-    const auto offset = reinterpret_cast<std::uintptr_t>(named) - first.load(std::memory_order_relaxed);
-    return offset < end.load(std::memory_order_acquire) && offset % sizeof(handle) == 0 ? static_cast<handle*>(named)
-                                                                                        : nullptr;
+    return is(named) ? static_cast<handle*>(named) : nullptr;
   }
   /// A handle for an object; null without memory.
   [[nodiscard]] static handle* make(const DAT_PROVIDER* provider, object& target) noexcept;
@@ -63,8 +67,10 @@ struct alignas(64) handle {
   void release() noexcept;
 
 private:
-  static inline std::atomic<std::uintptr_t> first{0}; ///< where the handles begin
-  static inline std::atomic<std::uintptr_t> end{0};   ///< bytes that are in use
+  /// Handles at a time. Their addresses are reserved, not their memory.
+  static constexpr std::size_t most = std::size_t{1} << 22;
+  static constexpr std::uintptr_t nowhere = std::uintptr_t{1} << 63; ///< far from any pointer of a program
+  static inline std::atomic<std::uintptr_t> first{nowhere};          ///< where the handles begin
 };
 static_assert(sizeof(handle) == 64);
 
@@ -73,18 +79,20 @@ static_assert(sizeof(handle) == 64);
 template <class T>
 class call_on {
 public:
-  [[gnu::always_inline]] explicit call_on(DAT_HANDLE named) noexcept : at_(handle::of(named)) {
-    if (!at_) return;
+  [[gnu::always_inline]] explicit call_on(DAT_HANDLE named) noexcept : at_(static_cast<handle*>(named)) {
+    if (!handle::is(named)) return;
     at_->calls.fetch_add(1, std::memory_order_seq_cst);
     object* const o = at_->target.load(std::memory_order_seq_cst);
-    if (o && o->type == T::handle_type)
+    if (o && o->type == T::handle_type) [[likely]]
       object_ = static_cast<T*>(o);
     else
       leave();
   }
   call_on(const call_on&) = delete;
   call_on& operator=(const call_on&) = delete;
-  ~call_on() { leave(); }
+  ~call_on() {
+    if (object_) leave();
+  }
 
   explicit operator bool() const noexcept { return object_ != nullptr; }
   T* operator->() const noexcept { return object_; }
@@ -92,10 +100,7 @@ public:
   [[nodiscard]] T* get() const noexcept { return object_; }
 
 private:
-  void leave() noexcept {
-    if (at_) at_->calls.fetch_sub(1, std::memory_order_release);
-    at_ = nullptr;
-  }
+  void leave() noexcept { at_->calls.fetch_sub(1, std::memory_order_release); }
   handle* at_;
   T* object_ = nullptr;
 };
@@ -104,22 +109,26 @@ private:
 template <class T>
 class post_to {
 public:
-  post_to(DAT_HANDLE named, short_lock handle::*queue) noexcept {
-    handle* const at = handle::of(named);
-    if (!at) return;
+  [[gnu::always_inline]] post_to(DAT_HANDLE named, short_lock handle::*queue) noexcept {
+    if (!handle::is(named)) return;
+    handle* const at = static_cast<handle*>(named);
     lock_ = &(at->*queue);
     lock_->lock();
     object* const o = at->target.load(std::memory_order_relaxed);
-    if (o && o->type == T::handle_type) object_ = static_cast<T*>(o);
+    if (o && o->type == T::handle_type) [[likely]]
+      object_ = static_cast<T*>(o);
+    else
+      lock_->unlock();
   }
   post_to(const post_to&) = delete;
   post_to& operator=(const post_to&) = delete;
   ~post_to() {
-    if (lock_) lock_->unlock();
+    if (object_) lock_->unlock();
   }
   explicit operator bool() const noexcept { return object_ != nullptr; }
   T* operator->() const noexcept { return object_; }
   T& operator*() const noexcept { return *object_; }
+  [[nodiscard]] T* get() const noexcept { return object_; }
 
 private:
   short_lock* lock_ = nullptr;

@@ -4,56 +4,64 @@
 
 #include "convert.hpp"
 
+#include <concepts>
+
 namespace provider {
 
 /// The most segments of one operation.
 inline constexpr DAT_COUNT most_segments = 64;
 
-/// The segment that a triplet names. A triplet of length 0 names no memory, whatever else it has.
+/// The segment that a triplet names.
 template <dat::mem_priv P>
 [[nodiscard, gnu::always_inline]] inline dat::expected<dat::local_segment<std::byte, P>>
 segment(const adapter& a, const DAT_LMR_TRIPLET& t, dat::privileges<P> rights) noexcept {
-  if (t.segment_length == 0) return dat::local_segment<std::byte, P>();
   const lmr_object* const region = a.regions.find(t.lmr_context);
   if (!region) [[unlikely]]
     return dat::error(return_type::privileges_violation).hint("No region has the lmr_context of a segment.");
   return region->lmr.slice(t.virtual_address - region->lmr.address(), t.segment_length, rights);
 }
 
-/// As `with_local`, for a list with room for `N` segments.
-template <std::size_t N, dat::mem_priv P, class Post>
+/// As `with_local`, for a list with room for `N` segments. A triplet of length 0 names no memory, whatever else it has.
+template <std::size_t N, dat::mem_priv P, class Post, class... Arguments>
 [[nodiscard, gnu::noinline]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
-                                                  dat::privileges<P> rights, Post& post) noexcept {
+                                                  dat::privileges<P> rights, Post post,
+                                                  Arguments... arguments) noexcept {
   dat::iov<N, P> list;
   for (DAT_COUNT i = 0; i < n; ++i) {
-    const auto s = segment(a, iov[i], rights);
-    if (!s) return word(s);
-    (void)list.push_back(s.assume_value());
+    dat::local_segment<std::byte, P> memory;
+    if (iov[i].segment_length != 0) {
+      const auto s = segment(a, iov[i], rights);
+      if (!s) return word(s);
+      memory = s.assume_value();
+    }
+    (void)list.push_back(memory);
   }
-  return post(list);
+  return post(list, arguments...);
 }
 
-/// As `with_local`, for any number of triplets but one.
-template <dat::mem_priv P, class Post>
-[[nodiscard, gnu::noinline]] DAT_RETURN with_other_count(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
-                                                         dat::privileges<P> rights, const char* call,
-                                                         Post post) noexcept {
+/// As `with_local`, for any list but that of one triplet.
+template <dat::mem_priv P, class Post, class... Arguments>
+[[nodiscard, gnu::noinline]] DAT_RETURN with_any(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
+                                                 dat::privileges<P> rights, const char* call, Post post,
+                                                 Arguments... arguments) noexcept {
   if (n < 0 || n > most_segments) return bad_argument(2, call);
   if (n != 0 && !iov) return bad_argument(3, call);
-  return n <= 4 ? with_list<4>(a, n, iov, rights, post) : with_list<most_segments>(a, n, iov, rights, post);
+  return n <= 4 ? with_list<4>(a, n, iov, rights, post, arguments...)
+                : with_list<most_segments>(a, n, iov, rights, post, arguments...);
 }
 
-/// Calls `post(memory)` with the memory that a list of triplets names, as a segment or a dat::iov. For speed, `post`
-/// should capture by value, so that what it captures can stay in registers.
-template <dat::mem_priv P, class Post>
-[[nodiscard, gnu::always_inline]] inline DAT_RETURN with_local(const adapter& a, DAT_COUNT n,
-                                                               const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-                                                               const char* call, Post post) noexcept {
-  if (n == 1 && iov) [[likely]] {
+/// Calls `post(memory, arguments...)` with the memory that a list of triplets names, as a segment or a dat::iov. The
+/// arguments are pointers and numbers, and `post` captures nothing: so all of them can stay in registers.
+template <dat::mem_priv P, class Post, class... Arguments>
+[[nodiscard, gnu::always_inline]] inline DAT_RETURN
+with_local(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights, const char* call,
+           Post post, Arguments... arguments) noexcept {
+  static_assert(std::is_empty_v<Post>);
+  if (n == 1 && iov && iov->segment_length != 0) [[likely]] {
     const auto s = segment(a, *iov, rights);
-    return s ? post(s.assume_value()) : word(s);
+    return s ? post(s.assume_value(), arguments...) : word(s);
   }
-  return with_other_count(a, n, iov, rights, call, post);
+  return with_any(a, n, iov, rights, call, post, arguments...);
 }
 
 /// Sets the completion flags of an operation. False when it cannot have one of them.
@@ -61,7 +69,9 @@ template <class Operation>
 [[nodiscard, gnu::always_inline]] inline bool set_flags(Operation& operation, DAT_COMPLETION_FLAGS flags) noexcept {
   if (flags == DAT_COMPLETION_DEFAULT_FLAG) [[likely]]
     return true;
-  constexpr bool can_fence = requires { operation.fence(); };
+  constexpr bool can_fence = requires {
+    { operation.fence() } -> std::same_as<Operation&>;
+  };
   constexpr bool can_solicit = requires { operation.solicited(); };
   constexpr bool can_suppress = requires { operation.suppress_completion(); };
   constexpr std::uint32_t all = DAT_COMPLETION_UNSIGNALLED_FLAG | (can_suppress ? DAT_COMPLETION_SUPPRESS_FLAG : 0) |

@@ -53,6 +53,7 @@ template <class Sync>
   if (!segments && n != 0) return bad_argument(2, call);
   const std::lock_guard lock(a->mutex); // no region ends meanwhile
   for (DAT_VLEN i = 0; i < n; ++i) {
+    if (segments[i].segment_length == 0) continue;
     const auto s = segment(*a, segments[i], dat::no_rights);
     if (!s) return bad_argument(2, call);
     if (const auto done = sync(a->ia, s.assume_value()); !done) return word(done);

@@ -213,9 +213,8 @@ private:
     std::unique_ptr<std::atomic<const lmr_object*>[]> at;
     std::unique_ptr<slots> smaller; ///< which was too small, and which a post may still read
   };
-  [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept {
-    return (key ^ key >> 8) * std::size_t{0x9e3779b1};
-  }
+  /// Devices give keys a number in the upper 24 bits and change the lower 8, or count in the lower ones.
+  [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept { return key ^ key >> 8; }
   /// The mark of a slot whose region was removed.
   [[nodiscard]] static const lmr_object* removed() noexcept {
     return reinterpret_cast<const lmr_object*>(std::uintptr_t{1});

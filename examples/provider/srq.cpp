@@ -38,13 +38,14 @@ DAT_RETURN srq_free(DAT_SRQ_HANDLE srq) {
   });
 }
 
-DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie) {
+DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE user_cookie) {
   static constexpr const char* call = "dat_srq_post_recv";
+  const auto post = [](const auto& memory, srq_object* s, DAT_DTO_COOKIE cookie) {
+    return word(s->srq.post(dat::recv(memory).cookie(dat::cookie(cookie.as_64))));
+  };
   const post_to<srq_object> s(srq, &handle::requests);
   if (!s) return bad_handle(return_subtype::handle_srq, call);
-  return with_local(s->ia, n, iov, dat::local_write, call, [=, &s = *s](const auto& memory) {
-    return word(s.srq.post(dat::recv(memory).cookie(dat::cookie(cookie.as_64))));
-  });
+  return with_local(s->ia, n, iov, dat::local_write, call, post, s.get(), user_cookie);
 }
 
 DAT_RETURN srq_query(DAT_SRQ_HANDLE srq, DAT_SRQ_PARAM_MASK mask, DAT_SRQ_PARAM* param) {

@@ -22,13 +22,13 @@ void provider_tables::insert(const DAT_PROVIDER* table) {
 void provider_tables::erase(const DAT_PROVIDER* table) noexcept {
   for (node* n = first_.load(std::memory_order_relaxed); n; n = n->next)
     if (n->table.load(std::memory_order_relaxed) == table) n->table.store(nullptr, std::memory_order_relaxed);
-  recent_.store(nullptr, std::memory_order_relaxed);
+  for (auto& recent : recent_) recent.store(nullptr, std::memory_order_relaxed);
 }
 
 bool provider_tables::search(const DAT_PROVIDER* table) noexcept {
   for (const node* n = first_.load(std::memory_order_acquire); n; n = n->next) {
     if (n->table.load(std::memory_order_acquire) != table) continue;
-    recent_.store(table, std::memory_order_relaxed);
+    recent_[1].store(recent_[0].exchange(table, std::memory_order_relaxed), std::memory_order_relaxed);
     return true;
   }
   return false;

@@ -15,15 +15,17 @@ constexpr DAT_RETURN failure(DAT_RETURN_TYPE type, DAT_RETURN_SUBTYPE subtype = 
   return DAT_CLASS_ERROR | static_cast<DAT_RETURN>(type) | static_cast<DAT_RETURN>(subtype);
 }
 
-/// The tables of the providers that are registered. Looking one up takes no lock: two loads for the one that was looked
-/// up before.
+/// The tables of the providers that are registered. Looking one up takes no lock, and no search for the two that were
+/// looked up last.
 class provider_tables {
 public:
   void insert(const DAT_PROVIDER* table);
   void erase(const DAT_PROVIDER* table) noexcept;
 
-  [[nodiscard]] bool has(const DAT_PROVIDER* table) noexcept {
-    return table == recent_.load(std::memory_order_relaxed) || search(table);
+  [[nodiscard]] bool has(const DAT_PROVIDER* table) noexcept { return is_recent(table) || search(table); }
+  /// Whether it is one of the two that were looked up last.
+  [[nodiscard]] bool is_recent(const DAT_PROVIDER* table) const noexcept {
+    return table == recent_[0].load(std::memory_order_relaxed) || table == recent_[1].load(std::memory_order_relaxed);
   }
 
 private:
@@ -34,18 +36,22 @@ private:
   [[nodiscard]] bool search(const DAT_PROVIDER* table) noexcept;
 
   std::atomic<node*> first_{nullptr};
-  std::atomic<const DAT_PROVIDER*> recent_{nullptr};
+  std::atomic<const DAT_PROVIDER*> recent_[2]{};
 };
 
 extern provider_tables tables;
 
-/// The table of the provider that issued a handle; null for what no registered provider has issued. The handle must be
-/// null or point to memory that can be read.
-[[nodiscard]] inline const DAT_PROVIDER* provider_of(DAT_HANDLE handle) noexcept {
+/// The table that a handle points to, which may be that of no provider; null for what points nowhere. The handle must
+/// be null or point to memory that can be read.
+[[nodiscard]] inline const DAT_PROVIDER* table_at(DAT_HANDLE handle) noexcept {
   constexpr std::uintptr_t page = 4096; // DAT_EVD_ASYNC_EXISTS and other small numbers point nowhere
   const auto address = reinterpret_cast<std::uintptr_t>(handle);
   if (address < page || address % alignof(const DAT_PROVIDER*) != 0) return nullptr;
-  const DAT_PROVIDER* table = *static_cast<const DAT_PROVIDER* const*>(handle);
+  return *static_cast<const DAT_PROVIDER* const*>(handle);
+}
+/// The table of the provider that issued a handle; null for what no registered provider has issued.
+[[nodiscard]] inline const DAT_PROVIDER* provider_of(DAT_HANDLE handle) noexcept {
+  const DAT_PROVIDER* const table = table_at(handle);
   return table && tables.has(table) ? table : nullptr;
 }
 
@@ -59,10 +65,23 @@ template <auto Function, class Handle, class... Arguments>
   return function(handle, arguments...);
 }
 
-/// Calls a function of the provider that issued a handle. A handle of no provider is the error `bad`.
+/// As `call`, with a search for the provider.
 template <auto Function, class... Arguments>
-[[nodiscard]] DAT_RETURN call(DAT_RETURN_SUBTYPE bad, DAT_HANDLE handle, Arguments... arguments) {
+[[nodiscard, gnu::cold, gnu::noinline]] DAT_RETURN search_and_call(DAT_RETURN_SUBTYPE bad, DAT_HANDLE handle,
+                                                                   Arguments... arguments) {
   return call_in<Function>(provider_of(handle), bad, handle, arguments...);
+}
+
+/// Calls a function of the provider that issued a handle. A handle of no provider is the error `bad`. The usual call is
+/// a jump, which leaves the arguments where they are.
+template <auto Function, class... Arguments>
+[[nodiscard, gnu::always_inline]] inline DAT_RETURN call(DAT_RETURN_SUBTYPE bad, DAT_HANDLE handle,
+                                                         Arguments... arguments) {
+  const DAT_PROVIDER* const table = table_at(handle);
+  if (table && tables.is_recent(table)) [[likely]]
+    if (const auto function = table->*Function) [[likely]]
+      return function(handle, arguments...);
+  return search_and_call<Function>(bad, handle, arguments...);
 }
 
 } // namespace dat_registry
