@@ -1,9 +1,7 @@
 // Consumer notification objects.
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 #include "entries.hpp"
-
-#include <new>
 
 namespace provider {
 namespace {
@@ -32,7 +30,7 @@ void call_agent(void* instance, dat::evd_id evd) noexcept {
   if (!a) return bad_handle(return_subtype::handle_ia, call);
   if (!is_agent(agent)) return bad_argument(2, call);
   if (!cno) return bad_argument(3, call);
-  std::unique_ptr<cno_object> c(new (std::nothrow) cno_object(*a));
+  auto c = make_object<cno_object>(*a);
   if (!c) return no_memory(call);
   auto made = a->ia.create_cno(take(*c, agent));
   if (!made) return word(made);
@@ -64,21 +62,20 @@ DAT_RETURN cno_modify_agent(DAT_CNO_HANDLE cno, DAT_OS_WAIT_PROXY_AGENT agent) {
 }
 
 DAT_RETURN cno_query(DAT_CNO_HANDLE cno, DAT_CNO_PARAM_MASK mask, DAT_CNO_PARAM* param) {
-  static constexpr const char* call = "dat_cno_query";
-  const call_on<cno_object> c(cno);
-  if (!c) return bad_handle(return_subtype::handle_cno, call);
-  if (!within(mask, DAT_CNO_FIELD_PROXY | DAT_CNO_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  *param = {};
-  param->ia_handle = c->ia.self;
-  param->proxy_type = c->proxy;
-  if (c->proxy == DAT_PROXY_TYPE_FD)
-    param->proxy.fd = c->cno.fd();
-  else if (c->cno.agent().call) // the one that the next trigger calls: a trigger removes it
-    param->proxy.agent = {c->instance.load(), c->agent.load()};
-  else
-    param->proxy_type = DAT_PROXY_TYPE_NONE;
-  return DAT_SUCCESS;
+  constexpr auto all = DAT_CNO_FIELD_PROXY | DAT_CNO_FIELD_ALL;
+  const auto fill = [](const cno_object& c, DAT_CNO_PARAM& to) {
+    to = {};
+    to.ia_handle = c.ia.self;
+    to.proxy_type = c.proxy;
+    if (c.proxy == DAT_PROXY_TYPE_FD)
+      to.proxy.fd = c.cno.fd();
+    else if (c.cno.agent().call) // the one that the next trigger calls: a trigger removes it
+      to.proxy.agent = {c.instance.load(), c.agent.load()};
+    else
+      to.proxy_type = DAT_PROXY_TYPE_NONE;
+    return success;
+  };
+  return query<cno_object>(cno, return_subtype::handle_cno, mask, all, param, "dat_cno_query", fill);
 }
 
 DAT_RETURN cno_free(DAT_CNO_HANDLE cno) {

@@ -1,9 +1,7 @@
 // Service points, connection requests, and connecting.
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 #include "entries.hpp"
-
-#include <new>
 
 namespace provider {
 namespace {
@@ -35,31 +33,24 @@ namespace {
     return a->ia.create_psp(qualifier.assume_value(), requests.assume_value(), to_flags);
   }();
   if (!made) return word(made);
-  std::unique_ptr<psp_object> p(new (std::nothrow) psp_object(*a, std::move(made).assume_value(), evd));
+  auto p = make_object<psp_object>(*a, std::move(made).assume_value(), evd);
   if (!p) return no_memory(call);
   p->flags = flags;
-  *qual = p->psp.port();
+  *qual = p->point.port();
   // C has one call for both services. If the port of datagrams is taken, connections can still be requested.
   if (a->attributes.extension_supported == dat::extension::infiniband) {
     const auto both = e->evd.to<dat::streams::connection_requests | dat::streams::datagrams>();
-    auto datagrams = dat::ib::datagram_service::listen(a->ia, p->psp.port(), both.assume_value());
+    auto datagrams = dat::ib::datagram_service::listen(a->ia, p->point.port(), both.assume_value());
     if (datagrams) p->datagrams = std::move(datagrams).assume_value();
   }
-  *psp = a->add(std::move(p));
-  if (!*psp) return no_memory(call);
-  a->counters.add(any ? DCNT_IA_PSP_CREATE_ANY : DCNT_IA_PSP_CREATE);
-  return success;
+  return issue(*a, std::move(p), psp, any ? DCNT_IA_PSP_CREATE_ANY : DCNT_IA_PSP_CREATE, call);
 }
 
 /// Ends a service point.
-template <class T, class Member>
-[[nodiscard]] DAT_RETURN end_service(DAT_HANDLE named, return_subtype which, const char* call, DAT_IA_COUNTERS counter,
-                                     Member member) noexcept {
-  return end_object<T>(named, which, call, [&](T& o) {
-    const DAT_RETURN closed = word((o.*member).close());
-    if (closed == success) o.ia.counters.add(counter);
-    return closed;
-  });
+template <class T>
+[[nodiscard]] DAT_RETURN end_service(DAT_HANDLE named, return_subtype which, const char* call,
+                                     DAT_IA_COUNTERS counter) noexcept {
+  return end_object<T>(named, which, call, counter, [](T& o) { return o.point.close(); });
 }
 
 } // namespace
@@ -76,16 +67,14 @@ DAT_RETURN psp_create_any(DAT_IA_HANDLE ia, DAT_CONN_QUAL* qual, DAT_EVD_HANDLE 
   return listen("dat_psp_create_any", ia, qual, true, evd, flags, psp);
 }
 DAT_RETURN psp_free(DAT_PSP_HANDLE psp) {
-  return end_service<psp_object>(psp, return_subtype::handle_psp, "dat_psp_free", DCNT_IA_PSP_FREE, &psp_object::psp);
+  return end_service<psp_object>(psp, return_subtype::handle_psp, "dat_psp_free", DCNT_IA_PSP_FREE);
 }
 DAT_RETURN psp_query(DAT_PSP_HANDLE psp, DAT_PSP_PARAM_MASK mask, DAT_PSP_PARAM* param) {
-  static constexpr const char* call = "dat_psp_query";
-  const call_on<psp_object> p(psp);
-  if (!p) return bad_handle(return_subtype::handle_psp, call);
-  if (!within(mask, DAT_PSP_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  *param = {p->ia.self, p->id.port(), p->evd, p->flags};
-  return success;
+  const auto fill = [](const psp_object& p, DAT_PSP_PARAM& to) {
+    to = {p.ia.self, p.id.port(), p.evd, p.flags};
+    return success;
+  };
+  return query<psp_object>(psp, return_subtype::handle_psp, mask, DAT_PSP_FIELD_ALL, param, "dat_psp_query", fill);
 }
 
 DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DAT_EVD_HANDLE evd, DAT_RSP_HANDLE* rsp) {
@@ -102,25 +91,19 @@ DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DA
   if (!rsp) return bad_argument(5, call);
   auto made = with ? a->ia.create_rsp(qualifier.assume_value(), with->rc, requests.assume_value())
                    : a->ia.create_rsp(qualifier.assume_value(), requests.assume_value());
-  if (!made) return word(made);
-  *rsp = a->add(std::unique_ptr<rsp_object>(new (std::nothrow) rsp_object(*a, std::move(made).assume_value(), evd)));
-  if (!*rsp) return no_memory(call);
-  a->counters.add(DCNT_IA_RSP_CREATE);
-  return success;
+  return issue<rsp_object>(*a, std::move(made), rsp, DCNT_IA_RSP_CREATE, call, evd);
 }
 DAT_RETURN rsp_free(DAT_RSP_HANDLE rsp) {
-  return end_service<rsp_object>(rsp, return_subtype::handle_rsp, "dat_rsp_free", DCNT_IA_RSP_FREE, &rsp_object::rsp);
+  return end_service<rsp_object>(rsp, return_subtype::handle_rsp, "dat_rsp_free", DCNT_IA_RSP_FREE);
 }
 DAT_RETURN rsp_query(DAT_RSP_HANDLE rsp, DAT_RSP_PARAM_MASK mask, DAT_RSP_PARAM* param) {
-  static constexpr const char* call = "dat_rsp_query";
-  const call_on<rsp_object> r(rsp);
-  if (!r) return bad_handle(return_subtype::handle_rsp, call);
-  if (!within(mask, DAT_RSP_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const auto from = r->rsp.query();
-  if (!from) return word(from);
-  *param = {r->ia.self, r->id.port(), r->evd, from.assume_value().ep.context<handle>()};
-  return success;
+  const auto fill = [](const rsp_object& r, DAT_RSP_PARAM& to) {
+    const auto from = r.point.query();
+    if (!from) return word(from);
+    to = {r.ia.self, r.id.port(), r.evd, from.assume_value().ep.context<handle>()};
+    return success;
+  };
+  return query<rsp_object>(rsp, return_subtype::handle_rsp, mask, DAT_RSP_FIELD_ALL, param, "dat_rsp_query", fill);
 }
 
 DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM* comm, DAT_IA_ADDRESS_PTR address, DAT_EVD_HANDLE evd,
@@ -138,41 +121,35 @@ DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM* comm, DAT_IA_ADDRESS_PTR addre
   const dat::communicator kind{comm->domain, comm->type, comm->protocol};
   auto made = address ? a->ia.create_csp(kind, at.assume_value(), requests.assume_value())
                       : a->ia.create_csp(kind, requests.assume_value());
-  if (!made) return word(made);
-  *csp = a->add(std::unique_ptr<csp_object>(new (std::nothrow) csp_object(*a, std::move(made).assume_value(), evd)));
-  return *csp ? success : no_memory(call);
+  return issue<csp_object>(*a, std::move(made), csp, DCNT_IA_PSP_CREATE, call, evd);
 }
 DAT_RETURN csp_free(DAT_CSP_HANDLE csp) {
-  return end_service<csp_object>(csp, return_subtype::handle_csp, "dat_csp_free", DCNT_IA_PSP_FREE, &csp_object::csp);
+  return end_service<csp_object>(csp, return_subtype::handle_csp, "dat_csp_free", DCNT_IA_PSP_FREE);
 }
 DAT_RETURN csp_query(DAT_CSP_HANDLE csp, DAT_CSP_PARAM_MASK mask, DAT_CSP_PARAM* param) {
-  static constexpr const char* call = "dat_csp_query";
-  const call_on<csp_object> c(csp);
-  if (!c) return bad_handle(return_subtype::handle_csp, call);
-  if (!within(mask, DAT_CSP_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const auto from = c->csp.query();
-  if (!from) return word(from);
-  const dat::csp_params& p = from.assume_value();
-  const std::lock_guard lock(c->mutex);
-  c->comm = {p.comm.domain, p.comm.type, p.comm.protocol};
-  *param = {c->ia.self, &c->comm, keep(c->address, p.address), c->evd};
-  return success;
+  const auto fill = [](csp_object& c, DAT_CSP_PARAM& to) {
+    const auto from = c.point.query();
+    if (!from) return word(from);
+    const dat::csp_params& p = from.assume_value();
+    const std::lock_guard lock(c.mutex);
+    c.comm = {p.comm.domain, p.comm.type, p.comm.protocol};
+    to = {c.ia.self, &c.comm, keep(c.address, p.address), c.evd};
+    return success;
+  };
+  return query<csp_object>(csp, return_subtype::handle_csp, mask, DAT_CSP_FIELD_ALL, param, "dat_csp_query", fill);
 }
 
 // --- connection requests
 // -----------------------------------------------------------------------------------------------
 
 DAT_RETURN cr_query(DAT_CR_HANDLE cr, DAT_CR_PARAM_MASK mask, DAT_CR_PARAM* param) {
-  static constexpr const char* call = "dat_cr_query";
-  const call_on<cr_object> r(cr);
-  if (!r) return bad_handle(return_subtype::handle_cr, call);
-  if (!within(mask, DAT_CR_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const auto port = r->cr ? r->cr.remote_address().port() : r->datagrams.remote_address().port();
-  *param = {reinterpret_cast<DAT_IA_ADDRESS_PTR>(&r->remote), port, r->private_data.size(), r->private_data.data(),
-            r->local_ep};
-  return success;
+  const auto fill = [](cr_object& r, DAT_CR_PARAM& to) {
+    const auto port = r.cr ? r.cr.remote_address().port() : r.datagrams.remote_address().port();
+    to = {reinterpret_cast<DAT_IA_ADDRESS_PTR>(&r.remote), port, r.private_data.size(), r.private_data.data(),
+          r.local_ep};
+    return success;
+  };
+  return query<cr_object>(cr, return_subtype::handle_cr, mask, DAT_CR_FIELD_ALL, param, "dat_cr_query", fill);
 }
 
 DAT_RETURN cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, const DAT_PVOID data) {
@@ -193,43 +170,43 @@ DAT_RETURN cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, const D
 }
 
 namespace {
-/// Deletes the endpoint that was made for a request that the consumer has refused or passed on.
-void end_made_ep(DAT_EP_HANDLE ep, bool made) noexcept {
-  if (made)
-    (void)end_object<ep_object>(ep, return_subtype::handle_ep, "dat_cr_reject", [](ep_object&) { return success; });
-}
-[[nodiscard]] bool was_made(DAT_EP_HANDLE ep) noexcept {
-  const call_on<ep_object> e(ep);
-  return e && e->made_for_request;
+/// Ends a request without a connection: `refuse(request)` refuses it or passes it on. The endpoint that was made for it
+/// ends, too.
+template <class Refuse>
+[[nodiscard]] DAT_RETURN end_request(DAT_CR_HANDLE cr, const char* call, Refuse refuse) noexcept {
+  DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+  const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+    ep = r.local_ep;
+    return refuse(r);
+  });
+  if (done != success) return done;
+  const auto was_made = [ep] {
+    const call_on<ep_object> e(ep);
+    return e && e->made_for_request;
+  };
+  if (was_made()) (void)end_object<ep_object>(ep, return_subtype::handle_ep, call, [](ep_object&) { return success; });
+  return success;
 }
 } // namespace
 
 DAT_RETURN cr_reject(DAT_CR_HANDLE cr, DAT_COUNT size, const DAT_PVOID data) {
   static constexpr const char* call = "dat_cr_reject";
-  DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
-  const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+  return end_request(cr, call, [&](cr_object& r) {
     if (!is_range(data, size)) return bad_argument(2, call);
-    ep = r.local_ep;
     const auto rejected = r.datagrams ? r.datagrams.reject(to_bytes(data, size)) : r.cr.reject(to_bytes(data, size));
     if (rejected) r.ia.counters.add(DCNT_IA_SP_CR_REJECTED);
     return word(rejected);
   });
-  if (done == success) end_made_ep(ep, was_made(ep));
-  return done;
 }
 
 DAT_RETURN cr_handoff(DAT_CR_HANDLE cr, DAT_CONN_QUAL to) {
   static constexpr const char* call = "dat_cr_handoff";
-  DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
-  const DAT_RETURN done = end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
+  return end_request(cr, call, [&](cr_object& r) {
     const auto qualifier = to_port(to);
     if (!qualifier) return bad_argument(2, call);
     if (r.datagrams) return refuse(return_type::model_not_supported, return_subtype::none, call);
-    ep = r.local_ep;
     return word(r.cr.handoff(qualifier.assume_value()));
   });
-  if (done == success) end_made_ep(ep, was_made(ep));
-  return done;
 }
 
 // --- endpoints

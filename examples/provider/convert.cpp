@@ -22,19 +22,17 @@ DAT_RETURN word(const dat::error& e) noexcept {
   return e.value() + (e.subtype() > return_subtype::srq_in_use ? 1 : 0);
 }
 
+namespace {
+constexpr std::pair<DAT_QOS, dat::qos> qualities[] = {{DAT_QOS_BEST_EFFORT, dat::qos()}, // as the ia
+                                                      {DAT_QOS_HIGH_THROUGHPUT, dat::qos::high_throughput()},
+                                                      {DAT_QOS_LOW_LATENCY, dat::qos::low_latency()},
+                                                      {DAT_QOS_ECONOMY, dat::qos::economy()},
+                                                      {DAT_QOS_PREMIUM, dat::qos::premium()}};
+} // namespace
+
 std::optional<dat::qos> to_qos(DAT_QOS qos) noexcept {
-  switch (qos) {
-  case DAT_QOS_BEST_EFFORT:
-    return dat::qos(); // as the ia
-  case DAT_QOS_HIGH_THROUGHPUT:
-    return dat::qos::high_throughput();
-  case DAT_QOS_LOW_LATENCY:
-    return dat::qos::low_latency();
-  case DAT_QOS_ECONOMY:
-    return dat::qos::economy();
-  case DAT_QOS_PREMIUM:
-    return dat::qos::premium();
-  }
+  for (const auto& [in_c, quality] : qualities)
+    if (qos == in_c) return quality;
   return std::nullopt;
 }
 
@@ -92,16 +90,12 @@ std::optional<dat::ep_attributes> to_attributes(const DAT_EP_ATTR* attr, bool wi
 
 DAT_EP_ATTR from_attributes(const dat::ep_attributes& a, bool datagram, bool with_srq) noexcept {
   const auto in_c = [](dat::completion_notification n) { return static_cast<DAT_COMPLETION_FLAGS>(n); };
-  const std::pair<dat::qos, DAT_QOS> classes[] = {{dat::qos::high_throughput(), DAT_QOS_HIGH_THROUGHPUT},
-                                                  {dat::qos::low_latency(), DAT_QOS_LOW_LATENCY},
-                                                  {dat::qos::economy(), DAT_QOS_ECONOMY},
-                                                  {dat::qos::premium(), DAT_QOS_PREMIUM}};
   DAT_EP_ATTR attr{};
   attr.service_type = datagram ? static_cast<DAT_SERVICE_TYPE>(DAT_IB_SERVICE_TYPE_UD) : DAT_SERVICE_TYPE_RC;
   attr.max_message_size = attr.max_rdma_size = a.max_message_size;
   attr.qos = DAT_QOS_BEST_EFFORT;
-  for (const auto& [qos, in] : classes)
-    if (a.qos == qos) attr.qos = in;
+  for (const auto& [in, quality] : qualities)
+    if (a.qos == quality) attr.qos = in;
   attr.recv_completion_flags = in_c(a.recv_completion);
   attr.request_completion_flags = in_c(a.request_completion);
   attr.max_recv_dtos = static_cast<DAT_COUNT>(with_srq ? a.hard_high_watermark : a.max_recv_dtos);

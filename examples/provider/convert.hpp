@@ -45,29 +45,6 @@ template <class T>
 /// Whether a mask has only the bits of `all`.
 [[nodiscard]] constexpr bool within(std::uint64_t mask, std::uint64_t all) noexcept { return (mask & ~all) == 0; }
 
-/// Ends the object of a handle. `close(object)` runs alone, and ends the object of dat, or returns why it cannot.
-/// `which`: the subtype of the error for a bad handle. `waited`: the one while a thread sleeps in a call on the object.
-template <class T, class Close>
-[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, Close close,
-                                    return_subtype waited = return_subtype::none) noexcept {
-  const call_on<T> o(named);
-  object* expected = o.get();
-  if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return bad_handle(which, call);
-  handle& at = *o->self;
-  const auto restore = [&](DAT_RETURN why) {
-    at.target.store(o.get());
-    return why;
-  };
-  while (at.calls.load() != 1) {
-    if (o->waiters.load() != 0) return restore(refuse(return_type::invalid_state, waited, call));
-    ::sched_yield();
-  }
-  for (short_lock* queue : {&at.requests, &at.receives}) const std::lock_guard wait(*queue);
-  if (const DAT_RETURN refused = close(*o)) return restore(refused);
-  o->ia.remove(*o);
-  return DAT_SUCCESS;
-}
-
 [[nodiscard]] inline dat::timeout to_timeout(DAT_TIMEOUT t) noexcept {
   return t == DAT_TIMEOUT_INFINITE ? dat::infinite : dat::timeout(t);
 }
@@ -142,8 +119,9 @@ private:
     }
   }
 
-  void extended(DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type, const dat::completion& e, std::size_t bytes,
-                std::uint32_t immediate = 0) noexcept;
+  /// The completion of any operation, with the data of an extension where it is one.
+  void operation(dat::dto_operation done, const dat::completion& e, std::size_t bytes,
+                 std::uint32_t immediate = 0) noexcept;
   void connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
                   std::span<const std::byte> data = {}) noexcept;
   void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept;
@@ -154,20 +132,24 @@ private:
   void write(dat::bind_done& e) noexcept;
   void write(dat::ib::recv_immediate_done& e) noexcept;
   void write(dat::ib::recv_write_immediate_done& e) noexcept;
-  void write(dat::ib::rdma_write_immediate_done& e) noexcept;
-  void write(dat::ib::fetch_and_add_done& e) noexcept;
-  void write(dat::ib::compare_and_swap_done& e) noexcept;
-  void write(dat::ib::datagram_send_done& e) noexcept;
-  void write(dat::ib::datagram_recv_done& e) noexcept;
+  void write(dat::ib::rdma_write_immediate_done& e) noexcept {
+    operation(dat::dto_operation::rdma_write_immediate, e, e.bytes());
+  }
+  void write(dat::ib::fetch_and_add_done& e) noexcept { operation(dat::dto_operation::fetch_and_add, e, e.bytes()); }
+  void write(dat::ib::compare_and_swap_done& e) noexcept {
+    operation(dat::dto_operation::compare_and_swap, e, e.bytes());
+  }
+  void write(dat::ib::datagram_send_done& e) noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
+  void write(dat::ib::datagram_recv_done& e) noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
   void write(dat::ib::datagram_recv_immediate_done& e) noexcept;
-  void write(dat::established& e) noexcept;
-  void write(dat::peer_rejected& e) noexcept;
-  void write(dat::non_peer_rejected& e) noexcept;
-  void write(dat::accept_completion_error& e) noexcept;
-  void write(dat::disconnected& e) noexcept;
-  void write(dat::connection_broken& e) noexcept;
-  void write(dat::connection_timed_out& e) noexcept;
-  void write(dat::connection_unreachable& e) noexcept;
+  void write(dat::established& e) noexcept { connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data()); }
+  void write(dat::peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data()); }
+  void write(dat::non_peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
+  void write(dat::accept_completion_error& e) noexcept { connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e); }
+  void write(dat::disconnected& e) noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
+  void write(dat::connection_broken& e) noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
+  void write(dat::connection_timed_out& e) noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
+  void write(dat::connection_unreachable& e) noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
   void write(dat::ib::datagram_established& e) noexcept;
   void write(dat::ib::group_joined& e) noexcept;
   void write(dat::cr& e) noexcept;

@@ -1,9 +1,7 @@
 // Endpoints: creation, parameters, state and end.
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 #include "entries.hpp"
-
-#include <new>
 
 namespace provider {
 namespace {
@@ -40,7 +38,7 @@ template <class Evds>
 make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const dat::ep_attributes& attributes) noexcept {
   const auto wrap = [&a](auto made) -> dat::expected<std::unique_ptr<ep_object>> {
     if (!made) return made.assume_error();
-    return std::unique_ptr<ep_object>(new (std::nothrow) ep_object(a, std::move(made).assume_value()));
+    return make_object<ep_object>(a, std::move(made).assume_value());
   };
   if (p.ep_attr.service_type != DAT_SERVICE_TYPE_RC) {
     const auto evds = feeds<dat::ib::datagram_evds>(a, p.recv_evd_handle, p.request_evd_handle, p.connect_evd_handle);
@@ -90,13 +88,7 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   std::unique_ptr<ep_object> e = std::move(made).assume_value();
   if (!e) return no_memory(call);
   e->param = param;
-  ep_object& object = *e;
-  handle* const named = a->add(std::move(e));
-  if (!named) return no_memory(call);
-  (void)(object.is_datagram() ? object.ud.set_context(dat::cookie(named)) : object.rc.set_context(dat::cookie(named)));
-  a->counters.add(DCNT_IA_EP_CREATE);
-  *ep = named;
-  return success;
+  return issue(*a, std::move(e), ep, DCNT_IA_EP_CREATE, call);
 }
 
 /// The changes that a mask names.
@@ -170,13 +162,6 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   return success;
 }
 
-/// Locks both queues of an endpoint: no post overlaps.
-struct both_queues {
-  explicit both_queues(handle& at) noexcept : requests(at.requests), receives(at.receives) {}
-  std::lock_guard<short_lock> requests;
-  std::lock_guard<short_lock> receives;
-};
-
 } // namespace
 
 DAT_RETURN ep_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
@@ -228,7 +213,8 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
   if (!param) return bad_argument(3, call);
   if (e->is_datagram()) return refuse(return_type::invalid_state, return_subtype::ep_connected, call);
   const call_on<pz_object> zone((mask & DAT_EP_FIELD_PZ_HANDLE) != 0 ? param->pz_handle : DAT_HANDLE_NULL);
-  const both_queues alone(*e->self);
+  const std::lock_guard no_request(e->self->requests);
+  const std::lock_guard no_receive(e->self->receives);
   const std::lock_guard lock(e->mutex);
   dat::ep_changes changes;
   if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, call)) return refused;
@@ -259,17 +245,15 @@ DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* rec
 }
 
 DAT_RETURN ep_free(DAT_EP_HANDLE ep) {
-  return end_object<ep_object>(ep, return_subtype::handle_ep, "dat_ep_free", [](ep_object& e) {
-    const DAT_RETURN closed = word(e.is_datagram() ? e.ud.close() : e.rc.close());
-    if (closed == success) e.ia.counters.add(DCNT_IA_EP_FREE);
-    return closed;
-  });
+  return end_object<ep_object>(ep, return_subtype::handle_ep, "dat_ep_free", DCNT_IA_EP_FREE,
+                               [](ep_object& e) { return e.is_datagram() ? e.ud.close() : e.rc.close(); });
 }
 
 DAT_RETURN ep_reset(DAT_EP_HANDLE ep) {
   const call_on<ep_object> e(ep);
   if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_reset");
-  const both_queues alone(*e->self);
+  const std::lock_guard no_request(e->self->requests);
+  const std::lock_guard no_receive(e->self->receives);
   return word(e->is_datagram() ? e->ud.reset() : e->rc.reset());
 }
 

@@ -1,9 +1,7 @@
 // Event dispatchers.
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 #include "entries.hpp"
-
-#include <new>
 
 namespace provider {
 namespace {
@@ -42,13 +40,10 @@ DAT_RETURN evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno, DAT_
   const auto streams = static_cast<dat::streams>(static_cast<std::uint32_t>(flags)) | dat::streams::datagrams;
   auto made = dat::dynamic::create_evd(a->ia, streams, static_cast<std::uint32_t>(qlen));
   if (!made) return word(made);
-  std::unique_ptr<evd_object> e(new (std::nothrow) evd_object(*a, std::move(made).assume_value()));
+  auto e = make_object<evd_object>(*a, std::move(made).assume_value());
   if (e && cno)
     if (const DAT_RETURN failed = attach(*e, cno, call)) return failed;
-  *evd = a->add(std::move(e));
-  if (!*evd) return no_memory(call);
-  a->counters.add(DCNT_IA_EVD_CREATE);
-  return DAT_SUCCESS;
+  return issue(*a, std::move(e), evd, DCNT_IA_EVD_CREATE, call);
 }
 
 DAT_RETURN evd_free(DAT_EVD_HANDLE evd) {
@@ -64,27 +59,24 @@ DAT_RETURN evd_free(DAT_EVD_HANDLE evd) {
 }
 
 DAT_RETURN evd_query(DAT_EVD_HANDLE evd, DAT_EVD_PARAM_MASK mask, DAT_EVD_PARAM* param) {
-  static constexpr const char* call = "dat_evd_query";
-  const call_on<evd_object> e(evd);
-  if (!e) return bad_handle(evd_handle, call);
-  if (!within(mask, DAT_EVD_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const dat::dynamic::evd& from = e->evd;
-  const int enabled = from.enabled() ? DAT_EVD_STATE_ENABLED : DAT_EVD_STATE_DISABLED;
-  const int waitable = from.waitable() ? DAT_EVD_STATE_WAITABLE : DAT_EVD_STATE_UNWAITABLE;
-  const auto attributes = from.query();
-  if (!attributes) return word(attributes);
-  const auto mode = attributes.assume_value().config;
-  const int config = mode == dat::completion_notification::solicited_wait ? DAT_EVD_STATE_CONFIG_SOLICITED
-                     : mode == dat::completion_notification::selective    ? DAT_EVD_STATE_CONFIG_NOTIFY
-                                                                          : DAT_EVD_STATE_CONFIG_THRESHOLD;
-  *param = {};
-  param->ia_handle = e->ia.self;
-  param->evd_qlen = to_count(from.capacity());
-  param->evd_state = static_cast<DAT_EVD_STATE>(enabled | waitable | config);
-  param->cno_handle = e->cno.load();
-  param->evd_flags = static_cast<DAT_EVD_FLAGS>(static_cast<std::uint32_t>(from.stream_set()) & 0x1ffu);
-  return DAT_SUCCESS;
+  const auto fill = [](const evd_object& e, DAT_EVD_PARAM& to) {
+    const auto attributes = e.evd.query();
+    if (!attributes) return word(attributes);
+    const auto mode = attributes.assume_value().config;
+    const int config = mode == dat::completion_notification::solicited_wait ? DAT_EVD_STATE_CONFIG_SOLICITED
+                       : mode == dat::completion_notification::selective    ? DAT_EVD_STATE_CONFIG_NOTIFY
+                                                                            : DAT_EVD_STATE_CONFIG_THRESHOLD;
+    const int enabled = e.evd.enabled() ? DAT_EVD_STATE_ENABLED : DAT_EVD_STATE_DISABLED;
+    const int waitable = e.evd.waitable() ? DAT_EVD_STATE_WAITABLE : DAT_EVD_STATE_UNWAITABLE;
+    to = {};
+    to.ia_handle = e.ia.self;
+    to.evd_qlen = to_count(e.evd.capacity());
+    to.evd_state = static_cast<DAT_EVD_STATE>(enabled | waitable | config);
+    to.cno_handle = e.cno.load();
+    to.evd_flags = static_cast<DAT_EVD_FLAGS>(static_cast<std::uint32_t>(e.evd.stream_set()) & 0x1ffu);
+    return success;
+  };
+  return query<evd_object>(evd, evd_handle, mask, DAT_EVD_FIELD_ALL, param, "dat_evd_query", fill);
 }
 
 DAT_RETURN evd_modify_cno(DAT_EVD_HANDLE evd, DAT_CNO_HANDLE cno) {

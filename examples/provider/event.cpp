@@ -1,9 +1,8 @@
 // From the events of dat to DAT_EVENT. (The common completions are in convert.hpp.)
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 
 #include <cstring>
-#include <new>
 
 namespace provider {
 namespace {
@@ -18,63 +17,54 @@ void extend(DAT_EVENT& to, const DAT_IB_EXTENSION_EVENT_DATA& data) noexcept {
   std::memcpy(to.event_extension_data, &data, sizeof data);
 }
 
-/// The number of a failed operation in C, and its kind where it is one of the extensions.
-struct failed_operation {
+/// The number of an operation in C, and its kind where it is one of the extensions.
+struct operation_in_c {
+  dat::dto_operation operation;
   int number;
   bool extended = false;
   DAT_IB_EXT_TYPE type{};
 };
-[[nodiscard]] failed_operation in_c(dat::dto_operation operation) noexcept {
-  using op = dat::dto_operation;
-  switch (operation) {
-  case op::rdma_write:
-    return {DAT_DTO_RDMA_WRITE};
-  case op::rdma_read:
-  case op::rdma_read_to_rmr:
-    return {DAT_DTO_RDMA_READ};
-  case op::recv:
-    return {DAT_DTO_RECEIVE};
-  case op::recv_with_invalidate:
-    return {DAT_DTO_RECEIVE_WITH_INVALIDATE};
-  case op::rdma_write_immediate:
-    return {DAT_IB_DTO_RDMA_WRITE_IMMED, true, DAT_IB_RDMA_WRITE_IMMED};
-  case op::recv_rdma_immediate:
-    return {DAT_IB_DTO_RECV_IMMED, true, DAT_IB_RDMA_WRITE_IMMED_DATA};
-  case op::recv_immediate:
-    return {DAT_IB_DTO_RECV_MSG_IMMED, true, DAT_IB_RECV_IMMED_DATA};
-  case op::fetch_and_add:
-    return {DAT_IB_DTO_FETCH_ADD, true, DAT_IB_FETCH_AND_ADD};
-  case op::compare_and_swap:
-    return {DAT_IB_DTO_CMP_SWAP, true, DAT_IB_CMP_AND_SWAP};
-  case op::send_ud:
-    return {DAT_IB_DTO_SEND_UD, true, DAT_IB_UD_SEND};
-  case op::recv_ud:
-    return {DAT_IB_DTO_RECV_UD, true, DAT_IB_UD_RECV};
-  case op::recv_ud_immediate:
-    return {DAT_IB_DTO_RECV_UD_IMMED, true, DAT_IB_UD_RECV};
-  case op::bind:
-  case op::unbind:
-    return {DAT_DTO_BIND_MW};
-  default:
-    return {DAT_DTO_SEND};
-  }
+using op = dat::dto_operation;
+constexpr operation_in_c operations[] = {
+    {op::rdma_write, DAT_DTO_RDMA_WRITE},
+    {op::rdma_read, DAT_DTO_RDMA_READ},
+    {op::rdma_read_to_rmr, DAT_DTO_RDMA_READ},
+    {op::recv, DAT_DTO_RECEIVE},
+    {op::recv_with_invalidate, DAT_DTO_RECEIVE_WITH_INVALIDATE},
+    {op::rdma_write_immediate, DAT_IB_DTO_RDMA_WRITE_IMMED, true, DAT_IB_RDMA_WRITE_IMMED},
+    {op::recv_rdma_immediate, DAT_IB_DTO_RECV_IMMED, true, DAT_IB_RDMA_WRITE_IMMED_DATA},
+    {op::recv_immediate, DAT_IB_DTO_RECV_MSG_IMMED, true, DAT_IB_RECV_IMMED_DATA},
+    {op::fetch_and_add, DAT_IB_DTO_FETCH_ADD, true, DAT_IB_FETCH_AND_ADD},
+    {op::compare_and_swap, DAT_IB_DTO_CMP_SWAP, true, DAT_IB_CMP_AND_SWAP},
+    {op::send_ud, DAT_IB_DTO_SEND_UD, true, DAT_IB_UD_SEND},
+    {op::recv_ud, DAT_IB_DTO_RECV_UD, true, DAT_IB_UD_RECV},
+    {op::recv_ud_immediate, DAT_IB_DTO_RECV_UD_IMMED, true, DAT_IB_UD_RECV},
+    {op::bind, DAT_DTO_BIND_MW},
+    {op::unbind, DAT_DTO_BIND_MW},
+};
+[[nodiscard]] operation_in_c in_c(dat::dto_operation operation) noexcept {
+  for (const operation_in_c& o : operations)
+    if (o.operation == operation) return o;
+  return {operation, DAT_DTO_SEND};
 }
 
 } // namespace
 
-void event_writer::extended(DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type, const dat::completion& e, std::size_t bytes,
-                            std::uint32_t immediate) noexcept {
-  dto(static_cast<DAT_DTOS>(operation), e, bytes);
+void event_writer::operation(dat::dto_operation done, const dat::completion& e, std::size_t bytes,
+                             std::uint32_t immediate) noexcept {
+  const operation_in_c c = in_c(done);
+  dto(static_cast<DAT_DTOS>(c.number), e, bytes);
+  if (!c.extended) return;
   to.event_number = static_cast<DAT_EVENT_NUMBER>(DAT_IB_DTO_EVENT);
   DAT_IB_EXTENSION_EVENT_DATA data{};
-  data.type = type;
+  data.type = c.type;
   data.status = DAT_OP_SUCCESS;
   data.val.immed.data = immediate;
   extend(to, data);
 }
 
 void event_writer::write(dat::dto_failure& e) noexcept {
-  const failed_operation failed = in_c(e.operation());
+  const operation_in_c failed = in_c(e.operation());
   if (failed.number == DAT_DTO_BIND_MW) {
     const auto is = [&e](const rmr_object& r) {
       return r.bind.ep == e.ep().context<handle>() && r.bind.cookie == e.cookie().value();
@@ -86,10 +76,7 @@ void event_writer::write(dat::dto_failure& e) noexcept {
     data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
     return;
   }
-  if (failed.extended)
-    extended(static_cast<DAT_IB_DTOS>(failed.number), failed.type, e, 0);
-  else
-    dto(static_cast<DAT_DTOS>(failed.number), e, 0);
+  operation(e.operation(), e, 0);
   if (failed.extended) reinterpret_cast<DAT_IB_EXTENSION_EVENT_DATA*>(to.event_extension_data)->status = DAT_IB_OP_ERR;
   to.event_data.dto_completion_event_data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
 }
@@ -103,28 +90,13 @@ void event_writer::write(dat::bind_done& e) noexcept {
 }
 
 void event_writer::write(dat::ib::recv_immediate_done& e) noexcept {
-  extended(DAT_IB_DTO_RECV_MSG_IMMED, DAT_IB_RECV_IMMED_DATA, e, e.bytes(), e.immediate());
+  operation(op::recv_immediate, e, e.bytes(), e.immediate());
 }
 void event_writer::write(dat::ib::recv_write_immediate_done& e) noexcept {
-  extended(DAT_IB_DTO_RECV_IMMED, DAT_IB_RDMA_WRITE_IMMED_DATA, e, e.bytes(), e.immediate());
-}
-void event_writer::write(dat::ib::rdma_write_immediate_done& e) noexcept {
-  extended(DAT_IB_DTO_RDMA_WRITE_IMMED, DAT_IB_RDMA_WRITE_IMMED, e, e.bytes());
-}
-void event_writer::write(dat::ib::fetch_and_add_done& e) noexcept {
-  extended(DAT_IB_DTO_FETCH_ADD, DAT_IB_FETCH_AND_ADD, e, e.bytes());
-}
-void event_writer::write(dat::ib::compare_and_swap_done& e) noexcept {
-  extended(DAT_IB_DTO_CMP_SWAP, DAT_IB_CMP_AND_SWAP, e, e.bytes());
-}
-void event_writer::write(dat::ib::datagram_send_done& e) noexcept {
-  extended(DAT_IB_DTO_SEND_UD, DAT_IB_UD_SEND, e, e.bytes());
-}
-void event_writer::write(dat::ib::datagram_recv_done& e) noexcept {
-  extended(DAT_IB_DTO_RECV_UD, DAT_IB_UD_RECV, e, e.bytes());
+  operation(op::recv_rdma_immediate, e, e.bytes(), e.immediate());
 }
 void event_writer::write(dat::ib::datagram_recv_immediate_done& e) noexcept {
-  extended(DAT_IB_DTO_RECV_UD_IMMED, DAT_IB_UD_RECV, e, e.bytes(), e.immediate());
+  operation(op::recv_ud_immediate, e, e.bytes(), e.immediate());
 }
 
 void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
@@ -142,20 +114,6 @@ void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_eve
   c.private_data = ep->private_data.data();
 }
 
-void event_writer::write(dat::established& e) noexcept {
-  connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data());
-}
-void event_writer::write(dat::peer_rejected& e) noexcept {
-  connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data());
-}
-void event_writer::write(dat::non_peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
-void event_writer::write(dat::accept_completion_error& e) noexcept {
-  connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e);
-}
-void event_writer::write(dat::disconnected& e) noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
-void event_writer::write(dat::connection_broken& e) noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
-void event_writer::write(dat::connection_timed_out& e) noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
-void event_writer::write(dat::connection_unreachable& e) noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
 void event_writer::write(dat::ib::group_joined&) noexcept {} // C cannot join
 
 void event_writer::write(dat::ib::datagram_established& e) noexcept {
@@ -165,7 +123,7 @@ void event_writer::write(dat::ib::datagram_established& e) noexcept {
   data.status = DAT_OP_SUCCESS;
   if (auto peer = e.peer()) {
     data.remote_ah.qpn = peer.assume_value().qp_number();
-    std::unique_ptr<peer_object> made(new (std::nothrow) peer_object(evd.ia, std::move(peer).assume_value()));
+    auto made = make_object<peer_object>(evd.ia, std::move(peer).assume_value());
     data.remote_ah.ah = reinterpret_cast<ibv_ah*>(evd.ia.add(std::move(made)));
   }
   if (!data.remote_ah.ah) data.status = DAT_IB_OP_ERR;
@@ -189,10 +147,10 @@ void event_writer::arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER num
 }
 
 void event_writer::write(dat::cr& e) noexcept {
-  std::unique_ptr<cr_object> made(new (std::nothrow) cr_object(evd.ia));
+  auto made = make_object<cr_object>(evd.ia);
   if (!made) return;
   const dat::service_id id = e.service();
-  const auto is = [id](const service_object& s) { return s.id == id; };
+  const auto is = [id](const auto& s) { return s.id == id; };
   DAT_HANDLE service = evd.ia.find<psp_object>(is);
   if (!service) service = evd.ia.find<rsp_object>(is);
   if (!service) service = evd.ia.find<csp_object>(is);
@@ -200,12 +158,10 @@ void event_writer::write(dat::cr& e) noexcept {
   keep(made->remote, e.remote_address());
   made->private_data.assign(e.private_data());
   if (e.ep()) { // created for this request
-    std::unique_ptr<ep_object> ep(new (std::nothrow) ep_object(evd.ia, std::move(e.ep())));
+    auto ep = make_object<ep_object>(evd.ia, std::move(e.ep()));
     if (ep) ep->made_for_request = true;
-    handle* const named = evd.ia.add(std::move(ep));
-    if (!named) return;
-    (void)static_cast<ep_object*>(named->target.load())->rc.set_context(dat::cookie(named));
-    made->local_ep = named;
+    made->local_ep = evd.ia.add(std::move(ep));
+    if (!made->local_ep) return;
   } else if (const dat::ep_ref reserved = e.local_ep()) {
     made->local_ep = handle_of(reserved);
   }
@@ -214,7 +170,7 @@ void event_writer::write(dat::cr& e) noexcept {
 }
 
 void event_writer::write(dat::ib::datagram_request& e) noexcept {
-  std::unique_ptr<cr_object> made(new (std::nothrow) cr_object(evd.ia));
+  auto made = make_object<cr_object>(evd.ia);
   if (!made) return;
   const std::uint16_t port = e.local_address().port();
   keep(made->local, e.local_address());

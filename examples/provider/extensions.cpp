@@ -53,22 +53,6 @@ constexpr link_counter link_counters[] = {{DCNT_IA_LNK_ERR_RCV, "port_rcv_errors
 
 // The operations take their arguments from the list in the order of the macros of dat_ib_extensions.h.
 
-/// An atomic: one word here, and one at the peer.
-template <class Post>
-[[nodiscard]] DAT_RETURN with_words(ep_object& e, const DAT_LMR_TRIPLET* local, const DAT_RMR_TRIPLET* remote,
-                                    const char* call, Post post) noexcept {
-  if (!local || !remote) return bad_argument(local ? 6 : 4, call);
-  if (local->segment_length < sizeof(std::uint64_t) || remote->segment_length < sizeof(std::uint64_t))
-    return refuse(return_type::length_error, return_subtype::none, call);
-  const auto here = segment(e.ia, *local, dat::local_write);
-  if (!here) return word(here);
-  const auto old_value = here.assume_value().as<std::uint64_t>(0, 1);
-  const auto there = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>::make(remote->virtual_address, 1,
-                                                                                            remote->rmr_context);
-  if (!old_value || !there) return bad_argument(old_value ? 6 : 4, call);
-  return post(old_value.assume_value(), there.assume_value());
-}
-
 template <class Operation>
 [[nodiscard]] DAT_RETURN post_one(ep_object& e, Operation& operation, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
                                   const char* call) noexcept {
@@ -77,37 +61,48 @@ template <class Operation>
   return word(e.ref.post(operation));
 }
 
+/// Posts the atomic that `make(old, remote)` makes of one word here and one at the peer.
+template <class Make>
+[[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, const DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
+                                     const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags, DAT_EP_COUNTERS counter,
+                                     const char* call, Make make) noexcept {
+  const post_to<ep_object> e(ep, &handle::requests);
+  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  if (!local || !remote) return bad_argument(local ? 6 : 4, call);
+  if (local->segment_length < sizeof(std::uint64_t) || remote->segment_length < sizeof(std::uint64_t))
+    return refuse(return_type::length_error, return_subtype::none, call);
+  const auto here = segment(e->ia, *local, dat::local_write);
+  if (!here) return word(here);
+  const auto old = here.assume_value().as<std::uint64_t>(0, 1);
+  const auto there = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>::make(remote->virtual_address, 1,
+                                                                                            remote->rmr_context);
+  if (!old || !there) return bad_argument(old ? 6 : 4, call);
+  e->counters.add(counter);
+  auto operation = make(old.assume_value(), there.assume_value());
+  return post_one(*e, operation, cookie, flags, call);
+}
+
 [[nodiscard]] DAT_RETURN fetch_and_add(DAT_HANDLE ep, va_list args) noexcept {
-  static constexpr const char* call = "dat_ib_post_fetch_and_add";
   const auto add = va_arg(args, DAT_UINT64);
   const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
   const auto cookie = va_arg(args, DAT_DTO_COOKIE);
   const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, &handle::requests);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  e->counters.add(DCNT_EP_POST_FETCH_ADD);
-  return with_words(*e, local, remote, call, [&](const auto& here, const auto& there) {
-    dat::ib::fetch_and_add operation(here, there, add);
-    return post_one(*e, operation, cookie, flags, call);
-  });
+  const auto make = [add](const auto& old, const auto& there) { return dat::ib::fetch_and_add(old, there, add); };
+  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_FETCH_ADD, "dat_ib_post_fetch_and_add", make);
 }
 
 [[nodiscard]] DAT_RETURN compare_and_swap(DAT_HANDLE ep, va_list args) noexcept {
-  static constexpr const char* call = "dat_ib_post_cmp_and_swap";
   const auto compare = va_arg(args, DAT_UINT64);
   const auto swap = va_arg(args, DAT_UINT64);
   const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
   const auto cookie = va_arg(args, DAT_DTO_COOKIE);
   const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, &handle::requests);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  e->counters.add(DCNT_EP_POST_CMP_SWAP);
-  return with_words(*e, local, remote, call, [&](const auto& here, const auto& there) {
-    dat::ib::compare_and_swap operation(here, there, compare, swap);
-    return post_one(*e, operation, cookie, flags, call);
-  });
+  const auto make = [=](const auto& old, const auto& there) {
+    return dat::ib::compare_and_swap(old, there, compare, swap);
+  };
+  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_CMP_SWAP, "dat_ib_post_cmp_and_swap", make);
 }
 
 [[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {
@@ -256,7 +251,7 @@ template <class Take>
 // --- the fast query
 // ----------------------------------------------------------------------------------------------------
 
-[[nodiscard]] DAT_RETURN open_query(va_list args) noexcept {
+[[nodiscard]] DAT_RETURN open_query(DAT_HANDLE, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_open_query";
   const auto* const name = va_arg(args, const char*);
   auto* const ia = va_arg(args, DAT_HANDLE*);
@@ -274,36 +269,33 @@ template <class Take>
   return ia_query(*ia, nullptr, ia_attr ? ia_mask : 0, ia_attr, provider_attr ? provider_mask : 0, provider_attr);
 }
 
+/// What connected a datagram endpoint to a peer has ended with the event: nothing is left to free.
+[[nodiscard]] DAT_RETURN free_connection(DAT_HANDLE ep, va_list) noexcept {
+  return call_on<ep_object>(ep) ? success : bad_handle(return_subtype::handle_ep, "dat_ib_ud_cm_free");
+}
+[[nodiscard]] DAT_RETURN close_query(DAT_HANDLE ia, va_list) noexcept { return ia_close(ia, DAT_CLOSE_ABRUPT_FLAG); }
+
+constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> operations[] = {
+    {DAT_IB_FETCH_AND_ADD_OP, fetch_and_add},
+    {DAT_IB_CMP_AND_SWAP_OP, compare_and_swap},
+    {DAT_IB_RDMA_WRITE_IMMED_OP, write_immediate},
+    {DAT_IB_UD_SEND_OP, send_datagram},
+    {DAT_IB_UD_AH_FREE_OP, free_peer},
+    {DAT_IB_UD_CM_FREE_OP, free_connection},
+    {DAT_IB_QUERY_COUNTERS_OP, query_counters},
+    {DAT_IB_PRINT_COUNTERS_OP, print_counters},
+    {DAT_IB_START_COUNTERS_OP, sample_counters},
+    {DAT_IB_STOP_COUNTERS_OP, sample_counters},
+    {DAT_IB_OPEN_QUERY_OP, open_query},
+    {DAT_IB_CLOSE_QUERY_OP, close_query},
+};
+
 } // namespace
 
 DAT_RETURN handle_extendedop(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
-  switch (static_cast<DAT_IB_OP>(op)) {
-  case DAT_IB_FETCH_AND_ADD_OP:
-    return fetch_and_add(named, args);
-  case DAT_IB_CMP_AND_SWAP_OP:
-    return compare_and_swap(named, args);
-  case DAT_IB_RDMA_WRITE_IMMED_OP:
-    return write_immediate(named, args);
-  case DAT_IB_UD_SEND_OP:
-    return send_datagram(named, args);
-  case DAT_IB_UD_AH_FREE_OP:
-    return free_peer(named, args);
-  case DAT_IB_UD_CM_FREE_OP: // what connected an endpoint to a peer has ended with the event
-    return call_on<ep_object>(named) ? success : bad_handle(return_subtype::handle_ep, "dat_ib_ud_cm_free");
-  case DAT_IB_QUERY_COUNTERS_OP:
-    return query_counters(named, args);
-  case DAT_IB_PRINT_COUNTERS_OP:
-    return print_counters(named, args);
-  case DAT_IB_START_COUNTERS_OP:
-  case DAT_IB_STOP_COUNTERS_OP:
-    return sample_counters(named, args);
-  case DAT_IB_OPEN_QUERY_OP:
-    return open_query(args);
-  case DAT_IB_CLOSE_QUERY_OP:
-    return ia_close(named, DAT_CLOSE_ABRUPT_FLAG);
-  default: // collective operations among them
-    return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op");
-  }
+  for (const auto& [number, call] : operations)
+    if (op == static_cast<DAT_EXTENDED_OP>(number)) return call(named, args);
+  return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op"); // collective ones, too
 }
 
 } // namespace provider

@@ -20,6 +20,8 @@ struct object {
   object(const object&) = delete;
   object& operator=(const object&) = delete;
   virtual ~object() = default;
+  /// It has its handle now: an object of dat that events name gets the handle as its context.
+  virtual void issued() noexcept {}
 
   const DAT_HANDLE_TYPE type;
   adapter& ia;

@@ -1,6 +1,6 @@
 // Interface adapters, consumer contexts and types of handles.
 // SPDX-License-Identifier: BSL-1.0
-#include "convert.hpp"
+#include "calls.hpp"
 #include "entries.hpp"
 
 #include <dat/registry.hpp>
@@ -16,7 +16,7 @@ namespace {
 [[nodiscard]] DAT_RETURN make_async_evd(adapter& a, DAT_COUNT qlen) noexcept {
   auto evd = dat::dynamic::create_evd(a.ia, dat::streams::async, static_cast<std::uint32_t>(qlen));
   if (!evd) return word(evd);
-  std::unique_ptr<evd_object> made(new (std::nothrow) evd_object(a, std::move(evd).assume_value()));
+  auto made = make_object<evd_object>(a, std::move(evd).assume_value());
   a.async_evd = a.add(std::move(made));
   return a.async_evd ? success : no_memory("dat_ia_open");
 }
@@ -165,7 +165,7 @@ namespace {
   }
   auto opened = from->adapter.empty() ? dat::ia::open(options) : dat::ia::open(from->adapter, options);
   if (!opened) return word(opened);
-  std::unique_ptr<adapter> a(new (std::nothrow) adapter(*from, std::move(opened).assume_value()));
+  auto a = make_object<adapter>(*from, std::move(opened).assume_value());
   if (!a || !handle::make(&from->table, *a)) return no_memory(call);
   const auto fail = [&](DAT_RETURN why) {
     a->self->target.store(nullptr);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "convert.hpp"
+#include "calls.hpp"
 
 #include <concepts>
 

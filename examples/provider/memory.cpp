@@ -3,8 +3,6 @@
 #include "entries.hpp"
 #include "local_memory.hpp"
 
-#include <new>
-
 namespace provider {
 namespace {
 
@@ -65,13 +63,8 @@ template <class Sync>
   const call_on<pz_object> zone(pz);
   if (!zone) return bad_handle(return_subtype::handle_pz, call);
   if (!rmr) return bad_argument(2, call);
-  auto made = for_ep ? zone->pz.create_rmr_for_ep() : zone->pz.create_rmr();
-  if (!made) return word(made);
-  adapter& a = zone->ia;
-  *rmr = a.add(std::unique_ptr<rmr_object>(new (std::nothrow) rmr_object(a, std::move(made).assume_value(), pz)));
-  if (!*rmr) return no_memory(call);
-  a.counters.add(DCNT_IA_RMR_CREATE);
-  return success;
+  return issue<rmr_object>(zone->ia, for_ep ? zone->pz.create_rmr_for_ep() : zone->pz.create_rmr(), rmr,
+                           DCNT_IA_RMR_CREATE, call, pz);
 }
 
 } // namespace
@@ -84,30 +77,20 @@ DAT_RETURN pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE* pz) {
   const call_on<adapter> a(ia);
   if (!a) return bad_handle(return_subtype::handle_ia, call);
   if (!pz) return bad_argument(2, call);
-  auto made = a->ia.create_pz();
-  if (!made) return word(made);
-  *pz = a->add(std::unique_ptr<pz_object>(new (std::nothrow) pz_object(*a, std::move(made).assume_value())));
-  if (!*pz) return no_memory(call);
-  a->counters.add(DCNT_IA_PZ_CREATE);
-  return success;
+  return issue<pz_object>(*a, a->ia.create_pz(), pz, DCNT_IA_PZ_CREATE, call);
 }
 
 DAT_RETURN pz_query(DAT_PZ_HANDLE pz, DAT_PZ_PARAM_MASK mask, DAT_PZ_PARAM* param) {
-  static constexpr const char* call = "dat_pz_query";
-  const call_on<pz_object> zone(pz);
-  if (!zone) return bad_handle(return_subtype::handle_pz, call);
-  if (!within(mask, DAT_PZ_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  param->ia_handle = zone->ia.self;
-  return success;
+  const auto fill = [](const pz_object& zone, DAT_PZ_PARAM& to) {
+    to.ia_handle = zone.ia.self;
+    return success;
+  };
+  return query<pz_object>(pz, return_subtype::handle_pz, mask, DAT_PZ_FIELD_ALL, param, "dat_pz_query", fill);
 }
 
 DAT_RETURN pz_free(DAT_PZ_HANDLE pz) {
-  return end_object<pz_object>(pz, return_subtype::handle_pz, "dat_pz_free", [](pz_object& zone) {
-    const DAT_RETURN closed = word(zone.pz.close());
-    if (closed == success) zone.ia.counters.add(DCNT_IA_PZ_FREE);
-    return closed;
-  });
+  return end_object<pz_object>(pz, return_subtype::handle_pz, "dat_pz_free", DCNT_IA_PZ_FREE,
+                               [](pz_object& zone) { return zone.pz.close(); });
 }
 
 // --- local memory regions
@@ -131,7 +114,7 @@ DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTIO
   const dat::mem_priv rights = to_rights(privileges) | dat::mem_priv::local_read;
   auto made = register_region(*zone, type, what, length, rights, va_type, cookie);
   if (!made) return word(made);
-  std::unique_ptr<lmr_object> region(new (std::nothrow) lmr_object(*a, std::move(made).assume_value()));
+  auto region = make_object<lmr_object>(*a, std::move(made).assume_value());
   if (!region) return no_memory(call);
   const auto params = region->lmr.query();
   if (!params) return word(params);
@@ -160,44 +143,33 @@ DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTIO
     const std::lock_guard lock(a->mutex);
     if (!a->regions.add(*region)) return no_memory(call);
   }
-  const lmr_object& object = *region;
-  *lmr = a->add(std::move(region));
-  if (!*lmr) {
-    const std::lock_guard lock(a->mutex);
-    a->regions.remove(object);
-    return no_memory(call);
-  }
-  a->counters.add(DCNT_IA_LMR_CREATE);
-  return success;
+  return issue(*a, std::move(region), lmr, DCNT_IA_LMR_CREATE, call);
 }
 
 DAT_RETURN lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask, DAT_LMR_PARAM* param) {
-  static constexpr const char* call = "dat_lmr_query";
-  const call_on<lmr_object> region(lmr);
-  if (!region) return bad_handle(return_subtype::handle_lmr, call);
-  if (!within(mask, DAT_LMR_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  *param = region->param;
-  return success;
+  const auto fill = [](const lmr_object& region, DAT_LMR_PARAM& to) {
+    to = region.param;
+    return success;
+  };
+  return query<lmr_object>(lmr, return_subtype::handle_lmr, mask, DAT_LMR_FIELD_ALL, param, "dat_lmr_query", fill);
 }
 
 DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr) {
-  return end_object<lmr_object>(lmr, return_subtype::handle_lmr, "dat_lmr_free", [](lmr_object& region) {
+  const auto close = [](lmr_object& region) {
     adapter& a = region.ia;
     {
       const std::lock_guard lock(a.mutex);
       a.regions.remove(region);
     }
     a.await_posts(); // of threads that have found it
-    const DAT_RETURN closed = word(region.lmr.close());
-    if (closed == success) {
-      a.counters.add(DCNT_IA_LMR_FREE);
-    } else { // a window is bound to it
+    auto closed = region.lmr.close();
+    if (!closed) { // a window is bound to it
       const std::lock_guard lock(a.mutex);
       (void)a.regions.add(region);
     }
     return closed;
-  });
+  };
+  return end_object<lmr_object>(lmr, return_subtype::handle_lmr, "dat_lmr_free", DCNT_IA_LMR_FREE, close);
 }
 
 DAT_RETURN lmr_sync_rdma_read(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
@@ -218,24 +190,22 @@ DAT_RETURN rmr_create_for_ep(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) {
 }
 
 DAT_RETURN rmr_query(DAT_RMR_HANDLE rmr, DAT_RMR_PARAM_MASK mask, DAT_RMR_PARAM* param) {
-  static constexpr const char* call = "dat_rmr_query";
-  const call_on<rmr_object> r(rmr);
-  if (!r) return bad_handle(return_subtype::handle_rmr, call);
-  if (!within(mask, DAT_RMR_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const auto from = r->rmr.query();
-  if (!from) return word(from);
-  *param = {};
-  param->ia_handle = r->ia.self;
-  param->pz_handle = r->zone;
-  param->rmr_scope = static_cast<DAT_RMR_SCOPE>(from.assume_value().scope);
-  if (const auto& binding = from.assume_value().binding) {
-    param->lmr_triplet = {binding->address, to_length(binding->length), binding->lmr_key};
-    param->mem_priv = static_cast<DAT_MEM_PRIV_FLAGS>(binding->rights);
-    param->rmr_context = binding->key;
-    param->va_type = binding->zero_based ? DAT_VA_TYPE_ZB : DAT_VA_TYPE_VA;
-  }
-  return success;
+  const auto fill = [](const rmr_object& r, DAT_RMR_PARAM& to) {
+    const auto from = r.rmr.query();
+    if (!from) return word(from);
+    to = {};
+    to.ia_handle = r.ia.self;
+    to.pz_handle = r.zone;
+    to.rmr_scope = static_cast<DAT_RMR_SCOPE>(from.assume_value().scope);
+    if (const auto& binding = from.assume_value().binding) {
+      to.lmr_triplet = {binding->address, to_length(binding->length), binding->lmr_key};
+      to.mem_priv = static_cast<DAT_MEM_PRIV_FLAGS>(binding->rights);
+      to.rmr_context = binding->key;
+      to.va_type = binding->zero_based ? DAT_VA_TYPE_ZB : DAT_VA_TYPE_VA;
+    }
+    return success;
+  };
+  return query<rmr_object>(rmr, return_subtype::handle_rmr, mask, DAT_RMR_FIELD_ALL, param, "dat_rmr_query", fill);
 }
 
 DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
@@ -274,11 +244,8 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
 }
 
 DAT_RETURN rmr_free(DAT_RMR_HANDLE rmr) {
-  return end_object<rmr_object>(rmr, return_subtype::handle_rmr, "dat_rmr_free", [](rmr_object& r) {
-    const DAT_RETURN closed = word(r.rmr.close());
-    if (closed == success) r.ia.counters.add(DCNT_IA_RMR_FREE);
-    return closed;
-  });
+  return end_object<rmr_object>(rmr, return_subtype::handle_rmr, "dat_rmr_free", DCNT_IA_RMR_FREE,
+                                [](rmr_object& r) { return r.rmr.close(); });
 }
 
 } // namespace provider

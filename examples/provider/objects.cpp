@@ -42,6 +42,11 @@ void region_table::remove(const lmr_object& region) noexcept {
   }
 }
 
+lmr_object::~lmr_object() {
+  const std::lock_guard lock(ia.mutex);
+  ia.regions.remove(*this);
+}
+
 bool adapter::list(object& made) noexcept {
   if (!handle::make(&from.table, made)) return false;
   const std::lock_guard lock(mutex);
@@ -49,6 +54,7 @@ bool adapter::list(object& made) noexcept {
   made.next = head;
   if (head) head->previous = &made;
   head = &made;
+  made.issued();
   return true;
 }
 

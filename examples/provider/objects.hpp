@@ -75,6 +75,7 @@ struct pz_object : object {
 struct lmr_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_LMR;
   lmr_object(adapter& of, dat::dynamic::lmr made) noexcept : object(handle_type, of), lmr(std::move(made)) {}
+  ~lmr_object() override; // removes it from the table of regions
   dat::dynamic::lmr lmr;
   std::uint32_t key = 0;       ///< lmr_context
   DAT_LMR_PARAM param{};       ///< as query returns it
@@ -114,6 +115,7 @@ struct srq_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_SRQ;
   srq_object(adapter& of, dat::srq made, DAT_PZ_HANDLE of_zone) noexcept
       : object(handle_type, of), srq(std::move(made)), zone(of_zone) {}
+  void issued() noexcept override { (void)srq.set_context(dat::cookie(self)); }
   dat::srq srq;
   DAT_PZ_HANDLE zone;
 };
@@ -123,6 +125,9 @@ struct ep_object : object {
   ep_object(adapter& of, dat::ep<dat::rc> made) noexcept : object(handle_type, of), rc(std::move(made)), ref(rc) {}
   ep_object(adapter& of, dat::ep<dat::ud> made) noexcept : object(handle_type, of), ud(std::move(made)), ref(ud) {}
   [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
+  void issued() noexcept override {
+    (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
+  }
 
   dat::ep<dat::rc> rc; ///< one of the two is empty
   dat::ep<dat::ud> ud;
@@ -137,37 +142,24 @@ struct ep_object : object {
   tallies<DCNT_EP_ALL_COUNTERS> counters;
 };
 
-/// What all service points have.
+/// A service point of dat.
+template <class Point, DAT_HANDLE_TYPE Type>
 struct service_object : object {
-  service_object(DAT_HANDLE_TYPE what, adapter& of, DAT_EVD_HANDLE to) noexcept : object(what, of), evd(to) {}
-  dat::service_id id;
-  DAT_EVD_HANDLE evd;
+  static constexpr DAT_HANDLE_TYPE handle_type = Type;
+  service_object(adapter& of, Point made, DAT_EVD_HANDLE to) noexcept
+      : object(Type, of), point(std::move(made)), id(point.id()), evd(to) {}
+  Point point;
+  const dat::service_id id;
+  const DAT_EVD_HANDLE evd;
 };
-struct psp_object : service_object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_PSP;
-  psp_object(adapter& of, dat::psp made, DAT_EVD_HANDLE to) noexcept
-      : service_object(handle_type, of, to), psp(std::move(made)) {
-    id = psp.id();
-  }
-  dat::psp psp;
+struct psp_object : service_object<dat::psp, DAT_HANDLE_TYPE_PSP> {
+  using service_object::service_object;
   DAT_PSP_FLAGS flags = DAT_PSP_CONSUMER_FLAG;
   dat::ib::datagram_service datagrams; ///< on the same qualifier; empty where the adapter has none
 };
-struct rsp_object : service_object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_RSP;
-  rsp_object(adapter& of, dat::rsp made, DAT_EVD_HANDLE to) noexcept
-      : service_object(handle_type, of, to), rsp(std::move(made)) {
-    id = rsp.id();
-  }
-  dat::rsp rsp;
-};
-struct csp_object : service_object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CSP;
-  csp_object(adapter& of, dat::csp made, DAT_EVD_HANDLE to) noexcept
-      : service_object(handle_type, of, to), csp(std::move(made)) {
-    id = csp.id();
-  }
-  dat::csp csp;
+using rsp_object = service_object<dat::rsp, DAT_HANDLE_TYPE_RSP>;
+struct csp_object : service_object<dat::csp, DAT_HANDLE_TYPE_CSP> {
+  using service_object::service_object;
   std::mutex mutex; ///< guards the following, which query points to
   DAT_COMM comm{};
   sockaddr_storage address{};

@@ -3,8 +3,6 @@
 #include "entries.hpp"
 #include "local_memory.hpp"
 
-#include <new>
-
 namespace provider {
 
 DAT_RETURN srq_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_SRQ_ATTR* attr, DAT_SRQ_HANDLE* srq) {
@@ -19,23 +17,12 @@ DAT_RETURN srq_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_SRQ_ATTR* attr, DA
   if (!srq) return bad_argument(4, call);
   auto made = zone->pz.create_srq({.max_recv_dtos = static_cast<std::uint32_t>(attr->max_recv_dtos),
                                    .max_recv_iov = static_cast<std::uint32_t>(std::max(attr->max_recv_iov, 1))});
-  if (!made) return word(made);
-  std::unique_ptr<srq_object> queue(new (std::nothrow) srq_object(*a, std::move(made).assume_value(), pz));
-  srq_object* const object = queue.get();
-  handle* const named = a->add(std::move(queue));
-  if (!named) return no_memory(call);
-  (void)object->srq.set_context(dat::cookie(named));
-  a->counters.add(DCNT_IA_SRQ_CREATE);
-  *srq = named;
-  return DAT_SUCCESS;
+  return issue<srq_object>(*a, std::move(made), srq, DCNT_IA_SRQ_CREATE, call, pz);
 }
 
 DAT_RETURN srq_free(DAT_SRQ_HANDLE srq) {
-  return end_object<srq_object>(srq, return_subtype::handle_srq, "dat_srq_free", [](srq_object& s) {
-    const DAT_RETURN closed = word(s.srq.close());
-    if (closed == DAT_SUCCESS) s.ia.counters.add(DCNT_IA_SRQ_FREE);
-    return closed;
-  });
+  return end_object<srq_object>(srq, return_subtype::handle_srq, "dat_srq_free", DCNT_IA_SRQ_FREE,
+                                [](srq_object& s) { return s.srq.close(); });
 }
 
 DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE user_cookie) {
@@ -49,24 +36,22 @@ DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, 
 }
 
 DAT_RETURN srq_query(DAT_SRQ_HANDLE srq, DAT_SRQ_PARAM_MASK mask, DAT_SRQ_PARAM* param) {
-  static constexpr const char* call = "dat_srq_query";
-  const call_on<srq_object> s(srq);
-  if (!s) return bad_handle(return_subtype::handle_srq, call);
-  if (!within(mask, DAT_SRQ_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  const auto from = s->srq.query();
-  if (!from) return word(from);
-  const dat::srq_params& p = from.assume_value();
-  *param = {};
-  param->ia_handle = s->ia.self;
-  param->srq_state = p.state == dat::srq_state::operational ? DAT_SRQ_STATE_OPERATIONAL : DAT_SRQ_STATE_ERROR;
-  param->pz_handle = s->zone;
-  param->max_recv_dtos = to_count(p.max_recv_dtos);
-  param->max_recv_iov = to_count(p.max_recv_iov);
-  param->low_watermark = to_count(p.low_watermark);
-  param->available_dto_count = p.available ? to_count(*p.available) : DAT_COUNT{DAT_VALUE_UNKNOWN};
-  param->outstanding_dto_count = to_count(p.outstanding);
-  return DAT_SUCCESS;
+  const auto fill = [](const srq_object& s, DAT_SRQ_PARAM& to) {
+    const auto from = s.srq.query();
+    if (!from) return word(from);
+    const dat::srq_params& p = from.assume_value();
+    to = {};
+    to.ia_handle = s.ia.self;
+    to.srq_state = p.state == dat::srq_state::operational ? DAT_SRQ_STATE_OPERATIONAL : DAT_SRQ_STATE_ERROR;
+    to.pz_handle = s.zone;
+    to.max_recv_dtos = to_count(p.max_recv_dtos);
+    to.max_recv_iov = to_count(p.max_recv_iov);
+    to.low_watermark = to_count(p.low_watermark);
+    to.available_dto_count = p.available ? to_count(*p.available) : DAT_COUNT{DAT_VALUE_UNKNOWN};
+    to.outstanding_dto_count = to_count(p.outstanding);
+    return success;
+  };
+  return query<srq_object>(srq, return_subtype::handle_srq, mask, DAT_SRQ_FIELD_ALL, param, "dat_srq_query", fill);
 }
 
 DAT_RETURN srq_resize(DAT_SRQ_HANDLE srq, DAT_COUNT max_recv_dtos) {

@@ -1,0 +1,85 @@
+// What entries have in common: a handle for a new object, queries, and the end of an object.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "convert.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <sched.h>
+#include <utility>
+
+namespace provider {
+
+/// An object of this provider; null without memory.
+template <class T, class... Arguments>
+[[nodiscard]] std::unique_ptr<T> make_object(Arguments&&... arguments) noexcept {
+  return std::unique_ptr<T>(new (std::nothrow) T(std::forward<Arguments>(arguments)...));
+}
+
+/// Gives a new object of an adapter its handle, and counts it.
+template <class T>
+[[nodiscard]] DAT_RETURN issue(adapter& a, std::unique_ptr<T> made, DAT_HANDLE* to, DAT_IA_COUNTERS counter,
+                               const char* call) noexcept {
+  handle* const named = a.add(std::move(made));
+  if (!named) return no_memory(call);
+  a.counters.add(counter);
+  *to = named;
+  return success;
+}
+/// The same for an object of dat, if it could be made. `more`: what else the constructor of the object takes.
+template <class T, class Made, class... More>
+[[nodiscard]] DAT_RETURN issue(adapter& a, Made made, DAT_HANDLE* to, DAT_IA_COUNTERS counter, const char* call,
+                               More... more) noexcept {
+  if (!made) return word(made);
+  return issue(a, make_object<T>(a, std::move(made).assume_value(), more...), to, counter, call);
+}
+
+/// Answers a query of an object: `fill(object, *param)` fills in all parameters. `all`: the bits that a mask can have;
+/// `which`: the subtype of the error for a bad handle.
+template <class T, class Param, class Fill>
+[[nodiscard]] DAT_RETURN query(DAT_HANDLE named, return_subtype which, std::uint64_t mask, std::uint64_t all,
+                               Param* param, const char* call, Fill fill) noexcept {
+  const call_on<T> o(named);
+  if (!o) return bad_handle(which, call);
+  if (!within(mask, all)) return bad_argument(2, call);
+  if (!param) return bad_argument(3, call);
+  return fill(*o, *param);
+}
+
+/// Ends the object of a handle. `close(object)` runs alone, and ends the object of dat, or returns why it cannot.
+/// `which`: the subtype of the error for a bad handle. `waited`: the one while a thread sleeps in a call on the object.
+template <class T, class Close>
+[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, Close close,
+                                    return_subtype waited = return_subtype::none) noexcept {
+  const call_on<T> o(named);
+  object* expected = o.get();
+  if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return bad_handle(which, call);
+  handle& at = *o->self;
+  const auto restore = [&](DAT_RETURN why) {
+    at.target.store(o.get());
+    return why;
+  };
+  while (at.calls.load() != 1) {
+    if (o->waiters.load() != 0) return restore(refuse(return_type::invalid_state, waited, call));
+    ::sched_yield();
+  }
+  for (short_lock* queue : {&at.requests, &at.receives}) const std::lock_guard wait(*queue);
+  if (const DAT_RETURN refused = close(*o)) return restore(refused);
+  o->ia.remove(*o);
+  return success;
+}
+/// The same for a `close(object)` that returns the result of dat. Counts the end.
+template <class T, class Close>
+[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, DAT_IA_COUNTERS counter,
+                                    Close close) noexcept {
+  return end_object<T>(named, which, call, [&](T& o) {
+    const DAT_RETURN closed = word(close(o));
+    if (closed == success) o.ia.counters.add(counter);
+    return closed;
+  });
+}
+
+} // namespace provider
