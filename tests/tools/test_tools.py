@@ -203,7 +203,7 @@ class options(unittest.TestCase):
 
     # Tool and its other arguments, the option, values that are refused, values that are taken, what is said.
     RANGES = [
-        ("dat-info", [], "--near", ["first", "-1", "99999999999"], ["0"], "--near"),
+        ("dat-info", [], "--near", ["first", "-1", "8192", "99999999999"], ["0", "8191"], "--near: .*0 to 8191"),
         ("dat-ping", ["no-such-host.invalid"], "--port", ["0", "65536", "-1", "x"], ["1", "65535"], "--port: .*1 to 65535"),
         ("dat-ping", ["no-such-host.invalid"], "--size", ["0", "1048577", "x"], ["1", "1048576"], "--size: .*1 to 1048576"),
         ("dat-ping", ["no-such-host.invalid"], "--count", ["0", "1000001", "x"], ["1", "1000000"], "--count: .*1 to 1000000"),

@@ -290,7 +290,8 @@ int main(int argc, char** argv) {
   app.add_flag("--json", as_json, "As JSON on standard output");
   std::optional<std::uint32_t> cpu;
   app.add_option("--to", remote, "Also: which adapter leads to this host");
-  app.add_option("--near", cpu, "Also: the adapters in the order of their distance from this processor");
+  app.add_option("--near", cpu, "Also: the adapters in the order of their distance from this processor")
+      ->check(CLI::Range(0u, 8191u)); // Linux has room for no more; which of them are there, the library knows
   std::string library;
   app.add_flag("--provider{libdatprovider.so}", library,
                "Only: lines for dat.conf, by which uDAPL programs in C open each adapter; --provider=LIBRARY names the "
