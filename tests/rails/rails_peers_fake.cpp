@@ -76,7 +76,8 @@ TEST_CASE("bad input of rails is refused with the remedy", "[rails]") {
   is_error(dat::rails::connect(std::array{dat::rail_path{}}), invalid, return_subtype::arg1);
   dat::ia closed;
   is_error(dat::rails::listen(std::array{dat::rail_path{&closed}}), invalid, return_subtype::arg1);
-  for (const dat::rails_options& bad : {dat::rails_options{.failover_within = 19ms},
+  for (const dat::rails_options& bad : {dat::rails_options{.spread = static_cast<dat::rails_spread>(2)},
+                                        {.failover_within = 19ms},
                                         {.failover_within = 61s},
                                         {.cool_down = -1ms},
                                         {.cool_down = 2s, .max_cool_down = 1s},

@@ -116,6 +116,8 @@ DAT_DECL expected<rails> rails::make(std::span<const rail_path> paths, const rai
   if (paths.empty() || paths.size() > max_rails) return bad("There must be 1 to 16 paths.", return_subtype::arg1);
   for (const rail_path& p : paths)
     if (!p.ia || !*p.ia) return bad("Each path needs an open ia.", return_subtype::arg1);
+  if (options.spread > rails_spread::round_robin)
+    return bad("`spread` must be by_bytes or round_robin.", return_subtype::arg2);
   if (options.failover_within < 20ms || options.failover_within > 60s)
     return bad("`failover_within` must be from 20 ms to 60 s.", return_subtype::arg2);
   if (options.cool_down < 0ms || options.max_cool_down < options.cool_down)
