@@ -32,6 +32,7 @@ import faults
 HERE = pathlib.Path(__file__).resolve().parent
 LAB = HERE.parent / "lab/dat-lab"
 PATIENCE = 300.0  # seconds after which something counts as never; it must not depend on the speed of the machine
+MOST_MINUTES = 7 * 24 * 60
 ADAPTERS = {"a": ("rx1", "10.78.2.1"), "b": ("rx2", "10.78.1.1")}
 
 
@@ -319,7 +320,11 @@ def main() -> int:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := [name for name in options.faults.split(",") if name and name not in faults.KINDS]:
-        parser.error(f"no fault {', '.join(unknown)}")
+        parser.error(f"no fault {', '.join(unknown)}; there are {', '.join(faults.KINDS)}")
+    if not 0 < options.minutes <= MOST_MINUTES:
+        parser.error(f"--minutes must be above 0, and at most {MOST_MINUTES}")
+    if options.seed is not None and not 0 <= options.seed < 1 << 31:
+        parser.error(f"--seed must be from 0 to {(1 << 31) - 1}")
     options.program = os.path.abspath(options.program)
     if options.inside:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-# Tests of the audit: it finds each kind of loss, and accepts what may be.
+# Tests of the audit: it finds each kind of loss, and accepts what may be. And what the soak says of wrong use.
 # SPDX-License-Identifier: BSL-1.0
 
 from __future__ import annotations
 
 import array
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -93,6 +94,21 @@ class board(unittest.TestCase):
         self.words[0] = audit.LIFE + 1
         with self.assertRaises(SystemExit):
             self.found()
+
+
+class wrong_use(unittest.TestCase):
+    def test_values_out_of_range_are_refused_with_the_range(self) -> None:
+        soak = pathlib.Path(__file__).resolve().parent / "soak.py"
+        for option, values, said in (
+            ("--minutes", ("0", "-1", "10081", "nan"), "--minutes must be above 0, and at most 10080"),
+            ("--seed", ("-1", "2147483648"), "--seed must be from 0 to 2147483647"),
+            ("--faults", ("fire",), "no fault fire; there are .*hole"),
+        ):
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    done = subprocess.run([sys.executable, soak, "--program", "none", f"{option}={value}"], capture_output=True, text=True, check=False)
+                    self.assertEqual(done.returncode, 2)
+                    self.assertRegex(done.stderr, said)
 
 
 if __name__ == "__main__":
