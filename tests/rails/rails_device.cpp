@@ -7,21 +7,19 @@
 namespace device {
 
 TEST_CASE("several connections stand in for each other, and one that has failed is made again to the same address",
-          "[rails][HA-004][HA-005][HA-009]") {
+          "[rails][HA-004][HA-005][HA-009][HA-022]") {
   constexpr std::uint64_t messages = 600;
   constexpr std::size_t slots = 64;
   dat::ia first = must(dat::ia::open(addresses()[0]));
   dat::ia second = must(dat::ia::open(addresses()[1]));
-  std::array<dat::rail_path, 2> to_second;
-  std::array<dat::rail_path, 2> to_first;
-  for (std::size_t i = 0; i < 2; ++i) {
-    const dat::conn_qual port = next_port();
-    to_second[i] = {&first, second.address(), port};
-    to_first[i] = {&second, {}, port};
-  }
+  // Each adapter is the passive side of a rail.
+  const std::array connecting{dat::rail_path{&first, second.address(), next_port()},
+                              dat::rail_path{&second, first.address(), next_port()}};
+  const std::array listening{dat::rail_path{&second, {}, connecting[0].port},
+                             dat::rail_path{&first, {}, connecting[1].port}};
   const dat::rails_options options{.failover_within = 20s, .cool_down = 1ms};
-  auto b = must(dat::rails::listen(to_first, options));
-  auto a = must(dat::rails::connect(to_second, options));
+  auto b = must(dat::rails::listen(listening, options));
+  auto a = must(dat::rails::connect(connecting, options));
   std::vector<std::uint64_t> out(messages);
   std::vector<std::uint64_t> in(slots, messages);
   const auto from = must(a.register_memory(out));
@@ -64,7 +62,8 @@ TEST_CASE("several connections stand in for each other, and one that has failed 
   CHECK(a.duplicates() + b.duplicates() == 0);
   CHECK(comes_true(both_up));
   CHECK(a.health(0).lives + a.health(1).lives > 2);
-  CHECK(b.health(0).received + b.health(1).received > 0);
+  CHECK(b.health(0).received > 0);
+  CHECK(b.health(1).received > 0);
 }
 
 } // namespace device
