@@ -29,12 +29,12 @@
 // | 1 hello | the active side, first on each life | 0. The passive side sends nothing on a life before it |
 // | 2 credit | the receiver of messages | the messages of this life that the peer may send, from the first one |
 // | 3 closed | a side that has closed `life` of `rail`, on any rail that works | the messages that it has received on
-// it |
+// it, each once |
 //
 // A side that notices a failure disconnects the rail, so that no late packet can change its memory, takes the last
-// completions, and reports the count. A connection delivers in order, so the count names the messages that have
-// arrived: the peer sends exactly the others again, on other rails. A report is repeated until the send of it has
-// completed; a report of a life that is settled has no effect.
+// completions, and reports the count. A connection delivers in order, so the count, in which a message that the adapter
+// has delivered twice is one, names the messages that have arrived: the peer sends exactly the others again, on other
+// rails. A report is repeated until the send of it has completed; a report of a life that is settled has no effect.
 
 #include <dat/dto.hpp>
 #include <dat/ep.hpp>
@@ -281,7 +281,8 @@ public:
   [[nodiscard]] std::size_t size() const noexcept;     ///< the number of rails
   [[nodiscard]] std::size_t up() const noexcept;       ///< the number of rails that are up
   [[nodiscard]] std::size_t not_done() const noexcept; ///< messages that were written and are neither done nor failed
-  /// Messages that arrived twice, and were dropped: 0, unless the peer does not follow the protocol.
+  /// Messages that arrived twice, and were dropped: 0, unless the peer does not follow the protocol, or an adapter
+  /// delivers a message again, as Soft-RoCE of Linux 6.1 does now and then when an acknowledgement was lost.
   [[nodiscard]] std::uint64_t duplicates() const noexcept;
   /// The health of the rail with this index; an empty one for another index.
   [[nodiscard]] rail_health health(std::size_t rail) const noexcept;

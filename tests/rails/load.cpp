@@ -17,6 +17,7 @@
 #include <list>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -58,6 +59,7 @@ struct end {
   std::atomic<std::size_t> up{0};
   std::atomic<std::uint64_t> finished{0};
   std::atomic<bool> stop{false};
+  std::atomic<bool> show{false};
   end* other = nullptr;
 
   static std::size_t length(std::uint64_t n) { return n % 7 == 0 ? words : 1 + n % 32; }
@@ -111,7 +113,20 @@ struct end {
           n.error().type() != dat::return_type::interrupted_call)
         must(n);
       up = rails.up();
+      if (show.exchange(false)) print();
     }
+  }
+  void print() const {
+    std::string text = "  " + std::to_string(written) + " written, " + std::to_string(finished) + " done, " +
+                       std::to_string(rails.not_done()) + " not done, " + std::to_string(arrived) +
+                       " arrived, next ordered " + std::to_string(next_ordered) + '\n';
+    for (std::size_t k = 0; k < rails.size(); ++k) {
+      const auto h = rails.health(k);
+      text += "    rail " + std::to_string(k) + (h.up ? " up" : " down") + ", " + std::to_string(h.lives) + " lives, " +
+              std::to_string(h.sent) + " sent, " + std::to_string(h.received) + " received, " +
+              std::to_string(h.under_way) + " under way; " + std::string(h.cause.substr(0, 60)) + '\n';
+    }
+    std::fputs(text.c_str(), stderr);
   }
 };
 
@@ -119,8 +134,16 @@ void shell(const std::string& command) {
   if (std::system(command.c_str()) != 0) std::fprintf(stderr, "rails_load: failed: %s\n", command.c_str());
 }
 
-void until(const auto& holds) {
-  while (!holds()) std::this_thread::sleep_for(5ms); // the devices work meanwhile; dat-lab limits the time
+/// Waits; the devices work meanwhile, and dat-lab limits the time. After a minute without progress both ends print what
+/// they have.
+void until(end& a, end& b, const auto& holds) {
+  std::uint64_t before = 0;
+  for (int still = 0; !holds(); ++still) {
+    std::this_thread::sleep_for(5ms);
+    const std::uint64_t now = a.arrived + a.finished + b.arrived + b.finished + a.up + b.up;
+    if (std::exchange(before, now) != now) still = 0;
+    if (still % 12000 == 11999) a.show = b.show = true;
+  }
 }
 
 } // namespace
@@ -159,11 +182,11 @@ int main(int argc, char** argv) {
   std::thread one([&] { a.run(); });
   std::thread two([&] { b.run(); });
 
-  const auto all_up = [&] { until([&] { return a.up == rails && b.up == rails; }); };
+  const auto all_up = [&] { until(a, b, [&] { return a.up == rails && b.up == rails; }); };
   const auto transfer = [&] {
     a.aim += messages;
     b.aim += messages;
-    until([&] { return b.arrived == a.aim && a.arrived == b.aim && a.finished == a.aim && b.finished == b.aim; });
+    until(a, b, [&] { return b.arrived == a.aim && a.arrived == b.aim && a.finished == a.aim && b.finished == b.aim; });
   };
   all_up();
   transfer();
@@ -194,7 +217,8 @@ int main(int argc, char** argv) {
   one.join();
   two.join();
   std::uint64_t lost = 0;
-  std::uint64_t twice = a.rails.duplicates() + b.rails.duplicates();
+  const std::uint64_t dropped = a.rails.duplicates() + b.rails.duplicates(); // the devices have delivered them again
+  std::uint64_t twice = 0;
   for (const end* e : {&a, &b})
     for (std::uint64_t n = 0; n < a.written; ++n) {
       lost += e->here[n] == 0 || e->done[n] == 0;
@@ -204,9 +228,10 @@ int main(int argc, char** argv) {
     std::printf("rail %zu: %u lives, sent %llu, received %llu\n", k, a.rails.health(k).lives,
                 static_cast<unsigned long long>(a.rails.health(k).sent),
                 static_cast<unsigned long long>(a.rails.health(k).received));
-  std::printf("%llu written each way, %llu lost, %llu twice, %llu wrong, %llu failures of rails\n",
-              static_cast<unsigned long long>(a.written), static_cast<unsigned long long>(lost),
-              static_cast<unsigned long long>(twice), static_cast<unsigned long long>(a.wrong + b.wrong),
-              static_cast<unsigned long long>(a.downs + b.downs));
+  std::printf(
+      "%llu written each way, %llu lost, %llu twice, %llu wrong, %llu failures of rails, %llu dropped as copies\n",
+      static_cast<unsigned long long>(a.written), static_cast<unsigned long long>(lost),
+      static_cast<unsigned long long>(twice), static_cast<unsigned long long>(a.wrong + b.wrong),
+      static_cast<unsigned long long>(a.downs + b.downs), static_cast<unsigned long long>(dropped));
   return lost + twice + a.wrong + b.wrong == 0 && a.downs + b.downs > 0 ? 0 : 1;
 }

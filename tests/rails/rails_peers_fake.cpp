@@ -228,6 +228,19 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
     CHECK(b.seen.order.size() == 2);
     CHECK(b.seen.arrived.size() == 3);
     CHECK(b.rails.up() == 1);
+    // An adapter that delivers a message twice must not make the report count another message, which would be lost.
+    must(hand.ep.disconnect());
+    turn();
+    (void)hand.take();
+    must(hand.ep.reset());
+    hand.memory.fill(0);
+    for (int i = 0; i < 8; ++i) must(hand.ep.post(dat::recv{hand.at(std::size_t(i) * 64, 64)}));
+    hello[11] = std::byte{2};
+    must(hand.ep.connect(must(dat::ia_address::parse("10.2.0.1")), 7471, unit::plenty, hello));
+    turn();
+    send({1, 0, 1, 0, 0, 0, 0, 2});
+    const std::array<char, 16> report{3, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 4}; // 4 messages of life 1
+    CHECK(std::equal(report.begin(), report.end(), hand.memory.begin()));
   }
   SECTION("a control message of an unknown kind") { send({9, 0, 1, 0, 0, 0, 0, 1}); }
   SECTION("a control message of another version") { send({2, 0, 2, 0, 0, 0, 0, 1}); }

@@ -282,8 +282,6 @@ DAT_DECL void rails::impl::received(rail& r, const detail::rail::control& c) {
 }
 
 DAT_DECL void rails::impl::arrived(rail& r, std::uint32_t immediate, std::size_t bytes) {
-  ++r.received;
-  ++r.health.received;
   r.active = now();
   const std::size_t which = immediate >> 30 & 1;
   const bool skip = immediate >> 31 != 0;
@@ -291,9 +289,11 @@ DAT_DECL void rails::impl::arrived(rail& r, std::uint32_t immediate, std::size_t
   std::uint32_t& expected = expected_sequence[which];
   arrival& slot = arrivals[which][sequence % detail::rail::half];
   if (((sequence - expected) & (detail::rail::sequences - 1)) >= detail::rail::half || slot.here) {
-    ++twice;
+    ++twice; // Soft-RoCE delivers a message twice now and then, when its acknowledgement was lost: counts once
     return;
   }
+  ++r.received;
+  ++r.health.received;
   slot = {static_cast<std::uint32_t>(bytes), static_cast<std::uint16_t>(immediate & 0xffff), true, skip};
   if (which == 1) return; // next() delivers it in its turn
   if (!skip) events.push_back(rails_message{slot.tag, false, slot.bytes});
