@@ -72,7 +72,7 @@ inline constexpr bool instrumented = false;
 #else
 inline constexpr bool instrumented = false;
 #endif
-inline constexpr std::uint64_t stress_events = instrumented ? 25'000 : 1'000'000;
+inline constexpr std::uint64_t stress_events = instrumented ? 25'000 : 250'000;
 inline constexpr std::uint64_t stress_messages = instrumented ? 200 : 1'000; ///< of each of four connections
 inline constexpr int thread_rounds = 10; ///< in each of them, three threads create objects
 

@@ -109,7 +109,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
           "[threads][CONN-063][EPS-084][EPS-085][EVENT-100][EP-015][PZ-003][LMR-027][EVD-009]") {
   side a(0);
   side b(1);
-  const auto work = [&](int rounds) {
+  const auto work = [&](int times) {
     // Each thread has its own evds and service point, and shares the adapters and zones.
     auto here = must(a.ia.create_evd<all_streams>(64));
     auto there = must(b.ia.create_evd<all_streams>(64));
@@ -120,7 +120,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
     buffer in(b.pz, 256);
     auto active = must(pz.create_ep<dat::rc>(here));
     auto passive = must(b.pz.create_ep<dat::rc>(there));
-    for (int i = 0; i < rounds; ++i) {
+    for (int i = 0; i < times; ++i) {
       must(passive.post(dat::recv{in.lmr}));
       must(active.connect(b.ia.address(), port, patience));
       auto request = there.wait_for<dat::connection_request>(patience);
@@ -148,11 +148,12 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
       must(passive.reset());
     }
   };
+  constexpr int rounds = 12; // a multiple of three, the ways to end
   std::atomic<int> rounds_done{0};
   std::list<background<std::function<void()>>> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(25), rounds_done += 25; });
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(rounds), rounds_done += rounds; });
   for (auto& t : threads) t.get();
-  CHECK(rounds_done == 100);
+  CHECK(rounds_done == 4 * rounds);
   SHOWS("PSP-013");
   CHECK(is_empty(a.evd));
   CHECK(is_empty(b.evd));
@@ -173,7 +174,7 @@ TEST_CASE("queries of an endpoint are consistent snapshots while connections com
       }
     return asked;
   });
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 10; ++i) {
     link.connect(active, passive);
     link.disconnect(active, passive);
     must(active.reset());
@@ -211,7 +212,7 @@ TEST_CASE("a disconnect from another thread lets every accepted post complete on
           "[threads][DISC-031][DISC-035][EPS-086][DTO-046][MODEL-044]"
           "[SAFE-026]") {
   connected_pair link({.active = {.max_request_dtos = 512}, .qlen = 2048});
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     buffer memory(link.a.pz, 64);
     buffer target(link.b.pz, 64);
     std::atomic<std::uint64_t> accepted{0};

@@ -15,13 +15,13 @@ namespace {
 using endpoint = dat::ep<dat::rc>;
 
 template <class R>
-struct held_by;
+struct value_held_by;
 template <class T>
-struct held_by<dat::expected<T>> {
+struct value_held_by<dat::expected<T>> {
   using type = T;
 };
 template <class R>
-using held = typename held_by<R>::type;
+using value_of_result = typename value_held_by<R>::type;
 
 /// An error names the function that was made to fail. (ibv_reg_mr is a macro for functions with longer names.)
 void names(const dat::error& e, const fake::injected& i) {
@@ -111,14 +111,14 @@ private:
 
   /// Makes a call; if it fails, the error must be the injected failure, and the repeated call must succeed.
   template <class Call>
-  held<std::invoke_result_t<Call>> step(Call call) {
+  value_of_result<std::invoke_result_t<Call>> step(Call call) {
     auto r = call();
     if (!r) {
       explained(r.error());
       r = call();
       if (!r) FAIL("failed again: " << r.error().message());
     }
-    if constexpr (!std::is_void_v<held<std::invoke_result_t<Call>>>) return std::move(r).value();
+    if constexpr (!std::is_void_v<value_of_result<std::invoke_result_t<Call>>>) return std::move(r).value();
   }
   void explained(const dat::error& e) {
     INFO(e.message());

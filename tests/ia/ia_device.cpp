@@ -411,7 +411,7 @@ TEST_CASE("repeated opening, connecting and closing leaves no resource behind",
   const auto flags = GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful);
   (void)open_first();
   const auto before = resources::now();
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 5; ++i) {
     connected_pair link({.progress = how, .qlen = 16});
     if (flags == dat::close_mode::graceful) {
       must(link.active.close());

@@ -50,7 +50,7 @@ COSTS: list[tuple[str, float, float]] = []
 # clang's, because clang compiles faster; clang 14 cannot compile coroutines with -fsanitize=function. It compiles the tests
 # for the sanitizers only; headers, examples and benchmarks have a directory of their own.
 PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
-TOGETHER = ["-Dunity=on", "-Dunity_size=6"]
+TOGETHER = ["-Dunity=on", "-Dunity_size=12"]
 SANITIZERS = "-gline-tables-only -fpch-instantiate-templates -Wno-shadow"
 SANITIZED = PLAIN + TOGETHER + ["-Db_lundef=false", "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled"]
 # g++ collects garbage less often and inlines std::move, which together saves a sixth of the time.
