@@ -1364,6 +1364,16 @@ esac
     def test_script_that_is_not_there(self):
         self.expect(r"^dat-lab: cannot read the script /nonexistent: No such file", "--machine", "--script", "/nonexistent")
 
+    def test_values_out_of_range_are_refused_with_the_range(self):
+        for option, values, said in (
+            ("--timeout", ("0", "-1", "1000001", "x"), "no time in seconds, above 0 and at most 1000000"),
+            ("--each", ("0", "x"), "no time in seconds, above 0 and at most 1000000"),
+            ("--links", ("0", "17", "x"), "no number from 1 to 16"),
+            ("--cpus", ("0", "65"), "no number from 1 to 64"),
+        ):
+            for value in values:
+                self.expect(f"argument {option}: '{value}' is {said}", f"{option}={value}", "--", "true", rc=2)
+
     def test_wrong_use_ends_with_2(self):
         for args in (
             [],
