@@ -678,6 +678,16 @@ def tier_soak(sums: tally) -> None:
         sums.unittests("tests of the soak's audit", ROOT / "tests/soak/test_audit.py", HANGS)
 
 
+def tier_rails(sums: tally) -> None:
+    """Rails under load over four links, each of which is cut, slowed, made lossy and restored in turn."""
+    with step("Rails over four links that fail, in the lab", "2 to 10 min"):
+        if not build("gcc", "tests/rails/rails_load"):
+            sums.check("rails", False, "not built")
+            return
+        lab = [LAB, "--links", "8", "--memory", "2048", "--timeout", str(HANGS), "--", BUILD / "gcc/tests/rails/rails_load", "4", "500"]
+        sums.check("rails", run(lab, "rails.log", HANGS + 60, show=True) == 0)
+
+
 def tier_fuzz(sums: tally) -> None:
     """The libFuzzer targets, for DAT_FUZZ_SECONDS each."""
     seconds = os.environ.get("DAT_FUZZ_SECONDS", "5")
@@ -851,13 +861,14 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, the soak, Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages, a sample of mutants, and what a release needs.
+# builds from about 150 MB of packages, rails over links that fail, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
     "traced": tier_traced,
     "soak": tier_soak,
     "siw": tier_siw,
+    "rails": tier_rails,
     "mutate": tier_mutate,
     "release": tier_release,
     "docs": tier_docs,
