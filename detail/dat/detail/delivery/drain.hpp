@@ -225,6 +225,11 @@ template <streams S, class Visitor>
     visit(e);
     return true;
   }
+  if (posted.kind == kind_of_work(dto_operation::rdma_write)) {
+    auto e = event_access::make<rdma_write_done>(&ep, posted.cookie, posted.bytes());
+    visit(e);
+    return true;
+  }
   return visit_completion<S>(ep, wc.wr_id, wc, posted, visit);
 }
 
