@@ -37,6 +37,16 @@ template <class T, class Made, class... More>
   return issue(a, make_object<T>(a, std::move(made).assume_value(), more...), to, counter, call);
 }
 
+/// The evd of a handle for what needs the streams `Needed`, or an error with the subtype `which`.
+template <dat::streams Needed>
+[[nodiscard]] dat::expected<dat::evd_ref<Needed>> evd_for(const adapter& a, DAT_EVD_HANDLE evd,
+                                                          return_subtype which) noexcept {
+  const call_on<evd_object> e(evd);
+  if (e && &e->ia == &a)
+    if (auto to = e->evd.to<Needed>()) return to;
+  return dat::error(return_type::invalid_handle, which);
+}
+
 /// Answers a query of an object: `fill(object, *param)` fills in all parameters. `all`: the bits that a mask can have;
 /// `which`: the subtype of the error for a bad handle.
 template <class T, class Param, class Fill>

@@ -6,22 +6,14 @@
 namespace provider {
 namespace {
 
-/// The evd of a service point, which must have the stream of requests.
-[[nodiscard]] auto requests_of(const call_on<adapter>& a, const call_on<evd_object>& e) noexcept
-    -> dat::expected<dat::evd_ref<dat::streams::connection_requests>> {
-  const dat::error bad = dat::error(return_type::invalid_handle, return_subtype::handle_evd_cr);
-  if (!e || &e->ia != a.get()) return bad;
-  auto to = e->evd.to<dat::streams::connection_requests>();
-  return to ? to : bad;
-}
+constexpr auto requests_stream = dat::streams::connection_requests;
 
 [[nodiscard]] DAT_RETURN listen(const char* call, DAT_IA_HANDLE ia, DAT_CONN_QUAL* qual, bool any, DAT_EVD_HANDLE evd,
                                 DAT_PSP_FLAGS flags, DAT_PSP_HANDLE* psp) noexcept {
   const call_on<adapter> a(ia);
   if (!a) return bad_handle(return_subtype::handle_ia, call);
-  const call_on<evd_object> e(evd);
-  const auto requests = requests_of(a, e);
-  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  const auto requests = evd_for<requests_stream>(*a, evd, return_subtype::handle_evd_cr);
+  if (!requests) return word(requests);
   if (flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG) return bad_argument(4, call);
   if (!psp) return bad_argument(5, call);
   if (!qual) return bad_argument(2, call);
@@ -39,19 +31,15 @@ namespace {
   *qual = p->point.port();
   // C has one call for both services. If the port of datagrams is taken, connections can still be requested.
   if (a->attributes.extension_supported == dat::extension::infiniband) {
-    const auto both = e->evd.to<dat::streams::connection_requests | dat::streams::datagrams>();
+    const auto both = evd_for<requests_stream | dat::streams::datagrams>(*a, evd, return_subtype::handle_evd_cr);
     auto datagrams = dat::ib::datagram_service::listen(a->ia, p->point.port(), both.assume_value());
     if (datagrams) p->datagrams = std::move(datagrams).assume_value();
   }
   return issue(*a, std::move(p), psp, any ? DCNT_IA_PSP_CREATE_ANY : DCNT_IA_PSP_CREATE, call);
 }
 
-/// Ends a service point.
-template <class T>
-[[nodiscard]] DAT_RETURN end_service(DAT_HANDLE named, return_subtype which, const char* call,
-                                     DAT_IA_COUNTERS counter) noexcept {
-  return end_object<T>(named, which, call, counter, [](T& o) { return o.point.close(); });
-}
+/// Ends a service point of dat.
+constexpr auto close_point = [](auto& o) { return o.point.close(); };
 
 } // namespace
 
@@ -67,7 +55,7 @@ DAT_RETURN psp_create_any(DAT_IA_HANDLE ia, DAT_CONN_QUAL* qual, DAT_EVD_HANDLE 
   return listen("dat_psp_create_any", ia, qual, true, evd, flags, psp);
 }
 DAT_RETURN psp_free(DAT_PSP_HANDLE psp) {
-  return end_service<psp_object>(psp, return_subtype::handle_psp, "dat_psp_free", DCNT_IA_PSP_FREE);
+  return end_object<psp_object>(psp, return_subtype::handle_psp, "dat_psp_free", DCNT_IA_PSP_FREE, close_point);
 }
 DAT_RETURN psp_query(DAT_PSP_HANDLE psp, DAT_PSP_PARAM_MASK mask, DAT_PSP_PARAM* param) {
   const auto fill = [](const psp_object& p, DAT_PSP_PARAM& to) {
@@ -83,9 +71,8 @@ DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DA
   if (!a) return bad_handle(return_subtype::handle_ia, call);
   const call_on<ep_object> with(ep);
   if (ep && (!with || &with->ia != a.get() || with->is_datagram())) return bad_handle(return_subtype::handle_ep, call);
-  const call_on<evd_object> e(evd);
-  const auto requests = requests_of(a, e);
-  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  const auto requests = evd_for<requests_stream>(*a, evd, return_subtype::handle_evd_cr);
+  if (!requests) return word(requests);
   const auto qualifier = to_port(qual);
   if (!qualifier) return bad_argument(2, call);
   if (!rsp) return bad_argument(5, call);
@@ -94,7 +81,7 @@ DAT_RETURN rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EP_HANDLE ep, DA
   return issue<rsp_object>(*a, std::move(made), rsp, DCNT_IA_RSP_CREATE, call, evd);
 }
 DAT_RETURN rsp_free(DAT_RSP_HANDLE rsp) {
-  return end_service<rsp_object>(rsp, return_subtype::handle_rsp, "dat_rsp_free", DCNT_IA_RSP_FREE);
+  return end_object<rsp_object>(rsp, return_subtype::handle_rsp, "dat_rsp_free", DCNT_IA_RSP_FREE, close_point);
 }
 DAT_RETURN rsp_query(DAT_RSP_HANDLE rsp, DAT_RSP_PARAM_MASK mask, DAT_RSP_PARAM* param) {
   const auto fill = [](const rsp_object& r, DAT_RSP_PARAM& to) {
@@ -112,9 +99,8 @@ DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM* comm, DAT_IA_ADDRESS_PTR addre
   const call_on<adapter> a(ia);
   if (!a) return bad_handle(return_subtype::handle_ia, call);
   if (!comm) return bad_argument(2, call);
-  const call_on<evd_object> e(evd);
-  const auto requests = requests_of(a, e);
-  if (!requests) return bad_handle(return_subtype::handle_evd_cr, call);
+  const auto requests = evd_for<requests_stream>(*a, evd, return_subtype::handle_evd_cr);
+  if (!requests) return word(requests);
   const auto at = to_address(address);
   if (address && !at) return bad_argument(3, call);
   if (!csp) return bad_argument(5, call);
@@ -124,7 +110,7 @@ DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM* comm, DAT_IA_ADDRESS_PTR addre
   return issue<csp_object>(*a, std::move(made), csp, DCNT_IA_PSP_CREATE, call, evd);
 }
 DAT_RETURN csp_free(DAT_CSP_HANDLE csp) {
-  return end_service<csp_object>(csp, return_subtype::handle_csp, "dat_csp_free", DCNT_IA_PSP_FREE);
+  return end_object<csp_object>(csp, return_subtype::handle_csp, "dat_csp_free", DCNT_IA_PSP_FREE, close_point);
 }
 DAT_RETURN csp_query(DAT_CSP_HANDLE csp, DAT_CSP_PARAM_MASK mask, DAT_CSP_PARAM* param) {
   const auto fill = [](csp_object& c, DAT_CSP_PARAM& to) {

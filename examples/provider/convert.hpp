@@ -4,13 +4,11 @@
 
 #include "objects.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
-#include <type_traits>
 
 namespace provider {
 
@@ -127,11 +125,14 @@ private:
   void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept;
   void arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
                std::uint16_t port) noexcept;
-  [[nodiscard]] DAT_HANDLE srq_of(const dat::srq_event& e) const noexcept;
   void write(dat::dto_failure& e) noexcept;
   void write(dat::bind_done& e) noexcept;
-  void write(dat::ib::recv_immediate_done& e) noexcept;
-  void write(dat::ib::recv_write_immediate_done& e) noexcept;
+  void write(dat::ib::recv_immediate_done& e) noexcept {
+    operation(dat::dto_operation::recv_immediate, e, e.bytes(), e.immediate());
+  }
+  void write(dat::ib::recv_write_immediate_done& e) noexcept {
+    operation(dat::dto_operation::recv_rdma_immediate, e, e.bytes(), e.immediate());
+  }
   void write(dat::ib::rdma_write_immediate_done& e) noexcept {
     operation(dat::dto_operation::rdma_write_immediate, e, e.bytes());
   }
@@ -141,7 +142,9 @@ private:
   }
   void write(dat::ib::datagram_send_done& e) noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
   void write(dat::ib::datagram_recv_done& e) noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
-  void write(dat::ib::datagram_recv_immediate_done& e) noexcept;
+  void write(dat::ib::datagram_recv_immediate_done& e) noexcept {
+    operation(dat::dto_operation::recv_ud_immediate, e, e.bytes(), e.immediate());
+  }
   void write(dat::established& e) noexcept { connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data()); }
   void write(dat::peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data()); }
   void write(dat::non_peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
@@ -151,17 +154,32 @@ private:
   void write(dat::connection_timed_out& e) noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
   void write(dat::connection_unreachable& e) noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
   void write(dat::ib::datagram_established& e) noexcept;
-  void write(dat::ib::group_joined& e) noexcept;
+  void write(dat::ib::group_joined&) noexcept {} // C cannot join
   void write(dat::cr& e) noexcept;
   void write(dat::ib::datagram_request& e) noexcept;
   void write(dat::software_event& e) noexcept;
-  void write(dat::evd_overflow& e) noexcept;
-  void write(dat::ia_catastrophic& e) noexcept;
-  void write(dat::ep_broken& e) noexcept;
-  void write(dat::provider_internal_error& e) noexcept;
-  void write(dat::srq_low_watermark& e) noexcept;
-  void write(dat::srq_error& e) noexcept;
-  void write(dat::ep_soft_high_watermark& e) noexcept;
+  void write(dat::evd_overflow& e) noexcept {
+    async(DAT_ASYNC_ERROR_EVD_OVERFLOW, evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR);
+  }
+  void write(dat::ia_catastrophic&) noexcept {
+    async(DAT_ASYNC_ERROR_IA_CATASTROPHIC, evd.ia.self, DAT_IA_CATASTROPHIC_ERROR);
+  }
+  void write(dat::ep_broken& e) noexcept {
+    async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_EP_TRANSFER_TO_ERROR);
+  }
+  void write(dat::provider_internal_error&) noexcept {
+    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, evd.ia.self, DAT_IA_OTHER_ERROR);
+  }
+  // DAT has reasons for the events of shared queues, and no event number: they have that of an internal error.
+  void write(dat::srq_low_watermark& e) noexcept {
+    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_LOW_WATERMARK_EVENT);
+  }
+  void write(dat::srq_error& e) noexcept {
+    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_TRANSFER_TO_ERROR);
+  }
+  void write(dat::ep_soft_high_watermark& e) noexcept {
+    async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+  }
 
   evd_object& evd;
   DAT_EVENT& to;

@@ -3,19 +3,17 @@
 #include "calls.hpp"
 #include "entries.hpp"
 
+#include <type_traits>
+
 namespace provider {
 namespace {
 
-/// The evd for a use of an endpoint: none for DAT_HANDLE_NULL, or an error with the subtype `which`.
+/// The evd for a use of an endpoint; none for DAT_HANDLE_NULL.
 template <dat::streams Needed>
 [[nodiscard]] dat::expected<dat::evd_ref<Needed>> feed(const adapter& a, DAT_EVD_HANDLE evd,
                                                        return_subtype which) noexcept {
   if (!evd) return dat::evd_ref<Needed>();
-  const dat::error bad(return_type::invalid_handle, which);
-  const call_on<evd_object> e(evd);
-  if (!e || &e->ia != &a) return bad;
-  auto to = e->evd.to<Needed>();
-  return to ? to : bad;
+  return evd_for<Needed>(a, evd, which);
 }
 
 /// The three evds of an endpoint.
@@ -230,14 +228,10 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
 DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle, DAT_BOOLEAN* request_idle) {
   const call_on<ep_object> e(ep);
   if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_get_status");
-  dat::ep_status now;
-  if (e->is_datagram()) {
-    now.state = e->ud.state();
-  } else {
-    const auto status = e->rc.status();
-    if (!status) return word(status);
-    now = status.assume_value();
-  }
+  const auto status =
+      e->is_datagram() ? dat::expected<dat::ep_status>(dat::ep_status{.state = e->ud.state()}) : e->rc.status();
+  if (!status) return word(status);
+  const dat::ep_status& now = status.assume_value();
   if (state) *state = static_cast<DAT_EP_STATE>(now.state);
   if (recv_idle) *recv_idle = to_boolean(now.recv_idle);
   if (request_idle) *request_idle = to_boolean(now.request_idle);

@@ -7,9 +7,6 @@
 namespace provider {
 namespace {
 
-/// The handle of the endpoint that an event names.
-[[nodiscard]] handle* handle_of(dat::ep_ref ep) noexcept { return ep.context<handle>(); }
-
 /// Fills in the data of an event of the extensions.
 void extend(DAT_EVENT& to, const DAT_IB_EXTENSION_EVENT_DATA& data) noexcept {
   static_assert(sizeof data <= sizeof to.event_extension_data);
@@ -89,21 +86,11 @@ void event_writer::write(dat::bind_done& e) noexcept {
   data.status = DAT_DTO_SUCCESS;
 }
 
-void event_writer::write(dat::ib::recv_immediate_done& e) noexcept {
-  operation(op::recv_immediate, e, e.bytes(), e.immediate());
-}
-void event_writer::write(dat::ib::recv_write_immediate_done& e) noexcept {
-  operation(op::recv_rdma_immediate, e, e.bytes(), e.immediate());
-}
-void event_writer::write(dat::ib::datagram_recv_immediate_done& e) noexcept {
-  operation(op::recv_ud_immediate, e, e.bytes(), e.immediate());
-}
-
 void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
                               std::span<const std::byte> data) noexcept {
   to.event_number = number;
   auto& c = to.event_data.connect_event_data;
-  c.ep_handle = handle_of(e.ep());
+  c.ep_handle = e.ep().context<handle>();
   c.private_data_size = 0;
   c.private_data = nullptr;
   const call_on<ep_object> ep(c.ep_handle);
@@ -113,8 +100,6 @@ void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_eve
   c.private_data_size = ep->private_data.size();
   c.private_data = ep->private_data.data();
 }
-
-void event_writer::write(dat::ib::group_joined&) noexcept {} // C cannot join
 
 void event_writer::write(dat::ib::datagram_established& e) noexcept {
   connection(static_cast<DAT_EVENT_NUMBER>(DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED), e, e.private_data());
@@ -163,7 +148,7 @@ void event_writer::write(dat::cr& e) noexcept {
     made->local_ep = evd.ia.add(std::move(ep));
     if (!made->local_ep) return;
   } else if (const dat::ep_ref reserved = e.local_ep()) {
-    made->local_ep = handle_of(reserved);
+    made->local_ep = reserved.context<handle>();
   }
   made->cr = std::move(e);
   arrived(std::move(made), DAT_CONNECTION_REQUEST_EVENT, service, id.port());
@@ -196,28 +181,4 @@ void event_writer::async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT re
   to.event_data.asynch_error_event_data.reason = reason;
   evd.ia.counters.add(DCNT_IA_ASYNC_ERROR);
 }
-void event_writer::write(dat::evd_overflow& e) noexcept {
-  async(DAT_ASYNC_ERROR_EVD_OVERFLOW, evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR);
-}
-void event_writer::write(dat::ia_catastrophic&) noexcept {
-  async(DAT_ASYNC_ERROR_IA_CATASTROPHIC, evd.ia.self, DAT_IA_CATASTROPHIC_ERROR);
-}
-void event_writer::write(dat::ep_broken& e) noexcept {
-  async(DAT_ASYNC_ERROR_EP_BROKEN, handle_of(e.ep()), DAT_EP_TRANSFER_TO_ERROR);
-}
-void event_writer::write(dat::provider_internal_error&) noexcept {
-  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, evd.ia.self, DAT_IA_OTHER_ERROR);
-}
-// DAT has reasons for the events of shared queues, and no event number: they have that of an internal error.
-void event_writer::write(dat::srq_low_watermark& e) noexcept {
-  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq_of(e), DAT_SRQ_LOW_WATERMARK_EVENT);
-}
-void event_writer::write(dat::srq_error& e) noexcept {
-  async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq_of(e), DAT_SRQ_TRANSFER_TO_ERROR);
-}
-void event_writer::write(dat::ep_soft_high_watermark& e) noexcept {
-  async(DAT_ASYNC_ERROR_EP_BROKEN, handle_of(e.ep()), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
-}
-DAT_HANDLE event_writer::srq_of(const dat::srq_event& e) const noexcept { return e.srq().context<handle>(); }
-
 } // namespace provider

@@ -16,8 +16,7 @@ namespace {
 [[nodiscard]] DAT_RETURN make_async_evd(adapter& a, DAT_COUNT qlen) noexcept {
   auto evd = dat::dynamic::create_evd(a.ia, dat::streams::async, static_cast<std::uint32_t>(qlen));
   if (!evd) return word(evd);
-  auto made = make_object<evd_object>(a, std::move(evd).assume_value());
-  a.async_evd = a.add(std::move(made));
+  a.async_evd = a.add(make_object<evd_object>(a, std::move(evd).assume_value()));
   return a.async_evd ? success : no_memory("dat_ia_open");
 }
 

@@ -5,6 +5,7 @@
 #include "calls.hpp"
 
 #include <concepts>
+#include <type_traits>
 
 namespace provider {
 

@@ -6,6 +6,13 @@
 
 namespace provider {
 
+void region_table::put(slots& into, const lmr_object& region) noexcept {
+  std::size_t to = place(region.key);
+  while (into.at[to & into.mask].load(std::memory_order_relaxed)) ++to;
+  into.at[to & into.mask].store(&region, std::memory_order_release);
+  ++used_;
+}
+
 bool region_table::add(const lmr_object& region) noexcept {
   const slots* const now = table_.load(std::memory_order_relaxed);
   if (!now || 2 * (used_ + 1) > now->mask) {
@@ -16,20 +23,12 @@ bool region_table::add(const lmr_object& region) noexcept {
     larger->mask = size - 1;
     used_ = 0;
     for (std::size_t i = 0; now && i <= now->mask; ++i)
-      if (const lmr_object* const r = now->at[i].load(std::memory_order_relaxed); r && r != removed()) {
-        std::size_t to = place(r->key);
-        while (larger->at[to & larger->mask].load(std::memory_order_relaxed)) ++to;
-        larger->at[to & larger->mask].store(r, std::memory_order_relaxed);
-        ++used_;
-      }
+      if (const lmr_object* const r = now->at[i].load(std::memory_order_relaxed); r && r != removed()) put(*larger, *r);
     table_.store(larger.get(), std::memory_order_release);
     larger->smaller = std::move(owned_);
     owned_ = std::move(larger);
   }
-  std::size_t to = place(region.key);
-  while (owned_->at[to & owned_->mask].load(std::memory_order_relaxed)) ++to;
-  owned_->at[to & owned_->mask].store(&region, std::memory_order_release);
-  ++used_;
+  put(*owned_, region);
   return true;
 }
 
@@ -86,12 +85,6 @@ void adapter::await_posts() noexcept {
 }
 
 void adapter::retire() noexcept {
-  {
-    const std::lock_guard lock(mutex);
-    for (object* head : objects_)
-      for (object* o = head; o; o = o->next) o->self->target.store(nullptr, std::memory_order_seq_cst);
-  }
-  await_posts();
   // A call that is under way may take the lock, and may make or free an object.
   for (bool busy = true; busy;) {
     busy = false;
@@ -103,6 +96,7 @@ void adapter::retire() noexcept {
           busy = busy || o->self->calls.load(std::memory_order_acquire) > static_cast<std::uint32_t>(o->waiters.load());
         }
     }
+    await_posts();
     if (busy) ::sched_yield();
   }
 }

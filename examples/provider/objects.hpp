@@ -205,6 +205,7 @@ private:
     std::unique_ptr<std::atomic<const lmr_object*>[]> at;
     std::unique_ptr<slots> smaller; ///< which was too small, and which a post may still read
   };
+  void put(slots& into, const lmr_object& region) noexcept;
   /// Devices give keys a number in the upper 24 bits and change the lower 8, or count in the lower ones.
   [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept { return key ^ key >> 8; }
   /// The mark of a slot whose region was removed.
