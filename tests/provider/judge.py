@@ -275,8 +275,13 @@ def check(found: dict[str, dict[str, dict]]) -> int:
 
 # What the results have to be read with. The programs have no line numbers: they are the binaries of the package.
 REMARKS = {
-    "dtest": "Posts writes of 4 MiB with suppressed completions, many at once. With both providers a write ends as flushed, because the connection "
-    "breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers (`-b`) it passes.",
+    "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so do its options without `-b` or `-B`. With both providers a write "
+    "often ends as flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers "
+    "it passes.",
+    "dtest -p": "Polls while `dat_evd_dequeue` returns just 0xd0000, DAT_QUEUE_EMPTY without the class of an error. Both providers return "
+    "0x800d0000, as the specification wants. So the loop ends without an event, and the program reads one that is not there.",
+    "dtest -d": "The package's program does not know the option.",
+    "dtest -W -a": "Is still running after the time limit of a test: the devices are emulated.",
     "dtestsrq": "With OFA's provider no message arrives. With dat's all do; then the program waits, after each disconnect, for an asynchronous event "
     "of just that endpoint. OFA makes one of verbs' IBV_EVENT_QP_LAST_WQE_REACHED; uDAPL has none. The events that dat reports are those of the "
     "soft high watermark 0, which the program has set by clearing its attributes.",
