@@ -5,11 +5,14 @@
 #include <dat/detail/handle/core_access.hpp>
 
 #include <dat/memory.hpp>
+#include <dat/registry.hpp>
 
 #include <dat/detail/discovery/missing.hpp>
 #include <dat/detail/text/errno.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <unistd.h>
 
 using namespace unit;
@@ -212,6 +215,21 @@ TEST_CASE("a missing kernel module, permission or device each has its own error"
   if (::geteuid() != 0) CHECK(dat::detail::what_is_missing("/etc/shadow") == lacking::permission);
   for (const auto what : {lacking::kernel_module, lacking::permission, lacking::device})
     CHECK(std::string_view(dat::detail::remedy_of(what)).ends_with("."));
+}
+
+TEST_CASE("what a host lacks is listed with the remedies", "[ia][registry]") {
+  const auto lists_a_device = [] {
+    return std::ranges::any_of(dat::list_missing(), [](const std::string& m) {
+      return m.find("RDMA device: load the adapter's driver") != std::string::npos;
+    });
+  };
+  fake::reset();
+  CHECK_FALSE(lists_a_device());
+  fake::world none;
+  none.devices.clear();
+  fake::reset(none);
+  CHECK(lists_a_device());
+  fake::reset();
 }
 
 TEST_CASE("a negative errno of a driver means the same as its absolute value", "[error]") {

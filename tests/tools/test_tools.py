@@ -83,14 +83,23 @@ class info(unittest.TestCase):
 
     def test_locked_memory_and_names_of_dat_conf(self) -> None:
         conf = pathlib.Path("/tmp/override.conf")
-        conf.write_text('ofa-1 u2.0 nonthreadsafe default lib.so dapl.2.0 "rx2 1" ""\nbad line\n')
+        entry = '{} u2.0 nonthreadsafe default lib.so dapl.2.0 "{} 1" ""\n'
+        conf.write_text(entry.format("ofa-1", "rx2") + "bad line\n" + entry.format("ofa-2", "mlx4_0"))
+        prefix = ["env", f"DAT_OVERRIDE={conf}", "prlimit", "--memlock=65536:65536"]
         try:
-            done = run("dat-info", "--json", prefix=["env", f"DAT_OVERRIDE={conf}", "prlimit", "--memlock=65536:65536"])
+            done, every, words = (run("dat-info", *more, prefix=prefix) for more in (["--json"], ["--json", "--all"], []))
         finally:
             conf.unlink()
         told = json.loads(done.stdout)
         self.assertEqual(told["memlock_bytes"], 65536)
-        self.assertEqual(told["dat_conf"][0], {"name": "ofa-1", "file": str(conf), "line": 1})
+        here = {"name": "ofa-1", "file": str(conf), "line": 1, "adapter": "rx2"}
+        self.assertEqual(told["dat_conf"][0], here)
+        self.assertNotIn("ofa-2", done.stdout)
+        self.assertGreater(told["dat_conf_hidden"], 0)
+        self.assertEqual(json.loads(every.stdout)["dat_conf"][:2], [here, {"name": "ofa-2", "file": str(conf), "line": 3, "adapter": None}])
+        self.assertEqual(json.loads(every.stdout)["dat_conf_hidden"], 0)
+        self.assertIn("dat.conf: ofa-1 (rx2)\n", words.stdout)
+        self.assertRegex(words.stdout, r"dat.conf: \d+ more, which lead to no adapter of this host: --all lists them\n")
         problems = [entry["problem"] for entry in told["dat_conf"] if "problem" in entry]  # the host may have a dat.conf, too
         self.assertEqual([f"{conf}:2" in problem for problem in problems], [True])
 
@@ -101,7 +110,7 @@ class info(unittest.TestCase):
         finally:
             os.chmod("/dev/infiniband/rdma_cm", 0o666)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("missing: /dev/infiniband/rdma_cm may not be opened by this user", done.stdout)
+        self.assertIn("missing: This user may not open /dev/infiniband/rdma_cm: check its owner and mode", done.stdout)
         self.assertIn("chosen: none (", done.stdout)
 
     def test_a_missing_module_is_named(self) -> None:
@@ -112,7 +121,7 @@ class info(unittest.TestCase):
         finally:
             os.rename(away, there)
         self.assertEqual(told.returncode, 1)
-        self.assertIn(f"{there} is missing: modprobe rdma_ucm", json.loads(told.stdout)["missing"])
+        self.assertIn(f"{there} is missing: load the kernel module by `modprobe rdma_ucm`", json.loads(told.stdout)["missing"][0])
         self.assertIsNone(json.loads(told.stdout)["chosen"])
         self.assertEqual(ping.returncode, 1)
         self.assertRegex(ping.stderr, "^dat-ping: open: .*rdma_cm.*modprobe rdma_ucm[^\n]*\n$")

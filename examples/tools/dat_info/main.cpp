@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <net/if.h>
 #include <optional>
 #include <stdexcept>
@@ -127,31 +126,6 @@ json memlock() {
   return limit.rlim_cur;
 }
 
-/// What is missing for RDMA in the kernel or in the rights of this user.
-json missing() {
-  json all = json::array();
-  const auto need = [&](const char* file, const char* module) {
-    if (::access(file, F_OK) != 0)
-      all.push_back(fmt::format("{} is missing: modprobe {}", file, module));
-    else if (::access(file, R_OK | W_OK) != 0)
-      all.push_back(fmt::format("{} may not be opened by this user: check its owner and mode", file));
-  };
-  need("/dev/infiniband/rdma_cm", "rdma_ucm");
-  std::error_code none;
-  bool devices = false;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband_verbs", none)) {
-    if (!entry.path().filename().string().starts_with("uverbs")) continue;
-    devices = true;
-    need(("/dev/infiniband/" + entry.path().filename().string()).c_str(), "ib_uverbs");
-  }
-  if (!std::filesystem::exists("/sys/class/infiniband_verbs", none))
-    all.push_back("the kernel module ib_uverbs is not loaded: modprobe ib_uverbs");
-  else if (!devices)
-    all.push_back("no RDMA device: load the adapter's driver, or make a Soft-RoCE device: modprobe rdma_rxe; rdma link "
-                  "add rxe0 type rxe netdev <interface>");
-  return all;
-}
-
 /// The adapters in the order of their distance from a processor, and the distances.
 json near(std::uint32_t cpu) {
   json j = {{"processor", cpu}, {"adapters", json::array()}};
@@ -165,8 +139,32 @@ json near(std::uint32_t cpu) {
   return j;
 }
 
-/// All information about the host. `remote` may be empty.
-json look(const std::string& remote, std::optional<std::uint32_t> cpu) {
+/// The names of dat.conf with their adapters, and with `all` also those without. Distributions install dozens of names
+/// for devices that most hosts do not have.
+void add_names(json& j, const std::vector<dat::device_port>& ports, bool all) {
+  const auto conf = dat::conf::system();
+  const dat::registry names(ports, conf);
+  json list = json::array();
+  std::size_t hidden = 0;
+  for (const auto& e : conf.entries) {
+    if (!e.chosen) continue;
+    const auto found = names.find(e.ia_name, {e.api_major, e.api_minor, e.thread_safe});
+    const bool here = found && found.value().port;
+    if (here || all)
+      list.push_back({{"name", e.ia_name},
+                      {"file", e.file},
+                      {"line", e.line},
+                      {"adapter", here ? json(found.value().port->name()) : json()}});
+    else
+      ++hidden;
+  }
+  for (const auto& d : conf.diagnostics) list.push_back({{"problem", d.message()}});
+  j["dat_conf"] = list;
+  j["dat_conf_hidden"] = hidden;
+}
+
+/// All information about the host. `remote` may be empty. `all_names`: see add_names.
+json look(const std::string& remote, std::optional<std::uint32_t> cpu, bool all_names) {
   json j = {{"dat", fmt::format("{}.{}.{}", dat::version.major_part, dat::version.minor_part, dat::version.patch_part)},
             {"udapl", "2.0"},
             {"adapters", json::array()},
@@ -187,16 +185,12 @@ json look(const std::string& remote, std::optional<std::uint32_t> cpu) {
     if (!name) j["to"]["problem"] = name.error().message();
   }
   if (cpu) j["near"] = near(*cpu);
-  if (const auto devices = dat::list_devices())
-    for (const auto& port : devices.value()) j["adapters"].push_back(adapter(port, chosen));
-  json names = json::array();
-  const auto conf = dat::conf::system();
-  for (const auto& e : conf.entries)
-    if (e.chosen) names.push_back({{"name", e.ia_name}, {"file", e.file}, {"line", e.line}});
-  for (const auto& d : conf.diagnostics) names.push_back({{"problem", d.message()}});
-  j["dat_conf"] = names;
+  std::vector<dat::device_port> ports;
+  if (auto devices = dat::list_devices()) ports = std::move(devices).value();
+  for (const auto& port : ports) j["adapters"].push_back(adapter(port, chosen));
+  add_names(j, ports, all_names);
   j["memlock_bytes"] = memlock();
-  j["missing"] = missing();
+  j["missing"] = dat::list_missing();
   return j;
 }
 
@@ -262,8 +256,12 @@ void print(const json& j) {
              j["memlock_bytes"].is_null() ? "unlimited" : fmt::format("{} bytes", j["memlock_bytes"].dump()));
   for (const auto& m : j["missing"]) fmt::print("missing: {}\n", m.get<std::string>());
   for (const auto& n : j["dat_conf"])
-    fmt::print("dat.conf: {}\n",
-               n.contains("problem") ? n["problem"].get<std::string>() : n["name"].get<std::string>());
+    fmt::print("dat.conf: {}{}\n", n[n.contains("problem") ? "problem" : "name"].get<std::string>(),
+               !n.contains("adapter")   ? ""
+               : n["adapter"].is_null() ? " (no adapter of this host)"
+                                        : " (" + n["adapter"].get<std::string>() + ")");
+  if (const auto hidden = j["dat_conf_hidden"].get<std::size_t>(); hidden != 0)
+    fmt::print("dat.conf: {} more, which lead to no adapter of this host: --all lists them\n", hidden);
   for (const auto& a : j["adapters"]) print_adapter(a);
 }
 
@@ -287,7 +285,9 @@ int main(int argc, char** argv) {
                "dat-info");
   bool as_json = false;
   std::string remote;
+  bool all_names = false;
   app.add_flag("--json", as_json, "As JSON on standard output");
+  app.add_flag("--all", all_names, "Also the names of dat.conf that lead to no adapter of this host");
   std::optional<std::uint32_t> cpu;
   app.add_option("--to", remote, "Also: which adapter leads to this host");
   app.add_option("--near", cpu, "Also: the adapters in the order of their distance from this processor")
@@ -306,7 +306,7 @@ int main(int argc, char** argv) {
       print_provider(library);
       return 0;
     }
-    const json j = look(remote, cpu);
+    const json j = look(remote, cpu, all_names);
     if (as_json)
       fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
     else

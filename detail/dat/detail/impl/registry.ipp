@@ -7,11 +7,15 @@
 #include <dat/detail/adapter/attributes_query.hpp>
 #include <dat/detail/discovery/dat_conf.hpp>
 #include <dat/detail/discovery/find_adapter.hpp>
+#include <dat/detail/discovery/missing.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/text/error_text.hpp>
+#include <dat/detail/text/remedy.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <netdb.h>
+#include <unistd.h>
 #include <utility>
 
 namespace dat { inline namespace v0 {
@@ -165,6 +169,25 @@ DAT_DECL conf conf::system() {
                      : ::access(detail::conf_file_2, F_OK) == 0 ? detail::conf_file_2
                                                                 : "";
   return read(file, overrides ? overrides : "");
+}
+
+DAT_DECL std::vector<std::string> list_missing() {
+  std::vector<std::string> all;
+  const detail::lacking what = detail::what_is_missing();
+  if (what != detail::lacking::none) all.emplace_back(detail::remedy_of(what));
+  const auto remedy = [](const char* verb, int err) {
+    return detail::remedy(error(return_type::internal_error).from(verb, err));
+  };
+  int count = 0;
+  ibv_device** const devices = ibv_get_device_list(&count);
+  const int err = devices ? ENODEV : errno;
+  if (count == 0 && what != detail::lacking::device) all.push_back(remedy("ibv_get_device_list", err));
+  for (int i = 0; i < count; ++i) {
+    const std::string file = std::string("/dev/infiniband/") + devices[i]->dev_name;
+    if (::access(file.c_str(), R_OK | W_OK) != 0) all.push_back(file + ": " + remedy("ibv_open_device", errno));
+  }
+  if (devices) ibv_free_device_list(devices);
+  return all;
 }
 
 DAT_DECL expected<std::vector<device_port>> list_devices() {
