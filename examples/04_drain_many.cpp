@@ -3,7 +3,6 @@
 // `04_drain_many`, then `04_drain_many HOST`. SPDX-License-Identifier: BSL-1.0
 #include "peer.hpp"
 #include <cstdint>
-#include <optional>
 
 namespace {
 

@@ -23,7 +23,7 @@ struct side {
   dat::evd<streams> evd;
   dat::ep<dat::rc> ep;
   std::array<char, 256> bytes{};
-  dat::lmr<char, (dat::local_read | dat::local_write).value> memory;
+  dat::lmr<char, dat::local_read | dat::local_write> memory;
 
   dat::expected<void> make(dat::ia& ia, dat::pz& pz) {
     DAT_TRY(evd, ia.create_evd<streams>(64));
@@ -69,8 +69,7 @@ dat::expected<void> run(const std::string& file) {
   dat::trace::recorder recorder; // records from here on
   DAT_TRY(auto ia, dat::ia::open());
   DAT_TRY(auto pz, ia.create_pz());
-  side client;
-  side server;
+  side client, server;
   DAT_TRYV(client.make(ia, pz));
   DAT_TRYV(server.make(ia, pz));
   DAT_TRY(auto psp, ia.create_psp_any(server.evd));
@@ -96,6 +95,5 @@ int main(int argc, char** argv) {
   dat::on_log([](const dat::log_entry& e) noexcept {
     std::clog << std::string(to_string(e.level())).append(": ").append(e.message()).append("\n");
   });
-  const auto done = run(argc > 1 ? argv[1] : "trace.json");
-  return done ? 0 : 1; // the log has the error
+  return run(argc > 1 ? argv[1] : "trace.json") ? 0 : 1; // the log has the error
 }

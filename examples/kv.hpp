@@ -43,7 +43,7 @@ struct client : peer<> {
   std::vector<char> chars = std::vector<char>(longest);
   dat::lmr<message, dat::local_write> in{};
   dat::lmr<message, dat::local_read> out{};
-  dat::lmr<char, (dat::local_write | dat::remote_read)> page{};
+  dat::lmr<char, dat::local_write | dat::remote_read> page{};
 
   dat::expected<void> open() {
     DAT_TRYV(peer::open());

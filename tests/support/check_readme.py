@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The C++ programs of the README are examples between `//! [readme]` marks, and stay short; those of the guide compile.
+# The C++ programs of the README are examples between `//! [readme]` marks; these and the ladder are short; the guide compiles.
 # SPDX-License-Identifier: BSL-1.0
 """check_readme.py: ends with `N passed, N failed`. CXX names the compiler."""
 
@@ -18,6 +18,18 @@ MARK = "//! [readme]"
 
 # The programs of the README in their order, with the most code lines that each may have.
 PROGRAMS = [("01_hello", 30), ("02_client_server", 55)]
+
+
+# The most lines of a rung of the ladder, and of larger examples, all files of an example together.
+RUNG = 99
+LARGER = [(["rpc.cpp"], 150), (["kv.hpp", "kv_server.cpp", "kv_client.cpp"], 250)]
+
+
+def too_long(folder: pathlib.Path) -> list[str]:
+    """The examples that are longer than they may be, each with its number of lines."""
+    examples = [([path.name], RUNG) for path in sorted(folder.glob("[0-9][0-9]_*.cpp"))] + LARGER
+    counted = [(names, sum(len((folder / name).read_text(encoding="utf-8").splitlines()) for name in names), most) for names, most in examples]
+    return [f"{', '.join(names)}: {lines} lines; {most} are allowed" for names, lines, most in counted if lines > most]
 
 
 def blocks_of(text: str) -> list[tuple[int, str]]:
@@ -78,6 +90,7 @@ def main() -> int:
     for nth, (name, most) in enumerate(PROGRAMS):
         results.append(problem(readme, (ROOT / f"examples/{name}.cpp").read_text(encoding="utf-8"), most, nth))
     results.append("" if blocks_of(guide) else "the guide has no ```cpp block")
+    results.append("; ".join(too_long(ROOT / "examples")))
     results.append(compile_guide(guide, os.environ.get("CXX", "c++")))
     for wrong in filter(None, results):
         print(f"README, guide: {wrong}")

@@ -263,6 +263,18 @@ class readme(unittest.TestCase):
         self.assertEqual(self.problem(self.PROGRAM, self.marked(self.PROGRAM), 3), "")
         self.assertIn("3 code lines", self.problem(self.PROGRAM, self.marked(self.PROGRAM), 2))
 
+    def test_examples_that_are_too_long_fail(self):
+        with tempfile.TemporaryDirectory() as folder:
+            at = pathlib.Path(folder)
+            lines = {"01_a.cpp": 99, "rpc.cpp": 150, "kv.hpp": 100, "kv_server.cpp": 100, "kv_client.cpp": 50}
+            for name, n in lines.items():
+                (at / name).write_text("\n" * n, encoding="utf-8")
+            self.assertEqual(check_readme.too_long(at), [])
+            (at / "01_a.cpp").write_text("\n" * 100, encoding="utf-8")
+            (at / "kv_client.cpp").write_text("\n" * 51, encoding="utf-8")
+            found = check_readme.too_long(at)
+            self.assertEqual([line.split(":")[0] for line in found], ["01_a.cpp", "kv.hpp, kv_server.cpp, kv_client.cpp"])
+
 
 class linting(temporary):
     def findings(self, name, text):
