@@ -423,7 +423,9 @@ TEST_CASE("the peer of an accepted endpoint that goes out of scope hears what ma
 TEST_CASE("memory that cannot be registered is refused, with the cause", "[error][mistakes]") {
   const clean_world world;
   end a("fk1");
-  refused_with(a.pz.register_memory(std::span<char>(), all_rights), "pz.register_memory", "empty range");
+  const auto empty = a.pz.register_memory(std::span<char>(), all_rights);
+  refused_with(empty, "pz.register_memory", "empty range");
+  CHECK(empty.error().message().find("argument 3") == std::string::npos); // its position in uDAPL's function in C
   fail_registration(EFAULT);
   refused_with(a.pz.register_memory(a.memory, all_rights), "pz.register_memory", "must be mapped");
 }
@@ -450,6 +452,21 @@ TEST_CASE("the peer of an endpoint that ends with operations under way is discon
   p.settle();
   CHECK_THAT(next_message(p.b),
              support::contains_text("disconnected") && support::contains_text("closed its endpoint"));
+}
+
+TEST_CASE("a wait that ends without an event names operations that ended with their endpoint", "[error][mistakes]") {
+  const clean_world world;
+  pair p;
+  const bool taken = GENERATE(true, false);
+  must(p.b.ep.post(dat::recv{p.b.mem}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.settle();
+  if (taken) must(p.a.evd.wait_for<dat::send_done>(p.a.ep, plenty));
+  p.a.ep = {};
+  const auto none = p.a.evd.wait_for<dat::send_done>(0s);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().type() == return_type::timeout_expired);
+  CHECK((none.error().message().find("while operations of it were outstanding") == std::string::npos) == taken);
 }
 
 TEST_CASE("a message that found no receive says so, on hardware and on Soft-RoCE", "[error][mistakes]") {

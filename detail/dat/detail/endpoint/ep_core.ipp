@@ -391,7 +391,11 @@ DAT_DECL void ep_core::teardown() noexcept {
   }
   await_last_wqe();
   if (qp_) leave_srq();
-  if (life_) life_->forget(ia());
+  if (life_) {
+    if (evds_.request && life_->requests().used() != 0) evds_.request->left_outstanding();
+    if (evds_.recv && life_->receives().used() != 0) evds_.recv->left_outstanding();
+    life_->forget(ia());
+  }
   // A thread that found this endpoint by a completion may be inside one of the evds: wait until it has left.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag(), false);

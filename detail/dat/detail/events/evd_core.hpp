@@ -119,6 +119,10 @@ public:
     if (first) wake();
     return first;
   }
+  /// An endpoint has ended while operations of it were outstanding: they have no completions.
+  void left_outstanding() noexcept { left_outstanding_.store(true, std::memory_order_relaxed); }
+  /// No event came in time.
+  [[nodiscard]] error expired(const char* call) const noexcept;
   /// The device reports that the completion queue overran.
   void queue_failed() noexcept;
   [[nodiscard]] bool overflowed() const noexcept { return overflowed_.load(std::memory_order_seq_cst); }
@@ -213,6 +217,7 @@ private:
   std::atomic<bool> overflowed_{false};
   std::atomic<bool> poll_failed_{false};
   std::atomic<bool> poll_failure_reported_{false};
+  std::atomic<bool> left_outstanding_{false};
   std::uint32_t fed_ = 0;         // with feed_mutex_ held
   shared_feed* shared_ = nullptr; // with feed_mutex_ held
   std::atomic<bool> enabled_{true};

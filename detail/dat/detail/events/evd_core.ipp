@@ -296,6 +296,15 @@ DAT_DECL void evd_core::unwatch_connection() noexcept {
 
 // --- waiting ---------------------------------------------------------------------------------------------------------
 
+DAT_DECL error evd_core::expired(const char* call) const noexcept {
+  const error late = at(error(return_type::timeout_expired), call);
+  return left_outstanding_.load(std::memory_order_relaxed)
+             ? late.hint("An endpoint of this evd was closed or destroyed while operations of it were outstanding, and "
+                         "these have no completions. Take the completions of an endpoint before its end; after a "
+                         "disconnect, outstanding operations complete as flushed.")
+             : late;
+}
+
 DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   static constexpr const char* call = "evd.wait";
   std::array<pollfd, 4> fds{};
@@ -310,7 +319,7 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   trace_points::wake(number_, ready < 0 ? err : ready == 0 ? ETIMEDOUT : 0);
   wakeup_.woke_up(ready > 0 && fds[1].revents != 0);
   if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
-  if (ready == 0) return at(error(return_type::timeout_expired), call);
+  if (ready == 0) return expired(call);
   if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0) return at(error(return_type::abort), call);
   if (channel_ && (fds[2].revents & dead_descriptor) != 0)
     return at(map_errno(EIO).from("ppoll", EIO), call).hint(device_gone_hint);

@@ -84,7 +84,7 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
     if (!arming.is_selective() && look()) return success();
     if (until.passed()) { // a cause that ends each sleep at once
       if (arming.is_selective() && look()) return success();
-      return e.at(error(return_type::timeout_expired), call);
+      return e.expired(call);
     }
   }
 }

@@ -177,7 +177,10 @@ DAT_DECL std::string error::message() const {
     text.append(text.empty() ? "for " : " for ").append(detail::quoted_text(quoted(), cut));
   }
   if (!text.empty()) text += ": ";
-  text += detail::meaning_text(type_, subtype_);
+  const std::string remedy = detail::remedy(*this);
+  // A position among the arguments of uDAPL's function in C misleads where a remedy names the argument.
+  const bool position = subtype_ >= return_subtype::arg1 && subtype_ <= return_subtype::arg10;
+  text += detail::meaning_text(type_, position && !remedy.empty() ? return_subtype::none : subtype_);
   const facts_of_call known = facts();
   if (known.verb != nullptr) text.append(": ").append(known.verb);
   if (known.sys_errno != 0)
@@ -193,7 +196,6 @@ DAT_DECL std::string error::message() const {
     text.append(events ? "queued" : known.index == 1 ? "was taken" : "were taken");
   }
   text += '.';
-  const std::string remedy = detail::remedy(*this);
   if (!remedy.empty()) text.append(" ").append(remedy);
   return text;
 }
