@@ -34,9 +34,10 @@ public:
   /// Blocks: up to `limit`.
   /// Thread safety: safe; any number of threads may wait.
   [[nodiscard]] expected<evd_id> wait(timeout limit = infinite) noexcept;
-  template <detail::plain_number Limit>
+  template <detail::no_time_limit Limit>
   void wait(Limit) noexcept {
-    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+    static_assert(detail::never<Limit>,
+                  "dat: a time limit is a whole number with a unit of microseconds or more, such as 5ms or 2s");
   }
 
   /// The evd that triggered last, without taking the trigger (uDAPL 2.0 §6.3.2.5). Empty before the first trigger.

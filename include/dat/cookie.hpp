@@ -44,6 +44,12 @@ public:
       : type(std::type_identity<T*>()),
         value_{reinterpret_cast<std::uintptr_t>(const_cast<const void*>(static_cast<const volatile void*>(pointer)))} {}
 
+  /// Nothing else. Compilers print the name of the parameter.
+  template <class a_cookie_is_an_integer_an_enumerator_or_a_pointer>
+  requires(detail::is_no_cookie<a_cookie_is_an_integer_an_enumerator_or_a_pointer>)
+      cookie(a_cookie_is_an_integer_an_enumerator_or_a_pointer)
+  = delete;
+
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
 
   /// The value as the integer, enumerator or pointer type from which it was created. A checked build reports another

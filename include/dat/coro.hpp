@@ -148,9 +148,9 @@ public:
   /// Blocks: never.
   /// Thread safety: the thread of the driver.
   template <class Result, class D>
-  requires(std::is_same_v<Result, result_of<D>>) //
-      expected<void> post(posted<Result>& with, ep_ref ep, D operation, std::stop_token stop = {})
-  noexcept {
+  expected<void> post(posted<Result>& with, ep_ref ep, D operation, std::stop_token stop = {}) noexcept {
+    static_assert(std::is_same_v<Result, result_of<D>>,
+                  "dat: post receives with a posted<receive_result>, and requests with a posted<transfer>");
     if (!with.idle())
       return error(return_type::invalid_state)
           .at("driver.post", object_kind::ep, ep.number())
@@ -409,7 +409,7 @@ private:
           if (static_cast<detail::coro_listener<S>*>(o)->offer(e)) return;
       }
       if (kept_.keep(e)) return;
-      visit(e);
+      if constexpr (std::is_invocable_v<Visitor&, E&>) visit(e); // otherwise `check` has refused the visitor
     };
     // One at a time: the coroutine that this event resumes may wait for the next one.
     return detail::take_one<S>(*core_.evd(), sort);

@@ -1,4 +1,4 @@
-// Everything of dat.
+// What most programs need of dat. Other headers of this folder are opt-in: README.md names them.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

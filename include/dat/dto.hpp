@@ -114,9 +114,8 @@ public:
   /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <detail::no_memory_for<send> S, class... More>
   explicit send(S&&, More&&...) noexcept {
-    static_assert(detail::names_local<S>,
-                  "dat: send takes an lmr, a segment or a dat::iov: register the memory first, by "
-                  "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
+    static_assert(detail::is_local<S>, "dat: send takes an lmr, a segment or a dat::iov: register the memory first, by "
+                                       "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
   }
   template <mem_priv P>
   explicit send(const iov<N, P>& from) noexcept {
@@ -152,10 +151,10 @@ public:
   /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <class R, detail::no_transfer_with<R> S>
   rdma_write(S&&, const R&) noexcept {
-    static_assert(detail::names_local<S>,
+    static_assert(detail::is_local<S>,
                   "dat: rdma_write takes local memory first, an lmr, a segment or a dat::iov, and then a "
                   "remote segment; unwrap what is an expected, by DAT_TRY or value()");
-    static_assert(detail::names_remote<R>,
+    static_assert(detail::is_remote<std::remove_cvref_t<R>>,
                   "dat: rdma_write takes local memory first, and then a remote segment: one that the "
                   "peer has sent, read by remote_segment::from_wire");
   }
@@ -196,10 +195,10 @@ public:
   /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <class R, detail::no_transfer_with<R> S>
   rdma_read(S&&, const R&) noexcept {
-    static_assert(detail::names_local<S>,
+    static_assert(detail::is_local<S>,
                   "dat: rdma_read takes local memory first, an lmr, a segment or a dat::iov, and then a "
                   "remote segment; unwrap what is an expected, by DAT_TRY or value()");
-    static_assert(detail::names_remote<R>,
+    static_assert(detail::is_remote<std::remove_cvref_t<R>>,
                   "dat: rdma_read takes local memory first, and then a remote segment: one that the "
                   "peer has sent, read by remote_segment::from_wire");
   }
@@ -233,9 +232,8 @@ public:
   /// Catch-all: turns a wrong argument into a readable diagnostic.
   template <detail::no_memory_for<recv> S, class... More>
   explicit recv(S&&, More&&...) noexcept {
-    static_assert(detail::names_local<S>,
-                  "dat: recv takes an lmr, a segment or a dat::iov: register the memory first, by "
-                  "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
+    static_assert(detail::is_local<S>, "dat: recv takes an lmr, a segment or a dat::iov: register the memory first, by "
+                                       "pz.register_memory; unwrap what is an expected, by DAT_TRY or value()");
   }
   template <mem_priv P>
   explicit recv(const iov<N, P>& into) noexcept {

@@ -77,7 +77,7 @@ public:
       if (auto ok = detail::track(*core_, detail::request_access::of(operations)...); !ok) return ok;
     if constexpr (receives)
       return detail::post(detail::recv_queue(*core_), detail::request_access::of(operations)...);
-    else
+    else if constexpr (requests)
       return detail::post(detail::request_queue(*core_), detail::request_access::of(operations)...);
   }
 
@@ -112,7 +112,8 @@ public:
                                             "rdma_write, rdma_read, atomics); give receives to post");
     static_assert(made::max_segments == 1, "dat: post_n takes requests of one segment: put those of several, or of "
                                            "none, into a dat::batch<N, Iov>");
-    return detail::post_many(detail::basic_request_queue<detail::ep_post_n>(*core_), n, make);
+    if constexpr (made::max_segments == 1)
+      return detail::post_many(detail::basic_request_queue<detail::ep_post_n>(*core_), n, make);
   }
 
   /// Posts a batch that was filled at run time; see batch.hpp. The batch is unchanged and may be posted again.
@@ -205,9 +206,10 @@ public:
   /// Thread safety: safe.
   expected<void> connect(const ia_address& remote, conn_qual qualifier, timeout limit,
                          std::span<const std::byte> data = {}, const connect_options& options = {}) noexcept;
-  template <class Port, detail::plain_number Limit>
+  template <class Port, detail::no_time_limit Limit>
   void connect(const ia_address&, Port, Limit, std::span<const std::byte> = {}, const connect_options& = {}) noexcept {
-    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+    static_assert(detail::never<Limit>,
+                  "dat: a time limit is a whole number with a unit of microseconds or more, such as 5ms or 2s");
   }
 
   /// Connects without a connection manager to the endpoint that `peer` describes. The peer does the same with the

@@ -162,9 +162,10 @@ public:
     if (!core_) return empty_handle("evd.wait");
     return detail::wait<S>(*core_, limit);
   }
-  template <detail::plain_number Limit>
+  template <detail::no_time_limit Limit>
   void wait(Limit) noexcept {
-    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+    static_assert(detail::never<Limit>,
+                  "dat: a time limit is a whole number with a unit of microseconds or more, such as 5ms or 2s");
   }
 
   /// Takes the next event when at least `threshold` events of any kind are queued, and waits up to `limit` for that
@@ -201,9 +202,10 @@ public:
   [[nodiscard]] expected<E> wait_for(timeout limit = infinite) noexcept {
     return wait_for<E>(ep_ref(), limit);
   }
-  template <class E, detail::plain_number Limit>
+  template <class E, detail::no_time_limit Limit>
   void wait_for(Limit) noexcept {
-    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+    static_assert(detail::never<Limit>,
+                  "dat: a time limit is a whole number with a unit of microseconds or more, such as 5ms or 2s");
   }
   /// Takes the next event of type `E` of the endpoint `of`.
   /// Errors, Allocates, Blocks and Thread safety: as above.
@@ -217,9 +219,10 @@ public:
     if (!core_) return empty_handle("evd.wait_for");
     return detail::wait_for<E, E>(*core_, of, limit);
   }
-  template <class E, detail::plain_number Limit>
+  template <class E, detail::no_time_limit Limit>
   void wait_for(ep_ref, Limit) noexcept {
-    static_assert(detail::never<Limit>, "dat: a time limit needs a unit, such as 5ms or 2s");
+    static_assert(detail::never<Limit>,
+                  "dat: a time limit is a whole number with a unit of microseconds or more, such as 5ms or 2s");
   }
   /// Takes the first event of several types, and waits for it as wait_for does:
   ///
@@ -404,7 +407,7 @@ public:
   template <streams S>
   evd_ref(const evd<S>& e) noexcept // NOLINT(google-explicit-constructor)
       : core_(detail::core_access::of(e)), given_(true) {
-    static_assert(detail::has_streams<S, Needed>());
+    (void)detail::has_streams<S, Needed>();
   }
   template <streams S>
   evd_ref(const expected<evd<S>>&) noexcept { // NOLINT(google-explicit-constructor)

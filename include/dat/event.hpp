@@ -13,6 +13,7 @@
 #include <dat/cr.hpp>
 #include <dat/streams.hpp>
 
+#include <dat/detail/events/event_access.hpp>
 #include <dat/detail/events/type_list.hpp>
 #include <dat/detail/handle/event_key.hpp>
 #include <dat/detail/text/event_text.hpp>
@@ -20,6 +21,8 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace dat { inline namespace v0 {
@@ -47,6 +50,38 @@ private:
 /// The events that an evd with the streams `S` can deliver.
 template <streams S>
 using event = detail::variant_of<detail::event_list<S>>;
+
+/// The event as an `E`; null when it is another one.
+template <class E, class... Events>
+requires(detail::is_event<Events>&&...)
+    [[nodiscard]] constexpr const E* get_if(const std::variant<Events...>* event) noexcept {
+  if constexpr (detail::may_be<E, Events...>()) return std::get_if<E>(event);
+}
+template <class E, class... Events>
+requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr E* get_if(std::variant<Events...>* event) noexcept {
+  if constexpr (detail::may_be<E, Events...>()) return std::get_if<E>(event);
+}
+
+/// The event as an `E`, where it can be no other. Otherwise throws dat::failure, which names the event, or ends the
+/// program by std::terminate when exceptions are disabled, as expected::value does.
+///
+/// `std::get` and `std::get_if` do the same. These functions say more when they are wrong.
+template <class E, class... Events>
+requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr const E& get(const std::variant<Events...>& event) {
+  if constexpr (detail::may_be<E, Events...>()) {
+    if (const E* const it = std::get_if<E>(&event)) [[likely]]
+      return *it;
+    detail::other_event(std::visit([](const auto& e) { return std::remove_cvref_t<decltype(e)>::name; }, event));
+  }
+}
+template <class E, class... Events>
+requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr E& get(std::variant<Events...>& event) {
+  return const_cast<E&>(get<E>(std::as_const(event)));
+}
+template <class E, class... Events>
+requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr E get(std::variant<Events...>&& event) {
+  return std::move(get<E>(event));
+}
 
 /// The result of a wait for several events.
 template <streams S>

@@ -17,7 +17,7 @@ namespace dat { inline namespace v0 {
 /// error() on a value throws std::logic_error or terminates likewise. assume_value() and assume_error() do not check.
 /// dat itself never throws; only an unchecked value() or error() of a consumer does.
 template <class T>
-using expected = boost::outcome_v2::basic_result<T, error, detail::no_value_policy>;
+using expected = boost::outcome_v2::basic_result<T, error, detail::unwrap_by_value_or_DAT_TRY>;
 
 /// `return dat::success();` creates an expected<void>, `return dat::success(x);` an expected of x's type.
 using boost::outcome_v2::success;

@@ -76,12 +76,12 @@ protected:
     if constexpr (detail::names_memory<S>) {
       static_assert(detail::writable<S>,
                     "dat: the old value of an atomic needs memory registered with dat::local_write");
-      static_assert(std::same_as<typename std::remove_cvref_t<S>::element_type, std::uint64_t>,
+      static_assert(std::is_same_v<typename std::remove_cvref_t<S>::element_type, std::uint64_t>,
                     "dat: atomics work on std::uint64_t: register the words as such");
     }
     if constexpr (detail::names_remote<R>) {
       static_assert(detail::remotely_atomic<R>, "dat: an atomic needs a remote segment with dat::remote_atomic");
-      static_assert(std::same_as<typename std::remove_cvref_t<R>::element_type, std::uint64_t>,
+      static_assert(std::is_same_v<typename std::remove_cvref_t<R>::element_type, std::uint64_t>,
                     "dat: atomics work on std::uint64_t: register the words as such");
     }
   }

@@ -102,26 +102,22 @@ public:
   /// Blocks: briefly, in the driver.
   /// Thread safety: safe.
   template <class Service>
-  requires(!std::is_same_v<Service, ud>)
-      [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds,
-                                                    const ep_attributes& attributes = {}) noexcept {
+  requires(!std::is_same_v<Service, ud>) [[nodiscard]] expected<detail::if_complete<ep<Service>>> create_ep(
+      const ep_evds& evds, const ep_attributes& attributes = {}) noexcept {
     static_assert(std::is_same_v<Service, rc>, "dat: create_ep<dat::rc> and, with <dat/ud.hpp>, create_ep<dat::ud> are "
                                                "the services there are");
     static constexpr const char* call = "pz.create_ep";
     if (!core_) return empty_handle(call);
     auto core = detail::create_ep(call, core_->ia(), core_.shared(), evds, attributes);
     if (!core) return core.assume_error();
-    return ep<Service>(std::move(core).assume_value());
+    if constexpr (std::is_same_v<Service, rc>) return ep<Service>(std::move(core).assume_value());
   }
   /// Creates an endpoint whose events all go to the evd `all`.
   /// Errors, Allocates, Blocks and Thread safety: as above.
   template <class Service, streams S>
-  requires(!std::is_same_v<Service, ud>)
-      [[nodiscard]] expected<ep<Service>> create_ep(const evd<S>& all, const ep_attributes& attributes = {}) noexcept {
-    static_assert(includes(S, streams::dto | streams::connection),
-                  "dat: an endpoint's only evd needs the streams dat::stream::dto | "
-                  "dat::stream::connection; name three evds by dat::ep_evds instead");
-    return create_ep<Service>(ep_evds{all, all, all}, attributes);
+  requires(!std::is_same_v<Service, ud>) [[nodiscard]] expected<detail::if_complete<ep<Service>>> create_ep(
+      const evd<S>& all, const ep_attributes& attributes = {}) noexcept {
+    if constexpr (serves_alone<S>()) return create_ep<Service>(ep_evds{all, all, all}, attributes);
   }
   template <class Service, streams S>
   void create_ep(const expected<evd<S>>& all, const ep_attributes& = {}) noexcept {
@@ -167,10 +163,7 @@ public:
   template <class Service, streams S, std::same_as<srq> Srq>
   [[nodiscard]] expected<ep<with_srq<Service>>> create_ep(const evd<S>& all, const Srq& shared,
                                                           const ep_attributes& attributes = {}) noexcept {
-    static_assert(includes(S, streams::dto | streams::connection),
-                  "dat: an endpoint's only evd needs the streams dat::stream::dto | "
-                  "dat::stream::connection; name three evds by dat::ep_evds instead");
-    return create_ep<Service>(ep_evds{all, all, all}, shared, attributes);
+    if constexpr (serves_alone<S>()) return create_ep<Service>(ep_evds{all, all, all}, shared, attributes);
   }
 
   /// Creates a shared receive queue of this zone (uDAPL 2.0 §6.5.1) with at least the requested room. Include
@@ -220,6 +213,18 @@ public:
   using unique_object::unique_object;
 
 private:
+  /// Does not compile for an evd that cannot be an endpoint's only one.
+  template <streams S>
+  [[nodiscard]] static consteval bool serves_alone() noexcept {
+    static_assert(includes(S, streams::dto),
+                  "dat: an endpoint's only evd needs dat::stream::dto, which this one lacks: "
+                  "create it with create_evd<dat::stream::dto | dat::stream::connection>, or "
+                  "name three evds by dat::ep_evds");
+    static_assert(includes(S, streams::connection),
+                  "dat: an endpoint's only evd needs dat::stream::connection, which this one lacks: create it with "
+                  "create_evd<dat::stream::dto | dat::stream::connection>, or name three evds by dat::ep_evds");
+    return includes(S, streams::dto | streams::connection);
+  }
   // Defined in <dat/srq.hpp> and <dat/rmr.hpp>.
   [[nodiscard]] expected<srq> make_srq(const srq_attributes& attributes) noexcept;
   [[nodiscard]] expected<rmr> make_rmr(bool for_ep) noexcept;

@@ -52,7 +52,8 @@ public:
   requires(sizeof...(D) > 0) [[gnu::always_inline]] expected<void> post(const D&... buffers) const noexcept {
     static_assert((detail::is_recv<D> && ...),
                   "dat: a shared receive queue takes dat::recv only; requests go to an endpoint");
-    return detail::post(detail::shared_recv_queue(*core_), detail::request_access::of(buffers)...);
+    if constexpr ((detail::is_recv<D> && ...))
+      return detail::post(detail::shared_recv_queue(*core_), detail::request_access::of(buffers)...);
   }
 
   /// The number of the queue in errors, which verbs has assigned.

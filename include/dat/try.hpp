@@ -16,6 +16,20 @@ struct a_function_that_uses_DAT_TRY_returns_dat_expected : Failure {
       : Failure(std::move(failure)) {}
 };
 
+/// The value of an expected, with a type that compilers print in few words where it does not fit its target.
+template <class T, class E, class Policy>
+constexpr T& value_of(boost::outcome_v2::basic_result<T, E, Policy>& from) noexcept {
+  return from.assume_value();
+}
+template <class T, class E, class Policy>
+constexpr const T& value_of(const boost::outcome_v2::basic_result<T, E, Policy>& from) noexcept {
+  return from.assume_value();
+}
+template <class T, class E, class Policy>
+constexpr T&& value_of(boost::outcome_v2::basic_result<T, E, Policy>&& from) noexcept {
+  return std::move(from).assume_value();
+}
+
 }}} // namespace dat::v0::detail
 
 /// DAT_TRY(declaration, expression): evaluates an expected, returns its error from the enclosing function, or
@@ -48,7 +62,7 @@ struct a_function_that_uses_DAT_TRY_returns_dat_expected : Failure {
       static_cast<decltype(name)>(name).as_failure())
 #define DAT_DETAIL_TRY_TAKE(give_back, name, declaration, ...)                                                         \
   DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                  \
-  declaration = static_cast<decltype(name)>(name).assume_value()
+  declaration = ::dat::detail::value_of(static_cast<decltype(name)>(name))
 #define DAT_DETAIL_TRY_DROP(give_back, name, ...)                                                                      \
   do {                                                                                                                 \
     DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                \

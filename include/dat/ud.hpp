@@ -218,7 +218,8 @@ public:
   template <streams S>
   [[nodiscard]] static expected<ep> create(const detail::ref<detail::pz_core>& pz, const evd<S>& all,
                                            const ep_attributes& attributes) noexcept {
-    return create(pz, ib::datagram_evds{all, all, all}, attributes);
+    if constexpr (detail::has_streams<S, streams::dto | streams::connection | streams::datagrams>())
+      return create(pz, ib::datagram_evds{all, all, all}, attributes);
   }
 
 private:

@@ -53,6 +53,23 @@ TEST_CASE("completions say what they completed", "[event]") {
         on("send_done", p.a.ep) + ": 64 bytes, cookie 7\n" + on("recv_done", p.b.ep) + ": 64 bytes, cookie 5\n");
 }
 
+TEST_CASE("an event is read as its own type, and its name is in the error of another", "[event][mistakes]") {
+  const clean_world world;
+  pair p;
+  must(p.b.ep.post(dat::recv{p.b.mem}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 64)}.cookie(7)));
+  p.settle();
+  auto e = must(p.a.evd.dequeue());
+  CHECK(dat::get<dat::send_done>(e).bytes() == 64);
+  CHECK(dat::get<dat::send_done>(std::as_const(e)).cookie() == 7);
+  CHECK(dat::get_if<dat::send_done>(&e) == &std::get<dat::send_done>(e));
+  CHECK(dat::get_if<dat::established>(&std::as_const(e)) == nullptr);
+  CHECK_THROWS_WITH(dat::get<dat::established>(e), support::contains_text("dat::get") &&
+                                                       support::contains_text("\"send_done\"") &&
+                                                       support::contains_text("wait_for<E>"));
+  CHECK(dat::get<dat::send_done>(std::move(e)).bytes() == 64);
+}
+
 TEST_CASE("a connection that ends says which side ended it", "[event][connection]") {
   const clean_world world;
   pair p;

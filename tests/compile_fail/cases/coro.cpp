@@ -40,8 +40,7 @@ void good_visitor(everything& d) {
 #endif
 
 //! case: an operation of requests that is used for a receive
-//! error(gcc): no matching function for call
-//! error(clang): no matching member function for call
+//! error: dat: post receives with a posted<receive_result>, and requests with a posted<transfer>
 #ifdef DAT_EXPECT_FAIL
 void bad_reuse(transfers& d, dat::coro::posted<dat::transfer>& op, dat::ep_ref ep) {
   (void)d.post(op, ep, dat::recv{});

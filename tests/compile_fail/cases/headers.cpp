@@ -4,7 +4,6 @@
 
 //! case: a shared receive queue without its header
 //! error: dat: include <dat/srq.hpp> to create shared receive queues
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool srq(dat::pz& pz) { return pz.create_srq({.max_recv_dtos = 8}).has_value(); }
 #else
@@ -14,7 +13,6 @@ bool srq(dat::pz& pz) { return pz.create_srq({.max_recv_dtos = 8}).has_value(); 
 
 //! case: a remote memory region without its header
 //! error: dat: include <dat/rmr.hpp> to create remote memory regions
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool rmr(dat::pz& pz) { return pz.create_rmr().has_value(); }
 #else
@@ -24,7 +22,6 @@ bool rmr(dat::pz& pz) { return pz.create_rmr().has_value(); }
 
 //! case: a remote memory region for one endpoint without its header
 //! error: dat: include <dat/rmr.hpp> to create remote memory regions
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool rmr_for_ep(dat::pz& pz) { return pz.create_rmr_for_ep().has_value(); }
 #else
@@ -34,7 +31,6 @@ bool rmr_for_ep(dat::pz& pz) { return pz.create_rmr_for_ep().has_value(); }
 
 //! case: a descriptor without its header
 //! error: dat: include <dat/descriptor.hpp> to export descriptors
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool descriptor(const dat::ep<dat::rc>& ep) { return ep.export_descriptor().has_value(); }
 #else
@@ -44,7 +40,6 @@ bool descriptor(const dat::ep<dat::rc>& ep) { return ep.export_descriptor().has_
 
 //! case: a datagram endpoint without its header
 //! error: dat: include <dat/ud.hpp> to create datagram endpoints
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool ud(dat::pz& pz, dat::evd<dat::stream::dto | dat::stream::connection>& evd) {
   return pz.create_ep<dat::ud>(evd).has_value();
@@ -57,7 +52,6 @@ bool ud(dat::pz& pz, datagrams& evd) { return pz.create_ep<dat::ud>(evd).has_val
 
 //! case: a query of an endpoint without its header
 //! error: dat: include <dat/ep_params.hpp> to query the parameters of an endpoint
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool parameters(const dat::ep<dat::rc>& ep) { return ep.query().has_value(); }
 #else
@@ -67,7 +61,6 @@ bool parameters(const dat::ep<dat::rc>& ep) { return ep.query().has_value(); }
 
 //! case: a query of the status of an endpoint without its header
 //! error: dat: include <dat/ep_params.hpp> to query the status of an endpoint
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool status(const dat::ep<dat::rc>& ep) { return ep.status().has_value(); }
 #else
@@ -77,7 +70,6 @@ bool status(const dat::ep<dat::rc>& ep) { return ep.status().has_value(); }
 
 //! case: a query of the receives of an endpoint without its header
 //! error: dat: include <dat/ep_params.hpp> to query the receive buffers of an endpoint
-//! lines: 25
 #ifdef DAT_EXPECT_FAIL
 bool receives(const dat::ep<dat::rc>& ep) { return ep.recv_query().has_value(); }
 #else

@@ -4,6 +4,8 @@
 
 #include <dat/checked.hpp>
 
+#include <dat/detail/base/checked.hpp>
+
 #include <cstdint>
 #include <type_traits>
 
@@ -69,5 +71,12 @@ private:
   }
   const marked_type* mark_ = nullptr;
 };
+
+/// Types that programs try to make cookies from, and cannot.
+template <class T>
+inline constexpr bool is_no_cookie = std::is_floating_point_v<T> || std::is_same_v<T, bool>;
+template <class T>
+requires(std::is_class_v<T> ||
+         std::is_union_v<T>) inline constexpr bool is_no_cookie<T> = !std::is_base_of_v<cookie_type<checked_build>, T>;
 
 }}} // namespace dat::v0::detail

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <type_traits>
 
@@ -27,8 +28,9 @@ template <class T, class Object>
 template <class T>
 inline constexpr bool never = false;
 
-/// A time limit without a unit.
+/// A time limit without a unit, with one that is finer than microseconds, or with a fraction.
 template <class T>
-concept plain_number = std::integral<T> || std::floating_point<T>;
+concept no_time_limit = std::integral<T> || std::floating_point<T> ||
+    (requires { typename T::period; } && !std::is_convertible_v<T, std::chrono::microseconds>);
 
 }}} // namespace dat::v0::detail

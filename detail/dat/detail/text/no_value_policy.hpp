@@ -63,7 +63,9 @@ extern "C" [[gnu::weak]] void dat_v0_throw_no_error();
 }
 #endif
 
-struct no_value_policy : boost::outcome_v2::policy::base {
+/// Outcome's policy of dat::expected. Compilers print its name, a remedy, where a member of a T is used on an
+/// expected<T>.
+struct unwrap_by_value_or_DAT_TRY : boost::outcome_v2::policy::base {
   template <class Impl>
   static constexpr void wide_value_check(Impl&& self) {
     if (!base::_has_value(self)) [[unlikely]]
@@ -89,9 +91,9 @@ struct no_value_policy : boost::outcome_v2::policy::base {
 #ifdef DAT_TRACE
 template <class T, class From>
 requires std::is_same_v<std::remove_cvref_t<From>, error>
-constexpr void hook_result_construction(boost::outcome_v2::basic_result<T, error, no_value_policy>* self,
+constexpr void hook_result_construction(boost::outcome_v2::basic_result<T, error, unwrap_by_value_or_DAT_TRY>* self,
                                         From&& from) noexcept {
-  no_value_policy::on_result_construction(self, from);
+  unwrap_by_value_or_DAT_TRY::on_result_construction(self, from);
 }
 #endif
 
