@@ -22,7 +22,7 @@ struct operation_in_c {
   DAT_IB_EXT_TYPE type{};
 };
 using op = dat::dto_operation;
-constexpr operation_in_c operations[] = {
+constexpr operation_in_c operations_in_c[] = {
     {op::rdma_write, DAT_DTO_RDMA_WRITE},
     {op::rdma_read, DAT_DTO_RDMA_READ},
     {op::rdma_read_to_rmr, DAT_DTO_RDMA_READ},
@@ -40,7 +40,7 @@ constexpr operation_in_c operations[] = {
     {op::unbind, DAT_DTO_BIND_MW},
 };
 [[nodiscard]] operation_in_c in_c(dat::dto_operation operation) noexcept {
-  for (const operation_in_c& o : operations)
+  for (const operation_in_c& o : operations_in_c)
     if (o.operation == operation) return o;
   return {operation, DAT_DTO_SEND};
 }

@@ -275,7 +275,7 @@ template <class Take>
 }
 [[nodiscard]] DAT_RETURN close_query(DAT_HANDLE ia, va_list) noexcept { return ia_close(ia, DAT_CLOSE_ABRUPT_FLAG); }
 
-constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> operations[] = {
+constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> extended_operations[] = {
     {DAT_IB_FETCH_AND_ADD_OP, fetch_and_add},
     {DAT_IB_CMP_AND_SWAP_OP, compare_and_swap},
     {DAT_IB_RDMA_WRITE_IMMED_OP, write_immediate},
@@ -293,7 +293,7 @@ constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> ope
 } // namespace
 
 DAT_RETURN handle_extendedop(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
-  for (const auto& [number, call] : operations)
+  for (const auto& [number, call] : extended_operations)
     if (op == static_cast<DAT_EXTENDED_OP>(number)) return call(named, args);
   return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op"); // collective ones, too
 }
