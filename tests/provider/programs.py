@@ -59,7 +59,7 @@ PROGRAMS = {
     "limits": program(
         client="dapltest -T L -D {device} {options}",
         parts=r"Limitation Test\s+(\w+)",
-        part_failed=r"created: 0$|posted per EP: 0$",
+        part_failed=r"created: 0$|posted per EP: 0$|fails: DAT_INVALID|can not continue",
         part_end=r"^\*{60,}$",
     ),
     "features": program(
@@ -129,7 +129,8 @@ TESTS = [
     *(performance(f"-m {mode} -i 1000 {pipe}", f"{op} {size}") for mode in "bp" for op in ("RW", "RR") for pipe, size in (("", "64"), ("-p 4", "4096 2"))),
     performance("-m p -i 100", "RW 1048576"),
     test("limits", "-m 20", short=True),
-    test("limits", "-m 100 -w 2"),
+    # One by one: the program stops at the first that fails.
+    *(test("limits", f"-m 100 -w 2 limit_{kind}") for kind in ("ia", "pz", "cno", "evd", "ep", "rsp", "psp", "lmr", "rpost", "size_lmr")),
     *(test("features", f"-f {feature}") for feature in ("pz", "mem", "endpoint", "hwconn", "connmgt")),
     test("features", "-f queryinfo", short=True),
 ]
