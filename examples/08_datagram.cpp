@@ -47,8 +47,8 @@ dat::expected<void> serve(node& self) {
   std::cout << "listening on " << self.ia.address().host_string() << " port " << service.port() << std::endl;
   for (number n = 1; n != 0;) {
     DAT_TRY(auto event, self.evd.wait());
-    if (auto* const request = std::get_if<dat::ib::datagram_request>(&event)) DAT_TRYV(request->accept(self.ep));
-    if (auto* const got = std::get_if<dat::ib::datagram_recv_done>(&event)) {
+    if (auto* const request = dat::get_if<dat::ib::datagram_request>(&event)) DAT_TRYV(request->accept(self.ep));
+    if (auto* const got = dat::get_if<dat::ib::datagram_recv_done>(&event)) {
       const dat::ib::datagram_view message(*got, self.in);
       n = message.payload_as<number>().value_or(1);
       DAT_TRY(const auto sender, self.ep.reply_to(*got, message)); // from the header in the buffer
