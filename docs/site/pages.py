@@ -9,6 +9,7 @@ import os
 import pathlib
 import posixpath
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -57,6 +58,15 @@ class documents:
             return f"source/{name}/index.rst"
         return ""
 
+    def image(self, page: str, target: str) -> str:
+        """The target of an image of a page, which it copies to the site."""
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+        if name not in self.files:
+            raise FileNotFoundError(f"{page} shows {target}, which git does not have")
+        (self.to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.tree / name, self.to / name)
+        return target
+
     def link(self, page: str, target: str) -> str:
         """The target of a link of a page on the site."""
         if re.match(r"[a-z]+:|#|/", target):
@@ -102,7 +112,7 @@ class documents:
             kept.append(text)
             return f"\0{len(kept) - 1}\0"
 
-        line = LINK.sub(lambda m: keep(f"{m[1]}[{m[2]}]({self.link(page, m[3])})") if not self.in_code(line, m.start()) else m[0], line)
+        line = LINK.sub(lambda m: keep(f"{m[1]}[{m[2]}]({(self.image if m[1] else self.link)(page, m[3])})") if not self.in_code(line, m.start()) else m[0], line)
 
         def code(found: re.Match[str]) -> str:
             target = "" if line.startswith("#") else self.code(page, found[1])

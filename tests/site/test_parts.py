@@ -119,6 +119,13 @@ class the_documents(temporary):
         with self.assertRaisesRegex(FileNotFoundError, "README.md links to docs/gone.md"):
             self.site("").text_of("README.md", "[x](docs/gone.md)")
 
+    def test_an_image_comes_along(self) -> None:
+        self.file("docs/door.svg", "<svg/>")
+        self.assertEqual(self.site("").text_of("README.md", "![a door](docs/door.svg)").strip(), "![a door](docs/door.svg)")
+        self.assertEqual((self.work / "out/docs/door.svg").read_text(encoding="utf-8"), "<svg/>")
+        with self.assertRaisesRegex(FileNotFoundError, "README.md shows docs/gone.svg"):
+            self.site("").text_of("README.md", "![x](docs/gone.svg)")
+
     def test_pages_of_sources_and_folders(self) -> None:
         site = self.site("[f](tests)")
         site.copy()
