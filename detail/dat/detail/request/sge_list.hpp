@@ -116,11 +116,20 @@ inline constexpr const char* fits_hint =
 // An LMR triplet and an ibv_sge are the same three numbers (uDAPL 2.0 §A.4).
 static_assert(sizeof(ibv_sge) == 16 && offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
 
+// A list whose number of segments is known at run time copies as many segments as it has. g++ does not see that the
+// others are not read, and would warn in the consumer's build.
+#ifndef __clang__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 /// Copies the 16 bytes that both types begin with, as one word.
 [[gnu::always_inline]] inline void copy_16(void* to, const void* from) noexcept {
   using word [[gnu::vector_size(16), gnu::aligned(8), gnu::may_alias]] = std::uint64_t;
   *static_cast<word*>(to) = *static_cast<const word*>(from);
 }
+#ifndef __clang__
+#pragma GCC diagnostic pop
+#endif
 static_assert(offsetof(raw_segment, length) == 8 && offsetof(raw_segment, key) == 12);
 
 /// Whether a type names local memory in a DTO: a local_segment, or an lmr as a whole.
