@@ -65,6 +65,7 @@ struct window_binding : window_place {
   [[nodiscard]] ref<lmr_core> end() noexcept {
     if (region) region->users.fetch_sub(1, std::memory_order_release);
     region = nullptr;
+    through = nullptr; // it may be gone before the next binding
     return std::move(keeps);
   }
   /// Takes over the binding of `o`, which then has none. This one has none before.
@@ -73,6 +74,7 @@ struct window_binding : window_place {
     key = o.key;
     keeps = std::move(o.keeps);
     o.region = nullptr;
+    o.through = nullptr;
   }
 };
 
