@@ -18,11 +18,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto streams =
+constexpr auto ud_streams =
     dat::stream::dto | dat::stream::connection | dat::stream::connection_requests | dat::stream::datagrams;
 constexpr std::size_t message_size = 256;
 constexpr std::size_t receive_size = dat::ib::grh::size + message_size;
-constexpr std::size_t receives = 32;
+constexpr std::size_t ud_receives = 32;
 constexpr std::size_t sends = 16;
 
 /// A datagram endpoint with its memory and its book, from its creation to its last completion.
@@ -33,10 +33,10 @@ struct node {
     mine->state = static_cast<std::uint64_t>(outcome::open);
   }
 
-  dat::expected<void> open(dat::pz& pz, const dat::evd<streams>& evd) {
+  dat::expected<void> open(dat::pz& pz, const dat::evd<ud_streams>& evd) {
     DAT_TRY(region, pz.register_memory(memory, dat::local_read | dat::local_write));
     DAT_TRY(ep, pz.create_ep<dat::ud>(evd));
-    for (std::size_t i = 0; i < receives; ++i) DAT_TRYV(receive(i));
+    for (std::size_t i = 0; i < ud_receives; ++i) DAT_TRYV(receive(i));
     return dat::success();
   }
   dat::expected<void> receive(std::size_t buffer) {
@@ -51,7 +51,7 @@ struct node {
     std::size_t buffer = 0;
     while (buffer < sends && busy[buffer]) ++buffer;
     if (buffer == sends) return; // datagrams may be lost, here as well as on the wire
-    const auto at = receives * receive_size + buffer * message_size;
+    const auto at = ud_receives * receive_size + buffer * message_size;
     const auto bytes = below(from, message_size - sizeof(message_header));
     const auto length =
         write_message(std::span(memory).subspan(at, message_size), {life, number, kind, 0, 0, 0, 0}, bytes, from);
@@ -77,8 +77,8 @@ struct node {
     const auto* e = all.end(got.cookie(), true, got.bytes(), why);
     if (!e) return fault(why), std::nullopt;
     const auto buffer = e->slot;
-    const auto room = std::span(memory).subspan(buffer * receive_size, receive_size);
-    const dat::ib::datagram_view view(got, std::as_bytes(room));
+    const auto place = std::span(memory).subspan(buffer * receive_size, receive_size);
+    const dat::ib::datagram_view view(got, std::as_bytes(place));
     message_header header;
     std::memcpy(&header, view.payload().data(), std::min(sizeof header, view.payload().size()));
     // A life of its own cannot be expected: a message of an earlier endpoint may still be on the way.
@@ -116,7 +116,7 @@ struct node {
   std::uint64_t id;
   side* mine;
   book all;
-  std::vector<std::byte> memory = std::vector<std::byte>(receives * receive_size + sends * message_size);
+  std::vector<std::byte> memory = std::vector<std::byte>(ud_receives * receive_size + sends * message_size);
   dat::lmr<std::byte, (dat::local_read | dat::local_write).value> region{};
   dat::ep<dat::ud> ep{};
   bool busy[sends]{};
@@ -149,7 +149,7 @@ public:
 private:
   dat::expected<void> open() {
     DAT_TRY(pz_, ia_.create_pz());
-    DAT_TRY(evd_, ia_.create_evd<streams>(64));
+    DAT_TRY(evd_, ia_.create_evd<ud_streams>(64));
     if (lane_.client) return dat::success();
     const auto port = dat::conn_qual::make(owner_.port(lane_)).value();
     for (const auto until = clock::now() + patience;;) {
@@ -261,7 +261,7 @@ private:
   lane& lane_;
   random random_;
   dat::pz pz_{};
-  dat::evd<streams> evd_{};
+  dat::evd<ud_streams> evd_{};
   dat::ib::datagram_service service_{};
   std::unique_ptr<node> node_{};
   std::optional<dat::ib::address_handle> peer_{};
