@@ -74,6 +74,7 @@ TEST_CASE("bad input of rails is refused with the remedy", "[rails]") {
   is_error(dat::rails::connect({}), invalid, return_subtype::arg1);
   is_error(dat::rails::connect(std::vector<dat::rail_path>(17, a.paths[0])), invalid, return_subtype::arg1);
   is_error(dat::rails::connect(std::array{dat::rail_path{}}), invalid, return_subtype::arg1);
+  STATIC_REQUIRE(to_string(static_cast<dat::rails_spread>(2)) == "unknown rails_spread");
   dat::ia closed;
   is_error(dat::rails::listen(std::array{dat::rail_path{&closed}}), invalid, return_subtype::arg1);
   for (const dat::rails_options& bad : {dat::rails_options{.spread = static_cast<dat::rails_spread>(2)},
