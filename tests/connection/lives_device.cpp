@@ -773,7 +773,8 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
     else
       CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::transport);
   }
-  CHECK((repairs() > before || !up)); // shows that packets were damaged
+  // Shows that packets were damaged. The kernel may answer from values that it has read a moment ago.
+  CHECK((!up || comes_true([&] { return repairs() > before; })));
 }
 
 TEST_CASE("a cut wire breaks the connections that send, and the others continue when it is restored",
