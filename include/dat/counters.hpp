@@ -305,7 +305,7 @@ struct device_counter {
 
 /// The counters of the ia's port that its driver reports below /sys/class/infiniband (`counters` and `hw_counters`), in
 /// the order of their names. Their meaning is in the documentation of the driver. The kernel may answer with values
-/// that it has read up to 10 ms ago; the file `hw_counters/lifespan` has this time in milliseconds.
+/// that it read about 10 ms ago; the file `hw_counters/lifespan` has this time in milliseconds.
 /// Errors: `model_not_supported` when the driver reports none; `invalid_handle`.
 /// Allocates: yes; std::bad_alloc passes through.
 /// Blocks: while the driver reads the counters, on some adapters a firmware command.
