@@ -231,10 +231,7 @@ public:
   /// the driver drops late completions of its DTOs. Keep memory that is posted outside of the task.
   template <class A>
   auto within(timeout limit, A&& what, std::stop_token stop = {}) noexcept {
-    if constexpr (requires { what.operator co_await(); })
-      return timed<decltype(what.operator co_await())>(core_, limit, what, std::move(stop));
-    else
-      return timed<std::remove_reference_t<A>&>(core_, limit, what, std::move(stop));
+    return timed<decltype(detail::awaiter_of(what))>(core_, limit, what, std::move(stop));
   }
 
   /// A place for a value that a coroutine awaits and another one sets.

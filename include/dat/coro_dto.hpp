@@ -44,12 +44,11 @@ private:
 /// expected<receive_result> for receives, with the cookie of the DTO. A DTO may be awaited later, or never, and several
 /// may be outstanding at once.
 ///
-/// Not movable: it lives in the frame of the coroutine. When it is done, `driver.post(it, ...)` can use it again, for
-/// example for receives that are posted ahead, in an array. (With g++ 12, await an element of an array by a name:
-/// `auto& it = all[i]; co_await it;`.) If it is destroyed before it is done, the DTO stays posted, because an adapter
-/// cannot withdraw a DTO. Its memory must stay until it completes; the driver drops the late completion. A coroutine
-/// that awaits an operation outside of its frame must end before the driver takes the completion: when such a coroutine
-/// is destroyed, destroy the operation, too, or leave the driver alone.
+/// Not movable. It may be in the frame of the coroutine that awaits it, or elsewhere. When it is done,
+/// `driver.post(it, ...)` can use it again, for example for receives that are posted ahead, in an array. If it is
+/// destroyed before it is done, the DTO stays posted, because an adapter cannot withdraw a DTO. Its memory must stay
+/// until it completes; the driver drops the late completion. If a coroutine is destroyed while it awaits an operation
+/// elsewhere, the operation continues, and another coroutine can await it.
 template <class Result>
 class [[nodiscard]] posted : public detail::coro_dto {
 public:

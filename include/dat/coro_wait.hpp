@@ -61,9 +61,9 @@ class [[nodiscard]] timed : public detail::coro_operation, private detail::timer
                 "is an expected");
 
 public:
-  auto await_suspend(std::coroutine_handle<> h) {
-    coroutine = h;
-    return what_.await_suspend(h); // a task starts now
+  /// A task starts now.
+  [[nodiscard]] bool begin_wait(std::coroutine_handle<> h) noexcept(noexcept(what_.await_suspend(h))) {
+    return what_.await_suspend(h);
   }
   /// The result of what was awaited.
   /// Errors: those of what was awaited; `timeout_expired` when it was not done within the limit; `interrupted_call`
@@ -79,7 +79,7 @@ public:
 
   template <class A>
   timed(detail::coro_driver& d, timeout limit, A& what, std::stop_token&& stop) noexcept
-      : coro_operation(d, nullptr, &timed::give_up), timer_node(&timed::expire), what_(awaiter_of(what)) {
+      : coro_operation(d, nullptr, &timed::give_up), timer_node(&timed::expire), what_(detail::awaiter_of(what)) {
     start(d, limit, std::move(stop));
   }
 
@@ -92,18 +92,11 @@ private:
     d.listeners(detail::coro_driver::limited).push_back(*this);
     watch(std::move(stop));
   }
-  template <class A>
-  static Awaited awaiter_of(A& what) noexcept {
-    if constexpr (requires { what.operator co_await(); })
-      return what.operator co_await();
-    else
-      return what;
-  }
   /// What was awaited may be over, with its coroutine among the ready. Then the limit has no effect.
   void end(const error& e) noexcept {
     if (done()) return;
     if (what_.await_ready()) {
-      coroutine = {};
+      waiting.forget();
       return finish();
     }
     what_.await_cancel();
@@ -116,7 +109,7 @@ private:
     static_cast<timed&>(t).end(
         error(return_type::timeout_expired).at("driver.within", object_kind::evd).hint("The operation continues."));
   }
-  Awaited what_; // a reference to an operation, or the awaiter of a task
+  Awaited what_; // the awaiter of an operation or of a task
 };
 
 /// A value that one coroutine awaits, and that another coroutine or the visitor sets, such as the answer to a request.

@@ -13,6 +13,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/base/coro_waiter.hpp>
 #include <dat/detail/base/intrusive_list.hpp>
 
 #include <coroutine>
@@ -31,33 +32,72 @@ class task;
 
 namespace detail {
 
-/// The end of a task: an exception is kept for the coroutine that asks for the result.
-class task_promise_base {
+class task_promise_base;
+
+/// The tasks that one coroutine awaits together, for when_all. Either may be destroyed first.
+class tasks_awaited {
 public:
+  tasks_awaited() noexcept = default;
+  tasks_awaited(const tasks_awaited&) = delete;
+  tasks_awaited& operator=(const tasks_awaited&) = delete;
+  ~tasks_awaited();
+  void add(task_promise_base& p) noexcept;
+
+  std::coroutine_handle<> coroutine;
+  std::size_t missing = 0; // tasks that have not ended
+
+private:
+  intrusive_list<task_promise_base> tasks_;
+};
+
+/// The end of a task: an exception is kept for the coroutine that asks for the result.
+class task_promise_base : public list_node {
+public:
+  task_promise_base() noexcept = default;
+  task_promise_base(const task_promise_base&) = delete;
+  task_promise_base& operator=(const task_promise_base&) = delete;
+  ~task_promise_base() { unlink(); }
+
   [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
-  [[nodiscard]] auto final_suspend() const noexcept {
+  [[nodiscard]] auto final_suspend() noexcept {
     struct pass_on {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       [[nodiscard]] std::coroutine_handle<> await_suspend(std::coroutine_handle<>) const noexcept { return next; }
       void await_resume() const noexcept {}
       std::coroutine_handle<> next;
     };
-    const bool last = !missing || --*missing == 0;
-    return pass_on{continuation && last && !starting ? continuation : std::noop_coroutine()};
+    return pass_on{next_coroutine()};
   }
   void unhandled_exception() noexcept { thrown_ = std::current_exception(); }
   void rethrow() const {
     if (thrown_) std::rethrow_exception(thrown_);
   }
 
-  std::coroutine_handle<> continuation; // null: no coroutine waits
-  std::size_t* missing = nullptr;       // for when_all: the tasks that the continuation still waits for
+  coro_awaited waiting;           // the coroutine that awaits this task alone
+  tasks_awaited* group = nullptr; // of a coroutine that awaits this task and others
   bool started = false;
   bool starting = false; // the coroutine that awaits is in await_suspend, and sees itself that the task has ended
 
 private:
+  /// The coroutine that the end of this task resumes.
+  [[nodiscard]] std::coroutine_handle<> next_coroutine() noexcept {
+    std::coroutine_handle<> resumed;
+    if (group)
+      resumed = --group->missing == 0 ? group->coroutine : nullptr;
+    else if (!starting)
+      resumed = waiting.take();
+    return resumed ? resumed : std::noop_coroutine();
+  }
   std::exception_ptr thrown_;
 };
+
+inline tasks_awaited::~tasks_awaited() {
+  while (task_promise_base* const p = tasks_.pop_front()) p->group = nullptr;
+}
+inline void tasks_awaited::add(task_promise_base& p) noexcept {
+  p.group = this;
+  tasks_.push_back(p);
+}
 
 template <class T>
 class task_promise : public task_promise_base {
@@ -128,9 +168,9 @@ public:
     explicit awaiter(std::coroutine_handle<promise_type> c) noexcept : coroutine_(c) {}
     [[nodiscard]] bool await_ready() const noexcept { return coroutine_.done(); }
     /// A task that ends at once does not suspend its caller, so a loop of such tasks needs no stack.
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) const {
+    [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) {
       promise_type& p = coroutine_.promise();
-      p.continuation = h;
+      waiter_.wait_at(p.waiting, h);
       if (std::exchange(p.started, true)) return true;
       p.starting = true;
       coroutine_.resume();
@@ -144,18 +184,18 @@ public:
         return std::move(coroutine_.promise().result());
     }
     /// The coroutine that awaits waits no longer; the task continues.
-    void await_cancel() const noexcept { coroutine_.promise().continuation = {}; }
+    void await_cancel() noexcept { waiter_.leave(); }
 
   private:
     std::coroutine_handle<promise_type> coroutine_;
+    detail::coro_waiter waiter_;
   };
   [[nodiscard]] awaiter operator co_await() const noexcept { return awaiter(coroutine_); }
 
   // For when_all.
-  void start_as_one_of(std::coroutine_handle<> all, std::size_t& missing) {
-    if (done()) return static_cast<void>(--missing);
-    coroutine_.promise().continuation = all;
-    coroutine_.promise().missing = &missing;
+  void start_as_one_of(detail::tasks_awaited& all) {
+    if (done()) return static_cast<void>(--all.missing);
+    all.add(coroutine_.promise());
     start();
   }
 
@@ -182,17 +222,18 @@ public:
   explicit all_started(Each each) noexcept : each_(std::move(each)) {}
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) {
-    missing_ = 1; // this function: no task resumes the coroutine before all were started
-    each_([&](auto&) { ++missing_; });
-    each_([&](auto& t) { t.start_as_one_of(h, missing_); });
-    return --missing_ != 0;
+    awaited_.coroutine = h;
+    awaited_.missing = 1; // this function: no task resumes the coroutine before all were started
+    each_([&](auto&) { ++awaited_.missing; });
+    each_([&](auto& t) { t.start_as_one_of(awaited_); });
+    return --awaited_.missing != 0;
   }
 
 protected:
   Each each_;
 
 private:
-  std::size_t missing_ = 0;
+  tasks_awaited awaited_;
 };
 
 template <class... T>

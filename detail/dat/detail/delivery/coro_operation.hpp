@@ -5,19 +5,22 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/base/coro_waiter.hpp>
 #include <dat/detail/base/ref.hpp>
 #include <dat/detail/delivery/coro_schedule.hpp>
 #include <dat/detail/endpoint/core.hpp>
 
+#include <concepts>
 #include <coroutine>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// One thing that a coroutine waits for, or will wait for. It is linked in place, and unlinks itself when its coroutine
-/// ends; nothing is allocated.
+/// One thing that a coroutine waits for, or will wait for. It is linked in place, and unlinks itself when it ends;
+/// nothing is allocated.
 class coro_operation : public coro_entry {
 public:
   coro_operation(const coro_operation&) = delete;
@@ -26,10 +29,8 @@ public:
   /// Whether the operation is over, so that awaiting it does not suspend.
   [[nodiscard]] bool done() const noexcept { return done_; }
 
-  [[nodiscard]] bool await_ready() const noexcept { return done_; }
-  void await_suspend(std::coroutine_handle<> h) noexcept { coroutine = h; }
-  /// The coroutine does not wait any longer; the operation continues.
-  void await_cancel() noexcept { coroutine = {}; }
+  /// Called when a coroutine waits. False when it is not to be suspended.
+  [[nodiscard]] static bool begin_wait(std::coroutine_handle<>) noexcept { return true; }
 
   /// The endpoint of the operation, only for comparison.
   [[nodiscard]] ep_core* whose() const noexcept { return whose_; }
@@ -40,8 +41,8 @@ protected:
   /// An operation that was never started counts as done.
   coro_operation() noexcept;
   coro_operation(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept { begin(s, whose, serve_stop); }
-  /// Whether a new life can begin: the last one is over, and the coroutine that awaited it has been resumed.
-  [[nodiscard]] bool idle() const noexcept { return done_ && !linked(); }
+  /// Whether a new life can begin: the last one is over, and no coroutine that awaited it is still to be resumed.
+  [[nodiscard]] bool idle() const noexcept { return done_ && !(linked() && waiting); }
   void begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept;
   ~coro_operation() {
     detach();
@@ -59,7 +60,7 @@ protected:
     unlink();
     detach();
     done_ = true;
-    s.resume_first(std::exchange(coroutine, {}));
+    s.resume_first(waiting.take());
   }
   /// From now on a request to stop is served by `on_stop`. Keeps the endpoint alive, whose handle may be destroyed
   /// first.
@@ -101,6 +102,42 @@ private:
   error error_;
   std::optional<stoppable> stop_;
 };
+
+/// What `co_await` makes of an operation. It is in the frame of the coroutine: if the coroutine is destroyed where it
+/// waits, the operation forgets it and continues.
+template <class Operation>
+class coro_awaiter {
+public:
+  explicit coro_awaiter(Operation& of) noexcept : of_(of) {}
+
+  [[nodiscard]] bool await_ready() const noexcept { return of_.done(); }
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) noexcept(noexcept(of_.begin_wait(h))) {
+    waiter_.wait_at(of_.waiting, h);
+    return of_.begin_wait(h);
+  }
+  [[nodiscard]] decltype(auto) await_resume() { return of_.await_resume(); }
+  /// The coroutine does not wait any longer; the operation continues.
+  void await_cancel() noexcept { waiter_.leave(); }
+
+private:
+  Operation& of_;
+  coro_waiter waiter_;
+};
+
+template <class Operation>
+requires std::derived_from<std::remove_reference_t<Operation>, coro_operation>
+[[nodiscard]] auto operator co_await(Operation&& of) noexcept {
+  return coro_awaiter<std::remove_reference_t<Operation>>(of);
+}
+
+/// The awaiter of an operation or of a task.
+template <class A>
+[[nodiscard]] auto awaiter_of(A& what) noexcept {
+  if constexpr (requires { what.operator co_await(); })
+    return what.operator co_await();
+  else
+    return operator co_await(what);
+}
 
 }}} // namespace dat::v0::detail
 

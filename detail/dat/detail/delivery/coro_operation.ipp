@@ -14,6 +14,7 @@ DAT_DECL coro_operation::coro_operation() noexcept
 }
 
 DAT_DECL void coro_operation::begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept {
+  unlink();
   schedule_ = &s;
   whose_ = whose;
   on_stop = serve_stop;
@@ -31,7 +32,7 @@ DAT_DECL void coro_operation::finish() noexcept {
   unlink();
   detach();
   done_ = true;
-  if (coroutine) s.make_ready(*this);
+  if (waiting) s.make_ready(*this);
 }
 
 DAT_DECL void coro_operation::watch(std::stop_token&& token) noexcept {

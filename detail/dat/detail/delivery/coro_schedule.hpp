@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/coro_waiter.hpp>
 #include <dat/detail/base/intrusive_list.hpp>
 #include <dat/detail/base/ref.hpp>
 #include <dat/detail/delivery/coro_timer.hpp>
@@ -21,7 +22,7 @@ struct coro_entry : list_node {
   /// The function that serves a request to stop, in the driver's thread.
   using stop_function = void (*)(coro_entry&) noexcept;
 
-  std::coroutine_handle<> coroutine;
+  coro_awaited waiting; // the coroutine
   stop_function on_stop = nullptr;
   coro_entry* next_stop = nullptr;
 };
@@ -43,7 +44,8 @@ public:
   void resume_first(std::coroutine_handle<> c) noexcept { first_ = c; }
   void resume_ready() {
     if (first_) std::exchange(first_, {}).resume();
-    while (coro_entry* o = ready_.pop_front()) std::exchange(o->coroutine, {}).resume();
+    while (coro_entry* o = ready_.pop_front())
+      if (const auto c = o->waiting.take()) c.resume(); // none: the coroutine was destroyed
   }
   /// The coroutines that are ready stay suspended; their owner may destroy them.
   void forget_ready() noexcept;
