@@ -99,6 +99,7 @@ private:
   /// For another operation in the same place.
   template <class D>
   void restart(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
+    unlink(); // it may be among the ready, if its coroutine was destroyed
     begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
     forget_result();
     start(d, ep, operation, std::move(stop));

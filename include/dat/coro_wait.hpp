@@ -61,9 +61,9 @@ class [[nodiscard]] timed : public detail::coro_operation, private detail::timer
                 "is an expected");
 
 public:
-  /// A task starts now.
-  [[nodiscard]] bool begin_wait(std::coroutine_handle<> h) noexcept(noexcept(what_.await_suspend(h))) {
-    return what_.await_suspend(h);
+  auto await_suspend(std::coroutine_handle<> h) {
+    waiting.wait(h);
+    return what_.await_suspend(h); // a task starts now
   }
   /// The result of what was awaited.
   /// Errors: those of what was awaited; `timeout_expired` when it was not done within the limit; `interrupted_call`

@@ -177,7 +177,8 @@ public:
       p.starting = false;
       return !coroutine_.done();
     }
-    T await_resume() const {
+    T await_resume() {
+      waiter_.leave();
       if constexpr (std::is_void_v<T>)
         coroutine_.promise().result();
       else

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <coroutine>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -16,18 +17,23 @@ public:
   coro_awaited& operator=(const coro_awaited&) = delete;
   ~coro_awaited() { forget(); }
 
+  /// A coroutine waits whose frame has this object, so that both end together. Others use a coro_waiter.
+  void wait(std::coroutine_handle<> c) noexcept { coroutine_ = c; }
   /// Whether a coroutine waits.
-  explicit operator bool() const noexcept { return waiter_ != nullptr; }
-  /// The coroutine, which waits no longer; null if there is none.
-  [[nodiscard]] std::coroutine_handle<> take() noexcept;
+  explicit operator bool() const noexcept { return static_cast<bool>(coroutine_); }
+  /// The coroutine, to be resumed at once; null if there is none.
+  [[nodiscard]] std::coroutine_handle<> take() noexcept { return std::exchange(coroutine_, {}); }
+  /// The coroutine waits no longer.
   void forget() noexcept;
 
 private:
   friend class coro_waiter;
+  std::coroutine_handle<> coroutine_;
   coro_waiter* waiter_ = nullptr;
 };
 
-/// The side of the coroutine. It is in an awaiter, and so in the frame of the coroutine: it ends with the frame.
+/// The side of a coroutine that waits for what may be outside of its frame. It is in an awaiter, and so in the frame:
+/// it ends with the coroutine.
 class coro_waiter {
 public:
   coro_waiter() noexcept = default;
@@ -36,13 +42,13 @@ public:
   ~coro_waiter() { leave(); }
 
   /// The coroutine waits at `where`, in place of one that waited there before.
-  void wait_at(coro_awaited& where, std::coroutine_handle<> coroutine) noexcept {
+  void wait_at(coro_awaited& where, std::coroutine_handle<> c) noexcept {
     where.forget();
+    where.coroutine_ = c;
     where.waiter_ = this;
     where_ = &where;
-    coroutine_ = coroutine;
   }
-  /// The coroutine waits no longer.
+  /// The coroutine waits no longer, or was resumed.
   void leave() noexcept {
     if (where_) where_->forget();
   }
@@ -50,20 +56,11 @@ public:
 private:
   friend class coro_awaited;
   coro_awaited* where_ = nullptr; // null: the coroutine does not wait
-  std::coroutine_handle<> coroutine_;
 };
 
-inline std::coroutine_handle<> coro_awaited::take() noexcept {
-  coro_waiter* const w = waiter_;
-  if (!w) return {};
-  forget();
-  return w->coroutine_;
-}
-
 inline void coro_awaited::forget() noexcept {
-  if (!waiter_) return;
-  waiter_->where_ = nullptr;
-  waiter_ = nullptr;
+  coroutine_ = {};
+  if (waiter_) std::exchange(waiter_, nullptr)->where_ = nullptr;
 }
 
 }}} // namespace dat::v0::detail

@@ -29,8 +29,8 @@ public:
   /// Whether the operation is over, so that awaiting it does not suspend.
   [[nodiscard]] bool done() const noexcept { return done_; }
 
-  /// Called when a coroutine waits. False when it is not to be suspended.
-  [[nodiscard]] static bool begin_wait(std::coroutine_handle<>) noexcept { return true; }
+  [[nodiscard]] bool await_ready() const noexcept { return done_; }
+  void await_suspend(std::coroutine_handle<> h) noexcept { waiting.wait(h); }
 
   /// The endpoint of the operation, only for comparison.
   [[nodiscard]] ep_core* whose() const noexcept { return whose_; }
@@ -103,19 +103,22 @@ private:
   std::optional<stoppable> stop_;
 };
 
-/// What `co_await` makes of an operation. It is in the frame of the coroutine: if the coroutine is destroyed where it
-/// waits, the operation forgets it and continues.
+/// Awaits an operation that may be outside of the frame of the coroutine. If the coroutine is destroyed where it waits,
+/// the operation forgets it and continues.
 template <class Operation>
 class coro_awaiter {
 public:
   explicit coro_awaiter(Operation& of) noexcept : of_(of) {}
 
   [[nodiscard]] bool await_ready() const noexcept { return of_.done(); }
-  [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) noexcept(noexcept(of_.begin_wait(h))) {
+  auto await_suspend(std::coroutine_handle<> h) noexcept(noexcept(of_.await_suspend(h))) {
     waiter_.wait_at(of_.waiting, h);
-    return of_.begin_wait(h);
+    return of_.await_suspend(h);
   }
-  [[nodiscard]] decltype(auto) await_resume() { return of_.await_resume(); }
+  [[nodiscard]] decltype(auto) await_resume() {
+    waiter_.leave();
+    return of_.await_resume();
+  }
   /// The coroutine does not wait any longer; the operation continues.
   void await_cancel() noexcept { waiter_.leave(); }
 
@@ -124,10 +127,28 @@ private:
   coro_waiter waiter_;
 };
 
+/// Awaits an operation that the statement of the co_await makes. It ends with the coroutine.
 template <class Operation>
-requires std::derived_from<std::remove_reference_t<Operation>, coro_operation>
-[[nodiscard]] auto operator co_await(Operation&& of) noexcept {
-  return coro_awaiter<std::remove_reference_t<Operation>>(of);
+class coro_own_awaiter {
+public:
+  explicit coro_own_awaiter(Operation& of) noexcept : of_(of) {}
+  [[nodiscard]] bool await_ready() const noexcept { return of_.await_ready(); }
+  auto await_suspend(std::coroutine_handle<> h) noexcept(noexcept(of_.await_suspend(h))) {
+    return of_.await_suspend(h);
+  }
+  [[nodiscard]] decltype(auto) await_resume() { return of_.await_resume(); }
+
+private:
+  Operation& of_;
+};
+
+template <std::derived_from<coro_operation> Operation>
+[[nodiscard]] coro_awaiter<Operation> operator co_await(Operation& of) noexcept {
+  return coro_awaiter<Operation>(of);
+}
+template <std::derived_from<coro_operation> Operation>
+[[nodiscard]] coro_own_awaiter<Operation> operator co_await(Operation&& of) noexcept {
+  return coro_own_awaiter<Operation>(of);
 }
 
 /// The awaiter of an operation or of a task.

@@ -14,7 +14,6 @@ DAT_DECL coro_operation::coro_operation() noexcept
 }
 
 DAT_DECL void coro_operation::begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept {
-  unlink();
   schedule_ = &s;
   whose_ = whose;
   on_stop = serve_stop;
