@@ -994,8 +994,7 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   const auto refused = [&](const dat::ep_attributes& attributes) {
     CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, attributes)) == dat::error(type::invalid_parameter, subtype::arg7));
   };
-  refused({.max_request_dtos = 0});
-  refused({.max_recv_dtos = 0});
+  refused({.max_recv_dtos = 0xffffffff});
   refused({.max_request_dtos = 0xffffffff});
   refused({.max_recv_iov = 0});
   refused({.max_request_iov = 255});
@@ -1022,10 +1021,37 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   one_more([&](auto& e) { e.max_recv_dtos = most.max_dto_per_ep + 1; });
   one_more([](auto& e) { ++e.max_request_iov; });
   one_more([](auto& e) { ++e.max_recv_iov; });
-  one_more([](auto& e) { ++e.max_message_size; });
+  one_more([](auto& e) { ++*e.max_message_size; });
   one_more([](auto& e) { ++*e.max_rdma_read_out; });
   one_more([](auto& e) { ++*e.max_rdma_read_in; });
   CHECK(resources::no_more_than(before));
+}
+
+TEST_CASE("an attribute of 0 is no default: sides that only receive or only send, and empty messages", "[dto]") {
+  connected_pair link({.active = {.max_recv_dtos = 0, .max_message_size = 0}, .passive = {.max_request_dtos = 0}});
+  CHECK(must(link.active.query()).attributes.max_recv_dtos == 0);
+  CHECK(must(link.active.query()).attributes.max_message_size == 0u);
+  CHECK(must(link.passive.query()).attributes.max_request_dtos == 0);
+  buffer out(link.a.pz, 16);
+  CHECK(error_of(link.active.post(dat::recv{})).type() == type::insufficient_resources);
+  CHECK(error_of(link.passive.post(dat::send{})).type() == type::insufficient_resources);
+  CHECK(error_of(link.active.post(dat::send{out.slice(0, 1)})).type() == type::length_error);
+  for (int i = 0; i < 3; ++i) {
+    must(link.passive.post(dat::recv{}.cookie(i)));
+    must(link.active.post(dat::send{}));
+    CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
+    (void)next<dat::send_done>(link.a.evd);
+  }
+  SHOWS("EPATTR-021");
+  // Either side can end the connection and begin another.
+  for (endpoint* ep : {&link.active, &link.passive}) {
+    must(ep->disconnect(dat::close_mode::graceful));
+    (void)next<dat::disconnected>(link.a.evd);
+    (void)next<dat::disconnected>(link.b.evd);
+    must(link.active.reset());
+    must(link.passive.reset());
+    link.connect(link.active, link.passive);
+  }
 }
 
 // --- reads ---------------------------------------------------------------------------------------------------------
@@ -1068,7 +1094,6 @@ TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-
   buffer theirs(link.b.pz, 16);
   const auto e = error_of(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}));
   CHECK(e.type() == type::invalid_parameter);
-  SHOWS("EPATTR-021"); // the attribute's 0 is no default
   CHECK_THAT(e.message(), support::contains_text("max_rdma_read_in"));
   DEVIATES("DTO-132");
   still_works(link);

@@ -396,7 +396,7 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
   CHECK(refused([](auto& e) { ++e.max_recv_dtos; }));
   CHECK(refused([](auto& e) { ++e.max_request_iov; }));
   CHECK(refused([](auto& e) { ++e.max_recv_iov; }));
-  CHECK(refused([](auto& e) { ++e.max_message_size; }));
+  CHECK(refused([](auto& e) { ++*e.max_message_size; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
 }
