@@ -447,7 +447,9 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
     (void)next<dat::peer_rejected>(a.evd);
   }
   CHECK(is_empty(requests));
-  SHOWS("PSP-004", "PSP-008", "EVENT-075");
+  SHOWS("PSP-004", "EVENT-075");
+  CHECK(error_of(b.ia.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
+  SHOWS("PSP-008");
   CHECK(std::count(ports.begin(), ports.end(), one.port()) >= 1);
   CHECK(std::count(ports.begin(), ports.end(), two.port()) >= 1);
   SHOWS("PSP-003", "REQ-053");

@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -653,6 +654,13 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     SHOWS("COMP-078");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
+  // The peer has no event of all that; a send has.
+  CHECK(is_empty(link.b.evd));
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{}));
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 0);
+  SHOWS("COMP-080");
+  (void)next<dat::send_done>(link.a.evd);
 }
 
 TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047]") {
@@ -921,16 +929,18 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})).type() == type::length_error);
+  // The length comes first: the window is none.
+  CHECK(error_of(ep.post(dat::send_with_invalidate{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   SHOWS("DTO-087", "COMP-034", "ERR-020");
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
   SHOWS("EP-012", "EPATTR-003");
 
-  must(link.passive.post(dat::recv{}));
-  must(ep.post(dat::send{dat::iov{out.slice(0, 0), out.slice(1, 0)}})); // max_request_iov segments
-  (void)next<dat::recv_done>(link.b.evd);
-  CHECK(next<dat::send_done>(link.a.evd).bytes() == 0);
+  must(link.passive.post(dat::recv{in.slice(8000, 8)}));
+  must(ep.post(dat::send{dat::iov{out.slice(0, 1), out.slice(2, 1)}})); // max_request_iov segments
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 2);
+  CHECK(next<dat::send_done>(link.a.evd).bytes() == 2);
   SHOWS("EPATTR-012");
 
   // longer than the remote segment: refused; shorter: writes only its own length

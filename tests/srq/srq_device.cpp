@@ -334,8 +334,17 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   must(p.to[0].close());
   CHECK(p.now().outstanding == 1);
   SHOWS("SRQ-059");
-  // A failed attempt takes no buffer either.
+  // After a disconnect the message that has arrived can still be taken. Messages take buffers while connected only.
+  receive.post(p.srq, 3);
+  must(p.from[1].post(dat::send{out.slice(0, 8)}));
+  (void)must(p.a.evd.wait_for<dat::send_done>(p.from[1], patience)); // behind the end of the other connection
+  p.until_available(1);
   must(p.to[1].disconnect());
+  (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.from[1], patience));
+  CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).bytes() == 8);
+  CHECK(p.now().available == 1u);
+  SHOWS("SRQ-084");
+  // A failed attempt takes no buffer either.
   (void)must(p.b.evd.wait_for<dat::disconnected>(p.to[1], patience));
   must(p.to[1].reset());
   must(p.to[1].connect(p.a.ia.address(), next_port(), patience));
