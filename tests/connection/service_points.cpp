@@ -100,7 +100,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative);
   refuses(made.post(dat::recv{s.b.at(0, 8)}), return_type::invalid_state, return_subtype::ep_unconftentative);
-  DEVIATES("EPS-082");
+  DEVIATES("EPS-082", "DTO-120");
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_unconftentative);
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);

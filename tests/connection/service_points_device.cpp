@@ -387,7 +387,9 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   CHECK(r.service() == making.id());
   SHOWS("CR-066");
   CHECK(r.ep());
+  const endpoint made = std::move(r.ep());
   must(r.handoff(port));
+  CHECK(error_of(made.query()).type() == type::invalid_handle);
   r = e.request();
   CHECK(r.local_ep() == reserved);
   SHOWS("CR-076");

@@ -776,7 +776,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
 }
 
 TEST_CASE("requests need a connection and receives do not",
-          "[dto][DTO-038][DTO-069][DTO-120][EPS-001][EPS-067][REQ-097][DTO-071]") {
+          "[dto][DTO-038][DTO-069][EPS-001][EPS-067][REQ-097][DTO-071]") {
   two_sides link({.progress = dat::progress::manual});
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -888,7 +888,7 @@ TEST_CASE("events left from an endpoint's previous life do not appear in the nex
   SECTION("on a merged evd") { many_lives<dat::stream::dto | dat::stream::software>(); }
 }
 
-TEST_CASE("receives that were posted before connecting are used in order", "[dto][DTO-120][DTO-125][REQ-045]") {
+TEST_CASE("receives that were posted before connecting are used in order", "[dto][DTO-125][REQ-045]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();

@@ -75,8 +75,16 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   linked t;
   dat::rmr rmr = t.make(for_ep);
   CHECK_FALSE(must(rmr.query()).binding);
-  SHOWS("RMR-005", "RMR-014", "RMR-015");
+  SHOWS("RMR-005", "RMR-015");
   const open_window first = t.bind(rmr, 64, 100);
+  const auto bound = must(rmr.query());
+  CHECK((bound.ia == t.b.ia.identity() && bound.pz == t.b.pz.identity()));
+  CHECK(bound.scope == (for_ep ? dat::rmr_scope::ep : dat::rmr_scope::pz));
+  REQUIRE(bound.binding);
+  CHECK(bound.binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data() + 64));
+  CHECK((bound.binding->length == 100 && bound.binding->rights == both.value));
+  CHECK_FALSE(bound.binding->zero_based);
+  SHOWS("RMR-014");
   t.write(first, 1);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
@@ -384,6 +392,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
   const endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  SHOWS("RMR-025");
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
   CHECK(must(rmr.query()).binding->key == key);
