@@ -27,8 +27,6 @@ inline constexpr const char* no_notify_hint =
     "Suppressing notifications needs an endpoint whose attribute for that queue, recv_completion or "
     "request_completion, is completion_notification::selective.";
 
-inline constexpr const char* no_region_hint = "A segment is of an lmr that is empty or closed.";
-
 /// The state of a datagram endpoint that may send. The consumer sees `connected`, but a request needs an address.
 inline constexpr ep_state ep_datagram = static_cast<ep_state>(254);
 [[nodiscard]] constexpr bool is_up(ep_state s) noexcept { return s == ep_state::connected || s == ep_datagram; }
