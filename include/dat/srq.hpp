@@ -42,8 +42,7 @@ public:
   ///   until its completion has been taken from the evd.
   /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more
   /// - `invalid_parameter`: more segments than max_recv_iov; a recv with `.suppress_notification()`
-  /// - `privileges_violation` (privileges_write): a segment is of an lmr that is empty or closed
-  /// - `invalid_handle`: the queue is closed
+  /// - `invalid_handle`: the queue is closed, or (handle_lmr) a segment is of an lmr that is empty or closed
   /// - the device's errno: the device refused a buffer. `error().index()` is the number of buffers before it, which are
   ///   posted.
   /// Allocates: never.

@@ -635,12 +635,22 @@ def tier_datcp(sums: tally) -> None:
 
 
 def tier_tools(sums: tally) -> None:
-    """dat-info, dat-ping and dat-conform, in the lab."""
-    with step("dat-info, dat-ping and dat-conform, in the lab", "about 30 s"):
-        if not build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/datcp/datcp", "tests/device/device"):
+    """dat-info, dat-ping, dat-perf and dat-conform, in the lab."""
+    with step("dat-info, dat-ping, dat-perf and dat-conform, in the lab", "about 40 s"):
+        if not build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/tools/dat-perf", "examples/datcp/datcp", "tests/device/device"):
             sums.check("tools", False, "not built")
             return
+        sums.unittests("arguments of dat-perf", ROOT / "tests/tools/test_perf_arguments.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
         sums.unittests("tools", ROOT / "tests/tools/test_tools.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+
+
+def tier_perf(sums: tally) -> None:
+    """dat-perf: every operation, mode and result, and all pairs of hosts, in the lab."""
+    with step("dat-perf in full, in the lab", "about 2 min"):
+        if not build("gcc", "examples/tools/dat-perf"):
+            sums.check("dat-perf", False, "not built")
+            return
+        sums.unittests("dat-perf", ROOT / "tests/tools/test_perf.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
 
 
 def tier_provider(sums: tally) -> None:
@@ -773,7 +783,7 @@ def tier_release(sums: tally) -> None:
     """A release, and a program by each recipe from its tarball; the completions of the shells."""
     with step("Release: tarball, recipes, completions", "1 to 2 min"):
         sums.unittests("release and recipes", ROOT / "tests/package/test_recipes.py", HANGS)
-        if build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/datcp/datcp"):
+        if build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/tools/dat-perf", "examples/datcp/datcp"):
             sums.unittests("completions", ROOT / "tests/tools/test_completions.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
         else:
             sums.check("completions", False, "not built")
@@ -869,6 +879,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "soak": tier_soak,
     "siw": tier_siw,
     "rails": tier_rails,
+    "perf": tier_perf,
     "mutate": tier_mutate,
     "release": tier_release,
     "docs": tier_docs,

@@ -66,7 +66,7 @@ class bash(completions):
         return set(done.stdout.split())
 
     def test_options_are_those_of_help(self) -> None:
-        for tool, some in (("dat-info", {"--json", "--to"}), ("dat-ping", {"--serve", "--count"}), ("datcp", {"--resume", "--blocks"}),
+        for tool, some in (("dat-info", {"--json", "--to"}), ("dat-ping", {"--serve", "--count"}), ("dat-perf", {"--operation", "--fail-above"}), ("datcp", {"--resume", "--blocks"}),
                            ("dat-conform", {"--rules", "--results"}), ("dat-lab", {"--device", "--pcap", "--"})):  # fmt: skip
             found = {word.rstrip("=") for word in self.complete(tool, "--")}
             self.assertTrue(some <= found, f"{tool}: {found}")
@@ -81,6 +81,9 @@ class bash(completions):
         self.assertEqual(self.complete("dat-lab", "--script", "s"), {"script.txt"})
         self.assertEqual(self.complete("dat-conform", "--results", ""), {"reports"})
         self.assertEqual(self.complete("dat-ping", "--count", ""), set())
+        self.assertEqual(self.complete("dat-perf", "--mode", ""), {"polled", "waiting", "coroutine"})
+        self.assertEqual(self.complete("dat-perf", "--operation", "write"), {"write", "write-immediate"})
+        self.assertEqual(self.complete("dat-perf", "somewhere", ""), {"latency", "bandwidth", "rate", "connections"})
         self.assertTrue({"script.txt", "serve"} <= self.complete("datcp", "s"))
         self.assertNotIn("serve", self.complete("datcp", "script.txt", "s"))
         self.assertEqual(self.complete("datcp", "serve", ""), {"reports"})
@@ -103,7 +106,7 @@ class zsh(completions):
         return {word.removeprefix("match:") for word in out.read_text(encoding="utf-8").splitlines() if word.startswith("match:")}
 
     def test_options(self) -> None:
-        for tool, some in (("dat-info", {"--json", "--to"}), ("dat-ping", {"--serve", "--count"}), ("datcp", {"--resume", "--blocks"}),
+        for tool, some in (("dat-info", {"--json", "--to"}), ("dat-ping", {"--serve", "--count"}), ("dat-perf", {"--operation", "--fail-above"}), ("datcp", {"--resume", "--blocks"}),
                            ("dat-conform", {"--rules", "--results"}), ("dat-lab", {"--device", "--pcap"})):  # fmt: skip
             found = {word.rstrip("=") for word in self.complete(f"{tool} --")}
             self.assertTrue(some <= found, f"{tool}: {found}")
@@ -111,6 +114,8 @@ class zsh(completions):
 
     def test_values(self) -> None:
         self.assertEqual(self.complete("dat-lab --device "), {"rxe", "siw"})
+        self.assertEqual(self.complete("dat-perf --mode "), {"polled", "waiting", "coroutine"})
+        self.assertEqual(self.complete("dat-perf somewhere "), {"latency", "bandwidth", "rate", "connections"})
         self.assertIn("newest", self.complete("dat-lab --kernel n"))
         self.assertIn("reports", {word.rstrip("/") for word in self.complete("dat-conform --results ")})
         self.assertIn("serve", self.complete("datcp "))

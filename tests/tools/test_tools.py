@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of dat-info, dat-ping and dat-conform on real RDMA devices: their output on success and on failure.
+# Tests of dat-info, dat-ping, dat-perf and dat-conform on real RDMA devices: their output on success and on failure.
 # SPDX-License-Identifier: BSL-1.0
 """test_tools.py [unittest options]: runs itself in the lab, once. DAT_TOOLS names the directory of the programs; by default
 that of build/gcc."""
@@ -15,6 +15,9 @@ import subprocess
 import sys
 import unittest
 from collections.abc import Sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from perf_device import perf_short  # noqa: E402, F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples/tools"))
@@ -241,7 +244,7 @@ class options(unittest.TestCase):
                     self.assertNotEqual(self.run_tool(tool, *others, f"{option}={value}").returncode, 2)
 
     def test_an_unknown_option_is_named(self) -> None:
-        for tool in ("dat-info", "dat-ping", "datcp"):
+        for tool in ("dat-info", "dat-ping", "dat-perf", "datcp"):
             done = self.run_tool(tool, "--no-such-option")
             self.assertEqual(done.returncode, 2)
             self.assertRegex(done.stderr, "no-such-option|required|HOST")
@@ -283,7 +286,7 @@ class conform(unittest.TestCase):
 def main() -> None:
     """In the lab: runs the tests. Elsewhere: starts the lab."""
     if "DAT_LAB" not in os.environ:
-        for program in (TOOLS / "dat-info", TOOLS / "dat-ping", DEVICE_TESTS):
+        for program in (TOOLS / "dat-info", TOOLS / "dat-ping", TOOLS / "dat-perf", DEVICE_TESTS):
             if not os.access(program, os.X_OK):
                 sys.exit(f"test_tools: {program.name} is not built (./dev build gcc)")
         lab = [str(LAB), "--timeout", "1200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]

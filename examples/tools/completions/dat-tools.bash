@@ -1,4 +1,4 @@
-# Completions of bash for dat-info, dat-ping, datcp, dat-conform and dat-lab.
+# Completions of bash for dat-info, dat-ping, dat-perf, datcp, dat-conform and dat-lab.
 # SPDX-License-Identifier: BSL-1.0
 # Options come from the tool's --help, so they are those of the installed version.
 
@@ -31,17 +31,22 @@ _dat_tools() {
 
   case $prev in
     --to | --address) _known_hosts_real -- "$cur" && return ;;
+    --operation)
+      COMPREPLY=($(compgen -W 'send write write-immediate read fetch-add compare-swap datagram' -- "$cur"))
+      return
+      ;;
+    --mode) COMPREPLY=($(compgen -W 'polled waiting coroutine' -- "$cur")) && return ;;
     --device) COMPREPLY=($(compgen -W 'rxe siw' -- "$cur")) && return ;;
     --kernel)
       local kernels=(/boot/vmlinuz-*)
       COMPREPLY=($(compgen -W "newest ${kernels[*]#/boot/vmlinuz-}" -- "$cur"))
       return
       ;;
-    --script | --faults | --pcap | --program) _filedir && return ;;
+    --script | --faults | --pcap | --program | --json | --csv | --plot) _filedir && return ;;
     --out | --share | --results) _filedir -d && return ;;
     --env) COMPREPLY=($(compgen -v -- "$cur")) && return ;;
     --port | --size | --count | --limit | --block-size | --blocks | --clients | --cpus | --memory | --links | --mtu | --loss | --delay | \
-      --seed | --hosts | --on | --timeout | --each) return ;;
+      --depth | --endpoints | --duration | --iterations | --warm-up | --inline | --fail-above | --fail-below | --seed | --hosts | --on | --timeout | --each) return ;;
   esac
   $split && return
 
@@ -55,6 +60,13 @@ _dat_tools() {
 
   case $tool in
     dat-ping) _known_hosts_real -- "$cur" ;;
+    dat-perf)
+      if ((cword == 2)); then
+        COMPREPLY=($(compgen -W 'latency bandwidth rate connections' -- "$cur"))
+      else
+        _known_hosts_real -- "$cur"
+      fi
+      ;;
     datcp)
       if [[ ${words[1]-} == serve && $cword -gt 1 ]]; then
         _filedir -d
@@ -65,4 +77,4 @@ _dat_tools() {
       ;;
   esac
   return 0
-} && complete -F _dat_tools dat-info dat-ping datcp dat-conform dat-lab
+} && complete -F _dat_tools dat-info dat-ping dat-perf datcp dat-conform dat-lab

@@ -13,7 +13,7 @@ class DatCpp(MesonPackage):
 
     version("@version@", sha256="@sha256@")
 
-    variant("tools", default=True, description="Build dat-info, dat-ping, datcp and dat-conform")
+    variant("tools", default=True, description="Build dat-info, dat-ping, dat-perf, datcp and dat-conform")
 
     depends_on("cxx", type="build")
     depends_on("meson@1.0:", type="build")

@@ -30,7 +30,7 @@ vcpkg_cmake_config_fixup(PACKAGE_NAME dat CONFIG_PATH share/cmake/dat)
 vcpkg_replace_string("${CURRENT_PACKAGES_DIR}/share/dat/datConfig.cmake" "/../../.." "/../..")
 
 if("tools" IN_LIST FEATURES)
-    vcpkg_copy_tools(TOOL_NAMES dat-info dat-ping datcp AUTO_CLEAN)
+    vcpkg_copy_tools(TOOL_NAMES dat-info dat-ping dat-perf datcp AUTO_CLEAN)
 endif()
 # The scripts need the folders of an installation (dat-lab, dat-conform).
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/bin" "${CURRENT_PACKAGES_DIR}/share/dat/conform" "${CURRENT_PACKAGES_DIR}/share/dat/lab")

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# Tests of the arguments of dat-perf: each wrong one, with what dat-perf says. They need no RDMA device.
+# SPDX-License-Identifier: BSL-1.0
+"""DAT_TOOLS names the directory of the built tools; by default that of build/gcc."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PERF = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples/tools")) / "dat-perf"
+# A host that no name server knows: what is right in these lines fails there, and not as wrong use.
+NOWHERE = "no-such-host.invalid"
+
+OPERATIONS = "send, write, write-immediate, read, fetch-add, compare-swap, datagram"
+TIMES = "min, mean, p50, p90, p99, p99.9, max"
+WRONG = [
+    ("", f'{NOWHERE}', "TEST: missing; it is one of latency, bandwidth, rate, connections"),
+    ("", f'{NOWHERE} speed', 'TEST: "speed" is none of latency, bandwidth, rate, connections'),
+    ("latency", "--operation push", f'--operation: "push" is none of {OPERATIONS}'),
+    ("latency", "--mode busy", '--mode: "busy" is none of polled, waiting, coroutine'),
+    ("latency", "--size 0", '--size: "0" is no size: 1 to 1073741824 bytes'),
+    ("latency", "--size 2GiB", '--size: "2GiB" is no size: 1 to 1073741824 bytes'),
+    ("latency", "--size 8,,9", '--size: "" is no size'),
+    ("latency", "--size 1.5", '--size: "1.5" is no size'),
+    ("latency", "--size 8kb", '--size: "8kb" is no size'),
+    ("latency", "--size 64..8", '--size: the range "64..8" is empty: the first size exceeds the last'),
+    ("rate", "--depth 0", '--depth: "0" is no whole number from 1 to 8192'),
+    ("rate", "--depth 8193", '--depth: "8193" is no whole number from 1 to 8192'),
+    ("rate", "--endpoints 1025", '--endpoints: "1025" is no whole number from 1 to 1024'),
+    ("rate", "--endpoints -1", '--endpoints: "-1" is no whole number from 1 to 1024'),
+    ("rate", "--iterations 0", '--iterations: "0" is no whole number from 1 to 1000000000000'),
+    ("rate", "--iterations 1e3", '--iterations: "1e3" is no whole number'),
+    ("rate", "--duration 5", '--duration: "5" is no time from 1.00 ms to 86400.00 s; its unit is ns, us, ms, s, min or h'),
+    ("rate", "--duration 25h", '--duration: "25h" is no time from 1.00 ms to 86400.00 s'),
+    ("rate", "--duration infs", '--duration: "infs" is no time'),
+    ("rate", "--duration 1s --iterations 5", "--duration excludes --iterations"),
+    ("rate", "--limit 0s", '--limit: "0s" is no time from 1.00 ms to 3600.00 s'),
+    ("latency", "--warm-up 1000001", '--warm-up: "1000001" is no whole number from 0 to 1000000'),
+    ("latency", "--inline 65537", '--inline: "65537" is no whole number from 0 to 65536'),
+    ("latency", "--port 0", '--port: "0" is no whole number from 1 to 65535'),
+    # Combinations that do not exist.
+    ("latency", "--depth 4", "--depth: a latency test has no such option; bandwidth and rate have it"),
+    ("latency", "--bidirectional", "--bidirectional: a latency test has no such option; bandwidth and rate have it"),
+    ("rate", "--warm-up 5", "--warm-up: only a latency test has it"),
+    ("rate", "--operation fetch-add --size 16", "--size: fetch-add works on 8 bytes"),
+    ("rate", "--operation write --shared-queue", "--shared-queue: only the operations send and write-immediate take receives from a shared queue"),
+    ("rate", "--mode coroutine --shared-queue", "--shared-queue: the coroutines post the receives of endpoints; use --mode polled or waiting"),
+    ("rate", "--mode coroutine --operation datagram", "--mode: datagrams have the modes polled and waiting"),
+    ("connections", "--size 8", "--size: a connections test moves no data"),
+    ("connections", "--operation read", "--operation: a connections test has no operation"),
+    ("connections", "--mode coroutine", "--mode: a connections test has the modes polled and waiting"),
+    ("latency", "--json - --csv -", "--csv: --json has the standard output already"),
+    ("latency", "--plot out.gif", '--plot: "out.gif" does not end with .png, .svg or .pdf'),
+    ("latency", "--once", "--once: only the server has it"),
+    ("latency", "--end-with-input", "--end-with-input: only the server has it"),
+    ("", "--depth 5", "--depth: it goes with HOST TEST: the server takes what its clients ask for"),
+    ("", "--json -", "--json: it goes with HOST TEST: the server takes what its clients ask for"),
+    # Limits of results.
+    ("latency", "--fail-above p98=1us", f'--fail-above: "p98=1us" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
+    ("latency", "--fail-below bandwidth=1Gb/s", f'--fail-below: "bandwidth=1Gb/s" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
+    ("latency", "--fail-above p99", '--fail-above: "p99" is no FIGURE=LIMIT'),
+    ("latency", "--fail-above p99=20", '--fail-above: "20" is no time: a number and ns, us, ms, s, min or h, as 20us'),
+    ("latency", "--fail-above p99=us", '--fail-above: "us" is no time'),
+    ("latency", "--fail-above p99=-1us", '--fail-above: "-1us" is no time'),
+    ("rate", "--fail-below p99=1us", '--fail-below: "p99=1us" is no FIGURE=LIMIT; figures of rate are rate, bandwidth'),
+    ("rate", "--fail-below bandwidth=10Gbit", '--fail-below: "10Gbit" is no bandwidth: a number and b/s, kb/s, Mb/s, Gb/s, '),
+    ("rate", "--fail-below bandwidth=10", '--fail-below: "10" is no bandwidth'),
+    ("rate", "--fail-below rate=1m", '--fail-below: "1m" is no rate: a number of operations per second, as 500k or 1M'),
+    ("rate", "--operation datagram --fail-above lost=1Gb", '--fail-above: "1Gb" is no part of the datagrams in per cent, as 0.1%'),
+]  # fmt: skip
+RIGHT = [
+    "latency --size 1,8..64KiB,1GiB --mode coroutine --warm-up 0 --inline 0 --fail-above p99.9=1.5ms --fail-below min=1ns",
+    "bandwidth --depth 8192 --endpoints 1024 --duration 1ms --bidirectional --fail-below bandwidth=1.5GiB/s --fail-above rate=3G/s",
+    "rate --operation write-immediate --shared-queue --iterations 1000000000000 --fail-below rate=800 --fail-below rate=1M/s",
+    "rate --operation datagram --fail-above lost=0.1% --duration 24h",
+    "rate --operation compare-swap --size 8",
+    "connections --endpoints 4 --mode waiting --fail-above p99=10ms --fail-below rate=1k",
+]
+
+
+def run(line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(PERF), *line.split()], capture_output=True, text=True, timeout=60, check=False, env=os.environ | more)
+
+
+class arguments(unittest.TestCase):
+    def test_what_is_wrong_is_named_with_what_is_allowed(self) -> None:
+        for test, rest, said in WRONG:
+            with self.subTest(test=test, arguments=rest):
+                done = run(f"{NOWHERE} {test} {rest}" if test else rest)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertTrue(done.stderr.startswith(said), done.stderr)
+
+    def test_what_is_right_is_taken(self) -> None:
+        for line in RIGHT:
+            with self.subTest(arguments=line):
+                done = run(f"{NOWHERE} {line}")
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, "^dat-perf: open: ")
+
+    def test_a_plot_without_gnuplot_fails_before_the_test(self) -> None:
+        done = run(f"{NOWHERE} latency --plot out.png", PATH="/nowhere")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^dat-perf: --plot: the program gnuplot is not in the PATH: install it \(Debian: gnuplot-nox\)")
+
+    def test_help_names_every_choice(self) -> None:
+        done = run("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for text in (OPERATIONS, "latency, bandwidth, rate, connections", "polled, waiting, coroutine", "3 a result beyond --fail-above"):
+            self.assertIn(text, re.sub(r"\s+", " ", done.stdout))
+
+
+if __name__ == "__main__":
+    unittest.main()
