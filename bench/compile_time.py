@@ -17,6 +17,9 @@ import sys
 import tempfile
 from typing import NamedTuple, Optional
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from arguments import whole  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BASE = ["infiniband/verbs.h", "rdma/rdma_cma.h", "variant", "span", "chrono", "system_error"]
 
@@ -77,7 +80,7 @@ def compile_once(cxx: str, source: pathlib.Path, separate: bool) -> Cost:
 def main() -> int:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="compiles of each program (5)")
+    parser.add_argument("--rounds", type=whole(1, 1000), default=5, metavar="N", help="compiles of each program (5)")
     parser.add_argument("--check", action="store_true", help="fail when a ratio is over its budget")
     parser.add_argument("--no-worse", action="store_true", help="fail when a ratio is over its budget and over what has been reached")
     parser.add_argument("--budgeted", action="store_true", help="only the rows that have a budget, and base")

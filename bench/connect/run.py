@@ -21,6 +21,9 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from arguments import whole  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 LAB_ENDS = ["10.78.2.1", "10.78.1.1"]
@@ -66,8 +69,8 @@ def main() -> int:
     """Runs, prints, judges."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each way (5)")
-    parser.add_argument("--connections", type=int, default=48, metavar="N", help="connections of a turn, twice as many where several are under way (48)")
+    parser.add_argument("--rounds", type=whole(1, 1000), default=5, metavar="N", help="turns of each way (5)")
+    parser.add_argument("--connections", type=whole(1, 4096), default=48, metavar="N", help="connections of a turn, twice as many where several are under way (48)")
     parser.add_argument("--real", action="store_true", help="two processors and the time of the host")
     parser.add_argument("--ends", nargs=2, default=LAB_ENDS, metavar=("SERVER", "CLIENT"), help="addresses to measure between")
     parser.add_argument("--check", action="store_true", help=f"fail below {BUDGET} of the rate by hand")

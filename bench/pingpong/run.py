@@ -16,6 +16,9 @@ import pathlib
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from arguments import whole  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 LAB_PATHS = [["wire", "10.78.2.1", "10.78.1.1"], ["loopback", "10.78.1.1", "10.78.1.1"]]
@@ -97,7 +100,7 @@ def main() -> int:
     """Runs, prints, draws."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each side (3)")
+    parser.add_argument("--rounds", type=whole(1, 1000), default=3, metavar="N", help="turns of each side (3)")
     parser.add_argument("--path", nargs=3, action="append", metavar=("NAME", "SERVER", "CLIENT"), help="addresses to measure between")
     parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FILE", help="show an earlier pingpong.csv, measure nothing")
     options = parser.parse_args()

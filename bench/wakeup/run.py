@@ -16,6 +16,9 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from arguments import whole  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 LAB_ENDS = ["10.78.2.1", "10.78.1.1"]
@@ -47,8 +50,8 @@ def main() -> int:
     """Run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR", help="an optimised build directory")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="turns of each way (15)")
-    parser.add_argument("--wakes", type=int, default=50, metavar="N", help="wake-ups of a turn, of which the median counts (50)")
+    parser.add_argument("--rounds", type=whole(1, 1000), default=15, metavar="N", help="turns of each way (15)")
+    parser.add_argument("--wakes", type=whole(1, 100000), default=50, metavar="N", help="wake-ups of a turn, of which the median counts (50)")
     parser.add_argument("--ends", nargs=2, default=LAB_ENDS, metavar=("SERVER", "CLIENT"), help="addresses to measure between")
     options = parser.parse_args()
 

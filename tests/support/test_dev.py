@@ -340,6 +340,22 @@ class options(unittest.TestCase):
         done = subprocess.run([sys.executable, HERE / "dev.py", "lint", "--structure"], capture_output=True, text=True, check=False)
         self.assertRegex(done.stdout, r"core classes in the largest cycle of names +\d+ +bar +3")
 
+    def test_benchmarks_name_the_values_that_a_number_may_have(self) -> None:
+        for script, option, most in (
+            ("pingpong/run.py", "--rounds", 1000),
+            ("connect/run.py", "--rounds", 1000),
+            ("connect/run.py", "--connections", 4096),
+            ("wakeup/run.py", "--rounds", 1000),
+            ("wakeup/run.py", "--wakes", 100000),
+            ("compile_time.py", "--rounds", 1000),
+        ):
+            for value in ("0", f"{most + 1}"):
+                with self.subTest(script=script, option=option, value=value):
+                    build = [] if script == "compile_time.py" else ["--build", "none"]
+                    done = subprocess.run([sys.executable, ROOT / "bench" / script, *build, f"{option}={value}"], capture_output=True, text=True, check=False)
+                    self.assertEqual(done.returncode, 2)
+                    self.assertIn(f"argument {option}: '{value}' is no whole number from 1 to {most}", done.stderr)
+
 
 class the_site(temporary):
     def test_an_example_has_run_when_its_log_says_so(self):
