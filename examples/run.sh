@@ -120,9 +120,10 @@ failed=0
 wanted=" $* "
 while IFS='|' read -r name how text; do
   case $name in '#'* | '') continue ;; esac
-  name=$(echo $name)
-  text=$(echo "$text" | sed 's/^ *//; s/ *$//')
+  name=${name%% *}
   case $wanted in "  " | *" $name "*) ;; *) continue ;; esac
+  text=${text#"${text%%[! ]*}"} # without the spaces around it
+  text=${text%"${text##*[! ]}"}
   rm -f "$work"/*
   $how >"$work/output" 2>&1 </dev/null
   code=$?

@@ -63,7 +63,7 @@ std::optional<dat::ep_attributes> to_attributes(const DAT_EP_ATTR* attr, bool wi
   a.max_request_iov = at_least_1(std::max({attr->max_request_iov, attr->max_rdma_write_iov, attr->max_rdma_read_iov}));
   // dat has one limit for messages and RDMA. Without a limit of messages it is the device's: programs ask for less RDMA
   // than they post.
-  a.max_message_size = attr->max_message_size == 0 ? 0 : std::max(attr->max_message_size, attr->max_rdma_size);
+  if (attr->max_message_size != 0) a.max_message_size = std::max(attr->max_message_size, attr->max_rdma_size);
   a.max_rdma_read_in = reads(attr->max_rdma_read_in);
   a.max_rdma_read_out = reads(attr->max_rdma_read_out);
   a.recv_completion = *recv;
@@ -83,7 +83,7 @@ DAT_EP_ATTR from_attributes(const dat::ep_attributes& a, bool datagram, bool wit
   const auto in_c = [](dat::completion_notification n) { return static_cast<DAT_COMPLETION_FLAGS>(n); };
   DAT_EP_ATTR attr{};
   attr.service_type = datagram ? static_cast<DAT_SERVICE_TYPE>(DAT_IB_SERVICE_TYPE_UD) : DAT_SERVICE_TYPE_RC;
-  attr.max_message_size = attr.max_rdma_size = a.max_message_size;
+  attr.max_message_size = attr.max_rdma_size = a.max_message_size.value_or(0);
   attr.qos = DAT_QOS_BEST_EFFORT;
   for (const auto& [in, quality] : qualities)
     if (a.qos == quality) attr.qos = in;

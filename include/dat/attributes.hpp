@@ -44,6 +44,8 @@ using name_text = fixed_text<256>;
 struct named_attribute {
   std::string_view name; ///< of static storage
   short_text value;
+
+  friend bool operator==(const named_attribute&, const named_attribute&) = default;
 };
 
 /// Up to sixteen named attributes, without allocated memory.
@@ -66,6 +68,7 @@ public:
     list_[size_++] = a;
     return true;
   }
+  friend bool operator==(const named_attributes&, const named_attributes&) = default;
 
 private:
   std::array<named_attribute, capacity> list_{};
@@ -149,6 +152,8 @@ struct ia_attributes {
 
   named_attributes transport; ///< transport_attr: link_layer, active_mtu, port_state, gid (the first, as text)
   named_attributes vendor;    ///< vendor_attr: device, port, firmware, node_guid, system_image_guid
+
+  friend bool operator==(const ia_attributes&, const ia_attributes&) = default;
 };
 
 /// One entry of `ia::list_adapters()`: an adapter, open or not.

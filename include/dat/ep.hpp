@@ -61,7 +61,9 @@ public:
   ///   `.inlined()`
   /// - `invalid_parameter`: more segments than the endpoint's limit; a read of more segments than the adapter's
   ///   max_iov_segments_per_rdma_read; a read on a connection that allows none
-  /// - `invalid_handle`: the endpoint is closed, or (handle_lmr) a segment is of an lmr that is empty or closed
+  /// - `privileges_violation`: a segment is of an lmr that is empty or closed. The subtype is `privileges_read` or
+  ///   `privileges_write`, as above.
+  /// - `invalid_handle`: the endpoint is closed
   /// - the device's errno: the device refused an operation. `error().index()` is the number of operations before it,
   ///   which are posted.
   /// Allocates: never.

@@ -110,12 +110,13 @@ struct dead_peer_detection {
 /// The attributes of an endpoint. Every member has a working default. Set those that matter with designated
 /// initialisers: `pz.create_ep<dat::rc>(evd, {.max_recv_dtos = 512})`. `ep::modify` changes them before connecting.
 struct ep_attributes {
-  std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time
-  std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time; not used with an srq
+  std::uint32_t max_request_dtos = 64; ///< sends, RDMA operations outstanding at a time; 0: only receives
+  std::uint32_t max_recv_dtos = 64;    ///< receives posted at a time, or 0; not used with an srq
   std::uint32_t max_request_iov = 4;   ///< segments of one request
   std::uint32_t max_recv_iov = 4;      ///< segments of one receive; not used with an srq
   std::uint32_t max_inline = 0;        ///< bytes that `.inlined()` may copy; the device may grant more
-  std::uint32_t max_message_size = 0;  ///< bytes of one send or RDMA operation; 0: what the device can
+  /// Bytes of one send or RDMA operation. Unset: what the device can. With 0, messages are empty.
+  std::optional<std::uint32_t> max_message_size = std::nullopt;
 
   /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at
   /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them. Devices count

@@ -42,7 +42,8 @@ public:
   ///   until its completion has been taken from the evd.
   /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more
   /// - `invalid_parameter`: more segments than max_recv_iov; a recv with `.suppress_notification()`
-  /// - `invalid_handle`: the queue is closed, or (handle_lmr) a segment is of an lmr that is empty or closed
+  /// - `privileges_violation` (privileges_write): a segment is of an lmr that is empty or closed
+  /// - `invalid_handle`: the queue is closed
   /// - the device's errno: the device refused a buffer. `error().index()` is the number of buffers before it, which are
   ///   posted.
   /// Allocates: never.

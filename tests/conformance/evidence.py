@@ -19,6 +19,8 @@ STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 TAG = re.compile(r"\[([^\[\]]+)\]")
 RULE_STRING = re.compile(r'"([A-Z][A-Z0-9]*-\d{3})"')  # in SHOWS, or in a table that a loop hands to it
 COMPILE_FAIL = "compile_fail/cases"
+# A condition, a cast or a list of tags: what can stand there whatever dat does.
+NO_ASSERTION = re.compile(r"(\(void\)|(if|while|for) \([^{}]*\)|error:|tags:.*|//.*|)")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,19 @@ def read(folder: Path, problems: list[str]) -> dict[str, list[Entry]]:
     return entries
 
 
+def asserts_nothing(text: str) -> bool:
+    """A condition counts as one when its parenthesis closes at the end of the text."""
+    if NO_ASSERTION.fullmatch(text) is None:
+        return False
+    return not text.startswith(("if (", "while (", "for (")) or closing(text, text.index("(") + 1) == len(text)
+
+
+def stands_behind(text: str, rule: str, source: Source) -> bool:
+    """Whether the case names the rule by SHOWS alone, and only before the text."""
+    last = max((found.start() for found in RULE_STRING.finditer(source.body) if found[1] == rule), default=-1)
+    return rule not in source.tags and last >= 0 and source.body.find(text) > last
+
+
 def problems_of(entry: Entry, sources: dict[str, Source]) -> Iterator[str]:
     """Why the entry does not match the sources."""
     source = sources.get(entry.test)
@@ -153,6 +168,10 @@ def problems_of(entry: Entry, sources: dict[str, Source]) -> Iterator[str]:
             yield f"{entry.where}: '{entry.test}' has no SHOWS(\"{entry.rule}\")"
     elif squeeze(entry.assertion) not in source.body and squeeze(entry.assertion) not in source.shared:
         yield f"{entry.where}: {entry.rule}: '{entry.test}' does not contain `{entry.assertion}`"
+    elif asserts_nothing(squeeze(entry.assertion)):
+        yield f"{entry.where}: {entry.rule}: `{entry.assertion}` asserts nothing"
+    elif stands_behind(squeeze(entry.assertion), entry.rule, source):
+        yield f"{entry.where}: {entry.rule}: `{entry.assertion}` stands behind each SHOWS(\"{entry.rule}\")"
     elif not source.names(entry.rule) and f'"{entry.rule}"' not in source.shared:
         yield f"{entry.where}: '{entry.test}' names {entry.rule} neither by tag nor by SHOWS"
 

@@ -513,6 +513,25 @@ class Evidence(LedgerTest):
         self.write(self.root / "tests/evd/a.cpp", CASES.replace("a == 1", "a == 2"))
         self.expect_problem(r"EVD-001: 'evd/a.cpp: first works' does not contain `CHECK\(a == 1 \|\| b\)`", results=False)
 
+    def test_the_assertion_must_assert_something(self) -> None:
+        for nothing in ("(void)", "if (a == 1 || b)", "while (c(1))", "tags: [EVD-001]", "error:", "// says nothing"):
+            with self.subTest(nothing):
+                self.write(self.root / "tests/evd/a.cpp", CASES.replace("  b);", f"  b); {nothing};"))
+                escaped = nothing.replace("|", "\\|")
+                self.entries(ENTRIES.replace("CHECK(a == 1 \\|\\| b)", escaped))
+                self.expect_problem(rf"EVD-001: `{re.escape(nothing)}` asserts nothing", results=False)
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace("  b);", "  b); if (a) CHECK(b);"))
+        self.entries(ENTRIES.replace("CHECK(a == 1 \\|\\| b)", "if (a) CHECK(b)"))
+        self.assertEqual(self.run_ledger(results=False)[2], [])
+
+    def test_the_assertion_must_come_before_the_shows_of_its_rule(self) -> None:
+        self.entries(ENTRIES.replace("evd/a.cpp: second | SHOWS", "evd/a.cpp: second | `CHECK(c(1))`"))
+        shows = 'SHOWS("EVD-002", "COMP-001");'
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace(shows, f"CHECK(c(1)); {shows}"))
+        self.assertEqual(self.run_ledger(results=False)[2], [])
+        self.write(self.root / "tests/evd/a.cpp", CASES.replace(shows, f"{shows} CHECK(c(1));"))
+        self.expect_problem(r'stands behind each SHOWS\("EVD-002"\)', results=False)
+
     def test_the_case_must_name_the_rule(self) -> None:
         self.write(self.root / "tests/evd/a.cpp", CASES.replace("[EVD-001]", ""))
         self.expect_problem("'evd/a.cpp: first works' names EVD-001 neither by tag nor by SHOWS", results=False)

@@ -74,7 +74,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     auto active = link.a.make_ep();
     auto passive = link.b.make_ep();
     CHECK(active.state() == state::unconnected);
-    SHOWS("ADDR-017");
+    CHECK(must(active.query()).local_address.port() == 0);
     const auto asked = pattern(size, 1);
     const auto answered = pattern(size, 2);
 
@@ -114,7 +114,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 
     // Each side reports both addresses, and both sides report the same.
     CHECK(must(active.local_address()).port() == from_port);
-    SHOWS("CONN-049", "EP-052", "MODEL-016");
+    SHOWS("CONN-049", "EP-052", "MODEL-016", "ADDR-017");
     CHECK(must(active.local_address()) == must(passive.remote_address()));
     CHECK(must(active.remote_address()) == must(passive.local_address()));
 
@@ -447,7 +447,9 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
     (void)next<dat::peer_rejected>(a.evd);
   }
   CHECK(is_empty(requests));
-  SHOWS("PSP-004", "PSP-008", "EVENT-075");
+  SHOWS("PSP-004", "EVENT-075");
+  CHECK(error_of(b.ia.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
+  SHOWS("PSP-008");
   CHECK(std::count(ports.begin(), ports.end(), one.port()) >= 1);
   CHECK(std::count(ports.begin(), ports.end(), two.port()) >= 1);
   SHOWS("PSP-003", "REQ-053");

@@ -723,7 +723,7 @@ TEST_CASE("data that arrives before the last handshake message establishes the c
 }
 
 TEST_CASE("a full evd refuses requests at once, and takes requests again when it has room",
-          "[PSP-005][PSP-007][PSP-008][EVENT-071]") {
+          "[PSP-005][PSP-007][EVENT-071]") {
   clean_world world;
   end a("fk1");
   end b("fk2");

@@ -4,6 +4,7 @@
 
 #include <dat/buffer.hpp>
 #include <dat/descriptor.hpp>
+#include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
 #include <array>
@@ -154,6 +155,36 @@ TEST_CASE("the frames of datagrams carry the type of service of the address hand
     must(from.post(dat::ib::send_to{memory.slice(0, 8), *handle}));
     (void)next<dat::ib::datagram_recv_done>(to_evd);
     (void)next<dat::ib::datagram_send_done>(from_evd);
+    CHECK(wire.of_datagrams(a.ia.address()) == std::set<int>{expected});
+  }
+}
+
+TEST_CASE("the frames to a multicast group carry the type of service that the sender has chosen", "[qos][multicast]") {
+  if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  side a(0);
+  side b(1);
+  frame_reader wire;
+  REQUIRE(wire);
+  constexpr auto streams = all_streams | dat::stream::datagrams;
+  auto from_evd = must(a.ia.create_evd<streams>(64));
+  auto to_evd = must(b.ia.create_evd<streams>(64));
+  auto from = must(a.pz.create_ep<dat::ud>(from_evd, {.qos = dat::qos::economy()}));
+  auto to = must(b.pz.create_ep<dat::ud>(to_evd));
+  buffer memory(a.pz, 64);
+  buffer there(b.pz, 128);
+  const auto where = must(dat::ia_address::parse("239.10.20.31"));
+  auto sender = must(dat::ib::multicast_group::join(from, where));
+  auto member = must(dat::ib::multicast_group::join(to, where));
+  (void)must(from_evd.wait_for<dat::ib::group_joined>(patience));
+  (void)must(to_evd.wait_for<dat::ib::group_joined>(patience));
+  const auto usual = must(sender.peer());
+  const auto special = must(sender.peer(dat::qos::low_latency()));
+  CHECK(error_of(sender.peer({.service_level = 16})).type() == type::invalid_parameter);
+  for (const auto& [handle, expected] : {std::pair{&usual, 1 << 2}, std::pair{&special, 18 << 2}}) {
+    must(to.post(dat::recv{there.lmr}));
+    must(from.post(dat::ib::send_to{memory.slice(0, 8), *handle}));
+    (void)must(to_evd.wait_for<dat::ib::datagram_recv_done>(patience));
+    (void)must(from_evd.wait_for<dat::ib::datagram_send_done>(patience));
     CHECK(wire.of_datagrams(a.ia.address()) == std::set<int>{expected});
   }
 }

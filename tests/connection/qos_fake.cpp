@@ -212,3 +212,22 @@ TEST_CASE("datagrams have the quality of their endpoint, or that of the address 
   CHECK(paths[1].grh.flow_label == 9);
   CHECK(paths[2].grh.traffic_class == 0x28);
 }
+
+TEST_CASE("sends to a multicast group have the quality of their endpoint, or that of the call", "[qos][multicast]") {
+  clean_world world;
+  datagram_end a("fk1", manual, {.qos = {.traffic_class = 0x28, .service_level = 2}});
+  auto group = must(dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("239.1.2.3"))));
+  a.ia.run();
+  CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
+  const auto usual = must(group.peer());
+  const auto special = must(group.peer({.traffic_class = 0xb8, .service_level = 5, .flow_label = 9}));
+  is_error(group.peer({.flow_label = 0x10'0000}), return_type::invalid_parameter, return_subtype::arg3);
+  const auto paths = fake::ah_attributes();
+  REQUIRE(paths.size() == 2);
+  REQUIRE(paths[0].is_global == 1);
+  CHECK(paths[0].sl == 2);
+  CHECK(paths[0].grh.traffic_class == 0x28);
+  CHECK(paths[1].sl == 5);
+  CHECK(paths[1].grh.traffic_class == 0xb8);
+  CHECK(paths[1].grh.flow_label == 9);
+}

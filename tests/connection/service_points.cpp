@@ -100,7 +100,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative);
   refuses(made.post(dat::recv{s.b.at(0, 8)}), return_type::invalid_state, return_subtype::ep_unconftentative);
-  DEVIATES("EPS-082");
+  DEVIATES("EPS-082", "DTO-120");
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_unconftentative);
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);
@@ -184,6 +184,32 @@ TEST_CASE("an endpoint made for a request ends with that request",
     must(request.ep().reset());
     must(request.ep().close());
   }
+}
+
+TEST_CASE("requests that are queued when their service point closes keep their endpoints and can be answered",
+          "[PSP-036]") {
+  sides s;
+  auto requests = must(s.b.ia.create_evd<dat::stream::connection_requests>(4));
+  auto psp = must(s.b.ia.create_psp(s.service, requests, dat::psp_flags::provider));
+  const auto id = psp.id();
+  const std::array asked{s.ask(s.service), s.ask(s.service)};
+  auto first = must(requests.wait(patience, 2)); // the other one stays in the evd
+  CHECK(first.more == 1);
+  must(psp.close());
+  auto accept = [&](dat::cr request) {
+    CHECK(request.service() == id);
+    REQUIRE(request.ep());
+    must(request.ep().modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
+    must(request.accept());
+    return endpoint(std::move(request.ep()));
+  };
+  const auto one = accept(std::get<dat::cr>(std::move(first.first)));
+  const auto two = accept(request_on(requests));
+  s.settle();
+  CHECK(s.a.take(2) == events{"established", "established"});
+  CHECK(s.b.take(2) == events{"established", "established"});
+  CHECK(one.state() == ep_state::connected);
+  CHECK(two.state() == ep_state::connected);
 }
 
 // --- reserved service points -----------------------------------------------------------------------------------------
@@ -586,7 +612,6 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   rig::end again(1);
   const auto elsewhere = must(again.ia.create_psp_any(again.evd));
   refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
-  DEVIATES("REQ-064", "CR-068");
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());

@@ -183,7 +183,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
 }
 
 TEST_CASE("closing a reserved service point while its request arrives loses nothing",
-          "[service_point][RSP-022][RSP-025][RSP-026][EPS-038]") {
+          "[service_point][RSP-022][RSP-025][EPS-038]") {
   ends e;
   const auto port = next_port();
   int delivered = 0;
@@ -194,6 +194,9 @@ TEST_CASE("closing a reserved service point while its request arrives loses noth
     auto active = e.ask(port.port());
     for (int spin = 0; spin < i * 40; ++spin) (void)passive.state();
     must(rsp.close());
+    CHECK(error_of(rsp.close()) == dat::error(type::invalid_handle, subtype::handle_rsp));
+    CHECK(error_of(rsp.query()) == dat::error(type::invalid_handle, subtype::handle_rsp));
+    SHOWS("RSP-026");
     // After close there are two outcomes: the request is queued and its endpoint waits for the answer, or there is no
     // request.
     if (passive.state() == state::passive_connection_pending) {
@@ -373,12 +376,20 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   SHOWS("CR-072");
   CHECK(error_of(r.handoff(next_port())).type() == type::invalid_parameter);
   SHOWS("CR-069");
+  {
+    peer_process stranger("hold request"); // a service point of another process, at an address of the same host
+    CHECK(error_of(r.handoff(must(dat::conn_qual::make(std::stoul(stranger.hear()))))).type() ==
+          type::invalid_parameter);
+    DEVIATES("REQ-064", "CR-068");
+  }
   must(r.handoff(must(dat::conn_qual::make(making.port()))));
   r = e.request();
   CHECK(r.service() == making.id());
   SHOWS("CR-066");
   CHECK(r.ep());
+  const endpoint made = std::move(r.ep());
   must(r.handoff(port));
+  CHECK(error_of(made.query()).type() == type::invalid_handle);
   r = e.request();
   CHECK(r.local_ep() == reserved);
   SHOWS("CR-076");

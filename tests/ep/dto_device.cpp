@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -653,6 +654,13 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     SHOWS("COMP-078");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
+  // The peer has no event of all that; a send has.
+  CHECK(is_empty(link.b.evd));
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{}));
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 0);
+  SHOWS("COMP-080");
+  (void)next<dat::send_done>(link.a.evd);
 }
 
 TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047]") {
@@ -768,7 +776,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
 }
 
 TEST_CASE("requests need a connection and receives do not",
-          "[dto][DTO-038][DTO-069][DTO-120][EPS-001][EPS-067][REQ-097][DTO-071]") {
+          "[dto][DTO-038][DTO-069][EPS-001][EPS-067][REQ-097][DTO-071]") {
   two_sides link({.progress = dat::progress::manual});
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -880,7 +888,7 @@ TEST_CASE("events left from an endpoint's previous life do not appear in the nex
   SECTION("on a merged evd") { many_lives<dat::stream::dto | dat::stream::software>(); }
 }
 
-TEST_CASE("receives that were posted before connecting are used in order", "[dto][DTO-120][DTO-125][REQ-045]") {
+TEST_CASE("receives that were posted before connecting are used in order", "[dto][DTO-125][REQ-045]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -921,16 +929,18 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})).type() == type::length_error);
+  // The length comes first: the window is none.
+  CHECK(error_of(ep.post(dat::send_with_invalidate{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   SHOWS("DTO-087", "COMP-034", "ERR-020");
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
   SHOWS("EP-012", "EPATTR-003");
 
-  must(link.passive.post(dat::recv{}));
-  must(ep.post(dat::send{dat::iov{out.slice(0, 0), out.slice(1, 0)}})); // max_request_iov segments
-  (void)next<dat::recv_done>(link.b.evd);
-  CHECK(next<dat::send_done>(link.a.evd).bytes() == 0);
+  must(link.passive.post(dat::recv{in.slice(8000, 8)}));
+  must(ep.post(dat::send{dat::iov{out.slice(0, 1), out.slice(2, 1)}})); // max_request_iov segments
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 2);
+  CHECK(next<dat::send_done>(link.a.evd).bytes() == 2);
   SHOWS("EPATTR-012");
 
   // longer than the remote segment: refused; shorter: writes only its own length
@@ -994,8 +1004,7 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   const auto refused = [&](const dat::ep_attributes& attributes) {
     CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, attributes)) == dat::error(type::invalid_parameter, subtype::arg7));
   };
-  refused({.max_request_dtos = 0});
-  refused({.max_recv_dtos = 0});
+  refused({.max_recv_dtos = 0xffffffff});
   refused({.max_request_dtos = 0xffffffff});
   refused({.max_recv_iov = 0});
   refused({.max_request_iov = 255});
@@ -1022,10 +1031,37 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   one_more([&](auto& e) { e.max_recv_dtos = most.max_dto_per_ep + 1; });
   one_more([](auto& e) { ++e.max_request_iov; });
   one_more([](auto& e) { ++e.max_recv_iov; });
-  one_more([](auto& e) { ++e.max_message_size; });
+  one_more([](auto& e) { ++*e.max_message_size; });
   one_more([](auto& e) { ++*e.max_rdma_read_out; });
   one_more([](auto& e) { ++*e.max_rdma_read_in; });
   CHECK(resources::no_more_than(before));
+}
+
+TEST_CASE("an attribute of 0 is no default: sides that only receive or only send, and empty messages", "[dto]") {
+  connected_pair link({.active = {.max_recv_dtos = 0, .max_message_size = 0}, .passive = {.max_request_dtos = 0}});
+  CHECK(must(link.active.query()).attributes.max_recv_dtos == 0);
+  CHECK(must(link.active.query()).attributes.max_message_size == 0u);
+  CHECK(must(link.passive.query()).attributes.max_request_dtos == 0);
+  buffer out(link.a.pz, 16);
+  CHECK(error_of(link.active.post(dat::recv{})).type() == type::insufficient_resources);
+  CHECK(error_of(link.passive.post(dat::send{})).type() == type::insufficient_resources);
+  CHECK(error_of(link.active.post(dat::send{out.slice(0, 1)})).type() == type::length_error);
+  for (int i = 0; i < 3; ++i) {
+    must(link.passive.post(dat::recv{}.cookie(i)));
+    must(link.active.post(dat::send{}));
+    CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
+    (void)next<dat::send_done>(link.a.evd);
+  }
+  SHOWS("EPATTR-021");
+  // Either side can end the connection and begin another.
+  for (endpoint* ep : {&link.active, &link.passive}) {
+    must(ep->disconnect(dat::close_mode::graceful));
+    (void)next<dat::disconnected>(link.a.evd);
+    (void)next<dat::disconnected>(link.b.evd);
+    must(link.active.reset());
+    must(link.passive.reset());
+    link.connect(link.active, link.passive);
+  }
 }
 
 // --- reads ---------------------------------------------------------------------------------------------------------
@@ -1068,7 +1104,6 @@ TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-
   buffer theirs(link.b.pz, 16);
   const auto e = error_of(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}));
   CHECK(e.type() == type::invalid_parameter);
-  SHOWS("EPATTR-021"); // the attribute's 0 is no default
   CHECK_THAT(e.message(), support::contains_text("max_rdma_read_in"));
   DEVIATES("DTO-132");
   still_works(link);

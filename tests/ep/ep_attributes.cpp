@@ -92,15 +92,14 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
   };
   using std::chrono::microseconds;
   const limit limits[] = {
-      {"max_request_dtos must be within 1..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_request_dtos = 127; },
+      {"max_request_dtos must be within 0..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_request_dtos = 127; },
        [](auto& a) { a.max_request_dtos = 128; }},
-      {"max_request_dtos must be within 1..", [](auto& a) { a.max_request_dtos = 1; },
-       [](auto& a) { a.max_request_dtos = 0; }},
-      {"max_request_dtos must be within 1..", [](auto& a) { a.max_request_dtos = 2; },
+      {"max_request_dtos must be within 0..", [](auto& a) { a.max_request_dtos = 0; },
        [](auto& a) { a.max_request_dtos = ~0u; }},
-      {"max_recv_dtos must be within 1..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_recv_dtos = 127; },
+      {"max_recv_dtos must be within 0..ia_attributes::max_dto_per_ep", [](auto& a) { a.max_recv_dtos = 127; },
        [](auto& a) { a.max_recv_dtos = 129; }},
-      {"max_recv_dtos must be within 1..", [](auto& a) { a.max_recv_dtos = 1; }, [](auto& a) { a.max_recv_dtos = 0; }},
+      {"max_recv_dtos must be within 0..", [](auto& a) { a.max_recv_dtos = 0; },
+       [](auto& a) { a.max_recv_dtos = ~0u; }},
       {"max_request_iov must be within 1..ia_attributes::max_iov_segments_per_dto",
        [](auto& a) { a.max_request_iov = 6; }, [](auto& a) { a.max_request_iov = 7; }},
       {"max_request_iov must be within 1..", [](auto& a) { a.max_request_iov = 1; },

@@ -357,7 +357,7 @@ const row rows[] = {
      },
      row::none},
     {"a bind that the adapter refuses",
-     {"COMP-045", "COMP-057", "RMR-026"},
+     {"COMP-045", "COMP-057", "RMR-026", "REQ-147"},
      outcome{op::bind, status::rmr_operation_failed, IBV_WC_MW_BIND_ERR},
      {},
      [](stage& t) {

@@ -303,11 +303,10 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   CHECK(third.get().type() == type::abort);
 }
 
-TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106][EVD-012]"
-                                                              "[REQ-159]") {
+TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106]") {
   side a(0);
   auto receives = must(a.ia.create_evd<dat::stream::dto>(4));
-  auto requests = must(a.ia.create_evd<dat::stream::dto>(4));
+  auto requests = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(4));
   auto events = must(a.ia.create_evd<dat::stream::connection>(4));
   auto service = must(a.ia.create_evd<dat::stream::connection_requests>(4));
   auto ep = must(a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = events}));
@@ -322,10 +321,19 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   CHECK(error_of(events.close()) == in_use);
   must(ep.close());
   must(receives.close());
+  must(requests.post(1)); // nobody takes it
   must(requests.close());
+  CHECK(error_of(requests.dequeue()).type() == type::invalid_handle);
+  SHOWS("EVD-012");
   must(events.close());
   CHECK(error_of(events.close()).type() == type::invalid_handle);
   CHECK(error_of(service.dequeue()).type() == type::invalid_handle);
+  // The close of the ia ends an evd, whatever is queued in it.
+  auto last = must(a.ia.create_evd<dat::stream::software>(4));
+  must(last.post(2));
+  must(a.ia.close(dat::close_mode::abrupt));
+  CHECK(error_of(last.post(3)).type() == type::invalid_handle);
+  SHOWS("REQ-159");
 }
 
 TEST_CASE("many endpoints share one evd, and each event names its own",

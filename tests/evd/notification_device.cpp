@@ -108,18 +108,30 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
   SHOWS("EVENT-047", "REQ-163");
+  {
+    background waiter([&] { return own.wait(patience); });
+    waiter.until_asleep();
+    must(active.post(dat::recv{}.suppress_notification().cookie(12)));
+    must(passive.post(dat::send{}));
+    (void)link.at_b<dat::send_done>(); // the message has arrived
+    waiter.until_asleep();
+    CHECK_FALSE(waiter.done());
+    SHOWS("COMP-021");
+    must(own.post(13));
+    CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(12));
+    CHECK(next<dat::software_event>(own).cookie() == dat::cookie(13));
+  }
   // A wait returns a queued event at its time limit. On a busy machine the message may be later than a short limit.
   for (dat::timeout limit = 600ms;; limit *= 2) {
     background waiter([&] { return own.wait(limit); });
     waiter.until_asleep();
-    must(active.post(dat::recv{}.suppress_notification().cookie(12)));
+    must(active.post(dat::recv{}.suppress_notification().cookie(14)));
     must(passive.post(dat::send{}));
     auto got = waiter.get();
     const bool in_time = got.has_value();
     if (!in_time) CHECK(error_of(got).type() == type::timeout_expired);
     while (!got) got = own.dequeue();
-    CHECK(std::get<dat::recv_done>(got.value()).cookie() == dat::cookie(12));
-    SHOWS("COMP-021");
+    CHECK(std::get<dat::recv_done>(got.value()).cookie() == dat::cookie(14));
     if (in_time) SHOWS("EVENT-056");
     if (in_time) break;
   }
@@ -168,7 +180,7 @@ private:
 } // namespace
 
 TEST_CASE("selective endpoints: only operations posted with notification trigger the cno",
-          "[notification][DTO-162][COMP-016][COMP-021][COMP-022][CNO-013][EVENT-042][EVD-067][DTO-040]") {
+          "[notification][DTO-162][COMP-016][COMP-022][CNO-013][EVENT-042][EVD-067][DTO-040]") {
   requester link(dat::completion_notification::selective);
   for (int i = 0; i < 8; ++i) must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}.cookie(1).suppress_notification()));
@@ -179,6 +191,12 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::send{}.cookie(2)));
   CHECK(link.woken());
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
+  const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
+                              dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
+  must(link.active.post(dat::rdma_write{write}.immediate(1).cookie(6).suppress_notification()));
+  CHECK(link.poll<dat::ib::rdma_write_immediate_done>().cookie() == dat::cookie(6));
+  CHECK(link.asleep());
+  SHOWS("IBX-024");
   must(link.active.post(dat::recv{}.cookie(3).suppress_notification(), dat::recv{}.cookie(4)));
   must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));
@@ -190,6 +208,16 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.woken());
   CHECK(next<dat::software_event>(link.evd).cookie() == dat::cookie(5));
   CHECK(is_empty(link.evd));
+  // A receive that fails triggers as it was posted, too.
+  must(link.active.post(dat::recv{}.cookie(7).suppress_notification(), dat::recv{}.cookie(8)));
+  must(link.active.disconnect());
+  CHECK(link.woken());
+  CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(7));
+  CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(8));
+  must(link.active.post(dat::recv{}.cookie(9).suppress_notification()));
+  CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(9));
+  CHECK(link.asleep());
+  SHOWS("COMP-021");
 }
 
 TEST_CASE("selective endpoints: a failure triggers the cno unless posted without notification, suppressed or not",

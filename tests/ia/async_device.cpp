@@ -162,6 +162,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   auto srq = must(pz.create_srq());
   must(srq.set_low_watermark(1));
   CHECK(next<dat::srq_low_watermark>(shared).srq() == srq);
+  SHOWS("EVD-019");
   // The evd may be freed while asynchronous events feed it; these are then dropped.
   must(shared.post(1));
   must(shared.close());

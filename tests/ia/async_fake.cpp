@@ -79,6 +79,8 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   CHECK(std::get<dat::ep_broken>(e).ep() == p.a.ep);
   CHECK(std::get<dat::ep_broken>(e).is_of(p.a.ia));
   CHECK_FALSE(std::get<dat::ep_broken>(e).is_of(p.b.ia));
+  CHECK(static_cast<int>(std::get<dat::ep_broken>(e).reason()) == 1); // DAT_EP_OTHER_ERROR
+  SHOWS("EVENT-014");
   CHECK(all_of(evd) == events{"ep failed " + number});
   CHECK(p.a.take() == events{"broken"});
   CHECK(p.b.take() == events{"disconnected"});
@@ -424,7 +426,7 @@ TEST_CASE("the last event of a full asynchronous evd is its own overflow", "[EVE
 }
 
 TEST_CASE("software events and requests without room are refused without an overflow event",
-          "[EVENT-070][EVENT-071][EVENT-080]") {
+          "[EVENT-070][EVENT-071][EVENT-080][PSP-008]") {
   const clean_world clean;
   end a;
   auto b = end("fk2");
@@ -441,4 +443,9 @@ TEST_CASE("software events and requests without room are refused without an over
   CHECK(a.take() == events{"non_peer_rejected 35"});
   CHECK(all_of(b.ia.async_evd()).empty());
   CHECK(all_of(evd) == events{"software 1", "software 2"});
+  // The evd goes on.
+  must(a.ep.reset());
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  CHECK(all_of(evd) == events{"request"});
 }

@@ -4,6 +4,7 @@
 
 #include <dat/registry.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -70,8 +71,9 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   SHOWS("IA-083");
   CHECK(a.max_iov_segments_per_rdma_write == a.max_iov_segments_per_dto);
   SHOWS("IA-096");
-  CHECK(a.max_iov_segments_per_rdma_read <= a.max_iov_segments_per_dto);
-  CHECK(a.max_iov_segments_per_rdma_read >= 1);
+  const bool iwarp = ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP;
+  const int of_reads = d.max_sge_rd > 0 ? std::min(d.max_sge, d.max_sge_rd) : d.max_sge;
+  CHECK(a.max_iov_segments_per_rdma_read == (iwarp ? 1u : at_most_255(of_reads)));
   SHOWS("IA-095");
   CHECK(a.max_lmr_virtual_address >= reinterpret_cast<std::uintptr_t>(&d));
   SHOWS("IA-086");
@@ -107,9 +109,7 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   SHOWS("IA-138");
 
   const auto again = must(must(dat::ia::open(addresses()[0])).query());
-  CHECK(again.node_guid == a.node_guid);
-  CHECK(again.max_eps == a.max_eps);
-  CHECK(again.max_message_size == a.max_message_size);
+  CHECK(again == a);
   SHOWS("IA-070");
   must(ia.close());
   CHECK(error_of(ia.query()).type() == type::invalid_handle);

@@ -210,6 +210,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   ::unsetenv("DAT_OVERRIDE");
   std::ofstream(system) << "other u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v2 0\" \"\"\n";
   CHECK(opened_as("other") == "rx2");
+  SHOWS("REG-059");
   CHECK(opened_as("site") == "name_not_registered");
   SHOWS("REG-071");
 }

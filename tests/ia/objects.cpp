@@ -306,6 +306,8 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
   { worker one(make_and_end), two(make_and_end), three(make_and_end); }
   over = true;
   asking.join();
+  CHECK(shared_pz.owner() == ia.identity());
+  SHOWS("PZ-012");
 }
 
 TEST_CASE("one evd and one cno serve several threads at once",

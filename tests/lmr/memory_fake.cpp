@@ -203,6 +203,15 @@ TEST_CASE("an rmr can be bound to a zero-based region", "[memory][rmr][RMR-033]"
   CHECK(in.bytes[108] == 0);
 }
 
+namespace {
+// The kind of memory is chosen by the call, so that there is no value for a kind that does not exist.
+template <class T>
+concept takes_a_kind = requires(T& pz, std::span<char> memory, dat::mem_type kind) {
+  pz.register_memory(memory, dat::local_read, kind);
+}
+|| requires(T& pz, std::span<char> memory, dat::mem_type kind) { pz.register_memory(kind, memory, dat::local_read); };
+} // namespace
+
 TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "[memory][LMR-003][LMR-013]"
                                                                                "[ERR-021]") {
   const clean_world world;
@@ -213,6 +222,7 @@ TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "
   is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 100, dat::local_read), dat::return_type::invalid_parameter);
   is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 0, dat::local_read), dat::return_type::invalid_parameter,
            dat::return_subtype::arg3);
+  STATIC_REQUIRE_FALSE(takes_a_kind<dat::pz>);
   dat::pz none;
   is_error(dat::register_on_demand(none, e.memory, dat::local_read), dat::return_type::invalid_handle,
            dat::return_subtype::handle_pz);

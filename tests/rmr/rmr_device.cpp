@@ -75,13 +75,21 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   linked t;
   dat::rmr rmr = t.make(for_ep);
   CHECK_FALSE(must(rmr.query()).binding);
-  SHOWS("RMR-005", "RMR-014", "RMR-015");
+  SHOWS("RMR-005", "RMR-015");
   const open_window first = t.bind(rmr, 64, 100);
+  const auto bound = must(rmr.query());
+  CHECK((bound.ia == t.b.ia.identity() && bound.pz == t.b.pz.identity()));
+  CHECK(bound.scope == (for_ep ? dat::rmr_scope::ep : dat::rmr_scope::pz));
+  REQUIRE(bound.binding);
+  CHECK(bound.binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data() + 64));
+  CHECK((bound.binding->length == 100 && bound.binding->rights == both.value));
+  CHECK_FALSE(bound.binding->zero_based);
+  SHOWS("RMR-014");
   t.write(first, 1);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
   CHECK(t.b_bytes[164] == std::byte{});
-  SHOWS("RMR-017", "MODEL-023");
+  SHOWS("RMR-017");
   must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
   CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
   CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
@@ -98,7 +106,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     const open_window w = t.bind(rmr, i, 16);
     const std::uint32_t now = must(rmr.query()).binding->key;
     CHECK(now != key);
-    SHOWS("RMR-021");
+    SHOWS("RMR-021", "REQ-147"); // `bind` has moved the window, and has taken the event of its completion
     key = now;
     if (i % 50 == 0) t.write(w, 4);
   }
@@ -160,6 +168,19 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     CHECK(next<dat::rdma_write_done>(t.at_active).ep() == far);
     t.write(w, 1);
     SHOWS("RMR-001", "MODEL-052");
+  }
+  SECTION("the key of an earlier binding gives no access, while the rmr is bound elsewhere") {
+    dat::rmr one = t.make(true);
+    const open_window of_zone = t.bind(rmr, 0, 64);
+    const open_window of_ep = t.bind(one, 64, 64);
+    t.write(t.bind(rmr, 128, 64), 1);
+    t.write(t.bind(one, 192, 64), 2);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(128, 64), 1));
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(192, 64), 2));
+    CHECK(t.refused(of_zone, far) == dat::dto_status::remote_access);
+    CHECK(t.refused(of_ep, t.active) == dat::dto_status::remote_access);
+    CHECK(std::ranges::all_of(std::span(t.b_bytes).first(128), [](std::byte b) { return b == std::byte{}; }));
+    SHOWS("MODEL-023", "RMR-020", "REQ-147");
   }
   SECTION("an rmr of another zone than the endpoint's gives no access") {
     auto zone = must(t.b.ia.create_pz());
@@ -371,6 +392,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
   const endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  SHOWS("RMR-025");
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
   CHECK(must(rmr.query()).binding->key == key);
@@ -379,6 +401,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   auto second = must(t.b.pz.register_memory(t.b_bytes, local));
   const open_window after = must(rmr.bind(t.passive, dat::bind{second, 0, 64, both}));
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})).type() == type::invalid_state);
+  SHOWS("REQ-147");
   CHECK(error_of(rmr.close()).type() == type::invalid_state);
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
   (void)next<dat::bind_done>(t.at_passive);

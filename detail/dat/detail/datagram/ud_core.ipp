@@ -25,7 +25,7 @@ DAT_DECL result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_
     return at(map_errno(err, return_subtype::resource_device).from("ibv_query_port", err));
   const bool known = port.active_mtu >= IBV_MTU_256 && port.active_mtu <= IBV_MTU_4096;
   const std::uint32_t mtu = known ? 128u << port.active_mtu : 256u;
-  if (a.max_message_size > mtu)
+  if (a.max_message_size.value_or(0) > mtu)
     return at(error(return_type::invalid_parameter, return_subtype::arg7))
         .hint("The max_message_size of a datagram endpoint is at most the MTU of the adapter's port.");
   ref<ud_core> made(new (std::nothrow) ud_core(ref(&pz->ia()), pz), adopt);

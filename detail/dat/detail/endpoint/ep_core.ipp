@@ -64,10 +64,10 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   if (a.keep_alive.count() < 0)
     return invalid("keep_alive must be positive, or 0 for a connection that does not test its peer.");
   // Some requests of the send queue are the library's own, so max_wr itself is too many.
-  if (a.max_request_dtos == 0 || a.max_request_dtos >= max_wr || request_places(a) > max_wr)
-    return invalid("max_request_dtos must be within 1..ia_attributes::max_dto_per_ep, and one less with keep_alive.");
-  if (a.max_recv_dtos == 0 || (!shared && a.max_recv_dtos >= max_wr))
-    return invalid("max_recv_dtos must be within 1..ia_attributes::max_dto_per_ep.");
+  if (a.max_request_dtos >= max_wr || request_places(a) > max_wr)
+    return invalid("max_request_dtos must be within 0..ia_attributes::max_dto_per_ep, and one less with keep_alive.");
+  if (!shared && a.max_recv_dtos >= max_wr)
+    return invalid("max_recv_dtos must be within 0..ia_attributes::max_dto_per_ep.");
   const std::uint32_t max_sge = most(device.max_sge, 255);
   if (a.max_request_iov == 0 || a.max_request_iov > max_sge)
     return invalid("max_request_iov must be within 1..ia_attributes::max_iov_segments_per_dto.");
@@ -79,8 +79,8 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
     return invalid("min_rnr_timer must be within 0..655.36 ms.");
   if (a.ack_timeout.count() <= 0) return invalid("ack_timeout must be positive.");
   if (a.accept_timeout.count() <= 0) return invalid("accept_timeout must be positive.");
-  if (a.max_message_size > ia.max_message())
-    return invalid("max_message_size must be at most ia_attributes::max_message_size; 0 means that.");
+  if (a.max_message_size.value_or(0) > ia.max_message())
+    return invalid("max_message_size must be at most ia_attributes::max_message_size, which it is when it is not set.");
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom)
     return invalid("max_rdma_read_out must be within 0..ia_attributes::max_rdma_read_per_ep_out.");
   if (a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
@@ -109,7 +109,7 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
   constexpr unsigned invalidating =
       IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   invalidates_ = (device.device_cap_flags & invalidating) != 0;
-  max_message_ = a.max_message_size != 0 ? a.max_message_size : ia().max_message();
+  max_message_ = a.max_message_size.value_or(ia().max_message());
   max_inline_message_ = min(max_message_, max_inline_);
   max_read_iov_ = ia().iwarp()            ? 1
                   : device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd))
@@ -195,7 +195,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     ep->announced_ = true; // its completions need no event before them
   }
   ep->set_attributes(a);
-  if (datagrams && a.max_message_size == 0) ep->max_message_ = datagrams->mtu;
+  if (datagrams && !a.max_message_size) ep->max_message_ = datagrams->mtu;
   ep->watermarks_.set(a.soft_high_watermark, a.hard_high_watermark);
   ep->set_state(ep_state::unconfigured_unconnected);
   if (ep->complete()) {

@@ -172,7 +172,8 @@ DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
     if (ready > 0) continue;
     if (me.is_stale()) return evd_id();
     if (std::uint64_t value = 0; take(value)) return taken(value);
-    if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
+    if (ready < 0)
+      return at((err == EINTR ? error(return_type::interrupted_call) : map_errno(err)).from("ppoll", err), call);
     return at(return_type::queue_empty, call).hint("No evd of this cno had a new event within the limit.");
   }
 }

@@ -318,7 +318,8 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   const int err = errno;
   trace_points::wake(number_, ready < 0 ? err : ready == 0 ? ETIMEDOUT : 0);
   wakeup_.woke_up(ready > 0 && fds[1].revents != 0);
-  if (ready < 0) return at(map_errno(err).from("ppoll", err), call);
+  if (ready < 0)
+    return at((err == EINTR ? error(return_type::interrupted_call) : map_errno(err)).from("ppoll", err), call);
   if (ready == 0) return expired(call);
   if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0) return at(error(return_type::abort), call);
   if (channel_ && (fds[2].revents & dead_descriptor) != 0)

@@ -52,9 +52,11 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                                           zone_tag zone) const noexcept {
   const auto refuse = [&](error e, const char* hint) { return at(e, call).hint(hint); };
   const std::uint64_t bytes = list.bytes();
+  const bool writes_here = r.is_read() || r.is_atomic();
   if (zone.has_no_region())
-    return refuse({return_type::invalid_handle, return_subtype::handle_lmr},
-                  "A segment is of an lmr that is empty or closed.");
+    return refuse({return_type::privileges_violation,
+                   writes_here ? return_subtype::privileges_write : return_subtype::privileges_read},
+                  no_region_hint);
   if (r.is_inlined() && zone.has_offsets())
     return refuse({return_type::invalid_parameter, return_subtype::arg5},
                   "An inlined post copies data from addresses of this process, and a region that is addressed from 0 "
@@ -63,7 +65,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
     return refuse({return_type::invalid_parameter, return_subtype::arg5}, no_notify_hint);
   if (!list.is_within(own_zone_))
     return refuse({return_type::protection_violation,
-                   r.is_read() || r.is_atomic() ? return_subtype::protection_write : return_subtype::protection_read},
+                   writes_here ? return_subtype::protection_write : return_subtype::protection_read},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");
   if (list.count() > attributes_.max_request_iov)
     return refuse({return_type::invalid_parameter, return_subtype::arg2},
@@ -102,8 +104,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
                                           zone_tag zone) const noexcept {
   const auto refuse = [&](error e, const char* hint) { return at(e, call).hint(hint); };
   if (zone.has_no_region())
-    return refuse({return_type::invalid_handle, return_subtype::handle_lmr},
-                  "A segment is of an lmr that is empty or closed.");
+    return refuse({return_type::privileges_violation, return_subtype::privileges_write}, no_region_hint);
   if (!list.is_within(own_zone_))
     return refuse({return_type::protection_violation, return_subtype::protection_write},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");

@@ -21,8 +21,7 @@ DAT_DECL error shared_queue::full() const noexcept {
 
 DAT_DECL expected<void> shared_queue::check(bool no_notify, const sge_summary& list, zone_tag zone) const noexcept {
   if (zone.has_no_region())
-    return at({return_type::invalid_handle, return_subtype::handle_lmr}, "srq.post")
-        .hint("A segment is of an lmr that is empty or closed.");
+    return at({return_type::privileges_violation, return_subtype::privileges_write}, "srq.post").hint(no_region_hint);
   if (!list.is_within(zone_))
     return at({return_type::protection_violation, return_subtype::protection_write}, "srq.post")
         .hint("Every segment must be of an lmr of the queue's own pz, and of at most 4 GiB.");

@@ -21,6 +21,7 @@ namespace dat { inline namespace v0 { namespace detail {
     case ENFILE:
     case ENOBUFS:
     case EAGAIN:
+    case EINTR: // only a wait is an interrupted call; any other may be called again
       return {return_type::insufficient_resources, resource};
     case EOPNOTSUPP:
     case EPROTONOSUPPORT:
@@ -51,8 +52,6 @@ namespace dat { inline namespace v0 { namespace detail {
       return {return_type::invalid_address, return_subtype::address_unreachable};
     case ETIMEDOUT:
       return {return_type::timeout_expired};
-    case EINTR:
-      return {return_type::interrupted_call};
     default:
       return {return_type::internal_error};
     }
