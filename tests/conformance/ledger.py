@@ -596,7 +596,26 @@ def group(rules: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str
     return groups
 
 
-def render_status(ledger: Ledger, lines: list[Line]) -> str:
+def render_mutation(docs: Path) -> Iterator[str]:
+    """The score that `./dev mutate --record` has written."""
+    path = docs / "mutation.json"
+    if not path.exists():
+        return
+    score = json.loads(path.read_text(encoding="utf-8"))
+    yield from (
+        "## Mutation testing",
+        "",
+        f"`./dev mutate --sample {score['sample']} --seed {score['seed']}` of {score['date']}: the tests find {score['found']} of "
+        f"{score['of']} random faults in the sources of dat ({percent(score['found'], score['of'])}). "
+        "[The README](../../tests/mutate/README.md) defines the kinds.",
+        "",
+        "| fault | found | of |\n|---|--:|--:|",
+        *(f"| {kind} | {counts['found']} | {counts['of']} |" for kind, counts in score["kinds"].items()),
+        "",
+    )
+
+
+def render_status(docs: Path, ledger: Ledger, lines: list[Line]) -> str:
     rules = ledger.rules
     counts = ledger.count(rules)
     columns = "rules | " + " | ".join(DISPOSITIONS.values()) + " | disposed of |\n|---" + "|--:" * (len(DISPOSITIONS) + 2) + "|"
@@ -631,6 +650,7 @@ def render_status(ledger: Ledger, lines: list[Line]) -> str:
         ),
         "",
         *(render_functions(lines) if lines else []),
+        *render_mutation(docs),
         f"## Deviations ({len(ledger.deviations)}: {counts['forced']} forced, {counts['chosen']} dat's choice)",
         "",
         "| rule | at fault | reason | measured fact | test |\n|---|---|---|---|---|",
@@ -775,7 +795,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(describe(docs, ledger, options.rule))
 
     lines = function_lines(docs, ledger)
-    files = {"STATUS.md": render_status(ledger, lines), "shown.txt": render_shown(ledger)}
+    files = {"STATUS.md": render_status(docs, ledger, lines), "shown.txt": render_shown(ledger)}
     if options.results and not options.part:
         files["debt.toml"] = render_debt(ledger.paid)
     if options.check:

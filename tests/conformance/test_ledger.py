@@ -601,6 +601,16 @@ class Recorded(LedgerTest):
         self.assertIn("| EVD-001 |  | shown on rxe | rxe: first works<br>fake: also on the fake |", self.status())
         self.assertIn("Open (1): EVD-002", self.status())
 
+    def test_status_shows_the_recorded_score_of_mutants(self) -> None:
+        self.assertNotIn("Mutation", self.status())
+        score = {"date": "2026-01-31", "sample": 200, "seed": 7, "found": 181, "of": 199, "kinds": {"invert": {"found": 50, "of": 51}}}
+        self.write(self.docs / "mutation.json", json.dumps(score))
+        self.expect_problem("STATUS.md: differs", "--check")
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertIn("`./dev mutate --sample 200 --seed 7` of 2026-01-31: the tests find 181 of 199 random faults", self.status())
+        self.assertIn("(91.0 %)", self.status())
+        self.assertIn("| invert | 50 | 51 |", self.status())
+
     def test_status_does_not_depend_on_the_number_of_runs(self) -> None:
         self.result("device-asan.xml", catch2("first works", "[EVD-001]"))
         self.assertEqual(self.run_ledger("--check")[0], 0)

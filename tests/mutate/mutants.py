@@ -39,6 +39,8 @@ STATIC = {kind.STATIC_ASSERT, kind.ENUM_CONSTANT_DECL, kind.TEMPLATE_NON_TYPE_PA
 ORDERED = re.compile(r"\bstore\(|exchange|fetch_(add|sub|or|and)|\bset_(state|next)\(|\bpublish\(|unlock\(|notify")
 # Code of builds that the mutants are not run in.
 OTHER_BUILDS = re.compile(r"if constexpr \((checked_build|thread_sanitizer)\b")
+# libclang has no kind of its own for a variable template.
+CONSTANT_TEMPLATE = re.compile(r"template <[^{;=]*>\s*(inline |static )*constexpr [^({;=]*=")
 
 
 class mutant(NamedTuple):
@@ -184,6 +186,8 @@ class reader:
         """A constant, the label of a case, or a function that only the compiler runs."""
         if cursor.kind == kind.VAR_DECL:
             return "constexpr" in self.text_of(cursor).partition("=")[0]
+        if cursor.kind == kind.UNEXPOSED_DECL:  # among them a variable template
+            return CONSTANT_TEMPLATE.match(self.text_of(cursor)) is not None
         if cursor.kind in {kind.CXX_METHOD, kind.FUNCTION_DECL, kind.CONSTRUCTOR, kind.FUNCTION_TEMPLATE}:
             return "consteval" in self.text_of(cursor).partition("{")[0]
         return False

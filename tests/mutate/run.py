@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ./dev mutate: plants small faults in dat, and counts those that the unit tests find.
 # SPDX-License-Identifier: BSL-1.0
-"""Plants a random sample of faults, or every fault, in a copy of the sources, compiles the unit program once for each set of faults,
+"""Plants a random sample of faults, or every fault, in a copy of the sources, compiles the test programs once for each set of faults,
 and runs the cases that reach a fault with that fault alone. README.md beside this script has the kinds of faults and the outcomes.
 
 The last line is the score. The exit code is 1 when the score is below --at-least, and 2 when nothing could be measured."""
@@ -32,6 +32,9 @@ WORK = ROOT / "build/mutate"
 JOBS = os.cpu_count() or 1
 FOUND = {"killed", "timed out"}
 QUICK = 0.05  # seconds; such cases run before the others
+# The tests without a device: all but those of the tracer and of checked builds are in the first. `run` has them in this order.
+PROGRAMS = ("tests/unit/unit", "tests/trace/trace", "tests/checked/checked")
+RECORD = ROOT / "docs/conformance/mutation.json"
 RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
 
@@ -42,6 +45,7 @@ class case(NamedTuple):
     rules: tuple[str, ...]
     seconds: float
     reaches: frozenset[int]
+    program: str = PROGRAMS[0]
 
 
 class outcome(NamedTuple):
@@ -85,12 +89,12 @@ def blamed(text: str, tree: pathlib.Path, lines: dict[str, dict[int, range]]) ->
 
 
 def ninja(directory: pathlib.Path) -> tuple[bool, str]:
-    done = subprocess.run(["ninja", "-k0", "-C", directory, f"-j{JOBS}", "tests/unit/unit"], capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(["ninja", "-k0", "-C", directory, f"-j{JOBS}", *PROGRAMS], capture_output=True, text=True, errors="replace", check=False)
     return done.returncode == 0, done.stdout + done.stderr
 
 
 def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: pathlib.Path) -> dict[int, mutants.mutant]:
-    """Compile the unit program with these mutants. Returns those that compile."""
+    """Compile the test programs with these mutants. Returns those that compile."""
     chosen = dict(chosen)
     names = [f"dat/{p.relative_to(ROOT / 'include/dat')}" for p in sorted((ROOT / "include/dat").rglob("*.hpp")) if p.name != "src.hpp"]
     everything = WORK / "everything.cpp"
@@ -119,8 +123,8 @@ def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: path
     sys.exit("mutate: faults that do not compile remain")
 
 
-def run_unit(program: pathlib.Path, names: list[str], limit: float, **env: str) -> int | None:
-    """The exit code of the unit program with these cases (none named: all); None when it took longer than `limit`."""
+def run_cases(program: pathlib.Path, names: list[str], limit: float, **env: str) -> int | None:
+    """The exit code of a program with these cases (none named: all); None when it took longer than `limit`."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listed:
         command: list[str | pathlib.Path] = [program, "-a"]
         if names:
@@ -142,27 +146,37 @@ def escaped(name: str) -> str:
     return re.sub(r'([\\,\[\]"*])', r"\\\1", name)
 
 
-def reach(program: pathlib.Path) -> list[case]:
-    """Which case reaches which mutants. All must pass while no mutant runs."""
+def reach(directory: pathlib.Path, program: str) -> list[case]:
+    """Which case of a program reaches which mutants. All must pass while no mutant runs."""
     with tempfile.NamedTemporaryFile(suffix=".txt") as out:
-        code = run_unit(program, [], 1500, DAT_MUTANTS_REACHED=out.name)
+        code = run_cases(directory / program, [], 1500, DAT_MUTANTS_REACHED=out.name)
         if code != 0:
-            sys.exit(f"mutate: the unit program fails without a fault: exit code {code}")
+            sys.exit(f"mutate: {program} fails without a fault: exit code {code}")
         rows = [line.split("\t") for line in pathlib.Path(out.name).read_text(encoding="utf-8").splitlines()]
-    return [case(name, tuple(RULE.findall(tags)), float(seconds), frozenset(map(int, numbers.split()))) for name, tags, seconds, numbers in rows]
+    return [case(name, tuple(RULE.findall(tags)), float(seconds), frozenset(map(int, numbers.split())), program)
+            for name, tags, seconds, numbers in rows]  # fmt: skip
 
 
-def judge(program: pathlib.Path, number: int, one: mutants.mutant, cases: list[case]) -> outcome:
+def in_order(cases: list[case]) -> list[tuple[str, list[case]]]:
+    """The runs that judge a mutant, with the program of each: the quick cases first."""
+    runs = []
+    for quick in (True, False):
+        for program in PROGRAMS:
+            some = [c for c in cases if c.program == program and (c.seconds < QUICK) == quick]
+            if some:
+                runs.append((program, some))
+    return runs
+
+
+def judge(directory: pathlib.Path, number: int, one: mutants.mutant, cases: list[case]) -> outcome:
     """Run the cases that reach a mutant."""
     reaching = [c for c in cases if number in c.reaches]
     rules = tuple(sorted({rule for c in reaching for rule in c.rules}))
     if not reaching:
         return outcome(one, "not reached", 0, ())
-    for some in ([c for c in reaching if c.seconds < QUICK], [c for c in reaching if c.seconds >= QUICK]):
-        if not some:
-            continue
+    for program, some in in_order(reaching):
         # What a fault delays without an end is found by any limit. The machine may be busy.
-        code = run_unit(program, [c.name for c in some], 60 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
+        code = run_cases(directory / program, [c.name for c in some], 60 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
         if code is None:
             return outcome(one, "timed out", len(reaching), rules)
         if code != 0:
@@ -199,6 +213,14 @@ def score(results: list[outcome]) -> float:
     return sum(r.end in FOUND for r in results) / len(results) if results else 0.0
 
 
+def record_of(results: list[outcome], sample: int, seed: int, date: str) -> str:
+    """What docs/conformance/mutation.json says, which STATUS.md shows: the score of a random sample of all faults."""
+    kinds = {kind: [r for r in results if r.one.kind == kind] for kind in sorted({r.one.kind for r in results})}
+    counts = {kind: {"found": sum(r.end in FOUND for r in some), "of": len(some)} for kind, some in kinds.items()}
+    head = {"date": date, "sample": sample, "seed": seed, "found": sum(r.end in FOUND for r in results), "of": len(results)}
+    return json.dumps({**head, "kinds": counts}, indent=1) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, metavar="N", default=40, help="how many random faults (40)")
@@ -207,12 +229,15 @@ def main() -> int:
     parser.add_argument("--files", metavar="GLOB", default="*", help="only faults in these files, as 'detail/dat/detail/events/*'")
     parser.add_argument("--at-least", type=float, metavar="SHARE", default=0.0, help="fail when fewer are found, as 0.9")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument("--record", action="store_true", help="write the score to docs/conformance/mutation.json, for STATUS.md")
     parser.add_argument("--list", action="store_true", help="print the faults, and do nothing else")
     options = parser.parse_args()
     if options.sample < 1:
         parser.error("--sample must be at least 1")
     if not 0 <= options.at_least <= 1:
         parser.error("--at-least must be from 0 to 1")
+    if options.record and (options.all or options.files != "*" or options.sample < 100):
+        parser.error("--record takes a random sample of at least 100 of all faults: give it without --all and --files")
 
     known = equivalents()
     every = [one for one in mutants.find(ROOT) if fnmatch.fnmatch(one.file, options.files) and one.name not in known]
@@ -228,13 +253,12 @@ def main() -> int:
     copy_tree(tree)
     results: list[outcome] = []
     for chosen in sets:
-        print(f"==> {len(chosen)} of {len(every)} faults: building the unit program", flush=True)
+        print(f"==> {len(chosen)} of {len(every)} faults: building the test programs", flush=True)
         numbered = build(dict(enumerate(chosen, 1)), tree, directory)
-        program = directory / "tests/unit/unit"
-        cases = reach(program)
+        cases = [one for program in PROGRAMS for one in reach(directory, program)]
         print(f"==> Running the cases that reach each of {len(numbered)} faults", flush=True)
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-            for done, result in enumerate(pool.map(lambda pair: judge(program, *pair, cases), numbered.items()), 1):
+            for done, result in enumerate(pool.map(lambda pair: judge(directory, *pair, cases), numbered.items()), 1):
                 results.append(result)
                 if done % 20 == 0:
                     print(f"    {done} of {len(numbered)}, {sum(r.end in FOUND for r in results)} found", flush=True)
@@ -248,6 +272,8 @@ def main() -> int:
         rows = [{**r.one._asdict(), "end": r.end, "cases": r.cases, "rules": r.rules} for r in results]
         head = {"date": datetime.date.today().isoformat(), "sample": None if options.all else options.sample, "seed": options.seed, "score": score(results)}
         options.json.write_text(json.dumps({**head, "results": rows}, indent=1) + "\n", encoding="utf-8")
+    if options.record:
+        RECORD.write_text(record_of(results, options.sample, options.seed, datetime.date.today().isoformat()), encoding="utf-8")
     share = score(results)
     print(f"{sum(r.end in {'killed', 'timed out'} for r in results)} of {len(results)} faults found ({share:.1%})")
     return 0 if share >= options.at_least else 1

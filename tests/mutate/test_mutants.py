@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # Tests of the mutants: each kind of fault is found and planted, compiles, is wrong when it is chosen and right otherwise.
 # SPDX-License-Identifier: BSL-1.0
+import json
 import pathlib
 import subprocess
 import sys
@@ -22,6 +23,14 @@ struct word {
   int value = 0;
   void store(int v) { value = v; }
 };
+template <class T>
+inline constexpr int width = 1;
+template <class T>
+inline constexpr int width<T*> = [] {
+  int bits = 0;
+  for (int i = 0; i < 6; ++i) bits += 3;
+  return bits;
+}();
 inline int sum(int n) {
   static_assert(sizeof(int) == 4);
   constexpr int first = 1;
@@ -98,6 +107,7 @@ class planting(unittest.TestCase):
 
     def test_what_is_not_evaluated_at_run_time_has_no_mutant(self):
         self.assertEqual([m for m in self.found if m.text in {"sizeof(int) == 4", "sizeof(n) < 2"}], [])
+        self.assertEqual([m for m in self.found if m.text in {"bits += 3;", "i < 6"}], [])
         length = SOURCE[: SOURCE.index("int total[2]")].count("\n") + 1
         self.assertEqual([m for m in self.found if m.line == length], [])
 
@@ -133,6 +143,20 @@ class counting(unittest.TestCase):
         self.assertEqual(run.score([]), 0.0)
         rows = [line.split() for line in run.table(results)]
         self.assertIn(["invert", "1", "1", "1", "1"], rows)
+
+    def test_the_record_has_the_counts_of_each_kind(self):
+        one = mutants.mutant("a", 1, 0, 1, "invert", "a", "HERE")
+        results = [run.outcome(one, end, 1, ()) for end in ("killed", "timed out", "survived", "not reached")]
+        results.append(run.outcome(one._replace(kind="swap"), "survived", 1, ()))
+        kinds = {"invert": {"found": 2, "of": 4}, "swap": {"found": 0, "of": 1}}
+        head = {"date": "2026-01-31", "sample": 6, "seed": 7, "found": 2, "of": 5}
+        self.assertEqual(json.loads(run.record_of(results, 6, 7, "2026-01-31")), {**head, "kinds": kinds})
+
+    def test_the_quick_cases_of_all_programs_run_first(self):
+        unit, trace, _ = run.PROGRAMS
+        slow, quick, other = (run.case(name, (), seconds, frozenset(), program) for name, seconds, program in (
+            ("slow", 1.0, unit), ("quick", 0.0, unit), ("other", 0.0, trace)))  # fmt: skip
+        self.assertEqual(run.in_order([slow, quick, other]), [(unit, [quick]), (trace, [other]), (unit, [slow])])
 
     def test_names_of_cases_are_escaped_as_catch2_takes_them(self):
         self.assertEqual(run.escaped('a "b", [c]*'), 'a \\"b\\"\\, \\[c\\]\\*')
