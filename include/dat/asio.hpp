@@ -84,7 +84,7 @@ public:
     epoll_event e{};
     e.events = EPOLLIN;
     for (const int fd : {made.assume_value().fd(), of.fd()}) // the second is -1 with automatic progress
-      if (fd >= 0 && ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &e) != 0) return failed("epoll_ctl", errno);
+      if (fd != -1 && ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &e) != 0) return failed("epoll_ctl", errno);
     auto all = std::make_shared<state>(executor, std::move(made).assume_value(), std::move(set));
     boost::system::error_code assigned;
     all->descriptor.assign(all->set.get(), assigned);

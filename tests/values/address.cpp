@@ -352,6 +352,13 @@ TEST_CASE("each kind of resolver failure has its own error") {
   CHECK(system.type() == return_type::insufficient_resources);
   CHECK(system.sys_errno() == EMFILE);
   CHECK(system.verb() == "getaddrinfo");
+  errno = EMFILE;
+  CHECK(dat::detail::resolver_error(EAI_SYSTEM, "getnameinfo", "").sys_errno() == EMFILE);
+  const error none = dat::detail::resolver_error(EAI_NONAME, "getnameinfo", "It has no name.");
+  CHECK(none == error(return_type::invalid_address, return_subtype::address_unreachable));
+  CHECK(none.verb() == "getnameinfo");
+  CHECK(none.hint() == "It has no name.");
+  CHECK(none.sys_errno() == 0);
 }
 
 TEST_CASE("a connection qualifier is a port or its service id, and nothing else", "[ADDR-012][ADDR-013]") {

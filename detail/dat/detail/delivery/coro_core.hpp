@@ -51,10 +51,7 @@ public:
 protected:
   using coro_operation::coro_operation;
   ~coro_dto() = default;
-  void forget_result() noexcept {
-    bytes_ = immediate_ = 0;
-    broken_ = has_immediate_ = written_ = false;
-  }
+  void forget_result() noexcept { broken_ = has_immediate_ = written_ = false; }
 
   dat::cookie cookie_; // the consumer's
   std::uint32_t bytes_ = 0;

@@ -84,7 +84,7 @@ public:
   template <class F>
   constexpr void each(F f) const noexcept(noexcept(f('a'))) {
     for (std::size_t i = 0; i < raw_.size(); ++i) {
-      if (quoted_ && raw_[i] == '\\' && i + 1 < raw_.size()) ++i;
+      if (quoted_ && raw_[i] == '\\') ++i; // never the last one: it would have escaped the closing quote
       f(raw_[i]);
     }
   }

@@ -384,9 +384,7 @@ DAT_DECL expected<std::string> host_name(const ia_address& address) {
   const int code = ::getnameinfo(address.native_handle(), address.native_size(), name.data(),
                                  static_cast<socklen_t>(name.size()), nullptr, 0, NI_NAMEREQD);
   if (code == 0) return std::string(name.data());
-  const int err = code == EAI_SYSTEM ? errno : 0;
-  const error why = detail::resolver_error(code).at("host_name").from("getnameinfo", err);
-  return code == EAI_NONAME ? why.hint("No name service has a name for this address.") : why;
+  return detail::resolver_error(code, "getnameinfo", "No name service has a name for this address.").at("host_name");
 }
 
 }} // namespace dat::v0

@@ -34,8 +34,11 @@ inline constexpr error malformed_address{return_type::invalid_address, return_su
 [[nodiscard]] bool copy_address(const ::sockaddr* address, std::size_t length, ia_address& into) noexcept;
 /// Reads an address as ia_address::parse does.
 [[nodiscard]] expected<void> parse_address(std::string_view text, ia_address& into) noexcept;
-/// The error for a code of getaddrinfo or getnameinfo.
-[[nodiscard]] error resolver_error(int code) noexcept;
+inline constexpr const char* unknown_host =
+    "No name service knows this host: check the spelling, /etc/hosts and DNS, or give a numeric address.";
+/// The error for a code of getaddrinfo or getnameinfo, which is `verb`. `unknown`: the hint where there is no answer.
+[[nodiscard]] error resolver_error(int code, const char* verb = "getaddrinfo",
+                                   const char* unknown = unknown_host) noexcept;
 
 } // namespace detail
 }} // namespace dat::v0

@@ -134,22 +134,20 @@ DAT_DECL bool assigned_v6(const ::in6_addr& a) noexcept {
   return IN6_IS_ADDR_LOOPBACK(&a) || IN6_IS_ADDR_UNSPECIFIED(&a);
 }
 
-DAT_DECL error resolver_error(int code) noexcept {
+DAT_DECL error resolver_error(int code, const char* verb, const char* unknown) noexcept {
   switch (code) {
   case EAI_MEMORY:
-    return error(return_type::insufficient_resources, return_subtype::resource_memory).from("getaddrinfo", 0);
+    return error(return_type::insufficient_resources, return_subtype::resource_memory).from(verb, 0);
   case EAI_AGAIN:
     return error(return_type::timeout_expired)
-        .from("getaddrinfo", 0)
+        .from(verb, 0)
         .hint("The name server does not answer: see /etc/resolv.conf, or give a numeric address.");
   case EAI_SYSTEM: {
     const error mapped = map_errno(errno, return_subtype::resource_memory);
-    return mapped.from("getaddrinfo", mapped.sys_errno());
+    return mapped.from(verb, mapped.sys_errno());
   }
   default:
-    return error(return_type::invalid_address, return_subtype::address_unreachable)
-        .from("getaddrinfo", 0)
-        .hint("No name service knows this host: check the spelling, /etc/hosts and DNS, or give a numeric address.");
+    return error(return_type::invalid_address, return_subtype::address_unreachable).from(verb, 0).hint(unknown);
   }
 }
 
