@@ -222,6 +222,19 @@ TEST_CASE("awaiting a refused post returns its error at once", "[coro]") {
   CHECK(of_nothing.run_once(ignore, 0us).error().type() == return_type::invalid_handle);
 }
 
+TEST_CASE("awaiting an operation with which nothing was posted says so", "[coro]") {
+  const auto awaits = [](dat::error& why) -> task<bool> {
+    dat::coro::posted<dat::transfer> nothing;
+    const auto done = co_await nothing;
+    if (!done) why = done.error();
+    co_return done.has_value();
+  };
+  dat::error why;
+  CHECK_FALSE(awaits(why).result());
+  CHECK(why == dat::error(return_type::invalid_handle));
+  CHECK(why.hint() == "Nothing was posted with this operation.");
+}
+
 TEST_CASE("a disconnect resumes every outstanding operation with a failure", "[coro]") {
   clean_world world;
   driven_pair p;
@@ -705,10 +718,12 @@ TEMPLATE_TEST_CASE_SIG("a driver of completions alone works with automatic and m
   auto t = exchange(transfers, near, far);
   auto cno = must(ia.create_cno());
   must(dtos.modify_cno(cno));
+  std::size_t events_taken = 0;
   while (!t.done()) { // as an event loop of the consumer does
     (void)must(cno.wait(plenty));
-    transfers.poll(ignore);
+    events_taken += transfers.poll(ignore);
   }
+  CHECK(events_taken == 100); // of a send and a receive in each round
   CHECK(t.result() == 50);
   must(dtos.modify_cno({}));
 }

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <support/ep_states.hpp>
 
+#include <bit>
 #include <functional>
 
 using namespace unit;
@@ -79,6 +82,25 @@ TEST_CASE("the queue pair gets the sizes of the attributes, and one request for 
   CHECK(cap.max_send_sge >= 3);
   CHECK(cap.max_recv_sge >= 2);
   CHECK(cap.max_inline_data >= 32);
+}
+
+TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the adapter has none") {
+  struct {
+    int device;
+    std::uint8_t endpoint;
+  } const reads[] = {{0, 0}, {1, 1}, {15, 15}, {16, 16}, {64, 16}};
+  for (const auto& r : reads) {
+    INFO("reads of the device: " << r.device);
+    auto w = small_device();
+    w.devices[0].attr->max_qp_rd_atom = r.device;
+    w.devices[0].attr->max_qp_init_rd_atom = r.device;
+    clean_world world(w);
+    end e;
+    const auto ep = must(made(e, {}));
+    const auto found = must(ep.query()).attributes;
+    CHECK(found.max_rdma_read_in == r.endpoint);
+    CHECK(found.max_rdma_read_out == std::bit_floor(r.endpoint));
+  }
 }
 
 TEST_CASE("each attribute above the device's limit is refused, and the limit itself is not",

@@ -61,6 +61,22 @@ TEST_CASE("memory of a moved-from or closed lmr is refused on every post path", 
   CHECK(p.a.take() == events{"sent 1", "sent 2"});
 }
 
+TEST_CASE("a request that meets the moment of connecting is posted once, or its error is returned", "[posting]") {
+  const fake::with positive(fake::personality::kind); // others negate the errno of the null device
+  const clean_world world;
+  pair p;
+  // What a post gets that began just before the endpoint was connected.
+  fake::fail(fake::call::ibv_post_send, 1, dat::detail::null_device_errno);
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
+  CHECK(p.a.take() == events{"written 1"});
+  fake::fail(fake::call::ibv_post_send, 1, dat::detail::null_device_errno);
+  fake::fail(fake::call::ibv_post_send, 2, ENOMEM);
+  is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(2)),
+           dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(3)));
+  CHECK(p.a.take() == events{"written 3"});
+}
+
 TEST_CASE("memory of a moved-from lmr is refused by a shared queue and by datagram endpoints",
           "[posting][srq][ud][SRQ-089][IBX-066]") {
   clean_world world;

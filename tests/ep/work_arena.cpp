@@ -4,6 +4,7 @@
 
 #include <support/catch.hpp>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -81,6 +82,28 @@ TEST_CASE("an arena reserves less where addresses are limited, and finds its own
   check_strangers(a);
   work_arena second; // the first arena leaves room for others
   CHECK(second.reserve() == 0);
+}
+
+TEST_CASE("an arena reserves at most a sixteenth of the addresses of a limited process", "[work_arena]") {
+  if (maps_terabytes()) return;
+  const few_addresses limit(512 * mib);
+  rlimit addresses{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &addresses) == 0);
+  const std::uint64_t before = status_of("VmSize");
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  CHECK(status_of("VmSize") - before <= addresses.rlim_cur / 16 + mib);
+}
+
+TEST_CASE("where not even the least arena fits, none is reserved", "[work_arena]") {
+  if (maps_terabytes()) return;
+  work_arena a;
+  int err = 0;
+  {
+    const few_addresses limit(mib / 2);
+    err = a.reserve();
+  }
+  CHECK(err == ENOMEM);
 }
 
 TEST_CASE("a full arena allocates no more entries", "[work_arena]") {

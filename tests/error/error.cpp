@@ -349,6 +349,8 @@ TEST_CASE("a quoted text is cut where the room ends, and the message shows that"
   const error whole = error(return_type::invalid_parameter).at("f").quote(most);
   CHECK(whole.quoted() == most);
   CHECK(whole.message().starts_with("f failed for \"" + most + "\": "));
+  const error shorter = error(return_type::invalid_parameter).at("f").quote(most.substr(1));
+  CHECK(shorter.quoted() == most.substr(1));
   const error cut = error(return_type::invalid_parameter).at("f").quote(most + 'y');
   CHECK(cut.quoted() == most);
   CHECK(cut.message().starts_with("f failed for \"" + most + "...\": "));

@@ -75,6 +75,13 @@ TEST_CASE_METHOD(lean_pair, "completions of no endpoint are not events: completi
   CHECK(take(completions) == events{"written 1"});
 }
 
+TEST_CASE_METHOD(lean_pair, "an evd without completions has not failed", "[evd]") {
+  CHECK(completions.drain([](const auto&) {}) == 0);
+  is_error(completions.dequeue(), dat::return_type::queue_empty);
+  CHECK(completions.wait(0s).error().type() == dat::return_type::timeout_expired);
+  is_error(a.ia.async_evd().dequeue(), dat::return_type::queue_empty);
+}
+
 TEST_CASE("completions of no endpoint are not events: merged evd", "[COMP-074]") {
   clean_world world;
   merged_pair p;
@@ -445,6 +452,31 @@ TEST_CASE("a full request queue has room for a graceful disconnect", "[DISC-033]
   while (p.a.ep.state() != ep_state::disconnected) p.settle();
   for (auto& e : p.a.take()) seen.push_back(e);
   CHECK(seen == events{"written 0", "written 0", "disconnected"});
+}
+
+TEST_CASE("a graceful disconnect ends although no thread takes completions", "[evd]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  b.make_ep();
+  SECTION("they stay in the evd") { a.make_ep(); }
+  SECTION("they are dropped") {
+    a.ep = must(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = dat::drop_events, .connect = a.evd}));
+  }
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  unit::settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  unit::settle(a, b);
+  fake::hold(a.ep.native_handle());
+  must(a.ep.post(dat::rdma_write{a.at(0, 8), b.mem.remote()}));
+  must(a.ep.disconnect(dat::close_mode::graceful));
+  CHECK(a.ep.state() == ep_state::disconnect_pending);
+  fake::hold(a.ep.native_handle(), false);
+  for (const auto until = std::chrono::steady_clock::now() + plenty;
+       a.ep.state() != ep_state::disconnected && std::chrono::steady_clock::now() < until;)
+    unit::settle(a, b);
+  CHECK(a.ep.state() == ep_state::disconnected);
 }
 
 TEST_CASE("events taken out of order free each entry once, and posted receives keep their cookies",

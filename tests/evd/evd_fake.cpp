@@ -1,9 +1,18 @@
 // Event dispatchers: tests that need a connection, or a device that fails. waiting.cpp has the other tests.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/worker.hpp"
 #include "world.hpp"
 #include <support/streams.hpp>
 
+#include <dat/ep_params.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace unit;
 using dat::return_subtype;
@@ -53,6 +62,29 @@ TEST_CASE("completions and software events have separate room in a merged evd", 
   CHECK(sent == 8);
 }
 
+TEST_CASE("a modify that fails half way leaves the modes of both evds", "[evd]") {
+  const fake::with resizing(fake::personality::kind);
+  const clean_world world;
+  end a;
+  auto recv = must(a.ia.create_evd<support::mixed>(8));
+  auto request = must(a.ia.create_evd<support::mixed>(8));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = recv, .request = request, .connect = a.evd}));
+  using dat::completion_notification;
+  const auto change = [&] {
+    return ep.modify({.max_request_dtos = 600,
+                      .recv_completion = completion_notification::selective,
+                      .request_completion = completion_notification::selective});
+  };
+  fake::fail(fake::call::ibv_resize_cq, 1, ENOMEM);
+  fake::fail(fake::call::ibv_resize_cq, 2, ENOMEM);
+  is_error(change(), return_type::insufficient_resources, return_subtype::resource_tevd);
+  CHECK(must(recv.query()).config == completion_notification::evd_threshold);
+  CHECK(must(request.query()).config == completion_notification::evd_threshold);
+  must(change());
+  CHECK(must(recv.query()).config == completion_notification::selective);
+  CHECK(must(request.query()).config == completion_notification::selective);
+}
+
 TEST_CASE("when a device cannot resize its queue, the evd is unchanged", "[EVD-041][EVD-042]") {
   fake::reset();
   queue<mixed> q(8);
@@ -68,6 +100,37 @@ TEST_CASE("when a device cannot resize its queue, the evd is unchanged", "[EVD-0
   }
   must(q.evd.resize(64));
   CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().value() == 1);
+}
+
+TEST_CASE("a wait that a signal interrupts returns the event that the handler has queued", "[evd]") {
+  static queue<mixed>* signalled = nullptr;
+  queue<mixed> q;
+  must(q.evd.post(1)); // the ring has memory now: a handler may not allocate
+  (void)must(q.evd.dequeue());
+  signalled = &q;
+  std::atomic<::pid_t> thread{0};
+  support::worker waiter([&](support::worker& w) {
+    thread = ::gettid();
+    const auto e = q.evd.wait(plenty);
+    w.check(e && std::get<dat::software_event>(e.value()).cookie() == dat::cookie(7));
+  });
+  for (;;) {
+    const auto e = q.evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+    std::this_thread::yield();
+  }
+  const auto asleep = [&] {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string word;
+    while (stat >> word && !word.ends_with(')')) {
+    }
+    return stat >> word && word == "S";
+  };
+  while (!asleep()) std::this_thread::yield();
+  const auto before = std::signal(SIGUSR1, [](int) { (void)signalled->evd.post(7); });
+  REQUIRE(::syscall(SYS_tgkill, ::getpid(), thread.load(), SIGUSR1) == 0);
+  waiter.join();
+  std::signal(SIGUSR1, before);
 }
 
 TEST_CASE("events for drop_events are dropped and free their entries", "[EVENT-101][EVENT-102][EP-006]") {

@@ -211,6 +211,27 @@ TEST_CASE("an endpoint with selective completions cannot attach while a thread w
   waiter.join();
 }
 
+TEST_CASE("a thread that waited before any endpoint fed the evd arms the device for the first one", "[evd]") {
+  const clean_world clean;
+  end a("fk1", automatic);
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  worker waiter([&](worker& w) { w.check(evd.wait(plenty).has_value()); });
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+    std::this_thread::yield();
+  }
+  const auto arms = [] { return fake::count(fake::call::ibv_req_notify_cq); };
+  const auto before = arms();
+  const auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy));
+  for (const auto until = std::chrono::steady_clock::now() + plenty;
+       arms() == before && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  CHECK(arms() > before);
+  must(evd.post(1));
+  waiter.join();
+}
+
 TEST_CASE("wait_for_any sleeps through other completions and gets the first event of its types",
           "[EVENT-009][EVENT-046][EVENT-047][EVENT-058][EVENT-062]") {
   const clean_world clean;

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/detail/adapter/place.hpp>
 #include <dat/ib_query.hpp>
+#include <dat/registry.hpp>
 
 #include <cstring>
 #include <filesystem>
@@ -147,6 +149,46 @@ TEST_CASE("an adapter reports its link", "[ia]") {
   CHECK(must(opened(w).query()).link_speed == 2'500'000'000);
   w.num_comp_vectors = 5;
   CHECK(must(opened(w).query()).num_comp_vectors == 5);
+}
+
+TEST_CASE("an adapter reports the kind of its link, also one that it does not know", "[ia]") {
+  struct {
+    std::uint8_t verbs;
+    dat::link_layer dat;
+  } const layers[] = {{IBV_LINK_LAYER_INFINIBAND, dat::link_layer::infiniband},
+                      {IBV_LINK_LAYER_UNSPECIFIED, dat::link_layer::unspecified},
+                      {77, dat::link_layer::unspecified}};
+  for (const auto& layer : layers) {
+    INFO("link_layer " << +layer.verbs);
+    auto w = small_device();
+    w.devices[0].ports[0].link_layer = layer.verbs;
+    w.devices[0].ports[0].lid = 3;
+    fake::reset(w);
+    const auto ports = must(dat::list_devices());
+    REQUIRE_FALSE(ports.empty());
+    CHECK(ports[0].link_layer == layer.dat);
+    CHECK(dat::detail::link_layer_of(layer.verbs) == layer.dat);
+  }
+}
+
+TEST_CASE("a device that reports no number of something has none of it", "[ia]") {
+  auto w = small_device();
+  w.devices[0].attr->max_pd = 1;
+  w.devices[0].attr->max_mw = -1;
+  w.devices[0].attr->max_srq = -1;
+  w.devices[0].attr->max_qp_wr = 0;
+  const auto a = must(opened(w).query());
+  CHECK(a.max_dto_per_ep == 0);
+  CHECK(a.max_rmrs == 0);
+  CHECK(a.max_srqs == 0);
+}
+
+TEST_CASE("a name that only begins as a PCI address is none, and one may be followed by anything", "[ia]") {
+  using dat::detail::is_pci_address;
+  constexpr std::string_view longer = "0000:3b:00.01";
+  CHECK(is_pci_address(longer.substr(0, 12)));
+  CHECK_FALSE(is_pci_address(longer));
+  CHECK_FALSE(is_pci_address(longer.substr(0, 11)));
 }
 
 TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "[ia]") {

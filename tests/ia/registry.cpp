@@ -382,6 +382,19 @@ TEST_CASE("an adapter is found by the name of its network interface", "[registry
   CHECK(fake::live().contexts == 0);
 }
 
+TEST_CASE("a port that cannot be queried has no state of another port", "[registry]") {
+  fake::world w;
+  w.devices = {{"one", {{{"10.99.1.1"}}, {{"10.99.2.1"}}}}};
+  fake::reset(w);
+  fake::fail(fake::call::ibv_query_port, 2, EIO);
+  const auto ports = must(dat::list_devices());
+  REQUIRE(ports.size() == 2);
+  CHECK(ports[0].state == dat::port_state::active);
+  CHECK(ports[0].link_layer == dat::link_layer::ethernet);
+  CHECK(ports[1].state == dat::port_state::unknown);
+  CHECK(ports[1].link_layer == dat::link_layer::unspecified);
+}
+
 TEST_CASE("addresses have host names, or the lookup fails", "[registry][NAME-001]") {
   const auto loopback = must(dat::ia_address::parse("127.0.0.1"));
   const auto name = must(dat::host_name(loopback));
@@ -395,6 +408,8 @@ TEST_CASE("addresses have host names, or the lookup fails", "[registry][NAME-001
   REQUIRE_FALSE(unknown);
   CHECK((unknown.error().type() == type::invalid_address || unknown.error().type() == type::timeout_expired));
   CHECK(unknown.error().verb() == "getnameinfo");
+  if (unknown.error().type() == type::invalid_address)
+    CHECK(unknown.error().hint() == "No name service has a name for this address.");
 }
 
 TEST_CASE("a program can add names of its own and remove names",

@@ -177,6 +177,16 @@ TEST_CASE("a rail connects again after its cool-down, which doubles with each fa
   }
   CHECK(e.a.rails.up() == 2);
   CHECK(e.b.rails.up() == 2);
+  // A rail that was up again begins with the shortest cool-down.
+  must(e.a.rails.disconnect(0));
+  e.some_turns();
+  const auto before = attempts();
+  simulated += 1s - 1ms;
+  e.some_turns();
+  CHECK(attempts() == before);
+  simulated += 1ms;
+  e.some_turns();
+  CHECK(attempts() == before + 1);
 }
 
 TEST_CASE("an idle rail is probed, and its failure is noticed without messages", "[rails]") {

@@ -194,11 +194,13 @@ TEST_CASE("wait_for takes binds and unbinds as bind_done, and never as send_done
   const auto bound = must(t.b.evd.wait_for<dat::bind_done>(plenty));
   CHECK(bound.cookie().value() == 5);
   CHECK(bound.operation() == dat::dto_operation::bind);
+  CHECK(must(rmr.query()).binding);
   must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(6)));
   CHECK(no_send());
   const auto unbound = must(t.b.evd.wait_for<dat::bind_done>(plenty));
   CHECK(unbound.cookie().value() == 6);
   CHECK(unbound.operation() == dat::dto_operation::unbind);
+  CHECK_FALSE(must(rmr.query()).binding);
 }
 
 TEST_CASE("a window allows exactly its rights, and for one endpoint only if it was bound so",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <poll.h>
 #include <unordered_set>
 
 using namespace unit;
@@ -926,6 +927,48 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   SHOWS("EP-092");
 }
 
+TEST_CASE("an endpoint that has taken its last buffer is reset without further waiting", "[srq]") {
+  const fake::with reports(fake::personality::kind, [](fake::manners& m) { m.last_wqe_event = true; });
+  const clean_world clean;
+  pool p(1);
+  p.post(1, 2);
+  must(p.from[0].disconnect(dat::close_mode::abrupt));
+  p.settle(); // the device reports the last buffer
+  // A wait would handle what is pending.
+  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(other.connect(p.b.ia.address(), service, plenty));
+  for (int i = 0; i < 4; ++i) p.a.ia.run();
+  pollfd pending{p.b.ia.fd(), POLLIN, 0};
+  REQUIRE(::poll(&pending, 1, 0) == 1);
+  must(p.to[0].reset());
+  CHECK(::poll(&pending, 1, 0) == 1);
+  CHECK(p.to[0].state() == ep_state::unconnected);
+}
+
+TEST_CASE("receives of an endpoint's earlier life do not count towards its watermark", "[srq]") {
+  const clean_world clean;
+  pool p(1, {.max_recv_dtos = 20}, {.soft_high_watermark = 3});
+  p.post(1, 12);
+  const auto arrive = [&](int n) {
+    for (int i = 0; i < n; ++i) p.send(0);
+    (void)p.now();
+    p.settle();
+  };
+  arrive(3);
+  must(p.from[0].disconnect(dat::close_mode::abrupt));
+  p.settle();
+  must(p.to[0].reset());
+  must(p.from[0].reset());
+  (void)p.a.take();
+  (void)p.b.take();
+  (void)async_of(p.b.ia);
+  p.connect(p.from[0], p.to[0]);
+  arrive(3);
+  CHECK(async_of(p.b.ia).empty());
+  arrive(1);
+  CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
+}
+
 TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   const clean_world clean;
   pool p(2, {.max_recv_dtos = 60}, {.soft_high_watermark = 7, .hard_high_watermark = 5});
@@ -1055,6 +1098,22 @@ TEST_CASE("a post that the device refuses takes no entry", "[SRQ-086][DTO-086]")
   CHECK(p.outstanding() == 14);
   p.post(15, 15);
   CHECK(p.outstanding() == 15);
+}
+
+TEST_CASE("a device that takes no empty receive gets one with an empty segment, or its error is returned", "[srq]") {
+  const clean_world clean;
+  pool p(1);
+  fake::fail(fake::call::ibv_post_srq_recv, 1, EINVAL);
+  must(p.srq.post(dat::recv{}.cookie(1)));
+  CHECK(p.outstanding() == 1);
+  fake::fail(fake::call::ibv_post_srq_recv, 1, EINVAL);
+  fake::fail(fake::call::ibv_post_srq_recv, 2, ENOMEM);
+  const auto e = refusal(p.srq.post(dat::recv{}.cookie(2)));
+  CHECK(e == dat::error(return_type::insufficient_resources, return_subtype::resource_srq));
+  CHECK(p.outstanding() == 1);
+  p.send(0, 0);
+  p.settle();
+  CHECK(p.received() == events{"0:received 1"});
 }
 
 TEST_CASE("failed verbs calls of a shared queue are returned and have no other effect", "[SRQ-007][SRQ-015][EP-032]") {

@@ -388,6 +388,24 @@ TEST_CASE("a peer that repeats its datagram request gets the same reply, and the
   CHECK(fake::violations().empty());
 }
 
+TEST_CASE("a datagram request without an answer ends at its time limit, by how far it came", "[ud]") {
+  clean_world world;
+  known_pair p;
+  const auto listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
+  const auto ends_with = [&]() -> std::string {
+    auto e = must(p.a.evd.wait(plenty));
+    if (std::holds_alternative<dat::connection_timed_out>(e)) return "timed out";
+    return std::holds_alternative<dat::connection_unreachable>(e) ? "unreachable" : "another";
+  };
+  fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
+  must(p.a.ep.connect(p.b.ia.address(), unit::service, 1ms));
+  CHECK(ends_with() == "unreachable"); // no request was sent
+  fake::release_events();
+  must(p.a.ep.connect(p.b.ia.address(), unit::service, 1ms)); // the peer does not answer
+  const auto second = ends_with();
+  CHECK((second == "timed out" || second == "unreachable"));
+}
+
 TEST_CASE("a connection request goes to service points, not to datagram services", "[ud][CR-066][CR-075]") {
   clean_world world;
   end a{"fk1"};
