@@ -646,11 +646,12 @@ def tier_tools(sums: tally) -> None:
 
 def tier_perf(sums: tally) -> None:
     """dat-perf: every operation, mode and result, and all pairs of hosts, in the lab."""
-    with step("dat-perf in full, in the lab", "about 2 min"):
+    with step("dat-perf in full, in the lab", "about 5 min"):
         if not build("gcc", "examples/tools/dat-perf"):
             sums.check("dat-perf", False, "not built")
             return
         sums.unittests("dat-perf", ROOT / "tests/tools/test_perf.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+        sums.unittests("all pairs of hosts", ROOT / "tests/tools/test_perf_pairs.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
 
 
 def tier_provider(sums: tally) -> None:

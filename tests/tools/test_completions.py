@@ -83,6 +83,7 @@ class bash(completions):
         self.assertEqual(self.complete("dat-ping", "--count", ""), set())
         self.assertEqual(self.complete("dat-perf", "--mode", ""), {"polled", "waiting", "coroutine"})
         self.assertEqual(self.complete("dat-perf", "--operation", "write"), {"write", "write-immediate"})
+        self.assertEqual(self.complete("dat-perf", "--all", ""), {"script.txt", "reports"})
         self.assertEqual(self.complete("dat-perf", "somewhere", ""), {"latency", "bandwidth", "rate", "connections"})
         self.assertTrue({"script.txt", "serve"} <= self.complete("datcp", "s"))
         self.assertNotIn("serve", self.complete("datcp", "script.txt", "s"))

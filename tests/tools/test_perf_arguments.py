@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -60,6 +62,15 @@ WRONG = [
     ("latency", "--end-with-input", "--end-with-input: only the server has it"),
     ("", "--depth 5", "--depth: it goes with HOST TEST: the server takes what its clients ask for"),
     ("", "--json -", "--json: it goes with HOST TEST: the server takes what its clients ask for"),
+    # All pairs. The file is read when everything else is right.
+    ("", "--launch srun", "--launch requires --all"),
+    ("", "--all hosts.txt somewhere latency", "--all: only a TEST goes with it, and no HOST"),
+    ("", "--all hosts.txt speed", 'TEST: "speed" is none of latency, bandwidth, rate, connections'),
+    ("", "--all hosts.txt latency --size 8,16", "--size: all pairs are tested with one size"),
+    ("", "--all hosts.txt latency --figure rate", f'--figure: "rate" is none of {TIMES}'),
+    ("", "--all hosts.txt latency --slow 1", '--slow: "1" is no number above 1 up to 1000000'),
+    ("", "--all hosts.txt latency --parallel 0", '--parallel: "0" is no whole number from 1 to 1024'),
+    ("", "--all hosts.txt latency --fail-above p99=1ms", "--fail-above: the matrix has p50; --figure p99 gives p99"),
     # Limits of results.
     ("latency", "--fail-above p98=1us", f'--fail-above: "p98=1us" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
     ("latency", "--fail-below bandwidth=1Gb/s", f'--fail-below: "bandwidth=1Gb/s" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
@@ -83,8 +94,8 @@ RIGHT = [
 ]
 
 
-def run(line: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(PERF), *line.split()], capture_output=True, text=True, timeout=60, check=False, env=os.environ | more)
+def run(line: str, where: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(PERF), *line.split()], capture_output=True, text=True, timeout=60, check=False, env=os.environ | more, cwd=where)
 
 
 class arguments(unittest.TestCase):
@@ -106,6 +117,65 @@ class arguments(unittest.TestCase):
         done = run(f"{NOWHERE} latency --plot out.png", PATH="/nowhere")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"^dat-perf: --plot: the program gnuplot is not in the PATH: install it \(Debian: gnuplot-nox\)")
+
+    def test_wrong_lists_of_hosts(self) -> None:
+        for text, said in (
+            ("a 10.0.0.1\nb ten\n", 'line 2: "ten" is no IP address; a line is NAME [ADDRESS]'),
+            ("a 10.0.0.1 c\n", 'line 1: "c" is too much'),
+            ("# all\n\na\nb\na\n", "line 5: a is there twice"),
+            ("-a\n", 'line 1: "-a" is no name of a host'),
+            ("a # alone\n", "hosts.txt has 1 hosts; a test needs two"),
+        ):
+            with self.subTest(text=text), tempfile.TemporaryDirectory() as folder:
+                (pathlib.Path(folder) / "hosts.txt").write_text(text, encoding="utf-8")
+                done = run("--all hosts.txt latency --launch env", folder)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, f"^dat-perf: --all: .*{re.escape(said)}")
+        done = run("--all /nowhere/hosts.txt latency")
+        self.assertEqual((done.returncode, done.stderr), (1, "dat-perf: --all: cannot read /nowhere/hosts.txt\n"))
+
+    def test_a_launcher_that_is_not_there(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "hosts.txt").write_text("a\nb\n", encoding="utf-8")
+            for launch, program in (("ssh", "ssh"), ("srun", "srun"), ("mpi", "mpiexec"), ("/no/such-program", "/no/such-program")):
+                done = run(f"--all hosts.txt latency --launch {launch}", folder, PATH=folder)
+                self.assertEqual(done.returncode, 1)
+                self.assertTrue(done.stderr.startswith(f"dat-perf: --launch: the program {program} is not there: "), done.stderr)
+
+    def test_launchers_get_the_command_of_each_host(self) -> None:
+        """Launchers that only write down what they get, and fail: so does every pair, with the reason."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "hosts.txt").write_text("a\nb 10.0.0.2 # its adapter\n", encoding="utf-8")
+            for program in ("ssh", "srun", "mpiexec", "mine"):
+                (folder / program).write_text(f'#!/bin/sh\nprintf "%s|" {program} "$@" >> {folder}/said\necho >> {folder}/said\necho "no way to it" >&2\nexit 9\n')
+                (folder / program).chmod(0o755)
+            serve_a, serve_b = (f"dat-perf|--end-with-input|{more}--port|7480|--limit|10000000us|" for more in ("", "--address|10.0.0.2|"))
+            for launch, before_a, before_b in (
+                ("srun", "srun|--overlap|--nodes=1|--ntasks=1|--nodelist=a|", "srun|--overlap|--nodes=1|--ntasks=1|--nodelist=b|"),
+                ("mpi", "mpiexec|-n|1|-host|a|", "mpiexec|-n|1|-host|b|"),
+                ("mine", "mine|a|", "mine|b|"),
+                ("mine{host}x -h={host}", None, None),
+            ):
+                (folder / "said").unlink(missing_ok=True)
+                words = ["--all", "hosts.txt", "latency", "--json", "-", "--launch", launch]
+                environment = os.environ | {"PATH": f"{name}:/usr/bin:/bin"}
+                done = subprocess.run([str(PERF), *words], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=name)
+                self.assertEqual(done.returncode, 1)
+                if before_a is None:
+                    self.assertIn("the program minehostx is not there", done.stderr)
+                    continue
+                lines = set((folder / "said").read_text(encoding="utf-8").splitlines())
+                self.assertEqual(lines, {before_a + serve_a, before_b + serve_b})
+                told = json.loads(done.stdout)
+                self.assertEqual([p["problem"] for p in told["pairs"]], ["no server: no way to it"] * 2)
+                self.assertEqual(told["failed_hosts"], ["a", "b"])
+            # The shell of ssh's host gets one text, in which each word is quoted.
+            (folder / "said").unlink(missing_ok=True)
+            words = ["--all", "hosts.txt", "latency", "--program", "/opt/it's/dat-perf"]
+            subprocess.run([str(PERF), *words], capture_output=True, timeout=60, check=False, env=environment, cwd=name)
+            lines = (folder / "said").read_text(encoding="utf-8").splitlines()
+            self.assertTrue(any(line.startswith("ssh|-o|BatchMode=yes|-o|ConnectTimeout=20|a|'/opt/it'\\''s/dat-perf' '--end-with-input' '--port' ") for line in lines), lines)
 
     def test_help_names_every_choice(self) -> None:
         done = run("--help")

@@ -29,12 +29,20 @@ _dat_tools() {
     done
   fi
 
+  # These are flags of other tools.
+  if [[ $tool == dat-perf && $prev == @(--json|--csv|--plot|--all) ]]; then
+    _filedir
+    return
+  fi
+
   case $prev in
     --to | --address) _known_hosts_real -- "$cur" && return ;;
     --operation)
       COMPREPLY=($(compgen -W 'send write write-immediate read fetch-add compare-swap datagram' -- "$cur"))
       return
       ;;
+    --launch) COMPREPLY=($(compgen -W 'ssh srun mpi' -- "$cur")) && return ;;
+    --figure) COMPREPLY=($(compgen -W 'min mean p50 p90 p99 p99.9 max rate bandwidth lost' -- "$cur")) && return ;;
     --mode) COMPREPLY=($(compgen -W 'polled waiting coroutine' -- "$cur")) && return ;;
     --device) COMPREPLY=($(compgen -W 'rxe siw' -- "$cur")) && return ;;
     --kernel)
@@ -42,11 +50,11 @@ _dat_tools() {
       COMPREPLY=($(compgen -W "newest ${kernels[*]#/boot/vmlinuz-}" -- "$cur"))
       return
       ;;
-    --script | --faults | --pcap | --program | --json | --csv | --plot) _filedir && return ;;
+    --script | --faults | --pcap | --program) _filedir && return ;;
     --out | --share | --results) _filedir -d && return ;;
     --env) COMPREPLY=($(compgen -v -- "$cur")) && return ;;
     --port | --size | --count | --limit | --block-size | --blocks | --clients | --cpus | --memory | --links | --mtu | --loss | --delay | \
-      --depth | --endpoints | --duration | --iterations | --warm-up | --inline | --fail-above | --fail-below | --seed | --hosts | --on | --timeout | --each) return ;;
+      --depth | --endpoints | --duration | --iterations | --warm-up | --inline | --slow | --parallel | --fail-above | --fail-below | --seed | --hosts | --on | --timeout | --each) return ;;
   esac
   $split && return
 

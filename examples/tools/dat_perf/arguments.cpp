@@ -16,11 +16,14 @@ namespace perf {
 namespace {
 
 constexpr const char* help_text =
-    "Measures latency, bandwidth, message rate and connections per second of RDMA between two hosts.\n"
+    "Measures latency, bandwidth, message rate and connections per second of RDMA between two hosts, or of all pairs "
+    "of\n"
+    "a list of hosts.\n"
     "  dat-perf                          on one host: a server, for one client after the other\n"
     "  dat-perf HOST latency             on the other\n"
     "  dat-perf HOST bandwidth --operation write --size 8..1MiB --json -\n"
     "  dat-perf HOST rate --fail-below rate=1M\n"
+    "  dat-perf --all hosts.txt bandwidth --launch srun\n"
     "Exit codes: 0 success; 1 an error, which one line names; 2 wrong use; 3 a result beyond --fail-above or "
     "--fail-below.";
 
@@ -154,11 +157,32 @@ std::vector<std::string_view> figures_of(const parameters& of) {
   return names;
 }
 
+std::vector<std::string> arguments_of(const parameters& of) {
+  std::vector<std::string> out{std::string(to_string(of.test)), "--mode", std::string(to_string(of.mode))};
+  const auto add = [&](const char* option, const std::string& value) { out.insert(out.end(), {option, value}); };
+  add("--endpoints", fmt::format("{}", of.endpoints));
+  if (of.test != test::connections) {
+    add("--operation", std::string(to_string(of.operation)));
+    add("--size", fmt::format("{}", fmt::join(of.sizes, ",")));
+    if (of.test != test::latency) add("--depth", fmt::format("{}", of.depth));
+  }
+  if (of.test == test::latency) add("--warm-up", fmt::format("{}", of.warm_up));
+  if (of.iterations != 0)
+    add("--iterations", fmt::format("{}", of.iterations));
+  else
+    add("--duration", fmt::format("{:.0f}us", of.seconds * 1e6));
+  if (of.exact_inline) add("--inline", fmt::format("{}", of.max_inline));
+  if (of.shared_queue) out.emplace_back("--shared-queue");
+  if (of.bidirectional) out.emplace_back("--bidirectional");
+  return out;
+}
+
 int read_arguments(int argc, char** argv, options& o) {
   CLI::App app(help_text, "dat-perf");
   parameters& run = o.run;
   std::string test_name, operation_name = "send", mode_name = "polled", sizes, duration = "2s", iterations,
-                         endpoints = "1", depth, warm_up, max_inline, port = "7480", limit = "10s";
+                         endpoints = "1", depth, warm_up, max_inline, port = "7480", limit = "10s", slow = "2",
+                         parallel = "1";
   std::vector<std::string> above, below;
   app.add_option("HOST", o.host, "Name or address of the server; without it, dat-perf is the server");
   app.add_option("TEST", test_name, choices(test_names));
@@ -201,9 +225,29 @@ int read_arguments(int argc, char** argv, options& o) {
   app.add_flag("--once", o.once, "As server: end after one client")->group(connection);
   app.add_flag("--end-with-input", o.end_with_input, "As server: end when the standard input ends")->group(connection);
 
+  auto* const pairs = "All pairs";
+  auto* const all =
+      app.add_option("--all", o.hosts, "Test all pairs of the hosts of this file; a line is NAME [ADDRESS]")
+          ->group(pairs);
+  for (auto* const option :
+       {app.add_option("--launch", o.launch, "ssh, srun, mpi, or a command; {host} in it is the name of the host")
+            ->capture_default_str(),
+        app.add_option("--program", o.program, "dat-perf on the hosts")->capture_default_str(),
+        app.add_option("--figure", o.figure, "What the matrix shows (latency: p50; otherwise bandwidth or rate)"),
+        app.add_option("--slow", slow, "A pair is slow when it is so many times worse than the median")
+            ->capture_default_str(),
+        app.add_option("--parallel", parallel, "Pairs that are tested at the same time; a host is in one of them")
+            ->capture_default_str()})
+    option->needs(all)->group(pairs);
+
   try {
     app.parse(argc, argv);
-    if (!o.host.empty()) {
+    if (all->count() != 0) {
+      o.role = role::all_pairs;
+      if (!test_name.empty()) wrong("--all", "only a TEST goes with it, and no HOST");
+      test_name = o.host.empty() ? "latency" : o.host;
+      o.host.clear();
+    } else if (!o.host.empty()) {
       o.role = role::client;
       if (test_name.empty()) wrong("TEST", "missing; it is one of " + choices(test_names));
     }
@@ -237,6 +281,22 @@ int read_arguments(int argc, char** argv, options& o) {
     if (o.json == "-" && o.csv == "-") wrong("--csv", "--json has the standard output already");
     if (!o.plot.empty() && !o.plot.ends_with(".png") && !o.plot.ends_with(".svg") && !o.plot.ends_with(".pdf"))
       wrong("--plot", fmt::format("\"{}\" does not end with .png, .svg or .pdf", o.plot));
+    o.parallel = static_cast<std::uint32_t>(count_of("--parallel", parallel, 1, 1024));
+    const auto factor = parse_number(slow);
+    if (!factor || *factor <= 1 || *factor > 1e6)
+      wrong("--slow", fmt::format("\"{}\" is no number above 1 up to 1000000", slow));
+    o.slow = *factor;
+    if (o.figure.empty())
+      o.figure = run.test == test::latency ? "p50" : run.test == test::bandwidth ? "bandwidth" : "rate";
+    if (const auto names = figures_of(run); std::find(names.begin(), names.end(), o.figure) == names.end())
+      wrong("--figure", fmt::format("\"{}\" is none of {}", o.figure, choices(names)));
+    if (o.role == role::all_pairs)
+      for (const threshold& t : o.thresholds)
+        if (t.figure != o.figure)
+          wrong(t.above ? "--fail-above" : "--fail-below",
+                fmt::format("the matrix has {}; --figure {} gives {}", o.figure, t.figure, t.figure));
+    if (o.role == role::all_pairs && run.sizes.size() != 1) wrong("--size", "all pairs are tested with one size");
+    if (o.launch.empty()) wrong("--launch", "it is ssh, srun, mpi, or a command");
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? -1 : wrong_use;
   }

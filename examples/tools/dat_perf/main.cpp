@@ -1,5 +1,7 @@
-// dat-perf: measures latency, bandwidth, message rate and connections per second between two hosts.
+// dat-perf: measures latency, bandwidth, message rate and connections per second between two hosts, or all pairs of
+// hosts.
 // SPDX-License-Identifier: BSL-1.0
+#include "pairs.hpp"
 #include "plot.hpp"
 #include "results.hpp"
 
@@ -12,6 +14,7 @@ namespace {
 
 int run(const perf::options& o) {
   if (o.role == perf::role::server) return perf::run_server(o);
+  if (o.role == perf::role::all_pairs) return perf::run_pairs(o);
   try {
     if (!o.plot.empty()) perf::need_gnuplot();
     perf::report all = perf::run_client(o);

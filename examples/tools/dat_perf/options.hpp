@@ -72,7 +72,7 @@ struct threshold {
   std::string text;   ///< as it was given
 };
 
-enum class role : std::uint8_t { server, client };
+enum class role : std::uint8_t { server, client, all_pairs };
 
 struct options {
   perf::role role = role::server;
@@ -86,6 +86,13 @@ struct options {
   bool end_with_input = false;
   bool progress = false;
   std::string json, csv, plot; ///< files; "-" is the standard output
+
+  std::string hosts; ///< the file with the list of hosts
+  std::string launch = "ssh";
+  std::string program = "dat-perf"; ///< on the hosts
+  std::string figure;               ///< that the matrix shows
+  double slow = 2;                  ///< times worse than the median
+  std::uint32_t parallel = 1;
 };
 
 /// Exit codes besides 0.
@@ -94,7 +101,10 @@ inline constexpr int failed = 1, wrong_use = 2, threshold_missed = 3;
 /// Reads the arguments. Returns 0; -1 when they asked for help, which was printed; `wrong_use` after an error.
 [[nodiscard]] int read_arguments(int argc, char** argv, options& into);
 
-/// The figures that a test gives, by which thresholds name them.
+/// The arguments by which another process gets the same parameters.
+[[nodiscard]] std::vector<std::string> arguments_of(const parameters& of);
+
+/// The figures that a test gives, by which thresholds and the matrix name them.
 [[nodiscard]] std::vector<std::string_view> figures_of(const parameters& of);
 
 } // namespace perf

@@ -1,5 +1,6 @@
 // Writes results as a table, as JSON and as CSV.
 // SPDX-License-Identifier: BSL-1.0
+#include "output.hpp"
 #include "plot.hpp"
 #include "results.hpp"
 #include "units.hpp"
@@ -55,33 +56,6 @@ ordered described(const options& o, const result& r) {
       j["histogram"]["bins"].push_back({std::min(end, r.times.greatest()), count});
   }
   return j;
-}
-
-ordered described(const options& o) {
-  const parameters& run = o.run;
-  ordered p = {{"mode", to_string(run.mode)}, {"endpoints", run.endpoints}};
-  if (run.test != test::connections) {
-    p["operation"] = to_string(run.operation);
-    p["depth"] = run.depth;
-    p["shared_queue"] = run.shared_queue;
-    p["bidirectional"] = run.bidirectional;
-  }
-  if (run.iterations != 0)
-    p["iterations"] = run.iterations;
-  else
-    p["duration_seconds"] = run.seconds;
-  if (run.test == test::latency) p["warm_up"] = run.warm_up;
-  return {{"dat_perf", 1},
-          {"version", fmt::format("{}.{}.{}", DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_VERSION_PATCH)},
-          {"test", to_string(run.test)},
-          {"parameters", p}};
-}
-
-void put(const std::string& where, const std::string& text) {
-  std::FILE* const file = where == "-" ? stdout : std::fopen(where.c_str(), "w");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file == nullptr || (file == stdout ? std::fflush(file) : std::fclose(file)) == 0;
-  if (!written || !closed) throw std::runtime_error(fmt::format("cannot write {}: {}", where, std::strerror(errno)));
 }
 
 std::string measured(const parameters& run) {
@@ -142,6 +116,33 @@ std::string csv(const options& o, const report& all) {
 }
 
 } // namespace
+
+ordered described(const options& o) {
+  const parameters& run = o.run;
+  ordered p = {{"mode", to_string(run.mode)}, {"endpoints", run.endpoints}};
+  if (run.test != test::connections) {
+    p["operation"] = to_string(run.operation);
+    p["depth"] = run.depth;
+    p["shared_queue"] = run.shared_queue;
+    p["bidirectional"] = run.bidirectional;
+  }
+  if (run.iterations != 0)
+    p["iterations"] = run.iterations;
+  else
+    p["duration_seconds"] = run.seconds;
+  if (run.test == test::latency) p["warm_up"] = run.warm_up;
+  return {{"dat_perf", 1},
+          {"version", fmt::format("{}.{}.{}", DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_VERSION_PATCH)},
+          {"test", to_string(run.test)},
+          {"parameters", p}};
+}
+
+void put(const std::string& where, const std::string& text) {
+  std::FILE* const file = where == "-" ? stdout : std::fopen(where.c_str(), "w");
+  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file == nullptr || (file == stdout ? std::fflush(file) : std::fclose(file)) == 0;
+  if (!written || !closed) throw std::runtime_error(fmt::format("cannot write {}: {}", where, std::strerror(errno)));
+}
 
 void write(const options& o, const report& all) {
   if (o.json != "-" && o.csv != "-") put("-", table(o, all));
