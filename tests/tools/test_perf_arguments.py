@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import re
 import subprocess
 import tempfile
 import unittest
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PERF = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples/tools")) / "dat-perf"
@@ -182,6 +184,78 @@ class arguments(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for text in (OPERATIONS, "latency, bandwidth, rate, connections", "polled, waiting, coroutine", "3 a result beyond --fail-above"):
             self.assertIn(text, re.sub(r"\s+", " ", done.stdout))
+
+
+# A launcher that serves, and gives the results of clients: "HOST TARGET NUMBER" or "HOST TARGET" for a client that fails.
+CANNED = """#!/bin/sh
+case "$*" in
+  *--end-with-input*) echo "dat-perf: serving on nothing"; cat >/dev/null; exit 0 ;;
+esac
+number=$(sed -n "s/^$1 $3 //p" results.txt)
+if [ -z "$number" ]; then echo "dat-perf: connect: no way" >&2; exit 1; fi
+echo '{"results": [{"microseconds": {"p50": '$number'}, "bits_per_second": '$number'}]}'
+"""
+PLOTTER = """#!/bin/sh
+cat > script.txt
+"""
+
+
+class matrices(unittest.TestCase):
+    """What dat-perf finds in the results of pairs, with a launcher that gives results without any device."""
+
+    def judge(self, results: dict[str, float | None], *arguments: str) -> tuple[int, dict[str, Any], str, str]:
+        """Results of "FROM TO"; exit code, JSON, the script for gnuplot, and what was written."""
+        names = sorted({name for pair in results for name in pair.split()})
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "hosts.txt").write_text("\n".join(names), encoding="utf-8")
+            (folder / "results.txt").write_text("".join(f"{pair} {value}\n" for pair, value in results.items() if value is not None), encoding="utf-8")
+            for program, text in (("launcher", CANNED), ("gnuplot", PLOTTER)):
+                (folder / program).write_text(text, encoding="utf-8")
+                (folder / program).chmod(0o755)
+            words = ["--all", "hosts.txt", *arguments, "--launch", "launcher", "--json", "out.json", "--plot", "out.png"]
+            environment = os.environ | {"PATH": f"{name}:/usr/bin:/bin"}
+            done = subprocess.run([str(PERF), *words], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=name)
+            told = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+            return done.returncode, told, (folder / "script.txt").read_text(encoding="utf-8"), done.stdout + done.stderr
+
+    def all_of(self, names: str, value: float) -> dict[str, float | None]:
+        return {f"{a} {b}": value for a, b in itertools.permutations(names, 2)}
+
+    def test_equal_pairs_are_fine(self) -> None:
+        for parallel in ("1", "2", "9"):
+            code, told, script, said = self.judge(self.all_of("abcde", 7.0), "latency", "--parallel", parallel)
+            self.assertEqual((code, told["ok"], told["median"], told["slow"], told["failed"]), (0, True, 7.0, [], []), said)
+            self.assertEqual({(p["from"], p["to"]) for p in told["pairs"]}, set(itertools.permutations("abcde", 2)))
+            self.assertEqual(script.count(" 0.5 0.5 7\n"), 20)
+
+    def test_a_slow_pair_is_named(self) -> None:
+        for test, usual, slow in (("latency", 5.0, 10.0), ("bandwidth", 8e9, 4e9)):
+            code, told, _, said = self.judge(self.all_of("abcd", usual) | {"b c": slow}, test)
+            self.assertEqual((code, told["slow"], told["slow_hosts"], told["failed"]), (3, [{"from": "b", "to": "c"}], [], []))
+            self.assertRegex(said, "(?m)^slow: b to c: ")
+            code, told, _, _ = self.judge(self.all_of("abcd", usual) | {"b c": slow}, test, "--slow", "2.01")
+            self.assertEqual((code, told["slow"]), (0, []))
+
+    def test_a_slow_host_and_a_failed_one_are_named(self) -> None:
+        results = self.all_of("abcdef", 5.0)
+        results |= {pair: 50.0 for pair in results if "b" in pair}
+        results |= {pair: None for pair in results if "f" in pair}
+        code, told, script, said = self.judge(results, "latency", "--fail-above", "p50=20us")
+        self.assertEqual((code, told["slow_hosts"], told["failed_hosts"]), (1, ["b"], ["f"]))  # b and f have failed, and so say nothing of b
+        self.assertEqual({p["problem"] for p in told["pairs"] if "f" in (p["from"], p["to"])}, {"connect: no way"})
+        self.assertEqual((len(told["slow"]), len(told["failed"]), len(told["missed"])), (8, 10, 8))
+        self.assertIn("every pair with f has failed: run dat-info on it\n", said)
+        self.assertIn('set label "failed" at 5,0 center', script)
+        del results["b f"], results["f b"]
+        results = {pair: value for pair, value in results.items() if "f" not in pair}
+        self.assertEqual(self.judge(results, "latency")[1]["slow_hosts"], ["b"])
+
+    def test_no_pair_has_a_result(self) -> None:
+        code, told, script, said = self.judge({"a b": None, "b a": None}, "bandwidth")
+        self.assertEqual((code, told["failed_hosts"], len(told["failed"])), (1, ["a", "b"], 2))
+        self.assertNotIn("median", said)
+        self.assertTrue(script.endswith("plot NaN\n"), script)
 
 
 if __name__ == "__main__":

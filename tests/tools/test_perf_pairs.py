@@ -100,7 +100,7 @@ class pairs(unittest.TestCase):
         """A matrix in which host 2 loses frames and the link of the last host is down."""
         run = "latency --operation write --mode waiting --iterations 150 --warm-up 0 --figure p90 --json out.json " + arguments
         code, out, errors = self.all_pairs(hosts, {2: lossy, hosts: DOWN}, run)
-        self.assertEqual(code, 1, errors)
+        self.assertEqual((code, errors), (1, ""))
         told = json.loads((out / "out.json").read_text(encoding="utf-8"))
         dead = f"host{hosts}"
         every = set(itertools.permutations([f"host{k}" for k in range(1, hosts + 1)], 2))

@@ -35,12 +35,16 @@ void each_pair(const matrix& all, F f) {
       if (from != to) f(matrix::pair{from, to}, all.cells[from][to]);
 }
 
-/// Hosts that are in no pair of another kind.
-std::vector<std::size_t> hosts_of_only(const matrix& all, const std::vector<matrix::pair>& kind) {
+/// Hosts all of whose pairs are of this kind; with `only_results`, pairs that have failed do not count.
+std::vector<std::size_t> hosts_of_only(const matrix& all, const std::vector<matrix::pair>& kind, bool only_results) {
   std::vector<std::size_t> out;
   for (std::size_t h = 0; h < all.hosts.size(); ++h) {
+    std::size_t pairs = 0;
+    each_pair(all, [&](const matrix::pair& p, const cell& c) {
+      if ((p.from == h || p.to == h) && (c.value || !only_results)) ++pairs;
+    });
     const auto with = std::count_if(kind.begin(), kind.end(), [&](const auto& p) { return p.from == h || p.to == h; });
-    if (static_cast<std::size_t>(with) == 2 * (all.hosts.size() - 1)) out.push_back(h);
+    if (pairs >= 2 && static_cast<std::size_t>(with) == pairs) out.push_back(h);
   }
   return out;
 }
@@ -151,19 +155,19 @@ void draw(const options& o, const matrix& all) {
         labels += fmt::format("set label \"{}\" at {},{} center front noenhanced{}\n",
                               c.value ? as_figure(o.figure, *c.value) : "failed", to, from,
                               slow || !c.value ? " textcolor rgb \"#c00000\"" : "");
-      rows += c.value ? fmt::format("{} ", *c.value) : "NaN ";
+      if (c.value) rows += fmt::format("{} {} 0.5 0.5 {}\n", to, from, *c.value);
     }
-    rows += '\n';
   }
   gnuplot(
       o.plot,
       fmt::format(
           "set title \"{}\" noenhanced\nunset key\nunset grid\nset xtics ({}) rotate by -30 noenhanced\nset ytics ({}) "
           "noenhanced\nset xrange [-0.5:{}]\nset yrange [{}:-0.5]\nset xlabel \"to\"\nset ylabel \"from\"\n"
-          "set cblabel \"{}\"\n{}set palette defined (0 \"{}\", 1 \"{}\")\n{}plot '-' matrix with image\n{}e\ne\n",
+          "set cblabel \"{}\"\n{}set palette defined (0 \"{}\", 1 \"{}\")\n{}plot {}",
           title(o), tics, tics, static_cast<double>(n) - 0.5, static_cast<double>(n) - 0.5, unit_of(o.figure),
           o.figure == "lost" ? "" : "set logscale cb\n", greater_is_better(o.figure) ? "#f0c0a0" : "#d0e8d0",
-          greater_is_better(o.figure) ? "#d0e8d0" : "#f0c0a0", labels, rows));
+          greater_is_better(o.figure) ? "#d0e8d0" : "#f0c0a0", labels,
+          rows.empty() ? "NaN" : "'-' using 1:2:3:4:5 with boxxyerror palette fillstyle solid\n" + rows + "e"));
 }
 
 } // namespace
@@ -193,8 +197,8 @@ void judge(const options& o, matrix& all) {
                                          all.hosts[p.to].name, as_figure(o.figure, *c.value),
                                          t.above ? "--fail-above" : "--fail-below", t.text));
   });
-  all.slow_hosts = hosts_of_only(all, all.slow);
-  all.failed_hosts = hosts_of_only(all, all.failed);
+  all.slow_hosts = hosts_of_only(all, all.slow, true);
+  all.failed_hosts = hosts_of_only(all, all.failed, false);
 }
 
 void write(const options& o, const matrix& all) {
