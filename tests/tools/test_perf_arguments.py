@@ -187,9 +187,12 @@ class arguments(unittest.TestCase):
 
 
 # A launcher that serves, and gives the results of clients: "HOST TARGET NUMBER" or "HOST TARGET" for a client that fails.
+# On the host "slow" the server fails, and the launcher ends some time after it has closed its output.
 CANNED = """#!/bin/sh
 case "$*" in
-  *--end-with-input*) echo "dat-perf: serving on nothing"; cat >/dev/null; exit 0 ;;
+  *--end-with-input*)
+    if [ "$1" = slow ]; then exec >&-; sleep 2; echo "dat-perf: no adapter" >&2; exit 1; fi
+    echo "dat-perf: serving on nothing"; cat >/dev/null; exit 0 ;;
 esac
 number=$(sed -n "s/^$1 $3 //p" results.txt)
 if [ -z "$number" ]; then echo "dat-perf: connect: no way" >&2; exit 1; fi
@@ -250,6 +253,11 @@ class matrices(unittest.TestCase):
         del results["b f"], results["f b"]
         results = {pair: value for pair, value in results.items() if "f" not in pair}
         self.assertEqual(self.judge(results, "latency")[1]["slow_hosts"], ["b"])
+
+    def test_a_launcher_that_ends_after_its_output_has_its_error_reported(self) -> None:
+        code, told, _, said = self.judge({"a slow": None, "slow a": 5.0}, "latency")
+        problems = {f"{p['from']} {p['to']}": p["problem"] for p in told["pairs"]}
+        self.assertEqual((code, problems["a slow"], problems["slow a"] or ""), (1, "no server: no adapter", ""), said)
 
     def test_no_pair_has_a_result(self) -> None:
         code, told, script, said = self.judge({"a b": None, "b a": None}, "bandwidth")

@@ -98,7 +98,8 @@ private:
       if (!servers_[h]) continue;
       const auto line = servers_[h]->first_line(until);
       if (line && line->find("serving on") != std::string::npos) continue;
-      problems_[h] = servers_[h]->wait(clock::now() + std::chrono::seconds(line ? 0 : 1)) ? servers_[h]->problem()
+      // Without a line the launcher is about to end, or its time is over.
+      problems_[h] = servers_[h]->wait(line ? clock::now() : until) ? servers_[h]->problem()
                      : line ? "it has answered \"" + *line + "\""
                             : "it does not start";
       servers_[h].reset();
