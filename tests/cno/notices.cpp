@@ -1,5 +1,6 @@
 // Behaviour of a cno that needs no connection: waiting, the descriptor, the agent.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/asleep.hpp"
 #include "../support/worker.hpp"
 #include <rig.hpp>
 #include <support/streams.hpp>
@@ -8,13 +9,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <fcntl.h>
-#include <fstream>
 #include <list>
 #include <poll.h>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/select.h>
 #include <thread>
 #include <unistd.h>
 
@@ -43,15 +43,15 @@ bool readable(int fd) {
   return ::poll(&p, 1, 0) == 1;
 }
 
-/// Returns when the thread sleeps in ppoll.
-void until_asleep(const std::atomic<pid_t>& thread) {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  for (std::string line; !line.starts_with(std::to_string(SYS_ppoll) + ' '); std::this_thread::yield()) {
-    std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/syscall");
-    std::getline(in, line);
-    if (std::chrono::steady_clock::now() > until) FAIL("the thread does not wait: " << line);
-  }
+bool selected(int fd) {
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(fd, &set);
+  timeval none{};
+  return ::select(fd + 1, &set, nullptr, nullptr, &none) == 1;
 }
+
+void until_asleep(const std::atomic<pid_t>& thread) { support::until_asleep(thread, patience); }
 
 /// Counts its calls and remembers the evd of the last call.
 struct counting_agent {
@@ -79,9 +79,11 @@ TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][
   CHECK_FALSE(f.cno.latest());
   for (int i = 0; i < 3; ++i) must(f.evd.post(1));
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  SHOWS("EVD-069");
   CHECK(f.cno.latest() == f.evd.id());
   // Two events are still queued, but their notification was taken.
   CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
+  SHOWS("ERR-024");
   CHECK(f.evd.dequeue().has_value());
 }
 
@@ -123,6 +125,7 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
           "[CNO-017][CNO-019][CNO-020][CNO-046][MODEL-015]") {
   rig::begin();
   fixture f;
+  const int descriptor = f.cno.fd();
   const int level = ::epoll_create1(0);
   const int edge = ::epoll_create1(0);
   epoll_event e{};
@@ -132,9 +135,11 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
   REQUIRE(::epoll_ctl(edge, EPOLL_CTL_ADD, f.cno.fd(), &e) == 0);
   const auto ready = [&](int set) { return ::epoll_wait(set, &e, 1, 0); };
   CHECK_FALSE(readable(f.cno.fd()));
+  CHECK_FALSE(selected(f.cno.fd()));
   for (int round = 0; round < 3; ++round) {
     must(f.evd.post(1));
     CHECK(readable(f.cno.fd()));
+    CHECK(selected(f.cno.fd()));
     CHECK(ready(level) == 1);
     CHECK(ready(level) == 1); // the descriptor is readable until the trigger is taken
     CHECK(ready(edge) == 1);
@@ -144,6 +149,7 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
     std::uint64_t taken = 0;
     REQUIRE(::read(f.cno.fd(), &taken, sizeof taken) == sizeof taken);
     CHECK(taken == f.evd.id().number());
+    SHOWS("CNO-002"); // the evd was attached once, and triggers in each round
     CHECK_FALSE(readable(f.cno.fd()));
     CHECK(ready(level) == 0);
     while (f.evd.dequeue()) {
@@ -160,6 +166,7 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
   REQUIRE(::read(f.cno.fd(), &latest, sizeof latest) == sizeof latest);
   CHECK(latest == other.id().number());
   SHOWS("CNO-021");
+  CHECK(f.cno.fd() == descriptor); // one descriptor for the life of the cno
 }
 
 TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO-015][CNO-037][CNO-038][CNO-043]") {
@@ -181,6 +188,53 @@ TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO
   must(f.cno.modify_agent(a.agent()));
   must(f.evd.post(3));
   a.await(2);
+  // A trigger releases a thread that is blocked, and calls the agent.
+  CHECK(f.cno.wait(patience).has_value());
+  must(f.cno.modify_agent(a.agent()));
+  std::atomic<pid_t> thread{};
+  worker waiter([&](worker& w) {
+    thread = ::gettid();
+    const auto woken = f.cno.wait(patience);
+    w.check(woken && woken.value() == f.evd.id());
+  });
+  until_asleep(thread);
+  must(f.evd.post(4));
+  a.await(3);
+  waiter.join();
+}
+
+TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037]") {
+  rig::begin();
+  fixture f;
+  counting_agent a;
+  counting_agent b;
+  must(f.cno.modify_agent(a.agent()));
+  must(f.cno.modify_agent(b.agent()));
+  CHECK(f.cno.agent().instance == &b);
+  must(f.evd.post(1));
+  b.await(1);
+  CHECK(must(f.cno.wait(patience)) == f.evd.id());
+  must(f.cno.modify_agent(b.agent()));
+  must(f.cno.modify_agent({}));
+  CHECK(f.cno.agent().call == nullptr);
+  must(f.evd.post(2));
+  CHECK(must(f.cno.wait(patience)) == f.evd.id());
+  must(f.cno.modify_agent(a.agent()));
+  must(f.evd.post(3));
+  a.await(1); // agents run one after another, so no earlier call is still due
+  CHECK(b.calls == 1);
+}
+
+TEST_CASE("an agent may post a software event", "[EVD-069]") {
+  rig::begin();
+  fixture f;
+  auto other = must(f.ia.create_evd<soft>(8));
+  must(f.cno.modify_agent(
+      {[](void* to, dat::evd_id evd) noexcept { (void)static_cast<dat::evd<soft>*>(to)->post(evd.number()); },
+       &other}));
+  must(f.evd.post(1));
+  const auto posted = must(other.wait(patience));
+  CHECK(std::get<dat::software_event>(posted).cookie() == dat::cookie(f.evd.id().number()));
 }
 
 TEST_CASE("an agent that is set after the trigger is called at once", "[CNO-039]") {
@@ -338,8 +392,10 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   must(f.evd.modify_cno({}));
   must(f.cno.close());
   CHECK(f.cno.wait(0us).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  SHOWS("CNO-029");
   CHECK(f.cno.close().error().type() == return_type::invalid_handle);
   CHECK(f.cno.modify_agent({}).error().type() == return_type::invalid_handle);
+  SHOWS("CNO-040");
   CHECK(f.cno.fd() == -1);
 }
 
@@ -350,6 +406,12 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006]") {
   CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
+  // A closed ia makes neither.
+  must(g.ia.close(dat::close_mode::abrupt));
+  const auto closed = dat::error(return_type::invalid_handle, return_subtype::handle_ia);
+  CHECK(g.ia.create_cno().error() == closed);
+  SHOWS("CNO-016", "CNO-018");
+  CHECK(g.ia.create_evd<soft>(8).error() == closed);
 }
 
 TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]") {
@@ -359,12 +421,14 @@ TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]")
   CHECK(f.ia.create_cno({nullptr, &data}).error().type() == return_type::invalid_parameter);
   CHECK(f.cno.modify_agent({nullptr, &data}).error().type() == return_type::invalid_parameter);
   CHECK(f.cno.wait(-1us).error().type() == return_type::invalid_parameter);
+  SHOWS("CNO-029");
 }
 
 TEST_CASE("closing the last evd of a cno releases the present waiters with an empty id, and no later waiter",
           "[CNO-033][CNO-034]") {
   rig::begin();
   fixture f;
+  counting_agent a;
   CHECK(f.cno.wait(1ms).error().type() == return_type::queue_empty);
   std::array<std::atomic<pid_t>, 3> threads{};
   {
@@ -381,8 +445,11 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
           dat::error(return_type::invalid_state, return_subtype::cno_in_use)); // by its waiters
     SHOWS("CNO-025");
     must(f.evd.modify_cno(f.cno));
+    must(f.cno.modify_agent(a.agent()));
     must(f.evd.close());
   }
+  a.await(1);
+  CHECK(a.last == 0); // an armed agent is called with no evd
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
   // Another evd can still trigger the cno.
   auto evd = must(f.ia.create_evd<dat::stream::software>(4));
@@ -409,6 +476,7 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   waiter.join();
   a.await(1);
   CHECK(a.last == 0);
+  CHECK(a.calls == 1);
 }
 
 TEST_CASE("with manual progress the waiting thread itself calls the agent", "[CNO-007][CNO-047]") {
@@ -421,6 +489,18 @@ TEST_CASE("with manual progress the waiting thread itself calls the agent", "[CN
   CHECK(readable(f.ia.fd()));
   CHECK(f.cno.wait(patience).has_value());
   CHECK(a.calls == 1);
+  // A disabled evd triggers neither the descriptor nor the agent.
+  must(f.evd.disable());
+  must(f.cno.modify_agent(a.agent()));
+  must(f.evd.post(2));
+  f.ia.run();
+  CHECK_FALSE(readable(f.cno.fd()));
+  CHECK(a.calls == 1);
+  must(f.evd.enable());
+  CHECK(readable(f.cno.fd()));
+  CHECK(f.cno.wait(patience).has_value());
+  CHECK(a.calls == 2);
+  SHOWS("CNO-008");
 }
 
 TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012][EVD-063]"
@@ -483,6 +563,7 @@ TEST_CASE("without file descriptors, creating a cno or an evd fails, and existin
   with_few([&] { return f.ia.create_cno(); });
   with_few([&] { return f.ia.create_evd<dat::stream::dto>(8); });
   must(f.evd.post(1));
+  SHOWS("CNO-016");
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 
@@ -529,12 +610,13 @@ TEST_CASE("closing a cno wakes a thread that polls its descriptor", "[CNO-027]")
   fixture f;
   must(f.evd.modify_cno({}));
   pollfd p{f.cno.fd(), POLLIN, 0};
-  std::atomic<bool> polling{false};
+  std::atomic<pid_t> thread{};
   worker poller([&](worker& w) {
-    polling = true;
-    w.check(::poll(&p, 1, static_cast<int>(patience / 1ms)) == 1);
+    thread = ::gettid();
+    const timespec limit{patience / 1s, 0};
+    w.check(::ppoll(&p, 1, &limit, nullptr) == 1);
   });
-  while (!polling) std::this_thread::yield();
+  until_asleep(thread);
   must(f.cno.close());
   CHECK(f.cno.fd() == -1);
   errno = 0;

@@ -232,7 +232,7 @@ const row rows[] = {
      {},
      [](stage& t) { t.write(forged<to_write>(t.readable.remote())); }},
     {"reading what may be written",
-     {"DTO-135"},
+     {"DTO-135", "COMP-039"},
      read_refused,
      {},
      [](stage& t) { t.read(forged<to_read>(t.writable.remote())); }},

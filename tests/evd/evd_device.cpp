@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 
+#include <dat/ep_params.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -267,6 +269,24 @@ TEST_CASE("no signal handler of the process runs in the service thread", "[evd][
     while (handler_thread == pthread_t{}) std::this_thread::yield();
     CHECK(pthread_equal(handler_thread, self));
   }
+  // While this thread blocks the signal, the service thread alone could take it, and does not.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  handler_thread = pthread_t{};
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &blocked, nullptr) == 0);
+  ::kill(::getpid(), SIGUSR1);
+  auto cno = must(a.ia.create_cno());
+  auto evd = must(a.ia.create_evd<dat::stream::software>(4));
+  must(evd.modify_cno(cno));
+  std::atomic<bool> called{false};
+  must(cno.modify_agent(
+      {[](void* flag, dat::evd_id) noexcept { *static_cast<std::atomic<bool>*>(flag) = true; }, &called}));
+  must(evd.post(1)); // wakes the service thread
+  while (!called) std::this_thread::yield();
+  CHECK(pthread_equal(handler_thread, pthread_t{}));
+  REQUIRE(::pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr) == 0);
+  CHECK(pthread_equal(handler_thread, self));
   sigaction(SIGUSR1, &before, nullptr);
 }
 
@@ -298,7 +318,7 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   third.until_asleep();
   must(a.ia.close());
   CHECK(first.get().type() == type::abort);
-  SHOWS("ERR-013");
+  SHOWS("ERR-013", "EVD-058");
   CHECK(second.get().type() == type::abort);
   CHECK(third.get().type() == type::abort);
 }
@@ -320,11 +340,20 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   must(service.close());
   CHECK(error_of(events.close()) == in_use);
   must(ep.close());
+  // An endpoint that now feeds another evd is not affected when the evd that it fed before is closed.
+  auto moved = must(a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = events}));
+  auto before = must(a.ia.create_evd<dat::stream::dto>(4));
+  must(moved.modify({.request = before}));
+  must(moved.modify({.request = requests}));
+  must(before.close());
+  must(moved.post(dat::recv{}));
+  CHECK(moved.state() == state::unconnected);
+  must(moved.close());
   must(receives.close());
   must(requests.post(1)); // nobody takes it
   must(requests.close());
   CHECK(error_of(requests.dequeue()).type() == type::invalid_handle);
-  SHOWS("EVD-012");
+  SHOWS("EVD-012", "EVD-018");
   must(events.close());
   CHECK(error_of(events.close()).type() == type::invalid_handle);
   CHECK(error_of(service.dequeue()).type() == type::invalid_handle);
@@ -499,6 +528,42 @@ TEST_CASE("events for drop_events are dropped and free their entries", "[evd][EV
   }
   (void)link.at_b<dat::disconnected>(passive);
   CHECK(mute.state() == state::disconnected);
+  CHECK(is_empty(link.a.ia.async_evd())); // nothing has overflowed
+}
+
+TEST_CASE("on an evd of their own, completions do not wait until established is taken", "[evd][EVENT-038]") {
+  two_sides link;
+  auto own = must(link.b.ia.create_evd<dat::stream::dto>(8));
+  auto active = link.a.make_ep();
+  auto passive = must(link.b.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = link.b.evd}));
+  must(passive.post(dat::recv{}.cookie(1)));
+  must(active.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  (void)link.at_a<dat::established>();
+  must(active.post(dat::send{}));
+  CHECK(next<dat::recv_done>(own).cookie() == dat::cookie(1));
+  CHECK(link.at_b<dat::established>(passive).ep() == passive);
+}
+
+TEST_CASE("a notification whose completion was taken neither ends a wait nor hides the next one", "[evd][EVD-062]") {
+  two_sides link;
+  auto own = must(link.b.ia.create_evd<dat::stream::dto>(8));
+  auto active = link.a.make_ep();
+  auto passive = must(link.b.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = link.b.evd}));
+  link.connect(active, passive);
+  for (int i = 0; i < 20; ++i) {
+    CHECK(error_of(own.wait(1ms)) == dat::error(type::timeout_expired)); // leaves the device armed
+    must(passive.post(dat::recv{}.cookie(2 * i), dat::recv{}.cookie(2 * i + 1)));
+    must(active.post(dat::send{}));
+    (void)link.at_a<dat::send_done>(); // the message has arrived
+    CHECK(std::get<dat::recv_done>(must(own.dequeue())).cookie() == dat::cookie(2 * i));
+    CHECK(error_of(own.wait(1ms)) == dat::error(type::timeout_expired));
+    background waiter([&] { return own.wait(patience); });
+    waiter.until_asleep();
+    must(active.post(dat::send{}));
+    (void)link.at_a<dat::send_done>();
+    CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(2 * i + 1));
+  }
 }
 
 } // namespace device

@@ -3,7 +3,10 @@
 #include "support.hpp"
 #include <support/streams.hpp>
 
+#include <csignal>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 namespace device {
 
@@ -120,6 +123,22 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     must(own.post(13));
     CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(12));
     CHECK(next<dat::software_event>(own).cookie() == dat::cookie(13));
+  }
+  { // A signal ends a wait with the event that is queued.
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    struct sigaction before {};
+    REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+    background waiter([&] { return own.wait(patience); });
+    waiter.until_asleep();
+    must(active.post(dat::recv{}.suppress_notification().cookie(15)));
+    must(passive.post(dat::send{}));
+    (void)link.at_b<dat::send_done>(); // the message has arrived
+    waiter.until_asleep();
+    ::syscall(SYS_tgkill, ::getpid(), waiter.id(), SIGUSR1);
+    CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(15));
+    SHOWS("EVENT-055");
+    sigaction(SIGUSR1, &before, nullptr);
   }
   // A wait returns a queued event at its time limit. On a busy machine the message may be later than a short limit.
   for (dat::timeout limit = 600ms;; limit *= 2) {
@@ -275,6 +294,41 @@ TEST_CASE("a threshold counts every completion, solicited or not", "[notificatio
   const auto got = must(waiter.get());
   CHECK(std::get<dat::recv_done>(got.first).cookie() == dat::cookie(0));
   CHECK(got.more == 2);
+  for (int i = 1; i < 3; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
+  // Receives that fail count as well.
+  for (int i = 3; i < 5; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
+  background last([&] { return link.receives.wait(patience, 2); });
+  last.until_asleep();
+  must(link.active.disconnect());
+  const auto flushed = must(last.get());
+  CHECK(std::get<dat::dto_failure>(flushed.first).cookie() == dat::cookie(3));
+  CHECK(flushed.more == 1);
+}
+
+TEST_CASE("suppress_notification follows the mode of the queue that it is posted to", "[notification][COMP-025]") {
+  two_sides link;
+  auto receives = must(link.a.ia.create_evd<mixed>(16));
+  auto requests = must(link.a.ia.create_evd<mixed>(16));
+  const auto make = [&](dat::completion_notification on_recv, dat::completion_notification on_request) {
+    return must(link.a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = link.a.evd},
+                                             {.recv_completion = on_recv, .request_completion = on_request}));
+  };
+  const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
+  using enum dat::completion_notification;
+  for (const bool of_requests : {false, true}) {
+    auto active = of_requests ? make(evd_threshold, selective) : make(selective, evd_threshold);
+    auto passive = link.b.make_ep();
+    link.connect(active, passive);
+    must(passive.post(dat::recv{}));
+    const auto receive = active.post(dat::recv{}.suppress_notification());
+    const auto send = active.post(dat::send{}.suppress_notification());
+    CHECK(receive.has_value() == !of_requests);
+    CHECK(send.has_value() == of_requests);
+    CHECK(error_of(of_requests ? receive : send) == refused);
+    must(active.close());
+    must(passive.close());
+    link.b.evd.drain([](const auto&) {}, 64);
+  }
 }
 
 } // namespace device

@@ -1,5 +1,6 @@
 // Behaviour of an evd that needs no connection: software events, thresholds, waitability, resizing, time limits.
 // SPDX-License-Identifier: BSL-1.0
+#include "../support/asleep.hpp"
 #include "../support/worker.hpp"
 #include <rig.hpp>
 #include <support/streams.hpp>
@@ -84,6 +85,8 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
   CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
   SHOWS("EVENT-080");
+  CHECK(number(must(q.evd.dequeue())) == 0); // and its events can be taken
+  SHOWS("EVENT-060", "EVD-065");
 }
 
 TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108][REQ-035]") {
@@ -125,6 +128,7 @@ TEST_CASE("a threshold is reached by events of any kind, and the first is delive
   got = must(q.evd.wait(patience, 6));
   CHECK(number(got.first) == 1);
   CHECK(got.more == 5);
+  SHOWS("EVD-060", "EVD-069");
   poster.join();
 }
 
@@ -151,6 +155,7 @@ TEST_CASE("a threshold outside 1..capacity is refused, whatever is queued", "[EV
   must(q.evd.post(1));
   for (const std::size_t bad : {std::size_t{0}, q.evd.capacity() + 1, std::size_t{1} << 40})
     CHECK(q.evd.wait(patience, bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  SHOWS("EVD-058");
   for (std::uint64_t i = 2; i <= 4; ++i) must(q.evd.post(i));
   CHECK(must(q.evd.wait(patience, q.evd.capacity())).more == 3);
 }
@@ -189,6 +194,7 @@ TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
   for (int twice = 0; twice < 2; ++twice) must(q.evd.set_unwaitable());
   CHECK_FALSE(q.evd.waitable());
   CHECK(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  SHOWS("EVD-058");
   CHECK(q.evd.wait(patience, 1).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
   must(q.evd.post(2));
   CHECK(number(must(q.evd.dequeue())) == 1);
@@ -208,9 +214,30 @@ TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which take
     });
     CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
     other.join();
+    CHECK(q.evd.waitable() == at_once);
     must(q.evd.clear_unwaitable());
   }
   CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
+}
+
+TEST_CASE("a waiter that is released below its threshold takes nothing", "[EVENT-057][EVD-033]") {
+  rig::begin();
+  queue<soft> q;
+  must(q.evd.post(1));
+  must(q.evd.post(2));
+  std::atomic<pid_t> thread{};
+  worker waiter([&](worker& w) {
+    thread = ::gettid();
+    w.check(q.evd.wait(dat::infinite, 3).error() ==
+            dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
+  });
+  support::until_asleep(thread, patience);
+  must(q.evd.set_unwaitable());
+  waiter.join();
+  CHECK_FALSE(q.evd.waitable());
+  must(q.evd.clear_unwaitable());
+  CHECK(must(q.evd.wait(0us, 2)).more == 1);
+  CHECK(number(must(q.evd.dequeue())) == 2);
 }
 
 TEST_CASE("while a thread waits, a second wait and a dequeue are refused", "[EVENT-054][EVD-064]") {
@@ -254,6 +281,8 @@ TEST_CASE("a resize that would lose events, or is out of range, changes nothing"
   CHECK(q.evd.capacity() == 8);
   for (std::uint64_t i = 5; i < 8; ++i) must(q.evd.post(i));
   CHECK(q.evd.post(8).error() == dat::error(return_type::queue_full));
+  for (std::uint64_t i = 0; i < 8; ++i)
+    CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie() == dat::cookie(i));
 }
 
 TEST_CASE("a resize lets a wait for a threshold continue", "[EVD-043]") {
@@ -409,7 +438,12 @@ TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-
     CHECK(e->set_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->clear_unwaitable().error().type() == return_type::invalid_handle);
     CHECK(e->resize(8).error().type() == return_type::invalid_handle);
+    CHECK(e->enable().error().type() == return_type::invalid_handle);
+    CHECK(e->disable().error().type() == return_type::invalid_handle);
+    CHECK(e->modify_cno({}).error().type() == return_type::invalid_handle);
     CHECK(e->drain([](auto&) {}) == 0);
+    CHECK(e->close().error().type() == return_type::invalid_handle);
+    SHOWS("EVENT-102", "EVD-027", "EVD-029", "EVD-069");
   }
 }
 
@@ -432,7 +466,9 @@ TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD
   CHECK(a.qlen >= 5);
   CHECK(a.enabled);
   CHECK(a.waitable);
+  CHECK(a.config == dat::completion_notification::evd_threshold);
   CHECK_FALSE(a.cno);
+  CHECK(evd.owner() == ia.identity());
   auto cno = must(ia.create_cno());
   auto other = must(ia.create_cno());
   must(evd.modify_cno(cno));

@@ -188,6 +188,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   auto srq = must(pz.create_srq());
   for (int i = 0; i < 12; ++i) must(srq.set_low_watermark(1)); // the queue has no buffer, so each call reports at once
   CHECK(must(cno.wait(patience)) == evd.id());
+  SHOWS("EVENT-083", "EVENT-042");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
   CHECK(is_empty(evd)); // and no overflow
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
@@ -238,6 +239,13 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   auto pz = must(ia.create_pz());
   auto evd = must(ia.create_evd<all>(32));
   auto other = must(ia.create_evd<dat::stream::software>(4));
+  auto cno = must(ia.create_cno());
+  must(evd.modify_cno(cno));
+  const auto notified = [&] {
+    CHECK(must(cno.wait(patience)) == evd.id());
+    while (cno.wait(0s)) {
+    }
+  };
   const auto port = next_port();
   const auto psp = must(ia.create_psp(port, evd));
   auto near = must(pz.create_ep<dat::rc>(evd, {.ack_timeout = 4s})); // or rxe repeats the bind with a late send
@@ -247,7 +255,9 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   auto rmr = must(pz.create_rmr());
   auto srq = must(pz.create_srq());
   must(near.connect(ia.address(), port, patience));
+  notified(); // of the request
   must(next<dat::connection_request>(evd).accept(far));
+  notified(); // of the connection
   CHECK(count_of<dat::established>(take(evd, 2)) == 2);
   must(far.post(dat::recv{}.cookie(1)));
   must(near.post(dat::send{}.cookie(2)));
