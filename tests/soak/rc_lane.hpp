@@ -140,7 +140,7 @@ public:
         }
       events_.pump(dispatcher{[this](dat::connection_request& r) { accept(r); }}, std::chrono::milliseconds(200));
       reap();
-      if (lane_.idle && options_.shared && !lane_.client) shared_.check();
+      if (lane_.idle && options_.shared && !lane_.client) shared_.check(pz_);
     }
     end();
   }

@@ -25,32 +25,6 @@ constexpr std::size_t slot_of(const book::entry& e) { return e.slot >> 8; }
 
 } // namespace
 
-dat::expected<void> shared_buffers::open(dat::pz& pz, std::uint32_t count) {
-  memory.resize(count * largest_message);
-  posted.assign(count, false);
-  DAT_TRY(region, pz.register_memory(memory, all_rights));
-  DAT_TRY(queue, pz.create_srq({.max_recv_dtos = count}));
-  for (std::size_t i = 0; i < count; ++i) DAT_TRYV(post(i));
-  return dat::success();
-}
-
-dat::expected<void> shared_buffers::post(std::size_t buffer) {
-  DAT_TRY(const auto one, region.slice(buffer * largest_message, largest_message));
-  posted[buffer] = true;
-  return queue.post(dat::recv{one}.cookie(buffer));
-}
-
-void shared_buffers::check() {
-  const auto q = queue.query();
-  const auto all = static_cast<std::size_t>(std::count(posted.begin(), posted.end(), true));
-  if (!q) return owner->violation(*place, 0, q.error().message());
-  if (all != posted.size()) owner->violation(*place, 0, "the lane lost a buffer of its shared queue");
-  if (q.value().outstanding != posted.size())
-    owner->violation(*place, 0,
-                     "a shared queue has " + std::to_string(q.value().outstanding) + " outstanding buffers of " +
-                         std::to_string(posted.size()));
-}
-
 session::session(process& owner, lane& where, life& counts, const plan& agreed, bool client, random seed)
     : owner_(&owner),
       lane_(&where),
@@ -75,6 +49,7 @@ session::~session() {
 dat::expected<void> session::open(dat::pz& pz, dat::ep<dat::rc> endpoint, shared_buffers* shared) {
   ep_ = std::move(endpoint);
   shared_ = shared;
+  if (shared_) ++shared_->endpoints;
   DAT_TRYV(ep_.set_context(this));
   DAT_TRY(region_, pz.register_memory(memory_, all_rights));
   if (plan_.windows && !client_) {

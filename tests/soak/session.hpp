@@ -53,8 +53,9 @@ struct shared_buffers {
   [[nodiscard]] std::span<std::byte> at(std::size_t buffer) {
     return std::span(memory).subspan(buffer * largest_message, largest_message);
   }
-  /// Checks that no buffer was lost: all are in the queue while no endpoint is there.
-  void check();
+  /// Checks that no buffer was lost, while no endpoint is there: all are in the queue, except that an endpoint which is
+  /// closed in the middle of a message takes the buffer of the message with it. Then makes the queue anew.
+  void check(dat::pz& pz);
 
   process* owner;
   lane* place;
@@ -62,6 +63,7 @@ struct shared_buffers {
   dat::lmr<std::byte, all_rights.value> region{};
   dat::srq queue{};
   std::vector<bool> posted{};
+  std::size_t endpoints = 0; ///< that have used the queue since the last check
 };
 
 class session {
