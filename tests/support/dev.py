@@ -999,10 +999,16 @@ def command_bench(arguments: list[str]) -> int:
 
 def command_soak(arguments: list[str]) -> int:
     """./dev soak"""
-    if not build("gcc", "tests/soak/soak"):
-        return 1
+    parser = argparse.ArgumentParser(prog="./dev soak", add_help=False, allow_abbrev=False)
+    parser.add_argument("--build", choices=["gcc", "asan", "tsan"], default="gcc")
+    options, rest = parser.parse_known_args(arguments)
     script = ROOT / "tests/soak/soak.py"
-    return subprocess.run([sys.executable, script, "--program", BUILD / "gcc/tests/soak/soak", *arguments], check=False).returncode
+    if {"-h", "--help"} & set(rest):
+        say("--build FLAVOUR of ./dev soak, before the options below: gcc, asan or tsan (gcc)\n")
+    elif not build(options.build, "tests/soak/soak"):
+        return 1
+    command = [sys.executable, script, "--program", BUILD / options.build / "tests/soak/soak", *rest]
+    return subprocess.run(command, env=os.environ | SANITIZER_ENV, check=False).returncode
 
 
 def command_mutate(arguments: list[str]) -> int:

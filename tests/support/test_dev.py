@@ -336,6 +336,18 @@ class options(unittest.TestCase):
         self.assertEqual(self.code("test", "--only", "lint", "--cases", "[EP-001]"), 2)
         self.assertEqual(self.code("test", "--cases", "[EP-001]"), 2)
 
+    def test_the_soak_takes_the_flavours_that_have_a_program_of_it(self):
+        self.assertEqual(self.code("soak", "--build", "release", "--minutes", "1"), 2)
+        for flavour in ("gcc", "asan", "tsan"):
+            with self.subTest(flavour=flavour):
+                # The soak's own arguments reach the soak: it refuses these.
+                script = "import sys, dev; dev.build = lambda f, *t: print('built', f, *t, flush=True) or True; sys.exit(dev.command_soak(sys.argv[1:]))"
+                command = [sys.executable, "-c", script, "--build", flavour, "--minutes", "0"]
+                done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+                self.assertEqual(done.stdout, f"built {flavour} tests/soak/soak\n")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("--minutes must be above 0", done.stderr)
+
     def test_the_structure_is_printed(self):
         done = subprocess.run([sys.executable, HERE / "dev.py", "lint", "--structure"], capture_output=True, text=True, check=False)
         self.assertRegex(done.stdout, r"core classes in the largest cycle of names +\d+ +bar +3")
