@@ -17,6 +17,7 @@ struct stub {
   DAT_PROVIDER table;
   char name[DAT_NAME_MAX_LENGTH];
   char manner[64];
+  DAT_PROVIDER_INFO info;
   int registered;
 };
 static struct stub stubs[16];
@@ -52,11 +53,30 @@ static DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
   // As a provider does whose adapter has objects left.
   if (flags == DAT_CLOSE_GRACEFUL_FLAG && strcmp(a->of->manner, "busy") == 0)
     return DAT_CLASS_ERROR | DAT_INVALID_STATE | DAT_INVALID_STATE_IA_IN_USE;
-  // A provider is in use until its close has returned.
-  DAT_RETURN removed = dat_registry_remove_provider(&a->of->table, NULL);
-  if ((removed & DAT_TYPE_MASK) != DAT_PROVIDER_IN_USE) __atomic_add_fetch(&log_of_calls.faults, 1, __ATOMIC_SEQ_CST);
+  // A provider is in use until its close has returned. OFA's registry does not take the null.
+  if (strcmp(a->of->manner, "for OFA") != 0) {
+    DAT_RETURN removed = dat_registry_remove_provider(&a->of->table, NULL);
+    if ((removed & DAT_TYPE_MASK) != DAT_PROVIDER_IN_USE) __atomic_add_fetch(&log_of_calls.faults, 1, __ATOMIC_SEQ_CST);
+  }
   free(a);
   __atomic_add_fetch(&log_of_calls.closes, 1, __ATOMIC_SEQ_CST);
+  return DAT_SUCCESS;
+}
+
+// OFA's registry asks each adapter that it opens for its extensions, and finds the entry of one that it closes by
+// these.
+static DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE* async_evd, DAT_IA_ATTR_MASK mask, DAT_IA_ATTR* attr,
+                           DAT_PROVIDER_ATTR_MASK provider_mask, DAT_PROVIDER_ATTR* provider_attr) {
+  const struct stub_adapter* a = ia;
+  (void)mask, (void)provider_mask;
+  if (async_evd) *async_evd = DAT_HANDLE_NULL;
+  if (attr) memset(attr, 0, sizeof *attr);
+  if (provider_attr) {
+    memset(provider_attr, 0, sizeof *provider_attr);
+    provider_attr->dapl_version_major = a->of->info.dapl_version_major;
+    provider_attr->dapl_version_minor = a->of->info.dapl_version_minor;
+    provider_attr->is_thread_safe = a->of->info.is_thread_safe;
+  }
   return DAT_SUCCESS;
 }
 
@@ -92,9 +112,11 @@ void dat_provider_init(const DAT_PROVIDER_INFO* info, const char* instance_data)
   memset(s, 0, sizeof *s);
   snprintf(s->name, sizeof s->name, "%s", info->ia_name);
   snprintf(s->manner, sizeof s->manner, "%s", instance_data);
+  s->info = *info;
   s->table.device_name = s->name;
   s->table.ia_open_func = ia_open;
   s->table.ia_close_func = ia_close;
+  s->table.ia_query_func = ia_query;
   s->table.ia_ha_related_func = ia_ha_related;
   s->table.handle_extendedop_func = extended;
   DAT_PROVIDER_INFO mine = *info;

@@ -655,14 +655,15 @@ def tier_perf(sums: tally) -> None:
 
 
 def tier_provider(sums: tally) -> None:
-    """uDAPL for C programs: the headers against libdapl-dev's; rules of the ledger by C calls, and a few of OFA's programs, on
-    dat's provider in the lab. (tests/provider/judge.py runs all programs.)"""
+    """uDAPL for C programs: the headers against libdapl-dev's, programs with either registry; rules of the ledger by C calls, and
+    a few of OFA's programs, on dat's provider in the lab. (tests/provider/judge.py runs all programs.)"""
     with step("uDAPL for C programs: headers, rules in C, OFA's programs, in the lab", "about 1 min"):
         here = ROOT / "tests/provider"
         sums.unittests("C headers", here / "test_layout.py", HANGS)
-        if not build("gcc", "examples/provider/libdatprovider.so", "tests/provider/rules"):
+        if not build("gcc", "examples/provider/libdatprovider.so", "tests/provider/rules", "tests/provider/libstub_provider.so"):
             sums.check("provider", False, "not built")
             return
+        sums.unittests("both registries", here / "test_registries.py", HANGS, DAT_BUILD=str(BUILD / "gcc"))
         sums.counted("rules in C", [sys.executable, here / "rules.py"], HANGS)
         sums.counted("OFA's programs", [sys.executable, here / "judge.py", "--short", "--check", "--columns", "dat-dat"], HANGS)
 
@@ -986,6 +987,7 @@ def command_bench(arguments: list[str]) -> int:
             ("Connections", "about 1 min", "bench/connect/run.py", ["--build", str(BUILD / "release")]),
             ("Waking a thread", "about 2 min", "bench/wakeup/run.py", ["--build", str(BUILD / "release")]),
             ("Calls of C programs", "under 1 min", "bench/provider/cost.py", ["--build", str(BUILD / "release")]),
+            ("Programs in C beside OFA's provider", "5 to 10 min", "bench/provider/beside.py", ["--build", str(BUILD / "release"), "--rounds", "3"]),
         ):
             with step(what, estimate):
                 if not (ROOT / script).exists():
