@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# Rate and latency of OFA's programs on dat beside OFA's provider: runs dapltest and dtest in turn and prints a table.
+# SPDX-License-Identifier: BSL-1.0
+"""beside.py --build DIR [--rounds N] [--real] [--tests PATTERN] [--check]
+
+All turns run in one boot of the lab. A round runs each test with OFA's provider and with dat's, one after the other; the
+order changes from round to round. A round gives a ratio, dat / OFA, in which more than 1 means that dat is faster. The
+table has the medians, the median ratio, and its noise: the median distance of the rounds' ratios from it. With --check it
+fails when dat is slower by more than three times the noise.
+
+The lab's machine has one processor, whose clock counts instructions, so that load on the host does not change what a
+program measures. With --real it has two processors and uses the time of the host."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAB = ROOT / "tests/lab/dat-lab"
+ADDRESS = "10.78.2.1"
+LIMIT = 300  # seconds after which a turn has failed
+
+
+@dataclasses.dataclass(frozen=True)
+class job:
+    """A test, and the number in what its client prints."""
+
+    name: str
+    server: str
+    ready: str
+    client: str
+    number: str
+    unit: str
+    rising: bool  # whether more is better
+
+
+def dapltest(name: str, options: str) -> job:
+    """A performance test of dapltest: operations per second."""
+    return job(
+        name,
+        "dapltest -T S -D {server} -n {port}",
+        "Service Point Ready",
+        f"dapltest -T P -s {ADDRESS} -D {{client}} -n {{port}} {options}",
+        r"Operation Throughput\s*:\s*([\d.]+)",
+        "operations/s",
+        True,
+    )
+
+
+def dtest(name: str, options: str, number: str, unit: str) -> job:
+    """A time that dtest prints."""
+    return job(
+        name,
+        f"dtest -P {{server}} {options}",
+        "waiting for client",
+        f"dtest -P {{client}} -h {ADDRESS} {options}",
+        number,
+        unit,
+        False,
+    )
+
+
+JOBS = [
+    dapltest("dapltest: RDMA write of 64 bytes, polling, one at a time", "-m p -i 2000 -p 1 RW 64"),
+    dapltest("dapltest: RDMA write of 64 bytes, polling, 16 at a time", "-m p -i 2000 -p 16 RW 64"),
+    dapltest("dapltest: RDMA write of 64 bytes, waiting, one at a time", "-m b -i 2000 -p 1 RW 64"),
+    dapltest("dapltest: RDMA write of 64 bytes, waiting, 16 at a time", "-m b -i 2000 -p 16 RW 64"),
+    dapltest("dapltest: RDMA read of 64 bytes, polling", "-m p -i 2000 -p 1 RR 64"),
+    dapltest("dapltest: RDMA write of 64 KiB, polling, 4 at a time", "-m p -i 200 -p 4 RW 65536"),
+    dtest("dtest: write and message, bursts of 100 of 4,096 bytes", "-b 4096 -B 100 -t", r"RDMA write \([^)]*\): Total=\s*([\d.]+)", "us"),
+    dtest("dtest: connect", "-b 4096 -B 100 -t", r"connect:\s*([\d.]+) usec", "us"),
+]
+
+
+def turn(what: job, provider: str, port: int) -> float:
+    """Run the test once. The number."""
+    words = {"server": f"{provider}-2", "client": f"{provider}-1", "port": port}
+    with tempfile.TemporaryFile("w+b") as out:
+        server = subprocess.Popen(["stdbuf", "-oL", *what.server.format(**words).split()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            assert server.stdout
+            seen = ""
+            for line in server.stdout:
+                seen += line
+                if re.search(what.ready, line):
+                    break
+            else:
+                sys.exit(f"beside.py: {what.server}:\n{seen}")
+            # What else the server prints must not stop it.
+            drain = subprocess.Popen(["cat"], stdin=server.stdout, stdout=subprocess.DEVNULL)
+            done = subprocess.run(what.client.format(**words).split(), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
+            out.seek(0)
+            text = out.read().decode(errors="replace")
+        finally:
+            if "dapltest" in what.server:
+                server.kill()  # serves until it is stopped
+            server.wait(LIMIT)
+            drain.wait(LIMIT)
+    found = re.search(what.number, text)
+    if done.returncode or not found:
+        sys.exit(f"beside.py: {what.client.format(**words)} ended with {done.returncode}:\n{text}")
+    return float(next(group for group in found.groups() if group))
+
+
+def inside(options: argparse.Namespace) -> int:
+    """The part that runs in the lab: prints test|provider|number."""
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
+        for number in (1, 2):
+            conf.write(f'ofa-{number} u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "v{number} 0" ""\n')
+            conf.write(f'dat-{number} u2.0 nonthreadsafe default {options.provider} dat.0.1 "rx{number} 1" ""\n')
+        conf.flush()
+        os.environ["DAT_OVERRIDE"] = conf.name
+        port = 21000
+        for each in range(options.rounds):
+            for what in chosen(options):
+                for provider in ("ofa", "dat") if each % 2 == 0 else ("dat", "ofa"):
+                    port += 64
+                    print(f"{what.name}|{provider}|{turn(what, provider, port)}", flush=True)
+    return 0
+
+
+def chosen(options: argparse.Namespace) -> list[job]:
+    """The tests that the options name."""
+    return [what for what in JOBS if re.search(options.tests, what.name)]
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Rate and latency of OFA's programs on dat beside OFA's provider.")
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a build directory, with optimisation")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="%(default)s")
+    parser.add_argument("--real", action="store_true", help="two processors, and the time of the host")
+    parser.add_argument("--tests", default="", metavar="PATTERN", help="only tests whose name has this pattern")
+    parser.add_argument("--check", action="store_true", help="fail when dat is slower by more than three times the noise")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--provider", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        return inside(options)
+    provider = (options.build / "examples/provider/libdatprovider.so").resolve()
+    command = [LAB, "--memory", "2048", "--mtu", "4200", "--timeout", "7200", *([] if options.real else ["--counted"]), "--", sys.executable, __file__, "--inside"]
+    command += ["--build", options.build, "--provider", provider, "--rounds", options.rounds, "--tests", options.tests]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+    numbers: dict[tuple[str, str], list[float]] = {}
+    for line in done.stdout.splitlines():
+        if len(parts := line.split("|")) == 3:
+            numbers.setdefault((parts[0], parts[1]), []).append(float(parts[2]))
+        else:
+            print(line)
+    slower = done.returncode != 0
+    print(f"{'test':<60} {'unit':<13} {'OFA':>10} {'dat':>10} {'ratio':>6} {'noise':>6}")
+    for what in chosen(options):
+        ofa, dat = numbers.get((what.name, "ofa"), []), numbers.get((what.name, "dat"), [])
+        ratios = [d / o if what.rising else o / d for o, d in zip(ofa, dat)]
+        if not ratios:
+            continue
+        ratio = statistics.median(ratios)
+        noise = statistics.median(abs(r - ratio) for r in ratios)
+        print(f"{what.name:<60} {what.unit:<13} {statistics.median(ofa):>10.1f} {statistics.median(dat):>10.1f} {ratio:>6.2f} {noise:>6.3f}")
+        slower |= options.check and ratio < 1 - 3 * noise
+    return int(slower)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
