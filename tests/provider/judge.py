@@ -4,8 +4,8 @@
 """Runs the programs of the Debian package dapl2-utils in every column, and writes the table docs/conformance/PROGRAMS.md.
 
 A column names the provider of the server and that of the client. A result is `pass`, `fail` (an exit code, or what the
-program prints), or `hang`: no process of the test used any time of a processor or printed anything for as long as IDLE, or
-the test took longer than LIMIT."""
+program prints), or `hang`: no process of the test used any time of a processor or printed anything for as long as --idle, or
+the test took longer than --limit."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 TABLE = ROOT / "docs/conformance/PROGRAMS.md"
 RESULTS = ROOT / "build/programs.jsonl"  # of all runs; the last one of a test counts
-IDLE = 30  # seconds without a sign of life
-LIMIT = 120  # seconds for one test
+PARTS = re.compile(r"dapltest -T [LF] ")  # tests of clients that run alone, whose parts are rows of the table
 # Of the lab's two devices; OFA's provider wants the name of the network interface.
 SERVER, CLIENT = 2, 1
 ADDRESS = "10.78.2.1"
@@ -91,15 +90,23 @@ class running:
         self.process.wait()
 
 
-def watch(processes: list[running], until, deadline: float) -> bool:
-    """Wait until `until()` holds; False when nothing has shown life for IDLE seconds, or the time is over."""
+@dataclasses.dataclass(frozen=True)
+class limits:
+    """When a test hangs, in seconds: without a sign of life, and in all."""
+
+    idle: float
+    all: float
+
+
+def watch(processes: list[running], until, deadline: float, idle: float) -> bool:
+    """Wait until `until()` holds; False when nothing has shown life for `idle` seconds, or the time is over."""
     seen, since = None, time.monotonic()
     while not until():
         now = time.monotonic()
         lives = [p.life() for p in processes]
         if (state := [life[:2] for life in lives]) != seen or any(life[2] for life in lives):
             seen, since = state, now
-        if now - since > IDLE or now > deadline:
+        if now - since > idle or now > deadline:
             return False
         time.sleep(0.1)
     return True
@@ -140,7 +147,7 @@ def parts(how: program, what: running, result: tuple[str, str]) -> dict[str, tup
     return found
 
 
-def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[str, str]) -> list[dict]:
+def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[str, str], until: limits) -> list[dict]:
     """Run one test in one column. The rows of the table."""
     how = PROGRAMS[what.kind]
     words = {
@@ -150,7 +157,7 @@ def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[s
     }
     options = what.options.format(device=words["other"], **words)
     stem = re.sub(r"\W+", "-", f"{where.name} {what.name.format(device='', address='', port='')}")[:100]
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + until.all
     begin = time.monotonic()
     processes: list[running] = []
     try:
@@ -158,14 +165,14 @@ def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[s
         if how.server:
             server = running(how.server.format(device=f"{where.server}-{SERVER}", options=options, **words), out / f"{stem}.server", env)
             processes.append(server)
-            if not watch(processes, lambda: server.process.poll() is not None or re.search(how.ready, server.text()), deadline):
+            if not watch(processes, lambda: server.process.poll() is not None or re.search(how.ready, server.text()), deadline, until.idle):
                 return [row(what.name, where, "hang", "the server never serves", begin)]
             if server.process.poll() is not None:
                 return [row(what.name, where, "fail", f"server: {outcome(how, server, True)[1]}", begin)]
         device = f"{where.client}-{CLIENT}"
         client = running(how.client.format(device=device, options=options, **words), out / f"{stem}.client", env)
         processes.append(client)
-        ended = watch(processes, lambda: client.process.poll() is not None, deadline)
+        ended = watch(processes, lambda: client.process.poll() is not None, deadline, until.idle)
         mine = outcome(how, client, ended)
         if not ended:
             client.end()
@@ -179,8 +186,8 @@ def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[s
             if how.quit and ended:
                 quitter = running(how.quit.format(**words), out / f"{stem}.quit", env)
                 processes.append(quitter)
-                watch([quitter], lambda: quitter.process.poll() is not None, time.monotonic() + 60)
-            over = watch([server], lambda: server.process.poll() is not None, time.monotonic() + (LIMIT if mine[0] == "pass" else IDLE))
+                watch([quitter], lambda: quitter.process.poll() is not None, time.monotonic() + 60, until.idle)
+            over = watch([server], lambda: server.process.poll() is not None, time.monotonic() + (until.all if mine[0] == "pass" else until.idle), until.idle)
             theirs = outcome(how, server, over)
         both = [f"{who}: {why}" for who, (result, why) in (("client", mine), ("server", theirs)) if result != "pass"]
         result = mine[0] if mine[0] != "pass" else theirs[0]
@@ -192,8 +199,12 @@ def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[s
 
 def row(name: str, where: column, result: str, why: str, begin: float) -> dict:
     """A result, as it is kept."""
-    shown = " ".join(name.format(device="", address="", port="").split()).replace(" -s -D -n", "")
-    return {"test": shown, "column": where.name, "result": result, "why": clean(why), "seconds": round(time.monotonic() - begin, 1)}
+    return {"test": shown(name), "column": where.name, "result": result, "why": clean(why), "seconds": round(time.monotonic() - begin, 1)}
+
+
+def shown(name: str) -> str:
+    """The name of a test as the table has it."""
+    return " ".join(name.format(device="", address="", port="").split()).replace(" -s -D -n", "")
 
 
 def clean(why: str) -> str:
@@ -216,8 +227,10 @@ def inside(options: argparse.Namespace) -> int:
     with open(out / "results.jsonl", "a", encoding="utf-8") as results:
         for number, what in enumerate(chosen(options)):
             for where in (COLUMNS[name] for name in options.columns.split(",")):
+                if not PROGRAMS[what.kind].server and where.server != where.client:
+                    continue  # the client runs alone: the table has the result of the other column with this client
                 env = os.environ | ({"LD_LIBRARY_PATH": options.registry} if where.registry == "dat" else {})
-                for found in judge(what, where, number, out, env):
+                for found in judge(what, where, number, out, env, limits(options.idle, options.limit)):
                     results.write(json.dumps(found) + "\n")
                     results.flush()
                     print(f"{found['result']:<5} {found['column']:<17} {found['test']} ({found['seconds']} s) {found['why']}", flush=True)
@@ -243,19 +256,29 @@ def read(path: pathlib.Path) -> dict[str, dict[str, dict]]:
     return found
 
 
-def recorded() -> dict[str, dict[str, str]]:
+def recorded() -> dict[str, dict[str, dict]]:
     """The results that the page has, by test and column."""
     page = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
     names = {title: name for name, title in TITLES.items()}
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, dict]] = {}
     columns: list[str] = []
-    for line in page.partition("## What did not pass")[0].splitlines():
+    tests, _, reasons = page.partition("## What did not pass")
+    for line in tests.splitlines():
         cells = [cell.strip().strip("`*") for cell in line.strip("|").split("|")]
         if cells[0] == "test":
             columns = [names[title] for title in cells[1:]]
         elif columns and line.startswith("| `"):
-            found[cells[0]] = dict(zip(columns, cells[1:]))
+            found[cells[0]] = {name: {"result": cell, "why": ""} for name, cell in zip(columns, cells[1:]) if cell}
+    for name, title, why in re.findall(r"^\| `(.+)` \| (.+?) \| \w+ \| (.*) \|$", reasons, re.M):
+        found[name][names[title]]["why"] = re.sub(r"\\([|<])", r"\1", why)
     return found
+
+
+def with_recorded(found: dict[str, dict[str, dict]]) -> dict[str, dict[str, dict]]:
+    """Results, and those of the page for what was not run. Tests that are no more are left out."""
+    now = dict.fromkeys(shown(what.name) for what in TESTS if not PROGRAMS[what.kind].parts)
+    kept = {name: row for name, row in recorded().items() if name in now or PARTS.match(name)}
+    return {name: kept.get(name, {}) | found.get(name, {}) for name in now | kept | found}
 
 
 def check(found: dict[str, dict[str, dict]]) -> int:
@@ -265,7 +288,7 @@ def check(found: dict[str, dict[str, dict]]) -> int:
         f"{name}, {TITLES[where]}: {entry['result']}, {entry['why']}"
         for name, row in found.items()
         for where, entry in row.items()
-        if entry["result"] != "pass" and before.get(name, {}).get(where, "pass") == "pass"
+        if entry["result"] != "pass" and before.get(name, {}).get(where, {"result": "pass"})["result"] == "pass"
     ]
     for line in worse:
         print(line)
@@ -276,13 +299,12 @@ def check(found: dict[str, dict[str, dict]]) -> int:
 
 # What the results have to be read with. The programs have no line numbers: they are the binaries of the package.
 REMARKS = {
-    "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so do its options without `-b` or `-B`. With both providers a write "
-    "often ends as flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers "
-    "it passes.",
-    "dtest -p": "Polls while `dat_evd_dequeue` returns just 0xd0000, DAT_QUEUE_EMPTY without the class of an error. Both providers return "
-    "0x800d0000, as the specification wants. So the loop ends without an event, and the program reads one that is not there.",
-    "dtest -d": "The package's program does not know the option.",
-    "dtest -W -a": "Is still running after the time limit of a test: the devices are emulated.",
+    "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so does `-b 1048576`. With both providers a write often ends as "
+    "flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers it passes, so "
+    "its options are tested with 4,096 bytes.",
+    "dtest -b 4096 -p": "Polls while `dat_evd_dequeue` returns just 0xd0000, DAT_QUEUE_EMPTY without the class of an error (collect_event in "
+    "test/dtest/dtest.c). Both providers return 0x800d0000, as the specification wants. So the loop ends at once, and the program passes only where "
+    "the event is there by chance when it first looks.",
     "dtestsrq": "With OFA's provider no message arrives. With dat's all do; then the program waits, after each disconnect, for an asynchronous event "
     "of just that endpoint. OFA makes one of verbs' IBV_EVENT_QP_LAST_WQE_REACHED; uDAPL has none. The events that dat reports are those of the "
     "soft high watermark 0, which the program has set by clearing its attributes.",
@@ -297,16 +319,23 @@ REMARKS = {
 }
 
 
+def alone_in_all(row: dict[str, dict]) -> dict[str, dict]:
+    """The results of a client that runs alone: two columns have those of the column with the same client."""
+    return row | {c: row[f"{where.client}-{where.client}"] for c, where in COLUMNS.items() if where.server != where.client and f"{where.client}-{where.client}" in row}
+
+
 def table(found: dict[str, dict[str, dict]]) -> str:
     """The page."""
     columns = [c for c in COLUMNS if any(c in row for row in found.values())]
+    found = {name: alone_in_all(row) if PARTS.match(name) else row for name, row in found.items()}
     lines = [
         "<!-- Generated by tests/provider/judge.py --table; do not edit. SPDX-License-Identifier: BSL-1.0 -->",
         "# OFA's programs on dat",
         "",
         "The test programs of OFA's DAPL (Debian package dapl2-utils 2.1.10), unmodified, on two Soft-RoCE devices in the lab. A column",
         "names the provider of the server and that of the client; OFA with OFA is the yardstick. `./dev test --only provider` runs the",
-        "short form, `tests/provider/judge.py` all. An empty cell was not run.",
+        "short form, `tests/provider/judge.py` all. An empty cell was not run. `dapltest -T L` and `-T F` have no server: two columns repeat those",
+        "of the same client.",
         "",
         "| result | " + " | ".join(TITLES[c] for c in columns) + " |",
         "|---|" + "--:|" * len(columns),
@@ -336,8 +365,10 @@ def main() -> int:
     parser.add_argument("--tests", default="", metavar="PATTERN", help="only tests whose name has this pattern")
     parser.add_argument("--columns", default="ofa-ofa,dat-ofa,ofa-dat,dat-dat,dat-dat-registry", help="%(default)s")
     parser.add_argument("--build", default=str(ROOT / "build/gcc"), help="the build directory with provider and registry")
+    parser.add_argument("--idle", type=float, default=30, metavar="SECONDS", help="a test hangs after this time without a sign of life (%(default)s)")
+    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS", help="a test hangs after this time in all (%(default)s)")
     parser.add_argument("--check", action="store_true", help="fail only for what has passed according to the page")
-    parser.add_argument("--table", action="store_true", help=f"write {TABLE.relative_to(ROOT)}, and run nothing")
+    parser.add_argument("--table", action="store_true", help=f"write {TABLE.relative_to(ROOT)} of the results so far, with those that it has of other tests; run nothing")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", default="", help=argparse.SUPPRESS)
     parser.add_argument("--provider", default="", help=argparse.SUPPRESS)
@@ -346,7 +377,7 @@ def main() -> int:
     if unknown := [c for c in options.columns.split(",") if c not in COLUMNS]:
         parser.error(f"no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
     if options.table:
-        TABLE.write_text(table(read(RESULTS)), encoding="utf-8")
+        TABLE.write_text(table(with_recorded(read(RESULTS))), encoding="utf-8")
         return 0
     if options.inside:
         return inside(options)
@@ -356,7 +387,7 @@ def main() -> int:
     (out / "results.jsonl").unlink(missing_ok=True)
     command = [LAB, "--memory", "4096", "--mtu", "4200", "--timeout", str(6 * 3600), "--out", out, "--", sys.executable, __file__, "--inside", "--out", out]
     command += ["--provider", build / "examples/provider/libdatprovider.so", "--registry", build / "examples/provider/registry"]
-    command += ["--tests", options.tests, "--columns", options.columns, *(["--short"] if options.short else [])]
+    command += ["--tests", options.tests, "--columns", options.columns, "--idle", options.idle, "--limit", options.limit, *(["--short"] if options.short else [])]
     code = subprocess.run([str(word) for word in command], check=False).returncode
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     if (out / "results.jsonl").exists():

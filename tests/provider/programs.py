@@ -100,9 +100,10 @@ BOTH = "client SR {0} server SR {0}"
 
 TESTS = [
     test("dtest", "-b 4096", short=True),
-    test("dtest"),
-    *(test("dtest", options) for options in ("-c", "-p", "-v", "-d", "-w", "-w -u", "-W", "-W -D", "-W -a", "-W -a -i 4096", "-t")),
-    *(test("dtest", options) for options in ("-c -W", "-p -w", "-b 1048576", "-B 1", "-B 100", "-S 1", "-b 65536 -B 50")),
+    # All options with a size that Soft-RoCE can do, and the program's own: 4 MiB.
+    *(test("dtest", f"-b 4096 {options}") for options in ("-c", "-p", "-v", "-d 1", "-w", "-w -u", "-W", "-W -D", "-W -a", "-t", "-c -W", "-p -w")),
+    *(test("dtest", f"-b 4096 {options}") for options in ("-B 1", "-B 100", "-S 1")),
+    *(test("dtest", options) for options in ("-b 65536 -W -a -i 16384", "-b 65536 -B 50", "-b 1048576", "")),
     test("dtestx", short=True),
     *(test("dtestx", options) for options in ("-v", "-p", "-b 65536", "-u", "-U 4", "-m")),
     test("dtestcm", "-c 10", short=True),
