@@ -196,12 +196,15 @@ TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]
   auto psp = must(b.ia.create_psp(port, b.evd));
   endpoint from = a.make_ep();
   endpoint to = b.make_ep();
-  CHECK(error_of(from.connect(b.ia.address(), port, patience, {}, {.multipath = dat::multipath::required})).type() ==
-        type::model_not_supported);
-  CHECK(from.state() == state::unconnected);
+  for (const auto paths : {dat::multipath::requested, dat::multipath::required}) {
+    CHECK(error_of(from.connect(b.ia.address(), port, patience, {}, {.multipath = paths})).type() ==
+          type::model_not_supported);
+    CHECK(from.state() == state::unconnected);
+  }
   must(from.connect(b.ia.address(), port, patience));
   auto request = next<dat::cr>(b.evd);
-  CHECK(error_of(request.accept(to, {}, {.multipath = dat::multipath::requested})).type() == type::model_not_supported);
+  for (const auto paths : {dat::multipath::requested, dat::multipath::required})
+    CHECK(error_of(request.accept(to, {}, {.multipath = paths})).type() == type::model_not_supported);
   SHOWS("ERR-021");
   must(request.accept(to));
   (void)next<dat::established>(a.evd);

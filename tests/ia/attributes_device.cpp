@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace device {
 
@@ -123,6 +125,64 @@ TEST_CASE("a queue of the reported maximum length can be created, and no longer 
   CHECK(error_of(ia.create_evd<all_streams>(a.max_evd_qlen + 1)).type() == type::invalid_parameter);
 }
 
+namespace {
+/// The device contexts that this process has open.
+std::ptrdiff_t open_contexts() {
+  std::error_code gone; // a descriptor may be closed meanwhile
+  return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [&](const auto& fd) {
+    return std::filesystem::read_symlink(fd.path(), gone).string().find("uverbs") != std::string::npos;
+  });
+}
+} // namespace
+
+TEST_CASE("names that a program adds are listed, and the version that fits best is found", "[ia][registry]") {
+  const auto device = must(dat::find_adapter(addresses()[0]));
+  const auto contexts = open_contexts();
+  auto own = must(dat::registry::system());
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const auto& entry : own.list()) all.push_back(entry.name);
+    return all;
+  };
+  const auto present = names();
+  CHECK(open_contexts() == contexts);
+  SHOWS("REG-030");
+  CHECK(names() == present);
+  SHOWS("REG-034");
+
+  const auto port = must(own.find(device)).port;
+  for (const auto minor : {std::uint16_t{3}, std::uint16_t{0}})
+    must(own.add({.name = "mine", .api_major = 1, .api_minor = minor, .thread_safe = false, .port = port}));
+  auto with_mine = present;
+  with_mine.insert(with_mine.end(), {"mine", "mine"});
+  CHECK(names() == with_mine);
+  CHECK(own.list().back().api_major == 1);
+  CHECK_FALSE(own.list().back().thread_safe);
+  SHOWS("REG-033");
+  CHECK(must(own.find("mine", {1, 0})).api_minor == 0);
+  CHECK(must(own.find("mine", {1, 1})).api_minor == 3);
+  SHOWS("REG-027", "REG-046");
+  const auto missing = [&](const char* name, const dat::provider_request& wanted) {
+    return error_of(own.find(name, wanted)).subtype();
+  };
+  CHECK(missing("yours", {1, 4, true}) == subtype::name_not_registered);
+  CHECK(missing("mine", {2, 4, true}) == subtype::major_not_found);
+  CHECK(missing("mine", {1, 4, true}) == subtype::minor_not_found);
+  CHECK(missing("mine", {1, 1, true}) == subtype::thread_safety_not_found);
+  SHOWS("VER-008");
+  {
+    const auto one = must(own.open(device));
+    const auto other = must(own.open("mine", {1, 0})); // another name of the same port
+    CHECK(one.name() == other.name());
+    CHECK(one.native_handle() != other.native_handle());
+    SHOWS("REG-004");
+  }
+  for (int i = 0; i < 100; ++i) must(own.add({.name = "n" + std::to_string(i), .port = port}));
+  CHECK(names().size() == with_mine.size() + 100);
+  for (const auto* name : {"n0", "n99"}) CHECK(must(own.open(name)).name() == device);
+  SHOWS("REG-024");
+}
+
 TEST_CASE("the adapters of the host are listed, and each can be opened by its name", "[ia][registry]") {
   const auto listed = must(dat::ia::list_adapters());
   std::set<std::string> names;
@@ -182,7 +242,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   must(own.remove("mine"));
   CHECK(error_of(own.open("mine")) == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of(own.remove("mine")) == dat::error(type::invalid_parameter, subtype::arg1));
-  SHOWS("REG-051");
+  SHOWS("REG-051", "REG-062", "REG-023");
   must(own.add({.name = "mine", .port = first}));
   auto open = must(own.open(*names.begin()));
   CHECK(error_of(own.remove(*names.begin())) == dat::error(type::provider_in_use));
