@@ -51,6 +51,8 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   refuses(make({.recv = s.b.evd, .request = s.b.evd, .connect = s.a.evd}), handle, handle_evd_conn);
   const decltype(s.b.evd) nothing;
   refuses(make({.recv = s.b.evd, .request = nothing, .connect = s.b.evd}), handle, handle_evd_request);
+  refuses(dat::pz().create_ep<dat::rc>(s.b.evd), handle, handle_pz);
+  SHOWS("EP-014");
   const auto psp = must(s.b.ia.create_psp(s.service, s.b.evd)); // no refused call has taken the port
   const auto active = s.ask(s.service);
   auto request = s.request();
@@ -196,10 +198,14 @@ TEST_CASE("queries return the same attributes before, during and after a connect
     return x.max_request_dtos == y.max_request_dtos && x.max_recv_dtos == y.max_recv_dtos &&
            x.max_request_iov == y.max_request_iov && x.max_recv_iov == y.max_recv_iov &&
            x.max_message_size == y.max_message_size && x.max_rdma_read_in == y.max_rdma_read_in &&
-           x.max_rdma_read_out == y.max_rdma_read_out && x.rnr_retry_count == y.rnr_retry_count && x.comm == y.comm;
+           x.max_rdma_read_out == y.max_rdma_read_out && x.rnr_retry_count == y.rnr_retry_count && x.comm == y.comm &&
+           x.soft_high_watermark == y.soft_high_watermark && x.hard_high_watermark == y.hard_high_watermark;
   };
-  const auto a = must(t.a.ep.query()).attributes;
+  must(t.a.ep.set_watermark(5, 9));
+  const auto before = must(t.a.ep.query());
+  const auto a = before.attributes;
   const auto b = must(t.b.ep.query()).attributes;
+  CHECK((a.soft_high_watermark == 5 && a.hard_high_watermark == 9));
   CHECK(a.max_recv_dtos > 0); // the defaults are filled in
   CHECK(a.max_message_size > 0);
   CHECK(b.max_request_dtos > 0);
@@ -221,6 +227,10 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(t.a.take(1) == events{"disconnected"});
   CHECK(t.b.take(1) == events{"disconnected"});
   for (auto* ep : {&t.a.ep, &t.b.ep}) must(ep->reset());
+  const auto after = must(t.a.ep.query());
+  CHECK((after.recv == before.recv && after.request == before.request && after.connect == before.connect));
+  CHECK(after.connect == t.a.evd.id());
+  CHECK(after.has_pz);
   CHECK(same(must(t.a.ep.query()).attributes, a));
   CHECK(same(must(t.b.ep.query()).attributes, b));
   // The communicator that the first service point gave to the endpoint does not prevent a second one.

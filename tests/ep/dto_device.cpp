@@ -179,7 +179,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
-      SHOWS("DTO-129", "DTO-131");
+      SHOWS("DTO-131");
       arrived(back);
       SHOWS("DTO-128", "MODEL-040", "REQ-106");
     }
@@ -592,7 +592,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   (void)next<dat::send_done>(link.a.evd);
 }
 
-TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][COMP-008][DTO-043][REQ-132]") {
+TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][COMP-008][DTO-043][DTO-077][REQ-132]") {
   connected_pair link;
   buffer out(link.a.pz, 64);
   std::vector<std::byte> in(64);
@@ -653,7 +653,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
                           dat::rdma_write{second.lmr, theirs.remote()}.fence()));
     (void)next<dat::rdma_write_done>(link.a.evd);
     REQUIRE(has_pattern(mine.bytes, 2 * i));
-    SHOWS("COMP-078");
+    SHOWS("COMP-078", "DTO-140");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
   // The peer has no event of all that; a send has.
@@ -755,11 +755,10 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
     CHECK(error_of(link.passive.post(dat::recv{})) == full);
-    SHOWS("ERR-015");
+    SHOWS("ERR-015", "DTO-124");
     for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}.cookie(i)));
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
-    SHOWS("DTO-124");
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(0));
     // There is room for one request, not for two.
@@ -790,6 +789,10 @@ TEST_CASE("requests need a connection and receives do not",
     CHECK(error_of(ep.post(dat::send{}.immediate(1), dat::send{})) == expected);
     CHECK(error_of(ep.post(dat::rdma_write{out.lmr, in.remote()})) == expected);
     CHECK(error_of(ep.post(dat::rdma_read{out.lmr, in.remote()})) == expected);
+    CHECK(error_of(ep.post(dat::rdma_write{out.lmr, in.remote()}.immediate(1))) == expected);
+    SHOWS("IBX-027");
+    CHECK(error_of(ep.post(dat::send_with_invalidate{in.remote()})) == expected);
+    SHOWS("DTO-102");
     must(ep.post(dat::recv{}));
   };
   refused(active, subtype::ep_unconnected);
@@ -815,6 +818,54 @@ TEST_CASE("requests need a connection and receives do not",
   endpoint none;
   CHECK(error_of(none.post(dat::send{})) == dat::error(type::invalid_handle, subtype::handle_ep));
   CHECK(error_of(none.post(dat::recv{})) == dat::error(type::invalid_handle, subtype::handle_ep));
+  SHOWS("DTO-067", "DTO-124");
+}
+
+TEST_CASE("posts return before their operations have completed", "[dto][DTO-050]") {
+  connected_pair link({.passive = {.min_rnr_timer = 10us}});
+  buffer near(link.a.pz, 16);
+  buffer far(link.b.pz, 16);
+  // The peer has no receive for the send, behind which all other requests wait.
+  must(link.active.post(dat::recv{near.slice(0, 8)}.cookie(1)));
+  must(link.active.post(dat::send{near.slice(0, 8)}.cookie(2)));
+  must(link.active.post(dat::rdma_write{near.slice(0, 8), far.remote(8, 8)}.cookie(3)));
+  must(link.active.post(dat::rdma_read{near.slice(8, 8), far.remote(8, 8)}.cookie(4)));
+  CHECK(is_empty(link.a.evd));
+  must(link.passive.post(dat::recv{far.slice(0, 8)}.cookie(5)));
+  CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(2));
+  CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(4));
+  CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(5));
+  must(link.passive.post(dat::send{}));
+  CHECK(next<dat::recv_done>(link.a.evd).cookie() == dat::cookie(1));
+  (void)next<dat::send_done>(link.b.evd);
+}
+
+TEST_CASE("writes of two connections to the same bytes all succeed, and leave bytes of either", "[dto][DTO-153]") {
+  connected_pair link;
+  auto other = link.a.make_ep();
+  auto other_passive = link.b.make_ep();
+  link.connect(other, other_passive);
+  constexpr std::size_t size = 3000;
+  buffer ones(link.a.pz, size);
+  buffer twos(link.a.pz, size);
+  buffer in(link.b.pz, size);
+  std::fill(ones.bytes.begin(), ones.bytes.end(), std::byte{1});
+  std::fill(twos.bytes.begin(), twos.bytes.end(), std::byte{2});
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    must(link.active.post(dat::rdma_write{ones.lmr, in.remote()}.cookie(i)));
+    must(other.post(dat::rdma_write{twos.lmr, in.remote()}.cookie(i)));
+  }
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  for (int i = 0; i < 16; ++i) {
+    const auto done = next<dat::rdma_write_done>(link.a.evd);
+    CHECK(done.cookie() == dat::cookie(done.ep() == other ? second++ : first++));
+  }
+  CHECK((first == 8 && second == 8));
+  CHECK(std::all_of(in.bytes.begin(), in.bytes.end(),
+                    [](std::byte b) { return b == std::byte{1} || b == std::byte{2}; }));
+  CHECK((link.active.state() == state::connected && other.state() == state::connected));
 }
 
 TEST_CASE("a disconnected endpoint flushes everything that is posted",
@@ -826,14 +877,15 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
   must(link.active.disconnect());
   must(link.active.post(dat::send{out.lmr}.cookie(10), dat::rdma_write{out.lmr, in.remote()}.cookie(11),
                         dat::rdma_read{out.lmr, in.remote()}.cookie(12),
-                        dat::send{}.immediate(1).cookie(13).suppress_completion()));
+                        dat::send{}.immediate(1).cookie(13).suppress_completion(),
+                        dat::send_with_invalidate{in.remote()}.cookie(14)));
   must(link.active.post(dat::recv{}.cookie(3)));
   using op = dat::dto_operation;
-  const op requests[] = {op::send, op::rdma_write, op::rdma_read, op::send_immediate};
+  const op requests[] = {op::send, op::rdma_write, op::rdma_read, op::send_immediate, op::send_with_invalidate};
   std::uint64_t receive = 0;
   std::uint64_t request = 10;
   int ended = 0;
-  for (const auto& e : take(link.a.evd, 9)) {
+  for (const auto& e : take(link.a.evd, 10)) {
     if (std::holds_alternative<dat::disconnected>(e)) {
       ++ended;
       continue;
@@ -846,13 +898,14 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
     if (f->operation() == op::recv) {
       CHECK(f->cookie() == dat::cookie(receive++)); // the marker completes after all earlier receives
     } else {
-      REQUIRE(request < 14);
+      REQUIRE(request < 15);
       CHECK(f->operation() == requests[request - 10]);
       CHECK(f->cookie() == dat::cookie(request++));
     }
   }
   CHECK(receive == 4);
-  CHECK(request == 14);
+  CHECK(request == 15);
+  SHOWS("DTO-102");
   CHECK(ended == 1);
   CHECK(is_empty(link.a.evd));
 }
@@ -955,7 +1008,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 60);
   CHECK(out.bytes[59] == std::byte{1});
   CHECK(out.bytes[60] == std::byte{2});
-  SHOWS("DTO-130");
+  SHOWS("DTO-129", "DTO-130");
   must(ep.post(dat::rdma_write{out.slice(60, 60), in.remote(6000, 100)}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 60);
   CHECK((in.bytes[5999] == std::byte{1} && in.bytes[6000] == std::byte{2}));
@@ -965,7 +1018,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   // too many segments
   const dat::iov three{out.slice(0, 1), out.slice(1, 1), out.slice(2, 1)};
   CHECK(error_of(ep.post(dat::send{three})) == dat::error(type::invalid_parameter, subtype::arg2));
-  SHOWS("DTO-081");
+  SHOWS("DTO-067", "DTO-081");
   CHECK(error_of(ep.post(dat::rdma_write{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
   SHOWS("EPATTR-018");
   CHECK(error_of(ep.post(dat::rdma_read{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
@@ -994,6 +1047,14 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
     CHECK(error_of(ep.post(dat::recv{b->lmr})) == unwritable);
     SHOWS("DTO-124");
     CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 1), b->slice(0, 1)}})) == unreadable);
+    // An empty segment transfers nothing, so its zone does not matter.
+    std::fill(in.bytes.begin(), in.bytes.end(), std::byte{1});
+    must(link.passive.post(dat::recv{in.slice(0, 8)}));
+    must(ep.post(dat::send{dat::iov{out.slice(59, 1), b->slice(7, 0), out.slice(60, 1)}}));
+    CHECK(next<dat::recv_done>(link.b.evd).bytes() == 2);
+    CHECK((in.bytes[0] == out.bytes[59] && in.bytes[1] == out.bytes[60] && in.bytes[2] == std::byte{1}));
+    SHOWS("DTO-055");
+    (void)next<dat::send_done>(link.a.evd);
     SHOWS("DTO-083", "DTO-137", "EP-003", "ERR-023", "LMR-001", "MODEL-013", "MODEL-018", "PZ-002", "REQ-137");
     SHOWS("ERR-036");
     still_works(link);

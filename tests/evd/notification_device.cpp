@@ -39,7 +39,7 @@ void solicited() {
   for (int i = 0; i < 16; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   CHECK(error_of(link.passive.post(dat::recv{}.suppress_notification())) ==
         dat::error(type::invalid_parameter, subtype::arg5));
-  SHOWS("DTO-112", "REQ-109");
+  SHOWS("DTO-112", "DTO-041", "REQ-109");
   background waiter([&] { return link.receives.wait(patience); });
   waiter.until_asleep();
   for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
@@ -216,10 +216,22 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.poll<dat::ib::rdma_write_immediate_done>().cookie() == dat::cookie(6));
   CHECK(link.asleep());
   SHOWS("IBX-024");
+  must(link.active.post(dat::rdma_write{write}.cookie(10).suppress_notification()));
+  CHECK(link.poll<dat::rdma_write_done>().cookie() == dat::cookie(10));
+  CHECK(link.asleep());
+  SHOWS("DTO-152");
+  must(link.active.post(dat::rdma_read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
+                                       dat::remote_segment<std::byte, dat::mem_priv::remote_read>()}
+                            .cookie(11)
+                            .suppress_notification()));
+  CHECK(link.poll<dat::rdma_read_done>().cookie() == dat::cookie(11));
+  CHECK(link.asleep());
+  SHOWS("DTO-140");
   must(link.active.post(dat::recv{}.cookie(3).suppress_notification(), dat::recv{}.cookie(4)));
   must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));
   CHECK(link.asleep());
+  SHOWS("DTO-041", "DTO-113");
   must(link.passive.post(dat::send{}));
   CHECK(link.woken());
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(4));

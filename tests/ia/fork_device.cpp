@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <sys/wait.h>
 
@@ -31,7 +32,8 @@ int visit(std::uint16_t service) {
   auto pz = ia.assume_value().create_pz();
   auto evd = ia.assume_value().create_evd<dat::stream::dto | dat::stream::connection>(16);
   if (!pz || !evd) return 2;
-  static std::array<char, 16> memory{};
+  static std::array<char, 16> memory;
+  memory.fill('c');
   auto out = pz.assume_value().register_memory(memory, dat::local_read);
   auto ep = pz.assume_value().create_ep<dat::rc>(evd.assume_value());
   if (!out || !ep) return 3;
@@ -47,7 +49,7 @@ int visit(std::uint16_t service) {
 } // namespace
 
 TEST_CASE("a forked child connects to its parent with its own adapter and does not affect the parent's objects",
-          "[ia][REQ-026][REQ-028][IA-144]") {
+          "[ia][REQ-026][REQ-028][IA-144][LMR-032]") {
   auto ia = must(dat::ia::open(addresses()[0], {.progress = dat::progress::manual}));
   auto pz = must(ia.create_pz());
   auto evd = must(ia.create_evd<all_streams>(64));
@@ -63,11 +65,15 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
       ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // objects of the parent, so nothing happens
       return round == 0 ? visit(psp_port) : 0;
     });
+    // Until here the child shares this page. The write gives one of the two a page of its own: the child, since the
+    // adapter writes to the page that was registered.
+    memory.fill('p');
     if (round == 0) {
       auto request = must(evd.wait_for<dat::connection_request>(patience));
       must(request.accept(ep));
       (void)must(evd.wait_for<dat::established>(ep, patience));
       CHECK(must(evd.wait_for<dat::recv_done>(ep, patience)).bytes() == memory.size());
+      CHECK(std::all_of(memory.begin(), memory.end(), [](char c) { return c == 'c'; }));
       (void)must(evd.wait_for<dat::disconnected>(ep, patience));
       must(ep.reset());
     }

@@ -93,6 +93,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
   CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
   CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
+  SHOWS("DTO-136"); // the sink of the read has no remote rights
 
   dat::rmr other = t.make(for_ep); // a second window over the same region
   const open_window second = t.bind(other, 512, 8);
@@ -355,11 +356,48 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
   dat::rmr own = t.make(true);
   (void)t.bind(own, 1024, 64);
   CHECK(error_of(own.read_target<std::byte>(other, 0, 1)).type() == type::protection_violation);
+  auto zone = must(t.b.ia.create_pz());
+  const auto elsewhere = must(zone.create_ep<dat::rc>(dat::ep_evds{t.at_passive, t.at_passive, t.b.evd}));
+  CHECK(error_of(rmr.read_target<std::byte>(elsewhere, 0, 1)).type() == type::protection_violation);
   must(t.passive.post(dat::rdma_read{must(own.read_target<std::byte>(t.passive, 0, 64)), source.remote(0, 64)}));
   must(own.unbind(t.passive));
   CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
   (void)next<dat::bind_done>(t.at_passive);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(1024, 64), 9));
+}
+
+TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DTO-040]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  constexpr auto streams = binds | dat::stream::software;
+  auto evd = must(t.b.ia.create_evd<streams>(64));
+  auto cno = must(t.b.ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{evd, evd, t.b.evd},
+                                             {.recv_completion = dat::completion_notification::selective,
+                                              .request_completion = dat::completion_notification::selective}));
+  auto far = t.new_active();
+  t.connect(far, near);
+  dat::rmr rmr = t.make(for_ep);
+  // Polls: a wait would take part in the notification.
+  const auto poll = [&] {
+    auto e = evd.dequeue();
+    for (; !e; e = evd.dequeue()) std::this_thread::yield();
+    return std::get<dat::bind_done>(e.assume_value()).cookie();
+  };
+  const auto asleep = [&] { return error_of(cno.wait(0s)).type() == type::queue_empty; };
+  (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(1).suppress_notification()));
+  CHECK(poll() == dat::cookie(1));
+  CHECK(asleep());
+  must(rmr.unbind(near, dat::unbind{}.cookie(2).suppress_notification()));
+  CHECK(poll() == dat::cookie(2));
+  CHECK(asleep());
+  (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
+  CHECK(must(cno.wait(patience)) == evd.id());
+  CHECK(poll() == dat::cookie(3));
+  must(rmr.unbind(near, dat::unbind{}.cookie(4).suppress_notification()));
+  CHECK(poll() == dat::cookie(4));
 }
 
 TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
@@ -380,6 +418,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
         dat::error(type::invalid_handle, subtype::handle_lmr));
   CHECK(error_of(rmr.bind({}, dat::bind{t.b_mem, both})) == dat::error(type::invalid_handle, subtype::handle_ep));
   CHECK(error_of(dat::pz().create_rmr()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  CHECK(error_of(dat::pz().create_rmr_for_ep()) == dat::error(type::invalid_handle, subtype::handle_pz));
   for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, first, count, both})).type() == type::invalid_parameter);
   SHOWS("LMR-022");
@@ -413,6 +452,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
     for (int i = 0; i < 50; ++i) {
       must(t.passive.post(dat::recv{}));
       if (i % 10 == 0) must(must(t.b.pz.create_rmr()).close());
+      if (i % 10 == 5) must(must(t.b.pz.create_rmr_for_ep()).close());
     }
     return 0;
   });

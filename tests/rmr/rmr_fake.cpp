@@ -324,6 +324,10 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     is_error(rmr.bind(t.b.ep, dat::bind{t.b.own, both}), dat::return_type::insufficient_resources,
              dat::return_subtype::resource_tep);
     must(t.b.own.close());
+    fake::fail(fake::call::ibv_alloc_mw, 1, ENOMEM);
+    is_error(for_ep ? t.b.pz.create_rmr_for_ep() : t.b.pz.create_rmr(), dat::return_type::insufficient_resources,
+             dat::return_subtype::resource_memory_region);
+    SHOWS("RMR-007");
   }
   REQUIRE(must(rmr.query()).binding);
   CHECK(must(rmr.query()).binding->key == key);

@@ -148,6 +148,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
   SHOWS("SRQ-086");
   CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
+  CHECK(p.now().max_recv_dtos == size);
   SHOWS("SRQ-063");
   (void)next<dat::recv_done>(p.b.evd);
   must(p.srq.post(dat::recv{}));
@@ -156,6 +157,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(error_of(p.srq.resize(0)).type() == type::invalid_parameter);
   SHOWS("SRQ-066");
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).type() == type::invalid_parameter);
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 100'000})).type() == type::invalid_parameter);
   SHOWS("SRQ-003", "SRQ-014");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
   SHOWS("SRQ-041");
@@ -181,12 +183,12 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   auto e = next_async<dat::srq_low_watermark>(p.b.ia); // no thread polls for the event
   CHECK(e.srq() == p.srq);
-  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "DTO-028", "SRQ-042", "REQ-117");
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "SRQ-042", "REQ-117");
   CHECK(p.now().low_watermark == 3);
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
-  SHOWS("SRQ-032", "SRQ-039");
+  SHOWS("SRQ-032", "SRQ-039", "DTO-028");
   // With fewer buffers posted already, the event comes at once, though the device reports none.
   must(p.srq.set_low_watermark(2));
   CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
@@ -262,7 +264,9 @@ TEST_CASE("a shared queue is resized while its endpoints receive, and every mess
   CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
   SHOWS("SRQ-061");
   must(p.srq.set_low_watermark(90));
+  const auto entries = p.now().max_recv_dtos;
   CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state);
+  CHECK(p.now().max_recv_dtos == entries);
   SHOWS("SRQ-064");
 }
 
@@ -381,7 +385,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("SRQ-008");
   auto zone = must(b.ia.create_pz());
   CHECK(error_of(zone.create_ep<dat::rc>(b.evd, srq)).type() == type::invalid_parameter);
-  SHOWS("SRQ-018", "DTO-033", "REQ-121");
+  SHOWS("SRQ-018", "DTO-033", "EP-030", "REQ-121");
   buffer foreign(zone, 16);
   buffer mine(b.pz, 64);
   CHECK(error_of(srq.post(dat::recv{foreign.lmr})).type() == type::protection_violation);
@@ -396,7 +400,8 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(error_of(elsewhere.pz.create_ep<dat::rc>(elsewhere.evd, srq)) == no_queue);
   CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, dat::srq())) == no_queue);
   SHOWS("EP-030");
-  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .hard_high_watermark = 9}));
+  auto ep = must(
+      b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .soft_high_watermark = 7, .hard_high_watermark = 9}));
   // The queue stays in use whatever the endpoint's state: unconnected, connecting, disconnected.
   const auto in_use = dat::error(type::invalid_state, subtype::srq_in_use);
   CHECK(error_of(srq.close()) == in_use);
@@ -412,9 +417,10 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(params.attributes.max_recv_iov == 0);
   SHOWS("EP-028");
   CHECK(params.attributes.hard_high_watermark == 9);
+  CHECK(params.attributes.soft_high_watermark == 7);
   SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
-  SHOWS("EP-027");
+  SHOWS("EP-027", "DTO-035");
   CHECK_FALSE(must(b.make_ep().query()).srq);
   SHOWS("EP-054");
   const dat::ep_ref ref = ep;
@@ -438,9 +444,10 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   const auto plain = b.make_ep();
   CHECK(plain.attributes().soft_high_watermark == dat::no_watermark);
   CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
-  SHOWS("SRQ-006");
+  SHOWS("SRQ-006", "DTO-035", "EP-054");
   must(ep.close());
-  must(srq.close());
+  must(srq.close()); // the end of its endpoint has released the queue
+  SHOWS("DTO-025", "EP-026");
   const dat::error empty(type::invalid_handle, subtype::handle_srq);
   auto taken = must(b.pz.create_srq());
   const auto holds = std::move(taken);
@@ -583,6 +590,7 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
         CHECK(error_of(l.cno.wait(0s)).type() == type::queue_empty);
     }
   for (auto& l : all) CHECK(count_of<dat::recv_done>(take(l.evd, 2)) == 2);
+  SHOWS("SRQ-017"); // each endpoint has an evd of its own
 }
 
 TEST_CASE("when a shared queue is empty, a message waits or its sender gives up, as with any endpoint",

@@ -61,6 +61,7 @@ struct atomic_pair : connected_pair {
 TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
           "[ib][IBX-005][IBX-036][DOCA-004][DOCA-024][DOCA-025]") {
   atomic_pair link;
+  must(link.passive.post(dat::recv{}.cookie(9)));
   link.far.value[0] = 40;
   link.far.value[1] = 7;
   CHECK(link.add(2) == 40);
@@ -77,6 +78,11 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   CHECK(is_empty(link.a.evd));
   CHECK(is_empty(link.b.evd)); // the peer gets no event
   SHOWS("IBX-048", "EXT05-009");
+  // No atomic has taken the receive of the peer.
+  must(link.active.post(dat::send{}));
+  CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(9));
+  SHOWS("IBX-040");
+  (void)next<dat::send_done>(link.a.evd);
 }
 
 TEST_CASE("compare-and-swap replaces an expected value and always returns the old one",
@@ -159,7 +165,10 @@ TEST_CASE("an atomic on a longer segment uses its first word, also in lists and 
 
 TEST_CASE("a connection without reads refuses atomics", "[ib][IBX-045]") {
   pair_options options;
-  options.active.max_rdma_read_out = 0;
+  if (GENERATE(false, true))
+    options.active.max_rdma_read_out = 0;
+  else
+    options.passive.max_rdma_read_in = 0;
   connected_pair link(options);
   words near(link.a.pz);
   words far(link.b.pz);
@@ -344,6 +353,10 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
   const auto e = must(dat::ib::query_extensions(s.ia));
   const auto a = must(s.ia.query());
   CHECK(e.version == a.extension_version);
+  ibv_device_attr device{};
+  REQUIRE(::ibv_query_device(s.ia.native_handle(), &device) == 0);
+  CHECK((e.fetch_and_add && e.compare_and_swap) == (device.atomic_cap != IBV_ATOMIC_NONE));
+  if (in_lab()) CHECK((e.version == 2 && e.immediate_data && e.fetch_and_add && e.datagrams));
   CHECK((e.version != 0) == (a.extension_supported == dat::extension::infiniband));
   const auto named = must(s.ia.query<dat::provider_attributes>()).specific;
   const auto said = [&](const char* name) {
@@ -354,6 +367,8 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
     CHECK(said(name) == e.immediate_data);
   for (const char* name : {"DAT_IB_FETCH_AND_ADD_OP", "DAT_IB_FETCH_AND_ADD", "DAT_EXT_FETCH_AND_ADD"})
     CHECK(said(name) == e.fetch_and_add);
+  for (const char* name : {"DAT_IB_CMP_AND_SWAP_OP", "DAT_IB_CMP_AND_SWAP", "DAT_EXT_CMP_AND_SWAP"})
+    CHECK(said(name) == e.compare_and_swap);
   CHECK(said("DAT_IB_UD") == e.datagrams);
   CHECK(said("DAT_EXTENSION_INTERFACE") == (e.version != 0));
   CHECK_FALSE(e.masked_atomics);
