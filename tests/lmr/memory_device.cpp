@@ -436,6 +436,37 @@ TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has th
   ::close(fd);
 }
 
+TEST_CASE("memory: a region of more than 4 GiB is registered whole and used in slices", "[memory][LMR-026][DTO-059]") {
+  connected_pair link;
+  // One piece of memory, mapped again and again: the region is larger than the memory.
+  constexpr std::size_t piece = std::size_t{2} << 20;
+  constexpr std::size_t size = (std::size_t{4} << 30) + piece;
+  const int file = ::memfd_create("dat", 0);
+  REQUIRE(file >= 0);
+  REQUIRE(::ftruncate(file, static_cast<off_t>(piece)) == 0);
+  auto* const map = static_cast<std::byte*>(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  for (std::size_t at = 0; at < size; at += piece)
+    REQUIRE(::mmap(map + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == map + at);
+  {
+    const auto huge = must(link.a.pz.register_memory(std::span(map, size), all_rights));
+    CHECK(must(dat::query(huge)).registered_size == size);
+    CHECK(huge.size() == size);
+    buffer in(link.b.pz, 64);
+    fill(std::span(map + size - 64, 64), 7);
+    CHECK(error_of(huge.slice(0, size)).type() == type::length_error);
+    must(link.active.post(dat::rdma_write{must(huge.slice(size - 64, 64)), in.remote()}));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    CHECK(has_pattern(in.bytes, 7));
+    fill(in.bytes, 8);
+    must(link.passive.post(dat::rdma_write{in.lmr, must(huge.remote(size - 64, 64))}));
+    (void)next<dat::rdma_write_done>(link.b.evd);
+    CHECK(has_pattern(std::span(map + size - 64, 64), 8));
+  }
+  ::munmap(map, size);
+  ::close(file);
+}
+
 TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]") {
   connected_pair link;
   buffer here(link.a.pz, 256);
