@@ -99,6 +99,9 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   CHECK(f.cno.latest() == other.id());
   CHECK(must(f.cno.wait(patience)) == other.id());
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  // The cno has taken no event: each is still in its evd.
+  CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
+  CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
 }
 
 TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]"
@@ -117,6 +120,7 @@ TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-0
     must(f.evd.post(1));
     while (woken <= i) std::this_thread::yield(); // every waiter returns
     CHECK(f.evd.dequeue().has_value());
+    SHOWS("REQ-035");
   }
   for (auto& t : threads) t.join();
 }
@@ -307,6 +311,7 @@ TEST_CASE("the consumer may also post to the object that an agent feeds", "[cno]
   must(f.evd.post(1));
   CHECK(get() == 'c');
   CHECK(get() == 'a');
+  SHOWS("MODEL-015");
   put('c');
   CHECK(get() == 'c');
   must(f.cno.modify_agent(agent));

@@ -114,7 +114,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 
     // Each side reports both addresses, and both sides report the same.
     CHECK(must(active.local_address()).port() == from_port);
-    SHOWS("CONN-049", "EP-052", "MODEL-016", "ADDR-017");
+    SHOWS("CONN-049", "EP-052", "MODEL-016", "ADDR-017", "REQ-045");
     CHECK(must(active.local_address()) == must(passive.remote_address()));
     CHECK(must(active.remote_address()) == must(passive.local_address()));
 
@@ -303,7 +303,7 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
     if (size == 56) std::fill(data.begin() + 20, data.end(), std::byte{0}); // trailing zeros count, too
     must(request.reject(data));
     CHECK_FALSE(request);
-    SHOWS("CR-061", "CR-056");
+    SHOWS("CR-061", "CR-056", "SAFE-032");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
     SHOWS("CR-052", "CR-059", "CR-064", "REQ-056");
@@ -622,7 +622,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   SHOWS("DISC-033");
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
-  SHOWS("DISC-011", "EPS-050", "EPS-001");
+  SHOWS("DISC-011", "EPS-050", "EPS-001", "REQ-072");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
   must(link.active.post(dat::recv{}.cookie(2)));

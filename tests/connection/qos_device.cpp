@@ -209,7 +209,7 @@ TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]
   must(request.accept(to));
   (void)next<dat::established>(a.evd);
   (void)next<dat::established>(b.evd);
-  SHOWS("HA-019", "HA-021", "REQ-186", "CR-029", "CONN-011", "CONN-052");
+  SHOWS("HA-019", "HA-021", "REQ-186", "CR-029", "CONN-011", "CONN-052", "REQ-061");
 }
 
 } // namespace device

@@ -233,7 +233,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   CHECK(from.port() != 0);
   SHOWS("CONN-049", "EP-052");
   CHECK(must(active.remote_address()) == where);
-  SHOWS("CONN-004", "CONN-073");
+  SHOWS("CONN-004", "CONN-073", "REQ-048");
   auto request = e.request();
   CHECK(request.service() == csp.id());
   SHOWS("CSP-001");
@@ -383,6 +383,8 @@ TEST_CASE("requests are handed from service point to service point, and the peer
     DEVIATES("REQ-064", "CR-068");
   }
   must(r.handoff(must(dat::conn_qual::make(making.port()))));
+  CHECK_FALSE(r);
+  SHOWS("SAFE-032");
   r = e.request();
   CHECK(r.service() == making.id());
   SHOWS("CR-066");

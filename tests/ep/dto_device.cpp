@@ -132,7 +132,8 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(received.ep() == link.to());
       SHOWS("DTO-048", "DTO-114", "COMP-069");
       arrived(in);
-      SHOWS("DTO-001", "DTO-002", "DTO-010", "DTO-015", "DTO-109", "REQ-085", "REQ-098", "MODEL-011", "MODEL-041");
+      SHOWS("DTO-001", "DTO-002", "DTO-010", "DTO-015", "DTO-109", "REQ-085", "REQ-098", "MODEL-011", "MODEL-022",
+            "MODEL-041");
 
       // send with immediate data
       must(link.to().post(dat::recv{cut<N>(in.slice(sink, size), segments, random)}.cookie(3)));
@@ -609,6 +610,7 @@ TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][
   const auto end = until_broken(link.a.evd, 3);
   INFO(sequence(end.all));
   CHECK(end.first.cookie() == dat::cookie(2));
+  SHOWS("REQ-099");
   CHECK(end.first.status() == dat::dto_status::remote_access);
   CHECK(has_pattern(good.bytes, 7)); // the requests before it have succeeded
   std::uint64_t cookie = 2;
@@ -950,20 +952,25 @@ TEST_CASE("receives that were posted before connecting are used in order", "[dto
   buffer in(link.b.pz, 400);
   buffer out(link.a.pz, 100);
   for (std::size_t i = 0; i < 3; ++i) must(passive.post(dat::recv{in.slice(i * 100, 100)}.cookie(i)));
-  // A signal handler posts the last one.
-  static std::function<bool()> post_last;
+  // A signal handler posts the last one, and later all sends.
+  static std::function<bool()> handler;
   static bool posted;
-  post_last = [&] { return passive.post(dat::recv{in.slice(300, 100)}.cookie(3)).has_value(); };
-  const auto before = std::signal(SIGUSR1, [](int) { posted = post_last(); });
-  std::raise(SIGUSR1);
-  std::signal(SIGUSR1, before);
-  post_last = nullptr;
-  CHECK(posted);
+  const auto in_handler = [](std::function<bool()> call) {
+    handler = std::move(call);
+    posted = false;
+    const auto before = std::signal(SIGUSR1, [](int) { posted = handler(); });
+    std::raise(SIGUSR1);
+    std::signal(SIGUSR1, before);
+    handler = nullptr;
+    return posted;
+  };
+  CHECK(in_handler([&] { return passive.post(dat::recv{in.slice(300, 100)}.cookie(3)).has_value(); }));
   SHOWS("DTO-074", "SAFE-043");
   link.connect(active, passive);
   for (std::uint32_t i = 0; i < 4; ++i) {
     fill(out.bytes, i);
-    must(active.post(dat::send{out.lmr}));
+    CHECK(in_handler([&] { return active.post(dat::send{out.lmr}).has_value(); }));
+    SHOWS("SAFE-043");
     (void)next<dat::send_done>(link.a.evd);
     CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
     CHECK(has_pattern(in.part(i * 100, 100), i));

@@ -321,6 +321,10 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_read, out.bytes.begin()));
   CHECK(must(link.a.ia.query<dat::provider_attributes>()).iov_ownership_on_return == dat::iov_ownership::consumer);
   CHECK(error_of(active.post(dat::send{pieces(out, most + 1)})).type() == type::invalid_parameter);
+  const auto to_write = pieces(out, adapter.max_iov_segments_per_rdma_write + 1);
+  CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).type() == type::invalid_parameter);
+  const auto to_read = pieces(out, adapter.max_iov_segments_per_rdma_read + 1);
+  CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).type() == type::invalid_parameter);
 }
 
 TEST_CASE("memory of flushed operations can be freed", "[programs][DTO-006]") {

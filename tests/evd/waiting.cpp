@@ -87,6 +87,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   SHOWS("EVENT-080");
   CHECK(number(must(q.evd.dequeue())) == 0); // and its events can be taken
   SHOWS("EVENT-060", "EVD-065");
+  CHECK(q.ia.async_evd().dequeue().error() == dat::error(return_type::queue_empty)); // no overflow is reported
 }
 
 TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EVENT-058][EVENT-108][REQ-035]") {

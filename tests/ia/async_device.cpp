@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <poll.h>
+#include <type_traits>
+#include <variant>
 
 namespace device {
 
@@ -132,8 +134,16 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
           "[EVD-014]") {
   auto first = must(dat::ia::open(addresses()[0]));
   auto shared = must(first.create_evd<dat::stream::async | dat::stream::software>(16));
-  auto opened = must(dat::ia::open(addresses()[0], {.async_evd = shared}));
+  // A length is of no account where no evd is made.
+  auto opened = must(dat::ia::open(addresses()[0], {.async_qlen = 0, .async_evd = shared}));
   CHECK_FALSE(opened.async_evd());
+  {
+    auto owner = must(dat::ia::open(addresses()[0]));
+    const auto ended = must(owner.create_evd<dat::stream::async>(4));
+    must(owner.close());
+    CHECK(error_of(dat::ia::open(addresses()[0], {.async_evd = ended})) ==
+          dat::error(type::invalid_handle, subtype::handle_evd_async));
+  }
   side b(1);
   CHECK(error_of(dat::ia::open(addresses()[1], {.async_evd = shared})) ==
         dat::error(type::invalid_handle, subtype::handle_evd_async));
@@ -274,7 +284,14 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   must(near.disconnect());
   const auto ends = take(evd, 2);
   CHECK(count_of<dat::disconnected>(ends) == 2);
-  // Events about several paths have no stream of their own, and never come.
+  // Events about several paths are asynchronous events, which only such an evd can have. They never come.
+  const auto delivers_paths = []<class... E>(const std::variant<E...>*) {
+    return (std::is_same_v<E, dat::ha_down_to_1> || ...) && (std::is_same_v<E, dat::ha_up_to_multi_path> || ...);
+  };
+  CHECK(delivers_paths(static_cast<const dat::event<dat::stream::async>*>(nullptr)));
+  constexpr auto others = dat::stream::software | dat::stream::dto | dat::stream::connection |
+                          dat::stream::connection_requests | dat::stream::rmr_bind;
+  CHECK_FALSE(delivers_paths(static_cast<const dat::event<others>*>(nullptr)));
   CHECK(count_of<dat::ha_down_to_1>(got) + count_of<dat::ha_up_to_multi_path>(got) == 0);
   CHECK(is_empty(evd));
   CHECK(next<dat::software_event>(other).cookie() == dat::cookie(5));

@@ -95,6 +95,7 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   CHECK(a.vendor_id == 0x02c9);
   CHECK(a.vendor_part_id == 4119);
   CHECK(a.hardware_version_major == 3);
+  SHOWS("IA-074");
   CHECK(a.firmware_version.view() == "20.31.1014");
   CHECK(a.firmware_version_major == 20);
   CHECK(a.firmware_version_minor == 31);

@@ -78,7 +78,7 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
       must(ep.reset());
     }
     CHECK(end_of(child) == 0);
-    SHOWS("COMP-085");
+    SHOWS("COMP-085", "SAFE-005");
   }
   CHECK(must(ia.query()).state == dat::port_state::active);
 }

@@ -284,6 +284,9 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-03
     CHECK_THAT(e.message(), support::starts_with_text("ia.close"));
     CHECK(ia);
   };
+  auto cno = must(ia.create_cno());
+  refused();
+  must(cno.close());
   auto pz = must(ia.create_pz());
   refused();
   auto evd = must(ia.create_evd<all_streams>(16));
@@ -401,6 +404,8 @@ TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049
       if (which == 3) ep = {};
       if (which == 4) psp = {};
     }
+    // Nothing of the dropped handles is left that a graceful close would refuse.
+    if (ia) CHECK(ia.close(dat::close_mode::graceful));
   } while (std::next_permutation(order.begin(), order.end()));
   CHECK(resources::no_more_than(before));
 }

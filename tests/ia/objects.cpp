@@ -186,6 +186,7 @@ TEST_CASE("an empty or closed handle takes no context and returns none", "[objec
     if (handle.kind != object_kind::ia) CHECK(handle.template context<int>() == &session);
     refused(handle);
   });
+  SHOWS("IA-031", "REQ-004");
 }
 
 TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
@@ -198,7 +199,11 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
   STATIC_REQUIRE(region::kind == object_kind::lmr);
   STATIC_REQUIRE(dat::psp::kind == object_kind::psp);
   STATIC_REQUIRE(dat::pz::kind == object_kind::pz);
+  STATIC_REQUIRE(dat::rmr::kind == object_kind::rmr);
+  STATIC_REQUIRE(dat::rsp::kind == object_kind::rsp);
   STATIC_REQUIRE(dat::cno::kind == object_kind::cno);
+  STATIC_REQUIRE(dat::srq::kind == object_kind::srq);
+  STATIC_REQUIRE(dat::csp::kind == object_kind::csp);
   const object_kind in_order[] = {object_kind::cr,  object_kind::ep,  object_kind::evd, object_kind::ia,
                                   object_kind::lmr, object_kind::psp, object_kind::pz,  object_kind::rmr,
                                   object_kind::rsp, object_kind::cno, object_kind::srq, object_kind::csp};
@@ -267,6 +272,8 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
   auto shared_evd = must(ia.create_evd<all_streams>(64));
   std::array<char, 64> shared_memory{};
   auto shared_lmr = must(shared_pz.register_memory(shared_memory, all_rights));
+  const auto shared_psp = must(ia.create_psp(rig::port(), shared_evd));
+  const auto shared_csp = must(ia.create_csp(tcp, shared_evd));
   constexpr int rounds = rig::thread_rounds;
   std::atomic<bool> over = false;
   const auto make_and_end = [&](worker& w) {
@@ -283,7 +290,10 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
                                               .request = completions_only.assume_value(),
                                               .connect = shared_evd}); // feeds the evd that all threads share
       auto psp = ia.create_psp_any(evd.assume_value());
-      if (!lmr || !ep || !psp) break;
+      auto rmr = shared_pz.create_rmr();
+      auto srq = shared_pz.create_srq();
+      if (!lmr || !ep || !psp || !rmr || !srq) break;
+      if (!shared_pz.create_ep<dat::rc>(shared_evd, srq.assume_value())) break;
       if (!ep.assume_value().post(dat::recv{lmr.assume_value()})) break;
       if (!evd.assume_value().modify_cno(cno.assume_value())) break;
       // Half of the objects are closed in order, half are only destroyed.
@@ -298,8 +308,9 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
     while (!over) {
       ++asked;
       good += static_cast<int>(ia.query() && ia.query<dat::provider_attributes>() && !ia.address().is_any() &&
-                               shared_lmr.slice(0, 1) && shared_pz.owner() == ia.identity() &&
-                               dat::sync_rdma_read(ia, shared_lmr) && dat::sync_rdma_write(ia, shared_lmr));
+                               shared_psp.query() && shared_csp.query() && shared_lmr.slice(0, 1) &&
+                               shared_pz.owner() == ia.identity() && dat::sync_rdma_read(ia, shared_lmr) &&
+                               dat::sync_rdma_write(ia, shared_lmr));
     }
     w.check(good == asked);
   });
@@ -353,7 +364,13 @@ TEST_CASE("one evd and one cno serve several threads at once",
   }
   CHECK(taken == 2 * each);
   CHECK(posted == taken);
-  // The waiting thread is released before the evd is closed.
+  // The waiting threads are released before cno and evd are closed.
+  while (cno.wait(0us)) {
+  }
+  worker of_cno([&](worker& w) { w.check(cno.wait(patience).has_value()); });
+  must(evd.post(2));
+  of_cno.join();
+  CHECK(evd.dequeue().has_value());
   std::atomic<bool> waiting = false;
   worker waiter([&](worker& w) {
     waiting = true;

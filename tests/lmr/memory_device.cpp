@@ -340,7 +340,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(again.type == dat::mem_type::lmr);
   CHECK(again.ia == link.b.ia.identity());
   CHECK(again.pz == link.b.pz.identity());
-  SHOWS("LMR-044");
+  SHOWS("LMR-044", "REQ-139");
   CHECK(link.b.pz.owner() == link.b.ia.identity());
   SHOWS("PZ-010", "PZ-012");
   CHECK(again.rights == (dat::local_write | dat::remote_write).value);
@@ -353,7 +353,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
     return (... && kept(dat::privileges<dat::mem_priv((Bits & 3U) | (Bits & 12U) << 2U)>{}));
   };
   CHECK(each(std::make_index_sequence<16>()));
-  SHOWS("LMR-015");
+  SHOWS("LMR-015", "REQ-139");
   CHECK(again.lmr_key == open.native_handle()->lkey);
   CHECK(again.remote_key == open.native_handle()->rkey);
   CHECK(again.registered_size == 64);

@@ -112,7 +112,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     if (i % 50 == 0) t.write(w, 4);
   }
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
-  SHOWS("LMR-033");
+  SHOWS("LMR-033", "REQ-005");
   must(rmr.unbind(t.passive, dat::unbind{}.cookie(5)));
   const auto unbound = next<dat::bind_done>(t.at_passive);
   CHECK(unbound.operation() == dat::dto_operation::unbind);
@@ -204,6 +204,18 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
           dat::dto_status::remote_access);
     SHOWS("RMR-031", "RMR-040");
+  }
+  SECTION("an rmr that was bound for reads only takes no write") {
+    fill(std::span(t.b_bytes).first(64), 6);
+    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, dat::remote_read}));
+    (void)next<dat::bind_done>(t.at_passive);
+    must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 64)), w}));
+    CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 64);
+    CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 64), 6));
+    const auto raw = dat::detail::segment_access::raw(w);
+    CHECK(t.refused(dat::detail::segment_access::make<open_window>(raw), t.active) == dat::dto_status::remote_access);
+    CHECK(has_pattern(std::span(t.b_bytes).first(64), 6));
+    SHOWS("REQ-146");
   }
   SECTION("a zero-based window is accessed from address 0") {
     dat::rmr one = t.make(true);

@@ -188,7 +188,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
-  SHOWS("SRQ-032", "SRQ-039", "DTO-028");
+  SHOWS("SRQ-032", "SRQ-039", "DTO-028", "REQ-117");
   // With fewer buffers posted already, the event comes at once, though the device reports none.
   must(p.srq.set_low_watermark(2));
   CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
@@ -389,7 +389,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   buffer foreign(zone, 16);
   buffer mine(b.pz, 64);
   CHECK(error_of(srq.post(dat::recv{foreign.lmr})).type() == type::protection_violation);
-  SHOWS("SRQ-088", "SRQ-009", "DTO-032", "EP-023");
+  SHOWS("SRQ-088", "SRQ-009", "DTO-032", "EP-023", "REQ-121");
   const auto most = must(srq.query()).max_recv_iov;
   dat::iov<40, mine.lmr.rights> many;
   for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
@@ -409,7 +409,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(error_of(srq.close()) == in_use);
   (void)next<dat::non_peer_rejected>(b.evd);
   CHECK(error_of(srq.close()) == in_use);
-  SHOWS("SRQ-046", "EP-032");
+  SHOWS("SRQ-046", "EP-032", "REQ-115", "REQ-005");
   must(ep.reset());
   const auto params = must(ep.query());
   CHECK(params.srq == srq);
@@ -427,6 +427,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
   SHOWS("EP-025", "DTO-027", "DTO-122", "REQ-116");
   CHECK_FALSE(must(ep.recv_query()).allocated);
+  CHECK_FALSE(must(ep.recv_query()).span);
   SHOWS("EP-061", "REQ-120", "DTO-031");
   CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
   // No segment can exceed its region, and buffers may differ.
@@ -634,7 +635,7 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   p.until_available(31);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
   CHECK(p.to[0].state() == state::connected);
-  SHOWS("EP-088", "EP-091", "EP-093", "DTO-029", "EPATTR-016");
+  SHOWS("EP-088", "EP-091", "EP-093", "DTO-029", "EPATTR-016", "REQ-118");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)must(p.b.evd.wait_for<dat::connection_broken>(p.to[0], patience));
   CHECK(p.to[0].state() == state::disconnected);
