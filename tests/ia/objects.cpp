@@ -156,7 +156,7 @@ TEST_CASE("a handed-off request, and an endpoint that dat created, begin without
   CHECK(brought.ep().context<int>() == nullptr);
 }
 
-TEST_CASE("an empty or closed handle takes no context and returns none", "[object][CTX-016]") {
+TEST_CASE("an empty or closed handle takes no context and returns none", "[object][CTX-016][IA-031][REQ-004]") {
   const auto refused = [](auto& handle) {
     INFO(to_string(handle.kind));
     const dat::error wrong(return_type::invalid_handle, handle_subtype(handle.kind));
@@ -186,7 +186,6 @@ TEST_CASE("an empty or closed handle takes no context and returns none", "[objec
     if (handle.kind != object_kind::ia) CHECK(handle.template context<int>() == &session);
     refused(handle);
   });
-  SHOWS("IA-031", "REQ-004");
 }
 
 TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
