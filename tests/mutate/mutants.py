@@ -39,6 +39,11 @@ STATIC = {kind.STATIC_ASSERT, kind.ENUM_CONSTANT_DECL, kind.TEMPLATE_NON_TYPE_PA
 ORDERED = re.compile(r"\bstore\(|exchange|fetch_(add|sub|or|and)|\bset_(state|next)\(|\bpublish\(|unlock\(|notify")
 # Code of builds that the mutants are not run in.
 OTHER_BUILDS = re.compile(r"if constexpr \((checked_build|thread_sanitizer)\b")
+# A note to ThreadSanitizer, which is no code in other builds.
+NOTE = re.compile(r"\btsan_\w+\(")
+FUNCTIONS = {kind.CXX_METHOD, kind.FUNCTION_DECL, kind.CONSTRUCTOR, kind.DESTRUCTOR, kind.CONVERSION_FUNCTION, kind.FUNCTION_TEMPLATE}
+# Calls whose constants change no result: how much memory is set aside at once, and hints to the compiler.
+HINTS = {"reserve", "__builtin_expect", "__builtin_prefetch"}
 # libclang has no kind of its own for a variable template.
 CONSTANT_TEMPLATE = re.compile(r"template <[^{;=]*>\s*(inline |static )*constexpr [^({;=]*=")
 
@@ -53,11 +58,13 @@ class mutant(NamedTuple):
     kind: str
     text: str  # of the source, in one line
     replacement: str
+    function: str = ""  # with its class
+    nth: int = 1  # of those with the same text in the functions of this name
 
     @property
-    def name(self) -> tuple[str, str, str]:
+    def name(self) -> tuple[str, str, str, str, int]:
         """What identifies it while lines move."""
-        return self.file, self.kind, self.text
+        return self.file, self.function, self.kind, self.text, self.nth
 
 
 class reader:
@@ -67,6 +74,7 @@ class reader:
         self.root = root
         self.sources: dict[str, bytes] = {}
         self.found: dict[tuple[str, int, int, str], mutant] = {}
+        self.function = ""
 
     def source(self, name: str) -> bytes:
         if name not in self.sources:
@@ -82,7 +90,8 @@ class reader:
         name = str(pathlib.Path(start.file.name).relative_to(self.root))
         last = cursor.extent.end.offset if end is None else end
         text = " ".join(self.source(start.file.name)[start.offset : last].decode().split())
-        self.found[(name, start.offset, last, what)] = mutant(name, start.line, start.offset, last, what, text, replacement)
+        if not NOTE.search(text):
+            self.found[(name, start.offset, last, what)] = mutant(name, start.line, start.offset, last, what, text, replacement, self.function)
 
     def statement_end(self, cursor: cindex.Cursor) -> Optional[int]:
         """The offset behind the semicolon of a statement that is an expression."""
@@ -104,7 +113,7 @@ class reader:
     def condition(self, cursor: cindex.Cursor) -> None:
         """The condition of an if, a loop or a conditional expression."""
         text = self.text_of(cursor)
-        if text and "constexpr" not in text:
+        if text and "constexpr" not in text and text not in {"thread_sanitizer", "checked_build"}:
             self.add("invert", cursor, f"(HERE != static_cast<bool>({text}))")
 
     def visit(self, cursor: cindex.Cursor, parent: cindex.Cursor, used: bool) -> None:
@@ -176,11 +185,17 @@ class reader:
                 continue
             if self.is_of_type(child, cursor):
                 continue
+            if cursor.kind == kind.CALL_EXPR and (cursor.spelling in HINTS or cursor.spelling.startswith("tsan_")):
+                continue
             inside = in_body or child.kind == kind.COMPOUND_STMT
+            outer = self.function
+            if child.kind in FUNCTIONS:
+                self.function = name_of(child)
             if inside:
                 used = cursor.kind not in BODIES or cursor.kind == kind.IF_STMT and next(iter(cursor.get_children())) == child
                 self.visit(child, cursor, used)
             self.walk(child, cursor, inside)
+            self.function = outer
 
     def is_static(self, cursor: cindex.Cursor) -> bool:
         """A constant, the label of a case, or a function that only the compiler runs."""
@@ -188,8 +203,8 @@ class reader:
             return "constexpr" in self.text_of(cursor).partition("=")[0]
         if cursor.kind == kind.UNEXPOSED_DECL:  # among them a variable template
             return CONSTANT_TEMPLATE.match(self.text_of(cursor)) is not None
-        if cursor.kind in {kind.CXX_METHOD, kind.FUNCTION_DECL, kind.CONSTRUCTOR, kind.FUNCTION_TEMPLATE}:
-            return "consteval" in self.text_of(cursor).partition("{")[0]
+        if cursor.kind in FUNCTIONS:
+            return cursor.spelling.startswith("tsan_") or "consteval" in self.text_of(cursor).partition("{")[0]
         return False
 
     def is_of_type(self, cursor: cindex.Cursor, parent: cindex.Cursor) -> bool:
@@ -205,6 +220,25 @@ class reader:
 
     def ours(self, name: str) -> bool:
         return name.startswith((f"{self.root}/include/", f"{self.root}/detail/"))
+
+
+def name_of(function: cindex.Cursor) -> str:
+    """The name of a function, with that of its class."""
+    owner = function.semantic_parent
+    name = function.spelling.partition("<")[0] if not function.spelling.startswith("operator") else function.spelling
+    inside = owner is not None and owner.kind in {kind.STRUCT_DECL, kind.CLASS_DECL, kind.CLASS_TEMPLATE, kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION}
+    return f"{owner.spelling}::{name}" if inside else name
+
+
+def counted(found: list[mutant]) -> list[mutant]:
+    """Mutants in the order of their places, each with its number among those that look the same."""
+    seen: dict[tuple[str, str, str, str], int] = {}
+    out = []
+    for one in sorted(found):
+        key = one.file, one.function, one.kind, one.text
+        seen[key] = seen.get(key, 0) + 1
+        out.append(one._replace(nth=seen[key]))
+    return out
 
 
 def library() -> Optional[str]:
@@ -228,7 +262,7 @@ def find(root: pathlib.Path, headers: Optional[list[str]] = None) -> list[mutant
         sys.exit("mutants: libclang cannot read the sources:\n" + "\n".join(errors[:5]))
     walker = reader(root)
     walker.walk(unit.cursor, unit.cursor, False)
-    return sorted(walker.found.values())
+    return counted(list(walker.found.values()))
 
 
 def sample(every: list[mutant], count: int, seed: int) -> list[mutant]:

@@ -13,6 +13,7 @@ import collections
 import concurrent.futures
 import datetime
 import fnmatch
+import functools
 import json
 import os
 import pathlib
@@ -34,6 +35,10 @@ FOUND = {"killed", "timed out"}
 QUICK = 0.05  # seconds; such cases run before the others
 # The tests without a device: all but those of the tracer and of checked builds are in the first. `run` has them in this order.
 PROGRAMS = ("tests/unit/unit", "tests/trace/trace", "tests/checked/checked")
+# What sees a race: its program in the build that `directory_of` names. Only faults that those programs pass come here.
+SCHEDULES, RACES = "tests/schedules/schedules", "tests/mutate/races"
+RACING = {"no lock", "swap"}
+RACES_LIMIT = 600  # seconds
 RECORD = ROOT / "docs/conformance/mutation.json"
 RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
@@ -88,9 +93,18 @@ def blamed(text: str, tree: pathlib.Path, lines: dict[str, dict[int, range]]) ->
     return bad
 
 
-def ninja(directory: pathlib.Path) -> tuple[bool, str]:
-    done = subprocess.run(["ninja", "-k0", "-C", directory, f"-j{JOBS}", *PROGRAMS], capture_output=True, text=True, errors="replace", check=False)
+def ninja(directory: pathlib.Path, programs: tuple[str, ...]) -> tuple[bool, str]:
+    done = subprocess.run(["ninja", "-k0", "-C", directory, f"-j{JOBS}", *programs], capture_output=True, text=True, errors="replace", check=False)
     return done.returncode == 0, done.stdout + done.stderr
+
+
+def set_up(tree: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+    """A build directory for the tree with mutants."""
+    if not (directory / "build.ninja").exists():
+        setup = ["meson", "setup", directory, tree, "--buildtype=plain", "-Db_ndebug=false", "-Dunity=on", "-Dunity_size=6", "-Dtests=enabled",
+                 "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled", *options,
+                 f"-Dcpp_args=-w -ffold-simple-inlines --param=ggc-min-heapsize=1000000 -include {HERE}/mutants.hpp"]  # fmt: skip
+        subprocess.run(setup, env=os.environ | {"CXX": "g++"}, stdout=subprocess.DEVNULL, check=True)
 
 
 def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: pathlib.Path) -> dict[int, mutants.mutant]:
@@ -106,12 +120,8 @@ def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: path
         done = subprocess.run(check, capture_output=True, text=True, errors="replace", check=False)
         good, text = done.returncode == 0, done.stderr
         if good:
-            if not (directory / "build.ninja").exists():
-                setup = ["meson", "setup", directory, tree, "--buildtype=plain", "-Db_ndebug=false", "-Dunity=on", "-Dunity_size=6", "-Dtests=enabled",
-                         "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled",
-                         f"-Dcpp_args=-w -ffold-simple-inlines --param=ggc-min-heapsize=1000000 -include {HERE}/mutants.hpp"]  # fmt: skip
-                subprocess.run(setup, env=os.environ | {"CXX": "g++"}, stdout=subprocess.DEVNULL, check=True)
-            good, text = ninja(directory)
+            set_up(tree, directory)
+            good, text = ninja(directory, PROGRAMS)
         if good:
             return chosen
         bad = blamed(text, tree, lines)
@@ -126,7 +136,7 @@ def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: path
 def run_cases(program: pathlib.Path, names: list[str], limit: float, **env: str) -> int | None:
     """The exit code of a program with these cases (none named: all); None when it took longer than `limit`."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listed:
-        command: list[str | pathlib.Path] = [program, "-a"]
+        command: list[str | pathlib.Path] = [*without_randomization(), program, "-a"] if program.name == "races" else [program, "-a"]
         if names:
             listed.write("".join(f'"{escaped(name)}"\n' for name in names))
             listed.flush()
@@ -139,6 +149,13 @@ def run_cases(program: pathlib.Path, names: list[str], limit: float, **env: str)
             process.kill()
             process.wait()
             return None
+
+
+@functools.cache
+def without_randomization() -> list[str]:
+    """A command prefix for ThreadSanitizer, whose fixed shadow does not fit every random layout of the address space."""
+    done = subprocess.run(["setarch", "-R", "true"], stderr=subprocess.DEVNULL, check=False)
+    return ["setarch", "-R"] if done.returncode == 0 else []
 
 
 def escaped(name: str) -> str:
@@ -184,14 +201,62 @@ def judge(directory: pathlib.Path, number: int, one: mutants.mutant, cases: list
     return outcome(one, "survived", len(reaching), rules)
 
 
-def equivalents() -> dict[tuple[str, str, str], str]:
+def race(results: list[outcome], numbers: dict[mutants.mutant, int], tree: pathlib.Path, directory: pathlib.Path) -> list[outcome]:
+    """The second pass, for faults that only a race can show: threads in chosen orders, then ThreadSanitizer. The programs are compiled
+    when there is such a fault."""
+    rest = [r for r in results if r.one.kind in RACING and r.end not in FOUND]
+    if not rest:
+        return results
+    print(f"==> {len(rest)} faults that only a race can show: building the programs for races", flush=True)
+    # The first build has planted them, so they compile.
+    with_sanitizer = directory.with_name("races")
+    set_up(tree, with_sanitizer, "-Db_sanitize=thread", "-Db_lundef=false")
+    for where, program in ((directory, SCHEDULES), (with_sanitizer, RACES)):
+        good, text = ninja(where, (program,))
+        if not good:
+            sys.exit(f"mutate: {program} does not compile:\n{text[-4000:]}")
+    places = {SCHEDULES: directory, RACES: with_sanitizer}
+    cases = [c for program, where in places.items() for c in reach(where, program)]
+
+    def second(r: outcome) -> outcome:
+        number = numbers[r.one]
+        end = r.end
+        for program, where in reversed(places.items()):
+            reaching = [c.name for c in cases if c.program == program and number in c.reaches]
+            if not reaching:
+                continue
+            code = run_cases(where / program, reaching, RACES_LIMIT, DAT_MUTANT=str(number), TSAN_OPTIONS="halt_on_error=1")
+            if code != 0:
+                return r._replace(end="killed" if code is not None else "timed out")
+            end = "survived"
+        return r._replace(end=end)
+
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        seen = dict(zip((r.one for r in rest), pool.map(second, rest)))
+    return [seen.get(r.one, r) for r in results]
+
+
+def equivalents(path: pathlib.Path = HERE / "equivalent.txt") -> dict[tuple[str, str, str, str, int], str]:
     """Faults that change nothing that a program could see, with the reason."""
     known = {}
-    for line in (HERE / "equivalent.txt").read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            file, what, text, reason = line.split(" | ")
-            known[file, what, text] = reason
+            file, place, what, text, reason = line.split(" | ")
+            function, _, nth = place.partition(" #")
+            known[file, function, what, text, int(nth or 1)] = reason
     return known
+
+
+def place_of(one: mutants.mutant) -> str:
+    """The place of a fault, as equivalent.txt has it."""
+    return one.function + (f" #{one.nth}" if one.nth > 1 else "")
+
+
+def again(path: pathlib.Path, every: list[mutants.mutant]) -> list[mutants.mutant]:
+    """The faults of an earlier run that were not found, as far as the sources still have them."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["results"]
+    names = {(r["file"], r["function"], r["kind"], r["text"], r["nth"]) for r in rows if r["end"] not in FOUND}
+    return [one for one in every if one.name in names]
 
 
 def table(results: list[outcome]) -> list[str]:
@@ -227,6 +292,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, metavar="S", default=1, help="which random faults (1)")
     parser.add_argument("--all", action="store_true", help="every fault, in several builds: this takes many hours")
     parser.add_argument("--files", metavar="GLOB", default="*", help="only faults in these files, as 'detail/dat/detail/events/*'")
+    parser.add_argument("--again", type=pathlib.Path, metavar="FILE", help="only the faults that the run with --json FILE has not found")
     parser.add_argument("--at-least", type=float, metavar="SHARE", default=0.0, help="fail when fewer are found, as 0.9")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to this file")
     parser.add_argument("--record", action="store_true", help="write the score to docs/conformance/mutation.json, for STATUS.md")
@@ -236,17 +302,21 @@ def main() -> int:
         parser.error("--sample must be at least 1")
     if not 0 <= options.at_least <= 1:
         parser.error("--at-least must be from 0 to 1")
-    if options.record and (options.all or options.files != "*" or options.sample < 100):
-        parser.error("--record takes a random sample of at least 100 of all faults: give it without --all and --files")
+    if options.record and (options.all or options.again or options.files != "*" or options.sample < 100):
+        parser.error("--record takes a random sample of at least 100 of all faults: give it without --all, --again and --files")
 
     known = equivalents()
     every = [one for one in mutants.find(ROOT) if fnmatch.fnmatch(one.file, options.files) and one.name not in known]
     if not every:
         parser.error(f"no faults in {options.files}")
-    sets = list(mutants.rounds(every)) if options.all else [mutants.sample(every, options.sample, options.seed)]
+    if options.again:
+        every = again(options.again, every)
+        if not every:
+            parser.error(f"{options.again} has no fault that was not found")
+    sets = list(mutants.rounds(every)) if options.all or options.again else [mutants.sample(every, options.sample, options.seed)]
     if options.list:
         for one in (one for chosen in sets for one in chosen):
-            print(f"{one.file}:{one.line}: {one.kind}: {one.text}")
+            print(f"{one.file}:{one.line}: {one.kind}: {one.text} | {place_of(one)}")
         return 0
     tree, directory = WORK / "tree", WORK / "build"
     tree.mkdir(parents=True, exist_ok=True)
@@ -257,15 +327,17 @@ def main() -> int:
         numbered = build(dict(enumerate(chosen, 1)), tree, directory)
         cases = [one for program in PROGRAMS for one in reach(directory, program)]
         print(f"==> Running the cases that reach each of {len(numbered)} faults", flush=True)
+        judged: list[outcome] = []
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
             for done, result in enumerate(pool.map(lambda pair: judge(directory, *pair, cases), numbered.items()), 1):
-                results.append(result)
+                judged.append(result)
                 if done % 20 == 0:
-                    print(f"    {done} of {len(numbered)}, {sum(r.end in FOUND for r in results)} found", flush=True)
+                    print(f"    {done} of {len(numbered)}, {sum(r.end in FOUND for r in judged)} found", flush=True)
+        results += race(judged, {one: number for number, one in numbered.items()}, tree, directory)
     print("\n".join(["", *table(results)]))
     for r in results:
         if r.end in {"survived", "not reached"}:
-            print(f"{r.end}: {r.one.file}:{r.one.line}: {r.one.kind}: {r.one.text}")
+            print(f"{r.end}: {r.one.file}:{r.one.line}: {r.one.kind}: {r.one.text} | {place_of(r.one)}")
             if r.rules:
                 print(f"    reached by {r.cases} cases, of {' '.join(r.rules[:12])}{' ...' if len(r.rules) > 12 else ''}")
     if options.json:

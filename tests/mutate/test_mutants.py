@@ -57,6 +57,17 @@ inline int order() {
   w.store(2);
   return w.value;
 }
+struct ring {
+  static void tsan_note(int n) { if (n > 0) ++notices; }
+  int reserve(int n) { return n + 17; }
+  int twice() {
+    tsan_note(18);
+    int a = 0;
+    a += 4;
+    { a += 4; }
+    return a + reserve(19);
+  }
+};
 """
 # What the program prints without a fault: sum(4), is_small(4), is_small(5), fails(7), locked(), order().
 MAIN = """#include <dat/a.hpp>
@@ -111,6 +122,15 @@ class planting(unittest.TestCase):
         length = SOURCE[: SOURCE.index("int total[2]")].count("\n") + 1
         self.assertEqual([m for m in self.found if m.line == length], [])
 
+    def test_notes_to_the_sanitizer_and_reserved_sizes_have_no_mutant(self):
+        self.assertEqual([m for m in self.found if m.text in {"tsan_note(18);", "18", "n > 0", "++notices;", "19"}], [])
+        self.assertEqual([m.function for m in self.found if m.text == "17"], ["ring::reserve"])
+
+    def test_faults_with_the_same_text_are_told_apart_by_function_and_number(self):
+        same = [m for m in self.found if m.text == "a += 4;"]
+        self.assertEqual([(m.function, m.nth) for m in same], [("ring::twice", 1), ("ring::twice", 2)])
+        self.assertEqual(len({m.name for m in self.found}), len(self.found))
+
     def test_a_sample_depends_on_its_seed_and_has_no_overlaps(self):
         first, again, other = (mutants.sample(self.found, 4, seed) for seed in (1, 1, 2))
         self.assertEqual(first, again)
@@ -161,10 +181,32 @@ class counting(unittest.TestCase):
     def test_names_of_cases_are_escaped_as_catch2_takes_them(self):
         self.assertEqual(run.escaped('a "b", [c]*'), 'a \\"b\\"\\, \\[c\\]\\*')
 
-    def test_equivalent_faults_have_four_parts(self):
+    def test_equivalent_faults_exist_and_have_a_reason(self):
+        names = {one.name for one in mutants.find(run.ROOT)}
         for name, reason in run.equivalents().items():
-            self.assertEqual(len(name), 3)
+            self.assertIn(name, names)
             self.assertGreater(len(reason), 10)
+
+    def test_an_equivalent_fault_is_one_of_those_with_its_text(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("# comment\na.hpp | x::f | add one | 0 | one reason\na.hpp | x::f #2 | add one | 0 | another reason\n")
+            file.flush()
+            first, second = (("a.hpp", "x::f", "add one", "0", nth) for nth in (1, 2))
+            self.assertEqual(run.equivalents(pathlib.Path(file.name)), {first: "one reason", second: "another reason"})
+
+    def test_again_takes_what_an_earlier_run_has_not_found(self):
+        every = [mutants.mutant("a", line, line, line + 1, "invert", text, "HERE", "f") for line, text in ((1, "a"), (2, "b"), (3, "c"))]
+        rows = [{**one._replace(line=9)._asdict(), "end": end} for one, end in zip(every, ("killed", "survived", "not reached"))]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"results": rows}, file)
+            file.flush()
+            self.assertEqual(run.again(pathlib.Path(file.name), every), every[1:])
+
+    def test_only_faults_that_a_race_can_show_have_a_second_pass(self):
+        one = mutants.mutant("a", 1, 0, 1, "invert", "a", "HERE")
+        results = [run.outcome(one, "survived", 1, ()), run.outcome(one._replace(kind="no lock"), "killed", 1, ())]
+        nowhere = pathlib.Path("/nowhere")
+        self.assertEqual(run.race(results, {}, nowhere, nowhere), results)
 
 
 if __name__ == "__main__":
