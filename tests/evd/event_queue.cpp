@@ -51,6 +51,33 @@ TEST_CASE("reserved room and queued events are kept") {
   CHECK(q.size() == 2);
 }
 
+TEST_CASE("a moved event queue has the events and the room of the other one, which can be used again") {
+  event_queue first;
+  REQUIRE(first.reserve(3));
+  for (int i = 1; i <= 4; ++i) {
+    if (i == 4) {
+      record out;
+      first.pop(out); // the events go round the end of the memory
+      CHECK(number(out) == 1);
+    }
+    REQUIRE(first.push(numbered(i)));
+  }
+  CHECK(first.capacity() == 3);
+  event_queue second(std::move(first));
+  CHECK(first.empty()); // NOLINT
+  CHECK(first.capacity() == 0);
+  CHECK(second.size() == 3);
+  CHECK(second.capacity() == 3);
+  for (int i = 0; i < 3; ++i) CHECK(number(second.at(static_cast<std::uint32_t>(i))) == i + 2);
+  REQUIRE(first.push(numbered(9)));
+  first = std::move(second);
+  CHECK(first.size() == 3);
+  CHECK(first.capacity() == 3);
+  CHECK(number(first.at(2)) == 4);
+  REQUIRE(first.push(numbered(5)));
+  CHECK(number(first.at(3)) == 5);
+}
+
 TEST_CASE("an event queue agrees with a deque in a million random steps", "[EVENT-003][EVENT-040]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);

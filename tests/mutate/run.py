@@ -39,6 +39,7 @@ PROGRAMS = ("tests/unit/unit", "tests/trace/trace", "tests/checked/checked")
 SCHEDULES, RACES = "tests/schedules/schedules", "tests/mutate/races"
 RACING = {"no lock", "swap"}
 RACES_LIMIT = 600  # seconds
+FEW_SCHEDULES = {"DAT_SCHEDULES": "10"}  # orders of each case
 RECORD = ROOT / "docs/conformance/mutation.json"
 RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
@@ -166,7 +167,7 @@ def escaped(name: str) -> str:
 def reach(directory: pathlib.Path, program: str) -> list[case]:
     """Which case of a program reaches which mutants. All must pass while no mutant runs."""
     with tempfile.NamedTemporaryFile(suffix=".txt") as out:
-        code = run_cases(directory / program, [], 1500, DAT_MUTANTS_REACHED=out.name)
+        code = run_cases(directory / program, [], 1500, DAT_MUTANTS_REACHED=out.name, **FEW_SCHEDULES)
         if code != 0:
             sys.exit(f"mutate: {program} fails without a fault: exit code {code}")
         rows = [line.split("\t") for line in pathlib.Path(out.name).read_text(encoding="utf-8").splitlines()]
@@ -225,7 +226,7 @@ def race(results: list[outcome], numbers: dict[mutants.mutant, int], tree: pathl
             reaching = [c.name for c in cases if c.program == program and number in c.reaches]
             if not reaching:
                 continue
-            code = run_cases(where / program, reaching, RACES_LIMIT, DAT_MUTANT=str(number), TSAN_OPTIONS="halt_on_error=1")
+            code = run_cases(where / program, reaching, RACES_LIMIT, DAT_MUTANT=str(number), TSAN_OPTIONS="halt_on_error=1", **FEW_SCHEDULES)
             if code != 0:
                 return r._replace(end="killed" if code is not None else "timed out")
             end = "survived"

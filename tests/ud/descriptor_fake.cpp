@@ -1,0 +1,90 @@
+// The smallest and the largest value of each member of a descriptor.
+// SPDX-License-Identifier: BSL-1.0
+#include <unit/world.hpp>
+
+#include <dat/descriptor.hpp>
+
+#include <support/sealed_descriptor.hpp>
+
+using namespace unit;
+
+namespace {
+
+/// A valid descriptor, some bytes of which a test replaces.
+class wire {
+public:
+  explicit wire(const dat::ib::descriptor& d) : bytes_(d.to_wire()) {}
+  /// Whether the descriptor is accepted with `value` in `count` bytes from `first` on, in the byte order of networks.
+  [[nodiscard]] bool takes(std::size_t first, std::size_t count, std::uint32_t value) const {
+    auto w = bytes_;
+    for (std::size_t i = 0; i < count; ++i) w[first + i] = static_cast<std::byte>(value >> 8 * (count - 1 - i));
+    support::seal(w);
+    return dat::ib::descriptor::from_wire(w).has_value();
+  }
+
+private:
+  dat::ib::descriptor::wire bytes_;
+};
+
+} // namespace
+
+TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][DOCA-031]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  const wire w(must(e.ep.export_descriptor()));
+  // The service.
+  CHECK_FALSE(w.takes(5, 1, 0));
+  CHECK(w.takes(5, 1, 1));
+  CHECK(w.takes(5, 1, 2));
+  CHECK_FALSE(w.takes(5, 1, 3));
+  // The link layer. One of InfiniBand has a local identifier.
+  CHECK_FALSE(w.takes(8, 1, 0));
+  CHECK_FALSE(w.takes(8, 1, IBV_LINK_LAYER_INFINIBAND));
+  CHECK(w.takes(8, 1, IBV_LINK_LAYER_ETHERNET));
+  CHECK_FALSE(w.takes(8, 1, 3));
+  CHECK_FALSE(w.takes(24, 2, 1));
+  // The mtu.
+  CHECK_FALSE(w.takes(9, 1, 0));
+  CHECK(w.takes(9, 1, IBV_MTU_256));
+  CHECK(w.takes(9, 1, IBV_MTU_4096));
+  CHECK_FALSE(w.takes(9, 1, 6));
+  // The queue pair, of which 0 and 1 are not for consumers.
+  CHECK_FALSE(w.takes(12, 4, 1));
+  CHECK(w.takes(12, 4, 2));
+  CHECK(w.takes(12, 4, 0xff'ffff));
+  CHECK_FALSE(w.takes(12, 4, 0x100'0000));
+  // The first packet.
+  CHECK(w.takes(16, 4, 0));
+  CHECK(w.takes(16, 4, 0xff'ffff));
+  CHECK_FALSE(w.takes(16, 4, 0x100'0000));
+}
+
+TEST_CASE("a descriptor of an InfiniBand port has a local identifier", "[descriptor][DOCA-031]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  auto w = must(e.ep.export_descriptor()).to_wire();
+  w[8] = std::byte{IBV_LINK_LAYER_INFINIBAND};
+  w[25] = std::byte{1};
+  support::seal(w);
+  CHECK(dat::ib::descriptor::from_wire(w).has_value());
+  w[8] = std::byte{3};
+  support::seal(w);
+  CHECK_FALSE(dat::ib::descriptor::from_wire(w).has_value());
+}
+
+TEST_CASE("each byte of a descriptor that has no meaning yet is 0", "[descriptor][DOCA-031]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  const wire w(must(e.ep.export_descriptor()));
+  CHECK(w.takes(11, 1, 0));
+  std::vector<std::size_t> unused{11};
+  for (std::size_t i = 26; i < 32; ++i) unused.push_back(i);
+  for (std::size_t i = 48; i < 60; ++i) unused.push_back(i);
+  for (const std::size_t at : unused) {
+    INFO("byte " << at);
+    CHECK_FALSE(w.takes(at, 1, 1));
+  }
+}
