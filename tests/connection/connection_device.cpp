@@ -97,6 +97,8 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 
     must(request.accept(passive, answered));
     CHECK_FALSE(request);
+    const auto begun = passive.state();
+    CHECK((begun == state::completion_pending || begun == state::connected));
     SHOWS("CR-020", "REQ-055", "SAFE-032");
     const auto at_active = link.at_a<dat::established>(active);
     CHECK(active.state() == state::connected);
@@ -147,6 +149,8 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   must(active.connect(link.target(), link.port(), patience, longest));
   auto request = link.at_b<dat::connection_request>();
   check_private_data(request.private_data(), longest);
+  CHECK_FALSE(request.truncated());
+  SHOWS("CR-009");
   DEVIATES("CONN-008", "IA-119", "REQ-047");
   CHECK(error_of(request.accept(passive, long_data)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(passive.state() == state::unconnected);
@@ -278,7 +282,7 @@ TEST_CASE("a connect without a listener is refused and flushes the receives", "[
   const auto refused = ends_with<dat::non_peer_rejected>(link.a.evd, 8);
   DEVIATES("CONN-007", "REQ-093");
   CHECK(refused.reason() == this_device().no_listener);
-  SHOWS("CONN-022", "EPS-009", "EVENT-095", "REQ-057", "REQ-076");
+  SHOWS("CONN-022", "CONN-023", "EPS-009", "EVENT-095", "REQ-057", "REQ-076");
   CHECK(refused.ep() == ep);
   CHECK(ep.state() == state::disconnected);
   SHOWS("CONN-059", "EPS-044");
@@ -303,7 +307,8 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
     if (size == 56) std::fill(data.begin() + 20, data.end(), std::byte{0}); // trailing zeros count, too
     must(request.reject(data));
     CHECK_FALSE(request);
-    SHOWS("CR-061", "CR-056", "SAFE-032");
+    CHECK(error_of(request.reject()) == dat::error(type::invalid_handle, subtype::handle_cr));
+    SHOWS("CR-061", "CR-056", "CR-015", "SAFE-032");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
     SHOWS("CR-052", "CR-059", "CR-064", "REQ-056");
@@ -431,7 +436,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
   for (int i = 0; i < 4; ++i) ask(i % 2 == 0 ? one : two);
   const auto refused = next<dat::non_peer_rejected>(a.evd);
   CHECK(refused.reason() == this_device().dropped);
-  SHOWS("PSP-005", "PSP-007", "EVENT-071", "MODEL-001", "REQ-051");
+  SHOWS("PSP-005", "PSP-007", "CONN-022", "EVENT-071", "MODEL-001", "REQ-051");
   // The evd holds three requests, and takes one more when one has been taken.
   std::vector<std::uint16_t> ports;
   auto first = next<dat::connection_request>(requests);
@@ -493,6 +498,7 @@ TEST_CASE("closing a service point stops listening and frees the qualifier",
   auto request = link.at_b<dat::connection_request>();
   must(link.psp.close());
   CHECK(error_of(link.psp.close()) == dat::error(type::invalid_handle, subtype::handle_psp));
+  CHECK(error_of(link.psp.query()) == dat::error(type::invalid_handle, subtype::handle_psp));
   auto late = link.a.make_ep();
   must(late.connect(link.target(), port, patience));
   CHECK(link.at_a<dat::non_peer_rejected>().reason() == this_device().no_listener);
@@ -510,6 +516,7 @@ TEST_CASE("closing a service point stops listening and frees the qualifier",
 TEST_CASE("one service point accepts several requests in turn", "[connection][PSP-016][PSP-025][EPS-028]"
                                                                 "[MODEL-019]") {
   two_sides link;
+  const auto second = must(link.b.ia.create_psp(next_port(), link.b.evd)); // takes its endpoints from the same pool
   std::vector<endpoint> pool;
   for (int i = 0; i < 4; ++i) pool.push_back(link.b.make_ep());
   std::vector<endpoint> clients;
@@ -517,8 +524,10 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
   int rejected = 0;
   for (int i = 0; i < 6; ++i) {
     clients.push_back(link.a.make_ep());
-    must(clients.back().connect(link.target(), link.port(), patience));
+    const auto& to = i % 3 == 2 ? second : link.psp;
+    must(clients.back().connect(link.target(), must(dat::conn_qual::make(to.port())), patience));
     auto request = link.at_b<dat::connection_request>();
+    CHECK(request.service() == to.id());
     if (i < 4)
       must(request.accept(pool[static_cast<std::size_t>(i)]));
     else
@@ -531,6 +540,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
   CHECK(connected == 4);
   CHECK(rejected == 2);
   CHECK(count_of<dat::established>(take(link.b.evd, 4)) == 4);
+  for (const auto& ep : pool) CHECK(ep.state() == state::connected);
 }
 
 // --- ending them ---------------------------------------------------------------------------------------------------
@@ -622,6 +632,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   SHOWS("DISC-033");
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
+  CHECK(error_of(link.active.post(dat::rdma_read{memory.slice(0, 1), memory.remote()})) == pending);
   SHOWS("DISC-011", "EPS-050", "EPS-001", "REQ-072");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
@@ -674,6 +685,18 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
     CHECK(count_of<dat::dto_failure>(events) == 1); // the receive
   }
   CHECK(is_empty(link.a.evd));
+}
+
+TEST_CASE("a graceful disconnect does not wait for the requests of the peer", "[connection][DISC-017]") {
+  if (!this_device().waits_for_receives) SKIP("this device ends a connection whose message finds no receive");
+  connected_pair link;
+  must(link.passive.post(dat::send{}.cookie(6))); // never finds a receive
+  must(link.active.disconnect(dat::close_mode::graceful));
+  (void)next<dat::disconnected>(link.a.evd);
+  const auto failure = must(link.b.evd.wait_for<dat::dto_failure>(patience));
+  CHECK(failure.status() == dat::dto_status::flushed);
+  CHECK(failure.cookie() == dat::cookie(6));
+  CHECK(link.passive.state() == state::disconnected);
 }
 
 TEST_CASE("one endpoint connects a hundred times",

@@ -167,11 +167,11 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     SHOWS("ADDR-018", "EP-051");
     if (has_peer) {
       CHECK(must(there->ep.local_address()).port() != 0);
-      SHOWS("EP-052");
+      SHOWS("EP-052", "ADDR-018");
     }
     allowed("modify the communicator", s == unconnected || s == unconfigured_unconnected,
             [](in_state& t) { return t.ep.modify({.comm = tcp}); });
-    SHOWS("EP-068");
+    SHOWS("EP-068", "ADDR-015");
     allowed("common_connect", s == unconnected, [](in_state& t) {
       return t.ep.common_connect(t.s.b.ia.address().with_port(rig::port().port()), patience);
     });
@@ -218,7 +218,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
-    SHOWS("DTO-069");
+    SHOWS("DTO-069", "RSP-011");
   }
 }
 
@@ -386,13 +386,17 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044"};
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
     return {"EPS-080"};
-  if (is("a request", {reserved, unconfigured_reserved})) return {"EPS-035", "EPS-004"};
-  if (is("reject", {passive_connection_pending})) return {"EPS-037", "CR-054"};
+  if (is("a request", {reserved, unconfigured_reserved})) return {"EPS-035", "EPS-004", "RSP-014"};
+  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023"};
+  if (is("rsp.close", {passive_connection_pending, unconfigured_passive})) return {"RSP-024"};
+  if (is("reject", {passive_connection_pending})) return {"EPS-037", "CR-054", "RSP-018"};
   if (is("reject", {unconfigured_passive, unconfigured_tentative})) return {"CR-055"};
-  if (is("handoff", {passive_connection_pending, unconfigured_passive, unconfigured_tentative}))
+  if (is("handoff",
+         {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
-  if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016"};
-  if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046"};
+  if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016", "DISC-004"};
+  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004"};
+  if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037"};
   if (is("close", {connected})) return {"DISC-037"};
   if (is("close", {disconnect_pending})) return {"DISC-037", "EPS-053"};
   if (is("the peer ends it", {connected})) return {"EPS-057"};
@@ -474,6 +478,15 @@ TEST_CASE("an abrupt close of the ia ends an endpoint in every state, and the pe
     must(both.a.ia.close());
     both.settle();
     CHECK(gone(t.ep));
+    refuses(t.spare.reject(), return_type::invalid_handle);
+    SHOWS("CR-017");
+    refuses(t.spare_psp.query(), return_type::invalid_handle, return_subtype::handle_psp);
+    SHOWS("PSP-012");
+    if (one_of(state, {ep_state::reserved, ep_state::unconfigured_reserved, ep_state::passive_connection_pending,
+                       ep_state::unconfigured_passive})) {
+      refuses(t.rsp.query(), return_type::invalid_handle, return_subtype::handle_rsp);
+      SHOWS("RSP-028");
+    }
     for (auto* evd : {&t.at_a, &t.told}) refuses(evd->dequeue(), return_type::invalid_handle);
     // The unanswered request is refused, and the peer gets the end that the state implies.
     events expected{"non_peer_rejected"};
@@ -599,7 +612,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
     refuses(ep.modify({.local_address = must(dat::ia_address::parse(odd)), .max_recv_dtos = 16}),
             return_type::invalid_parameter);
   refuses(ep.modify({.local_address = other.ia.address()}), return_type::invalid_parameter);
-  SHOWS("EP-079");
+  SHOWS("EP-079", "CONN-082", "ADDR-005");
   unchanged();
 
   // Changes that need a new queue pair.
@@ -624,6 +637,9 @@ TEST_CASE("modify changes all named parameters or none", "") {
   CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
   // Parameters that can be set once.
   must(ep.modify({.comm = tcp}));
+  CHECK(must(ep.query()).comm.domain == AF_INET);
+  const auto with = must(e.pz.create_ep<dat::rc>(e.evd, {.comm = tcp}));
+  CHECK(must(with.query()).comm == must(ep.query()).comm);
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
   SHOWS("EP-078", "ADDR-015");
   // Restores the first zone and evds, so that the second ones can be closed.
@@ -783,6 +799,7 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   s.settle();
   CHECK(a.take(2) == events{"non_peer_rejected 8", "non_peer_rejected 8"});
   refuses(a.pz.create_ep<dat::rc>(a.evd, {.comm = {AF_INET, SOCK_DGRAM, 0}}), return_type::invalid_parameter);
+  SHOWS("ADDR-005", "ADDR-014");
 }
 
 TEST_CASE("an endpoint connects from the address and port that modify has set",
@@ -868,6 +885,9 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   refuses(foreign.dup_connect(original, patience), return_type::invalid_parameter, return_subtype::arg2);
   auto theirs = must(b.pz.create_ep<dat::rc>(b.evd));
   refuses(theirs.dup_connect(b.ep, patience), return_type::invalid_state, return_subtype::ep_connected);
+  endpoint none;
+  refuses(ep.dup_connect(none, patience), return_type::invalid_handle, return_subtype::handle_ep);
+  refuses(none.dup_connect(original, patience), return_type::invalid_handle, return_subtype::handle_ep);
   refuses(ep.dup_connect(original, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
   const std::array<std::byte, 57> much{};
   refuses(ep.dup_connect(original, patience, much), return_type::invalid_parameter, return_subtype::arg4);

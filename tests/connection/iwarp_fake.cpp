@@ -128,6 +128,22 @@ TEST_CASE("a request of iWARP that nobody listens for or answers is no decision 
   CHECK(e.b.take() == events{"established"});
 }
 
+TEST_CASE("a request of iWARP can be handed to another service point", "[iwarp][CR-077]") {
+  const iwarp_world world;
+  two_ends t;
+  const auto other = must(t.b.ia.create_psp(7009, t.b.evd));
+  t.connect("from far");
+  auto request = request_on(t.b.evd);
+  must(request.handoff(must(dat::conn_qual::make(7009))));
+  CHECK_FALSE(request);
+  auto again = request_on(t.b.evd);
+  CHECK(again.service() == other.id());
+  must(again.accept(t.b.ep));
+  t.settle();
+  CHECK(t.a.take() == events{"established"});
+  CHECK(t.b.take() == events{"established"});
+}
+
 TEST_CASE("rdma_connect may fail at once on iWARP", "[iwarp]") {
   const iwarp_world world;
   two_ends e;

@@ -604,6 +604,21 @@ TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion
   CHECK(is_empty(t.a.evd));
 }
 
+TEST_CASE("a lost reject succeeds here and ends in connection_timed_out at the peer", "[lives][CR-058]") {
+  if (!in_lab()) SKIP("cuts the wire of the lab");
+  two_sides t;
+  auto active = t.a.make_ep();
+  must(active.connect(t.target(), t.port(), unanswered_limit));
+  auto request = t.at_b<dat::connection_request>();
+  const cut_wire cut(cut_wire::of::second);
+  REQUIRE(cut);
+  must(request.reject(bytes_of("not delivered")));
+  CHECK_FALSE(request);
+  (void)next<dat::connection_timed_out>(t.a.evd);
+  CHECK(active.state() == state::disconnected);
+  CHECK(is_empty(t.a.evd));
+}
+
 TEST_CASE("data that overtakes a lost last handshake message establishes the connection", "[lives][CR-036][EPS-024]") {
   if (!in_lab()) SKIP("changes the wire of the lab");
   two_sides t;
@@ -737,7 +752,8 @@ TEST_CASE("the resources of a killed process are free again, and its memory cann
   link.connect(second, passive);
 }
 
-TEST_CASE("damaged packets are retransmitted or the operation fails; data never arrives wrong", "[lives][MODEL-042]") {
+TEST_CASE("damaged packets are retransmitted or the operation fails; data never arrives wrong",
+          "[lives][MODEL-042][CONN-015]") {
   if (!in_lab()) SKIP("damages packets of the lab");
   connected_pair link;
   constexpr std::size_t size = 200 * 1024;
@@ -778,7 +794,7 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
 }
 
 TEST_CASE("a cut wire breaks the connections that send, and the others continue when it is restored",
-          "[lives][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
+          "[lives][CONN-015][CONN-032][EPS-055][EPS-059][EPS-062][SRQ-083]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   if (instrumented) SKIP("nothing in it that the same endings, without a cut, would not show to a sanitizer");
   two_sides t;

@@ -68,7 +68,15 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   refuses(empty.disconnect(), handle, handle_ep);
   refuses(empty.reset(), handle, handle_ep);
   refuses(empty.close(), handle, handle_ep);
-  SHOWS("ERR-017", "ERR-032", "REG-016");
+  SHOWS("ERR-017", "ERR-032", "REG-016", "DISC-054");
+  refuses(s.b.ia.create_psp_any(s.a.evd), handle, handle_evd_cr);
+  refuses(dat::ia().create_psp_any(s.b.evd), handle, handle_ia);
+  SHOWS("PSP-033");
+  refuses(s.b.ia.create_csp(tcp, decltype(s.b.evd)()), handle, handle_evd_cr);
+  refuses(dat::ia().create_csp(tcp, s.b.evd), handle, handle_ia);
+  SHOWS("CSP-011");
+  refuses(dat::ia().create_rsp(s.other, s.b.evd), handle, handle_ia);
+  SHOWS("RSP-012");
 }
 
 TEST_CASE("native addresses, IPv4-mapped addresses and service ids reach their service points",
@@ -76,7 +84,10 @@ TEST_CASE("native addresses, IPv4-mapped addresses and service ids reach their s
   sides s;
   if (s.b.ia.address().family() != dat::address_family::ipv4) SKIP("the adapters have no IPv4 address");
   const auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
-  const auto neighbour = must(s.b.ia.create_psp(s.other, s.b.evd));
+  // Created by its service id, it has its port as qualifier.
+  const auto neighbour = must(s.b.ia.create_psp(must(dat::conn_qual::make(0x01060000U + s.other.port())), s.b.evd));
+  CHECK(must(neighbour.query()).id.port() == s.other.port());
+  SHOWS("PSP-042");
   ::sockaddr_in v4{};
   std::memcpy(&v4, s.b.ia.address().native_handle(), sizeof v4);
   v4.sin_port = htons(s.service.port());
@@ -126,6 +137,7 @@ TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045
   t.settle();
   auto request = t.request();
   CHECK(unpadded(request.private_data()) == "mine");
+  CHECK(request.local_address() == t.b.ia.address().with_port(t.service.port()));
 }
 
 TEST_CASE("a request keeps the peer's private data after the peer has ended",
@@ -244,7 +256,7 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(must(t.b.ep.query()).local_address == must(another.query()).address);
 }
 
-TEST_CASE("an endpoint without read attributes can read and reports its depth", "[CONN-066]") {
+TEST_CASE("an endpoint without read attributes can read and reports its depth", "[CONN-066][CR-043]") {
   two t;
   t.a.make_ep();
   t.b.make_ep();
@@ -335,11 +347,19 @@ TEST_CASE("a queued request survives a resize of its evd and is rejected when th
           "[CR-019][EVENT-015][EVD-036][PSP-035][PSP-009]") {
   sides s;
   auto evd = must(s.b.ia.create_evd<dat::stream::connection_requests>(3));
-  auto psp = must(s.b.ia.create_psp(s.service, evd));
+  const bool common = GENERATE(false, true);
+  dat::psp psp;
+  dat::csp csp;
+  if (common)
+    csp = must(s.b.ia.create_csp(tcp, s.b.ia.address().with_port(s.service.port()), evd));
+  else
+    psp = must(s.b.ia.create_psp(s.service, evd));
   const std::array asking{s.ask(s.service, "first"), s.ask(s.service, "second")};
   while (evd.wait(std::chrono::milliseconds(1), 3).error().index() < 2) s.settle();
   must(evd.resize(16));
-  must(psp.close()); // with both events in the evd
+  // The evd cannot go while a service point feeds it.
+  refuses(evd.close(), return_type::invalid_state, return_subtype::evd_in_use);
+  must(common ? csp.close() : psp.close()); // with both events in the evd
   s.settle();
   CHECK(s.a.take(0).empty());
   auto request = request_on(evd);
@@ -353,12 +373,15 @@ TEST_CASE("a queued request survives a resize of its evd and is rejected when th
   s.settle();
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
   CHECK(asking[first ? 1 : 0].state() == ep_state::disconnected);
+  if (common) SHOWS("CSP-002");
 }
 
 TEST_CASE("closing a common service point keeps its delivered requests", "[CSP-018][CSP-019][CSP-020][CSP-021]") {
   sides s;
   const auto at = s.b.ia.address().with_port(s.service.port());
   auto csp = must(s.b.ia.create_csp(tcp, at, s.b.evd));
+  CHECK(must(csp.query()).address == at);
+  SHOWS("CSP-005");
   s.a.make_ep({.comm = tcp});
   must(s.a.ep.common_connect(at, patience));
   s.settle();

@@ -68,6 +68,20 @@ concept takes_size_and_pointer = requires(T& t, std::size_t n, const std::byte* 
   t.reject(n, p);
 };
 template <class T>
+concept accepts_size_and_pointer = requires(T& t, dat::ep<dat::rc>& ep, std::size_t n, const std::byte* p) {
+  t.accept(ep, n, p);
+};
+template <class T>
+concept queried = requires(const T& t) {
+  t.query().value();
+};
+template <class T>
+concept has_data = requires(const T& t) {
+  t.remote_address();
+  t.private_data();
+  t.service();
+};
+template <class T>
 concept takes_mask = requires(T& t, std::uint64_t mask) {
   t.query(mask);
 };
@@ -92,14 +106,19 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   STATIC_REQUIRE(has_no_modify<dat::psp>);
   STATIC_REQUIRE(has_no_modify<dat::rsp>);
   STATIC_REQUIRE(has_no_modify<dat::csp>);
+  STATIC_REQUIRE(queried<dat::psp>);
+  STATIC_REQUIRE(queried<dat::rsp>);
+  STATIC_REQUIRE(queried<dat::csp>);
   SHOWS("PSP-002");
   STATIC_REQUIRE(has_no_modify<dat::cr>);
+  STATIC_REQUIRE(has_data<dat::cr>);
   SHOWS("CR-002");
   STATIC_REQUIRE_FALSE(connects<dat::ia>);
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
   // The types imply the rule: data is a span with its size, attributes are an object and no pointer, and a query has no
   // mask.
   STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
+  STATIC_REQUIRE_FALSE(accepts_size_and_pointer<dat::cr>);
   STATIC_REQUIRE_FALSE(dat::cr::truncated()); // a request cannot carry more data than private_data holds
   SHOWS("CR-009");
   // Attributes are no pointer that could be null, and each has a default.
@@ -268,4 +287,20 @@ TEST_CASE("a connection manager error ends a connect before its time limit", "[C
     const auto e = must(t.a.evd.wait(plenty));
     CHECK(std::visit(describe{}, e) == "timed_out");
   }
+}
+
+TEST_CASE("an accept that starts moves the queue pair three times, sends one message and does not wait", "[CR-047]") {
+  two t;
+  t.b.make_ep();
+  auto request = t.ask();
+  fake::hold_events(); // the peer does not answer
+  const auto moves = fake::count(fake::call::ibv_modify_qp);
+  const auto messages = fake::count(fake::call::rdma_accept);
+  must(request.accept(t.b.ep));
+  CHECK(fake::count(fake::call::ibv_modify_qp) <= moves + 3);
+  CHECK(fake::count(fake::call::rdma_accept) == messages + 1);
+  CHECK(t.b.ep.state() == ep_state::completion_pending);
+  fake::release_events();
+  t.settle();
+  CHECK(t.b.take() == events{"established"});
 }

@@ -33,6 +33,12 @@ TEST_CASE("a service point on any qualifier reports its qualifier and accepts re
   CHECK_FALSE(request.local_ep());
   CHECK_FALSE(request.ep());
   CHECK_FALSE(request.truncated());
+  SHOWS("PSP-015", "PSP-017", "CR-005", "CR-012");
+  refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_ep);
+  CHECK(request);
+  SHOWS("CR-021");
+  must(psp.close());
+  refuses(psp.query(), return_type::invalid_handle, return_subtype::handle_psp);
 }
 
 TEST_CASE("invalid flags of a service point are refused", "[PSP-017]") {
@@ -40,21 +46,30 @@ TEST_CASE("invalid flags of a service point are refused", "[PSP-017]") {
   for (const int odd : {2, 255})
     refuses(s.b.ia.create_psp(s.service, s.b.evd, static_cast<dat::psp_flags>(odd)), return_type::invalid_parameter,
             return_subtype::arg4);
+  for (const int odd : {2, 255})
+    refuses(s.b.ia.create_psp_any(s.b.evd, static_cast<dat::psp_flags>(odd)), return_type::invalid_parameter);
+  SHOWS("PSP-033");
   must(s.b.ia.create_psp(s.service, s.b.evd));
 }
 
 TEST_CASE("a service point that is closed while requests arrive has delivered or refused each of them",
           "[PSP-035][CSP-019]") {
   sides s;
+  const bool common = GENERATE(false, true);
   for (std::size_t round = 0; round < 12; ++round) {
-    auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
+    dat::psp psp;
+    dat::csp csp;
+    if (common)
+      csp = must(s.b.ia.create_csp(tcp, s.b.ia.address().with_port(s.service.port()), s.b.evd));
+    else
+      psp = must(s.b.ia.create_psp(s.service, s.b.evd));
     std::vector<endpoint> asking;
     for (int i = 0; i < 6; ++i) {
       asking.push_back(must(s.a.pz.create_ep<dat::rc>(s.a.evd)));
       must(asking.back().connect(s.b.ia.address(), s.service, patience));
     }
     for (std::size_t i = 0; i < round; ++i) rig::some_way(s.a, s.b);
-    must(psp.close());
+    must(common ? csp.close() : psp.close());
     // Rejects each delivered request: refusals without a request give another event.
     std::size_t rejected = 0;
     events outcomes;
@@ -108,6 +123,8 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   must(made.modify({.pz = &s.b.pz}));
   CHECK(made.state() == ep_state::unconfigured_tentative);
+  refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative); // without evds
+  SHOWS("CR-023");
   must(made.modify({.recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
   CHECK(made.state() == ep_state::tentative_connection_pending);
   must(made.post(dat::recv{s.b.at(0, 8)}.cookie(7)));
@@ -120,6 +137,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
+  SHOWS("PSP-017", "CR-020");
   must(active.post(dat::send{s.a.at(0, 4)}));
   s.settle();
   CHECK(s.b.take(1) == events{"received 7"});
@@ -272,8 +290,14 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
   CHECK(ep.state() == ep_state::connected);
-  SHOWS("EPS-036", "RSP-017", "RSP-024");
+  SHOWS("EPS-036", "RSP-024", "CR-020");
+  const auto params = must(ep.query());
+  CHECK(params.local_address == s.b.ia.address().with_port(s.service.port()));
+  SHOWS("RSP-017");
+  CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
+  SHOWS("ADDR-016"); // of the rsp, which has none, by its ia
   must(s.b.ia.create_psp(s.service, s.b.evd));
+  SHOWS("RSP-004");
 }
 
 TEST_CASE("closing a reserved service point releases its endpoint",
@@ -430,6 +454,7 @@ TEST_CASE("reserved endpoints and requests end in any order", "[RSP-010][RSP-028
     (void)s.a.ia.run();
     CHECK(s.a.take(1) == events{"non_peer_rejected 28"});
     CHECK(gone(ep));
+    refuses(rsp.query(), return_type::invalid_handle, return_subtype::handle_rsp);
   }
 }
 
@@ -461,7 +486,9 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   auto request = s.request();
   CHECK(request.service() == csp.id());
   CHECK(request.service().kind() == dat::service_kind::csp);
-  SHOWS("CSP-001");
+  CHECK_FALSE(request.local_ep());
+  CHECK_FALSE(request.ep());
+  SHOWS("CSP-001", "CR-012");
   CHECK(request.remote_address() == from);
   SHOWS("CR-004", "CSP-014", "CONN-077");
   CHECK(request.local_address() == params.address);
@@ -475,7 +502,12 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   CHECK(must(s.b.ep.query()).comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
 
   auto plain = s.ask(csp.port());
-  must(s.request().reject());
+  auto by_qualifier = s.request();
+  CHECK(by_qualifier.service() == csp.id());
+  CHECK(by_qualifier.remote_address() == must(plain.local_address()));
+  SHOWS("CSP-014");
+  must(by_qualifier.reject());
+  SHOWS("CR-056");
   s.settle();
   CHECK(s.a.take(1) == events{"peer_rejected"});
   must(csp.close());
@@ -513,6 +545,7 @@ TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010]
     refuses(make(tcp, must(dat::ia_address::parse(odd))), return_type::invalid_parameter, return_subtype::arg3);
   refuses(s.b.ia.create_csp(tcp, own, s.a.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
 
+  SHOWS("ADDR-005");
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(make(tcp, own.with_port(s.service.port())), return_type::port_in_use);
   auto csp = must(make({AF_INET, SOCK_STREAM, IPPROTO_TCP}, own.with_port(s.other.port())));
@@ -561,6 +594,8 @@ TEST_CASE("a request can be handed to other service points",
   auto request = s.request();
   must(request.handoff(s.other));
   CHECK_FALSE(request);
+  refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_cr);
+  SHOWS("CR-015");
   auto second = s.request();
   CHECK(second.service() == made.id());
   REQUIRE(second.ep());
@@ -613,6 +648,7 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   const auto elsewhere = must(again.ia.create_psp_any(again.evd));
   refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
+  SHOWS("CR-067"); // two have no room, and the third has had its request
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());
   CHECK(unpadded(request.private_data()) == "stay");

@@ -111,7 +111,7 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
   exchange(e.a, active, e.b, passive);
-  SHOWS("EPS-029", "REQ-055");
+  SHOWS("EPS-029", "REQ-055", "PSP-017", "PSP-023", "CR-020");
 
   // The next request is rejected, and its endpoint ends.
   auto second = e.ask(port.port());
@@ -178,8 +178,8 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   SHOWS("RSP-017", "RSP-024", "RSP-025", "EPS-036", "REQ-055", "MODEL-019");
   buffer out(e.a.pz, 32);
   must(first.post(dat::send{out.slice(0, 32)}));
-  CHECK(next<dat::recv_done>(e.b.evd).cookie().value() == 1); // posted before the connection
-  SHOWS("CONN-020");
+  CHECK(next<dat::recv_done>(e.b.evd).cookie().value() == 1); // posted before the connection, and before the reject
+  SHOWS("CONN-020", "RSP-018", "RSP-023", "CR-054");
 }
 
 TEST_CASE("closing a reserved service point while its request arrives loses nothing",
@@ -229,6 +229,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
 
   auto active = e.a.make_ep({.comm = comm});
   must(active.common_connect(where, patience, bytes_of("a socket?")));
+  const auto asked_with = active.attributes();
   const auto from = must(active.local_address()); // known when connect returns
   CHECK(from.port() != 0);
   SHOWS("CONN-049", "EP-052");
@@ -249,13 +250,22 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto there = must(passive.query());
   CHECK(there.comm.domain == comm.domain);
   CHECK(there.comm.protocol == IPPROTO_TCP);
-  SHOWS("CR-030");
+  SHOWS("CR-030", "ADDR-016", "CR-020");
   CHECK(there.remote_address == from);
   SHOWS("CR-032");
   CHECK(there.local_address == where);
   SHOWS("CR-046", "ADDR-003");
   exchange(e.a, active, e.b, passive);
   SHOWS("EPS-030", "REQ-044", "REQ-055");
+  buffer near(e.a.pz, 64);
+  buffer far(e.b.pz, 64);
+  fill(far.bytes, 9);
+  must(active.post(dat::rdma_read{near.lmr, far.remote()}));
+  (void)next<dat::rdma_read_done>(e.a.evd);
+  CHECK(has_pattern(near.bytes, 9));
+  CHECK(active.attributes().max_rdma_read_out == asked_with.max_rdma_read_out);
+  CHECK(active.attributes().max_request_dtos == asked_with.max_request_dtos);
+  SHOWS("CONN-083");
 
   auto plain = e.a.make_ep();
   must(plain.connect(where.with_port(9), must(dat::conn_qual::make(csp.port())), patience));
