@@ -100,8 +100,8 @@ private:
       if (line && line->find("serving on") != std::string::npos) continue;
       // Without a line the launcher is about to end, or its time is over.
       problems_[h] = servers_[h]->wait(line ? clock::now() : until) ? servers_[h]->problem()
-                     : line ? "it has answered \"" + *line + "\""
-                            : "it does not start";
+                     : line                                         ? "it has answered \"" + *line + "\""
+                                                                    : "it does not start";
       servers_[h].reset();
     }
   }
