@@ -662,6 +662,44 @@ TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-
   CHECK(p.b.take().empty());
 }
 
+TEST_CASE("a disconnect comes after data that has arrived before the last handshake message",
+          "[DISC-024][DISC-019][CR-036]") {
+  const bool by_peer = GENERATE(false, true);
+  CAPTURE(by_peer);
+  attempt t;
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+  must(t.b.ep.post(dat::recv{t.b.at(8, 8)}.cookie(6)));
+  t.connect();
+  must(request_on(t.b.evd).accept(t.b.ep));
+  t.settle();
+  must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+  must((by_peer ? t.a : t.b).ep.disconnect());
+  t.settle();
+  fake::release_events();
+  t.settle();
+  events got = t.b.take();
+  CHECK(std::erase(got, flushed + " 6") == 1); // failures have no order
+  CHECK(got == events{"established", "received 5", "disconnected"});
+  CHECK(t.b.ep.state() == ep_state::disconnected);
+  CHECK(fake::count(fake::call::rdma_disconnect) != 0);
+}
+
+TEST_CASE("a disconnect before any data cancels an accept", "[CONN-020]") {
+  attempt t;
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+  t.connect();
+  must(request_on(t.b.evd).accept(t.b.ep));
+  t.settle();
+  must(t.b.ep.disconnect());
+  t.settle();
+  events got = t.b.take();
+  CHECK(std::erase(got, flushed + " 5") == 1);
+  CHECK(got == events{"disconnected"});
+  fake::release_events();
+}
+
 TEST_CASE("data that arrives before the last handshake message establishes the connection",
           "[CR-036][EPS-024][DISC-024][EVENT-035][CONN-020]") {
   attempt t;

@@ -48,6 +48,11 @@ DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
   established();
 }
 
+DAT_DECL bool ep_core::holds_message() const noexcept {
+  merged_evd* const m = merged(evds_.recv.get());
+  return m && m->holds_message(tag());
+}
+
 DAT_DECL void ep_core::flush() noexcept {
   flushed_at_ = clock::now();
   flush_queues();
@@ -56,6 +61,18 @@ DAT_DECL void ep_core::flush() noexcept {
 /// Every end of a connection takes this path: the state first, then the flush, then the peer, then the event. So a
 /// thread that takes the event sees the state, and no success can follow the event.
 DAT_DECL void ep_core::end_connection(record::kind what, int reason) noexcept {
+  // A disconnect, here or at the peer, that comes while a message waits for ESTABLISHED ends a connection that was
+  // established (uDAPL 2.0 §6.6.11). The message comes before the end.
+  const bool peer = what == record::kind::accept_completion_error && reason == 0;
+  if (state() == ep_state::completion_pending && reason >= 0 && (peer || what == record::kind::disconnected) &&
+      holds_message()) {
+    connection_->data_arrived();
+    established();
+    if (peer) {
+      what = record::kind::disconnected;
+      reason = static_cast<int>(end_reason::peer);
+    }
+  }
   const ep_state was = state();
   if (was != ep_state::active_connection_pending && was != ep_state::completion_pending && was != ep_state::connected &&
       was != ep_state::disconnect_pending)

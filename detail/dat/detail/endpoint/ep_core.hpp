@@ -254,6 +254,8 @@ private:
   // --- events, see ep_connect.ipp and ep_events.ipp; with mutex_ held ------------------------------------------------
 
   void established() noexcept;
+  /// A message of the peer proves that an accepted connection is established, and waits for that event.
+  [[nodiscard]] bool holds_message() const noexcept;
   void announce_event(record::kind what, int reason = 0) noexcept;
   /// Ends the connection or the attempt at one. A negative `reason` announces nothing.
   void end_connection(record::kind what, int reason) noexcept;

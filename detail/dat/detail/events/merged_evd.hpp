@@ -84,6 +84,8 @@ public:
   void forget(ep_generation tag, bool all) noexcept;
   /// A new life begins: its completions wait for ESTABLISHED again.
   void expect_announcement(completion_owner& whose) noexcept;
+  /// True when a message that has arrived on an endpoint waits for the endpoint's ESTABLISHED.
+  [[nodiscard]] bool holds_message(ep_generation tag) noexcept;
   /// The watch that checks for broken connections after a notification or a new connection.
   [[nodiscard]] break_watch& breaks() noexcept { return breaks_; }
 

@@ -423,6 +423,16 @@ DAT_DECL void merged_evd::forget(ep_generation tag, bool all) noexcept {
   if (all) ring_.erase_if(old);
 }
 
+DAT_DECL bool merged_evd::holds_message(ep_generation tag) noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked();
+  for (std::uint32_t i = 0; i < parked_.size(); ++i) {
+    const record& r = parked_.at(i);
+    if (r.tag == tag && (r.posted.is_receive() || r.posted.is_shared()) && r.wc.status == IBV_WC_SUCCESS) return true;
+  }
+  return false;
+}
+
 /// Called by the break watch. Arms the device before it polls the queue, so that later completions notify.
 DAT_DECL void merged_evd::check_for_breaks() noexcept {
   if (dead() || channel_watched() == watching::dead) return;
