@@ -10,10 +10,13 @@ using namespace unit;
 
 namespace {
 
-/// A valid descriptor, some bytes of which a test replaces.
+/// A valid descriptor of an Ethernet port, some bytes of which a test replaces.
 class wire {
 public:
-  explicit wire(const dat::ib::descriptor& d) : bytes_(d.to_wire()) {}
+  explicit wire(const dat::ib::descriptor& d) : bytes_(d.to_wire()) {
+    bytes_[8] = std::byte{IBV_LINK_LAYER_ETHERNET};
+    bytes_[24] = bytes_[25] = std::byte{0}; // the local identifier of an InfiniBand port
+  }
   /// Whether the descriptor is accepted with `value` in `count` bytes from `first` on, in the byte order of networks.
   [[nodiscard]] bool takes(std::size_t first, std::size_t count, std::uint32_t value) const {
     auto w = bytes_;
