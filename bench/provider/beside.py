@@ -24,6 +24,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/provider"))
+from programs import adapters  # noqa: E402
+
 LAB = ROOT / "tests/lab/dat-lab"
 ADDRESS = "10.78.2.1"
 LIMIT = 300  # seconds after which a turn has failed
@@ -85,17 +88,17 @@ def turn(what: job, provider: str, port: int) -> float:
     words = {"server": f"{provider}-2", "client": f"{provider}-1", "port": port}
     with tempfile.TemporaryFile("w+b") as out:
         server = subprocess.Popen(["stdbuf", "-oL", *what.server.format(**words).split()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert server.stdout
+        seen = ""
+        for line in server.stdout:
+            seen += line
+            if re.search(what.ready, line):
+                break
+        else:
+            sys.exit(f"beside.py: {what.server}:\n{seen}")
+        # What else the server prints must not stop it.
+        drain = subprocess.Popen(["cat"], stdin=server.stdout, stdout=subprocess.DEVNULL)
         try:
-            assert server.stdout
-            seen = ""
-            for line in server.stdout:
-                seen += line
-                if re.search(what.ready, line):
-                    break
-            else:
-                sys.exit(f"beside.py: {what.server}:\n{seen}")
-            # What else the server prints must not stop it.
-            drain = subprocess.Popen(["cat"], stdin=server.stdout, stdout=subprocess.DEVNULL)
             done = subprocess.run(what.client.format(**words).split(), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
             out.seek(0)
             text = out.read().decode(errors="replace")
@@ -113,9 +116,7 @@ def turn(what: job, provider: str, port: int) -> float:
 def inside(options: argparse.Namespace) -> int:
     """The part that runs in the lab: prints test|provider|number."""
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
-        for number in (1, 2):
-            conf.write(f'ofa-{number} u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "v{number} 0" ""\n')
-            conf.write(f'dat-{number} u2.0 nonthreadsafe default {options.provider} dat.0.1 "rx{number} 1" ""\n')
+        conf.write(adapters(options.provider))
         conf.flush()
         os.environ["DAT_OVERRIDE"] = conf.name
         port = 21000

@@ -99,7 +99,7 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   CHECK(f.cno.latest() == other.id());
   CHECK(must(f.cno.wait(patience)) == other.id());
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
-  // The cno has taken no event: each is still in its evd.
+  // A cno takes no events: each event is still in its evd.
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
 }

@@ -12,11 +12,11 @@ namespace request_flags {
 namespace {
 
 template <class D>
-concept suppresses = requires(D& d) {
+concept suppresses_completion = requires(D& d) {
   d.suppress_completion();
 };
 template <class D>
-concept unsignalled = requires(D& d) {
+concept suppresses_notification = requires(D& d) {
   d.suppress_notification();
 };
 template <class D>
@@ -35,8 +35,8 @@ concept inlines = requires(D& d) {
 /// Whether an operation has exactly these flags.
 template <class D>
 constexpr bool has(bool completion, bool notification, bool solicited, bool fence) {
-  return suppresses<D> == completion && unsignalled<D> == notification && solicits<D> == solicited &&
-         fences<D> == fence;
+  return suppresses_completion<D> == completion && suppresses_notification<D> == notification &&
+         solicits<D> == solicited && fences<D> == fence;
 }
 
 constexpr auto local = dat::mem_priv::local_read | dat::mem_priv::local_write;
@@ -69,8 +69,8 @@ TEST_CASE("each operation has the flags of its table, and no others",
   STATIC_REQUIRE_FALSE(inlines<plain_recv>);
   STATIC_REQUIRE(has<plain_add>(true, true, false, true));
   STATIC_REQUIRE(has<plain_swap>(true, true, false, true));
-  STATIC_REQUIRE(suppresses<datagram>);
-  STATIC_REQUIRE(unsignalled<datagram>);
+  STATIC_REQUIRE(suppresses_completion<datagram>);
+  STATIC_REQUIRE(suppresses_notification<datagram>);
   STATIC_REQUIRE(solicits<datagram>);
 }
 

@@ -1,4 +1,4 @@
-// The members of a work request of verbs that each operation writes and reads back.
+// Which members of a verbs work request each operation writes, and what is read back from them.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/detail/request/work_request.hpp>
 

@@ -19,7 +19,7 @@ inline const int present = [] {
 /// The mutants whose places were reached, since `reached.cpp` cleared them.
 inline std::atomic<bool> reached[most];
 
-/// Notes that a place was reached. No step of a schedule, and nothing that ThreadSanitizer sees.
+/// Records that a place was reached. The record is no step of a schedule, and ThreadSanitizer does not see it.
 #ifdef __SANITIZE_THREAD__
 [[gnu::no_sanitize("thread"), gnu::noinline]]
 #endif

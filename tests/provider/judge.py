@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from programs import PROGRAMS, TESTS, program, test
+from programs import PROGRAMS, TESTS, adapters, program, test
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
@@ -217,11 +217,7 @@ def inside(options: argparse.Namespace) -> int:
     """The part that runs in the lab."""
     out = pathlib.Path(options.out)
     conf = out / "dat.conf"
-    lines = []
-    for number in (1, 2):
-        lines.append(f'ofa-{number} u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "v{number} 0" ""\n')
-        lines.append(f'dat-{number} u2.0 nonthreadsafe default {options.provider} dat.0.1 "rx{number} 1" ""\n')
-    conf.write_text("".join(lines), encoding="utf-8")
+    conf.write_text(adapters(options.provider), encoding="utf-8")
     os.environ["DAT_OVERRIDE"] = str(conf)
     bad = 0
     with open(out / "results.jsonl", "a", encoding="utf-8") as results:

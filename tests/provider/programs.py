@@ -22,6 +22,16 @@ class program:
     part_end: str = ""  # the end of the output of a part
 
 
+def adapters(provider: object) -> str:
+    """The dat.conf of the lab: each adapter with OFA's provider and with dat's, the library `provider`."""
+    lines = [
+        f'ofa-{number} u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "v{number} 0" ""\n'
+        f'dat-{number} u2.0 nonthreadsafe default {provider} dat.0.1 "rx{number} 1" ""\n'
+        for number in (1, 2)
+    ]
+    return "".join(lines)
+
+
 PROGRAMS = {
     "dtest": program(
         server="dtest -P {device} {options}",

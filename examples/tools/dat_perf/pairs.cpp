@@ -98,7 +98,7 @@ private:
       if (!servers_[h]) continue;
       const auto line = servers_[h]->first_line(until);
       if (line && line->find("serving on") != std::string::npos) continue;
-      // Without a line the launcher is about to end, or its time is over.
+      // No line: the launcher is about to end, or `until` has passed.
       problems_[h] = servers_[h]->wait(line ? clock::now() : until) ? servers_[h]->problem()
                      : line                                         ? "it has answered \"" + *line + "\""
                                                                     : "it does not start";
