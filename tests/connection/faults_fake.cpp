@@ -685,6 +685,55 @@ TEST_CASE("a disconnect comes after data that has arrived before the last handsh
   CHECK(fake::count(fake::call::rdma_disconnect) != 0);
 }
 
+TEST_CASE("an event comes after data that has arrived before the last handshake message", "[CR-036]") {
+  struct report {
+    rdma_cm_event_type type;
+    int status;
+    const char* end; ///< "" for nothing: the connection stays
+  };
+  for (const report& r : {report{RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, ""},
+                          {RDMA_CM_EVENT_REJECTED, 28, "disconnected"},
+                          {RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, "broken"},
+                          {RDMA_CM_EVENT_DEVICE_REMOVAL, 0, "broken"}}) {
+    INFO(rdma_event_str(r.type) << ", " << r.status);
+    attempt t;
+    fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+    must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+    t.connect();
+    must(request_on(t.b.evd).accept(t.b.ep));
+    t.settle();
+    must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+    fake::deliver({.event = r.type, .status = r.status, .qp_num = t.b.ep.number()});
+    t.settle();
+    events expected{"established", "received 5"};
+    if (*r.end != 0) expected.emplace_back(r.end);
+    CHECK(t.b.take() == expected);
+    CHECK(t.b.ep.state() == (*r.end != 0 ? ep_state::disconnected : ep_state::connected));
+    fake::release_events();
+    t.settle();
+    CHECK(t.b.take().empty());
+  }
+}
+
+TEST_CASE("data that has arrived keeps accept_timeout from ending the connection", "[CR-036]") {
+  attempt t;
+  t.b.make_ep({.accept_timeout = 1ms});
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
+  t.connect();
+  must(request_on(t.b.evd).accept(t.b.ep));
+  while (t.a.ep.state() != ep_state::connected) { // b does not look at the time meanwhile
+    fake::finish();
+    t.a.ia.run();
+  }
+  must(t.a.ep.post(dat::send{t.a.at(0, 8)}));
+  std::this_thread::sleep_for(2ms); // longer than the limit
+  t.settle();
+  CHECK(t.b.ep.state() == ep_state::connected);
+  CHECK(t.b.take() == events{"established", "received 5"});
+  fake::release_events();
+}
+
 TEST_CASE("a disconnect before any data cancels an accept", "[CONN-020]") {
   attempt t;
   fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);

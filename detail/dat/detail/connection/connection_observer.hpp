@@ -21,6 +21,9 @@ class connection_state;
 struct connection_observer {
   /// The lock that guards the user's state and, while the user is attached, the connection.
   std::mutex& (*lock)(ia_child& user) noexcept;
+  /// Called before an event or a time limit ends an accepted connection that waits for ESTABLISHED. If a message of the
+  /// peer waits, the connection is established, and the user calls `data_arrived`.
+  void (*look_for_message)(ia_child& user) noexcept;
   /// The connection is up.
   void (*established)(ia_child& user) noexcept;
   /// The connection has ended, or the attempt at one. The user ends the connection and announces `what`.

@@ -361,6 +361,7 @@ DAT_DECL end_reason reason_of(const cm_event& e) noexcept {
 
 DAT_DECL bool connection_state::connected_event(const cm_event& e) noexcept {
   using kind = record::kind;
+  if (phase_ == phase::completing && e.type != RDMA_CM_EVENT_ESTABLISHED) observer_->look_for_message(*user_);
   const bool completing = phase_ == phase::completing;
   switch (e.type) {
   case RDMA_CM_EVENT_ESTABLISHED:
@@ -418,7 +419,9 @@ DAT_DECL void connection_state::on_timer(task& t, unsigned) noexcept {
   case phase::requested:
     return self->ended(record::kind::timed_out, ETIMEDOUT);
   case phase::completing:
-    return self->ended(record::kind::accept_completion_error, ETIMEDOUT);
+    self->observer_->look_for_message(*u);
+    if (self->phase_ == phase::completing) self->ended(record::kind::accept_completion_error, ETIMEDOUT);
+    return;
   case phase::stale:
     return self->ask_again();
   default:

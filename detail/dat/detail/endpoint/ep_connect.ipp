@@ -15,6 +15,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL const connection_observer ep_core::observer = {
     [](ia_child& user) noexcept -> std::mutex& { return static_cast<ep_core&>(user).mutex_; },
+    [](ia_child& user) noexcept { static_cast<ep_core&>(user).look_for_message(); },
     [](ia_child& user) noexcept { static_cast<ep_core&>(user).established(); },
     [](ia_child& user, record::kind what, int reason) noexcept {
       static_cast<ep_core&>(user).end_connection(what, reason);
@@ -48,9 +49,12 @@ DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
   established();
 }
 
-DAT_DECL bool ep_core::holds_message() const noexcept {
+DAT_DECL void ep_core::look_for_message() noexcept {
+  if (state() != ep_state::completion_pending) return;
   merged_evd* const m = merged(evds_.recv.get());
-  return m && m->holds_message(tag());
+  if (!m || !m->holds_message(tag())) return;
+  connection_->data_arrived();
+  established();
 }
 
 DAT_DECL void ep_core::flush() noexcept {
@@ -61,18 +65,6 @@ DAT_DECL void ep_core::flush() noexcept {
 /// Every end of a connection takes this path: the state first, then the flush, then the peer, then the event. So a
 /// thread that takes the event sees the state, and no success can follow the event.
 DAT_DECL void ep_core::end_connection(record::kind what, int reason) noexcept {
-  // A disconnect, here or at the peer, that comes while a message waits for ESTABLISHED ends a connection that was
-  // established (uDAPL 2.0 §6.6.11). The message comes before the end.
-  const bool peer = what == record::kind::accept_completion_error && reason == 0;
-  if (state() == ep_state::completion_pending && reason >= 0 && (peer || what == record::kind::disconnected) &&
-      holds_message()) {
-    connection_->data_arrived();
-    established();
-    if (peer) {
-      what = record::kind::disconnected;
-      reason = static_cast<int>(end_reason::peer);
-    }
-  }
   const ep_state was = state();
   if (was != ep_state::active_connection_pending && was != ep_state::completion_pending && was != ep_state::connected &&
       was != ep_state::disconnect_pending)
@@ -357,8 +349,10 @@ DAT_DECL expected<void> ep_core::disconnect(close_mode how) noexcept {
   case ep_state::connected:
     if (how == close_mode::graceful && sq_.used() != 0) return start_graceful();
     break;
-  case ep_state::active_connection_pending:
   case ep_state::completion_pending:
+    look_for_message();
+    break;
+  case ep_state::active_connection_pending:
     break;
   default:
     return wrong_state(call);

@@ -254,8 +254,9 @@ private:
   // --- events, see ep_connect.ipp and ep_events.ipp; with mutex_ held ------------------------------------------------
 
   void established() noexcept;
-  /// A message of the peer proves that an accepted connection is established, and waits for that event.
-  [[nodiscard]] bool holds_message() const noexcept;
+  /// A message of the peer that waits shows that an accepted connection is established (uDAPL 2.0 §6.6.11). Establishes
+  /// the connection then, so that the event and the message come before what ends the connection.
+  void look_for_message() noexcept;
   void announce_event(record::kind what, int reason = 0) noexcept;
   /// Ends the connection or the attempt at one. A negative `reason` announces nothing.
   void end_connection(record::kind what, int reason) noexcept;

@@ -38,6 +38,7 @@ DAT_DECL void ep_core::on_device(const device_report& r) noexcept {
 
 DAT_DECL void ep_core::break_connection(end_reason why) noexcept {
   if (datagrams_) return end_datagrams(record::kind::broken, why);
+  look_for_message();
   switch (state()) {
   case ep_state::connected:
   case ep_state::disconnect_pending:
