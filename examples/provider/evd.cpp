@@ -16,6 +16,13 @@ template <class Call>
   return e ? word(call(e->evd)) : bad_handle(evd_handle, name);
 }
 
+/// What a dequeue returns that has no event. An evd of completions that is empty gives the bare number, without the
+/// class of an error, as OFA's provider does: programs that poll compare the whole word.
+[[nodiscard]] DAT_RETURN no_event(const evd_object& e, const dat::error& why) noexcept {
+  const bool completions = (e.evd.stream_set() & (dat::streams::dto | dat::streams::rmr_bind)) != dat::streams{};
+  return completions && why.type() == return_type::queue_empty ? DAT_RETURN{DAT_QUEUE_EMPTY} : word(why);
+}
+
 /// Attaches a cno, or none.
 [[nodiscard]] DAT_RETURN attach(evd_object& e, DAT_CNO_HANDLE cno, const char* call) noexcept {
   const call_on<cno_object> c(cno);
@@ -128,7 +135,7 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
   const auto taken = e->evd.dequeue(write);
   if (!taken) {
     e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
-    return word(taken);
+    return no_event(*e, taken.assume_error());
   }
   if (event->event_number == 0) [[unlikely]] // C does not have that event
     return evd_dequeue(evd, event);

@@ -298,9 +298,6 @@ REMARKS = {
     "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so does `-b 1048576`. With both providers a write often ends as "
     "flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers it passes, so "
     "its options are tested with 4,096 bytes.",
-    "dtest -b 4096 -p": "Polls while `dat_evd_dequeue` returns just 0xd0000, DAT_QUEUE_EMPTY without the class of an error (collect_event in "
-    "test/dtest/dtest.c). Both providers return 0x800d0000, as the specification wants. So the loop ends at once, and the program passes only where "
-    "the event is there by chance when it first looks.",
     "dtestsrq": "With OFA's provider no message arrives. With dat's all do; then the program waits, after each disconnect, for an asynchronous event "
     "of just that endpoint. OFA makes one of verbs' IBV_EVENT_QP_LAST_WQE_REACHED; uDAPL has none. The events that dat reports are those of the "
     "soft high watermark 0, which the program has set by clearing its attributes.",
