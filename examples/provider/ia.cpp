@@ -79,6 +79,29 @@ void fill(DAT_IA_ATTR& to, adapter& a) noexcept {
   to.vendor_attr = a.vendor.data();
 }
 
+/// Appends to the `n` names of extensions what programs of OFA's look for, and returns how many there are: some take
+/// the size of their buffers from one, and dtest leaves out what needs RDMA reads without another.
+[[nodiscard]] DAT_COUNT add_names(adapter& a, std::size_t n) noexcept {
+  const dat::ia_attributes& from = a.attributes;
+  const auto text = [](const dat::named_attributes& list, const char* name) {
+    const auto* found = list.find(name);
+    return found ? found->c_str() : "";
+  };
+  const DAT_NAMED_ATTR names[adapter::more_names] = {
+      {"DAT_IB_PROVIDER_NAME", "CMA"}, // connections are made by librdmacm
+      {"DAT_IB_DEVICE_NAME", from.device_name.c_str()},
+      {"DAT_IB_CONNECTIVITY_MODE", "DIRECT"},
+      {"DAT_IB_RDMA_READ", from.max_rdma_read_per_ep_out != 0 ? "TRUE" : "FALSE"},
+      {"DAT_IB_NODE_GUID", text(from.vendor, "node_guid")},
+      {"DAT_IB_GID", text(from.transport, "gid")},
+      {"DAT_IB_TRANSPORT_MTU", text(from.transport, "active_mtu")},
+      {"DAT_IB_PORT_STATUS", from.state == dat::port_state::active ? "ACTIVE" : "DOWN"},
+      {"DAT_IB_PORT_NUMBER", text(from.vendor, "port")},
+  };
+  std::copy(std::begin(names), std::end(names), a.specific.begin() + static_cast<std::ptrdiff_t>(n));
+  return static_cast<DAT_COUNT>(adapter::more_names);
+}
+
 void fill(DAT_PROVIDER_ATTR& to, adapter& a) noexcept {
   const dat::provider_attributes& from = a.provider_attributes;
   std::memset(static_cast<void*>(&to), 0, sizeof to); // it has a const member, which `=` cannot change
@@ -116,13 +139,7 @@ void fill(DAT_PROVIDER_ATTR& to, adapter& a) noexcept {
   to.is_signal_safe = to_boolean(from.is_signal_safe);
   to.ha_supported = to_boolean(from.ha_supported);
   to.ha_loadbalancing = static_cast<DAT_HA_LB>(from.ha_loadbalancing);
-  to.num_provider_specific_attr = to_names(from.specific, a.specific);
-  // Programs of OFA's take the size of their buffers from it.
-  if (const auto n = static_cast<std::size_t>(to.num_provider_specific_attr); n < a.specific.size()) {
-    a.mtu = std::to_string(a.attributes.active_mtu);
-    a.specific[n] = {"DAT_IB_TRANSPORT_MTU", a.mtu.c_str()};
-    ++to.num_provider_specific_attr;
-  }
+  to.num_provider_specific_attr = to_names(from.specific, a.specific) + add_names(a, from.specific.size());
   to.provider_specific_attr = a.specific.data();
 }
 

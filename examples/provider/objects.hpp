@@ -264,8 +264,8 @@ public:
   dat::provider_attributes provider_attributes;
   std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> transport{};
   std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity> vendor{};
-  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity + 1> specific{};
-  std::string mtu; ///< the text of one of them
+  static constexpr std::size_t more_names = 9; ///< those that OFA's provider has besides
+  std::array<DAT_NAMED_ATTR, dat::named_attributes::capacity + more_names> specific{};
 
 private:
   [[nodiscard]] static std::size_t index(DAT_HANDLE_TYPE t) noexcept { return static_cast<std::size_t>(t); }

@@ -174,6 +174,8 @@ def judge(what: test, where: column, number: int, out: pathlib.Path, env: dict[s
         processes.append(client)
         ended = watch(processes, lambda: client.process.poll() is not None, deadline, until.idle)
         mine = outcome(how, client, ended)
+        if mine[0] == "pass" and not re.search(what.prints, client.text()):
+            mine = ("fail", f"it leaves out {what.prints}")
         if not ended:
             client.end()
         if how.parts:

@@ -364,6 +364,15 @@ static void wrong_creations(void) {
   RETURNS(dat_cno_fd_create(a.ia, &fd, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
 }
 
+// Whether the provider has a named attribute, with this value unless that is null.
+static int named(const DAT_PROVIDER_ATTR* provider, const char* name, const char* value) {
+  for (int i = 0; i < provider->num_provider_specific_attr; ++i)
+    if (strcmp(provider->provider_specific_attr[i].name, name) == 0)
+      return value ? strcmp(provider->provider_specific_attr[i].value, value) == 0
+                   : provider->provider_specific_attr[i].value[0] != '\0';
+  return 0;
+}
+
 static void queries(void) {
   DAT_IA_ATTR ia;
   DAT_PROVIDER_ATTR provider;
@@ -381,6 +390,13 @@ static void queries(void) {
   SUCCEEDS(dat_ia_query(a.ia, &async_evd, DAT_IA_FIELD_ALL, &ia, DAT_PROVIDER_FIELD_ALL, &provider));
   CHECK(async_evd == a.async_evd && ia.max_eps > 0 && ia.max_message_size > 0 && provider.max_private_data_size == 56);
   CHECK(provider.evd_stream_merging_supported[0][5] == DAT_TRUE && provider.num_provider_specific_attr > 0);
+  // OFA's dtest reads and answers only where the first of these is TRUE.
+  CHECK(named(&provider, "DAT_IB_RDMA_READ", "TRUE") && named(&provider, "DAT_IB_DEVICE_NAME", "fk1"));
+  CHECK(named(&provider, "DAT_IB_PORT_STATUS", "ACTIVE") && named(&provider, "DAT_IB_PORT_NUMBER", "1"));
+  CHECK(named(&provider, "DAT_IB_TRANSPORT_MTU", NULL) && named(&provider, "DAT_IB_CONNECTIVITY_MODE", "DIRECT"));
+  CHECK(named(&provider, "DAT_IB_PROVIDER_NAME", "CMA") && named(&provider, "DAT_IB_FETCH_AND_ADD", "TRUE"));
+  CHECK(named(&provider, "DAT_IB_NODE_GUID", NULL) && named(&provider, "DAT_IB_GID", NULL));
+  CHECK(!named(&provider, "DAT_IB_NO_SUCH_NAME", NULL));
   CHECK(ia.extension_supported == DAT_EXTENSION_IB && ia.num_vendor_attr > 0 && ia.vendor_attr[0].name);
   SUCCEEDS(dat_ia_query(a.ia, NULL, 0, NULL, 0, NULL));
   RETURNS(dat_ia_query(a.ia, NULL, ~UINT64_C(0), &ia, 0, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
