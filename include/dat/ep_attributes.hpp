@@ -130,17 +130,20 @@ struct ep_attributes {
   /// The number of times that a send is tried again when the peer has no receive posted; 7 means indefinitely.
   /// Soft-RoCE breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer runs on.
   std::uint8_t rnr_retry_count = 7;
-  /// Time to wait for an acknowledgement before sending again. Rounded up to the adapter's scale (4.096 us x 2^n).
+  /// Time to wait for an acknowledgement before sending again, 1 us to 8796 s. Rounded up to the adapter's scale
+  /// (4.096 us x 2^n).
   std::chrono::microseconds ack_timeout{67'000};
-  /// The time that the peer waits before it repeats a send that met no receive here, 10 us to 491.52 ms, rounded up.
+  /// The time that the peer waits before it repeats a send that met no receive here, 0 to 655.36 ms. Rounded up to one
+  /// of the 32 times of the adapter, of which 10 us is the shortest.
   std::chrono::microseconds min_rnr_timer{640};
   /// The time that an accepted connection waits for the peer's last handshake message, or for its first data. After it
-  /// the connect evd gets `accept_completion_error`. The kernel ends the attempt after about 68 s in any case.
+  /// the connect evd gets `accept_completion_error`. The kernel ends the attempt after about 68 s in any case. At least
+  /// 1 ms.
   std::chrono::milliseconds accept_timeout{30'000};
-  /// The time after which a connection without a request tests its peer, 0 for never. The test is a request that moves
-  /// no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and is no event there or here.
-  /// If the peer does not answer, the connection breaks as by any other request. `keep_alive` of a side that only
-  /// receives is how it notices a dead peer.
+  /// The time after which a connection without a request tests its peer, up to 8760 h, 0 for never. The test is a
+  /// request that moves no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and is no
+  /// event there or here. If the peer does not answer, the connection breaks as by any other request. `keep_alive` of a
+  /// side that only receives is how it notices a dead peer.
   ///
   /// The service thread posts it; with progress::manual ia::run, or a call that does its work (see progress). It takes
   /// one more place of the request queue and of its evd. A completions-only evd must be polled for the break to be
@@ -164,7 +167,8 @@ struct ep_attributes {
   /// Sets ack_timeout, retry_count and keep_alive so that a connection breaks within `limit` when the peer, or the way
   /// to it, no longer answers, also when the connection is idle. Returns what it chose. It prefers six repetitions, and
   /// chooses fewer where ack_timeout would be below 4.2 ms, but at least two; and gives the rest of the time, at least
-  /// a quarter, to keep_alive. For a limit below 67 ms, `longest` and keep_alive together are more than the limit.
+  /// a quarter, to keep_alive. For a limit below 67 ms, `longest` and keep_alive together are more than the limit. A
+  /// limit that is not positive sets an ack_timeout of 0, which `pz::create_ep` and `ep::modify` refuse.
   ///
   ///     dat::ep_attributes a{.max_recv_dtos = 512};
   ///     const auto chosen = a.detect_dead_peer_within(2s); // 34 ms, 6 repetitions: 235 to 940 ms; idle 1.06 s
@@ -183,6 +187,7 @@ struct ep_attributes {
     int code = shortest;
     while (code < 31 && fits(code + 1, repetitions)) ++code;
     ack_timeout = std::chrono::microseconds((scale << code) / 1000);
+    if (limit <= limit.zero()) ack_timeout = limit.zero();
     retry_count = static_cast<std::uint8_t>(repetitions);
     const auto usual = ack_timeout * (repetitions + 1);
     const auto rest = limit - usual * slowest;

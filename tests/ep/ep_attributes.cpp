@@ -142,10 +142,14 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
        [](auto& a) { a.min_rnr_timer = microseconds(655'361); }},
       {"min_rnr_timer must be within 0..655.36 ms", [](auto& a) { a.min_rnr_timer = microseconds(0); },
        [](auto& a) { a.min_rnr_timer = microseconds(-1); }},
-      {"accept_timeout must be positive", [](auto& a) { a.accept_timeout = std::chrono::milliseconds(1); },
+      {"accept_timeout must be within 1 ms..8760 h", [](auto& a) { a.accept_timeout = std::chrono::milliseconds(1); },
        [](auto& a) { a.accept_timeout = {}; }},
-      {"keep_alive must be positive, or 0", [](auto& a) { a.keep_alive = microseconds(1); },
+      {"accept_timeout must be within 1 ms..8760 h", [](auto& a) { a.accept_timeout = std::chrono::hours(8760); },
+       [](auto& a) { a.accept_timeout = std::chrono::milliseconds::max(); }},
+      {"keep_alive must be within 0..8760 h", [](auto& a) { a.keep_alive = microseconds(1); },
        [](auto& a) { a.keep_alive = microseconds(-1); }},
+      {"keep_alive must be within 0..8760 h", [](auto& a) { a.keep_alive = std::chrono::hours(8760); },
+       [](auto& a) { a.keep_alive = microseconds::max(); }},
       {"one less with keep_alive",
        [](auto& a) {
          a.max_request_dtos = 126;
@@ -171,9 +175,16 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
        [](auto& a) { a.qos.service_level = 16; }},
       {"qos.flow_label must be within 0..0xfffff", [](auto& a) { a.qos.flow_label = 0xfffff; },
        [](auto& a) { a.qos.flow_label = 0x100000; }},
-      {"ack_timeout must be positive", [](auto& a) { a.ack_timeout = microseconds(1); },
+      {"ack_timeout must be within 1 us..8796 s", [](auto& a) { a.ack_timeout = microseconds(1); },
        [](auto& a) { a.ack_timeout = {}; }},
-      {"", [](auto& a) { a.max_inline = 16; }, [](auto& a) { a.max_inline = 1u << 30; }},
+      {"ack_timeout must be within 1 us..8796 s", [](auto& a) { a.ack_timeout = microseconds(8'796'093'022); },
+       [](auto& a) { a.ack_timeout = microseconds(8'796'093'023); }},
+      {"detect_dead_peer_within takes a positive limit", [](auto& a) { a.detect_dead_peer_within(microseconds(1)); },
+       [](auto& a) { a.detect_dead_peer_within(microseconds(0)); }},
+      {"detect_dead_peer_within takes a positive limit", [](auto&) {},
+       [](auto& a) { a.detect_dead_peer_within(std::chrono::seconds(-5)); }},
+      {"Try a smaller max_inline", [](auto& a) { a.max_inline = 16; },
+       [](auto& a) { a.max_inline = 1u << 30; }},
   };
   for (const auto& l : limits) {
     INFO(l.said);
@@ -226,7 +237,7 @@ TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout, retr
     std::chrono::microseconds keep_alive;
   } const rows[] = {{2s, 33'554us, 6, 1'060'488us}, {1s, 16'777us, 6, 530'244us}, {200ms, 4'194us, 6, 82'568us},
                     {100ms, 4'194us, 3, 32'896us},  {60ms, 4'194us, 2, 10'000us}, {1us, 4'194us, 2, 10'000us},
-                    {0us, 4'194us, 2, 10'000us},    {-5s, 4'194us, 2, 10'000us}};
+                    {0us, 0us, 2, 10'000us},        {-5s, 0us, 2, 10'000us}};
   for (const auto& row : rows) {
     ep_attributes a;
     const auto chosen = a.detect_dead_peer_within(row.limit);

@@ -4,6 +4,7 @@
 
 #include <dat/detail/endpoint/ep_core.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/verbs/ib_time.hpp>
 
 #include <bit>
 #include <cerrno>
@@ -61,8 +62,9 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   const auto most = [](int limit, std::uint32_t cap) { return min(static_cast<std::uint32_t>(max(limit, 0)), cap); };
   // All operations of a queue may complete in one evd. Receives of a shared queue are counted elsewhere.
   const std::uint32_t max_wr = most(min(device.max_qp_wr, device.max_cqe), max_ring);
-  if (a.keep_alive.count() < 0)
-    return invalid("keep_alive must be positive, or 0 for a connection that does not test its peer.");
+  constexpr auto year = std::chrono::hours(8760); // later times may not fit the clock
+  if (a.keep_alive.count() < 0 || a.keep_alive > year)
+    return invalid("keep_alive must be within 0..8760 h, where 0 is a connection that does not test its peer.");
   // Some requests of the send queue are the library's own, so max_wr itself is too many.
   if (a.max_request_dtos >= max_wr || request_places(a) > max_wr)
     return invalid("max_request_dtos must be within 0..ia_attributes::max_dto_per_ep, and one less with keep_alive.");
@@ -77,8 +79,10 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   if (a.rnr_retry_count > 7) return invalid("rnr_retry_count must be within 0..7, where 7 means indefinitely.");
   if (a.min_rnr_timer.count() < 0 || a.min_rnr_timer.count() > 655'360)
     return invalid("min_rnr_timer must be within 0..655.36 ms.");
-  if (a.ack_timeout.count() <= 0) return invalid("ack_timeout must be positive.");
-  if (a.accept_timeout.count() <= 0) return invalid("accept_timeout must be positive.");
+  if (a.ack_timeout.count() <= 0 || a.ack_timeout > longest_ack_timeout)
+    return invalid("ack_timeout must be within 1 us..8796 s. detect_dead_peer_within takes a positive limit.");
+  if (a.accept_timeout.count() <= 0 || a.accept_timeout > year)
+    return invalid("accept_timeout must be within 1 ms..8760 h.");
   if (a.max_message_size.value_or(0) > ia.max_message())
     return invalid("max_message_size must be at most ia_attributes::max_message_size, which it is when it is not set.");
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom)
@@ -300,7 +304,12 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   }
   init.cap.max_inline_data = attributes_.max_inline;
   ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
-  if (!qp) return at(map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno), call);
+  if (!qp) {
+    error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);
+    if (refused.type() == return_type::invalid_parameter && attributes_.max_inline != 0)
+      refused = refused.hint("Try a smaller max_inline: the device may not copy so many bytes.");
+    return at(refused, call);
+  }
   max_inline_ = init.cap.max_inline_data;
   max_inline_message_ = min(max_message_, max_inline_);
   // In INIT from the start, so that receives can be posted before connecting.

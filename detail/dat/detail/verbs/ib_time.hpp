@@ -8,6 +8,9 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// 4.096 us * 2^31.
+inline constexpr std::chrono::microseconds longest_ack_timeout{8'796'093'022};
+
 /// Smallest t with 4.096 us * 2^t >= d, 1..31. Zero would mean no limit.
 [[nodiscard]] constexpr std::uint8_t ack_timeout_code(std::chrono::microseconds d) noexcept {
   // For longer times the answer is the largest code, and their nanoseconds might not fit 64 bits.
