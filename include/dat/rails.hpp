@@ -18,9 +18,13 @@
 // | item | bytes |
 // |---|---|
 // | private data of a connect | "datr", version 1, rail, number of rails, 0, life of the rail (4), session (8) |
-// | immediate data of a message | bits 31-30: 0 unordered, 1 ordered, 2 and 3 the same without a message; 29-16
-// sequence number of its class; 15-0 tag | | control message (a send of 24 bytes) | kind, rail, version 1, 0, life (4),
-// count (8), session (8) |
+// | control message (a send of 24 bytes) | kind, rail, version 1, 0, life (4), count (8), session (8) |
+//
+// | bits of the immediate data of a message | meaning |
+// |---|---|
+// | 31-30 | 0 unordered, 1 ordered, 2 and 3 the same without a message |
+// | 29-16 | sequence number of its class |
+// | 15-0 | tag |
 //
 // A life is one connection of a rail; the active side numbers them from 1. Control messages:
 //
@@ -28,8 +32,7 @@
 // |---|---|---|
 // | 1 hello | the active side, first on each life | 0. The passive side sends nothing on a life before it |
 // | 2 credit | the receiver of messages | the messages of this life that the peer may send, from the first one |
-// | 3 closed | a side that has closed `life` of `rail`, on any rail that works | the messages that it has received on
-// it, each once |
+// | 3 closed | a side that has closed `life` of `rail`, on any rail that works | the messages of it that have arrived |
 //
 // A side that notices a failure disconnects the rail, so that no late packet can change its memory, takes the last
 // completions, and reports the count. A connection delivers in order, so the count, in which a message that the adapter
@@ -86,7 +89,7 @@ enum class rails_spread : std::uint8_t {
 /// Options of rails. Every member has a working default. `depth` is the peer's, too.
 struct rails_options {
   rails_spread spread = rails_spread::by_bytes;
-  /// The time from the failure of a rail until its messages go by another one, 20 ms to 60 s. It chooses the retries of
+  /// The time from the failure of a rail until its messages go by another one, 90 ms to 60 s. It chooses the retries of
   /// the adapters, and how often an idle rail is probed. The rails must be run more often than that.
   std::chrono::milliseconds failover_within{2000};
   std::chrono::milliseconds cool_down{1000};      ///< from a failure to the next attempt; doubled when it fails, too
@@ -131,6 +134,7 @@ struct rail_down {
   std::string_view cause; ///< a sentence; valid until the rails end
   std::size_t up;         ///< the number of rails that are left
 };
+/// What `rails::wait` gives to its visitor.
 using rails_event = std::variant<rails_write_done, rails_write_failed, rails_message, rail_up, rail_down>;
 
 /// The health of one rail.

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 
 // rails_load RAILS MESSAGES [DISTURBANCE...]: for dat-lab with 2 * RAILS links. Rail k goes from link 2k+1 to link
-// 2k+2. Both ends write and receive, each in a thread of its own, while the main thread disturbs the links by tc and
-// ip. Each disturbance lasts until MESSAGES more messages have arrived at both ends. Prints a line for each
-// disturbance; exit code 1 if a message was lost, came twice, came out of order, or had other bytes.
+// 2k+2. Both ends write and receive, each in a thread of its own, while the main thread disturbs the links by tc. Each
+// disturbance lasts until MESSAGES more messages have arrived at both ends. Prints a line for each disturbance; exit
+// code 1 if a message was lost, came twice, came out of order, or had other bytes, if the rail of a cut link has not
+// failed, or if a restored rail carries nothing.
 #include <dat/dat.hpp>
 #include <dat/rails.hpp>
 
@@ -52,7 +53,8 @@ struct end {
   std::vector<std::uint8_t> here = std::vector<std::uint8_t>(most);
   std::uint64_t next_ordered = 0; // numbers of ordered messages are even
   std::uint64_t wrong = 0;
-  std::uint64_t downs = 0;
+  std::array<std::atomic<std::uint64_t>, dat::rails::max_rails> downs{}; // by rail
+  std::array<std::atomic<std::uint64_t>, dat::rails::max_rails> sent{};  // by rail
   std::atomic<std::uint64_t> arrived{0};
   std::array<std::atomic<std::uint64_t>, slots> taken{}; // by slot: the number behind the latest taken message
   std::atomic<std::uint64_t> aim{0};                     // write so many messages
@@ -84,7 +86,7 @@ struct end {
   void operator()(const dat::rails_write_failed&) { ++wrong; }
   void operator()(const dat::rail_up&) {}
   void operator()(const dat::rail_down& e) {
-    ++downs;
+    downs[e.rail].fetch_add(1);
     std::fprintf(stderr, "  rail %zu down: %.*s\n", e.rail, int(e.cause.size()), e.cause.data());
   }
 
@@ -113,6 +115,7 @@ struct end {
           n.error().type() != dat::return_type::interrupted_call)
         must(n);
       up = rails.up();
+      for (std::size_t k = 0; k < rails.size(); ++k) sent[k] = rails.health(k).sent;
       if (show.exchange(false)) print();
     }
   }
@@ -131,7 +134,14 @@ struct end {
 };
 
 void shell(const std::string& command) {
-  if (std::system(command.c_str()) != 0) std::fprintf(stderr, "rails_load: failed: %s\n", command.c_str());
+  if (std::system(command.c_str()) == 0) return;
+  std::fprintf(stderr, "rails_load: failed: %s\n", command.c_str());
+  std::exit(1);
+}
+
+[[noreturn]] void failed(const std::string& what) {
+  std::fprintf(stderr, "rails_load: %s\n", what.c_str());
+  std::_Exit(1); // the threads of the ends still run
 }
 
 /// Waits; the devices work meanwhile, and dat-lab limits the time. After a minute without progress both ends print what
@@ -151,9 +161,14 @@ void until(end& a, end& b, const auto& holds) {
 int main(int argc, char** argv) {
   const std::size_t rails = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 4;
   const std::uint64_t messages = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 500;
-  if (rails < 1 || rails > dat::rails::max_rails || messages < 1 || messages * (rails * 4 + 1) > most) {
+  constexpr std::array<std::string_view, 4> words_known{"cut", "slow", "lossy", "restored"};
+  const std::vector<std::string_view> chosen(argv + std::min(argc, 3), argv + argc);
+  const bool known = std::all_of(chosen.begin(), chosen.end(), [&](std::string_view w) {
+    return std::find(words_known.begin(), words_known.end(), w) != words_known.end();
+  });
+  if (!known || rails < 1 || rails > dat::rails::max_rails || messages < 1 || messages * (rails * 5 + 1) > most) {
     std::fprintf(stderr,
-                 "usage: rails_load RAILS MESSAGES [cut|slow|lossy|restored]...  (1 to 16; MESSAGES * (4 * RAILS "
+                 "usage: rails_load RAILS MESSAGES [cut|slow|lossy|restored]...  (1 to 16; MESSAGES * (5 * RAILS "
                  "+ 1) at most %llu)\n",
                  static_cast<unsigned long long>(most));
     return 2;
@@ -191,7 +206,7 @@ int main(int argc, char** argv) {
   all_up();
   transfer();
   struct disturbance {
-    const char* name;
+    std::string_view name;
     std::string begin, end;
   };
   for (std::size_t k = 0; k < rails; ++k) {
@@ -201,15 +216,26 @@ int main(int argc, char** argv) {
     for (const disturbance& d :
          {disturbance{"cut", add + "loss 100%", del}, disturbance{"slow", add + "delay 20ms", del},
           disturbance{"lossy", add + "loss 3%", del}, disturbance{"restored", "true", "true"}}) {
-      if (argc > 3 && std::find_if(argv + 3, argv + argc,
-                                   [&](const char* w) { return std::string_view(w) == d.name; }) == argv + argc)
-        continue;
+      if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), d.name) == chosen.end()) continue;
+      const std::uint64_t downs = a.downs[k] + b.downs[k];
+      const std::uint64_t sent = a.sent[k] + b.sent[k];
+      const auto began = std::chrono::steady_clock::now();
+      std::chrono::milliseconds noticed{0};
       shell(d.begin);
+      if (d.name == "cut") {
+        a.aim += messages;
+        b.aim += messages; // otherwise an idle rail would wait for its probe
+        until(a, b, [&] { return a.downs[k] + b.downs[k] != downs; });
+        noticed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+      }
       transfer();
       shell(d.end);
       all_up();
-      std::printf("%s %s: %llu messages each way so far\n", link.c_str(), d.name,
+      if (d.name == "restored" && a.sent[k] + b.sent[k] == sent) failed("the restored rail carries nothing");
+      std::printf("%s %.*s: %llu messages each way so far", link.c_str(), int(d.name.size()), d.name.data(),
                   static_cast<unsigned long long>(a.aim.load()));
+      if (d.name == "cut") std::printf(", rail %zu down after %lld ms", k, static_cast<long long>(noticed.count()));
+      std::printf("\n");
       std::fflush(stdout);
     }
   }
@@ -219,6 +245,8 @@ int main(int argc, char** argv) {
   std::uint64_t lost = 0;
   const std::uint64_t dropped = a.rails.duplicates() + b.rails.duplicates(); // the devices have delivered them again
   std::uint64_t twice = 0;
+  std::uint64_t failures = 0;
+  for (std::size_t k = 0; k < rails; ++k) failures += a.downs[k] + b.downs[k];
   for (const end* e : {&a, &b})
     for (std::uint64_t n = 0; n < a.written; ++n) {
       lost += e->here[n] == 0 || e->done[n] == 0;
@@ -232,6 +260,6 @@ int main(int argc, char** argv) {
       "%llu written each way, %llu lost, %llu twice, %llu wrong, %llu failures of rails, %llu dropped as copies\n",
       static_cast<unsigned long long>(a.written), static_cast<unsigned long long>(lost),
       static_cast<unsigned long long>(twice), static_cast<unsigned long long>(a.wrong + b.wrong),
-      static_cast<unsigned long long>(a.downs + b.downs), static_cast<unsigned long long>(dropped));
-  return lost + twice + a.wrong + b.wrong == 0 && a.downs + b.downs > 0 ? 0 : 1;
+      static_cast<unsigned long long>(failures), static_cast<unsigned long long>(dropped));
+  return lost + twice + a.wrong + b.wrong == 0 ? 0 : 1;
 }

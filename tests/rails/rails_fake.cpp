@@ -214,6 +214,25 @@ TEST_CASE("an idle rail is probed, and its failure is noticed without messages",
   CHECK_FALSE(e.a.rails.health(1).cause.empty());
 }
 
+TEST_CASE("the adapters of rails repeat requests for less than failover_within, and a shorter time is refused",
+          "[rails]") {
+  for (const auto limit : {90ms, 2000ms, 60'000ms}) {
+    CAPTURE(limit.count());
+    ends e(2, {.failover_within = limit});
+    REQUIRE(e.all_up());
+    REQUIRE(fake::qps().size() == 4);
+    for (ibv_qp* qp : fake::qps()) {
+      ibv_qp_attr attr{};
+      ibv_qp_init_attr init{};
+      REQUIRE(ibv_query_qp(qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init) == 0);
+      // InfiniBand allows an adapter to wait up to four times the time of the code.
+      const auto longest = std::chrono::nanoseconds(4096LL << attr.timeout) * 4 * (attr.retry_cnt + 1);
+      CHECK(longest <= limit);
+      CHECK(longest > limit / 4); // and long enough not to break a working rail
+    }
+  }
+}
+
 TEST_CASE("a message of its own fault fails alone, and the ordered messages behind it arrive", "[rails]") {
   ends e(2, {.spread = dat::rails_spread::round_robin});
   REQUIRE(e.all_up());

@@ -78,7 +78,7 @@ TEST_CASE("bad input of rails is refused with the remedy", "[rails]") {
   dat::ia closed;
   is_error(dat::rails::listen(std::array{dat::rail_path{&closed}}), invalid, return_subtype::arg1);
   for (const dat::rails_options& bad : {dat::rails_options{.spread = static_cast<dat::rails_spread>(2)},
-                                        {.failover_within = 19ms},
+                                        {.failover_within = 89ms},
                                         {.failover_within = 61s},
                                         {.cool_down = -1ms},
                                         {.cool_down = 2s, .max_cool_down = 1s},

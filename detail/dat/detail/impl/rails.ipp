@@ -118,8 +118,8 @@ DAT_DECL expected<rails> rails::make(std::span<const rail_path> paths, const rai
     if (!p.ia || !*p.ia) return bad("Each path needs an open ia.", return_subtype::arg1);
   if (options.spread > rails_spread::round_robin)
     return bad("`spread` must be by_bytes or round_robin.", return_subtype::arg2);
-  if (options.failover_within < 20ms || options.failover_within > 60s)
-    return bad("`failover_within` must be from 20 ms to 60 s.", return_subtype::arg2);
+  if (options.failover_within < 90ms || options.failover_within > 60s)
+    return bad("`failover_within` must be from 90 ms to 60 s.", return_subtype::arg2);
   if (options.cool_down < 0ms || options.max_cool_down < options.cool_down)
     return bad("`cool_down` must not be negative, nor above `max_cool_down`.", return_subtype::arg2);
   if (options.depth < 1 || options.depth > 4096) return bad("`depth` must be from 1 to 4096.", return_subtype::arg2);
