@@ -24,6 +24,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -44,7 +46,7 @@ enum class connection_outcome : std::uint8_t {
   timed_out,
   unreachable
 };
-inline constexpr std::size_t connection_outcome_count = 8;
+inline constexpr std::size_t connection_outcome_count = 8; ///< of dat::connection_outcome
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(connection_outcome value) noexcept {
   return detail::enum_name(value,
@@ -86,8 +88,30 @@ struct counter_values {
   friend bool operator==(const counter_values&, const counter_values&) = default;
 };
 
-/// The numbers in the text format of Prometheus, with `labels` such as `ep="17",host="a"` on every sample. Operations
-/// and statuses that never occurred are left out. Allocates.
+/// A label of the samples of a metric.
+struct metric_label {
+  std::string_view name;
+  std::string_view value;
+};
+
+/// Labels of samples in the text format of Prometheus: {{"ep", "17"}, {"host", "a"}} is `ep="17",host="a"`. Characters
+/// that the format does not allow in a value are escaped.
+/// Errors: `invalid_parameter` (arg1) when a name is not of letters, digits and _, or begins with a digit.
+/// Allocates: yes; std::bad_alloc passes through.
+/// Blocks: never.
+/// Thread safety: safe.
+[[nodiscard]] expected<std::string> prometheus_labels(std::initializer_list<metric_label> labels);
+
+/// The numbers of one object, and the labels of its samples.
+struct labelled_counters {
+  std::string_view labels; ///< see prometheus_labels; empty for none
+  counter_values values;
+};
+
+/// The numbers of several objects in the text format of Prometheus, which allows a metric once in a text, with the
+/// samples of all objects. Operations and statuses that never occurred are left out. Allocates.
+[[nodiscard]] std::string to_prometheus(std::span<const labelled_counters> objects);
+/// The numbers of one object, with `labels` on every sample.
 [[nodiscard]] std::string to_prometheus(const counter_values& values, std::string_view labels = {});
 /// The numbers as one JSON object. Operations and statuses that never occurred are left out. Allocates.
 [[nodiscard]] std::string to_json(const counter_values& values);
@@ -100,6 +124,11 @@ struct counter_values {
 ///     mine.post(ep, dat::send{out});              // in place of ep.post(dat::send{out})
 ///     mine.drain(evd, visitor);                   // in place of evd.drain(visitor)
 ///     std::cout << to_prometheus(mine.read(), "ep=\"1\"");
+///
+/// What dat does by itself, and what the program does without this object, is not counted:
+/// - Posts by `post_n`, of a batch, a shared receive queue, a window or a coroutine. Their completions are counted.
+/// - Waits by `wait_for` or a coroutine. Their events are counted when they are given to `note`.
+/// - Calls of `connect` that are refused at once. The others end with an event, which is counted.
 ///
 /// Allocates: never.
 /// Thread safety: safe, as far as the calls that it passes on are. The parent must outlive it.
@@ -311,6 +340,12 @@ struct device_counter {
 /// Blocks: while the driver reads the counters, on some adapters a firmware command.
 /// Thread safety: safe.
 [[nodiscard]] expected<std::vector<device_counter>> read_device_counters(const ia& of);
+
+/// The counters of a device in the text format of Prometheus: the metric `dat_device_counter`, with the driver's name
+/// of the counter as the label `counter`, and `labels` on every sample. Allocates.
+[[nodiscard]] std::string to_prometheus(std::span<const device_counter> counters, std::string_view labels = {});
+/// The counters of a device as one JSON object. Allocates.
+[[nodiscard]] std::string to_json(std::span<const device_counter> counters);
 
 }} // namespace dat::v0
 

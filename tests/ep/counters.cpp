@@ -8,6 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
+#include <map>
+#include <span>
+#include <sstream>
 #include <thread>
 
 using namespace unit;
@@ -268,6 +272,58 @@ TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]
   CHECK(j.at("wake_ups") == 5);
   CHECK(j.at("most_requests") == 9);
   CHECK_NOTHROW(nlohmann::json::parse(to_json(dat::counter_values{})));
+}
+
+TEST_CASE("the text for Prometheus has each metric once, with the samples of all objects", "[counters]") {
+  dat::counter_values one;
+  one.operations[static_cast<std::size_t>(dto_operation::send)] = {3, 30, 2, 20};
+  one.wake_ups = 5;
+  dat::counter_values two;
+  two.operations[static_cast<std::size_t>(dto_operation::recv)] = {1, 10, 0, 0};
+  const auto first = must(dat::prometheus_labels({{"ep", "1"}, {"host", "a \"b\" \\ \n"}}));
+  CHECK(first == "ep=\"1\",host=\"a \\\"b\\\" \\\\ \\n\"");
+  const auto text =
+      to_prometheus(std::array{dat::labelled_counters{first, one}, dat::labelled_counters{"ep=\"2\"", two}});
+  std::map<std::string, int> types;
+  std::istringstream lines(text);
+  std::string current;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# TYPE ")) {
+      current = line.substr(7, line.find(' ', 7) - 7);
+      CHECK(++types[current] == 1);
+    } else {
+      CHECK(line.starts_with(current + "{"));
+    }
+  }
+  CHECK(text.starts_with("# TYPE dat_operations_posted_total counter\n"
+                         "dat_operations_posted_total{operation=\"send\"," +
+                         first +
+                         "} 3\n"
+                         "dat_operations_posted_total{operation=\"recv\",ep=\"2\"} 1\n"
+                         "# TYPE dat_bytes_posted_total counter\n"));
+  CHECK(text.find("dat_wake_ups_total{" + first + "} 5\ndat_wake_ups_total{ep=\"2\"} 0\n") != std::string::npos);
+  CHECK(to_prometheus(std::span<const dat::labelled_counters>()).empty());
+}
+
+TEST_CASE("a name that Prometheus does not allow is no label", "[counters]") {
+  for (const char* name : {"", "1st", "a-b", "a b", "\xc3\xa4"}) {
+    CAPTURE(name);
+    is_error(dat::prometheus_labels({{"good", "x"}, {name, "x"}}), dat::return_type::invalid_parameter,
+             dat::return_subtype::arg1);
+  }
+  CHECK(must(dat::prometheus_labels({})).empty());
+  CHECK(must(dat::prometheus_labels({{"_a1", ""}})) == "_a1=\"\"");
+}
+
+TEST_CASE("the counters of a device have the same forms", "[counters]") {
+  const std::array two{dat::device_counter{"rcvd_pkts", 7}, dat::device_counter{"sent \"x\"", 18446744073709551615u}};
+  CHECK(to_prometheus(two, "device=\"rx1\"") ==
+        "# TYPE dat_device_counter untyped\n"
+        "dat_device_counter{counter=\"rcvd_pkts\",device=\"rx1\"} 7\n"
+        "dat_device_counter{counter=\"sent \\\"x\\\"\",device=\"rx1\"} 18446744073709551615\n");
+  CHECK(nlohmann::json::parse(to_json(two)) == nlohmann::json{{"rcvd_pkts", 7}, {"sent \"x\"", 18446744073709551615u}});
+  CHECK(to_prometheus(std::span<const dat::device_counter>()).empty());
+  CHECK(to_json(std::span<const dat::device_counter>()) == "{}");
 }
 
 TEST_CASE("a device whose driver reports no counters says so", "[counters]") {

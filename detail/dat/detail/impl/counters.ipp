@@ -43,6 +43,19 @@ void each_counter(const counter_values& v, const Plain& plain, const ByName& by_
   plain("most_receives", v.most_receives, false);
 }
 
+/// A text between quotation marks, for Prometheus and for JSON.
+[[nodiscard]] DAT_DECL std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out;
+}
+
 /// The number in a file of sysfs; empty when there is none.
 [[nodiscard]] DAT_DECL std::optional<std::uint64_t> number_in(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
@@ -53,32 +66,63 @@ void each_counter(const counter_values& v, const Plain& plain, const ByName& by_
 
 } // namespace detail
 
-DAT_DECL std::string to_prometheus(const counter_values& values, std::string_view labels) {
+DAT_DECL expected<std::string> prometheus_labels(std::initializer_list<metric_label> labels) {
   std::string text;
-  std::string_view described; // the metric that has its TYPE line
-  const auto type = [&](const char* metric, bool grows) {
-    if (described == metric) return;
-    described = metric;
-    text.append("# TYPE dat_").append(metric).append(grows ? "_total counter\n" : " gauge\n");
-  };
-  const auto end = [&](std::uint64_t n) { text.append(" ").append(std::to_string(n)).append("\n"); };
-  detail::each_counter(
-      values,
-      [&](const char* metric, std::uint64_t n, bool grows) {
-        type(metric, grows);
-        text.append("dat_").append(metric).append(grows ? "_total" : "");
-        if (!labels.empty()) text.append("{").append(labels).append("}");
-        end(n);
-      },
-      [&](const char* metric, const char* label, std::string_view name, std::uint64_t n) {
-        if (n == 0) return;
-        type(metric, true);
-        text.append("dat_").append(metric).append("_total{").append(label).append("=\"").append(name).append("\"");
-        if (!labels.empty()) text.append(",").append(labels);
-        text.append("}");
-        end(n);
-      });
+  for (const auto& [name, value] : labels) {
+    const auto in_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    if (name.empty() || (name[0] >= '0' && name[0] <= '9') || !std::all_of(name.begin(), name.end(), in_name))
+      return error(return_type::invalid_parameter, return_subtype::arg1)
+          .at("prometheus_labels")
+          .hint("The name of a label has the characters a-z, A-Z, 0-9 and _, and does not begin with a digit.");
+    if (!text.empty()) text += ',';
+    text.append(name).append("=\"").append(detail::escaped(value)).append("\"");
+  }
   return text;
+}
+
+DAT_DECL std::string to_prometheus(std::span<const labelled_counters> objects) {
+  struct metric {
+    std::string_view name;
+    bool grows;
+    std::string samples;
+  };
+  std::vector<metric> metrics;
+  const auto samples_of = [&](const char* name, bool grows) -> std::string& {
+    const auto is_it = [name](const metric& m) { return m.name == name; };
+    auto at = std::find_if(metrics.begin(), metrics.end(), is_it);
+    if (at == metrics.end()) at = metrics.insert(at, {name, grows, {}});
+    return at->samples;
+  };
+  for (const labelled_counters& object : objects) {
+    detail::each_counter(
+        object.values,
+        [&](const char* name, std::uint64_t n, bool grows) {
+          std::string& text = samples_of(name, grows);
+          text.append("dat_").append(name).append(grows ? "_total" : "");
+          if (!object.labels.empty()) text.append("{").append(object.labels).append("}");
+          text.append(" ").append(std::to_string(n)).append("\n");
+        },
+        [&](const char* name, const char* label, std::string_view value, std::uint64_t n) {
+          std::string& text = samples_of(name, true); // the order of the metrics does not depend on the numbers
+          if (n == 0) return;
+          text.append("dat_").append(name).append("_total{").append(label).append("=\"").append(value).append("\"");
+          if (!object.labels.empty()) text.append(",").append(object.labels);
+          text.append("} ").append(std::to_string(n)).append("\n");
+        });
+  }
+  std::string text;
+  for (const metric& m : metrics) {
+    if (m.samples.empty()) continue;
+    text.append("# TYPE dat_").append(m.name).append(m.grows ? "_total counter\n" : " gauge\n").append(m.samples);
+  }
+  return text;
+}
+
+DAT_DECL std::string to_prometheus(const counter_values& values, std::string_view labels) {
+  const labelled_counters one{labels, values};
+  return to_prometheus(std::span(&one, 1));
 }
 
 DAT_DECL std::string to_json(const counter_values& values) {
@@ -134,6 +178,26 @@ DAT_DECL counter_values counters::read() const noexcept {
   v.most_requests = get(most_requests_);
   v.most_receives = get(most_receives_);
   return v;
+}
+
+DAT_DECL std::string to_prometheus(std::span<const device_counter> counters, std::string_view labels) {
+  if (counters.empty()) return {};
+  std::string text = "# TYPE dat_device_counter untyped\n";
+  for (const device_counter& c : counters) {
+    text.append("dat_device_counter{counter=\"").append(detail::escaped(c.name)).append("\"");
+    if (!labels.empty()) text.append(",").append(labels);
+    text.append("} ").append(std::to_string(c.value)).append("\n");
+  }
+  return text;
+}
+
+DAT_DECL std::string to_json(std::span<const device_counter> counters) {
+  std::string text = "{";
+  for (const device_counter& c : counters) {
+    if (text.size() > 1) text += ',';
+    text.append("\"").append(detail::escaped(c.name)).append("\":").append(std::to_string(c.value));
+  }
+  return text += '}';
 }
 
 DAT_DECL expected<std::vector<device_counter>> read_device_counters(const ia& of) {
