@@ -135,6 +135,58 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
   }
 }
 
+TEST_CASE("a connection by descriptor, and one that sets nothing, have the type of service of endpoint or ia",
+          "[qos]") {
+  if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  side usual(0);
+  side a(must(dat::ia::open(usual.ia.address(), {.qos = dat::qos::economy()})), 1024);
+  side b(1);
+  frame_reader wire;
+  REQUIRE(wire);
+  buffer memory(a.pz, 64);
+  buffer there(b.pz, 64);
+  const auto port = next_port();
+  auto psp = must(b.ia.create_psp(port, b.evd));
+  // What the endpoint and the call set; without either, the ia decides.
+  struct {
+    bool by_descriptor;
+    dat::qos of_endpoint;
+    dat::qos of_call;
+    int from_a;
+  } const rows[] = {{false, {}, {}, 1 << 2},
+                    {false, dat::qos::premium(), {}, 46 << 2},
+                    {false, dat::qos::premium(), dat::qos::low_latency(), 18 << 2},
+                    {true, {}, {}, 1 << 2},
+                    {true, dat::qos::premium(), {}, 46 << 2},
+                    {true, dat::qos::premium(), dat::qos::low_latency(), 18 << 2}};
+  for (const auto& row : rows) {
+    CAPTURE(row.by_descriptor, row.from_a);
+    endpoint from = a.make_ep({.qos = row.of_endpoint});
+    endpoint to = b.make_ep();
+    must(to.post(dat::recv{there.lmr}));
+    if (row.by_descriptor) {
+      const auto mine = must(from.export_descriptor());
+      const auto other = must(to.export_descriptor());
+      must(from.connect(other, row.of_call));
+      must(to.connect(mine));
+    } else {
+      must(from.connect(b.ia.address(), port, patience, {}, {.qos = row.of_call}));
+      must(next<dat::cr>(b.evd).accept(to));
+    }
+    (void)next<dat::established>(a.evd);
+    (void)next<dat::established>(b.evd);
+    (void)wire.of_connections(a.ia.address()); // those of earlier connections
+    must(from.post(dat::send{memory.slice(0, 8)}));
+    (void)next<dat::recv_done>(b.evd);
+    (void)next<dat::send_done>(a.evd);
+    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{row.from_a});
+    must(from.disconnect());
+    must(to.disconnect());
+    (void)next<dat::disconnected>(a.evd);
+    (void)next<dat::disconnected>(b.evd);
+  }
+}
+
 TEST_CASE("the frames of datagrams carry the type of service of the address handle", "[qos][ud]") {
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
   side a(0);
