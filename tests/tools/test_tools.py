@@ -75,6 +75,11 @@ class info(unittest.TestCase):
         self.assertTrue(first["extensions"]["infiniband"])
         self.assertTrue(first["extensions"]["atomics"])
         self.assertEqual(first["completion_interrupts"], [])  # a software device has none
+        self.assertEqual((first["pci_address"], first["numa_node"]), (None, None))
+        self.assertEqual(set(first["link"]), {"speed", "width"})
+        self.assertGreater(first["link"]["speed"], 0)
+        self.assertGreater(first["link"]["width"], 0)
+        self.assertGreaterEqual(first["num_comp_vectors"], 1)
 
     def test_words_tell_the_same(self) -> None:
         done = run("dat-info")
@@ -83,6 +88,8 @@ class info(unittest.TestCase):
         for line in ("  GID 1       ::ffff:10.78.1.1, RoCE v2",
                      "  addresses   10.78.2.1, fd00:78:2::1", "InfiniBand, immediate data, atomics"):  # fmt: skip
             self.assertIn(line, done.stdout)
+        self.assertRegex(done.stdout, r"\n  link        [\d.]+ [MG]b/s, lanes \d+\n")
+        self.assertRegex(done.stdout, r"\n  place       no PCI device; completion vectors \d+\n")
 
     def test_locked_memory_and_names_of_dat_conf(self) -> None:
         conf = pathlib.Path("/tmp/override.conf")
@@ -222,10 +229,12 @@ class options(unittest.TestCase):
         ("dat-ping", ["no-such-host.invalid"], "--limit", ["0", "3601", "x"], ["0.001", "3600"], "--limit: .*0.001000 to 3600"),
         ("datcp", ["no-such-host.invalid:a", "b"], "--port", ["0", "65536", "x"], ["1", "65535"], "--port: .*1 to 65535"),
         ("datcp", ["no-such-host.invalid:a", "b"], "--blocks", ["0", "100000", "x"], ["1"], r"--blocks: .*1 to \d+"),
-        ("datcp", ["no-such-host.invalid:a", "b"], "--block-size", ["0", "1TB", "x"], ["64KiB"], r"--block-size"),
-        ("datcp", ["no-such-host.invalid:a", "b"], "--limit", ["0", "x"], ["1KB"], "--limit"),
+        ("datcp", ["no-such-host.invalid:a", "b"], "--block-size", ["0", "511", "4194305"], ["64KiB"], "--block-size: .*512 to 4194304"),
+        ("datcp", ["no-such-host.invalid:a", "b"], "--block-size", ["x", "1 mile"], ["4MiB"], "--block-size: .*unit not recognized. Allowed values"),
+        ("datcp", ["no-such-host.invalid:a", "b"], "--limit", ["0"], ["1KB"], r"--limit: .*1 to \d+"),
+        ("datcp", ["no-such-host.invalid:a", "b"], "--limit", ["x"], ["1MiB"], "--limit: .*unit not recognized. Allowed values"),
         ("datcp", ["serve", "/nowhere"], "--clients", ["0", "10001", "x"], ["1"], "--clients: .*1 to 10000"),
-        ("datcp", ["serve", "/nowhere"], "--address", ["nowhere", "10.0.0"], [], "--address"),
+        ("datcp", ["serve", "/nowhere"], "--address", ["nowhere", "10.0.0"], [], r"--address: .*Write it as 10\.0\.0\.1"),
     ]
 
     def run_tool(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -272,6 +281,12 @@ class conform(unittest.TestCase):
         self.assertEqual(told["rules"]["CONN-003"], "not run")
         self.assertEqual(told["rules"]["REQ-145"], "deviates")
         self.assertGreater(told["objects"]["LMR"]["shown here"], 10)
+
+    def test_what_is_not_there_is_named(self) -> None:
+        for arguments, said in ((["--program", "/nowhere"], "dat-conform: /nowhere is not there"), (["--results", "/nowhere"], "dat-conform: /nowhere has no results")):
+            done = self.conform(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
 
     def test_words_tell_the_same(self) -> None:
         done = self.conform("--rules", "a zone cannot be closed while a region or an endpoint uses it")
