@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Makes a release, and builds a program by the recipe of each package manager from its tarball.
 # SPDX-License-Identifier: BSL-1.0
-"""DAT_TOOLS=1 in the environment builds the tools by the recipes, too."""
+"""DAT_RECIPE_TOOLS=1 in the environment builds the tools by the recipes, too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import release  # noqa: E402
 import versions  # noqa: E402
 
 PROGRAM = HERE.parent / "consume/main.cpp"
-TOOLS = os.environ.get("DAT_TOOLS") == "1"
+TOOLS = os.environ.get("DAT_RECIPE_TOOLS") == "1"
 
 
 def run(*command: object, cwd: pathlib.Path, **env: str) -> str:

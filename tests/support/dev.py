@@ -460,6 +460,7 @@ def tier_lint(sums: tally) -> None:
         sums.unittests("tests of the mutants", ROOT / "tests/mutate/test_mutants.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
         sums.unittests("versions, changelog and recipes", ROOT / "tests/package/test_versions.py", HANGS)
+        sums.unittests("files of the forges", ROOT / "tests/package/test_forges.py", HANGS, python=DEBIAN_PYTHON)
         sums.unittests("tests of ./dev changes", ROOT / "tests/interface/test_changes.py", HANGS)
 
 
@@ -784,7 +785,7 @@ def tier_readme(sums: tally) -> None:
 def tier_release(sums: tally) -> None:
     """A release, and a program by each recipe from its tarball; the completions of the shells."""
     with step("Release: tarball, recipes, completions", "1 to 2 min"):
-        sums.unittests("release and recipes", ROOT / "tests/package/test_recipes.py", HANGS)
+        sums.unittests("release and recipes", ROOT / "tests/package/test_recipes.py", HANGS, DAT_RECIPE_TOOLS="1")
         if build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/tools/dat-perf", "examples/datcp/datcp"):
             sums.unittests("completions", ROOT / "tests/tools/test_completions.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
         else:
