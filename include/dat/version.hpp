@@ -6,8 +6,11 @@
 
 // The only macros of the library (besides the opt-in <dat/try.hpp>): a program that supports several versions of dat
 // has to choose before it compiles.
+/// The first number of the version.
 #define DAT_VERSION_MAJOR 0
+/// The second number: before 1.0, versions that differ in it may not be compatible.
 #define DAT_VERSION_MINOR 2
+/// The third number.
 #define DAT_VERSION_PATCH 0
 
 namespace dat { inline namespace v0 {

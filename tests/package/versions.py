@@ -11,12 +11,13 @@ NUMBER = r"(\d+\.\d+\.\d+)"
 SHORT = r"(\d+\.\d+)"
 PLACES = [
     ("meson.build", rf"^  version: '{NUMBER}',$", "the version of the build"),
-    ("include/dat/version.hpp", r"^#define DAT_VERSION_MAJOR (\d+)\n#define DAT_VERSION_MINOR (\d+)\n#define DAT_VERSION_PATCH (\d+)$", "the version of the headers"),
-    ("README.md", rf"^revision = {NUMBER}$", "the wrap for Meson"),
-    ("README.md", rf"\bGIT_TAG {NUMBER}\)", "FetchContent"),
+    ("include/dat/version.hpp", r"^#define DAT_VERSION_MAJOR (\d+)\n///[^\n]*\n#define DAT_VERSION_MINOR (\d+)\n///[^\n]*\n#define DAT_VERSION_PATCH (\d+)$", "the version of the headers"),
+    ("README.md", rf"^revision = v{NUMBER}$", "the wrap for Meson"),
+    ("README.md", rf"\bGIT_TAG v{NUMBER}\)", "FetchContent"),
     ("CHANGELOG.md", rf"^## \[{NUMBER}\]", "the newest release"),
     ("debian/changelog", rf"\A\S+ \({NUMBER}-", "the newest entry"),
     ("docs/releases.md", rf"^## {NUMBER}$", "the newest release notes"),
+    ("docs/versions.md", rf"`git tag --sign v{NUMBER}`", "the name of the tag"),
     ("tests/consume/cmake/CMakeLists.txt", rf"find_package\(dat {SHORT} ", "the interface that the tests ask for"),
     ("tests/consume/meson/meson.build", rf"version: '>={SHORT}'", "the interface that the tests ask for"),
 ]
