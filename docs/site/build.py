@@ -38,11 +38,11 @@ SUBJECTS = [
     ("Objects", ["ia", "pz", "lmr", "evd", "cno", "ep", "psp", "rsp", "csp", "cr", "srq", "rmr", "object"]),
     ("Operations and memory", ["dto", "iov", "batch", "ib", "segment", "buffer", "memory", "registration_cache", "pool", "privileges", "policies", "credits", "cookie"]),
     ("Events", ["event", "completions", "connection_events", "async_events", "async", "streams", "evd_id", "describe", "end_reason"]),
-    ("Connections and addresses", ["address", "port", "service_id", "communicator", "descriptor", "qos", "timeout"]),
+    ("Connections and addresses", ["rails", "address", "port", "service_id", "communicator", "descriptor", "qos", "timeout"]),
     ("Datagrams", ["ud", "datagram", "multicast"]),
     ("Coroutines and event loops", ["coro", "coro_dto", "coro_events", "coro_set", "coro_wait", "task", "asio", "asio_coro"]),
     ("Errors and status", ["error", "expected", "status", "strerror", "try", "checked"]),
-    ("Attributes, registry, counters", ["attributes", "ep_attributes", "ep_params", "srq_attributes", "ib_query", "registry", "counters", "dat_code"]),
+    ("Attributes, registry, counters, tracing", ["attributes", "ep_attributes", "ep_params", "srq_attributes", "ib_query", "registry", "counters", "trace", "trace_recorder", "log", "dat_code"]),
 ]
 
 

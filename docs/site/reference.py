@@ -66,6 +66,18 @@ def joined(text: str) -> str:
     return re.sub(rf"{JOINT}+", r"\\ ", text).strip()
 
 
+def introduction_of(text: str) -> list[str]:
+    """The blocks of the comments that begin a header: those in front of `#pragma once` and the one behind it."""
+    found = re.match(r"((?://[^\n]*\n)*)(?:#pragma once\n\n((?://(?!/)[^\n]*\n)+)\n)?", text)
+    blocks = []
+    for comment in found.groups("") if found else ():
+        lines = [re.sub(r"^// ?", "", line) for line in comment.splitlines() if "SPDX" not in line]
+        # Lines of code are a block, also where a paragraph touches them; empty lines between lines of code belong to it.
+        pieces = re.findall(r"(?:^ {4}[^\n]*\n(?:\n+(?= {4}))?)+|(?:^(?! {4})[^\n]+\n)+", "\n".join(lines) + "\n", re.M)
+        blocks += [piece.rstrip("\n") for piece in pieces]
+    return blocks
+
+
 class reference:
     """All pages, and the links to their names."""
 
@@ -297,16 +309,31 @@ class reference:
             for some in self.groups(members):
                 yield from self.entry(some, level + 1)
 
+    def sentence(self, text: str) -> str:
+        """A text of a comment that Doxygen does not read."""
+        pieces = re.split(r"`([^`]*)`", text)
+        return joined("".join(escaped(p) if n % 2 == 0 else f"{JOINT}{self.code(p, 'dat')}{JOINT}" for n, p in enumerate(pieces)))
+
+    def introduction(self, block: str) -> str:
+        """A block of an introduction: code, a table or a paragraph."""
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines if line):
+            return self.code_block("\n".join(line[4:] for line in lines))
+        if block.startswith("| "):
+            rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines if not line.startswith("|---")]
+            out = [".. list-table::", "   :header-rows: 1", ""]
+            for row in rows:
+                out += [f"   {'* -' if n == 0 else '  -'} {self.sentence(cell)}" for n, cell in enumerate(row)]
+            return "\n".join(out)
+        return self.sentence(block)
+
     def page(self, header: str) -> str:
         """The page of a header."""
         text = (self.tree / "include" / header).read_text(encoding="utf-8")
-        introduction = re.match(r"((?://[^\n]*\n)+)", text)
-        lines = [re.sub(r"^// ?", "", line) for line in introduction[1].splitlines() if "SPDX" not in line] if introduction else []
         title = header
         out = [f".. _api-header-{re.sub(r'[^a-z0-9]+', '-', header)}:", "", title, "=" * len(title), ""]
-        for paragraph in "\n".join(lines).split("\n\n"):
-            pieces = re.split(r"`([^`]*)`", paragraph)
-            out += [joined("".join(escaped(p) if n % 2 == 0 else f"{JOINT}{self.code(p, 'dat')}{JOINT}" for n, p in enumerate(pieces))), ""]
+        for block in introduction_of(text):
+            out += [self.introduction(block), ""]
         out += [f":doc:`Source </source/include/{header}>`", ""]
         scope = None
         names = [one for one in self.names if one.header == header]

@@ -49,8 +49,10 @@ namespace dat { inline namespace v0 { namespace asio {
 /// pending work of the ia (`ia::run`), in the threads that run the executor.
 ///
 /// Move-only. Destruction and `cancel` complete waiting operations with `operation_aborted`, without waiting for their
-/// handlers. Thread safety: distinct objects are safe; one object is for one thread at a time, as all I/O objects of
-/// Asio: use a strand when several threads run the executor. It must be destroyed before the io_context.
+/// handlers. It must be destroyed before the io_context.
+///
+/// Thread safety: distinct objects are safe; one object is for one thread at a time, as all I/O objects of Asio: use a
+/// strand when several threads run the executor.
 template <class Executor = boost::asio::any_io_executor>
 class basic_notifier {
 public:

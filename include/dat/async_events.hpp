@@ -103,6 +103,7 @@ public:
 
   using async_event::async_event;
 };
+/// DAT_HA_UP_TO_MULTI_PATH. Never delivered, as ha_down_to_1.
 class ha_up_to_multi_path : public async_event {
 public:
   static constexpr std::string_view name = "ha_up_to_multi_path";
@@ -111,8 +112,7 @@ public:
   using async_event::async_event;
 };
 
-/// The ia's port went down, or became active again. Connections survive a short break. (verbs; uDAPL has no number for
-/// them)
+/// The ia's port went down. Connections survive a short break. (verbs; uDAPL has no number for it)
 class port_down : public async_event {
 public:
   static constexpr std::string_view name = "port_down";
@@ -120,6 +120,7 @@ public:
 
   using async_event::async_event;
 };
+/// The ia's port is active again. (verbs; uDAPL has no number for it)
 class port_active : public async_event {
 public:
   static constexpr std::string_view name = "port_active";

@@ -116,7 +116,7 @@ struct ia_attributes {
   std::uint32_t active_mtu = 0;           ///< bytes of one packet; 0 unknown
   std::uint32_t link_width = 0;           ///< lanes; 0 unknown
   std::uint64_t link_speed = 0;           ///< bits per second of all lanes together; 0 unknown
-  std::uint32_t num_comp_vectors = 0;     ///< for evd_attributes::completion_vector
+  std::uint32_t num_comp_vectors = 0;     ///< for evd_options::completion_vector
   short_text pci_address;                 ///< "0000:3b:00.0"; empty when the device is not on a PCI bus
   std::optional<std::uint32_t> numa_node; ///< of the device; empty when the host has one node, or the device is virtual
   std::uint64_t node_guid = 0;            ///< host byte order

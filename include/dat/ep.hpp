@@ -149,6 +149,7 @@ private:
   }
 };
 
+/// An endpoint of a service: dat::ep<dat::rc> of connections, or dat::ep<dat::ud> of datagrams (<dat/ud.hpp>).
 template <class Service>
 class ep;
 

@@ -395,7 +395,7 @@ private:
 /// uDAPL 2.0 §6.3.1). A dropped completion still frees its place in the endpoint's queue, a moment later, and a failed
 /// operation still breaks the connection.
 struct drop_events_t {};
-inline constexpr drop_events_t drop_events;
+inline constexpr drop_events_t drop_events; ///< in the place of an evd
 
 /// Names an evd that has at least the streams `Needed`. Objects that feed an evd are created with it. It converts from
 /// every such evd, and from no other.

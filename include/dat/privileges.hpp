@@ -45,11 +45,11 @@ template <mem_priv A, mem_priv B>
   return {};
 }
 
-inline constexpr privileges<mem_priv::local_read> local_read{};
-inline constexpr privileges<mem_priv::local_write> local_write{};
-inline constexpr privileges<mem_priv::remote_read> remote_read{};
-inline constexpr privileges<mem_priv::remote_write> remote_write{};
-inline constexpr privileges<mem_priv::remote_atomic> remote_atomic{};
+inline constexpr privileges<mem_priv::local_read> local_read{};       ///< the adapter reads it
+inline constexpr privileges<mem_priv::local_write> local_write{};     ///< the adapter writes it
+inline constexpr privileges<mem_priv::remote_read> remote_read{};     ///< peers read it
+inline constexpr privileges<mem_priv::remote_write> remote_write{};   ///< peers write it
+inline constexpr privileges<mem_priv::remote_atomic> remote_atomic{}; ///< peers run atomics on it
 
 /// The rights as text, e.g. "local_read|remote_write"; "none" for none. Allocates.
 [[nodiscard]] inline std::string to_string(mem_priv p) {

@@ -218,8 +218,10 @@ public:
   ///
   /// Errors: as pz::register_memory, and `insufficient_resources` when a limit is reached and all regions are in use,
   /// or when the range exceeds the limit alone. If the system or the device refuses another region, the cache
-  /// deregisters unused ones first. Allocates: when it registers. Blocks: as pz::register_memory when it registers,
-  /// otherwise never. Thread safety: safe.
+  /// deregisters unused ones first.
+  /// Allocates: when it registers.
+  /// Blocks: as pz::register_memory when it registers, otherwise never.
+  /// Thread safety: safe.
   template <class Range>
   [[nodiscard]] auto find_or_register(Range&& range) noexcept {
     static_assert(detail::contiguous<Range>,

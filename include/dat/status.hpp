@@ -48,8 +48,8 @@ enum class dto_operation : std::uint8_t {
   unbind = 19,               ///< posted: rmr bind of length 0
 };
 
-inline constexpr std::uint8_t dto_status_count = 13;
-inline constexpr std::uint8_t dto_operation_count = 20;
+inline constexpr std::uint8_t dto_status_count = 13;    ///< of dat::dto_status
+inline constexpr std::uint8_t dto_operation_count = 20; ///< of dat::dto_operation
 
 /// The operation's value in DAT_DTOS or DAT_IB_DTOS as a completion event reports it: a send with invalidate is a
 /// SEND, a read to an rmr an RDMA_READ. Empty for binds (they have an event of their own), for send_immediate, and

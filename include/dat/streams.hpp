@@ -36,13 +36,13 @@ enum class streams : std::uint32_t {
 
 /// The streams as constants: `dat::stream::dto | dat::stream::connection`.
 namespace stream {
-inline constexpr streams software = streams::software;
-inline constexpr streams dto = streams::dto;
-inline constexpr streams connection = streams::connection;
-inline constexpr streams connection_requests = streams::connection_requests;
-inline constexpr streams rmr_bind = streams::rmr_bind;
-inline constexpr streams async = streams::async;
-inline constexpr streams datagrams = streams::datagrams;
+inline constexpr streams software = streams::software;                       ///< as streams::software
+inline constexpr streams dto = streams::dto;                                 ///< as streams::dto
+inline constexpr streams connection = streams::connection;                   ///< as streams::connection
+inline constexpr streams connection_requests = streams::connection_requests; ///< as streams::connection_requests
+inline constexpr streams rmr_bind = streams::rmr_bind;                       ///< as streams::rmr_bind
+inline constexpr streams async = streams::async;                             ///< as streams::async
+inline constexpr streams datagrams = streams::datagrams;                     ///< as streams::datagrams
 } // namespace stream
 
 }} // namespace dat::v0

@@ -31,7 +31,7 @@ enum class point : std::uint8_t {
   wake,       ///< that thread has woken (`dat:wake`: number, errno)
   notify,     ///< another thread wakes the one that waits (`dat:notify`: number)
 };
-inline constexpr std::size_t point_count = 10;
+inline constexpr std::size_t point_count = 10; ///< of dat::trace::point
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(point value) noexcept {
   return detail::enum_name(

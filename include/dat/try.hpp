@@ -47,10 +47,11 @@ constexpr T&& value_of(boost::outcome_v2::basic_result<T, E, Policy>&& from) noe
 /// DAT_TRYV(expression): as DAT_TRY for expected<void>, or to drop the value. One statement.
 #define DAT_TRYV(...) DAT_DETAIL_TRYV_1(__COUNTER__, __VA_ARGS__)
 
-/// DAT_CO_TRY and DAT_CO_TRYV: as DAT_TRY in a coroutine, which returns the error by co_return:
+/// DAT_CO_TRY(declaration, expression): as DAT_TRY in a coroutine, which returns the error by co_return:
 ///
 ///     DAT_CO_TRY(const auto got, co_await driver.post(ep, dat::recv{in}));
 #define DAT_CO_TRY(declaration, ...) DAT_DETAIL_CO_TRY_1(__COUNTER__, declaration, __VA_ARGS__)
+/// DAT_CO_TRYV(expression): as DAT_TRYV in a coroutine.
 #define DAT_CO_TRYV(...) DAT_DETAIL_CO_TRYV_1(__COUNTER__, __VA_ARGS__)
 
 // __COUNTER__ becomes a number only when it is passed to a second macro.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 # The lines that end a comment (CONTRIBUTING.md, Prose). As commands of Doxygen each becomes a section of its own.
 FIELDS = ("Errors", "Allocates", "Blocks", "Thread safety")
-LINE_OF_FIELDS = re.compile(rf"^(\s*/// )((?:{'|'.join(FIELDS)})(?:(?:, | and )(?:{'|'.join(FIELDS)}))*): ", re.M)
+LINE_OF_FIELDS = re.compile(rf"^(\s*/// )((?:{'|'.join(FIELDS)})(?:(?:, | and )(?:{'|'.join(FIELDS)}))*):(?: |$)", re.M)
 
 DOXYFILE = """
 INPUT = "{work}/include"
@@ -167,7 +167,8 @@ class reader:
         own = self.members(compound, name)
         for inner in compound.findall("innerclass"):
             nested = self.compounds.get(inner.get("refid", ""))
-            if inner.get("prot") == "public" and nested is not None:
+            # Doxygen takes a private class that is defined apart for a public one.
+            if inner.get("prot") == "public" and nested is not None and not self.place(nested)[0].startswith("dat/detail"):
                 own.append(self.record(nested, plain(nested.find("compoundname"))))
         one.members = sorted(own, key=lambda member: member.line)
         have = {member.name for member in one.members}

@@ -11,7 +11,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
 import changes  # noqa: E402
 import interface  # noqa: E402
 
@@ -28,6 +30,15 @@ public:
   /// Blocks: no.
   /// Thread safety: safe.
   expected<void> close() noexcept;
+  /// Opens the object again.
+  ///
+  /// Errors:
+  /// - `invalid_handle`
+  /// - `locked`: it is
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  expected<void> reopen() noexcept;
 protected:
   int core_;
 };
@@ -110,6 +121,37 @@ class the_reader(temporary):
         close = next(one for one in door.members if one.name == "dat::door::close")
         sections = {interface.plain(s.find("xreftitle")): interface.plain(s.find("xrefdescription")) for d in close.doc for s in d.iter("xrefsect")}
         self.assertEqual(sections, {"Errors": "invalid_handle.", "Allocates": "no.", "Blocks": "no.", "Thread safety": "safe."})
+
+    def test_a_list_of_errors_ends_where_the_next_field_begins(self) -> None:
+        door = next(one for one in interface.read(headers(self.work, BASE)) if one.name == "dat::door")
+        reopen = next(one for one in door.members if one.name == "dat::door::reopen")
+        sections = {interface.plain(s.find("xreftitle")): interface.plain(s.find("xrefdescription")) for d in reopen.doc for s in d.iter("xrefsect")}
+        self.assertEqual(sections["Errors"].split(), ["invalid_handle", "locked:", "it", "is"])
+        self.assertEqual({name: text for name, text in sections.items() if name != "Errors"}, {"Allocates": "no.", "Blocks": "no.", "Thread safety": "safe."})
+
+    def test_a_private_class_that_the_library_defines_is_none(self) -> None:
+        at = headers(self.work, BASE + "namespace dat { inline namespace v0 { class gate { public: gate(); private: class impl; impl* p; }; }}")
+        inside = at / "detail/dat/detail/gate.hpp"
+        inside.parent.mkdir(parents=True)
+        inside.write_text("namespace dat { inline namespace v0 { class gate::impl { public: void shut(); }; }}\n", encoding="utf-8")
+        found = changes.signatures(at)
+        self.assertIn("dat::gate::gate", found)
+        self.assertEqual([name for name in found if "impl" in name], [])
+
+
+class the_headers_of_dat(unittest.TestCase):
+    """What the reference of the site shows of them."""
+
+    names = [one for top in interface.read(ROOT) for one in top.all()]
+
+    def test_a_function_that_can_fail_has_all_fields(self) -> None:
+        for one in self.names:
+            if one.kind == "function" and "expected<" in one.signature.partition("(")[0] and one.doc:
+                titles = " ".join(interface.plain(s.find("xreftitle")) for d in one.doc for s in d.iter("xrefsect")).lower()
+                self.assertEqual([name for name in interface.FIELDS if name.lower() not in titles], [], f"{one.header}:{one.line}: {one.name}")
+
+    def test_each_name_but_a_function_is_documented(self) -> None:
+        self.assertEqual([f"{one.header}:{one.line}: {one.name}" for one in interface.read(ROOT) if one.kind != "function" and not one.doc], [])
 
 
 class the_differences(temporary):

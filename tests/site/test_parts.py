@@ -77,6 +77,30 @@ class the_reference(temporary):
             self.assertIn(wanted, text)
         self.assertNotIn("v0", text)
 
+    def test_an_introduction_may_continue_behind_pragma_once(self) -> None:
+        text = reference.introduction_of("""// Doors.
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+//     open(door);
+//
+//     close(door);
+// Then lock it.
+//
+// | way | meaning |
+// |---|---|
+// | `in` | 1 |
+
+#include <x>
+// no introduction
+""")
+        self.assertEqual(text, ["Doors.", "    open(door);\n\n    close(door);", "Then lock it.", "| way | meaning |\n|---|---|\n| `in` | 1 |"])
+        self.file("include/dat/door.hpp", HEADER.replace("namespace dat", "#pragma once\n\n// | way | meaning |\n// |---|---|\n// | `in` | 1 |\n\nnamespace dat", 1))
+        made = reference.reference(self.work, set())
+        made.write(self.work / "out")
+        page = (self.work / "out/door.rst").read_text(encoding="utf-8")
+        self.assertIn(".. list-table::\n   :header-rows: 1\n\n   * - way\n     - meaning\n   * - ``in``\n     - 1\n", page)
+
     def test_overloads_without_a_comment_share_that_of_the_first(self) -> None:
         lines = self.page().splitlines()
         at = lines.index("   .. cpp:function:: expected<void> open(int width) noexcept")
