@@ -15,6 +15,12 @@
 
 namespace dat { inline namespace v0 {
 
+/// The parameters of a cno (DAT_CNO_PARAM). Its ia is `cno::owner()`.
+struct cno_params {
+  wait_proxy_agent agent; ///< the agent that the next trigger calls; empty after it was called
+  evd_id latest;          ///< the evd that triggered last; empty before the first trigger
+};
+
 /// A notification object for any number of evds (uDAPL 2.0 §6.3.2). An evd that was attached by `evd::modify_cno`
 /// triggers it when an event comes for which no thread waits on the evd. The cno names the evd that triggered last,
 /// never the event: after waking, take the events of all its evds. There are three ways to get a trigger, in any
@@ -52,7 +58,13 @@ public:
   /// Blocks: no.
   /// Thread safety: safe.
   expected<void> modify_agent(const wait_proxy_agent& agent) noexcept;
-  /// The agent that the next trigger calls (uDAPL 2.0 §6.3.2.7).
+  /// The agent and the evd that triggered last, at one time (uDAPL 2.0 §6.3.2.7, §6.3.2.5).
+  /// Errors: `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  [[nodiscard]] expected<cno_params> query() const noexcept;
+  /// The agent that the next trigger calls; empty for an empty handle.
   [[nodiscard]] wait_proxy_agent agent() const noexcept { return core_ ? core_->agent() : wait_proxy_agent(); }
 
   /// A descriptor that is readable while a trigger is not taken: for poll, select, epoll (level and edge) and Asio

@@ -44,6 +44,8 @@ class bind : public detail::request<bind<T, P, R>, 0> {
 public:
   /// The whole region.
   bind(const lmr<T, P>& region, privileges<R> rights) noexcept : bind(region, 0, region.size(), rights) {}
+  /// The whole region, and no rights: what uDAPL's default grants.
+  explicit bind(const lmr<T, P>& region) noexcept requires(R == mem_priv::none) : bind(region, no_rights) {}
   /// Elements [first, first + count).
   bind(const lmr<T, P>& region, std::size_t first, std::size_t count, privileges<R>) noexcept
       : region_(&region), first_(first), count_(count) {
@@ -68,6 +70,8 @@ private:
   std::size_t count_;
   bool zero_based_ = false;
 };
+template <class T, mem_priv P>
+bind(const lmr<T, P>&) -> bind<T, P, mem_priv::none>;
 template <class T, mem_priv P, mem_priv R>
 bind(const lmr<T, P>&, privileges<R>) -> bind<T, P, R>;
 template <class T, mem_priv P, mem_priv R>

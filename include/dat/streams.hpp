@@ -43,6 +43,9 @@ inline constexpr streams connection_requests = streams::connection_requests; ///
 inline constexpr streams rmr_bind = streams::rmr_bind;                       ///< as streams::rmr_bind
 inline constexpr streams async = streams::async;                             ///< as streams::async
 inline constexpr streams datagrams = streams::datagrams;                     ///< as streams::datagrams
+/// The streams of an evd that serves every object but datagram endpoints (DAT_EVD_DEFAULT_FLAG): all of uDAPL but
+/// software events.
+inline constexpr streams standard = connection_requests | dto | connection | rmr_bind | async;
 } // namespace stream
 
 }} // namespace dat::v0

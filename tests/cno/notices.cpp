@@ -97,8 +97,10 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   must(f.evd.post(1));
   must(other.post(2));
   CHECK(f.cno.latest() == other.id());
-  CHECK(must(f.cno.wait(patience)) == other.id());
+  CHECK(must(f.cno.query()).latest == other.id());
+  CHECK(must(f.cno.wait(patience)) == other.id()); // the queries have not taken the trigger
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  CHECK(f.cno.latest() == other.id()); // nor does a wait change what they return
   // A cno takes no events: each event is still in its evd.
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
@@ -351,8 +353,11 @@ TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
 
 TEST_CASE("a thread that waits on the evd gets the event, and the cno is not triggered",
           "[EVENT-065][EVD-030][CNO-008]") {
+  const bool by_hand = GENERATE(false, true);
   rig::begin();
-  fixture f;
+  fixture f(by_hand ? rig::manual : rig::automatic);
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
   worker poster([&](worker& w) {
     for (;;) { // until the other thread waits
       const auto e = f.evd.dequeue();
@@ -363,9 +368,48 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
   });
   CHECK(f.evd.wait(patience).has_value());
   poster.join();
+  CHECK_FALSE(readable(f.cno.fd()));
+  f.ia.run(); // with manual progress, this would call the agent
+  CHECK(a.calls == 0);
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
   must(f.evd.post(2)); // no thread waits any more
+  CHECK(readable(f.cno.fd()));
   CHECK(f.cno.wait(0us).has_value());
+  f.ia.run();
+  a.await(1);
+  CHECK(a.calls == 1);
+}
+
+TEST_CASE("while threads sleep in both waits, every other call on the evd and its cno returns", "[EVENT-109]") {
+  rig::begin();
+  fixture f;
+  std::atomic<pid_t> on_evd{};
+  std::atomic<pid_t> on_cno{};
+  worker of_evd([&](worker& w) {
+    on_evd = ::gettid();
+    w.check(f.evd.wait(dat::infinite).error().subtype() == return_subtype::evd_unwaitable);
+  });
+  worker of_cno([&](worker& w) {
+    on_cno = ::gettid();
+    const auto woken = f.cno.wait(dat::infinite);
+    w.check(woken && woken.value() == f.evd.id());
+  });
+  until_asleep(on_evd);
+  until_asleep(on_cno);
+  const auto waited = f.evd.dequeue();
+  CHECK(waited.error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  CHECK(f.evd.disable().has_value());
+  CHECK(f.evd.enable().has_value());
+  CHECK(f.evd.clear_unwaitable().has_value());
+  CHECK(must(f.evd.query()).waitable);
+  CHECK(must(f.cno.query()).latest == dat::evd_id());
+  until_asleep(on_evd); // none of them has ended a wait
+  until_asleep(on_cno);
+  CHECK(f.evd.set_unwaitable().has_value());
+  of_evd.join();
+  CHECK(f.evd.post(1).has_value());
+  of_cno.join();
+  CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
 }
 
 TEST_CASE("modify_cno moves notifications to the new cno, those that are due included",
@@ -401,6 +445,8 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   CHECK(f.cno.close().error().type() == return_type::invalid_handle);
   CHECK(f.cno.modify_agent({}).error().type() == return_type::invalid_handle);
   SHOWS("CNO-040");
+  CHECK(f.cno.query().error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  SHOWS("CNO-036", "CNO-042");
   CHECK(f.cno.fd() == -1);
 }
 
@@ -531,6 +577,9 @@ TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-042]") {
   auto cno = must(ia.create_cno(a.agent()));
   CHECK(cno.agent().call == a.agent().call);
   CHECK(cno.agent().instance == &a);
+  CHECK(must(cno.query()).agent.call == a.agent().call);
+  CHECK(must(cno.query()).agent.instance == &a);
+  CHECK_FALSE(must(cno.query()).latest);
   CHECK(cno.fd() >= 0);
   CHECK_FALSE(cno.latest());
   CHECK(cno.wait(0us).error().type() == return_type::queue_empty);

@@ -181,7 +181,13 @@ DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
 // --- the agent -------------------------------------------------------------------------------------------------------
 
 DAT_DECL wait_proxy_agent cno_core::agent() noexcept {
+  evd_id last;
+  return agent(last);
+}
+
+DAT_DECL wait_proxy_agent cno_core::agent(evd_id& last) noexcept {
   const std::lock_guard lock(mutex_);
+  last = latest();
   return agent_;
 }
 

@@ -18,6 +18,13 @@ DAT_DECL expected<void> cno::modify_agent(const wait_proxy_agent& agent) noexcep
   return core_->modify_agent(agent);
 }
 
+DAT_DECL expected<cno_params> cno::query() const noexcept {
+  if (!alive()) return empty_handle("cno.query");
+  cno_params now;
+  now.agent = core_->agent(now.latest);
+  return now;
+}
+
 DAT_DECL expected<void> cno::close_fd() noexcept {
   if (!core_) return empty_handle("cno.close_fd");
   return core_->close_fd();
