@@ -314,6 +314,24 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
     (void)next<dat::disconnected>(a.evd);
     (void)next<dat::disconnected>(b.evd);
   }
+  // At the wildcard address a common service point is reached at each address of its adapter.
+  ends global;
+  const auto far = global.b.ia.address(dat::address_family::ipv6);
+  if (!far || far.value().is_link_local()) SKIP("the adapter has one IPv6 address");
+  const auto everywhere = must(b.ia.create_csp(tcp6, must(dat::ia_address::parse("::")), b.evd));
+  const auto reached = [&](side& from, const dat::ia_address& to) {
+    auto active = from.make_ep({.comm = tcp6});
+    must(active.common_connect(to.with_port(everywhere.port()), patience));
+    auto request = next<dat::connection_request>(b.evd);
+    CHECK(request.service() == everywhere.id());
+    const auto at_address = request.local_address().host_string();
+    must(request.reject());
+    (void)next<dat::peer_rejected>(from.evd);
+    return at_address;
+  };
+  CHECK(reached(a, at[1].seen_from(at[0])) == at[1].seen_from(at[1]).host_string());
+  CHECK(reached(global.a, far.value()) == far.value().host_string());
+  SHOWS("CSP-008");
 }
 
 TEST_CASE("a common connect ends with the events of a connect", "[service_point]") {

@@ -234,7 +234,7 @@ TEST_CASE("random programs of operations leave the bytes that a model predicts",
 }
 
 TEST_CASE("a message of the maximum length arrives, a longer one is refused, and its data fits several messages",
-          "[programs][DTO-060][DTO-087][DTO-094][DTO-093][DOCA-005][IA-088]") {
+          "[programs][DTO-060][DTO-094][DTO-093][DOCA-005][IA-088]") {
   connected_pair link;
   ibv_port_attr port{};
   REQUIRE(::ibv_query_port(link.a.ia.native_handle(), 1, &port) == 0);

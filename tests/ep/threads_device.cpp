@@ -105,6 +105,39 @@ TEST_CASE("several threads drain one merged evd, and each event is taken once",
   CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
 }
 
+TEST_CASE("endpoints and evds end while messages arrive for them, and the thread that notifies meets neither",
+          "[threads][SAFE-030]") {
+  side a(0);
+  side b(1);
+  auto cno = must(b.ia.create_cno());
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  for (int round = 0; round < 12; ++round) {
+    auto evd = must(b.ia.create_evd<all_streams>(64));
+    must(evd.modify_cno(cno));
+    auto passive = must(b.pz.create_ep<dat::rc>(evd));
+    for (int i = 0; i < 16; ++i) must(passive.post(dat::recv{}));
+    auto active = a.make_ep();
+    must(active.connect(b.ia.address(), port, patience));
+    must(next<dat::connection_request>(b.evd).accept(passive));
+    (void)next<dat::established>(a.evd);
+    for (int i = 0; i < 16; ++i) must(active.post(dat::send{}.suppress_completion()));
+    for (int i = 0; i < round; ++i) (void)cno.wait(0us); // another number of messages has arrived
+    CHECK(passive.close().has_value());
+    CHECK(evd.close().has_value());
+    bool ended = false;
+    while (!ended) { // sends that had not arrived are flushed
+      const auto e = must(a.evd.wait(patience));
+      ended = std::holds_alternative<dat::disconnected>(e) || std::holds_alternative<dat::connection_broken>(e);
+    }
+    must(active.close());
+    while (a.evd.dequeue()) {
+    }
+  }
+  CHECK(cno.close().has_value()); // no evd of the cno is left
+  CHECK(is_empty(b.evd));
+}
+
 TEST_CASE("threads connect, use and end endpoints of one adapter at the same time",
           "[threads][CONN-063][EPS-084][EPS-085][EVENT-100][EP-015][PZ-003][LMR-027][EVD-009]") {
   side a(0);

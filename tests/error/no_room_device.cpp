@@ -358,6 +358,7 @@ TEST_CASE("the objects that a cgroup allows run out at each call that makes one"
   for (const auto* call :
        {"ia.open", "ia.create_evd: ibv_create_cq", "pz.register_memory: ibv_reg_mr", "pz.create_ep: ibv_create_qp"})
     CHECK(names(failures, call));
+  SHOWS("EP-014");
   CHECK(failures.back() == "enough");
 }
 

@@ -212,7 +212,7 @@ TEST_CASE("a pool without addresses is not made, and the error names what is mis
 }
 
 TEST_CASE("a device without room for another object refuses it and keeps the others",
-          "[no_room][PZ-004][LMR-028][EVD-004][EP-030][SRQ-015]") {
+          "[no_room][PZ-004][LMR-028][EVD-004][EP-030][SRQ-015][EP-014][SRQ-003]") {
   using dat::return_subtype;
   struct limit {
     const char* name;

@@ -1,6 +1,10 @@
 // Which completions wake a thread, on a device.
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
+
+#include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
+
 #include <support/streams.hpp>
 
 #include <csignal>
@@ -275,12 +279,17 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   CHECK(error_of(link.active.post(dat::send{}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::send{}.suppress_notification().suppress_completion())) == refused);
   CHECK(error_of(link.active.post(dat::recv{}.suppress_notification())) == refused);
+  const dat::remote_segment<std::byte, dat::mem_priv::remote_write> there;
+  CHECK(error_of(link.active.post(dat::send_with_invalidate{there}.suppress_notification())) == refused);
   const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
                               dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
   const dat::rdma_read read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
                             dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
   CHECK(error_of(link.active.post(dat::rdma_write{write}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_notification())) == refused);
+  CHECK(is_empty(link.evd)); // nothing was posted
+  const auto after = must(link.active.status());
+  CHECK((after.state == state::connected && after.recv_idle && after.request_idle));
   SHOWS("COMP-011");
   must(link.passive.post(dat::recv{}));
   must(link.passive.post(dat::recv{}));

@@ -242,7 +242,7 @@ TEST_CASE("with async_exists, asynchronous events take effect and are not report
 }
 
 TEST_CASE("one evd takes the events of every stream with their types, and a second evd takes its own",
-          "[async][EVENT-012][EVENT-013][EVENT-022][EVENT-024][EVENT-030][EVENT-042][MODEL-010][REQ-187]") {
+          "[async][EVENT-012][EVENT-022][EVENT-024][EVENT-030][EVENT-042][MODEL-010][REQ-187]") {
   constexpr auto all = dat::stream::async | dat::stream::software | dat::stream::dto | dat::stream::connection |
                        dat::stream::connection_requests | dat::stream::rmr_bind;
   auto ia = must(dat::ia::open(addresses()[0]));
@@ -293,9 +293,45 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
                           dat::stream::connection_requests | dat::stream::rmr_bind;
   CHECK_FALSE(delivers_paths(static_cast<const dat::event<others>*>(nullptr)));
   CHECK(count_of<dat::ha_down_to_1>(got) + count_of<dat::ha_up_to_multi_path>(got) == 0);
+  CHECK_FALSE(must(ia.query<dat::provider_attributes>()).ha_supported);
   CHECK(is_empty(evd));
   CHECK(next<dat::software_event>(other).cookie() == dat::cookie(5));
   CHECK(is_empty(other));
+}
+
+TEST_CASE("one evd of the standard streams serves a service point, an endpoint, its binds and its ia",
+          "[async][EVENT-025]") {
+  STATIC_REQUIRE(static_cast<std::uint32_t>(dat::stream::standard) == 0x1f0);
+  STATIC_REQUIRE_FALSE(includes(dat::stream::standard, dat::stream::software));
+  auto first = must(dat::ia::open(addresses()[0]));
+  auto evd = must(first.create_evd<dat::stream::standard>(32));
+  auto ia = must(dat::ia::open(addresses()[0], {.async_evd = evd}));
+  auto zone = must(ia.create_pz());
+  auto own = must(ia.create_evd<dat::stream::standard>(32));
+  CHECK(own.native_handle() != nullptr); // a completion queue
+  const auto port = next_port();
+  const auto psp = must(ia.create_psp(port, own));
+  auto near = must(zone.create_ep<dat::rc>({.recv = own, .request = own, .connect = own}, {.ack_timeout = 4s}));
+  auto far = must(zone.create_ep<dat::rc>({.recv = own, .request = own, .connect = own}));
+  must(near.connect(ia.address(), port, patience));
+  must(next<dat::connection_request>(own).accept(far));
+  CHECK(count_of<dat::established>(take(own, 2)) == 2);
+  std::array<std::byte, 8> bytes{};
+  auto lmr = must(zone.register_memory(bytes, dat::local_read | dat::local_write));
+  auto rmr = must(zone.create_rmr());
+  must(far.post(dat::recv{}));
+  must(near.post(dat::send{}));
+  (void)must(rmr.bind(near, dat::bind{lmr, dat::remote_read}));
+  auto srq = must(zone.create_srq());
+  must(srq.set_low_watermark(1));
+  const auto got = take(own, 4);
+  CHECK(count_of<dat::recv_done>(got) == 1);
+  CHECK(count_of<dat::send_done>(got) == 1);
+  CHECK(count_of<dat::bind_done>(got) == 1);
+  CHECK(count_of<dat::srq_low_watermark>(got) == 1);
+  CHECK(next<dat::srq_low_watermark>(evd).is_of(ia)); // the asynchronous events of its ia, by open
+  must(near.disconnect());
+  CHECK(count_of<dat::disconnected>(take(own, 2)) == 2);
 }
 
 TEST_CASE("device events about connection steps give no asynchronous event", "[async][EVENT-090][REQ-165]") {

@@ -80,8 +80,9 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   CHECK(std::get<dat::ep_broken>(e).is_of(p.a.ia));
   CHECK_FALSE(std::get<dat::ep_broken>(e).is_of(p.b.ia));
   CHECK(static_cast<int>(std::get<dat::ep_broken>(e).reason()) == 1); // DAT_EP_OTHER_ERROR
+  CHECK(all_of(evd) == events{"ep failed " + number});                // DAT_EP_TRANSFER_TO_ERROR, which is 0
+  STATIC_REQUIRE(static_cast<int>(dat::ep_error::transfer_to_error) == 0);
   SHOWS("EVENT-014");
-  CHECK(all_of(evd) == events{"ep failed " + number});
   CHECK(p.a.take() == events{"broken"});
   CHECK(p.b.take() == events{"disconnected"});
   CHECK(all_of(p.b.ia.async_evd()).empty());
@@ -124,8 +125,7 @@ TEST_CASE("open creates the evd of asynchronous events, which ends with the ia",
   CHECK(ia.async_evd().dequeue().error().type() == return_type::invalid_handle);
 }
 
-TEST_CASE("each ia gets its own asynchronous events and those of the adapter",
-          "[REQ-013][IA-013][EVENT-013][EVENT-084]") {
+TEST_CASE("each ia gets its own asynchronous events and those of the adapter", "[REQ-013][IA-013][EVENT-084]") {
   const clean_world clean;
   pair p; // fk1 and fk2
   auto second = must(dat::ia::open("fk1", manual));
@@ -245,9 +245,14 @@ TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVE
   const clean_world clean;
   {
     pair p;
+    auto second = must(p.a.ia.create_evd<dat::stream::async>(4));
     fake::async(IBV_EVENT_DEVICE_FATAL, p.a.ia.native_handle()); // without an event of the connection manager
     p.settle();
     CHECK(all_of(p.a.ia.async_evd()) == events{"catastrophic"});
+    const auto e = must(second.dequeue());
+    CHECK(std::get<dat::ia_catastrophic>(e).is_of(p.a.ia));
+    CHECK_FALSE(std::get<dat::ia_catastrophic>(e).is_of(p.b.ia));
+    SHOWS("EVENT-014");
     CHECK(p.a.take() == events{"broken"});
     fake::remove_device("fk1");
     p.settle();

@@ -380,6 +380,12 @@ TEST_CASE("short texts and lists of names never overflow", "[ia][IA-146]") {
   CHECK(text.c_str()[63] == '\0');
   text.append("more");
   CHECK(text.view().size() == 63);
+  for (const std::size_t length : {std::size_t{254}, std::size_t{255}, std::size_t{256}, std::size_t{300}}) {
+    const dat::name_text name{long_text.substr(0, length)};
+    CHECK(name.view().size() == std::min<std::size_t>(length, 255));
+    CHECK(std::string_view(name.c_str()) == name.view()); // the zero is in the last place at the latest
+  }
+  STATIC_REQUIRE(sizeof(dat::name_text) >= 256);
   dat::named_attributes names;
   for (std::size_t i = 0; i < dat::named_attributes::capacity; ++i) CHECK(names.push_back({"n", text}));
   CHECK_FALSE(names.push_back({"one too many", text}));
@@ -473,6 +479,10 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand", "[ia][IA-133][D
   CHECK_FALSE(infiniband.rdma_write_for_rdma_read_req);
   CHECK_FALSE(infiniband.rdma_read_lmr_rmr_context_exposure);
   CHECK(infiniband.immediate_data_supported);
+  dat::provider_attributes again; // another instance does not change those of the first
+  must(dat::detail::query(*iwarp, again));
+  CHECK(again.immediate_data_supported == p.immediate_data_supported);
+  SHOWS("IA-110");
 }
 
 TEST_CASE("a port query returns the current state, and an error for a removed device or a closed ia", "[ia]") {

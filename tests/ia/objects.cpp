@@ -106,8 +106,14 @@ TEST_CASE("every object carries one context, none at first, that moves with its 
   });
 }
 
-TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]"
-                                                                                       "[CTX-012]") {
+namespace {
+template <class T>
+concept leads_to_a_context = requires(const T& named) {
+  named.template context<int>();
+};
+} // namespace
+
+TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]") {
   everything all;
   int session = 0;
   must(all.ep.set_context(&session));
@@ -123,6 +129,11 @@ TEST_CASE("an endpoint's context outlives its connections, and its events lead t
   CHECK(must(all.evd.wait_for<dat::disconnected>(moved, patience)).ep().context<int>() == &session);
   must(moved.reset());
   CHECK(moved.context<int>() == &session);
+  // An evd and a service point are named by values, which the program compares.
+  STATIC_REQUIRE(leads_to_a_context<dat::ep_ref>);
+  STATIC_REQUIRE_FALSE(leads_to_a_context<dat::evd_id>);
+  STATIC_REQUIRE_FALSE(leads_to_a_context<dat::service_id>);
+  DEVIATES("CTX-012");
 }
 
 TEST_CASE("a handed-off request, and an endpoint that dat created, begin without a context", "[object][CTX-011]") {

@@ -223,6 +223,10 @@ TEST_CASE("a missing file gives a diagnostic, and the other file still counts", 
   REQUIRE(c.diagnostics.size() == 1);
   CHECK(c.diagnostics[0].message().starts_with(file.path() + ".missing: ENOENT"));
   DEVIATES("REG-038");
+  // Without any file, what the devices say of each other is still there.
+  const dat::registry bare({port("one", 1, "", 5), port("one", 2, "", 5)}, dat::conf::read(file.path() + ".missing"));
+  CHECK(must(bare.related("one", "one/2")) == dat::ha_relationship::related);
+  DEVIATES("REG-043");
 }
 
 TEST_CASE("the registry lists every port of every device, and what dat.conf adds",
@@ -278,7 +282,7 @@ TEST_CASE("a provider is found by name, major version, minor version and thread 
 }
 
 TEST_CASE("ports of one device are related, devices are not, unless they are one adapter",
-          "[registry][REG-040][REG-043][REG-044][HA-007]") {
+          "[registry][REG-040][REG-044][HA-007]") {
   const dat::registry r({port("one", 1, "", 5), port("one", 2, "", 5), port("two", 1, "", 7), port("three", 1, "", 5),
                          port("four", 1, ""), port("five", 1, "")},
                         dat::conf::parse(line("alias", "one 2") + line("absent", "nosuch")));

@@ -366,6 +366,9 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(error_of(dat::query(closed)) == dat::error(type::invalid_handle, subtype::handle_lmr));
   SHOWS("LMR-043");
   CHECK(error_of(dat::ia().create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
+  auto ended = must(dat::ia::open(addresses()[0]));
+  must(ended.close(dat::close_mode::abrupt));
+  CHECK(error_of(ended.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
   SHOWS("PZ-004");
 }
 

@@ -4,6 +4,7 @@
 // The tests leave out one operation that harms a device: a second invalidation of one window is a null pointer
 // dereference in some kernels.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/rmr.hpp>
@@ -203,7 +204,25 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const auto raw = dat::detail::segment_access::raw(w);
     CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
           dat::dto_status::remote_access);
-    SHOWS("RMR-031", "RMR-040");
+    SHOWS("RMR-040");
+  }
+  SECTION("no rights are the default, and of all rights only the remote ones count") {
+    constexpr auto all = local | both; // DAT_MEM_PRIV_ALL_FLAG
+    STATIC_REQUIRE(static_cast<std::uint32_t>(all.value) == 0x33);
+    const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, all}));
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK(must(rmr.query()).binding->rights == both.value);
+    t.write(w, 7);
+    CHECK(has_pattern(std::span(t.b_bytes).first(64), 7));
+    must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 64)), w}));
+    CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 64);
+    const auto none = must(rmr.bind(t.passive, dat::bind{t.b_mem}));
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK(must(rmr.query()).binding->rights == dat::mem_priv::none);
+    const auto raw = dat::detail::segment_access::raw(none);
+    CHECK(t.refused(must(dat::detail::segment_access::make<open_window>(raw).slice(0, 8)), t.active) ==
+          dat::dto_status::remote_access);
+    SHOWS("RMR-031");
   }
   SECTION("an rmr that was bound for reads only takes no write") {
     fill(std::span(t.b_bytes).first(64), 6);
@@ -405,6 +424,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   must(rmr.unbind(near, dat::unbind{}.cookie(2).suppress_notification()));
   CHECK(poll() == dat::cookie(2));
   CHECK(asleep());
+  SHOWS("REQ-108");
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
   CHECK(must(cno.wait(patience)) == evd.id());
   CHECK(poll() == dat::cookie(3));
@@ -413,7 +433,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
 }
 
 TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
-          "[rmr][RMR-007][RMR-011][RMR-029][RMR-032][RMR-035][RMR-036][RMR-037]") {
+          "[rmr][RMR-007][RMR-011][RMR-029][RMR-032][RMR-035][RMR-036]") {
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -429,6 +449,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(rmr.bind(t.passive, dat::bind{no_region, both})) ==
         dat::error(type::invalid_handle, subtype::handle_lmr));
   CHECK(error_of(rmr.bind({}, dat::bind{t.b_mem, both})) == dat::error(type::invalid_handle, subtype::handle_ep));
+  SHOWS("RMR-037");
   CHECK(error_of(dat::pz().create_rmr()) == dat::error(type::invalid_handle, subtype::handle_pz));
   CHECK(error_of(dat::pz().create_rmr_for_ep()) == dat::error(type::invalid_handle, subtype::handle_pz));
   for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
@@ -441,11 +462,17 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
+  SHOWS("RMR-037");
   const endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
-  SHOWS("RMR-025");
+  SHOWS("RMR-025", "RMR-037");
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
+  SHOWS("COMP-011");
+  if (!for_ep) {
+    CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);
+    SHOWS("RMR-037");
+  }
   CHECK(must(rmr.query()).binding->key == key);
   t.write(before, 1);
   // One bind at a time; the region of the old binding is in use until the completion of the new bind is taken.
@@ -536,6 +563,27 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
   }
   // Destroying a queue pair before its window blocks some kernels for 50 s.
   CHECK(std::chrono::steady_clock::now() - start < patience);
+}
+
+TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pending", "[rmr]") {
+  if (!this_device().waits_for_receives) SKIP("this device ends a connection whose message finds no receive");
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  (void)t.bind(rmr, 0, 64);
+  const auto key = must(rmr.query()).binding->key;
+  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive
+  must(t.passive.disconnect(dat::close_mode::graceful));
+  CHECK(t.passive.state() == state::disconnect_pending);
+  const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})) == pending);
+  CHECK(error_of(rmr.unbind(t.passive)) == pending);
+  CHECK(must(rmr.query()).binding->key == key);
+  SHOWS("DISC-011");
+  must(t.active.post(dat::recv{must(t.a_mem.slice(0, 8))}));
+  CHECK(next<dat::send_done>(t.at_passive).bytes() == 8);
+  (void)t.at_b<dat::disconnected>(t.passive);
 }
 
 TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {

@@ -378,7 +378,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(limits.max_recv_per_srq == static_cast<std::uint32_t>(device.max_srq_wr));
   SHOWS("IA-094");
   CHECK(limits.max_ep_per_srq == limits.max_eps); // verbs has no limit of its own
-  SHOWS("IA-093");
+  SHOWS("IA-093", "SRQ-003");
   auto srq = must(b.pz.create_srq({.max_recv_iov = 2}));
   const auto fresh = must(srq.query());
   CHECK((fresh.state == dat::srq_state::operational && fresh.available == 0u && fresh.outstanding == 0));

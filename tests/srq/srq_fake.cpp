@@ -117,8 +117,8 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(must(srq.query()).outstanding == 15);
   CHECK_THAT(refusal(srq.set_low_watermark(16)).message(), support::contains_text("srq_params::max_recv_dtos"));
   CHECK(refusal(srq.set_low_watermark(16)).type() == return_type::invalid_parameter);
-  SHOWS("SRQ-041");
   must(srq.set_low_watermark(15));
+  SHOWS("SRQ-041");
   must(srq.close());
 
   const auto limits = must(b.ia.query());
@@ -612,7 +612,8 @@ TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of on
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_error>(e));
   CHECK(std::get<dat::srq_error>(e).srq() == p.srq);
-  SHOWS("EVENT-086");
+  CHECK(std::get<dat::srq_error>(e).is_of(p.b.ia));
+  SHOWS("EVENT-086", "EVENT-014");
   CHECK(async_of(p.b.ia).empty());
   SHOWS("SRQ-024");
   CHECK(p.now().state == dat::srq_state::error);
@@ -895,8 +896,11 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   SHOWS("EP-085", "EP-088");
   must(p.to[0].set_watermark(8, dat::no_watermark));
   CHECK(async_of(p.b.ia).empty());
+  arrive(1); // the new value is armed, although the watermark was reported before
+  CHECK(async_of(p.b.ia) == events{first});
   SHOWS("EP-090");
-  CHECK(p.received().size() == 8);
+  CHECK(p.received().size() == 9);
+  must(p.to[0].set_watermark(8, dat::no_watermark));
   // An endpoint whose messages are taken as they come never reaches the watermark.
   for (int i = 0; i < 12; ++i) {
     arrive(1);
@@ -988,6 +992,7 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   SHOWS("EP-089", "REQ-119", "DTO-030");
   (void)p.a.take();
   CHECK(async_of(p.b.ia).empty()); // the hard watermark, which is lower, was reached first
+  SHOWS("EP-093");
   CHECK(p.received().size() == 9); // messages that have arrived stay
   SHOWS("EP-091");
   arrive(1, 3);

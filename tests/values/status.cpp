@@ -248,4 +248,12 @@ TEST_CASE("a status that no verbs release knows is a transport error and never a
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::send) == dto_status::transport);
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::recv) == dto_status::transport);
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::bind) == dto_status::local_ep);
+  // What the other names of the C header mean: DAT_DTO_FAILURE and DAT_RMR_BIND_FAILURE are flushes, and nothing else
+  // is.
+  for (const auto operation : {dto_operation::send, dto_operation::recv, dto_operation::bind, dto_operation::unbind}) {
+    CHECK(to_dto_status(IBV_WC_SUCCESS, operation) == dto_status::success);
+    for (int wc = 0; wc <= unknown; ++wc)
+      CHECK((to_dto_status(wc, operation) == dto_status::flushed) == (wc == IBV_WC_WR_FLUSH_ERR));
+  }
+  CHECK(to_dto_status(IBV_WC_LOC_LEN_ERR, dto_operation::recv) == dto_status::local_length); // DAT_DTO_LENGTH_ERROR
 }

@@ -1,6 +1,8 @@
 // <dat/evd.hpp>, <dat/ia.hpp>, <dat/ep.hpp>: evds without a needed stream, events that never come, copied handles.
 // SPDX-License-Identifier: BSL-1.0
+#include <dat/csp.hpp>
 #include <dat/dat.hpp>
+#include <dat/rsp.hpp>
 
 #include <chrono>
 
@@ -63,6 +65,33 @@ auto good_only(dat::pz& pz, all& a) { return pz.create_ep<dat::rc>(a); }
 auto bad_psp(dat::ia& ia, connections& c) { return ia.create_psp(7471, c); }
 #else
 auto good_psp(dat::ia& ia, requests& r) { return ia.create_psp(7471, r); }
+#endif
+
+//! case: a reserved service point on an evd without requests
+//! error: dat: this evd lacks dat::stream::connection_requests, which the object feeds
+//! tags: [EVENT-026]
+#ifdef DAT_EXPECT_FAIL
+auto bad_rsp(dat::ia& ia, const dat::ep<dat::rc>& e, connections& c) { return ia.create_rsp(7471, e, c); }
+#else
+auto good_rsp(dat::ia& ia, const dat::ep<dat::rc>& e, requests& r) { return ia.create_rsp(7471, e, r); }
+#endif
+
+//! case: a common service point on an evd without requests
+//! error: dat: this evd lacks dat::stream::connection_requests, which the object feeds
+//! tags: [EVENT-026]
+#ifdef DAT_EXPECT_FAIL
+auto bad_csp(dat::ia& ia, const dat::communicator& comm, connections& c) { return ia.create_csp(comm, c); }
+#else
+auto good_csp(dat::ia& ia, const dat::communicator& comm, requests& r) { return ia.create_csp(comm, r); }
+#endif
+
+//! case: asynchronous events to an evd without that stream
+//! error: dat: this evd cannot take asynchronous events
+//! tags: [EVENT-026]
+#ifdef DAT_EXPECT_FAIL
+auto bad_async(connections& c) { return dat::ia::open("mlx5_0", {.async_evd = c}).has_value(); }
+#else
+auto good_async(dat::evd<dat::stream::async>& a) { return dat::ia::open("mlx5_0", {.async_evd = a}).has_value(); }
 #endif
 
 //! case: a service point on qualifier 0
@@ -259,12 +288,10 @@ auto coarser(all& a) { return a.wait(5us); }
 //! case: a software event for an evd without their stream
 //! error: dat: software events need their stream
 //! tags: [EVD-071][EVENT-025]
-constexpr auto usual = dat::stream::connection_requests | dat::stream::dto | dat::stream::connection |
-                       dat::stream::rmr_bind | dat::stream::async;
 #ifdef DAT_EXPECT_FAIL
-bool post_to_usual(dat::evd<usual>& e) { return e.post(1).has_value(); }
+bool post_to_standard(dat::evd<dat::stream::standard>& e) { return e.post(1).has_value(); }
 #else
-bool post_to_mixed(dat::evd<usual | dat::stream::software>& e) { return e.post(1).has_value(); }
+bool post_to_mixed(dat::evd<dat::stream::standard | dat::stream::software>& e) { return e.post(1).has_value(); }
 #endif
 
 //! case: an event of the library that the consumer posts
