@@ -8,6 +8,17 @@
 #include <poll.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SOAK_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SOAK_SANITIZED
+#endif
+#endif
+#ifdef SOAK_SANITIZED
+#include <sanitizer/allocator_interface.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -27,10 +38,25 @@ std::size_t entries_of(const char* folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
-std::size_t lines_of(const char* file) {
-  std::ifstream in(file);
-  return static_cast<std::size_t>(
-      std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n'));
+#ifdef SOAK_SANITIZED
+constexpr bool sanitized = true;
+std::size_t heap_bytes() { return __sanitizer_get_current_allocated_bytes(); }
+#else
+constexpr bool sanitized = false;
+std::size_t heap_bytes() {
+  const auto heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+#endif
+
+/// The mappings of this process. A sanitizer maps memory as it needs it, so only those of files count there, which are
+/// those of the device, too.
+std::size_t mappings() {
+  std::ifstream in("/proc/self/maps");
+  std::size_t n = 0;
+  for (std::string line; std::getline(in, line);)
+    if (!sanitized || line.find('/') != std::string::npos) ++n;
+  return n;
 }
 
 std::size_t resident_pages() {
@@ -85,12 +111,11 @@ void process::note(const lane& where, const std::string& what) {
 }
 
 void process::report_rest() {
-  const auto heap = mallinfo2();
   print(json{{"rest",
               {{"fds", entries_of("/proc/self/fd")},
                {"threads", entries_of("/proc/self/task")},
-               {"maps", lines_of("/proc/self/maps")},
-               {"heap", heap.uordblks + heap.hblkhd},
+               {"maps", mappings()},
+               {"heap", heap_bytes()},
                {"pages", resident_pages()},
                {"async", async_events_.load()}}}}
             .dump());
