@@ -425,6 +425,7 @@ void session::on_end(const char* event, bool after_established) {
   if (after_established != up_ && !called_off)
     fault(std::string(event) + (up_ ? " after" : " without") + " established");
   ended_ = true;
+  end_ = event;
   ended_at_ = clock::now();
 }
 
@@ -443,6 +444,13 @@ void session::cut() {
   if (auto done = ep_.disconnect(); !done) leaving_ = true;
 }
 
+std::string session::state_of_queue_pair() const {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  const int err = ibv_query_qp(ep_.native_handle(), &attr, IBV_QP_STATE, &init);
+  return err != 0 ? "unknown, errno " + std::to_string(err) : std::to_string(attr.qp_state);
+}
+
 bool session::over(clock::time_point now) {
   if (leaving_ || (!pending_ && !ended_)) {
     leave();
@@ -457,7 +465,8 @@ bool session::over(clock::time_point now) {
     }
     if (now - ended_at_ < patience) return false;
     fault(std::to_string(book_.outstanding()) + " operations were not flushed, " +
-          std::to_string(book_.outstanding(operation::receive)) + " of them receives");
+          std::to_string(book_.outstanding(operation::receive)) + " of them receives; " + (up_ ? "established, " : "") +
+          end_ + ", " + std::string(dat::to_string(ep_.state())) + ", queue pair in state " + state_of_queue_pair());
     leave();
     return true;
   }

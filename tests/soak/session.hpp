@@ -92,6 +92,7 @@ public:
 
   /// Time limits, keep-alives, and whether the session is over. Returns true when it can be destroyed.
   bool over(clock::time_point now);
+  [[nodiscard]] std::string state_of_queue_pair() const;
   /// The lane ends: closes the endpoint with whatever is under way.
   void leave();
   /// Ends the connection: its peer or its adapter is gone.
@@ -170,6 +171,7 @@ private:
   bool up_ = false;
   bool ending_ = false; ///< this side ends the connection
   bool ended_ = false;  ///< the terminal event has come
+  std::string end_;     ///< the name of that event
   bool leaving_ = false;
   bool successful_ = false;
   bool stall_cut_ = false;
