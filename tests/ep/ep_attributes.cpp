@@ -183,8 +183,7 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
        [](auto& a) { a.detect_dead_peer_within(microseconds(0)); }},
       {"detect_dead_peer_within takes a positive limit", [](auto&) {},
        [](auto& a) { a.detect_dead_peer_within(std::chrono::seconds(-5)); }},
-      {"Try a smaller max_inline", [](auto& a) { a.max_inline = 16; },
-       [](auto& a) { a.max_inline = 1u << 30; }},
+      {"Try a smaller max_inline", [](auto& a) { a.max_inline = 16; }, [](auto& a) { a.max_inline = 1u << 30; }},
   };
   for (const auto& l : limits) {
     INFO(l.said);
