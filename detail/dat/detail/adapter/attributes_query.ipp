@@ -19,7 +19,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 // Verbs reports counts as ints, which are never negative.
-[[nodiscard]] constexpr std::uint32_t count_of(int n) noexcept { return n < 0 ? 0 : static_cast<std::uint32_t>(n); }
+[[nodiscard]] constexpr std::uint32_t count_of(int n) noexcept { return static_cast<std::uint32_t>(max(n, 0)); }
 [[nodiscard]] constexpr std::uint32_t count_of(int n, std::uint32_t most) noexcept { return min(count_of(n), most); }
 
 DAT_DECL short_text number_text(std::uint64_t n, unsigned digits) noexcept {
@@ -90,7 +90,7 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   a.max_eps = count_of(d.max_qp);
   // One evd may take all requests of a queue.
   const std::uint32_t max_wr = count_of(min(d.max_qp_wr, d.max_cqe), max_ring);
-  a.max_dto_per_ep = max_wr > 0 ? max_wr - 1 : 0; // as ep_core::create
+  a.max_dto_per_ep = max_wr - min(max_wr, 1u); // as ep_core::create
   a.max_rdma_read_per_ep_in = count_of(d.max_qp_rd_atom, 255);
   a.max_rdma_read_per_ep_out = count_of(d.max_qp_init_rd_atom, 255);
   a.max_rdma_read_in = count_of(d.max_res_rd_atom);

@@ -37,8 +37,7 @@ struct connection_qp {
 class connection_state final : public connection_base {
 public:
   enum class phase : std::uint8_t {
-    resolving,   ///< active: resolves the address
-    routing,     ///< active: resolves the route
+    resolving,   ///< active: resolves the address and the route
     requested,   ///< active: has sent the request
     stale,       ///< active: the peer still has an older connection, and the request is repeated soon
     waiting,     ///< passive: waits for the consumer's answer

@@ -253,7 +253,6 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
   switch (e.type) {
   case RDMA_CM_EVENT_ADDR_RESOLVED:
     if (!ia().is_ours(*id())) return ended(kind::unreachable, ENETUNREACH);
-    phase_ = phase::routing;
     if (rdma_resolve_route(id(), resolve_ms()) != 0) ended(kind::unreachable, errno);
     return;
   case RDMA_CM_EVENT_ROUTE_RESOLVED: {
@@ -413,8 +412,7 @@ DAT_DECL void connection_state::on_timer(task& t, unsigned) noexcept {
   const std::lock_guard lock(self->observer_->lock(*u));
   if (self->user_ != u.get()) return;
   switch (self->phase_.load()) {
-  case phase::resolving:
-  case phase::routing: // the host has not answered yet
+  case phase::resolving: // the host has not answered yet
     return self->ended(record::kind::unreachable, ETIMEDOUT);
   case phase::requested:
     return self->ended(record::kind::timed_out, ETIMEDOUT);

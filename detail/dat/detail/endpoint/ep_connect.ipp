@@ -320,7 +320,6 @@ DAT_DECL expected<void> ep_core::connect_directly(const direct_peer& peer, const
   }
   connection_ = std::move(c);
   if (moved) {
-    connection_->attach(*this, observer);
     established();
     return success();
   }

@@ -31,7 +31,6 @@ public:
   }
   /// Called before the queue is destroyed, which waits for the acknowledgement of every notification.
   void acknowledge_all() noexcept;
-  [[nodiscard]] int fd() const noexcept { return channel_ ? channel_->fd : -1; }
 
   // --- mode ----------------------------------------------------------------------------------------------------------
 
