@@ -49,6 +49,19 @@ TEST_CASE("no agent runs after close has returned, not even an agent that sets i
   while (fake::live().total() != 0) std::this_thread::yield();
 }
 
+TEST_CASE("with manual progress a wait on the cno does the work that leads to its event", "[cno][progress]") {
+  const clean_world clean;
+  end a;
+  auto cno = must(a.ia.create_cno());
+  must(a.evd.modify_cno(cno));
+  while (cno.wait(0us)) { // takes the trigger that modify_cno caused
+  }
+  a.make_ep();
+  must(a.ep.connect(must(dat::ia_address::parse("10.99.2.1")), service, plenty)); // no program listens there
+  CHECK(must(cno.wait(plenty)) == a.evd.id());
+  CHECK(a.ep.state() == dat::ep_state::disconnected);
+}
+
 TEST_CASE("a completion triggers the cno without a call of the consumer", "[CNO-011][EVD-011][EVENT-045][EVD-001]") {
   fake::reset();
   auto ia = must(dat::ia::open("fk1", automatic));

@@ -1,8 +1,15 @@
-// The end of an rdma_cm_id, while another thread uses or ends it.
+// Ends of connections that take their time, and the end of an rdma_cm_id that another thread uses.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/descriptor.hpp>
+
+#include <dat/detail/connection/private_data.hpp>
+#include <dat/detail/handle/core_access.hpp>
+
 #include <atomic>
+#include <cerrno>
+#include <set>
 #include <thread>
 
 using namespace unit;
@@ -50,6 +57,165 @@ TEST_CASE("a graceful close returns when the service thread has ended the last c
     closed = true;
   }
   fake::intercept(fake::call::rdma_destroy_id, {});
+}
+
+TEST_CASE("a graceful close ends a connection that waits for its peer", "[IA-034]") {
+  clean_world world;
+  pair p;
+  fake::hold_events(); // the peer does not answer
+  must(p.a.ep.disconnect());
+  must(p.a.ep.close());
+  must(p.a.evd.close());
+  must(p.a.mem.close());
+  must(p.a.pz.close());
+  const auto before = fake::live();
+  must(p.a.ia.close(dat::close_mode::graceful));
+  CHECK(fake::live().ids == before.ids - 1);
+  CHECK(fake::live().contexts == before.contexts - 1);
+  fake::release_events();
+}
+
+TEST_CASE("an endpoint that is destroyed gets no completions any more", "[ep]") {
+  clean_world world;
+  pair p;
+  const bool polled = GENERATE(false, true);
+  CAPTURE(polled);
+  auto evd = must(p.a.ia.create_evd<dat::stream::dto>(16));
+  if (polled) {
+    p.a.ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}));
+    p.b.make_ep();
+    (void)p.b.take();
+    p.settle();
+    p.connect();
+  }
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
+  fake::finish();
+  bool destroyed = false;
+  std::size_t seen = 0;
+  const auto count = [&](const auto&) { ++seen; };
+  fake::intercept(fake::call::ibv_destroy_qp, [&] {
+    destroyed = true;
+    (void)p.a.evd.drain(count);
+    (void)evd.drain(count);
+  });
+  must(p.a.ep.close());
+  fake::intercept(fake::call::ibv_destroy_qp, {});
+  CHECK(destroyed);
+  CHECK(seen == 0);
+}
+
+TEST_CASE("resets use the memory of two lives in turn", "[ep]") {
+  clean_world world;
+  end a;
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  std::set<std::uint32_t> places;
+  for (int i = 0; i < 8; ++i) {
+    places.insert(static_cast<std::uint32_t>(dat::detail::core_access::of(a.ep)->tag()));
+    must(a.ep.connect(must(b.ep.export_descriptor())));
+    must(a.ep.disconnect());
+    must(a.ep.reset());
+    (void)a.take();
+  }
+  CHECK(places.size() == 2);
+}
+
+TEST_CASE("an ia ends what observes its posts", "[ia]") {
+  clean_world world;
+  struct observer : dat::detail::posts_observer {
+    observer() : posts_observer{nullptr, [](posts_observer& o) noexcept { static_cast<observer&>(o).ended = true; }} {}
+    bool ended = false;
+  } o;
+  {
+    auto ia = must(dat::ia::open("fk1", manual));
+    dat::detail::core_access::of(ia)->posts_observed_by.store(&o);
+    must(ia.close());
+  }
+  CHECK(o.ended);
+}
+
+TEST_CASE("a connection whose id has ended calls nothing with it", "[connection]") {
+  clean_world world;
+  end a;
+  using dat::detail::connection_state;
+  const dat::detail::ref<connection_state> c(
+      new connection_state(dat::detail::ref(&*dat::detail::core_access::of(a.ia)), connection_state::phase::over),
+      dat::detail::adopt);
+  bool called = false;
+  CHECK(c->with_id([&](rdma_cm_id*) noexcept {
+    called = true;
+    return ENODEV;
+  }) == 0);
+  CHECK_FALSE(called);
+}
+
+TEST_CASE("only the mark and a length begin the reject of a consumer", "[connection]") {
+  using dat::detail::behind_mark;
+  using dat::detail::is_marked;
+  const dat::detail::reject_message<8> message(bytes_of("abc"));
+  const std::span<const std::byte> all = message.bytes;
+  const auto whole = all.first(message.size);
+  REQUIRE(whole.size() == 7);
+  CHECK(is_marked(whole));
+  CHECK(text_of(behind_mark(whole)) == "abc");
+  CHECK(text_of(behind_mark(whole.first(6))) == "ab"); // cut off on its way
+  CHECK(is_marked(whole.first(4)));
+  CHECK_FALSE(is_marked(whole.first(3)));
+  CHECK_FALSE(is_marked(whole.subspan(1)));
+}
+
+TEST_CASE("the peer of a cancelled accept is disconnected when its last handshake message arrives", "[CONN-020]") {
+  const clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  const bool closed = GENERATE(false, true);
+  CAPTURE(closed);
+  must(closed ? b.ep.close() : b.ep.disconnect());
+  settle(a, b);
+  const auto ids = fake::live().ids;
+  const auto before = fake::count(fake::call::rdma_disconnect);
+  CHECK(a.take() == events{"established"});
+  fake::release_events();
+  settle(a, b);
+  CHECK(fake::count(fake::call::rdma_disconnect) > before);
+  CHECK(a.take() == events{"disconnected"});
+  settle(a, b);
+  CHECK(fake::live().ids < ids); // the id of the accept has ended with the answer of the peer
+}
+
+TEST_CASE("a graceful disconnect waits for a slow request, and no thread takes completions", "[DISC-033]") {
+  const clean_world world;
+  pair p;
+  fake::hold(p.a.ep.native_handle());
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
+  must(p.a.ep.disconnect(dat::close_mode::graceful));
+  const auto run_while = [&](auto condition) {
+    for (const auto until = std::chrono::steady_clock::now() + plenty;
+         condition() && std::chrono::steady_clock::now() < until;)
+      (void)p.a.ia.run(1ms);
+  };
+  // The reactor polls the device again and again, and that alone ends nothing.
+  const auto polls = fake::count(fake::call::ibv_poll_cq);
+  run_while([&] {
+    return p.a.ep.state() == dat::ep_state::disconnect_pending && fake::count(fake::call::ibv_poll_cq) < polls + 3;
+  });
+  CHECK(fake::count(fake::call::ibv_poll_cq) >= polls + 3);
+  CHECK(p.a.ep.state() == dat::ep_state::disconnect_pending);
+  fake::hold(p.a.ep.native_handle(), false);
+  run_while([&] { return p.a.ep.state() == dat::ep_state::disconnect_pending; });
+  CHECK(p.a.ep.state() == dat::ep_state::disconnected);
+  p.settle();
+  CHECK(p.a.take() == events{"written 1", "disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
 }
 
 TEST_CASE("the last other handle ends a request only when a reject under way is done", "[CR-028]") {

@@ -109,6 +109,15 @@ TEST_CASE("a change of the mode requires that the device is armed again", "[evd]
   CHECK_FALSE(t.a.armed());
 }
 
+TEST_CASE("a notification that ends early is a failure, whatever errno was before", "[evd][arming]") {
+  arming_rig t;
+  for (const int before : {EAGAIN, 0}) {
+    fake::fail(fake::call::ibv_get_cq_event, 1, fake::no_errno);
+    errno = before;
+    CHECK(t.a.read_all() == EIO);
+  }
+}
+
 TEST_CASE("a failure to arm is returned, and the device counts as unarmed", "[evd][arming]") {
   arming_rig t;
   t.a.add_feed();

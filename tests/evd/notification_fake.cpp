@@ -232,6 +232,34 @@ TEST_CASE("a thread that waited before any endpoint fed the evd arms the device 
   waiter.join();
 }
 
+TEST_CASE("a thread that sleeps until a solicited receive comes sleeps through others, and gets the first of them",
+          "[evd][arming]") {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<dat::stream::dto>(8));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = p.a.evd, .connect = p.a.evd},
+                                           {.recv_completion = completion_notification::solicited_wait}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).accept(far));
+  p.settle();
+  for (unsigned i = 0; i < 9; ++i) must(ep.post(dat::recv{}.cookie(i)));
+  for (unsigned i = 0; i < 3; ++i) {
+    const auto before = fake::count(fake::call::ibv_req_notify_cq);
+    worker waiter([&](worker& w) {
+      const auto e = evd.wait(plenty);
+      w.check(e && std::visit(describe{}, e.value()) == "received " + std::to_string(3 * i));
+    });
+    while (fake::count(fake::call::ibv_req_notify_cq) == before) std::this_thread::yield(); // it is about to sleep
+    must(far.post(dat::send{}));
+    must(far.post(dat::send{}));
+    must(far.post(dat::send{}.solicited()));
+    waiter.join();
+    CHECK(take(evd).size() == 2);
+  }
+}
+
 TEST_CASE("wait_for_any sleeps through other completions and gets the first event of its types",
           "[EVENT-009][EVENT-046][EVENT-047][EVENT-058][EVENT-062]") {
   const clean_world clean;

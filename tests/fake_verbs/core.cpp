@@ -162,7 +162,7 @@ int entry::code(int error) {
 int entry::minus1(int error) {
   error_ = error;
   if (!error) return 0;
-  errno = error;
+  if (error != no_errno) errno = error;
   return -1;
 }
 std::nullptr_t entry::null(int error) {

@@ -211,7 +211,9 @@ int typical_errno(call c);         ///< what a sweep injects
 std::string errno_name(int error); ///< "ENOMEM"; "errno 4711" for an unknown number
 
 /// The nth call of `c` from now (1 = the next) fails once with `error` in that function's own style (NULL + errno,
-/// -1 + errno, or returned errno) and does nothing else. error 0 takes typical_errno(c).
+/// -1 + errno, or returned errno) and does nothing else. error 0 takes typical_errno(c); no_errno leaves errno as it
+/// is, for functions that return -1, as a read that ends early does.
+inline constexpr int no_errno = -1;
 void fail(call c, unsigned nth = 1, int error = 0);
 /// Calls `f` in the calling thread at the beginning of every call of `c`, before the call checks its arguments. An
 /// empty function ends that, as does reset().

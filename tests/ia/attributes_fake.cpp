@@ -72,6 +72,8 @@ TEST_CASE("the leading numbers of a firmware version are parsed", "[ia][IA-075]"
   check("", 0, 0);
   check("weird", 0, 0);
   check(".5", 0, 0);
+  check("123456789.5", 123'456'789, 5);
+  check("1234567890.5", 123'456'789, 0); // a number has at most nine digits
   check("v1.2", 0, 0);
 }
 

@@ -143,6 +143,20 @@ TEST_CASE("a descriptor whose reads fail a few times stays watched", "[ia][async
   CHECK(changes == 1);
 }
 
+TEST_CASE("only failures in a row make a descriptor a dead one", "[ia][async]") {
+  const clean_world clean;
+  end a;
+  int changes = 0;
+  for (int round = 1; round <= 4; ++round) {
+    for (unsigned n = 1; n <= 3; ++n) fake::fail(fake::call::ibv_get_async_event, n, EIO);
+    fake::async(IBV_EVENT_GID_CHANGE, a.ia.native_handle());
+    a.ia.run();
+    a.ia.async_evd().drain([&]<class E>(const E&) { changes += std::is_same_v<E, dat::port_changed> ? 1 : 0; });
+    CHECK(changes == round);
+  }
+  CHECK(catastrophes(a.ia.async_evd()) == 0);
+}
+
 TEST_CASE("a lack of memory while events are read only delays them", "[ia][async]") {
   const clean_world clean;
   end a;

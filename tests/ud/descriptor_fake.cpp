@@ -1,5 +1,6 @@
 // The smallest and the largest value of each member of a descriptor.
 // SPDX-License-Identifier: BSL-1.0
+#include <unit/datagram_end.hpp>
 #include <unit/world.hpp>
 
 #include <dat/descriptor.hpp>
@@ -30,6 +31,26 @@ private:
 };
 
 } // namespace
+
+TEST_CASE("a datagram has at most the bytes of one packet, or fewer if the endpoint says so", "[ud]") {
+  clean_world world;
+  datagram_end a("fk1");
+  CHECK(a.ep.max_message_size() == must(a.ia.query()).active_mtu);
+  const auto fewer = must(a.pz.create_ep<dat::ud>(a.evd, {.max_message_size = 10}));
+  CHECK(fewer.max_message_size() == 10);
+}
+
+TEST_CASE("on RoCE the address of an endpoint is that of its host, with its number and its key", "[ud]") {
+  const fake::with roce(fake::personality::kind);
+  clean_world world;
+  datagram_end a("fk1");
+  const auto own = must(a.ep.address());
+  CHECK(dat::ib::datagram_address::at(a.ia.address(), a.ep.number()) == own);
+  const auto other = dat::ib::datagram_address::at(a.ia.address(), a.ep.number(), 77);
+  CHECK(other.qkey == 77);
+  CHECK(other.gid == own.gid);
+  CHECK(other.qp_number == own.qp_number);
+}
 
 TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][DOCA-031]") {
   clean_world world;

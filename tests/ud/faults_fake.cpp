@@ -7,6 +7,8 @@
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
+#include <support/worker.hpp>
+
 #include <atomic>
 #include <cstring>
 #include <endian.h>
@@ -97,7 +99,9 @@ TEST_CASE("a group that is lost after the join is reported, and can be joined ag
   const auto address = must(dat::ia_address::parse("239.1.2.3"));
   auto group = must(dat::ib::multicast_group::join(a.ep, address));
   a.ia.run();
-  CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
+  const auto joined = must(a.evd.dequeue());
+  REQUIRE(std::holds_alternative<dat::ib::group_joined>(joined));
+  CHECK(std::get<dat::ib::group_joined>(joined).group() == address);
   CHECK(group.peer());
   fake::deliver({.event = RDMA_CM_EVENT_MULTICAST_ERROR, .status = -ENETRESET, .id = fake::ids().back()});
   a.ia.run();
@@ -157,6 +161,36 @@ TEST_CASE("a datagram request that was refused for lack of room reaches the cons
   }
   const raw_request repeated(from.with_port(40002), header, "b");
   CHECK(request_of(b.ia, few));
+}
+
+TEST_CASE("a reply is repeated to its peer while the consumer gives others", "[ud]") {
+  const clean_world clean;
+  datagram_end b("fk2", automatic);
+  const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
+  const auto from = must(dat::ia_address::parse("10.99.1.1"));
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(from);
+  constexpr int others = 40; // fewer than the replies that are kept for one address
+  const auto answer = [&] {
+    auto e = b.evd.wait_for<dat::ib::datagram_request>(plenty);
+    return e && e.value().accept(b.ep).has_value() && b.evd.wait_for<dat::ib::datagram_established>(plenty);
+  };
+  {
+    const raw_request first(from.with_port(40001), header, "who");
+    REQUIRE(answer());
+  }
+  support::worker consumer([&](support::worker& w) {
+    for (int i = 0; i < others; ++i) w.check(answer());
+  });
+  for (std::uint16_t i = 0; i < others; ++i) {
+    const raw_request one(from.with_port(static_cast<std::uint16_t>(41000 + i)), header, "other");
+    raw_request again(from.with_port(40001), header, "who");
+    for (std::optional<rdma_cm_event_type> got; !got; got = again.next())
+      if (got) CHECK(*got == RDMA_CM_EVENT_ESTABLISHED);
+  }
+  consumer.join();
+  is_error(b.evd.dequeue(), type::queue_empty);
 }
 
 TEST_CASE("one peer address cannot displace the cached replies to others", "[ud]") {
