@@ -22,6 +22,20 @@ constexpr auto to_write = return_subtype::privileges_write;
 
 } // namespace
 
+TEST_CASE("a part of a segment is of the zone of the whole, and a part without bytes is of every zone", "[posting]") {
+  clean_world world;
+  pair p;
+  auto zone = must(p.a.ia.create_pz());
+  std::array<char, 64> elsewhere{};
+  const auto foreign = must(zone.register_memory(elsewhere, all_rights));
+  const auto segment = must(foreign.slice(0, 64));
+  is_error(p.a.ep.post(dat::send{must(segment.as<unsigned char>(0, 8))}), return_type::protection_violation,
+           return_subtype::protection_read);
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  must(p.a.ep.post(dat::send{must(segment.as<unsigned char>(8, 0))}));
+  CHECK(p.a.take() == events{"sent 0"});
+}
+
 TEST_CASE("memory of a moved-from or closed lmr is refused on every post path", "[posting][DTO-084][DTO-124]") {
   clean_world world;
   pair p;

@@ -48,6 +48,15 @@ TEST_CASE("by bytes, a rail that does not advance gets no more than it can hold,
   exact(e.a, e.b);
 }
 
+TEST_CASE("each rail has receives for the messages that its peer may send and for 32 of the rails themselves",
+          "[rails]") {
+  ends e(2, {.depth = 10});
+  REQUIRE(e.all_up());
+  e.some_turns();
+  for (const char side : {'a', 'b'})
+    for (const std::size_t rail : {0u, 1u}) CHECK(fake::posted_receives(qp_of(side, rail)) == 10 + 32);
+}
+
 TEST_CASE("more messages than receives are paced by credits, and a full window is refused", "[rails]") {
   ends e(2, {.depth = 4, .window = 16});
   REQUIRE(e.all_up());

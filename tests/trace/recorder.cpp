@@ -148,6 +148,39 @@ TEST_CASE("a buffer of a shared queue is an operation of that queue", "[trace][r
   CHECK(ended == 1);
 }
 
+TEST_CASE("each kind of receive is an operation that ends with what arrives", "[trace][recorder]") {
+  const clean_world world;
+  pair p;
+  dat::trace::recorder recorder;
+  for (unsigned i = 1; i <= 3; ++i) must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(1)));
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(2)));
+  CHECK(p.b.take().size() == 3);
+  const json trace = json::parse(recorder.to_json());
+  const std::string name = "ep " + std::to_string(p.b.ep.number()) + " recv";
+  std::vector<json> ends;
+  for (const json& e : events_with(trace, "name", name))
+    if (e["ph"] == "e") ends.push_back(e);
+  CHECK(ends.size() == 3);
+  for (const char* unknown : {"recv", "recv_immediate", "recv_rdma_immediate"})
+    CHECK(events_with(trace, "name", unknown).empty());
+}
+
+TEST_CASE("the name of the process has no characters that JSON would escape", "[trace][recorder]") {
+  const clean_world world;
+  const auto rename = [](const std::string& to) { std::ofstream("/proc/self/comm") << to; };
+  std::string before;
+  std::getline(std::ifstream("/proc/self/comm"), before);
+  rename("a !~\x7f\"\\\t\x1f"
+         "b#");
+  const json trace = json::parse(dat::trace::recorder().to_json());
+  rename(before);
+  const auto named = events_with(trace, "name", "process_name");
+  REQUIRE(named.size() == 1);
+  CHECK(named[0]["args"]["name"] == "a !~_____b#");
+}
+
 TEST_CASE("a wait is a slice of its thread", "[trace][recorder]") {
   const clean_world world;
   end e("fk1", automatic);

@@ -281,11 +281,20 @@ TEST_CASE("datagrams and binds are traced", "[trace][ud][rmr]") {
       }
     };
     drain();
-    dat::rmr rmr = must(p.b.pz.create_rmr());
+    const bool for_ep = GENERATE(false, true);
+    CAPTURE(for_ep);
+    dat::rmr rmr = for_ep ? must(p.b.pz.create_rmr_for_ep()) : must(p.b.pz.create_rmr());
     records trace;
     (void)must(rmr.bind(p.b.ep, dat::bind{p.b.mem, 0, 8, dat::remote_write}.cookie(5)));
     drain();
     CHECK(texts_of(trace.take({point::post, point::completion})) == texts{"post bind 0 5", "completion bind 0 5"});
+    auto window = must(p.b.pz.create_rmr_for_ep());
+    const auto unbind = [&] { return for_ep ? window.unbind(p.b.ep, dat::unbind{}.cookie(6)) : rmr.unbind(p.b.ep); };
+    fake::fail(for_ep ? fake::call::ibv_post_send : fake::call::ibv_bind_mw, 1, ENOMEM);
+    CHECK_FALSE(unbind());
+    const auto refused = texts_of(trace.take({point::post, point::refused}));
+    REQUIRE(refused.size() == 2);
+    CHECK(refused[1] == "refused 1 code 12");
     must(rmr.close());
   }
 }

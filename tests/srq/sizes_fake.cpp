@@ -1,0 +1,87 @@
+// The size of a shared receive queue at its limits, on devices that do not say what they have made.
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <dat/srq.hpp>
+
+using namespace unit;
+using dat::return_subtype;
+using dat::return_type;
+
+namespace {
+
+/// A world whose devices resize shared queues and report their sizes, with small limits.
+struct sized {
+  explicit sized() : world(small()) {}
+  static fake::world small() {
+    fake::world w;
+    w.devices[0].attr = fake::rxe_attr();
+    w.devices[0].attr->max_srq_wr = 63;
+    return w;
+  }
+  fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
+  clean_world world;
+  end a;
+};
+
+} // namespace
+
+TEST_CASE("a shared queue can have the largest size of its device, and size 1", "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 3}));
+  const auto most = must(s.a.ia.query()).max_recv_per_srq;
+  CHECK(most == 63);
+  must(srq.resize(most));
+  CHECK(must(srq.query()).max_recv_dtos == most);
+  is_error(srq.resize(most + 1), return_type::invalid_parameter, return_subtype::arg2);
+  must(srq.resize(1));
+  CHECK(must(srq.query()).max_recv_dtos == 1);
+  is_error(srq.resize(0), return_type::invalid_parameter, return_subtype::arg2);
+}
+
+TEST_CASE("a shared queue that the device does not make smaller keeps its size, also if the device does not report it",
+          "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
+  const bool reports = GENERATE(true, false);
+  CAPTURE(reports);
+  fake::fail(fake::call::ibv_modify_srq, 1, EINVAL);
+  if (!reports) fake::fail(fake::call::ibv_query_srq, 1, EOPNOTSUPP);
+  must(srq.resize(7));
+  CHECK(must(srq.query()).max_recv_dtos == 31);
+  fake::forget_faults();
+  std::size_t posted = 0;
+  while (srq.post(dat::recv{s.a.at(0, 8)})) ++posted;
+  CHECK(posted == 31);
+}
+
+TEST_CASE("a shared queue that the device makes smaller has the size that the device reports, or the one asked for",
+          "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
+  SECTION("reported") {
+    must(srq.resize(5));
+    CHECK(must(srq.query()).max_recv_dtos == 7); // a power of two less one
+  }
+  SECTION("not reported") {
+    fake::fail(fake::call::ibv_query_srq, 1, EOPNOTSUPP);
+    must(srq.resize(5));
+    CHECK(must(srq.query()).max_recv_dtos == 5);
+  }
+}
+
+TEST_CASE("a post to a shared queue that has ended says so, and one to an empty handle says that", "[srq]") {
+  const clean_world world;
+  end a;
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 3}));
+  const dat::srq_ref closed = srq;
+  must(srq.close());
+  const auto hint_of = [](const dat::expected<void>& r) {
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == return_type::invalid_handle);
+    CHECK(r.error().subtype() == return_subtype::handle_srq);
+    return r.error().message();
+  };
+  CHECK_THAT(hint_of(closed.post(dat::recv{})), support::contains_text("The srq is closed."));
+  CHECK_THAT(hint_of(srq.post(dat::recv{})), support::contains_text("The handle is empty"));
+}
