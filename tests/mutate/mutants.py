@@ -181,6 +181,8 @@ class reader:
                 continue
             if child.kind in STATIC or self.is_static(child):
                 continue
+            if cursor.kind == kind.CASE_STMT and child == next(iter(cursor.get_children())):
+                continue
             if child.kind == kind.IF_STMT and OTHER_BUILDS.match(self.text_of(child)):
                 continue
             if self.is_of_type(child, cursor):

@@ -242,7 +242,8 @@ def equivalents(path: pathlib.Path = HERE / "equivalent.txt") -> dict[tuple[str,
     known = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            file, place, what, text, reason = line.split(" | ")
+            file, place, what, rest = line.split(" | ", 3)
+            text, _, reason = rest.rpartition(" | ")
             function, _, nth = place.partition(" #")
             known[file, function, what, text, int(nth or 1)] = reason
     return known

@@ -43,6 +43,14 @@ inline bool is_small(int n) {
   if (n < 5) return true;
   return false;
 }
+inline int named(int n) {
+  switch (n) {
+  case 77:
+    return 7;
+  default:
+    return 8;
+  }
+}
 inline bool fails(int code) {
   if (ibv_call(code)) return true;
   return false;
