@@ -80,8 +80,13 @@ JOBS = [
     dapltest("dapltest: RDMA write of 64 bytes, waiting, one at a time", "-m b -i 2000 -p 1 RW 64"),
     dapltest("dapltest: RDMA write of 64 bytes, waiting, 16 at a time", "-m b -i 2000 -p 16 RW 64"),
     dapltest("dapltest: RDMA read of 64 bytes, polling", "-m p -i 2000 -p 1 RR 64"),
+    dapltest("dapltest: RDMA read of 64 bytes, waiting", "-m b -i 2000 -p 1 RR 64"),
     dapltest("dapltest: RDMA write of 64 KiB, polling, 4 at a time", "-m p -i 200 -p 4 RW 65536"),
     dtest("dtest: write and message, bursts of 100 of 4,096 bytes", "-b 4096 -B 100 -t", r"RDMA write \([^)]*\): Total=\s*([\d.]+)", "us"),
+    dtest("dtest: messages of 4,096 bytes there and back, waiting", "-b 4096 -B 100 -t", r"Message PingPong: .* latency\s*([\d.]+) us", "us"),
+    dtest("dtest: messages of 4,096 bytes there and back, polling", "-b 4096 -B 100 -p -t", r"Message PingPong: .* latency\s*([\d.]+) us", "us"),
+    dtest("dtest: RDMA writes of 64 bytes there and back", "-b 64 -B 1000 -W -t", r"RDMA write PingPong: .* latency\s*([\d.]+) us", "us"),
+    dtest("dtest: four RDMA reads of 4,096 bytes, waiting", "-b 4096 -B 100 -t", r"RDMA read:\s*Total=\s*([\d.]+)", "us"),
     dtest("dtest: connect", "-b 4096 -B 100 -t", r"connect:\s*([\d.]+) usec", "us"),
 ]
 

@@ -37,12 +37,13 @@ template <class T, class Made, class... More>
   return issue(a, make_object<T>(a, std::move(made).assume_value(), more...), to, counter, call);
 }
 
-/// The evd of a handle for what needs the streams `Needed`, or an error with the subtype `which`.
-template <dat::streams Needed>
+/// The evd of a handle for what needs the streams `Needed`, or an error with the subtype `which`. With `AnyIa` dat
+/// decides whether the evd may be of another ia.
+template <dat::streams Needed, bool AnyIa = false>
 [[nodiscard]] dat::expected<dat::evd_ref<Needed>> evd_for(const adapter& a, DAT_EVD_HANDLE evd,
                                                           return_subtype which) noexcept {
   const call_on<evd_object> e(evd);
-  if (e && &e->ia == &a)
+  if (e && (AnyIa || &e->ia == &a))
     if (auto to = e->evd.to<Needed>()) return to;
   return dat::error(return_type::invalid_handle, which);
 }

@@ -9,11 +9,11 @@ namespace provider {
 namespace {
 
 /// The evd for a use of an endpoint; none for DAT_HANDLE_NULL.
-template <dat::streams Needed>
+template <dat::streams Needed, bool AnyIa = false>
 [[nodiscard]] dat::expected<dat::evd_ref<Needed>> feed(const adapter& a, DAT_EVD_HANDLE evd,
                                                        return_subtype which) noexcept {
   if (!evd) return dat::evd_ref<Needed>();
-  return evd_for<Needed>(a, evd, which);
+  return evd_for<Needed, AnyIa>(a, evd, which);
 }
 
 /// The three evds of an endpoint.
@@ -26,7 +26,8 @@ template <class Evds>
   if (!in) return in.assume_error();
   auto out = feed<dat::streams::dto | more>(a, request, return_subtype::handle_evd_request);
   if (!out) return out.assume_error();
-  auto connections = feed<dat::streams::connection | more>(a, connect, return_subtype::handle_evd_conn);
+  // Of another ia of the adapter, too, as dapltest has it.
+  auto connections = feed<dat::streams::connection | more, !datagrams>(a, connect, return_subtype::handle_evd_conn);
   if (!connections) return connections.assume_error();
   return Evds{in.assume_value(), out.assume_value(), connections.assume_value()};
 }

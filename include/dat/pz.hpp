@@ -95,7 +95,8 @@ public:
   /// Errors:
   /// - `invalid_parameter`: the device cannot provide an attribute, or queues that feed one evd have different
   ///   completion modes
-  /// - `invalid_handle`: the zone or an evd is empty, closed, or of another ia
+  /// - `invalid_handle`: the zone or an evd is empty, closed, or of another ia. Connection events may go to the evd of
+  ///   another ia of the same adapter, which runs its work itself.
   /// - `insufficient_resources`: the device or its memory is exhausted. If an evd has too little room and the device
   ///   cannot resize it, `error().index()` is the number of events that it needs.
   /// Allocates: yes.

@@ -159,3 +159,78 @@ TEST_CASE("a device that reports max_qp_wr 0 gives no endpoint", "[ep]") {
   is_error(a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 1, .max_recv_dtos = 1}), return_type::invalid_parameter,
            return_subtype::arg7);
 }
+
+// --- the evd of another ia -------------------------------------------------------------------------------------------
+
+TEST_CASE("connection events can go to the evd of another ia of the adapter, and completions cannot",
+          "[EP-008][REQ-012][EVENT-006]") {
+  clean_world world;
+  end a{"fk1"};
+  end other{"fk1"};
+  end b{"fk2"};
+  b.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  const auto refused = [&](const dat::ep_evds& evds) { return a.pz.create_ep<dat::rc>(evds).error(); };
+  using enum return_subtype;
+  CHECK(refused({.recv = other.evd, .request = a.evd, .connect = a.evd}).subtype() == handle_evd_recv);
+  CHECK(refused({.recv = a.evd, .request = other.evd, .connect = a.evd}).subtype() == handle_evd_request);
+  CHECK(refused({.recv = a.evd, .request = a.evd, .connect = b.evd}).subtype() == handle_evd_conn);
+  a.ep = must(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = a.evd, .connect = other.evd}));
+  must(a.ep.post(dat::recv{a.at(0, 8)}.cookie(5)));
+  const auto connect = [&] {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).accept(b.ep));
+    settle(a, b);
+  };
+  connect();
+  CHECK(a.take().empty());
+  CHECK(other.take() == events{"established"});
+  must(b.ep.post(dat::send{b.at(0, 8)}));
+  CHECK(a.take() == events{"received 5"});
+  CHECK(other.evd.close().error().subtype() == evd_in_use);
+  must(b.ep.disconnect());
+  settle(a, b);
+  CHECK(other.take() == events{"disconnected"});
+  // Without its evd the endpoint goes on, and its events are lost.
+  must(other.ia.close(dat::close_mode::abrupt));
+  must(a.ep.reset());
+  must(b.ep.reset());
+  b.take();
+  connect();
+  CHECK(a.ep.state() == dat::ep_state::connected);
+  must(a.ep.close());
+}
+
+TEST_CASE("an event of another ia's endpoint leaves data waiting for the established of its own",
+          "[EVENT-006][CR-036]") {
+  clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  end other{"fk2"};
+  a.make_ep();
+  b.make_ep();
+  // The first endpoint of its ia, as b's, so that both have the same number in the tables of their ias.
+  other.ep = must(other.pz.create_ep<dat::rc>({.recv = other.evd, .request = other.evd, .connect = b.evd}));
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(5)));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  must(a.ep.post(dat::send{a.at(0, 8)}));
+  must(other.ep.connect(a.ia.address(), service + 1, plenty)); // where no service point is
+  for (int i = 0; i < 12; ++i) {
+    fake::finish();
+    other.ia.run();
+  }
+  REQUIRE(other.ep.state() == dat::ep_state::disconnected);
+  settle(a, b);
+  const events got = b.take();
+  REQUIRE(got.size() == 3);
+  CHECK(got[0].starts_with("non_peer_rejected"));
+  CHECK(got[1] == "established");
+  CHECK(got[2] == "received 5");
+  fake::release_events();
+}

@@ -279,6 +279,17 @@ static void wrong_creations(void) {
           DAT_INVALID_HANDLE_EVD_REQUEST);
   RETURNS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, only_dto, &attributes, &h), DAT_INVALID_HANDLE,
           DAT_INVALID_HANDLE_EVD_CONN);
+  // Connection events can go to the evd of another ia of the adapter, as dapltest has it; completions cannot.
+  struct side again;
+  open_side(&again, "dat-a");
+  RETURNS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, b.evd, &attributes, &h), DAT_INVALID_HANDLE,
+          DAT_INVALID_HANDLE_EVD_CONN);
+  RETURNS(dat_ep_create(a.ia, a.pz, a.evd, again.evd, a.evd, &attributes, &h), DAT_INVALID_HANDLE,
+          DAT_INVALID_HANDLE_EVD_REQUEST);
+  SUCCEEDS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, again.evd, &attributes, &h));
+  RETURNS(dat_evd_free(again.evd), DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE);
+  SUCCEEDS(dat_ep_free(h));
+  SUCCEEDS(dat_ia_close(again.ia, DAT_CLOSE_ABRUPT_FLAG));
   RETURNS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, a.evd, &attributes, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG7);
   attributes.qos = (DAT_QOS)0x70;
   RETURNS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, a.evd, &attributes, &h), DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);

@@ -84,6 +84,10 @@ public:
   [[nodiscard]] std::uint16_t pkey_index() const noexcept;
   [[nodiscard]] const adapter_location& where() const noexcept { return where_; }
   [[nodiscard]] std::string_view name() const noexcept { return where_.device.data(); }
+  /// True for another ia of the same adapter.
+  [[nodiscard]] bool same_adapter(const ia_core& o) const noexcept {
+    return where_.port == o.where_.port && name() == o.name();
+  }
   /// The name that the adapter was opened by; empty if it was opened in another way.
   [[nodiscard]] std::string_view opened_as() const noexcept { return opened_as_.data(); }
   /// Sets that name. Only while no other thread knows of the ia.

@@ -48,9 +48,13 @@ DAT_DECL expected<void> ep_core::check_evds(const ia_core& ia, const queues& evd
       {evds.recv, return_subtype::handle_evd_recv},
       {evds.request, return_subtype::handle_evd_request},
       {evds.connect, return_subtype::handle_evd_conn}};
-  for (const auto& [evd, which] : attached)
-    if (evd && (evd->dead() || &evd->ia() != &ia))
+  for (const auto& [evd, which] : attached) {
+    if (!evd) continue;
+    // Connection events need nothing of the device: another ia of the adapter may have their evd.
+    const bool fits = &evd == &evds.connect ? evd->ia().same_adapter(ia) : &evd->ia() == &ia;
+    if (evd->dead() || !fits)
       return error(return_type::invalid_handle, which).hint("The evd is closed or belongs to another ia.");
+  }
   return success();
 }
 

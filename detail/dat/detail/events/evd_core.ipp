@@ -466,9 +466,7 @@ DAT_DECL result<ref<evd_core>> async_evd_for(ia_core& ia, evd_core* given, std::
     ia.set_own_evd(own.assume_value().get());
     return own;
   }
-  const auto& a = given->ia().where();
-  const auto& b = ia.where();
-  if (given->dead() || a.port != b.port || given->ia().name() != ia.name())
+  if (given->dead() || !given->ia().same_adapter(ia))
     return error(return_type::invalid_handle, return_subtype::handle_evd_async)
         .at(call, object_kind::ia)
         .hint("The evd for asynchronous events is closed, or belongs to another adapter.");

@@ -368,12 +368,15 @@ DAT_DECL void merged_evd::push_connection(record&& r, completion_owner& whose) n
   const bool kept = sink_ || (has_place_for(whose) && ring_.push(std::move(r)));
   if (kept && !sink_) ++connection_events_;
   whose.announce(true);
+  // An endpoint of another ia has no completions here, but may have the tag of one that has.
+  const bool parks = &static_cast<const ia_child&>(whose.object()).ia() == &ia();
+  const auto follows = [&](const record& p) { return parks && p.tag == whose.tag(); };
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
-    if (parked_.at(i).tag == whose.tag() && !ring_.push(std::move(parked_.at(i)))) {
+    if (follows(parked_.at(i)) && !ring_.push(std::move(parked_.at(i)))) {
       (void)release_entry(parked_.at(i));
       report_loss();
     }
-  parked_.erase_if([&](const record& p) { return p.tag == whose.tag(); });
+  parked_.erase_if(follows);
   announce();
   const bool report = !kept && !std::exchange(connection_loss_reported_, true);
   lock.unlock();
