@@ -14,6 +14,7 @@ inline constexpr std::size_t largest = 64 * 1024; ///< bytes of a message
 inline constexpr std::size_t receives = 16;       ///< receives that are posted at all times
 inline constexpr std::uint32_t depth = 64;        ///< size of each queue of an endpoint
 inline constexpr std::size_t window = 32;         ///< operations in flight while the rate is measured
+inline constexpr std::size_t quiet = 16;          ///< sends of which one has a completion, where that is enough
 
 /// One block of memory: the sent data, the peer's target, and the receives.
 struct buffers {

@@ -71,17 +71,9 @@ public:
     rdma_destroy_event_channel(channel_);
   }
 
-  void send(std::size_t bytes) {
-    ibv_sge sge = piece(buffers::out, bytes);
-    ibv_send_wr wr;
-    wr.wr_id = 0;
-    wr.next = nullptr;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    post(wr);
-  }
+  void send(std::size_t bytes) { send_with(bytes, IBV_SEND_SIGNALED); }
+  /// Only one of `quiet` such sends has a completion.
+  void send_quietly(std::size_t bytes) { send_with(bytes, ++sends_ % quiet == 0 ? IBV_SEND_SIGNALED : 0); }
   void write(std::size_t bytes) {
     ibv_sge sge = piece(buffers::out, bytes);
     ibv_send_wr wr;
@@ -94,6 +86,39 @@ public:
     wr.wr.rdma.remote_addr = be64toh(theirs_.address);
     wr.wr.rdma.rkey = ntohl(theirs_.rkey);
     post(wr);
+  }
+  void read(std::size_t bytes) {
+    ibv_sge sge = piece(buffers::out, bytes);
+    ibv_send_wr wr;
+    wr.wr_id = 0;
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = be64toh(theirs_.address);
+    wr.wr.rdma.rkey = ntohl(theirs_.rkey);
+    post(wr);
+  }
+  void add() {
+    ibv_sge sge = piece(buffers::out, 8);
+    ibv_send_wr wr;
+    wr.wr_id = 0;
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.atomic.remote_addr = be64toh(theirs_.address);
+    wr.wr.atomic.rkey = ntohl(theirs_.rkey);
+    wr.wr.atomic.compare_add = 1;
+    wr.wr.atomic.swap = 0;
+    post(wr);
+  }
+
+  /// Waits until the peer has ended the connection.
+  void await_end() {
+    next(RDMA_CM_EVENT_DISCONNECTED, [](const rdma_cm_event&) {});
   }
 
   /// Takes completions until `enough` returns true.
@@ -154,8 +179,9 @@ private:
     pd_ = ibv_alloc_pd(id_->verbs);
     events_ = ibv_create_comp_channel(id_->verbs);
     cq_ = ibv_create_cq(id_->verbs, 2 * depth, nullptr, events_, 0);
-    mr_ =
-        ibv_reg_mr(pd_, memory_.memory.data(), memory_.memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    mr_ = ibv_reg_mr(pd_, memory_.memory.data(), memory_.memory.size(),
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                         IBV_ACCESS_REMOTE_ATOMIC);
     if (!pd_ || !events_ || !cq_ || !mr_) give_up("verbs objects", std::strerror(errno));
     ibv_qp_init_attr a{};
     a.send_cq = a.recv_cq = cq_;
@@ -168,6 +194,17 @@ private:
   [[nodiscard]] ibv_sge piece(std::size_t offset, std::size_t bytes) const {
     return {reinterpret_cast<std::uint64_t>(memory_.memory.data()) + offset, static_cast<std::uint32_t>(bytes),
             mr_->lkey};
+  }
+  void send_with(std::size_t bytes, unsigned flags) {
+    ibv_sge sge = piece(buffers::out, bytes);
+    ibv_send_wr wr;
+    wr.wr_id = 0;
+    wr.next = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = flags;
+    post(wr);
   }
   void post(ibv_send_wr& wr) {
     ibv_send_wr* bad;
@@ -191,7 +228,7 @@ private:
       if ((wc[i].opcode & IBV_WC_RECV) != 0) {
         ++done.received;
         receive(wc[i].wr_id);
-      } else if (wc[i].opcode == IBV_WC_RDMA_WRITE) {
+      } else if (wc[i].opcode != IBV_WC_SEND) { // a write, a read or an atomic
         ++done.written;
       } else {
         ++done.sent;
@@ -210,6 +247,7 @@ private:
   ibv_cq* cq_ = nullptr;
   ibv_mr* mr_ = nullptr;
   unsigned unacknowledged_ = 0;
+  std::size_t sends_ = 0;
 };
 
 } // namespace pingpong

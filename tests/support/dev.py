@@ -459,6 +459,7 @@ def tier_lint(sums: tally) -> None:
         sums.unittests("tests of the links", ROOT / "tests/headers/test_links.py", HANGS)
         sums.unittests("tests of the mutants", ROOT / "tests/mutate/test_mutants.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
+        sums.unittests("tests of the peers' table", ROOT / "bench/peers/test_peers.py", HANGS, python=DEBIAN_PYTHON)
         sums.unittests("versions, changelog and recipes", ROOT / "tests/package/test_versions.py", HANGS)
         sums.unittests("files of the forges", ROOT / "tests/package/test_forges.py", HANGS, python=DEBIAN_PYTHON)
         sums.unittests("tests of ./dev changes", ROOT / "tests/interface/test_changes.py", HANGS)
@@ -712,6 +713,23 @@ def tier_fuzz(sums: tally) -> None:
         sums.unittests("tests of the fuzz runner", ROOT / "tests/fuzz/test_run.py", HANGS)
 
 
+def tier_peers(sums: tally) -> None:
+    """The peers' table in short: two of dat's ways and rdma-core's program, on the machine that counts."""
+    with step("The peers' table in short, in the lab", "1 to 2 min"):
+        if not build("release", "peers"):
+            sums.check("peers' table", False, "not built")
+            return
+        out = BUILD / "results/peers/performance.md"
+        command = [DEBIAN_PYTHON, "-B", ROOT / "bench/peers/run.py", "--short", "--rounds", "2", "--count", "20", "--peers", "rdma-core,dat lean,dat merged", "--page", out]
+        code = run(command, "peers.log", HANGS)
+        text = out.read_text(encoding="utf-8") if out.exists() else ""
+        if code:
+            say(tail(LOGS / "peers.log"))
+        sums.check("peers' table", code == 0)
+        for way in ("latency 8 waiting wire", "atomic 8 waiting loopback"):
+            sums.check(f"row {way}", f"| {way} |" in text)
+
+
 def tier_mutate(sums: tally) -> None:
     """A sample of small faults, of which the unit tests must find most."""
     with step("Mutants: 40 random faults", "6 to 10 min"):
@@ -883,6 +901,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "siw": tier_siw,
     "rails": tier_rails,
     "perf": tier_perf,
+    "peers": tier_peers,
     "mutate": tier_mutate,
     "release": tier_release,
     "docs": tier_docs,
@@ -972,6 +991,8 @@ def command_demo(arguments: list[str]) -> int:
 
 def command_bench(arguments: list[str]) -> int:
     """./dev bench"""
+    if arguments[:1] == ["peers"]:
+        return bench_peers(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="./dev bench", description="Compile time, instructions per operation, latency, rate and connections beside hand-written verbs."
     )
@@ -998,6 +1019,17 @@ def command_bench(arguments: list[str]) -> int:
                 log = script.replace("/", "-") + ".log"
                 worst |= run([sys.executable, ROOT / script, *options], log, 1200, show=True) != 0
     return worst
+
+
+def bench_peers(arguments: list[str]) -> int:
+    """./dev bench peers"""
+    # Debian's matplotlib is for Debian's Python.
+    command = [DEBIAN_PYTHON, "-B", ROOT / "bench/peers/run.py", *arguments]
+    if {"-h", "--help"}.isdisjoint(arguments):
+        with alone(), step("Building with optimisation", "about 1 min the first time"):
+            if not build("release", "peers", "examples/tools/dat-perf"):
+                return 1
+    return subprocess.run([str(word) for word in command], check=False).returncode
 
 
 def command_soak(arguments: list[str]) -> int:
