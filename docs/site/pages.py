@@ -20,7 +20,7 @@ ROOTS = ("", "include/dat", "detail/dat/detail", "docs")
 LANGUAGES = {".hpp": "cpp", ".ipp": "cpp", ".cpp": "cpp", ".h": "cpp", ".c": "c", ".py": "python", ".sh": "sh", ".build": "meson", ".toml": "toml",
              ".json": "json", ".cmake": "cmake", ".yml": "yaml", ".dot": "dot"}  # fmt: skip
 # Documents that are no pages: other forms of what the site has.
-NOT_PAGES = re.compile(r"^(\.github/|docs/site/)")
+NOT_PAGES = re.compile(r"^(\.github/|\.gitlab/|docs/site/)")
 
 
 def included(path: pathlib.Path, document: pathlib.Path) -> str:
