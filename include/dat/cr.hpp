@@ -22,6 +22,15 @@
 
 namespace dat { inline namespace v0 {
 
+/// The parameters of a request (DAT_CR_PARAM).
+struct cr_params {
+  ia_address remote_address;               ///< the peer's address and port
+  ia_address local_address;                ///< where it came to; its port is the service point's
+  std::span<const std::byte> private_data; ///< valid until the request is answered or dropped
+  service_id service;                      ///< the service point that it came to, or was handed to
+  ep_ref local_ep;                         ///< empty for requests without an endpoint of their own
+};
+
 /// A peer's request for a connection. It ends with exactly one of `accept`, `reject` and `handoff`. If it is dropped
 /// unanswered, it is refused: the peer gets `non_peer_rejected` and need not wait. (uDAPL 2.0 §6.4.5)
 ///
@@ -42,6 +51,12 @@ public:
   [[nodiscard]] std::string message() const { return detail::request_text(name, remote_address()); }
   cr() noexcept = default; ///< names no request
 
+  /// The parameters of the request (uDAPL 2.0 §6.4.5.1 dat_cr_query).
+  /// Errors: `invalid_handle`, also for a request that was answered.
+  /// Allocates: never.
+  /// Blocks: no.
+  /// Thread safety: safe beside other queries.
+  [[nodiscard]] expected<cr_params> query() const noexcept;
   /// The data that the peer gave to `connect`, followed by zeros up to 56 bytes, since the wire does not carry the
   /// length. Valid until the request is answered or dropped.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;

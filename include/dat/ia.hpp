@@ -163,7 +163,8 @@ public:
   /// dat::async_exists.
   [[nodiscard]] evd<streams::async>& async_evd() noexcept { return async_evd_; }
 
-  /// Creates an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.4.1):
+  /// Creates an evd with the streams `S` and room for `qlen` events (uDAPL 2.0 §6.3.4.1). Without streams, it has those
+  /// of dat::stream::standard.
   ///
   ///     ia.create_evd<dat::stream::dto>(128)
   ///     ia.create_evd<dat::stream::dto | dat::stream::connection>(64)
@@ -175,7 +176,7 @@ public:
   /// Allocates: yes.
   /// Blocks: briefly, in the driver.
   /// Thread safety: safe.
-  template <streams S>
+  template <streams S = stream::standard>
   [[nodiscard]] expected<evd<S>> create_evd(std::uint32_t qlen, const evd_options& options = {}) noexcept {
     static_assert(S != streams{}, "dat: an evd needs at least one stream");
     static_assert(includes(streams::software | streams::connection_requests | streams::dto | streams::connection |

@@ -6,6 +6,8 @@
 #include <dat/ep_params.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 namespace device {
@@ -483,8 +485,9 @@ TEST_CASE("a connection qualifier has one listener at a time", "[connection][PSP
   CHECK(other.hear() == "conn_qual_in_use");
   CHECK(other.wait() == 0);
   must(psp.close());
-  const auto again = must(two.ia.create_psp(port, two.evd));
+  const auto again = must(two.ia.create_psp(port, two.evd)); // close has ended when it returns
   CHECK(again.port() == port.port());
+  SHOWS("PSP-039");
 }
 
 TEST_CASE("closing a service point stops listening and frees the qualifier",
@@ -794,7 +797,46 @@ TEST_CASE("a connection attempt can be cancelled",
   auto passive = link.b.make_ep();
   post_receives(passive, 1);
   must(request.accept(passive));
-  (void)ends_with<dat::accept_completion_error>(link.b.evd, 1);
+  (void)ends_with<dat::accept_completion_error>(link.b.evd, 1); // the reply is refused, because it comes too late
+  CHECK(passive.state() == state::disconnected);
+  CHECK(is_empty(link.a.evd));
+  SHOWS("DISC-041");
+}
+
+namespace {
+/// The timers of this process that are armed. The kernel shows them with their descriptors.
+int armed_timers() {
+  int armed = 0;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone; // a descriptor may be closed meanwhile
+    if (std::filesystem::read_symlink(fd.path(), gone).string() != "anon_inode:[timerfd]") continue;
+    std::ifstream info("/proc/self/fdinfo/" + fd.path().filename().string());
+    for (std::string line; std::getline(info, line);)
+      if (line.starts_with("it_value:")) armed += line != "it_value: (0, 0)";
+  }
+  return armed;
+}
+} // namespace
+
+TEST_CASE("a request waits without a timer for as long as its consumer leaves it", "[connection]") {
+  two_sides link({.progress = dat::progress::manual});
+  auto active = link.a.make_ep();
+  must(active.connect(link.target(), link.port(), dat::infinite));
+  auto request = link.at_b<dat::connection_request>();
+  link.a.ia.run();
+  link.b.ia.run();
+  CHECK(armed_timers() == 0);
+  SHOWS("CR-014");
+  CHECK(active.state() == state::active_connection_pending);
+  auto limited = link.a.make_ep();
+  must(limited.connect(link.target(), link.port(), patience));
+  CHECK(armed_timers() == 1); // the time limit of that attempt
+  must(link.at_b<dat::connection_request>().reject());
+  (void)link.at_a<dat::peer_rejected>();
+  auto passive = link.b.make_ep();
+  must(request.accept(passive)); // it is still there
+  (void)link.at_a<dat::established>();
+  (void)link.at_b<dat::established>();
 }
 
 TEST_CASE("cancelling an attempt may overlap the reply, and the events stay consistent",

@@ -158,6 +158,9 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   SHOWS("CR-007");
   CHECK(request.remote_address() == from);
   CHECK(request.service() == t.psp.id());
+  const auto all = must(request.query());
+  CHECK((all.remote_address == from && all.local_address == request.local_address() && !all.local_ep));
+  CHECK((all.service == t.psp.id() && unpadded(all.private_data) == "remember me"));
   // An endpoint of another adapter is refused, and the request is unchanged.
   auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
   CHECK(request.accept(foreign).error().type() == return_type::invalid_handle);
@@ -168,7 +171,17 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   CHECK_FALSE(request.service());
   CHECK(request.remote_address() == dat::ia_address());
   CHECK(request.reject().error().subtype() == return_subtype::handle_cr);
+  CHECK(request.query().error() == dat::error(return_type::invalid_handle, return_subtype::handle_cr));
   SHOWS("CR-006");
+  t.settle();
+  CHECK(t.b.take(1).at(0).starts_with("accept_completion_error")); // the peer had ended
+  auto other = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
+  must(other.connect(t.b.ia.address(), t.service, patience, bytes_of("and me")));
+  t.settle();
+  auto unwanted = t.request();
+  CHECK(unpadded(unwanted.private_data()) == "and me");
+  must(unwanted.reject());
+  CHECK(unwanted.private_data().empty());
   CHECK(dat::conn_qual::make(0x10000).error().type() == return_type::invalid_parameter);
 }
 

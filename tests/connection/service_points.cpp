@@ -596,6 +596,8 @@ TEST_CASE("a request can be handed to other service points",
   CHECK_FALSE(request);
   refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_cr);
   SHOWS("CR-015");
+  CHECK(request.private_data().empty());
+  SHOWS("CR-010");
   auto second = s.request();
   CHECK(second.service() == made.id());
   REQUIRE(second.ep());

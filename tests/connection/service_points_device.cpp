@@ -9,11 +9,15 @@
 
 #include <support/connection_fuzz.hpp>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <set>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace device {
 namespace {
@@ -78,6 +82,46 @@ TEST_CASE("service points on any free qualifier get different qualifiers, and pe
     CHECK(request.service().port() == ep.remote_address().value().port());
     must(request.reject());
     (void)next<dat::peer_rejected>(e.a.evd);
+  }
+}
+
+TEST_CASE("service points and their connections give the program no socket, and leave TCP its ports",
+          "[service_point]") {
+  const auto sockets = [] {
+    std::error_code gone; // a descriptor may be closed meanwhile
+    return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [&](const auto& fd) {
+      return std::filesystem::read_symlink(fd.path(), gone).string().starts_with("socket:");
+    });
+  };
+  ends e;
+  const auto before = sockets();
+  const auto port = next_port();
+  const auto reserved_port = next_port();
+  auto passive = e.b.make_ep();
+  auto reserved = e.b.make_ep();
+  const auto psp = must(e.b.ia.create_psp(port, e.b.evd));
+  const auto rsp = must(e.b.ia.create_rsp(reserved_port, reserved, e.b.evd));
+  auto one = e.ask(port.port());
+  must(e.request().accept(passive));
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  auto other = e.ask(reserved_port.port());
+  must(e.request().accept());
+  (void)next<dat::established>(e.a.evd);
+  (void)next<dat::established>(e.b.evd);
+  exchange(e.a, one, e.b, passive);
+  exchange(e.a, other, e.b, reserved);
+  CHECK(sockets() == before);
+  if (this_device().name == "rxe") { // on iWARP the kernel listens on the port of TCP
+    for (const auto& p : {port, reserved_port}) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in any{};
+      any.sin_family = AF_INET;
+      any.sin_port = htons(p.port());
+      CHECK((::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 && ::listen(fd, 1) == 0));
+      ::close(fd);
+    }
+    SHOWS("PSP-027", "RSP-020");
   }
 }
 

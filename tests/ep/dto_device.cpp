@@ -805,6 +805,9 @@ TEST_CASE("requests need a connection and receives do not",
   auto request = link.at_b<dat::connection_request>();
   refused(passive, subtype::ep_unconnected);
   must(request.accept(passive));
+  CHECK_FALSE(request); // answered, when the call returns
+  CHECK(passive.state() == state::completion_pending);
+  SHOWS("CR-049");
   refused(passive, subtype::ep_complpending); // this side's progress is manual, so its state does not change
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
@@ -814,6 +817,7 @@ TEST_CASE("requests need a connection and receives do not",
   must(passive.post(dat::send{}.immediate(43)));
   CHECK(link.at_b<dat::ib::recv_immediate_done>().immediate() == 42);
   CHECK(link.at_a<dat::ib::recv_immediate_done>().immediate() == 43);
+  SHOWS("REQ-019"); // calls and extensions reach two adapters, and name none
   (void)link.at_a<dat::send_done>();
   (void)link.at_b<dat::send_done>();
   CHECK(is_empty(link.a.evd));

@@ -642,7 +642,11 @@ TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "
     CHECK(dat::valid_pair(e.type(), e.subtype()));
   }
   CHECK(dat::detail::map_errno(ENETUNREACH).subtype() == return_subtype::address_unreachable);
-  for (int errnum = 1; errnum < 200; ++errnum) CHECK(dat::detail::map_errno(errnum).type() != T::interrupted_call);
+  for (int errnum = 1; errnum < 200; ++errnum) {
+    CHECK(dat::detail::map_errno(errnum).type() != T::interrupted_call);
+    CHECK(dat::detail::map_errno(errnum).type() != T::not_implemented);
+  }
+  SHOWS("ERR-030");
 }
 
 TEST_CASE("only an errno of exhaustion gets the resource that the call site names") {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <grp.h>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -294,6 +295,26 @@ int threads_role(channel& to, const std::vector<std::string>&) {
 }
 const role threads_registered("no threads", &threads_role);
 
+/// Resizes an evd without room for more memory, then with it.
+int resize_role(channel& to, const std::vector<std::string>&) {
+  auto ia = must(dat::ia::open(addresses()[0]));
+  auto evd = must(ia.create_evd<dat::stream::dto>(64));
+  const auto most = must(ia.query()).max_evd_qlen;
+  const auto before = evd.capacity();
+  std::optional<dat::error> refused;
+  {
+    resource_limit none(RLIMIT_AS, [] { return status_of("VmSize"); });
+    none.tighten(0);
+    if (auto r = evd.resize(most); !r) refused = r.error();
+  }
+  to.say(refused ? std::string(to_string(refused->type())) : "resized");
+  to.say(evd.capacity() == before ? "unchanged" : "changed");
+  must(evd.resize(static_cast<std::uint32_t>(before) + 100));
+  to.say(evd.capacity() >= before + 100 ? "larger" : "smaller");
+  return 0;
+}
+const role resize_registered("resize without memory", &resize_role);
+
 /// The calls that have failed in the role, each named once, in order.
 std::vector<std::string> failures_of(const std::string& role) {
   peer_process peer(role);
@@ -321,6 +342,15 @@ TEST_CASE("descriptors run out at each call that needs one, and the calls can be
   CHECK(names(failures, "ia.create_evd"));
   CHECK(names(failures, "ia.create_cno"));
   CHECK(failures.back() == "enough");
+}
+
+TEST_CASE("an evd that cannot grow for lack of memory is unchanged, and grows later", "[no_room]") {
+  peer_process peer("resize without memory");
+  CHECK(peer.hear() == "insufficient_resources");
+  CHECK(peer.hear() == "unchanged");
+  SHOWS("EVD-041");
+  CHECK(peer.hear() == "larger");
+  CHECK(peer.wait() == 0);
 }
 
 TEST_CASE("addresses run out, and the calls can be repeated", "[no_room]") {

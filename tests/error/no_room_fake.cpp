@@ -258,6 +258,7 @@ TEST_CASE("a device without room for another object refuses it and keeps the oth
       explains(*why);
       CHECK_THAT(why->message(), support::contains_text(l.says));
       if (l.subtype != return_subtype::none) CHECK(to_string(why->subtype()) == to_string(l.subtype));
+      SHOWS("DTO-067");
       REQUIRE(kept.size() >= 2);
       kept.back()();
       kept.pop_back();

@@ -568,6 +568,7 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
       CHECK(make(ring, other, q, dat::completion_notification::evd_threshold).has_value() == (r == q));
       CHECK(must(ring.query()).config == r);
     }
+  SHOWS("ERR-042");
   CHECK(must(ring.query()).config == dat::completion_notification::evd_threshold);
   // A completions-only evd cannot set aside completions without notification; solicited receives need no such room.
   CHECK(make(completions_only, other, dat::completion_notification::selective,

@@ -307,7 +307,9 @@ TEST_CASE("one evd of the standard streams serves a service point, an endpoint, 
   auto evd = must(first.create_evd<dat::stream::standard>(32));
   auto ia = must(dat::ia::open(addresses()[0], {.async_evd = evd}));
   auto zone = must(ia.create_pz());
-  auto own = must(ia.create_evd<dat::stream::standard>(32));
+  auto own = must(ia.create_evd(32));
+  STATIC_REQUIRE(std::is_same_v<decltype(own), dat::evd<dat::stream::standard>>);
+  SHOWS("EVENT-023");
   CHECK(own.native_handle() != nullptr); // a completion queue
   const auto port = next_port();
   const auto psp = must(ia.create_psp(port, own));

@@ -215,6 +215,48 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   SHOWS("REG-071");
 }
 
+TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their words, and refused one by one",
+          "[ia][registry]") {
+  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
+  constexpr const char* system = "/etc/dat.conf";
+  const struct at_end {
+    ~at_end() { ::unlink(system); }
+  } at_end;
+  std::ofstream(system) << "site u2.0 threadsafe default /no/such/lib.so com.acme.2.13 \"v1 0\" \"site data\"\n"
+                           "site u2.0 nonthreadsafe default other.so xyz.5.1 \"v2 0\" \"\"\n"
+                           "seven u2.0 threadsafe default lib y.1.0 \"v1 0\"\n"
+                           "nine u2.0 threadsafe default lib y.1.0 \"v1 0\" \"\" more\n"
+                           "word u2.0 threadsafeX default lib y.1.0 \"v1 0\" \"\"\n"
+                           "mark u2.0 threadsafe Default lib y.1.0 \"v1 0\" \"\"\n"
+                           "version u2.0 threadsafe default lib xyz.5 \"v1 0\" \"\"\n"
+                           "number u2.0 threadsafe default lib xyz.5.x \"v1 0\" \"\"\n";
+  const auto read = dat::conf::system();
+  REQUIRE(read.entries.size() == 2);
+  const auto& first = read.entries[0];
+  CHECK((first.ia_name == "site" && first.library == "/no/such/lib.so" && first.instance_data == "v1 0"));
+  SHOWS("REG-073");
+  CHECK((first.user_level && first.api_major == 2 && first.api_minor == 0 && first.thread_safe && first.is_default));
+  CHECK(first.version == dat::provider_version{"com.acme", 2, 13});
+  CHECK(first.platform_data == "site data");
+  SHOWS("CONF-003");
+  CHECK_FALSE(read.entries[1].thread_safe);
+  CHECK(read.entries[1].version == dat::provider_version{"xyz", 5, 1});
+  auto registry = must(dat::registry::system());
+  std::vector<std::uint32_t> refused;
+  for (const auto& d : registry.diagnostics()) refused.push_back(d.line);
+  CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8});
+  SHOWS("CONF-009", "CONF-012", "CONF-015");
+  for (const auto* name : {"seven", "word", "version"}) CHECK(opened_as(name) == "name_not_registered");
+  // Both versions of a name are listed, and the consumer chooses one of them by its words.
+  CHECK(std::ranges::count(registry.list(), "site", &dat::provider_info::name) == 2);
+  CHECK(must(registry.open("site", {2, 0, true})).name() == "rx1");
+  CHECK(must(registry.open("site", {2, 0, false})).name() == "rx2");
+  CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
+  must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find("rx2")).port}));
+  CHECK(must(registry.open("site", {2, 4})).name() == "rx2"); // which this program has added
+  SHOWS("REG-007");
+}
+
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
   (void)open_first(); // libraries load once
   const auto before = resources::now();

@@ -223,6 +223,23 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
   CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
 }
 
+TEST_CASE("objects are outside of their handles, and no memory of the consumer becomes one", "[object]") {
+  everything all;
+  int objects = 0;
+  const auto outside = [&]<class H>(const H& handle) {
+    const auto at = reinterpret_cast<std::uintptr_t>(handle.identity());
+    const auto mine = reinterpret_cast<std::uintptr_t>(&all);
+    CHECK((at != 0 && (at < mine || at >= mine + sizeof all)));
+    STATIC_REQUIRE_FALSE(std::is_aggregate_v<H>);
+    STATIC_REQUIRE_FALSE(std::is_trivially_copyable_v<H>);
+    STATIC_REQUIRE_FALSE(std::is_constructible_v<H, void*>);
+    ++objects;
+  };
+  all.each(outside);
+  CHECK(objects == 14);
+  SHOWS("SAFE-004");
+}
+
 TEST_CASE("handles of one object are equal and hash alike, and handles of others are not equal", "[object][IA-002]") {
   everything all;
   std::unordered_set<const void*> different;

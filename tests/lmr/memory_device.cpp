@@ -75,7 +75,12 @@ TEST_CASE("spans, vectors and arrays can be registered",
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
   CHECK(error_of(writable::from_wire(t.remote().to_wire())) ==
         dat::error(type::privileges_violation, subtype::privileges_rdma_write));
-  SHOWS("ERR-023");
+  std::array<char, 8> sink{};
+  const auto written = must(a.pz.register_memory(sink, dat::local_write | dat::remote_write));
+  using readable = dat::remote_segment<char, dat::mem_priv::remote_read>;
+  CHECK(error_of(readable::from_wire(written.remote().to_wire())) ==
+        dat::error(type::privileges_violation, subtype::privileges_rdma_read));
+  SHOWS("ERR-023", "DTO-067");
 
   must(t.close());
   CHECK(error_of(t.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
@@ -403,6 +408,10 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     dat::detail::put_be(wire.data(), std::uint64_t{page + 99});
     must(link.active.post(dat::rdma_write{mine.slice(0, 2), must(window::from_wire(wire))}));
     CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_access);
+    // This adapter opens no more than was asked for: the byte behind the region is in a page of the region.
+    CHECK(map[page + 100] == std::byte{});
+    CHECK(must(dat::query(zero)).registered_size == page + 100);
+    SHOWS("MODEL-012");
   }
   ::munmap(map, 2 * page);
 }

@@ -517,6 +517,8 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
     dat::rmr rmr = t.make(for_ep);
     const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));
     CHECK(error_of(t.b.pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+    CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+    SHOWS("DTO-067", "LMR-039");
     SECTION("the rmr ends at once after its bind") {
       rmr = {};
       CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
@@ -581,9 +583,8 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(error_of(rmr.unbind(t.passive)) == pending);
   CHECK(must(rmr.query()).binding->key == key);
   SHOWS("DISC-011");
-  must(t.active.post(dat::recv{must(t.a_mem.slice(0, 8))}));
-  CHECK(next<dat::send_done>(t.at_passive).bytes() == 8);
-  (void)t.at_b<dat::disconnected>(t.passive);
+  must(t.passive.disconnect());
+  CHECK(t.passive.state() == state::disconnected);
 }
 
 TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {

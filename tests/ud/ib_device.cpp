@@ -371,6 +371,8 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
     CHECK(said(name) == e.compare_and_swap);
   CHECK(said("DAT_IB_UD") == e.datagrams);
   CHECK(said("DAT_EXTENSION_INTERFACE") == (e.version != 0));
+  const auto* version = named.find("DAT_EXTENSION_VERSION");
+  CHECK((version ? version->view() == std::to_string(e.version) : e.version == 0));
   CHECK_FALSE(e.masked_atomics);
 }
 

@@ -15,6 +15,11 @@ DAT_DECL cr::cr(detail::event_key, detail::request_ref r) noexcept : unique_obje
     ep_ = dat::ep<rc>(detail::ref<detail::ep_core>(made));
 }
 
+DAT_DECL expected<cr_params> cr::query() const noexcept {
+  if (!core_ || core()->ia().closed()) return empty_handle("cr.query");
+  return cr_params{remote_address(), local_address(), private_data(), service(), local_ep()};
+}
+
 DAT_DECL std::span<const std::byte> cr::private_data() const noexcept {
   return core_ ? core_.get()->private_data() : std::span<const std::byte>();
 }
