@@ -300,6 +300,8 @@ REMARKS = {
     "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so does `-b 1048576`. With both providers a write often ends as "
     "flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers it passes, so "
     "its options are tested with 4,096 bytes.",
+    "dtest -b 65536 -W -a -i 16384": "Makes 1,000 round trips of every size around each power of two. A hang is here the time limit (--limit): both sides "
+    "print sizes until it ends them.",
     "dtestsrq": "With OFA's provider no message arrives. With dat's all do; then the program waits, after each disconnect, for an asynchronous event "
     "of just that endpoint. OFA makes one of verbs' IBV_EVENT_QP_LAST_WQE_REACHED; uDAPL has none. The events that dat reports are those of the "
     "soft high watermark 0, which the program has set by clearing its attributes.",
