@@ -20,15 +20,15 @@ namespace {
 constexpr auto with_all = dat::streams::dto | dat::streams::connection | dat::streams::connection_requests;
 
 /// Two pages that begin at a page.
-struct mapping {
-  explicit mapping(int kind)
+struct two_pages {
+  explicit two_pages(int kind)
       : bytes(static_cast<std::byte*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | kind, -1, 0)),
               2 * page) {
     REQUIRE(static_cast<void*>(bytes.data()) != MAP_FAILED);
   }
-  mapping(const mapping&) = delete;
-  mapping& operator=(const mapping&) = delete;
-  ~mapping() { ::munmap(bytes.data(), bytes.size()); }
+  two_pages(const two_pages&) = delete;
+  two_pages& operator=(const two_pages&) = delete;
+  ~two_pages() { ::munmap(bytes.data(), bytes.size()); }
   static inline const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::span<std::byte> bytes;
 };
@@ -252,8 +252,8 @@ TEST_CASE("dynamic regions of other kinds are as their typed twins", "[dynamic]"
   CHECK(again.address() == s.mem.address());
   is_error(dynamic::register_over(s.pz, dynamic::lmr(), {}), return_type::invalid_handle, return_subtype::handle_lmr);
 
-  const mapping shared(MAP_SHARED);
-  const mapping own(MAP_PRIVATE);
+  const two_pages shared(MAP_SHARED);
+  const two_pages own(MAP_PRIVATE);
   const dat::shared_cookie name{std::byte{1}};
   const auto common = must(dynamic::register_shared(s.pz, shared.bytes, name, dat::mem_priv::local_read));
   CHECK(must(common.query()).cookie == name);
@@ -270,7 +270,7 @@ TEST_CASE("dynamic regions of other kinds are as their typed twins", "[dynamic]"
 TEST_CASE("the adapter cannot copy from a segment that has no pointer", "[dynamic]") {
   const clean_world clean;
   linked l;
-  const mapping own(MAP_PRIVATE);
+  const two_pages own(MAP_PRIVATE);
   const auto zero = must(dynamic::register_zero_based(l.a.pz, own.bytes, dat::mem_priv::local_read));
   const auto segment = must(zero.slice(0, 8, dat::local_read));
   is_error(l.a.ep.post(dat::send{segment}.inlined()), return_type::invalid_parameter, return_subtype::arg5);
