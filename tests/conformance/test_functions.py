@@ -128,7 +128,7 @@ class dat_conform(unittest.TestCase):
         self.assertEqual(told["rules"]["REQ-047"], "deviates")
         self.assertEqual(told["rules"]["REQ-058"], "not testable")
         self.assertEqual(told["rules"]["ERR-046"], "by type")
-        self.assertEqual(told["rules"]["CONF-003"], "fake only")
+        self.assertEqual(told["rules"]["REG-003"], "fake only")
         self.assertEqual(told["rules"]["CONN-003"], "not run")
         self.assertEqual(sum(n for counts in told["objects"].values() for n in counts.values()), len(told["rules"]))
         self.assertEqual(told["objects"]["PZ"]["failed"], 1)
