@@ -74,41 +74,12 @@ public:
   void send(std::size_t bytes) { send_with(bytes, IBV_SEND_SIGNALED); }
   /// Only one of `quiet` such sends has a completion.
   void send_quietly(std::size_t bytes) { send_with(bytes, ++sends_ % quiet == 0 ? IBV_SEND_SIGNALED : 0); }
-  void write(std::size_t bytes) {
-    ibv_sge sge = piece(buffers::out, bytes);
-    ibv_send_wr wr;
-    wr.wr_id = 0;
-    wr.next = nullptr;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.rdma.remote_addr = be64toh(theirs_.address);
-    wr.wr.rdma.rkey = ntohl(theirs_.rkey);
-    post(wr);
-  }
-  void read(std::size_t bytes) {
-    ibv_sge sge = piece(buffers::out, bytes);
-    ibv_send_wr wr;
-    wr.wr_id = 0;
-    wr.next = nullptr;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_RDMA_READ;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.rdma.remote_addr = be64toh(theirs_.address);
-    wr.wr.rdma.rkey = ntohl(theirs_.rkey);
-    post(wr);
-  }
+  void write(std::size_t bytes) { access(bytes, IBV_WR_RDMA_WRITE); }
+  void read(std::size_t bytes) { access(bytes, IBV_WR_RDMA_READ); }
   void add() {
     ibv_sge sge = piece(buffers::out, 8);
     ibv_send_wr wr;
-    wr.wr_id = 0;
-    wr.next = nullptr;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    begin(wr, sge, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED);
     wr.wr.atomic.remote_addr = be64toh(theirs_.address);
     wr.wr.atomic.rkey = ntohl(theirs_.rkey);
     wr.wr.atomic.compare_add = 1;
@@ -198,13 +169,25 @@ private:
   void send_with(std::size_t bytes, unsigned flags) {
     ibv_sge sge = piece(buffers::out, bytes);
     ibv_send_wr wr;
+    begin(wr, sge, IBV_WR_SEND, flags);
+    post(wr);
+  }
+  void access(std::size_t bytes, ibv_wr_opcode operation) {
+    ibv_sge sge = piece(buffers::out, bytes);
+    ibv_send_wr wr;
+    begin(wr, sge, operation, IBV_SEND_SIGNALED);
+    wr.wr.rdma.remote_addr = be64toh(theirs_.address);
+    wr.wr.rdma.rkey = ntohl(theirs_.rkey);
+    post(wr);
+  }
+  /// Writes the members that every request needs, and no others.
+  static void begin(ibv_send_wr& wr, ibv_sge& sge, ibv_wr_opcode operation, unsigned flags) {
     wr.wr_id = 0;
     wr.next = nullptr;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND;
+    wr.opcode = operation;
     wr.send_flags = flags;
-    post(wr);
   }
   void post(ibv_send_wr& wr) {
     ibv_send_wr* bad;
