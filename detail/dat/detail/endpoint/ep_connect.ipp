@@ -44,7 +44,10 @@ DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
   if (state() != ep_state::completion_pending) return;
   // The peer has sent data, so it has got the accept: data can overtake the last handshake message.
   const std::lock_guard lock(mutex_);
-  if (state() != ep_state::completion_pending || !is_life(whose)) return;
+  if (state() == ep_state::completion_pending && is_life(whose)) established_by_data();
+}
+
+DAT_DECL void ep_core::established_by_data() noexcept {
   connection_->data_arrived();
   established();
 }
@@ -52,9 +55,7 @@ DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
 DAT_DECL void ep_core::look_for_message() noexcept {
   if (state() != ep_state::completion_pending) return;
   merged_evd* const m = merged(evds_.recv.get());
-  if (!m || !m->holds_message(tag())) return;
-  connection_->data_arrived();
-  established();
+  if (m && m->holds_message(tag())) established_by_data();
 }
 
 DAT_DECL void ep_core::flush() noexcept {

@@ -254,6 +254,8 @@ private:
   // --- events, see ep_connect.ipp and ep_events.ipp; with mutex_ held ------------------------------------------------
 
   void established() noexcept;
+  /// Data of the peer has arrived before the last handshake message.
+  void established_by_data() noexcept;
   /// A message of the peer that waits shows that an accepted connection is established (uDAPL 2.0 §6.6.11). Establishes
   /// the connection then, so that the event and the message come before what ends the connection.
   void look_for_message() noexcept;

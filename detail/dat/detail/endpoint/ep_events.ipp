@@ -148,10 +148,7 @@ DAT_DECL void ep_core::run_deferred() noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!is_life(whose)) return;
-    if ((what & deferred_arrival) != 0 && state() == ep_state::completion_pending) {
-      connection_->data_arrived();
-      established();
-    }
+    if ((what & deferred_arrival) != 0 && state() == ep_state::completion_pending) established_by_data();
     if ((what & deferred_watermark) != 0) check_watermarks();
     if (state() == ep_state::disconnect_pending) requests = evds_.request;
   }
