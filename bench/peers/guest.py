@@ -23,7 +23,7 @@ import programs  # noqa: E402
 # only what hangs, and then at once.
 LIMITS = {"waiting": 900, "polled": 60}
 TRACING = pathlib.Path("/sys/kernel/tracing/events/raw_syscalls/sys_enter")
-TRIES = 2  # of a turn: programs have limits of their own, which such a leap may pass
+TRIES = 2  # attempts at a turn: a leap of the clock can exceed the time limits of the programs
 
 
 # What the programs load at run time.

@@ -44,7 +44,7 @@ class bind : public detail::request<bind<T, P, R>, 0> {
 public:
   /// The whole region.
   bind(const lmr<T, P>& region, privileges<R> rights) noexcept : bind(region, 0, region.size(), rights) {}
-  /// The whole region, and no rights: what uDAPL's default grants.
+  /// Binds the whole region and grants no rights, as uDAPL does by default.
   explicit bind(const lmr<T, P>& region) noexcept requires(R == mem_priv::none) : bind(region, no_rights) {}
   /// Elements [first, first + count).
   bind(const lmr<T, P>& region, std::size_t first, std::size_t count, privileges<R>) noexcept

@@ -210,7 +210,7 @@ TEST_CASE("an event of another ia's endpoint leaves data waiting for the establi
   end other{"fk2"};
   a.make_ep();
   b.make_ep();
-  // The first endpoint of its ia, as b's, so that both have the same number in the tables of their ias.
+  // Like b's endpoint, this is the first of its ia, so both have the same number in the tables of their ias.
   other.ep = must(other.pz.create_ep<dat::rc>({.recv = other.evd, .request = other.evd, .connect = b.evd}));
   auto psp = must(b.ia.create_psp(service, b.evd));
   fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);

@@ -19,7 +19,7 @@ inline const int present = [] {
 /// The mutants whose places were reached, since `reached.cpp` cleared them.
 inline std::atomic<bool> reached[most];
 
-/// Records that a place was reached. The record is no step of a schedule, and ThreadSanitizer does not see it.
+/// Records that a place was reached. Schedules do not count this as a step, and ThreadSanitizer ignores it.
 #ifdef __SANITIZE_THREAD__
 [[gnu::no_sanitize("thread"), gnu::noinline]]
 #endif

@@ -200,7 +200,7 @@ TEST_CASE("a request whose queue pair cannot work ends in local_ep", "[COMP-053]
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_QP_OP_ERR, dto_operation::send) == dto_status::local_ep);
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_QP_OP_ERR, dto_operation::bind) == dto_status::local_ep);
   for (const auto operation : requests) CHECK(to_dto_status(IBV_WC_LOC_QP_OP_ERR, operation) == dto_status::local_ep);
-  // Of an unbind, it is the refusal of an invalidation on Soft-RoCE.
+  // For an unbind, Soft-RoCE reports it when it refuses the invalidation.
   STATIC_REQUIRE(to_dto_status(IBV_WC_GENERAL_ERR, dto_operation::unbind) == dto_status::local_ep);
   for (const auto operation : receives) // of a receive, other inconsistencies (COMP-053)
     CHECK(to_dto_status(IBV_WC_MW_BIND_ERR, operation) == dto_status::local_ep);
