@@ -113,6 +113,26 @@ TEST_CASE("a group that is lost after the join is reported, and can be joined ag
   CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
 }
 
+TEST_CASE("a group that the kernel has no support for is not supported, and an IPv4 group is joined then",
+          "[ud][multicast]") {
+  constexpr int enotsupp = 524; // of the kernel alone
+  const clean_world clean;
+  datagram_end a("fk1");
+  fake::fail(fake::call::rdma_join_multicast_ex, 1, enotsupp);
+  const auto refused = dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("ff0e::1:2")));
+  is_error(refused, type::model_not_supported);
+  CHECK(refused.error().sys_errno() == enotsupp);
+  CHECK_THAT(refused.error().message(),
+             support::contains_text("rdma_join_multicast gave ENOTSUPP (Operation is not supported by the kernel). ") &&
+                 support::contains_text("join one of 224.0.0.0/4"));
+  const auto group = must(dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("239.1.2.3"))));
+  a.ia.run();
+  CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
+  // A failure of another kind remains what it was.
+  fake::fail(fake::call::rdma_join_multicast_ex, 1, EINVAL);
+  is_error(dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("ff0e::1:2"))), type::internal_error);
+}
+
 TEST_CASE("a datagram request that names another host as its sender is refused on RoCE", "[ud]") {
   const fake::with roce{fake::personality::kind};
   const clean_world clean;

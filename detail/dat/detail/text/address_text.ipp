@@ -281,16 +281,16 @@ DAT_DECL ::socklen_t ia_address::native_size() const noexcept {
 }
 
 DAT_DECL std::strong_ordering operator<=>(const ia_address& a, const ia_address& b) noexcept {
-  if (const auto order = a.family() <=> b.family(); order != 0) return order;
+  if (const auto order = a.family() <=> b.family(); std::is_neq(order)) return order;
   const bool v4 = a.family() == address_family::ipv4;
   const int bytes = v4 ? std::memcmp(&a.native_.v4.sin_addr, &b.native_.v4.sin_addr, sizeof(::in_addr))
                        : std::memcmp(&a.native_.v6.sin6_addr, &b.native_.v6.sin6_addr, sizeof(::in6_addr));
   if (bytes != 0) return bytes <=> 0;
-  if (const auto order = a.scope_id() <=> b.scope_id(); order != 0) return order;
+  if (const auto order = a.scope_id() <=> b.scope_id(); std::is_neq(order)) return order;
   return a.port() <=> b.port();
 }
 
-DAT_DECL bool operator==(const ia_address& a, const ia_address& b) noexcept { return (a <=> b) == 0; }
+DAT_DECL bool operator==(const ia_address& a, const ia_address& b) noexcept { return std::is_eq(a <=> b); }
 
 DAT_DECL expected<address_list> resolve(const std::string& host, std::uint16_t port) {
   ::addrinfo wanted{};

@@ -4,6 +4,8 @@
 
 #include <dat/error.hpp>
 
+#include <dat/detail/text/kernel_errno.hpp>
+
 #include <cerrno>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -24,6 +26,7 @@ namespace dat { inline namespace v0 { namespace detail {
     case EINTR: // only a wait is an interrupted call; any other may be called again
       return {return_type::insufficient_resources, resource};
     case EOPNOTSUPP:
+    case kernel_enotsupp:
     case EPROTONOSUPPORT:
     case ENOSYS:
       return {return_type::model_not_supported};

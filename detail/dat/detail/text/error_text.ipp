@@ -5,6 +5,7 @@
 #include <dat/error.hpp>
 
 #include <dat/detail/text/error_text.hpp>
+#include <dat/detail/text/kernel_errno.hpp>
 #include <dat/detail/text/remedy.hpp>
 #include <dat/detail/text/return_names.hpp>
 
@@ -15,6 +16,7 @@ namespace detail {
 
 // "ENOMEM (Cannot allocate memory)". Not strerror(), which may share its buffer between threads.
 DAT_DECL std::string errno_text(int errnum) {
+  if (errnum == kernel_enotsupp) return "ENOTSUPP (Operation is not supported by the kernel)";
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 32))
   const char* const name = ::strerrorname_np(errnum);
   const char* const description = ::strerrordesc_np(errnum);

@@ -4,6 +4,8 @@
 
 #include <dat/error.hpp>
 
+#include <dat/detail/text/kernel_errno.hpp>
+
 #include <cerrno>
 #include <cstdint>
 #include <string>
@@ -101,6 +103,9 @@ inline constexpr call_remedy call_remedies[] = {
     {"rdma_connect", ECONNREFUSED, "No program listens on that port: start the server, or check the port."},
     {"rdma_connect", ETIMEDOUT,
      "The peer does not answer: is the host up, and, on RoCE v2, does its firewall let UDP port 4791 through?"},
+    {"rdma_join_multicast", kernel_enotsupp,
+     "On RoCE v2 the kernel has no groups of IPv6 addresses: join one of 224.0.0.0/4, and give the adapter's interface "
+     "an IPv4 address if it has none."},
     {"ibv_create_qp", EINVAL,
      "Request fewer or smaller queues: the adapter's limits are in ia.query() (max_ep, max_iov_segments, "
      "inline bytes)."},
