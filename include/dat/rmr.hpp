@@ -134,26 +134,24 @@ public:
   /// Blocks: no; briefly in the driver if the endpoint or lmr of the previous binding has ended.
   /// Thread safety: as a post of a request to `through`; must not overlap other calls of this rmr.
   template <class T, mem_priv P, mem_priv R>
-  [[nodiscard]] expected<remote_segment<T, (R & detail::remote_rights)>> bind(const ep<rc>& through,
-                                                                              const dat::bind<T, P, R>& what) noexcept {
+  [[nodiscard, gnu::always_inline]] expected<remote_segment<T, (R & detail::remote_rights)>>
+  bind(const ep<rc>& through, const dat::bind<T, P, R>& what) noexcept {
     if (!core_) return empty_handle("rmr.bind");
     const lmr<T, P>& region = *what.region_;
-    if (region && (what.first_ > region.size() || what.count_ > region.size() - what.first_ || what.count_ == 0))
-      return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "rmr.bind")
-          .hint("The elements [first, first + count) must lie inside the lmr, and count must not be 0. To close the "
-                "window, call "
-                "unbind.");
+    if (!region || what.first_ > region.size() || what.count_ > region.size() - what.first_ || what.count_ == 0)
+        [[unlikely]]
+      return core_->no_such_memory(static_cast<bool>(region));
     constexpr mem_priv rights = R & detail::remote_rights;
-    constexpr unsigned access = detail::window_access(rights);
-    detail::window_place place{.region = detail::core_access::of(region).get(),
-                               .address = what.first_ * sizeof(T),
-                               .length = what.count_ * sizeof(T),
-                               .rights = rights,
-                               .access = access,
-                               .zero_based = what.zero_based_,
-                               .writable = includes(P, mem_priv::local_write)};
+    detail::lmr_core* const memory = detail::core_access::of(region).get();
+    const detail::window_place place{.region = memory,
+                                     .address = memory->address() + what.first_ * sizeof(T),
+                                     .length = what.count_ * sizeof(T),
+                                     .rights = rights,
+                                     .zero_based = what.zero_based_,
+                                     .writable = includes(P, mem_priv::local_write)};
     auto bound = core_->bind(detail::core_access::of(through), place, detail::request_access::of(what));
-    if (!bound) return bound.assume_error();
+    if (!bound) [[unlikely]]
+      return bound.assume_error();
     return detail::segment_access::make<remote_segment<T, rights>>(
         detail::raw_remote{place.first(), place.length, bound.assume_value()});
   }
@@ -262,7 +260,7 @@ expected<local_segment<T, mem_priv::local_write>> rmr::read_target(const ep<rc>&
   static constexpr const char* call = "rmr.read_target";
   if (!alive()) return empty_handle(call);
   if (!reader) return detail::empty_handle(call, return_subtype::handle_ep);
-  const detail::window_binding b = core_->binding();
+  const detail::kept_binding b = core_->binding();
   if (!b || !b.writable)
     return core_->at({return_type::privileges_violation, return_subtype::privileges_write}, call)
         .hint("An RDMA read needs an rmr that is bound to an lmr with dat::local_write.");

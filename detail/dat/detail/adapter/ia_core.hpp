@@ -46,7 +46,8 @@ struct posts_observer {
 
 /// The functions of the memory windows of an ia. rmr_core.hpp has the windows; only programs that use them compile it.
 struct window_table {
-  bind_outcome (*bind_ended)(window_table&, std::uint32_t key, bool done, bool first_half) noexcept;
+  bind_outcome (*bind_done)(window_table&, std::uint32_t key) noexcept;
+  bind_outcome (*bind_failed)(window_table&, std::uint32_t key, bool first_half) noexcept;
   bool (*invalidated)(window_table&, std::uint32_t key) noexcept;
   void (*release)(window_table&, const ia_child& user) noexcept;
   void (*destroy)(window_table&) noexcept;
@@ -174,7 +175,8 @@ public:
   /// The bind of the window with that key has completed. `first_half`: the request only removed the old binding.
   [[nodiscard]] bind_outcome bind_ended(std::uint32_t key, bool done, bool first_half = false) noexcept {
     window_table* const t = windows.load(std::memory_order_acquire);
-    return t ? t->bind_ended(*t, key, done, first_half) : bind_outcome{};
+    if (!t) return {};
+    return done ? t->bind_done(*t, key) : t->bind_failed(*t, key, first_half);
   }
   /// A peer has invalidated the window with that key. False when there is none.
   [[nodiscard]] bool invalidated(std::uint32_t key) noexcept {

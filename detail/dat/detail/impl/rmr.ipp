@@ -23,7 +23,7 @@ DAT_DECL expected<rmr_params> rmr::query() const noexcept {
   p.ia = &core_->ia();
   p.pz = &core_->pz();
   p.scope = core_->for_ep() ? rmr_scope::ep : rmr_scope::pz;
-  if (const detail::window_binding b = core_->binding())
+  if (const detail::kept_binding b = core_->binding())
     p.binding = rmr_binding{b.first(), b.length, b.key, b.rights, b.zero_based, b.region->mr()->lkey};
   return p;
 }
