@@ -11,6 +11,8 @@
 
 namespace dat { inline namespace v0 {
 
+class counters;
+
 /// Up to `N` requests of at most `Iov` segments each, posted with one doorbell by `ep::post`. A batch can be posted
 /// again, and to another endpoint of the same protection zone.
 ///
@@ -74,6 +76,7 @@ public:
   }
 
 private:
+  friend class counters;
   std::size_t size_ = 0;
   detail::kept_sum sum_;
   detail::kept_request kept_[N];

@@ -28,6 +28,7 @@ public:
   completion(detail::event_key, detail::ep_core* ep, dat::cookie c) noexcept : ep_(ep), cookie_(c) {}
 
 private:
+  friend struct detail::event_access;
   detail::ep_core* ep_;
   dat::cookie cookie_;
 };

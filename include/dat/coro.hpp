@@ -294,16 +294,16 @@ public:
     check<Visitor>();
     rest left(core_);
     std::size_t n = begin();
+    if (!core_.evd()) return n + end_all();
     while (n < max) {
-      if (!core_.evd() || core_.evd()->dead()) return n + end_all();
       const std::size_t taken = take(visit);
       core_.resume_ready();
       const std::size_t due = serve();
+      n += taken + due;
       if (taken + due == 0) {
         left.none = true;
-        break;
+        return core_.evd()->dead() ? n + end_all() : n;
       }
-      n += taken + due;
     }
     return n;
   }
@@ -397,7 +397,8 @@ private:
   std::size_t take(Visitor& visit) {
     const auto sort = [&]<class E>(E& e) {
       if constexpr (std::is_base_of_v<completion, E>) {
-        if (detail::coro_dto* mine = core_.find(e.cookie(), detail::core_access::of(e.ep()))) return mine->complete(e);
+        if (detail::coro_dto* mine = core_.find(e.cookie(), detail::event_access::endpoint_of(e)))
+          return mine->complete(e);
         if (core_.issued(e.cookie())) return; // its coroutine waits no longer
       }
       for (const auto rank : {detail::coro_driver::outcome, detail::coro_driver::some, detail::coro_driver::any}) {

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/batch.hpp>
 #include <dat/completions.hpp>
 #include <dat/connection_events.hpp>
 #include <dat/cr.hpp>
@@ -14,14 +15,17 @@
 #include <dat/event.hpp>
 #include <dat/expected.hpp>
 #include <dat/ia.hpp>
+#include <dat/srq.hpp>
 #include <dat/status.hpp>
 #include <dat/timeout.hpp>
 
 #include <dat/detail/handle/core_access.hpp>
+#include <dat/detail/posting/post_path.hpp>
 #include <dat/detail/request/work_request.hpp>
 
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -76,7 +80,7 @@ struct counter_values {
   std::uint64_t wake_ups = 0;            ///< calls of wait_and_drain that had to wait for the event they ended with
   std::uint64_t most_drained = 0;        ///< events that one drain has taken at most
   std::uint64_t most_requests = 0;       ///< requests that were outstanding on an endpoint at a time, at most
-  std::uint64_t most_receives = 0;       ///< receives that were posted on an endpoint at a time, at most
+  std::uint64_t most_receives = 0;       ///< receives that were outstanding on an endpoint or a shared queue, at most
 
   [[nodiscard]] const by_operation& of(dto_operation which) const noexcept {
     return operations[static_cast<std::size_t>(which)];
@@ -126,7 +130,7 @@ struct labelled_counters {
 ///     std::cout << to_prometheus(mine.read(), "ep=\"1\"");
 ///
 /// What dat does by itself, and what the program does without this object, is not counted:
-/// - Posts by `post_n`, of a batch, a shared receive queue, a window or a coroutine. Their completions are counted.
+/// - Posts by a coroutine, `send_credits` or a policy. They are counted when they are given to `note_post`.
 /// - Waits by `wait_for` or a coroutine. Their events are counted when they are given to `note`.
 /// - Calls of `connect` that are refused at once. The others end with an event, which is counted.
 ///
@@ -138,22 +142,64 @@ public:
   counters(const counters&) = delete;
   counters& operator=(const counters&) = delete;
 
-  /// Posts operations to an endpoint and counts them. `ep` is an ep<rc>, an ep<ud> or an ep_ref.
-  /// Errors, Allocates, Blocks and Thread safety: as the endpoint's post.
-  template <class Ep, class... D>
-  expected<void> post(const Ep& ep, const D&... operations) noexcept {
-    auto posted = ep.post(operations...);
-    // Of a chain that the device refused in part, the operations before the refused one are posted.
-    std::size_t left = posted ? sizeof...(D) : posted.assume_error().index();
-    if (!posted) each([](counters& c) noexcept { add(c.refused_posts_, 1); });
+  /// Posts operations to `to` and counts them. `to` is an ep<rc>, an ep<ud> or an ep_ref, and for receives an srq or an
+  /// srq_ref, too.
+  /// Errors, Allocates, Blocks and Thread safety: as the endpoint's or the queue's post.
+  template <class Queue, class... D>
+  expected<void> post(const Queue& to, const D&... operations) noexcept {
+    auto posted = to.post(operations...);
+    std::size_t left = posted ? sizeof...(D) : note_refused(posted.assume_error());
     if (left == 0) return posted;
-    (note_posted(operations, left), ...);
-    auto& core = detail::core_access::posting(ep_ref(ep));
-    each([requests = core.requests().used(), receives = core.receives().used()](counters& c) noexcept {
-      raise(c.most_requests_, requests);
-      raise(c.most_receives_, receives);
-    });
+    (note_one(operations, left), ...);
+    note_depth(to);
     return posted;
+  }
+  /// Posts a batch and counts its operations. `ep` is an ep<rc> or an ep_ref.
+  /// Errors, Allocates, Blocks and Thread safety: as the endpoint's post.
+  template <class Ep, std::size_t N, std::size_t Iov>
+  expected<void> post(const Ep& ep, batch<N, Iov>& operations) noexcept {
+    auto posted = ep.post(operations);
+    const std::size_t n = posted ? operations.size() : note_refused(posted.assume_error());
+    if (n != 0) note_depth(ep);
+    for (std::size_t i = 0; i != n; ++i) {
+      const detail::posted_work& work = operations.kept_[i].work;
+      add_posted(work.operation(), work.bytes());
+    }
+    return posted;
+  }
+  /// Posts `n` requests that `make` returns, and counts them; see ep_ref::post_n. `ep` is an ep<rc> or an ep_ref.
+  /// Errors, Allocates, Blocks and Thread safety: as the endpoint's post_n.
+  template <class Ep, std::invocable<std::size_t> Make>
+  expected<void> post_n(const Ep& ep, std::size_t n, Make make) noexcept(noexcept(make(std::size_t{}))) {
+    constexpr std::size_t group = detail::requests_of_a_doorbell;
+    struct {
+      dto_operation operation;
+      std::uint64_t bytes;
+    } made[group]; // those that may still be refused
+    const auto count = [&](std::size_t some) noexcept {
+      for (std::size_t i = 0; i != some; ++i) add_posted(made[i].operation, made[i].bytes);
+    };
+    std::size_t first = 0; // the index of made[0]
+    auto posted = ep.post_n(n, [&](std::size_t i) noexcept(noexcept(make(std::size_t{}))) -> decltype(auto) {
+      if (i == first + group) { // the group before is posted
+        count(group);
+        first = i;
+      }
+      decltype(auto) request = make(i);
+      const auto& r = detail::request_access::of(request);
+      made[i - first] = {r.operation(), r.data.bytes()};
+      return request;
+    });
+    const std::size_t all = posted ? n : note_refused(posted.assume_error());
+    if (all > first) count(all - first);
+    if (all != 0) note_depth(ep);
+    return posted;
+  }
+  /// Counts operations that were posted in another way.
+  template <class... D>
+  void note_post(const D&... operations) noexcept {
+    std::size_t left = sizeof...(D);
+    (note_one(operations, left), ...);
   }
 
   /// Takes the events that are there, counts them, and calls `visit` with each; see evd::drain.
@@ -239,8 +285,30 @@ private:
       raise(c.most_drained_, n);
     });
   }
+  /// Counts a refusal; returns the number of operations that the call has posted: of a chain that the device refused in
+  /// part, those before the refused one.
+  [[nodiscard]] std::size_t note_refused(const error& why) noexcept {
+    each([](counters& c) noexcept { add(c.refused_posts_, 1); });
+    return why.index();
+  }
+  template <class Queue>
+  void note_depth(const Queue& queue) noexcept {
+    std::uint64_t requests = 0;
+    std::uint64_t receives = 0;
+    if constexpr (std::is_constructible_v<srq_ref, const Queue&>) {
+      receives = srq_ref(queue).entity()->outstanding();
+    } else {
+      auto& core = detail::core_access::posting(ep_ref(queue));
+      requests = core.requests().used();
+      receives = core.receives().used();
+    }
+    each([=](counters& c) noexcept {
+      raise(c.most_requests_, requests);
+      raise(c.most_receives_, receives);
+    });
+  }
   template <class D>
-  void note_posted(const D& operation, std::size_t& left) noexcept {
+  void note_one(const D& operation, std::size_t& left) noexcept {
     if (left == 0) return;
     --left;
     const auto& r = detail::request_access::of(operation);
@@ -249,7 +317,10 @@ private:
       op = dto_operation::send_ud;
     else if constexpr (!detail::is_recv<D>)
       op = r.operation();
-    each([op, bytes = r.data.bytes()](counters& c) noexcept {
+    add_posted(op, r.data.bytes());
+  }
+  void add_posted(dto_operation op, std::uint64_t bytes) noexcept {
+    each([=](counters& c) noexcept {
       auto& to = c.operations_[static_cast<std::size_t>(op)];
       add(to.posted, 1);
       add(to.posted_bytes, bytes);

@@ -3,7 +3,10 @@
 #include "datagram_end.hpp"
 #include "world.hpp"
 
+#include <dat/batch.hpp>
 #include <dat/counters.hpp>
+#include <dat/credits.hpp>
+#include <dat/srq.hpp>
 #include <dat/ud.hpp>
 
 #include <nlohmann/json.hpp>
@@ -117,6 +120,133 @@ TEST_CASE("refused posts and failed operations are counted, the failed by their 
   }
 }
 
+TEST_CASE("requests of post_n are counted, as many as are posted", "[counters]") {
+  clean_world world;
+  pair p({.max_request_dtos = 64});
+  dat::counters c;
+  const auto far = must(p.b.mem.remote(0, 64));
+  const auto make = [&](std::size_t i) { return dat::rdma_write{p.a.at(0, i + 1), far}.cookie(i); };
+  SECTION("all") {
+    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{16}, std::size_t{17}, std::size_t{40}}) {
+      CAPTURE(n);
+      dat::counters mine(&c);
+      must(mine.post_n(p.a.ep, n, make));
+      CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{n, n * (n + 1) / 2, 0, 0});
+      CHECK(mine.read().most_requests == n);
+      fake::finish();
+      mine.drain(p.a.evd, ignore);
+      CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{n, n * (n + 1) / 2, n, n * (n + 1) / 2});
+    }
+    CHECK(c.read().of(dto_operation::rdma_write).posted == 0 + 1 + 16 + 17 + 40);
+    CHECK(c.read().refused_posts == 0);
+  }
+  SECTION("each by its own kind") {
+    must(c.post_n(p.a.ep, 20, [&](std::size_t i) {
+      auto write = dat::rdma_write{p.a.at(0, 4), far};
+      return i % 4 == 3 ? write.immediate(7) : write;
+    }));
+    CHECK(c.read().of(dto_operation::rdma_write) == operation_numbers{15, 60, 0, 0});
+    CHECK(c.read().of(dto_operation::rdma_write_immediate) == operation_numbers{5, 20, 0, 0});
+  }
+  SECTION("those before a refused one") {
+    const auto refused_at = [&](std::size_t at, std::size_t n) {
+      dat::counters mine;
+      const auto r = mine.post_n(p.a.ep, n, [&](std::size_t i) {
+        return dat::rdma_write{p.a.at(0, i == at ? 65 : i + 1), far}; // longer than the remote segment
+      });
+      is_error(r, dat::return_type::length_error);
+      CHECK(r.error().index() == at);
+      CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{at, at * (at + 1) / 2, 0, 0});
+      CHECK(mine.read().refused_posts == 1);
+      fake::finish();
+      p.a.evd.drain(ignore);
+    };
+    for (const std::size_t at : {0u, 1u, 15u, 16u, 17u, 31u, 32u}) {
+      CAPTURE(at);
+      refused_at(at, 33);
+    }
+  }
+  SECTION("none, for want of room") {
+    is_error(c.post_n(p.a.ep, 65, make), dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+    CHECK(c.read().of(dto_operation::rdma_write) == operation_numbers{});
+    CHECK(c.read().refused_posts == 1);
+    CHECK(c.read().most_requests == 0);
+  }
+}
+
+TEST_CASE("requests of a batch are counted, as often as it is posted", "[counters]") {
+  clean_world world;
+  pair p;
+  dat::counters c;
+  const auto far = must(p.b.mem.remote(0, 8));
+  dat::batch<4> b;
+  must(c.post(p.a.ep, b));
+  CHECK(c.read() == dat::counter_values{}); // an empty batch posts nothing
+  REQUIRE(b.push_back(dat::rdma_write{p.a.at(0, 8), far}));
+  REQUIRE(b.push_back(dat::rdma_write{p.a.at(0, 6), far}.immediate(1)));
+  REQUIRE(b.push_back(dat::rdma_read{p.a.at(0, 4), far}));
+  SECTION("a full and an endpoint's reference") {
+    REQUIRE(b.push_back(dat::send{p.a.at(0, 2)}.immediate(1)));
+    must(p.b.ep.post(dat::recv{p.b.at(0, 64)}, dat::recv{p.b.at(0, 64)}));
+    must(p.b.ep.post(dat::recv{p.b.at(0, 64)}, dat::recv{p.b.at(0, 64)}));
+    must(c.post(p.a.ep, b));
+    CHECK(c.read().most_requests == 4);
+    fake::finish();
+    c.drain(p.a.evd, ignore);
+    must(c.post(dat::ep_ref(p.a.ep), b));
+    const auto v = c.read();
+    CHECK(v.of(dto_operation::rdma_write) == operation_numbers{2, 16, 1, 8});
+    CHECK(v.of(dto_operation::rdma_write_immediate) == operation_numbers{2, 12, 1, 6});
+    CHECK(v.of(dto_operation::rdma_read) == operation_numbers{2, 8, 1, 4});
+    CHECK(v.of(dto_operation::send_immediate) == operation_numbers{2, 4, 0, 0});
+    CHECK(v.of(dto_operation::send) == operation_numbers{0, 0, 1, 2}); // completes as a send
+    CHECK(v.refused_posts == 0);
+  }
+  SECTION("a refused one counts no operation") {
+    REQUIRE(b.push_back(dat::rdma_write{p.a.at(0, 9), far}));
+    is_error(c.post(p.a.ep, b), dat::return_type::length_error);
+    CHECK(c.read().refused_posts == 1);
+    CHECK(c.read().of(dto_operation::rdma_write) == operation_numbers{});
+    CHECK(c.read().of(dto_operation::rdma_read) == operation_numbers{});
+  }
+}
+
+TEST_CASE("buffers of a shared queue are counted, and how many are outstanding at most", "[counters]") {
+  clean_world world;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto pz = must(ia.create_pz());
+  auto srq = must(pz.create_srq({.max_recv_dtos = 3}));
+  std::array<char, 64> memory{};
+  auto lmr = must(pz.register_memory(memory, all_rights));
+  dat::counters c;
+  must(c.post(srq, dat::recv{lmr}, dat::recv{must(lmr.slice(0, 16))}));
+  CHECK(c.read().of(dto_operation::recv) == operation_numbers{2, 80, 0, 0});
+  CHECK(c.read().most_receives == 2);
+  must(c.post(dat::srq_ref(srq), dat::recv{lmr}));
+  is_error(c.post(srq, dat::recv{lmr}), dat::return_type::insufficient_resources, dat::return_subtype::resource_srq);
+  CHECK(c.read().of(dto_operation::recv) == operation_numbers{3, 144, 0, 0});
+  CHECK(c.read().most_receives == 3);
+  CHECK(c.read().most_requests == 0);
+  CHECK(c.read().refused_posts == 1);
+  is_error(c.post(dat::srq(), dat::recv{lmr}), dat::return_type::invalid_handle, dat::return_subtype::handle_srq);
+  CHECK(c.read().refused_posts == 2);
+}
+
+TEST_CASE("note_post counts operations that were posted without the counters", "[counters]") {
+  clean_world world;
+  pair p;
+  dat::counters all;
+  dat::counters c(&all);
+  dat::send_credits credits(2);
+  const dat::send one{p.a.at(0, 3)};
+  must(credits.post(p.a.ep, one));
+  CHECK(c.read().of(dto_operation::send) == operation_numbers{});
+  c.note_post(one, dat::recv{p.a.at(0, 5)});
+  CHECK(all.read().of(dto_operation::send) == operation_numbers{1, 3, 0, 0});
+  CHECK(all.read().of(dto_operation::recv) == operation_numbers{1, 5, 0, 0});
+  CHECK(all.read().refused_posts == 0);
+}
+
 TEST_CASE("events of connections are counted by outcome, and requests of peers apart", "[counters]") {
   clean_world world;
   end a("fk1");
@@ -186,8 +316,9 @@ TEST_CASE("waits that another thread ends are counted as wake-ups", "[counters]"
   std::uint64_t taken = 0;
   // The other thread may post before the wait has found that there is nothing.
   while (c.read().wake_ups == 0) {
-    std::thread other([&] {
-      while (evd.dequeue().assume_error().subtype() != dat::return_subtype::evd_waiter) std::this_thread::yield();
+    std::jthread other([&](const std::stop_token& stop) {
+      while (evd.dequeue().assume_error().subtype() != dat::return_subtype::evd_waiter && !stop.stop_requested())
+        std::this_thread::yield();
       (void)evd.post(1);
     });
     taken += must(c.wait_and_drain(evd, ignore, plenty));

@@ -24,6 +24,11 @@ public:
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_iov() const noexcept { return max_iov_; }
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  /// Buffers that are posted and whose completions have not been taken.
+  [[nodiscard]] std::uint32_t outstanding() const noexcept {
+    const auto n = static_cast<std::int32_t>(capacity() - count_free());
+    return n > 0 ? min(static_cast<std::uint32_t>(n), capacity()) : 0;
+  }
 
   [[nodiscard]] expected<void> set_low_watermark(std::uint32_t low) noexcept;
   [[nodiscard]] expected<void> resize(std::uint32_t n) noexcept;
@@ -63,11 +68,6 @@ private:
   [[nodiscard]] expected<void> grow(std::uint32_t n) noexcept;
   /// Queries the number of buffers for which the device has room. Returns 0 or errno.
   [[nodiscard]] int ask_size(std::uint32_t& size) const noexcept;
-  /// Buffers that are posted and whose completions have not been taken.
-  [[nodiscard]] std::uint32_t outstanding() const noexcept {
-    const auto n = static_cast<std::int32_t>(capacity() - count_free());
-    return n > 0 ? min(static_cast<std::uint32_t>(n), capacity()) : 0;
-  }
   /// The number of buffers that endpoints can take; returns false when only the device knows it. Moves completions to
   /// where they are counted.
   [[nodiscard]] bool count_available(std::uint32_t& n) noexcept;

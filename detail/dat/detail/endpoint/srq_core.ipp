@@ -169,8 +169,9 @@ DAT_DECL expected<void> srq_core::shrink(std::uint32_t n) noexcept {
   // A queue may stay larger than requested: a refusal of the device changes nothing.
   if (ibv_modify_srq(srq_, &attr, IBV_SRQ_MAX_WR) != 0)
     now = before;
-  else if (ask_size(now) == 0)
-    now = within(n, now, before);
+  else
+    (void)ask_size(now); // changes nothing if the device does not report the size
+  now = within(n, now, before);
   put_back(now - n);
   capacity_.store(now, std::memory_order_relaxed);
   return success();

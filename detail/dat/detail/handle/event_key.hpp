@@ -12,11 +12,16 @@ class event_key {
   constexpr event_key() noexcept = default;
 };
 
-/// Makes events.
+/// Makes events, and finds what is behind them.
 struct event_access {
   template <class E, class... A>
   [[nodiscard, gnu::always_inline]] static E make(A&&... a) noexcept {
     return E(event_key{}, std::forward<A>(a)...);
+  }
+  /// The endpoint of a completion.
+  template <class E>
+  [[nodiscard]] static auto* endpoint_of(const E& completion) noexcept {
+    return completion.ep_;
   }
 };
 

@@ -234,6 +234,9 @@ template <class Queue, class Link>
   return after(i + k, refusal);
 }
 
+/// The requests that post_many posts with one doorbell.
+inline constexpr std::size_t requests_of_a_doorbell = 16;
+
 /// Posts `n` operations of one segment, which `make(0)` to `make(n - 1)` return, with one doorbell for each
 /// chain of links. Operations before one that is refused are posted, and `error().index()` is
 /// how many the device took. `make` may throw: then nothing of the chain under way is posted.
@@ -248,7 +251,7 @@ template <class Queue, class Make>
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);
   using wr = typename Queue::work_request;
-  constexpr std::size_t most = 16;
+  constexpr std::size_t most = requests_of_a_doorbell;
   raw_link<wr, 1> links[most + 1]; // the last one is only pointed to
   for (std::size_t i = 0; i < n; i += most) {
     const std::size_t group = min(n - i, most);

@@ -160,6 +160,22 @@ private:
   std::size_t used_ = 0;
 };
 
+/// One entry.
+template <>
+class shared_slots<1> {
+public:
+  // NOLINTNEXTLINE(clang-analyzer-optin.cplusplus.UninitializedObject): entry_ is read where one was taken
+  explicit shared_slots(shared_queue& queue) noexcept : taken_(queue.take(entry_)) {}
+  [[nodiscard]] bool has_room() const noexcept { return taken_; }
+  [[nodiscard]] work_entry* take() const noexcept { return entry_; }
+  [[nodiscard]] work_entry* const* entries() const noexcept { return &entry_; }
+  void commit() const noexcept {}
+
+private:
+  work_entry* entry_;
+  bool taken_;
+};
+
 /// A shared queue as the post path sees it. Any number of threads may post.
 class shared_recv_queue {
 public:
