@@ -142,7 +142,7 @@ public:
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe on a merged evd; one thread at a time on a completions-only evd.
-  [[nodiscard]] expected<event<S>> dequeue() noexcept {
+  [[nodiscard, gnu::always_inline]] expected<event<S>> dequeue() noexcept {
     if (!core_) return empty_handle("evd.dequeue");
     return detail::dequeue<S>(*core_);
   }
@@ -258,10 +258,9 @@ public:
                   "dat: software events need their stream: create_evd<dat::stream::software | ...>");
     static constexpr const char* call = "evd.post";
     if (!core_) return empty_handle(call);
-    if (core_->dead()) return core_->closed(call);
-    if (!detail::as_merged<S>(*core_).push_software(posted))
-      return core_->at(error(return_type::queue_full), call).hint("Take events first, or resize the evd.");
-    return success();
+    if (detail::as_merged<S>(*core_).push_software(posted)) return success();
+    if (core_->dead()) return core_->closed(call); // asked after the push, which a dead evd refuses, too
+    return core_->at(error(return_type::queue_full), call).hint("Take events first, or resize the evd.");
   }
 
   /// Ends the wait of another thread or, if no thread waits, the next wait. That wait returns `interrupted_call` and

@@ -100,14 +100,14 @@ TEST_CASE("an edge-triggered epoll set over a cno's descriptor sees every burst"
   REQUIRE(::epoll_ctl(set, EPOLL_CTL_ADD, link.cno.fd(), &e) == 0);
   constexpr std::size_t bursts = 100;
   constexpr std::size_t burst = 8;
-  std::thread sender([&] {
+  std::jthread sender([&](const std::stop_token& stop) {
     for (std::size_t b = 0; b < bursts; ++b)
-      for (std::size_t i = 0; i < burst;) {
+      for (std::size_t i = 0; i < burst && !stop.stop_requested();) {
         if (!link.far.post(dat::recv{})) {
           std::this_thread::yield();
           continue;
         }
-        while (!link.near.post(dat::send{})) std::this_thread::yield();
+        while (!link.near.post(dat::send{}) && !stop.stop_requested()) std::this_thread::yield();
         ++i;
       }
   });
@@ -170,12 +170,11 @@ TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order"
                                                                                   "[REQ-138][REQ-152]") {
   watched_pair link;
   constexpr std::uint64_t messages = 500;
-  std::atomic<bool> done{false};
   std::atomic<int> resized{0};
-  std::thread resizer([&] {
+  std::jthread resizer([&](const std::stop_token& stop) {
     for (std::uint32_t n = 128;; n = n == 512 ? 128 : 2 * n) {
       if (link.merged.resize(n)) ++resized;
-      if (done) return;
+      if (stop.stop_requested()) return;
       std::this_thread::yield(); // otherwise the other thread rarely gets the evd's lock
     }
   });
@@ -192,7 +191,7 @@ TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order"
       }
     });
   }
-  done = true;
+  resizer.request_stop();
   resizer.join();
   CHECK(resized > 0);
   must(link.merged.resize(512));

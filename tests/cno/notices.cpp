@@ -229,6 +229,7 @@ TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[C
   must(f.evd.post(3));
   a.await(1); // agents run one after another, so no earlier call is still due
   CHECK(b.calls == 1);
+  CHECK(a.calls == 1); // `a` was replaced before its first trigger, and set again after `b` was called
 }
 
 TEST_CASE("an agent may post a software event", "[EVD-069]") {
@@ -440,6 +441,7 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   rig::begin();
   fixture f;
   CHECK(f.cno.close().error() == dat::error(return_type::invalid_state, return_subtype::cno_in_use));
+  SHOWS("REQ-005");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value());
   must(f.evd.modify_cno({}));
@@ -520,15 +522,18 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   fixture f;
   counting_agent a;
   auto quiet = must(f.ia.create_cno(a.agent()));
-  std::atomic<pid_t> thread{};
-  worker waiter([&](worker& w) {
-    thread = ::gettid();
-    const auto woken = f.cno.wait(dat::infinite);
-    w.check(woken && !woken.value());
-  });
-  until_asleep(thread);
+  auto bare = must(f.ia.create_cno()); // no evd uses it, so only the end of the ia can wake its waiters
+  std::array<std::atomic<pid_t>, 4> threads{};
+  std::list<worker> waiters;
+  for (auto& thread : threads)
+    waiters.emplace_back([&, &cno = waiters.empty() ? f.cno : bare](worker& w) {
+      thread = ::gettid();
+      const auto woken = cno.wait(dat::infinite);
+      w.check(woken && !woken.value());
+    });
+  for (const auto& thread : threads) until_asleep(thread);
   must(f.ia.close(dat::close_mode::abrupt));
-  waiter.join();
+  for (auto& waiter : waiters) waiter.join();
   a.await(1);
   CHECK(a.last == 0);
   CHECK(a.calls == 1);

@@ -1,5 +1,6 @@
 // The device of an evd: when it is armed, and what becomes of an evd whose device or endpoint fails or ends.
 // SPDX-License-Identifier: BSL-1.0
+#include "async_events.hpp"
 #include "world.hpp"
 
 #include <dat/ep_params.hpp>
@@ -17,10 +18,14 @@ namespace {
 std::size_t armings() { return fake::count(fake::call::ibv_req_notify_cq); }
 
 /// The failures that no call could return.
-std::size_t failures_of(dat::ia& ia) {
-  std::size_t n = 0;
-  ia.async_evd().drain(dat::overloaded{[&](const dat::provider_internal_error&) { ++n; }, [](const auto&) {}});
-  return n;
+std::size_t failures_of(dat::ia& ia) { return take_async<dat::provider_internal_error>(ia); }
+
+/// A device whose completion queues have at most 64 places.
+fake::world with_small_queues() {
+  fake::world w;
+  w.devices[0].attr = fake::rxe_attr();
+  w.devices[0].attr->max_cqe = 64;
+  return w;
 }
 
 } // namespace
@@ -156,10 +161,7 @@ TEST_CASE("an evd for one stream has all its places", "[evd]") {
 }
 
 TEST_CASE("a modify that the second evd has no room for leaves the mode of the first", "[evd][ep]") {
-  fake::world w;
-  w.devices[0].attr = fake::rxe_attr();
-  w.devices[0].attr->max_cqe = 64;
-  const clean_world clean(w);
+  const clean_world clean(with_small_queues());
   end a;
   constexpr auto streams = dat::stream::dto | dat::stream::software;
   auto recv = must(a.ia.create_evd<streams>(8));
@@ -194,10 +196,7 @@ TEST_CASE("a device of one completion vector has vector 0 only", "[evd]") {
 }
 
 TEST_CASE("the room that an endpoint has in its evd follows its attributes, and ends with it", "[evd][ep]") {
-  fake::world w;
-  w.devices[0].attr = fake::rxe_attr();
-  w.devices[0].attr->max_cqe = 64;
-  const clean_world clean(w);
+  const clean_world clean(with_small_queues());
   end a;
   auto evd = must(a.ia.create_evd<all_streams>(8));
   auto other = must(a.ia.create_evd<all_streams>(8));

@@ -91,7 +91,7 @@ TEST_CASE("stop waits for a check that runs in another thread", "[evd][break_wat
   });
   REQUIRE(w.add_connection());
   w.look_later();
-  std::thread service([&] {
+  std::jthread service([&] {
     while (!o.left) r.run(1000);
   });
   while (!o.entered) std::this_thread::yield();

@@ -206,10 +206,7 @@ TEST_CASE("a merged evd from which no thread takes completions reports a broken 
   p.b.ep = must(p.b.pz.create_ep<dat::rc>(p.b.evd)); // replaces the endpoint of the pair
   p.settle();
   (void)p.a.take();
-  must(ep.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(p.b.ep));
-  p.settle();
+  p.connect(ep, p.b.ep);
   CHECK(p.a.take() == events{"established"});
   CHECK(p.b.take() == events{"established"});
   fake::hold(ep.native_handle());
@@ -220,6 +217,22 @@ TEST_CASE("a merged evd from which no thread takes completions reports a broken 
   p.b.ia.run();
   CHECK(p.b.take() == events{"disconnected"});
   CHECK(describe{}(std::get<dat::dto_failure>(must(merged.dequeue()))) == "receiver not ready 1");
+}
+
+TEST_CASE("a merged evd does not look for breaks after the end of its connections", "[evd]") {
+  const clean_world clean;
+  pair p;
+  auto merged = must(p.a.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = merged, .request = merged, .connect = p.a.evd}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, far);
+  must(ep.post(dat::recv{}));
+  must(ep.disconnect()); // the flushed receive makes the device notify
+  const auto armed = fake::count(fake::call::ibv_req_notify_cq);
+  const auto late = std::chrono::steady_clock::now() + 4 * dat::detail::break_watch::pause;
+  while (std::chrono::steady_clock::now() < late) p.a.ia.run(1ms); // a check would be due meanwhile
+  CHECK(fake::count(fake::call::ibv_req_notify_cq) == armed);
+  CHECK(take(merged) == events{"flushed 0"});
 }
 
 // --- some more rules of the event model ------------------------------------------------------------------------------
@@ -233,10 +246,7 @@ TEST_CASE("completions that one thread leaves in the evd, and later completions,
   must(evd.modify_cno(cno));
   auto far = must(p.b.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.b.evd}));
   auto near = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
-  must(near.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(far));
-  p.settle();
+  p.connect(near, far);
   while (cno.wait(0s)) {
   }
   for (std::uint64_t i = 0; i < 4; ++i) must(far.post(dat::recv{}.cookie(i)));

@@ -1,5 +1,6 @@
 // Events of one kind cost no event of another, and drains that stop early lose nothing.
 // SPDX-License-Identifier: BSL-1.0
+#include "async_events.hpp"
 #include "world.hpp"
 
 #include <vector>
@@ -31,13 +32,6 @@ struct connection {
   }
 };
 
-/// The number of evds whose overflow the ia has reported.
-std::size_t overflows(dat::ia& ia) {
-  std::size_t n = 0;
-  ia.async_evd().drain(dat::overloaded{[&](const dat::evd_overflow&) { ++n; }, [](const auto&) {}});
-  return n;
-}
-
 } // namespace
 
 TEST_CASE("a flood of connection requests costs no connection event", "[evd][connection]") {
@@ -61,7 +55,7 @@ TEST_CASE("a flood of connection requests costs no connection event", "[evd][con
   }
   CHECK(requests == 16); // the other requests were refused
   CHECK(ends == 1);
-  CHECK(overflows(c.b.ia) == 0);
+  CHECK(take_async<dat::evd_overflow>(c.b.ia) == 0);
 }
 
 TEST_CASE("software events cost no connection event", "[evd][connection]") {
@@ -111,11 +105,11 @@ TEST_CASE("each endpoint has two places for its connection events, whatever else
     (void)b.take();
   };
   for (int k = 0; k < 6; ++k) life(0); // takes all places
-  CHECK(overflows(a.ia) == 1);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 1);
   for (std::size_t i = 1; i < 4; ++i) life(i);
   near[1] = {}; // returns the places of this endpoint and, because the evd is too full, removes its events
   CHECK(take(evd).size() >= 8 + 2 + 2);
-  CHECK(overflows(a.ia) == 0);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 0);
 }
 
 TEST_CASE("an event of a closed endpoint does not give access to the consumer's context", "[evd][ep]") {
@@ -143,10 +137,7 @@ TEMPLATE_TEST_CASE_SIG("a drain that leaves events leaves the cno triggered", "[
   auto cno = must(p.a.ia.create_cno());
   auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}));
   auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  must(ep.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(far));
-  p.settle();
+  p.connect(ep, far);
   must(evd.modify_cno(cno));
   (void)cno.wait(0us);
   for (int i = 0; i < 8; ++i) {

@@ -123,7 +123,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     (void)link.at_b<dat::send_done>(); // the message has arrived
     waiter.until_asleep();
     CHECK_FALSE(waiter.done());
-    SHOWS("COMP-021");
+    SHOWS("COMP-021", "REQ-109");
     must(own.post(13));
     CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(12));
     CHECK(next<dat::software_event>(own).cookie() == dat::cookie(13));

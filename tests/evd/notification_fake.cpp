@@ -28,10 +28,7 @@ struct watched {
                         : must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, a))),
         far(must(p.b.pz.create_ep<dat::rc>(p.b.evd))) {
     must(evd.modify_cno(cno));
-    must(ep.connect(p.b.ia.address(), service, plenty));
-    p.settle();
-    must(request_on(p.b.evd).accept(far));
-    p.settle();
+    p.connect(ep, far);
     (void)p.a.take();
     (void)p.b.take();
     (void)woken();
@@ -179,10 +176,7 @@ TEMPLATE_TEST_CASE_SIG(
                                                                          : completion_notification::evd_threshold}));
   auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
   for (int i = 0; i < 5; ++i) must(ep.post(dat::recv{}.cookie(i)));
-  must(ep.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(far));
-  p.settle();
+  p.connect(ep, far);
   CHECK_FALSE(cno.wait(0s));
   must(far.post(dat::send{}));
   CHECK(cno.wait(0s).has_value() == !solicited);
@@ -240,10 +234,7 @@ TEST_CASE("a thread that sleeps until a solicited receive comes sleeps through o
   auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = p.a.evd, .connect = p.a.evd},
                                            {.recv_completion = completion_notification::solicited_wait}));
   auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  must(ep.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(far));
-  p.settle();
+  p.connect(ep, far);
   for (unsigned i = 0; i < 9; ++i) must(ep.post(dat::recv{}.cookie(i)));
   for (unsigned i = 0; i < 3; ++i) {
     const auto before = fake::count(fake::call::ibv_req_notify_cq);

@@ -1,5 +1,7 @@
 // Room in an evd: for the completions of its endpoints, and for events when memory is short; and completion vectors.
 // SPDX-License-Identifier: BSL-1.0
+#include "allocations.hpp"
+#include "async_events.hpp"
 #include "world.hpp"
 
 #include <dat/srq.hpp>
@@ -41,13 +43,6 @@ struct many {
   }
 };
 
-/// The number of evds whose overflow the ia has reported.
-std::size_t overflow_events(dat::ia& ia) {
-  std::size_t n = 0;
-  ia.async_evd().drain(dat::overloaded{[&](const dat::evd_overflow&) { ++n; }, [](const auto&) {}});
-  return n;
-}
-
 } // namespace
 
 TEST_CASE("an evd that was made for the requests of many endpoints has room for their graceful disconnects", "[evd]") {
@@ -69,7 +64,7 @@ TEST_CASE("an evd that was made for the requests of many endpoints has room for 
   CHECK(sent == endpoints * each);
   settle(m.a, m.b);
   CHECK(m.a.take() == events(endpoints, "disconnected"));
-  CHECK(overflow_events(m.a.ia) == 0);
+  CHECK(take_async<dat::evd_overflow>(m.a.ia) == 0);
 }
 
 TEST_CASE("an evd grows with the endpoints that are attached to it", "[evd][ep]") {
@@ -153,10 +148,7 @@ TEST_CASE("a wait for an event behind a full ring finds it", "[evd]") {
   auto evd = must(p.a.ia.create_evd<dat::stream::dto | dat::stream::software>(2));
   auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}));
   auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  must(ep.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(far));
-  p.settle();
+  p.connect(ep, far);
   must(ep.post(dat::recv{}));
   for (int i = 0; i < 5; ++i) {
     must(far.post(dat::recv{}));
@@ -197,4 +189,36 @@ TEST_CASE("endpoints that drop events share one hidden evd", "[evd][ep]") {
   CHECK(fake::live().comp_channels == before.comp_channels + 1);
   all.clear();
   CHECK(fake::live().cqs == before.cqs);
+}
+
+TEST_CASE("creating an evd allocates the memory for its software events", "[evd]") {
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::software>(64));
+  const std::size_t before = allocations();
+  std::size_t posted = 0;
+  while (evd.post(dat::cookie(posted))) ++posted;
+  CHECK(allocations() == before);
+  CHECK(posted == 64);
+  CHECK(take(evd).size() == 64);
+}
+
+TEST_CASE("completions of no endpoint are neither events nor a failure of the device", "[evd]") {
+  const clean_world clean;
+  pair p;
+  const auto forge = [&] {
+    ibv_wc unknown{};
+    unknown.wr_id = 1;
+    for (int i = 0; i < 3; ++i) fake::forge(p.a.evd.native_handle(), unknown);
+  };
+  forge();
+  is_error(p.a.evd.dequeue(), return_type::queue_empty);
+  is_error(p.a.evd.wait(0s), return_type::timeout_expired);
+  forge();
+  is_error(p.a.evd.wait(0s), return_type::timeout_expired);
+  is_error(p.a.evd.wait(0s), return_type::timeout_expired);
+  forge();
+  is_error(p.a.evd.wait_for<dat::recv_done>(0s), return_type::timeout_expired);
+  is_error(p.a.evd.wait_for<dat::recv_done>(0s), return_type::timeout_expired);
+  CHECK(p.a.ia.async_evd().drain([](const auto&) {}) == 0);
 }

@@ -84,7 +84,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   must(q.evd.set_unwaitable());
   for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
   CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
-  SHOWS("EVENT-080");
+  SHOWS("EVENT-080", "EVD-034");
   CHECK(number(must(q.evd.dequeue())) == 0); // and its events can be taken
   SHOWS("EVENT-060", "EVD-065");
   CHECK(q.ia.async_evd().dequeue().error() == dat::error(return_type::queue_empty)); // no overflow is reported
@@ -98,7 +98,7 @@ TEST_CASE("a software event wakes the thread that waits", "[EVD-060][EVD-069][EV
     w.check(q.evd.post(7).has_value());
   });
   CHECK(number(must(q.evd.wait(patience))) == 7);
-  SHOWS("SAFE-025");
+  SHOWS("SAFE-025", "REQ-160");
   poster.join();
 }
 
@@ -170,15 +170,14 @@ TEST_CASE("a signal ends an empty wait, and a wait with an event returns it", "[
   REQUIRE(sigaction(SIGUSR1, &handler, nullptr) == 0);
   must(q.evd.post(1));
   const pthread_t waiting = pthread_self();
-  std::atomic<bool> done{false};
-  std::thread killer([&] { // the first signal may come before the thread sleeps
-    while (!done) {
+  std::jthread killer([&](const std::stop_token& stop) { // the first signal may come before the thread sleeps
+    while (!stop.stop_requested()) {
       pthread_kill(waiting, SIGUSR1);
       std::this_thread::yield();
     }
   });
   const auto interrupted = q.evd.wait(patience, 2);
-  done = true;
+  killer.request_stop();
   killer.join();
   REQUIRE_FALSE(interrupted);
   CHECK(interrupted.error() == dat::error(return_type::interrupted_call));
@@ -409,7 +408,7 @@ TEST_CASE("after an exception has ended a thread inside the library, its ia can 
   auto ep = must(pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = {}}));
   must(evd.post(1));
   bool ended = false;
-  std::thread thread([&] {
+  std::jthread thread([&] {
     try {
       (void)evd.wait_and_drain([](const auto&) { throw lost(); }, patience);
     } catch (const lost&) { // a handler of the program that ends the thread
@@ -566,6 +565,9 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
       const auto first = make(ring, other, r, dat::completion_notification::evd_threshold);
       REQUIRE(first.has_value());
       CHECK(make(ring, other, q, dat::completion_notification::evd_threshold).has_value() == (r == q));
+      // Receives of one endpoint and requests of another.
+      CHECK(make(other, ring, dat::completion_notification::evd_threshold, q).has_value() ==
+            (r == q && q != dat::completion_notification::solicited_wait));
       CHECK(must(ring.query()).config == r);
     }
   SHOWS("ERR-042");
@@ -637,8 +639,9 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
   refused({.recv_completion = completion_notification::evd_threshold});
   refused({.request_completion = completion_notification::evd_threshold});
   refused({.request_completion = completion_notification::solicited_wait});
-  refused({.recv_completion = static_cast<completion_notification>(0x01),
-           .request_completion = static_cast<completion_notification>(0x01)});
+  for (const int no_mode : {0x01, 0x08}) // DAT_COMPLETION_SUPPRESS_FLAG and _BARRIER_FENCE_FLAG
+    refused({.recv_completion = static_cast<completion_notification>(no_mode),
+             .request_completion = static_cast<completion_notification>(no_mode)});
   // Another endpoint that feeds the evd must agree.
   {
     auto second = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = a.evd},
@@ -723,10 +726,9 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
   handler.sa_handler = [](int) {};
   struct sigaction before {};
   REQUIRE(sigaction(SIGUSR1, &handler, &before) == 0);
-  std::atomic<bool> done{false};
   const pthread_t waiting = pthread_self();
-  std::thread interrupter([&] {
-    while (!done) {
+  std::jthread interrupter([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       pthread_kill(waiting, SIGUSR1);
       std::this_thread::sleep_for(7ms);
     }
@@ -761,7 +763,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
     CHECK(completions_only.wait(patience).error() == dat::error(return_type::interrupted_call));
     CHECK(cno.wait(patience).error() == dat::error(return_type::interrupted_call));
   }
-  done = true;
+  interrupter.request_stop();
   interrupter.join();
   sigaction(SIGUSR1, &before, nullptr);
   CHECK(std::get<dat::software_event>(must(q.evd.wait(0us))).cookie().value() == 1);

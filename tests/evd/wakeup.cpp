@@ -131,7 +131,7 @@ TEST_CASE("no event is lost between a thread that appends and a thread that goes
   wakeup_rig t;
   constexpr int rounds = 20'000;
   std::atomic<int> written{0};
-  std::thread other([&] {
+  std::jthread other([&] {
     for (int i = 1; i <= rounds; ++i) {
       written.store(i, std::memory_order_seq_cst);
       t.w.kick();

@@ -73,7 +73,7 @@ public:
   ~coro_driver();
 
   /// A key that no operation had before, and that is unlikely to equal a consumer's number or pointer. The address of
-  /// the operation would not do: a new frame may have the address of one whose DTO is still outstanding.
+  /// the operation is no such key: a new frame may have the address of one whose DTO is still outstanding.
   [[nodiscard]] std::uint64_t next_key() noexcept {
     ++issued_;
     return key_ += key_step;

@@ -16,6 +16,11 @@
 #include <stop_token>
 #include <type_traits>
 #include <utility>
+#include <version>
+
+#ifndef __cpp_lib_jthread
+#error "dat: coroutines need std::stop_token, which libc++ 19 has with -fexperimental-library"
+#endif
 
 namespace dat { inline namespace v0 { namespace detail {
 

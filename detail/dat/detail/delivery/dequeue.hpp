@@ -79,13 +79,13 @@ template <streams S>
 /// Why a dequeue has no event.
 [[nodiscard]] error no_event(evd_core& e, const char* call) noexcept;
 
+/// A closed evd has no events: `no_event` names the reason.
 template <streams S>
-[[nodiscard]] expected<event<S>> dequeue(evd_core& e) noexcept {
+[[nodiscard, gnu::always_inline]] inline expected<event<S>> dequeue(evd_core& e) noexcept {
   expected<event<S>> out(std::in_place_type<error>);
-  const bool free = !e.dead() && !e.has_waiter();
-  if constexpr (!is_completions_only(S))
-    if (free) e.ia().progress(0);
-  if (!free || !take_next<S>(e, out)) replace_error(out, no_event(e, "evd.dequeue"));
+  if constexpr (!is_completions_only(S)) e.ia().progress(0);
+  if (e.has_waiter() || !take_next<S>(e, out)) [[unlikely]]
+    replace_error(out, no_event(e, "evd.dequeue"));
   return out;
 }
 

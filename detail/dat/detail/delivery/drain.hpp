@@ -74,6 +74,13 @@ template <streams S, class Visitor>
       if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
     return take_unusual<S>(*e, wc, visit);
   }
+  if constexpr (includes(S, streams::rmr_bind))
+    if (outcome == code(dto_operation::bind)) {
+      const posted_work posted = work_ring::read(*e);
+      ep_core& ep = endpoint_of(*e);
+      work_ring::retire(*e);
+      return visit_bound<S>(ep, posted, visit);
+    }
   if (outcome < code(dto_operation::rdma_write_immediate)) { // halves the comparisons of the rarer kinds
     if (outcome == code(dto_operation::rdma_write)) return take_done<rdma_write_done>(*e, visit);
     if (outcome == code(dto_operation::rdma_read)) return take_done<rdma_read_done>(*e, visit);
@@ -83,13 +90,6 @@ template <streams S, class Visitor>
     if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
     if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
   }
-  if constexpr (includes(S, streams::rmr_bind))
-    if (outcome == code(dto_operation::bind)) {
-      const posted_work posted = work_ring::read(*e);
-      ep_core& ep = endpoint_of(*e);
-      work_ring::retire(*e);
-      return visit_bound<S>(ep, posted, visit);
-    }
   return take_unusual<S>(*e, wc, visit);
 }
 

@@ -89,7 +89,7 @@ public:
 private:
   struct node : list_node {
     template <class E>
-    node(std::in_place_type_t<E> which, E&& e) noexcept : kept(which, std::move(e)) {}
+    node(std::in_place_type_t<E> which, std::type_identity_t<E>&& e) noexcept : kept(which, std::move(e)) {}
     event<S> kept;
   };
   void erase(node* n) noexcept {

@@ -407,18 +407,20 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
   if (dead()) return closed(call);
   if (cno && (cno->dead() || &cno->ia() != &ia()))
     return at({return_type::invalid_handle, return_subtype::handle_cno}, call);
+  const auto attached = static_cast<bool>(cno);
   ref<cno_core> old;
   {
     const std::lock_guard lock(cno_mutex_);
-    if (cno)
+    if (attached) {
       if (const int err = watch_channel(watching::always))
         return at(map_errno(err, return_subtype::resource_tevd).from("epoll_ctl", err), call);
-    if (cno) cno->users.fetch_add(1, std::memory_order_relaxed);
-    old = std::exchange(cno_, cno);
-    store(notifies_cno_, static_cast<bool>(cno));
+      cno->users.fetch_add(1, std::memory_order_relaxed);
+    }
+    old = std::exchange(cno_, std::move(cno));
+    store(notifies_cno_, attached);
   }
   if (old) old->users.fetch_sub(1, std::memory_order_release);
-  if (cno) arm_for_cno();
+  if (attached) arm_for_cno();
   return success();
 }
 

@@ -157,7 +157,7 @@ DAT_DECL bool merged_evd::append(const ibv_wc& c, work_entry& e) noexcept {
   const bool announced = ep.announced_on(this);
   if ((announced ? ring_ : parked_).push(std::move(r))) return announced && wakes(c, posted);
   // attach has made room for every completion of the feeds, so only a completion of no feed has no room.
-  (void)release_entry(r);
+  (void)release_entry(r); // NOLINT(bugprone-use-after-move): a push that fails leaves it unchanged
   ep.defer_break(ep.tag());
   report_loss();
   return false;

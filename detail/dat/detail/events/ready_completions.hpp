@@ -41,7 +41,7 @@ struct ready_completion {
 /// Several of them, in runs: completions of one queue that follow each other. Keeps the endpoints alive.
 class ready_completions {
 public:
-  static constexpr int most = 16;
+  static constexpr int most = 32;
   /// The completions from `first` to before `end`, and the work that they complete.
   struct run {
     completion_owner* ep;

@@ -19,9 +19,11 @@ namespace dat { inline namespace v0 { namespace detail {
 class look_ref {
 public:
   template <class Look>
-  look_ref(Look&& look) noexcept
+  look_ref(Look&& look) noexcept // NOLINT(bugprone-forwarding-reference-overload): look_ref cannot be copied
       : look_(const_cast<void*>(static_cast<const void*>(&look))),
         call_([](void* f) { return (*static_cast<std::remove_reference_t<Look>*>(f))(); }) {}
+  look_ref(const look_ref&) = delete;
+  look_ref& operator=(const look_ref&) = delete;
   [[nodiscard]] bool operator()() const { return call_(look_); }
 
 private:

@@ -37,8 +37,8 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
   wakeup& w = e.waking();
   cq_arming& arming = e.arming();
   const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };
+  const std::uint32_t allowed = w.times_forbidden(); // before the check: waiting is forbidden first, and counted then
   if (!w.allowed()) return unwaitable();
-  const std::uint32_t allowed = w.times_forbidden();
   const waiter me(e);
   if (!me) return has_waiter_already(e, w, call);
   if (e.dead()) return e.closed(call); // the evd has ended since the first check, and did not wait for this thread
