@@ -73,8 +73,9 @@ private:
 template <class Self, std::size_t N>
 class outward_request : public request<Self, N> {
 public:
-  /// Sends 32 bits along, in the byte order of the consumer: they arrive unchanged, and the completion of the peer's
-  /// receive has them (IB extensions §2, immediate data). On an RDMA write this consumes one receive of the peer.
+  /// Sends 32 bits along, as they are in memory; the completion of the peer's receive has them (IB extensions §2,
+  /// immediate data). Between hosts of different byte orders the consumer converts them: `immediate(htole32(n))` here,
+  /// `le32toh(e.immediate())` there. On an RDMA write this consumes one receive of the peer.
   Self& immediate(std::uint32_t value) & noexcept { return this->wr_.immediate(value), self(); }
   Self&& immediate(std::uint32_t value) && noexcept { return this->wr_.immediate(value), std::move(self()); }
 
@@ -106,7 +107,7 @@ class send : public detail::outward_request<send<N>, N> {
 public:
   send() noexcept { this->wr_.start(dto_operation::send); }
   template <detail::names_memory S>
-  explicit send(S&& from) noexcept {
+  explicit send(S&& from) noexcept { // NOLINT(bugprone-forwarding-reference-overload): names_memory excludes send
     static_assert(detail::readable<S>, "dat: send needs memory registered with dat::local_read");
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the send: pass an lvalue, not a temporary");
     this->wr_.start(dto_operation::send, from);
@@ -224,7 +225,7 @@ class recv {
 public:
   recv() noexcept = default;
   template <detail::names_memory S>
-  explicit recv(S&& into) noexcept {
+  explicit recv(S&& into) noexcept { // NOLINT(bugprone-forwarding-reference-overload): names_memory excludes recv
     static_assert(detail::writable<S>, "dat: recv needs memory registered with dat::local_write");
     static_assert(detail::outlives_call<S>, "dat: the lmr must outlive the recv: pass an lvalue, not a temporary");
     wr_.data.start(detail::raw_of(into));

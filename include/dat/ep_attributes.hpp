@@ -142,8 +142,8 @@ struct ep_attributes {
   std::chrono::milliseconds accept_timeout{30'000};
   /// The time after which a connection without a request tests its peer, up to 8760 h, 0 for never. The test is a
   /// request that moves no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and is no
-  /// event there or here. If the peer does not answer, the connection breaks as by any other request. `keep_alive` of a
-  /// side that only receives is how it notices a dead peer.
+  /// event there or here. If the peer does not answer, the connection breaks as by any other request. A side
+  /// that only receives notices a dead peer by its `keep_alive`.
   ///
   /// The service thread posts it; with progress::manual ia::run, or a call that does its work (see progress). It takes
   /// one more place of the request queue and of its evd. A completions-only evd must be polled for the break to be

@@ -132,8 +132,8 @@ public:
   [[nodiscard]] static expected<ia> open_by_route(const std::string& remote, const ia_options& options = {},
                                                   timeout limit = std::chrono::seconds(2)) noexcept;
 
-  /// The adapters of this host, one entry for each port. The call opens each device for a moment. Without an adapter
-  /// the list is empty. <dat/registry.hpp> has more about each adapter, and the names of dat.conf.
+  /// The adapters of this host, one entry for each port. The call opens each device for a moment, and leaves none open.
+  /// Without an adapter the list is empty. <dat/registry.hpp> has more about each adapter, and the names of dat.conf.
   /// Errors: the errno of ibv_get_device_list.
   /// Allocates: only inside libibverbs.
   /// Blocks: briefly, in the kernel.
@@ -307,7 +307,7 @@ public:
   /// The address at which peers reach this adapter; IPv4 if it has one, else IPv6.
   [[nodiscard]] ia_address address() const noexcept;
   /// The adapter's address of one family.
-  /// Errors: `invalid_address` when it has none, or the handle is empty.
+  /// Errors: `invalid_address` when it has none; `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.

@@ -92,7 +92,9 @@ struct device_port {
 };
 
 /// The RDMA devices of this host, port by port. The call opens each device for a moment. Without a device the list is
-/// empty.
+/// empty. To find the addresses, the call uses librdmacm, which keeps each device that has an address open until the
+/// device is gone or the process ends. The kernel cannot remove a Soft-RoCE device before then (docs/reliability.md).
+/// ia::list_adapters leaves no device open.
 /// Errors: the errno of ibv_get_device_list or getifaddrs; `insufficient_resources`: no descriptor or memory to open a
 /// device or to look at its addresses.
 /// Allocates: yes.

@@ -36,6 +36,7 @@
 #include <dat/detail/endpoint/ep_core.ipp>
 #include <dat/detail/endpoint/ep_events.ipp>
 #include <dat/detail/endpoint/ep_requests.ipp>
+#include <dat/detail/endpoint/rmr_core.ipp>
 #include <dat/detail/endpoint/srq_core.ipp>
 #include <dat/detail/events/break_watch.ipp>
 #include <dat/detail/events/cno_core.ipp>

@@ -14,7 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string_view>
-#include <time.h>
+#include <time.h> // NOLINT(modernize-deprecated-headers): clock_gettime is a function of POSIX
 
 namespace dat { inline namespace v0 { namespace trace {
 

@@ -21,6 +21,7 @@ struct version_number {
   int minor_part;
   int patch_part;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): no member is a pointer
   friend constexpr auto operator<=>(const version_number&, const version_number&) = default;
 };
 

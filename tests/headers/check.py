@@ -229,6 +229,13 @@ def not_in_src(root: pathlib.Path) -> list[Finding]:
     return findings
 
 
+def printing(path: str, text: str) -> list[Finding]:
+    """Output of the library: only the program decides what is printed, with what the log and the errors give it."""
+    plain = blank_comments(text)
+    pattern = r"\bstd::(?:cout|cerr|clog)\b|\b(?:stdout|stderr|STDOUT_FILENO|STDERR_FILENO)\b|\b(?:v?f?printf|f?puts|putchar|perror|v?syslog)\s*\("
+    return [Finding(path, plain.count("\n", 0, found.start()) + 1, "the library prints") for found in re.finditer(pattern, plain)][:1]
+
+
 def bodies(path: str, text: str) -> list[Finding]:
     """Functions of an .ipp that say `inline`: DAT_DECL is `inline`, or nothing where bodies are compiled separately."""
     findings = []
@@ -248,8 +255,8 @@ def check(root: pathlib.Path) -> list[list[Finding]]:
         not_in_src(root),
     ]
     for folder, rules in (
-        ("include", (opening, umbrella_includes, foreign_names, macros)),
-        ("detail", (opening, umbrella_includes, bodies)),
+        ("include", (opening, umbrella_includes, foreign_names, macros, printing)),
+        ("detail", (opening, umbrella_includes, bodies, printing)),
     ):
         for header in sorted(p for p in (root / folder).rglob("*") if p.suffix in HEADER_SUFFIXES):
             text = header.read_text(encoding="utf-8")

@@ -101,6 +101,12 @@ class other_rules(unittest.TestCase):
         self.assertEqual(len(check.macros("dat/a.hpp", "#define DAT_TRY(x) x\n")), 1)
 
 
+    def test_printing(self):
+        good = "// std::cout << x; printf(x)\nint n = std::snprintf(to, size, format, a), m = std::fwrite(a, 1, 1, file.printf);\n"
+        self.assertEqual(check.printing("x.hpp", good), [])
+        for bad in ("std::clog << a;", "printf(a);", "std::fputs(a, f);", "::perror(a);", "vfprintf (f, a, b);", "g(stderr);", "write(STDERR_FILENO, a, 1);"):
+            self.assertEqual([f.line for f in check.printing("x.ipp", f"\n{bad}\n")], [2], bad)
+
     def test_bodies(self):
         good = "namespace dat { inline namespace v0 {\nDAT_DECL int f() { return 1; }\ninline constexpr int a = g(1);\n}}\n"
         self.assertEqual(check.bodies("x.ipp", good), [])

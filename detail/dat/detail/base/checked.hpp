@@ -7,6 +7,7 @@
 #ifdef DAT_CHECKED
 extern "C" {
 extern thread_local char dat_define_DAT_CHECKED_in_all_source_files_or_in_none;
+// NOLINTNEXTLINE(misc-definitions-in-headers): the linker keeps one of several weak definitions
 [[gnu::weak, gnu::used]] thread_local char dat_define_DAT_CHECKED_in_all_source_files_or_in_none;
 }
 namespace dat { inline namespace v0 { namespace detail {
@@ -15,6 +16,7 @@ inline constexpr bool checked_build = true;
 #else
 extern "C" {
 extern char dat_define_DAT_CHECKED_in_all_source_files_or_in_none;
+// NOLINTNEXTLINE(misc-definitions-in-headers): the linker keeps one of several weak definitions
 [[gnu::weak, gnu::used]] char dat_define_DAT_CHECKED_in_all_source_files_or_in_none;
 }
 namespace dat { inline namespace v0 { namespace detail {

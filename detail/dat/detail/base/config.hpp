@@ -8,6 +8,9 @@
 
 #include <dat/detail/base/checked.hpp> // the linker checks DAT_CHECKED, too
 
+// Before all other headers of dat, so that this is the first message of the compiler.
+static_assert(sizeof(void*) == 8, "dat: needs a 64-bit system: it reserves gigabytes of addresses for each ia");
+
 // The linker refuses a program that mixes the two: this name is a thread-local variable in one form and not in the
 // other.
 #ifdef DAT_SEPARATE_COMPILATION
@@ -17,6 +20,7 @@ extern "C" thread_local char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_f
 #define DAT_DECL inline
 extern "C" {
 extern char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
+// NOLINTNEXTLINE(misc-definitions-in-headers): the linker keeps one of several weak definitions
 [[gnu::weak, gnu::used]] char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
 }
 #endif
@@ -25,6 +29,7 @@ extern char dat_define_DAT_SEPARATE_COMPILATION_in_all_source_files_or_in_none;
 #ifdef DAT_TRACE
 extern "C" {
 extern thread_local char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+// NOLINTNEXTLINE(misc-definitions-in-headers): the linker keeps one of several weak definitions
 [[gnu::weak, gnu::used]] thread_local char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
 }
 namespace dat { inline namespace v0 { namespace detail {
@@ -33,6 +38,7 @@ inline constexpr bool trace_build = true;
 #else
 extern "C" {
 extern char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
+// NOLINTNEXTLINE(misc-definitions-in-headers): the linker keeps one of several weak definitions
 [[gnu::weak, gnu::used]] char dat_define_DAT_TRACE_in_all_source_files_or_in_none;
 }
 namespace dat { inline namespace v0 { namespace detail {

@@ -65,7 +65,7 @@ void end_with_handle(Core& core) noexcept {
     core.end();
 }
 
-/// The owner of an object that a call ends, too.
+/// Owns an object. `close` ends it, or else the end of the handle does.
 template <class Core>
 class handle : public unique_ref<Core, &end_with_handle<Core>> {
 public:

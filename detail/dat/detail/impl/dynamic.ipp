@@ -138,13 +138,12 @@ DAT_DECL expected<remote_segment<std::byte, mem_priv::none>> post(rmr& window, c
     return core.at({return_type::privileges_violation, return_subtype::privileges_write}, detail::rmr_core::bind_call)
         .hint("A window with remote_write or remote_atomic needs an lmr with local_write.");
   const mem_priv rights = what.rights_ & detail::remote_rights;
-  detail::window_place place{.region = region,
-                             .address = what.offset_,
-                             .length = what.bytes_,
-                             .rights = rights,
-                             .access = detail::window_access(rights),
-                             .zero_based = what.zero_based_,
-                             .writable = includes(have, mem_priv::local_write)};
+  const detail::window_place place{.region = region,
+                                   .address = region->address() + what.offset_,
+                                   .length = what.bytes_,
+                                   .rights = rights,
+                                   .zero_based = what.zero_based_,
+                                   .writable = includes(have, mem_priv::local_write)};
   auto bound = core.bind(detail::core_access::of(through), place, detail::request_access::of(what));
   if (!bound) return bound.assume_error();
   return detail::segment_access::make<remote_segment<std::byte, mem_priv::none>>(

@@ -100,7 +100,8 @@ DAT_DECL ia_address ia::address() const noexcept {
   return {};
 }
 DAT_DECL expected<ia_address> ia::address(address_family family) const noexcept {
-  const ia_address* a = core_ ? core_->address(family) : nullptr;
+  if (!core_) return empty_handle("ia.address");
+  const ia_address* a = core_->address(family);
   if (!a)
     return error(return_type::invalid_address, return_subtype::address_unsupported)
         .at("ia.address", object_kind::ia)

@@ -283,9 +283,8 @@ DAT_DECL void rails::impl::received(rail& r, const detail::rail::control& c) {
 
 DAT_DECL void rails::impl::arrived(rail& r, std::uint32_t immediate, std::size_t bytes) {
   r.active = now();
-  const std::size_t which = immediate >> 30 & 1;
-  const bool skip = immediate >> 31 != 0;
-  const std::uint32_t sequence = immediate >> 16 & (detail::rail::sequences - 1);
+  const auto [ordered, skip, sequence, tag] = detail::rail::label::of(immediate);
+  const std::size_t which = ordered ? 1 : 0;
   std::uint32_t& expected = expected_sequence[which];
   arrival& slot = arrivals[which][sequence % detail::rail::half];
   if (((sequence - expected) & (detail::rail::sequences - 1)) >= detail::rail::half || slot.here) {
@@ -294,7 +293,7 @@ DAT_DECL void rails::impl::arrived(rail& r, std::uint32_t immediate, std::size_t
   }
   ++r.received;
   ++r.health.received;
-  slot = {static_cast<std::uint32_t>(bytes), static_cast<std::uint16_t>(immediate & 0xffff), true, skip};
+  slot = {static_cast<std::uint32_t>(bytes), tag, true, skip};
   if (which == 1) return; // next() delivers it in its turn
   if (!skip) events.push_back(rails_message{slot.tag, false, slot.bytes});
   while (arrivals[0][expected % detail::rail::half].here) {
@@ -420,7 +419,7 @@ DAT_DECL void rails::impl::pump() {
 DAT_DECL expected<void> rails::impl::post(rail& r, std::uint32_t place) noexcept {
   const auto& m = messages[place];
   const std::size_t index = index_of(r);
-  const std::uint32_t immediate = detail::rail::immediate(m.ordered, m.skip, m.sequence, m.tag);
+  const std::uint32_t immediate = detail::rail::label{m.ordered, m.skip, m.sequence, m.tag}.immediate();
   if (m.skip || m.bytes == 0)
     return r.ep.post(dat::rdma_write{local_segment<std::byte, mem_priv::local_read>{}, rails_remote::segment{}}
                          .solicited_immediate(immediate)

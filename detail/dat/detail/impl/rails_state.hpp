@@ -11,6 +11,7 @@
 #include <dat/rails.hpp>
 
 #include <array>
+#include <bit>
 #include <deque>
 
 namespace dat { inline namespace v0 { namespace detail { namespace rail {
@@ -22,10 +23,28 @@ inline constexpr std::uint32_t sequences = 1u << 14;
 inline constexpr std::uint32_t half = sequences / 2; ///< messages of a class that may be between the first and the last
 inline constexpr std::uint32_t classes = 2;
 
-[[nodiscard]] constexpr std::uint32_t immediate(bool ordered, bool skip, std::uint32_t sequence,
-                                                std::uint16_t tag) noexcept {
-  return (skip ? 1u << 31 : 0) | (ordered ? 1u << 30 : 0) | sequence << 16 | tag;
-}
+/// What the immediate data of a message says. The adapter sends the number as it is in memory, and on the wire its
+/// lowest byte is first.
+struct label {
+  bool ordered = false;
+  bool skip = false; ///< a number without a message
+  std::uint32_t sequence = 0;
+  std::uint16_t tag = 0;
+
+  [[nodiscard]] constexpr std::uint32_t immediate() const noexcept {
+    return lowest_first((skip ? 1u << 31 : 0) | (ordered ? 1u << 30 : 0) | sequence << 16 | tag);
+  }
+  [[nodiscard]] static constexpr label of(std::uint32_t immediate) noexcept {
+    immediate = lowest_first(immediate);
+    return {(immediate >> 30 & 1) != 0, immediate >> 31 != 0, immediate >> 16 & (sequences - 1),
+            static_cast<std::uint16_t>(immediate & 0xffff)};
+  }
+
+private:
+  [[nodiscard]] static constexpr std::uint32_t lowest_first(std::uint32_t n) noexcept {
+    return std::endian::native == std::endian::little ? n : __builtin_bswap32(n);
+  }
+};
 
 /// A message that only the rails send to each other.
 struct control {

@@ -231,7 +231,7 @@ public:
   }
 
 private:
-  /// The rows of endpoints and queues are above the numbers of all threads (PID_MAX_LIMIT).
+  /// Row numbers of endpoints and queues begin above those of threads (PID_MAX_LIMIT). Viewers keep 32 bits of them.
   static constexpr std::uint64_t first_row = std::uint64_t{1} << 22;
   struct state_since {
     ep_state state;
@@ -239,9 +239,9 @@ private:
   };
 
   [[nodiscard]] std::uint64_t row_named(bool shared, std::uint32_t number) {
-    const std::uint64_t tid = first_row + (std::uint64_t{shared} << 32) + number;
-    if (rows_.emplace(tid, true).second) out_.row(tid, (shared ? "srq " : "ep ") + std::to_string(number));
-    return tid;
+    const auto [row, is_new] = rows_.try_emplace({shared, number}, first_row + rows_.size());
+    if (is_new) out_.row(row->second, (shared ? "srq " : "ep ") + std::to_string(number));
+    return row->second;
   }
   [[nodiscard]] std::uint64_t row_of_ep(std::uint32_t number) { return row_named(false, number); }
   [[nodiscard]] std::uint64_t row(const trace::record& post) { return row_named(post.shared, post.number); }
@@ -270,7 +270,7 @@ private:
   trace_operations operations_;
   std::map<std::uint32_t, state_since> states_;
   std::map<::pid_t, trace::record> asleep_;
-  std::map<std::uint64_t, bool> rows_;
+  std::map<std::pair<bool, std::uint32_t>, std::uint64_t> rows_;
 };
 
 }}} // namespace dat::v0::detail

@@ -223,7 +223,7 @@ DAT_DECL expected<registration_cache_core::entry*> registration_cache_core::regi
     if (e.region) use(*made);
   }
   collect();
-  if (!region) return region.assume_error();
+  if (!region) return region.assume_error(); // NOLINT(bugprone-use-after-move): then nothing was moved
   return made;
 }
 

@@ -25,9 +25,6 @@ using ep_generation = std::uint64_t;
 /// it.
 [[nodiscard]] constexpr bool same_life(std::uint64_t a, std::uint64_t b) noexcept { return a >> 32 == b >> 32; }
 
-// An offset is a pointer in all but name.
-static_assert(sizeof(void*) == 8, "dat: needs a 64-bit system: it reserves gigabytes of addresses for each ia");
-
 /// Stays mapped while the ia lives: any wr_id may be looked up at any time, also that of work which the consumer
 /// posted to a native queue pair.
 ///
@@ -117,7 +114,7 @@ private:
   [[nodiscard]] static constexpr size_class class_of(std::uint32_t n) noexcept {
     const std::uint64_t units = (std::uint64_t{n} * sizeof(work_entry) + 127) / 128; // 1 or more
     if (units <= 4) return {static_cast<std::uint32_t>(units), units * 128};
-    const auto shift = static_cast<unsigned>(std::bit_width(units - 1)) - 3;
+    const auto shift = static_cast<std::uint64_t>(std::bit_width(units - 1)) - 3;
     const std::uint64_t steps = ((units - 1) >> shift) + 1; // 5 to 8
     return {static_cast<std::uint32_t>(4 * shift + steps), (steps << shift) * 128};
   }
@@ -134,7 +131,7 @@ private:
   /// Maps the part that comes into use anew, so that mlockall locks it.
   [[nodiscard]] bool commit(std::uint64_t bytes) noexcept {
     if (bytes <= committed_) return true;
-    constexpr std::uint64_t chunk = 256 * 1024;
+    constexpr std::uint64_t chunk = std::uint64_t{256} * 1024;
     const std::uint64_t more = (bytes - committed_ + chunk - 1) / chunk * chunk;
     if (::mmap(base_ + committed_, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
         MAP_FAILED)

@@ -187,10 +187,11 @@ public:
     return e.posted;
   }
 
-protected:
-  constexpr work_queue() noexcept = default;
   work_queue(const work_queue&) = delete;
   work_queue& operator=(const work_queue&) = delete;
+
+protected:
+  constexpr work_queue() noexcept = default;
   ~work_queue() = default;
 
   std::atomic<work_entry*> next_{nullptr};
