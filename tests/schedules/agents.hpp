@@ -2,6 +2,7 @@
 // has it. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -27,6 +28,7 @@ struct agent {
   bool expired = false;
   std::uint64_t seen = 0; ///< the number of writes when it last found nothing
   std::uint64_t priority = 0;
+  std::size_t number = 0; ///< in the order of starts
   pthread_t thread{};
   sem_t turn{};
 };

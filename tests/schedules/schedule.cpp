@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "schedule.hpp"
 #include "agents.hpp"
+#include "search.hpp"
 
 #include <support/catch.hpp>
 
@@ -56,7 +57,8 @@ struct world {
   std::uint64_t points = 0;
   std::uint64_t writes = 0;
   nanoseconds clock = 0;
-  bool free = false; // threads switch at every point, not only where one waits
+  bool free = false;            // threads switch at every point, not only where one waits
+  search* all_orders = nullptr; // makes the choices in place of the seed
   bool by_priority = false;
   std::uint64_t accesses = 0; // one access to memory of so many is a point; 0: none
   std::uint64_t odds = 2;     // one point of so many is a switch, or a change of priority
@@ -119,8 +121,22 @@ void pass_time(world& w) {
     }
 }
 
+/// One of `options` that are equally right.
+std::size_t pick(world& w, std::size_t options) {
+  return w.free && w.all_orders ? w.all_orders->choose(options) : w.random() % options;
+}
+
+/// The thread that goes on, where a search makes the choices: `stay`, or another in its place.
+agent& preempt(world& w, agent& stay) {
+  std::vector<agent*> can = {&stay};
+  for (const auto& a : w.agents)
+    if (a.get() != &stay && eligible(w, *a)) can.push_back(a.get());
+  return *can[w.all_orders->choose_with_preemption(can.size())];
+}
+
 /// The thread that goes on. `stay` is the one that may keep the turn.
 agent& choose(world& w, agent* stay) {
+  if (stay && w.free && w.all_orders) return preempt(w, *stay);
   if (stay && !w.by_priority && (!w.free || w.random() % w.odds != 0)) return *stay;
   std::vector<agent*> can;
   for (;;) {
@@ -136,7 +152,7 @@ agent& choose(world& w, agent* stay) {
   }
   if (w.by_priority)
     return **std::max_element(can.begin(), can.end(), [](auto* a, auto* b) { return a->priority < b->priority; });
-  return *can[w.random() % can.size()];
+  return *can[pick(w, can.size())];
 }
 
 void give_turn(world& w, agent& me, agent& next) {
@@ -172,6 +188,7 @@ agent& add(world& w) {
   auto a = std::make_unique<agent>();
   sem_init(&a->turn, 0, 0);
   a->priority = 1'000'000 + w.random() % 1'000'000;
+  a->number = w.agents.size();
   return *w.agents.emplace_back(std::move(a));
 }
 
@@ -250,7 +267,11 @@ void yield() noexcept {
     w.turn = 0;
     return;
   }
-  agent& next = *others[w.random() % others.size()];
+  // A search has no choice here, because two threads that spin could give way to each other without end: the next in
+  // the circle goes on.
+  const auto following = std::find_if(others.begin(), others.end(), [](agent* a) { return a->number > mine->number; });
+  agent& next = w.free && w.all_orders ? *(following != others.end() ? *following : others.front())
+                                       : *others[w.random() % others.size()];
   if (next.is == state::polling) next.is = state::ready;
   give_turn(w, *mine, next);
 }
@@ -276,7 +297,7 @@ void wake(const void* on, bool all) noexcept {
   for (const auto& a : the_world->agents)
     if (a->is == state::blocked && a->on == on) waiting.push_back(a.get());
   if (waiting.empty()) return;
-  if (!all) waiting = {waiting[the_world->random() % waiting.size()]};
+  if (!all) waiting = {waiting[pick(*the_world, waiting.size())]};
   for (agent* a : waiting) a->is = state::ready;
 }
 
@@ -340,6 +361,7 @@ session::session(std::uint64_t seed) {
   w.points = 0;
   w.free = false;
   w.turn = 0;
+  w.all_orders = nullptr;
   w.clock = impl::real_now() + impl::past;
   the_world = &w;
   reseed(seed);
@@ -374,9 +396,14 @@ void session::reseed(std::uint64_t seed) {
   w.accesses = seldom[w.random() % std::size(seldom)];
 }
 
+void session::follow(impl::search& all_orders) {
+  the_world->all_orders = &all_orders;
+  the_world->accesses = 0;
+}
+
 void session::together(std::initializer_list<std::function<void()>> all) {
   auto& w = *the_world;
-  const bool by_priority = w.random() % 2 == 0;
+  const bool by_priority = w.random() % 2 == 0 && !w.all_orders;
   std::vector<std::thread> threads;
   for (const auto& f : all) threads.emplace_back(f);
   for (const auto& a : w.agents) a->priority = 1'000'000 + w.random() % 1'000'000;
@@ -388,10 +415,17 @@ void session::together(std::initializer_list<std::function<void()>> all) {
 
 std::uint64_t session::points() const noexcept { return the_world->points; }
 
-unsigned runs(unsigned few) {
-  const char* const text = std::getenv("DAT_SCHEDULES");
-  return text && *text ? static_cast<unsigned>(std::stoul(text)) : few;
+namespace {
+
+unsigned number_in(const char* variable, unsigned otherwise) {
+  const char* const text = std::getenv(variable);
+  return text && *text ? static_cast<unsigned>(std::stoul(text)) : otherwise;
 }
+
+} // namespace
+
+unsigned runs(unsigned few) { return number_in("DAT_SCHEDULES", few); }
+unsigned most_preemptions(unsigned few) { return number_in("DAT_PREEMPTIONS", few); }
 
 void explore(unsigned few, const std::function<void(session&)>& body) {
   const char* const one = std::getenv("DAT_SCHEDULE");
@@ -402,6 +436,33 @@ void explore(unsigned few, const std::function<void(session&)>& body) {
     session s(seed);
     body(s);
   }
+}
+
+bool replays() { return std::getenv("DAT_SCHEDULE_CHOICES") != nullptr; }
+
+std::size_t explore_all(unsigned preemptions, const std::function<void(session&)>& body) {
+  const auto run = [&](impl::search& choices) {
+    session s(1);
+    s.follow(choices);
+    body(s);
+  };
+  {
+    impl::search first(0); // what is made once is made here
+    run(first);
+  }
+  impl::search choices(preemptions);
+  if (replays()) {
+    choices.replay(std::getenv("DAT_SCHEDULE_CHOICES"));
+    run(choices);
+    return 1;
+  }
+  std::size_t orders = 0;
+  do {
+    ++orders;
+    INFO("order " << orders << ": DAT_SCHEDULE_CHOICES=" << [&] { return choices.text(); }() << " replays it");
+    run(choices);
+  } while (choices.advance());
+  return orders;
 }
 
 } // namespace schedule

@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 
 namespace schedule {
+
+namespace impl {
+class search;
+}
 
 /// While it lives, the calling thread and all threads that start run one at a time. Outside `together` they switch only
 /// where a thread has to wait, so that a test reaches its interesting part by the same path each time. The clock is
@@ -27,6 +32,9 @@ public:
 
   /// The number of points at which another thread could have gone on, since the session began.
   [[nodiscard]] std::uint64_t points() const noexcept;
+
+  /// The orders in `together` follow this search, not the seed.
+  void follow(impl::search& all_orders);
 };
 
 /// How many schedules a test explores: `few`, or the number in DAT_SCHEDULES if it is set.
@@ -34,5 +42,15 @@ public:
 /// Calls `body(s)` in a session of its own for each seed: 1, 2, ... `runs(few)`, or the seed in DAT_SCHEDULE alone. A
 /// failed assertion shows the seed. One call without a schedule comes first, so that what is made once is made.
 void explore(unsigned few, const std::function<void(session&)>& body);
+
+/// With how many preemptions a test runs: `few`, or the number in DAT_PREEMPTIONS if it is set.
+[[nodiscard]] unsigned most_preemptions(unsigned few);
+/// Calls `body(s)` once for each order of the threads in `together` with at most so many preemptions, and returns the
+/// number of orders. A preemption lets another thread go on where the present one could. Where a thread waits or ends,
+/// each of the others may go on, and that counts as none. Points are operations on mutexes, condition variables,
+/// atomics and descriptors. A failed assertion shows the choices; DAT_SCHEDULE_CHOICES replays them.
+std::size_t explore_all(unsigned preemptions, const std::function<void(session&)>& body);
+/// Whether DAT_SCHEDULE_CHOICES asks for one order.
+[[nodiscard]] bool replays();
 
 } // namespace schedule
