@@ -11,7 +11,7 @@ OPERATIONS = ("send", "receive", "write", "read", "atomic", "bind", "datagram", 
 N = len(OPERATIONS)
 ABSENT, OPEN, DRAINED, LEFT = range(4)
 HEADER = 4 + 2 * (4 + 2 * 14)
-SIDE = 2 + 4 * N + 5
+SIDE = 2 + 4 * N + 6
 LIFE = 2 + 2 * SIDE
 
 
@@ -21,7 +21,7 @@ class side:
     def __init__(self, words: memoryview):
         self.pid, self.state = words[0], words[1]
         self.accepted, self.done, self.failed, self.dropped = (list(words[2 + i * N : 2 + (i + 1) * N]) for i in range(4))
-        self.bytes, self.numbered, self.acknowledged, self.unanswered, self.arrived = words[2 + 4 * N : SIDE]
+        self.bytes, self.numbered, self.acknowledged, self.unanswered, self.repeated, self.arrived = words[2 + 4 * N : SIDE]
 
 
 class audit:
@@ -38,7 +38,7 @@ class audit:
         self.lives: dict[int, int] = {}
         self.ends = dict.fromkeys(("drained", "left", "killed", "absent"), 0)
         self.sums = {what: [0] * N for what in ("accepted", "done", "failed", "dropped")}
-        self.bytes = self.unaccounted = self.unanswered = 0
+        self.bytes = self.unaccounted = self.unanswered = self.repeated = 0
 
     def check(self, dead: set[int]) -> list[str]:
         """All lives since the last call. No life is under way. `dead`: the processes that were killed."""
@@ -67,6 +67,7 @@ class audit:
             self.ends["killed" if killed else ("absent", "absent", "drained", "left")[mine.state]] += 1
             self.bytes += mine.bytes
             self.unanswered += mine.unanswered
+            self.repeated += mine.repeated
             for kind, what in enumerate(OPERATIONS):
                 counts = mine.accepted[kind], mine.done[kind], mine.failed[kind], mine.dropped[kind]
                 for sums, count in zip(self.sums.values(), counts):
@@ -95,5 +96,6 @@ class audit:
         lines.append(f"bytes       {self.bytes}")
         lines.append(f"lives       {sum(self.lives.values())}; ends: " + ", ".join(f"{n} {how}" for how, n in self.ends.items()))
         lines.append(f"unanswered  {self.unanswered} reads and atomics that rxe completed without their data (docs/lab.md)")
+        lines.append(f"repeated    {self.repeated} messages that rxe sent a second time as new ones (docs/lab.md)")
         lines.append(f"killed      {self.unaccounted} operations of processes that were killed")
         return "\n".join(lines)

@@ -35,6 +35,7 @@ struct side {
   word numbered;             ///< messages that were given a number and accepted
   word acknowledged;         ///< those of them that have completed with success
   word unanswered;           ///< reads and atomics that the device completed without their data
+  word repeated;             ///< messages that the device sent a second time
   word arrived;              ///< messages of the other side that have arrived, whole and in order
 };
 

@@ -107,12 +107,17 @@ private:
     return dat::success();
   }
 
-  /// A stalled life is stopped, as a program would do it: by its stop source.
+  /// A stalled life is stopped, as a program would do it: by its stop source, which ends an attempt to connect, and by
+  /// the end of its connection, which ends what is posted.
   void watch() {
     if (life_ == 0) return;
     const auto silence = clock::now() - moved_;
     const auto most = lane_.client ? 25s : 50s;
-    if (silence > most) stop_.request_stop();
+    if (silence > most && !stop_.stop_requested()) {
+      owner_.note(lane_, "no progress; the connection is cut");
+      stop_.request_stop();
+      if (ep_) (void)ep_->disconnect(dat::close_mode::abrupt); // refused where the stop has ended it
+    }
     if (silence < most + patience) return;
     owner_.violation(lane_, life_, "a coroutine was not resumed");
     moved_ = clock::now();
@@ -139,6 +144,7 @@ private:
   void end(outcome how) {
     mine_->state = static_cast<std::uint64_t>(how);
     life_ = 0;
+    ep_ = nullptr;
   }
 
   using receiving = dat::coro::posted<dat::coro::receive_result>;
@@ -209,6 +215,7 @@ private:
       if (!made) continue;
       auto ep = std::move(made.value());
       begin(*place);
+      ep_ = &ep;
       std::array<receiving, receives> all;
       for (std::size_t i = 0; i < receives; ++i) post_receive(events, all[i], ep, i);
       sending out;
@@ -251,6 +258,7 @@ private:
       co_return owner_.pause(50ms);
     }
     auto ep = std::move(made.value());
+    ep_ = &ep;
     std::array<receiving, receives> all;
     for (std::size_t i = 0; i < receives; ++i) post_receive(events, all[i], ep, i);
     sending out;
@@ -297,6 +305,7 @@ private:
   std::stop_source all_{};  ///< the end of the lane
   std::stop_source stop_{}; ///< the end of the life
   std::uint64_t life_ = 0;
+  dat::ep<dat::rc>* ep_ = nullptr; ///< of the life
   side* mine_ = nullptr;
   std::uint64_t in_ = 0;
   std::uint64_t out_ = 0;

@@ -319,18 +319,30 @@ void session::on_received(dat::cookie cookie, std::size_t bytes, std::optional<s
       check_written(0);
     }
     if (const char* why = read_message(room, bytes, plan_.life, header)) return fault(std::string("a message ") + why);
+    if (header.number + 1 == in_number_) return message_again(buffer);
     if (header.number != in_number_)
       return fault("message " + std::to_string(header.number) + " in place of " + std::to_string(in_number_));
     ++in_number_;
     ++mine_->arrived;
   }
   if (client_) client_message(header, room.subspan(sizeof header, immediate ? 0 : header.bytes));
+  free_buffer(buffer);
+  if (!client_) server_message(header);
+}
+
+void session::free_buffer(std::size_t buffer) {
   if (shared_) {
     if (auto again = shared_->post(buffer); !again) fault("a shared buffer was refused: " + again.error().message());
   } else if (!ended_) {
     post_receive(buffer);
   }
-  if (!client_) server_message(header);
+}
+
+/// Soft-RoCE may send a message again as a new one, see docs/lab.md. It has no effect here, and is counted. A receive
+/// that dat completed twice is a fault of the book.
+void session::message_again(std::size_t buffer) {
+  ++mine_->repeated;
+  free_buffer(buffer);
 }
 
 void session::server_message(const message_header& header) {

@@ -134,6 +134,8 @@ private:
   bool write_with_notice(std::size_t at);
   bool write_through_window(std::size_t at);
   void step_done(std::size_t at);
+  void free_buffer(std::size_t buffer);
+  void message_again(std::size_t buffer);
   void server_message(const message_header& header);
   void client_message(const message_header& header, std::span<const std::byte> payload);
   void check_written(std::size_t at);

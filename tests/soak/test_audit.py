@@ -46,7 +46,7 @@ class board(unittest.TestCase):
         self.set(side, 2 + ("accepted", "done", "failed", "dropped").index(what) * audit.N + kind, value)
 
     def last(self, side: int, what: str, value: int) -> None:
-        words = ("bytes", "numbered", "acknowledged", "unanswered", "arrived")
+        words = ("bytes", "numbered", "acknowledged", "unanswered", "repeated", "arrived")
         self.set(side, 2 + 4 * audit.N + words.index(what), value)
 
     def found(self, dead: set[int] = frozenset()) -> str:
