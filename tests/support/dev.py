@@ -28,9 +28,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
+sys.path.insert(2, str(pathlib.Path(__file__).resolve().parents[1] / "worlds"))
 import catch_xml  # noqa: E402
 import lint  # noqa: E402
 import records  # noqa: E402
+import roots  # noqa: E402
+import worlds  # noqa: E402
+from compile_commands import without_output  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -43,6 +47,8 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 BUILDING: dict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 # What each command of this run took: the name of its log, seconds, and seconds of processor time with its children.
 COSTS: list[tuple[str, float, float]] = []
+# Why a flavour could not be set up or built, by flavour: the tiers that need it show no reason of their own.
+FAILED_BUILDS: dict[str, str] = {}
 
 # The options of each build directory follow from its purpose. All tests are compiled three times, so compile time matters:
 # no optimisation, dat in a precompiled header, several test files as one source file, and line tables only, which suffice
@@ -68,7 +74,14 @@ FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "traced": ("g++", PLAIN + TOGETHER + ["--werror", "-Dtrace=true", "-Dexamples=disabled", "-Dbench=disabled", QUICK]),
     # Only for clang-tidy, which builds nothing: without a precompiled header.
     "tidy": ("clang++", PLAIN + ["-Db_pch=false", "-Dexamples=enabled", "-Dbench=disabled"]),
+    # Only for the commands that compilers of other releases take: without a precompiled header.
+    "compilers": ("g++", PLAIN + TOGETHER + ["--werror", "-Db_pch=false", "-Dexamples=enabled", "-Dbench=disabled", QUICK]),
     "release": ("g++", ["--buildtype=release", "-Doptimization=2", "-Dtests=disabled", "-Dexamples=enabled", "-Dbench=enabled"]),
+}
+# Other architectures, after worlds.prepare; no ./dev build.
+CROSS: dict[str, tuple[str, list[str]]] = {
+    name: (f"{name}-linux-gnu-g++", PLAIN + TOGETHER + ["--werror", "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled", QUICK, *worlds.cross_files(name)])
+    for name in worlds.ARCHITECTURES
 }
 # librdmacm and libibverbs are not instrumented, and the kernel orders their threads: a report about a memcpy inside them
 # is no fault of dat.
@@ -193,9 +206,15 @@ def run(command: Sequence[str | pathlib.Path], log: str, limit: float, show: boo
 # ---- building -------------------------------------------------------------------------------------------------------
 
 
+def build_failed(flavour: str, log: pathlib.Path, what: str) -> None:
+    """Show the errors of a build, now and again above the table at the end."""
+    FAILED_BUILDS[flavour] = f"{tail(log)}\n    {flavour}: {what}"
+    say(FAILED_BUILDS[flavour])
+
+
 def configure(flavour: str) -> bool:
     """Set up the build directory, and again when its options differ from those of FLAVOURS."""
-    cxx, options = FLAVOURS[flavour]
+    cxx, options = (FLAVOURS | CROSS)[flavour]
     directory = BUILD / flavour
     command = ["meson", "setup", str(directory), str(ROOT), *options]
     if "-Dtests=disabled" not in options:
@@ -206,11 +225,11 @@ def configure(flavour: str) -> bool:
         return True
     if directory.exists():
         shutil.rmtree(directory)
-    cc = {"g++": "gcc", "clang++": "clang"}[cxx]
+    cc = cxx.replace("clang++", "clang").replace("g++", "gcc")
     if shutil.which("ccache"):
         cxx, cc = f"ccache {cxx}", f"ccache {cc}"
     if run(command, f"configure-{flavour}.log", 300, CXX=cxx, CC=cc):
-        say(f"{tail(LOGS / f'configure-{flavour}.log')}\n    {flavour}: meson setup failed")
+        build_failed(flavour, LOGS / f"configure-{flavour}.log", "meson setup failed")
         return False
     stamp.write_text(wanted, encoding="utf-8")
     return True
@@ -227,11 +246,12 @@ def build_alone(flavour: str, *targets: str) -> bool:
     tree()
     if not configure(flavour):
         return False
-    # Let ccache keep precompiled headers, too.
-    env = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
+    # Let ccache keep precompiled headers, too. It must compare comments: g++ includes a header again whose text is not that of the
+    # precompiled one.
+    env = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime", "CCACHE_COMMENTS": "1"}
     code = run(["ninja", "-C", BUILD / flavour, f"-j{JOBS}", *targets], f"build-{flavour}.log", 1800, **env)
     if code:
-        say(f"{tail(LOGS / f'build-{flavour}.log')}\n    {flavour}: the build failed")
+        build_failed(flavour, LOGS / f"build-{flavour}.log", "the build failed")
     return code == 0
 
 
@@ -249,24 +269,13 @@ def build_folder(flavour: str, folder: str) -> bool:
     return build(flavour, *(str(pathlib.Path(file).relative_to(directory)) for file in files))
 
 
-def without_output(command: str) -> list[str]:
-    """A compile command of Meson's that finds errors and warnings, and writes nothing."""
-    words, kept = iter(shlex.split(command)), []
-    for word in words:
-        if word in {"-o", "-MF", "-MQ"}:
-            next(words)
-        elif word not in {"-MD", "-c"}:
-            kept.append(word)
-    return [*kept, "-fsyntax-only"]
-
-
 def check_sources(flavour: str, *folders: str) -> tuple[int, list[str]]:
     """How many files of these folders of a build directory were compiled without output, and what failed."""
     directory = BUILD / flavour
     if not build(flavour, "build.ninja"):  # reads the meson.build files again
         return 0, []
     entries = json.loads((directory / "compile_commands.json").read_text(encoding="utf-8"))
-    commands = [without_output(e["command"]) for e in entries if e["output"].startswith(tuple(f"{folder}/" for folder in folders))]
+    commands = [[*without_output(e["command"]), "-fsyntax-only"] for e in entries if e["output"].startswith(tuple(f"{folder}/" for folder in folders))]
     env = os.environ | {"CCACHE_DISABLE": "1"}
 
     def check(command: list[str]) -> str:
@@ -305,6 +314,7 @@ class tally:
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int, int, int]] = []
+        self.faults: list[str] = []
         self.lane = concurrent.futures.ThreadPoolExecutor(1)
         self.under_way: collections.deque[tuple[str, Callable[[], None], concurrent.futures.Future[None]]] = collections.deque()
 
@@ -331,17 +341,22 @@ class tally:
         except Exception as e:
             self.check(name, False, f"{type(e).__name__}: {e}")
 
+    def fault(self, text: str) -> None:
+        """Show why something failed, now and again above the table at the end."""
+        say(text)
+        self.faults.append(text)
+
     def add(self, name: str, passed: int, failed: int, skipped: int = 0) -> None:
         """Add the counts of a part. A part in which nothing ran has failed."""
         if passed + failed + skipped == 0:
-            say(f"    {name}: nothing ran")
+            self.fault(f"    {name}: nothing ran")
             failed = 1
         self.rows.append((name, passed, failed, skipped))
 
     def check(self, name: str, good: bool, why: str = "") -> None:
         """Adds a part with a single result."""
         if not good and why:
-            say(f"    {name}: {why}")
+            self.fault(f"    {name}: {why}")
         self.add(name, int(good), int(not good))
 
     def counted(self, name: str, command: Sequence[str | pathlib.Path], limit: float, show: bool = False, **env: str) -> None:
@@ -354,7 +369,7 @@ class tally:
         if code and not failed:
             failed = 1
         if failed and not show:
-            say(tail(LOGS / log))
+            self.fault(tail(LOGS / log))
         self.add(name, passed, failed)
 
     def unittests(self, name: str, script: pathlib.Path, limit: float, *arguments: str, python: str = sys.executable, **env: str) -> None:
@@ -368,22 +383,27 @@ class tally:
         total = int(ran.group(1)) if ran else 0
         failed = max(bad, 1) if code else bad
         if failed:
-            say(tail(LOGS / log))
+            self.fault(tail(LOGS / log))
         self.add(name, max(0, total - bad - skipped), failed, skipped)
 
     def catch2(self, name: str, xml: pathlib.Path, code: int, log: pathlib.Path) -> None:
         """The report of a Catch2 program that ended with `code`."""
         report = catch_xml.read(xml)
         for text in report.failures:
-            say(text)
+            self.fault(text)
         failed = len(report.failures)
         if code and not failed or not report.complete:
-            say(f"{tail(log)}\n    {name}: ended with exit code {code}" + ("" if report.complete else ", its report is cut off"))
+            self.fault(f"{tail(log)}\n    {name}: ended with exit code {code}" + ("" if report.complete else ", its report is cut off"))
             failed += 1
         self.add(name, report.passed, failed, len(report.skipped))
 
     def finish(self) -> int:
-        """The table and the last line."""
+        """What failed, the table and the last line."""
+        faults = [*FAILED_BUILDS.values(), *self.faults]
+        if faults:
+            say("\nWhat failed, once more:")
+        for text in faults:
+            say(text)
         say("")
         width = max((len(name) for name, *_ in self.rows), default=0)
         for name, passed, failed, skipped in self.rows:
@@ -434,7 +454,7 @@ def run_programs(flavour: str, sums: tally) -> None:
         if any(suite.endswith(":plain") for suite in test["suite"]):
             code = run([*prefix, *test["cmd"]], log, HANGS, **SANITIZER_ENV)
             if code:
-                say(tail(LOGS / log))
+                sums.fault(tail(LOGS / log))
             sums.check(f"{name}, {flavour}", code == 0)
             continue
         xml = RESULTS / (f"unit-{flavour}.xml" if name == "unit" else f"unit-{name}-{flavour}.xml")
@@ -448,7 +468,7 @@ def tier_lint(sums: tally) -> None:
     with step("Lint: formatting, scripts, header rules", "about 5 s"):
         for name, findings in lint.quick(ROOT):
             for finding in findings[:20]:
-                say(f"    {finding}")
+                sums.fault(f"    {finding}")
             sums.check(f"lint: {name}", not findings)
         sums.counted("header rules", [sys.executable, ROOT / "tests/headers/check.py"], HANGS)
         sums.counted("structure", [sys.executable, ROOT / "tests/headers/structure.py", "--quiet"], HANGS)
@@ -477,48 +497,59 @@ def tier_gcc(sums: tally) -> None:
 def unit_tests(flavour: str, what: str, sums: tally) -> None:
     """The test programs of a built flavour that need no device."""
     with step(f"{what}, unit tests: beside what comes next", "about 1 min"):
-        run_programs(flavour, sums)
-        for manner, cases in MANNERS.items() if flavour == "gcc" else ():
-            xml, log = RESULTS / f"some-unit-{manner}.xml.part", f"unit-{manner}.log"
-            command, env = reporting(BUILD / flavour / "tests/unit/unit", xml, cases)
-            code = run(command, log, HANGS, FAKE_VERBS_PERSONALITY=manner, **SANITIZER_ENV, **env)
-            sums.catch2(f"unit as {manner}, {flavour}", xml, code, LOGS / log)
+        with concurrent.futures.ThreadPoolExecutor(1) as beside:
+            # A slow device lets the program sleep most of the time, so the others run meanwhile.
+            slow = beside.submit(unit_as, flavour, "slow", sums) if flavour == "gcc" else None
+            run_programs(flavour, sums)
+            for manner in MANNERS if flavour == "gcc" else ():
+                if manner != "slow":
+                    unit_as(flavour, manner, sums)
+            if slow:
+                slow.result()
+
+
+def unit_as(flavour: str, manner: str, sums: tally) -> None:
+    """The unit program on a fake device with these manners."""
+    run_catch2(sums, f"unit as {manner}, {flavour}", flavour, "tests/unit/unit", manner, MANNERS[manner], FAKE_VERBS_PERSONALITY=manner)
+
+
+def build_and_run_catch2(sums: tally, title: str, flavour: str, program: str, name: str, *cases: str, limit: float = HANGS,
+                         xml: pathlib.Path | None = None, **env: str) -> None:  # fmt: skip
+    """As run_catch2, for a program that may not be built yet."""
+    if build(flavour, program):
+        run_catch2(sums, title, flavour, program, name, *cases, limit=limit, xml=xml, **env)
+    else:
+        sums.check(title, False, "not built")
+
+
+def run_catch2(sums: tally, title: str, flavour: str, program: str, name: str, *cases: str, limit: float = HANGS,
+               prefix: Sequence[str | pathlib.Path] = (), xml: pathlib.Path | None = None, **env: str) -> None:  # fmt: skip
+    """A Catch2 program of a flavour. The ledger does not read its results, unless `xml` says where it does."""
+    xml, log = xml or RESULTS / f"some-unit-{name}.xml.part", f"unit-{name}.log"
+    command, more = reporting(BUILD / flavour / program, xml, *cases)
+    code = run([*prefix, *command], log, limit, **SANITIZER_ENV, **more, **env)
+    sums.catch2(title, xml, code, LOGS / log)
 
 
 def tier_unit(sums: tally, cases: str = "") -> None:
     """The inner loop: the unit program alone, with g++; all of its cases or some."""
     with step("The unit program", "under 1 min where one test has changed"):
-        if not build("gcc", "tests/unit/unit"):
-            sums.check("unit, gcc", False, "not built")
-            return
-        xml, log = RESULTS / ("unit-gcc.xml" if not cases else "some-unit-gcc.xml.part"), "unit-gcc.log"
-        command, env = reporting(BUILD / "gcc/tests/unit/unit", xml, *([cases] if cases else []))
-        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
-        sums.catch2("unit, gcc", xml, code, LOGS / log)
+        if cases:
+            build_and_run_catch2(sums, "unit, gcc", "gcc", "tests/unit/unit", "gcc", cases)
+        else:
+            build_and_run_catch2(sums, "unit, gcc", "gcc", "tests/unit/unit", "gcc", xml=RESULTS / "unit-gcc.xml")
 
 
 def tier_checked(sums: tally) -> None:
     """The unit program with each post watched: no case makes a mistake that a checked build reports as another error."""
     with step("The unit program as a checked build", "3 to 4 min the first time"):
-        if not build("checked", "tests/unit/unit"):
-            sums.check("unit, checked build", False, "not built")
-            return
-        xml, log = RESULTS / "some-unit-checked.xml.part", "unit-checked-build.log"
-        command, env = reporting(BUILD / "checked/tests/unit/unit", xml)
-        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
-        sums.catch2("unit, checked build", xml, code, LOGS / log)
+        build_and_run_catch2(sums, "unit, checked build", "checked", "tests/unit/unit", "checked-build")
 
 
 def tier_traced(sums: tally) -> None:
     """The unit program with trace points and a log: every case with a sink that takes each record."""
     with step("The unit program with trace points", "3 to 4 min the first time"):
-        if not build("traced", "tests/unit/unit"):
-            sums.check("unit, with trace points", False, "not built")
-            return
-        xml, log = RESULTS / "some-unit-traced.xml.part", "unit-traced-build.log"
-        command, env = reporting(BUILD / "traced/tests/unit/unit", xml)
-        code = run(command, log, HANGS, **SANITIZER_ENV, **env)
-        sums.catch2("unit, with trace points", xml, code, LOGS / log)
+        build_and_run_catch2(sums, "unit, with trace points", "traced", "tests/unit/unit", "traced-build")
 
 
 def tier_clang(sums: tally) -> None:
@@ -527,7 +558,7 @@ def tier_clang(sums: tally) -> None:
     with step("clang++: checking headers, examples and benchmarks", "under 1 min"):
         count, failed = check_sources("clang", "tests/headers", "examples", "bench")
         for text in failed:
-            say("\n".join(f"    | {line[:300]}" for line in text.splitlines()[:30]))
+            sums.fault("\n".join(f"    | {line[:300]}" for line in text.splitlines()[:30]))
         sums.add("sources, clang", count - len(failed), len(failed))
 
 
@@ -601,7 +632,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
                 sums.add(title, 0, 0, 1)
                 continue
             if code:
-                say(tail(out / f"example-{example}.log"))
+                sums.fault(tail(out / f"example-{example}.log"))
             sums.check(title, code == 0, f"exit code {code}")
 
 
@@ -679,6 +710,13 @@ def tier_hosts(sums: tally) -> None:
         sums.unittests("hosts", ROOT / "tests/hosts/test_hosts.py", HANGS, DAT_BUILD=str(BUILD / "gcc"))
 
 
+def tier_schedules(sums: tally) -> None:
+    """Many orders of the threads of each case, and every order with one preemption more."""
+    with step("Schedules: many more orders", "1 to 3 hours"):
+        many = {"DAT_SCHEDULES": os.environ.get("DAT_SCHEDULES", "1000"), "DAT_PREEMPTIONS": os.environ.get("DAT_PREEMPTIONS", "3")}
+        build_and_run_catch2(sums, "schedules", "gcc", "tests/schedules/schedules", "schedules-many", limit=12 * HANGS, **many)
+
+
 def tier_soak(sums: tally) -> None:
     """Ninety seconds of the soak. Its time limits detect what never comes, so a busy machine only makes it longer."""
     with step("Soak: all services, disturbed, in the lab", "3 to 5 min"):
@@ -687,7 +725,7 @@ def tier_soak(sums: tally) -> None:
             return
         code = run([sys.executable, ROOT / "tests/soak/soak.py", "--program", BUILD / "gcc/tests/soak/soak", "--minutes", "1.5", "--seed", "1"], "soak.log", 1800)
         if code:
-            say(tail(LOGS / "soak.log"))
+            sums.fault(tail(LOGS / "soak.log"))
         sums.check("soak", code == 0)
         sums.unittests("tests of the soak's audit", ROOT / "tests/soak/test_audit.py", HANGS)
 
@@ -700,6 +738,9 @@ def tier_rails(sums: tally) -> None:
             return
         lab = [LAB, "--links", "8", "--memory", "2048", "--timeout", str(HANGS), "--", BUILD / "gcc/tests/rails/rails_load", "4", "500"]
         sums.check("rails", run(lab, "rails.log", HANGS + 60, show=True) == 0)
+        # Its clock counts instructions, so the time until a rail is down does not depend on the load of this machine.
+        lab = [LAB, "--counted", "--links", "4", "--memory", "2048", "--timeout", str(HANGS), "--", BUILD / "gcc/tests/rails/rails_load", "2", "100", "cut", "timed"]
+        sums.check("failover of rails, timed", run(lab, "rails-timed.log", HANGS + 60, show=True) == 0)
 
 
 def tier_fuzz(sums: tally) -> None:
@@ -724,10 +765,49 @@ def tier_peers(sums: tally) -> None:
         code = run(command, "peers.log", HANGS)
         text = out.read_text(encoding="utf-8") if out.exists() else ""
         if code:
-            say(tail(LOGS / "peers.log"))
+            sums.fault(tail(LOGS / "peers.log"))
         sums.check("peers' table", code == 0)
         for way in ("latency 8 waiting wire", "atomic 8 waiting loopback"):
             sums.check(f"row {way}", f"| {way} |" in text)
+
+
+def tier_arch(sums: tally) -> None:
+    """The unit program on a big-endian and on a weakly ordered architecture, emulated; the wire forms between these and this
+    machine; what a compiler for 32 bits says."""
+    native = RESULTS / "wire/native.txt"
+    native.parent.mkdir(parents=True, exist_ok=True)
+    wire = "tests/worlds/wire"
+    with step("This machine's wire forms", "about 1 min"):
+        good = build("gcc", wire) and run([BUILD / "gcc" / wire, "write"], "wire-native.log", HANGS) == 0
+        shutil.copyfile(LOGS / "wire-native.log", native)
+        sums.check("wire forms, here", good)
+    for arch in worlds.ARCHITECTURES:
+        with step(f"{arch}: building and running the unit program", "6 to 20 min the first time"):
+            worlds.prepare(arch)
+            prefix = worlds.prefix(arch)
+            if not build(arch, "tests/unit/unit", wire):
+                sums.check(f"unit, {arch}", False, "not built")
+                continue
+            run_catch2(sums, f"unit, {arch}", arch, "tests/unit/unit", arch, prefix=prefix, limit=2 * HANGS)
+            program = BUILD / arch / wire
+            code = run([*prefix, program, "write"], f"wire-{arch}.log", HANGS)
+            different = worlds.differences(native, LOGS / f"wire-{arch}.log")
+            sums.check(f"wire forms, {arch}: the same bytes as here", code == 0 and not different, ", ".join(different))
+            sums.counted(f"wire forms of {arch}, read here", [BUILD / "gcc" / wire, "read", LOGS / f"wire-{arch}.log"], HANGS)
+            sums.counted(f"wire forms from here, read on {arch}", [*prefix, program, "read", native], HANGS)
+    with step("A compiler for 32 bits", "under 1 min"):
+        for header in ("dat/dat.hpp", "dat/ia.hpp", "dat/rails.hpp"):
+            error = worlds.first_error_on_32_bits(header)
+            sums.check(f"32 bits: {header}", "static assertion failed: dat: needs a 64-bit system" in error, error or "compiles")
+
+
+def tier_compilers(sums: tally) -> None:
+    """Headers, examples and the unit program with compilers of other releases of Debian's, with libc++."""
+    with step("Compilers of other releases, for errors and warnings", "5 to 15 min"):
+        if not configure("compilers"):
+            sums.check("compilers", False, "not configured")
+            return
+        sums.counted("compilers", [sys.executable, ROOT / "tests/worlds/compilers.py", BUILD / "compilers"], 4 * HANGS, show=True)
 
 
 def tier_mutate(sums: tally) -> None:
@@ -754,7 +834,7 @@ def tier_conformance(sums: tally) -> None:
         sums.unittests("mapping and thread safety", here / "test_functions.py", HANGS)
         code = run([sys.executable, here / "ledger.py", "--results", RESULTS, "--check"], "ledger.log", HANGS)
         if code:
-            say(tail(LOGS / "ledger.log"))
+            sums.fault(tail(LOGS / "ledger.log"))
         sums.check("conformance status", code == 0, "./dev conformance writes it anew")
 
 
@@ -786,9 +866,9 @@ def tier_compile_time(sums: tally) -> None:
     """What dat costs a user's compile, beside the headers that such a program includes anyway."""
     with step("Compile time against its budgets: beside what comes next", "about 1 min"):
         script = ROOT / "bench/compile_time.py"
-        code = run([sys.executable, script, "--no-worse", "--budgeted", "--rounds", "2"], "compile-time.log", HANGS)
+        code = run([sys.executable, script, "--no-worse", "--budgeted", "--rounds", "1"], "compile-time.log", HANGS)
         if code:
-            say(tail(LOGS / "compile-time.log"))
+            sums.fault(tail(LOGS / "compile-time.log"))
         sums.check("compile time", code == 0)
 
 
@@ -796,7 +876,7 @@ def tier_readme(sums: tally) -> None:
     """The program in the README is the compiled and tested one."""
     code = run([sys.executable, ROOT / "tests/support/check_readme.py"], "readme.log", HANGS)
     if code:
-        say(tail(LOGS / "readme.log"))
+        sums.fault(tail(LOGS / "readme.log"))
     sums.check("README", code == 0)
 
 
@@ -875,6 +955,7 @@ def tier_docs(sums: tally) -> None:
 TIERS: dict[str, Callable[[tally], None]] = {
     "lint": tier_lint,
     "readme": tier_readme,
+    "lab": tier_lab,
     "gcc": tier_gcc,
     "device": tier_device,
     "datcp": tier_datcp,
@@ -888,26 +969,29 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "consume": tier_consume,
     "compile_time": tier_compile_time,
     "gauge": tier_gauge,
-    "lab": tier_lab,
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, the soak, Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages, rails over links that fail, a sample of mutants, and what a release needs.
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, Soft-iWARP, whose driver the lab
+# builds from about 150 MB of packages, rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
     "traced": tier_traced,
+    "schedules": tier_schedules,
     "soak": tier_soak,
     "siw": tier_siw,
     "rails": tier_rails,
     "perf": tier_perf,
     "peers": tier_peers,
+    "arch": tier_arch,
+    "compilers": tier_compilers,
     "mutate": tier_mutate,
     "release": tier_release,
     "docs": tier_docs,
 }
-# Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less.
-BESIDE = {"device", "datcp", "tools", "hosts", "provider", "consume", "compile_time", "lab"}
+# Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
+# first ones have something to do while the others are built, so that little is left for one core at the end.
+BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "consume", "compile_time"}
 
 
 # ---- the commands ---------------------------------------------------------------------------------------------------

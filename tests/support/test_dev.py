@@ -11,13 +11,15 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(ROOT / "bench")]
 import catch_xml  # noqa: E402
 import check_readme  # noqa: E402
+import compile_time  # noqa: E402
 import dev  # noqa: E402
 import lint  # noqa: E402
 
@@ -118,8 +120,37 @@ class counting(temporary):
         self.sums.add("a", 3, 0, 1)
         self.sums.add("b", 2, 0)
         self.assertEqual(self.finish(), (0, "5 passed, 0 failed"))
+        self.assertEqual(self.sums.faults, [])
         self.sums.add("c", 2, 1)
         self.assertEqual(self.finish(), (1, "7 passed, 1 failed"))
+
+    def test_what_failed_is_shown_again_at_the_end(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.sums.counted("a", ["sh", "-c", "echo the cause; echo 3 passed, 1 failed; exit 1"], 10)
+            self.sums.check("b", False, "another cause")
+            self.sums.check("c", True, "no cause")
+            self.sums.finish()
+        end = out.getvalue().split("What failed, once more:\n")[1]
+        self.assertRegex(end, r"(?s)the cause\n.*another cause\n\na .*\nb .*\nc .*\n4 passed, 2 failed\n$")
+        self.assertNotIn("no cause", out.getvalue())
+
+    def test_the_errors_of_a_build_are_shown_again_at_the_end(self):
+        out = io.StringIO()
+        with (
+            contextlib.redirect_stdout(out),
+            unittest.mock.patch.object(dev, "BUILD", self.folder),
+            unittest.mock.patch.object(dev, "FAILED_BUILDS", {}),
+            unittest.mock.patch.object(dev, "FLAVOURS", {"broken": ("g++", ["--not-an-option"]), "gcc": ("g++", [])}),
+            unittest.mock.patch.object(dev, "configure", lambda flavour, configure=dev.configure: flavour == "gcc" or configure(flavour)),
+        ):
+            self.file("gcc/build.ninja", "rule fails\n command = echo a.cpp:1: error: the cause; exit 1\nbuild all: fails\n")
+            self.assertFalse(dev.build("gcc"))
+            self.assertFalse(dev.build("broken"))
+            self.sums.check("a", True)
+            self.sums.finish()
+        end = out.getvalue().split("What failed, once more:\n")[1]
+        self.assertRegex(end, r"(?s)error: the cause\n.*gcc: the build failed\n.*not-an-option.*broken: meson setup failed\n\na ")
 
     def test_a_run_of_nothing_fails(self):
         self.assertEqual(self.finish(), (1, "0 passed, 0 failed"))
@@ -186,6 +217,12 @@ class counting(temporary):
             self.sums.beside("b", fine)
             self.sums.wait()
         self.assertEqual(sorted(self.sums.rows), [("a", 0, 1, 0), ("b", 1, 0, 0)])
+
+    def test_a_site_that_is_not_built(self):
+        with unittest.mock.patch.multiple(dev, BUILD=self.folder, measure_for_site=lambda *_: True, run=lambda *_: 1, tail=lambda _: "the cause"):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                self.assertFalse(dev.build_site(False, False))
+        self.assertIn("the cause", out.getvalue())
 
     def test_catch2_programs(self):
         good, bad = self.file("g.xml", VERSION_3), self.file("b.xml", VERSION_2)
@@ -304,6 +341,27 @@ class linting(temporary):
         self.assertFalse(lint.unlicensed(self.file("debian/control", "Source: x\n")))
         self.assertTrue(lint.unlicensed(self.file("debian/rules", "#!/bin/sh\n")))
 
+    def test_threads_of_tests(self):
+        good = self.file("tests/a.cpp", "std::jthread t(f);\nstd::thread(f).join();\nstd::thread::id id;\n")
+        self.assertEqual(lint.raw_threads(good, self.folder), [])
+        bad = self.file("tests/b.cpp", "std::thread t(f);\nstd::vector<std::thread> all;\n")
+        self.assertEqual(len(lint.raw_threads(bad, self.folder)), 2)
+        self.assertEqual(lint.raw_threads(self.file("bench/b.cpp", "std::thread t(f);\n"), self.folder), [])
+
+    @unittest.skipUnless(lint.shutil.which("clang-tidy"), "clang-tidy is not installed")
+    def test_faults_in_headers(self):
+        self.file(".clang-tidy", (ROOT / ".clang-tidy").read_text(encoding="utf-8"))
+        planted = self.file("include/planted.hpp", "inline int* none() { return 0; }\n")
+        self.file("tests/values/version.cpp", "#include <planted.hpp>\nint main() { return none() != nullptr; }\n")
+        build = self.folder / "build/tidy"
+        # Meson writes paths relative to the build directory.
+        command = "c++ -I../../include -c ../../tests/values/version.cpp"
+        self.file("build/tidy/compile_commands.json",
+                  json.dumps([{"directory": str(build), "command": command, "file": "../../tests/values/version.cpp"}]))  # fmt: skip
+        found = lint.tidy(self.folder, build, 1)
+        self.assertRegex("\n".join(found), rf"^{planted}:1:\d+: [^\n]*nullptr[^\n]*$")
+        planted.write_text("inline int* none() { return nullptr; }\n", encoding="utf-8")
+        self.assertEqual(lint.tidy(self.folder, build, 1), [])
 
     def test_paths_in_documents(self):
         self.file("include/dat/a.hpp", "")
@@ -322,6 +380,9 @@ class linting(temporary):
         bad = self.file("docs/d.md", '\n| x | `tests/a/b.cpp`: "one name", "a name"; `none.cpp`: "one name" |\n')
         self.assertEqual([finding.partition(":")[2] for finding in lint.dead_tests(bad, self.folder)],
                          ['2: b.cpp has no test case "a name"', '2: none.cpp has no test case "one name"'])  # fmt: skip
+        self.file("tests/c.py", "class c(case):\n    def test_two_hosts(self):\n        pass\n")
+        self.assertEqual(lint.dead_tests(self.file("docs/c.md", '`c.py`: "two hosts"\n'), self.folder), [])
+        self.assertTrue(lint.dead_tests(self.file("docs/c.md", '`c.py`: "three hosts"\n'), self.folder))
 
 
 class options(unittest.TestCase):
@@ -367,6 +428,17 @@ class options(unittest.TestCase):
                     done = subprocess.run([sys.executable, ROOT / "bench" / script, *build, f"{option}={value}"], capture_output=True, text=True, check=False)
                     self.assertEqual(done.returncode, 2)
                     self.assertIn(f"argument {option}: '{value}' is no whole number from 1 to {most}", done.stderr)
+
+    def test_a_compile_is_worse_when_it_takes_more_time_and_more_memory(self) -> None:
+        row = compile_time.Program("row", "row.cpp", budget=2.5, reached=3.6, reached_memory=2.5)
+        for times, memory, worse in ((2.4, 2.6, False), (3.5, 2.6, False), (3.8, 2.4, False), (3.7, 2.6, True)):
+            self.assertEqual(compile_time.is_worse(row, times, memory), worse, (times, memory))
+        self.assertFalse(compile_time.is_worse(compile_time.Program("no budget", "row.cpp"), 9.0, 9.0))
+        self.assertTrue(compile_time.is_worse(compile_time.Program("within", "row.cpp", budget=2.5, reached_memory=1.8), 2.6, 1.9))
+
+    def test_every_row_with_a_budget_names_the_memory_it_has_reached(self) -> None:
+        for row in compile_time.PROGRAMS:
+            self.assertEqual(row.budget is not None, row.reached_memory > 0, row.name)
 
 
 class the_site(temporary):
