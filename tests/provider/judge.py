@@ -302,13 +302,18 @@ REMARKS = {
     "its options are tested with 4,096 bytes.",
     "dtest -b 65536 -W -a -i 16384": "Makes 1,000 round trips of every size around each power of two. A hang is here the time limit (--limit): both sides "
     "print sizes until it ends them.",
+    "dtest -b 4096 -W -a": "Makes the same round trips up to 4,096 bytes, for 2 to 8 min: run with --limit 1100.",
+    "dtest -b 4096 -c -W": "In one of four runs of dat with OFA's server, that server died by SIGSEGV during the round trips. It passed in the last three.",
     "dtestsrq": "With OFA's provider no message arrives. With dat's all do; then the program waits, after each disconnect, for an asynchronous event "
     "of just that endpoint. OFA makes one of verbs' IBV_EVENT_QP_LAST_WQE_REACHED; uDAPL has none. The events that dat reports are those of the "
     "soft high watermark 0, which the program has set by clearing its attributes.",
     "dtestsrq -c 4": "Disconnects its endpoints one by one, and frees the one that the next event names. Where that is another one, because the "
     "peer disconnects as well, the program later passes the null that it has put in its place (the call at 0x3f37, the null of 0x40cc).",
     "dtestsrq -u": "Wants datagram endpoints on a shared receive queue, which dat does not have.",
-    "dapltest -T F -f queryinfo Queryinfo case 13": "The program dies by SIGSEGV with OFA's libdat2 and either provider, and passes with dat's libdat2.",
+    "dapltest -T F -f queryinfo Queryinfo case 13": "Passes the handle of its ia to dat_cno_query (the call at 0xacf0, in DT_queryinfo_basic) and wants "
+    "DAT_INVALID_HANDLE. For OFA's libdat2 (2.0.0) the handle of an ia is a small number, and its dat_cno_query checks for null alone: it reads the "
+    "provider from address 1 (the load at 0x2f35). The program dies by SIGSEGV with either provider, before cases 14 to 17. dat's libdat2 "
+    "returns the error.",
     "dtestcm -c 10 -u": "OFA's provider for rdma_cm has no datagrams.",
 }
 

@@ -78,7 +78,7 @@ static void extensions(void) {
   shows("IBX-008");
   CHECK((DAT_RETURN)DAT_IB_ERR == 0x10000000);
   shows("IBX-009");
-  CHECK((int)DAT_IB_EVD_EXTENSION_FLAG == 0x200);
+  CHECK((int)DAT_IB_EVD_EXTENSION_FLAG == 0x200 && (int)DAT_IB_HANDLE_TYPE_EXT == (int)DAT_HANDLE_TYPE_EXTENSION_BASE);
   shows("IBX-011");
   CHECK((int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC == 0x40);
   shows("IBX-012");

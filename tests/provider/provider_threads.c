@@ -1,0 +1,92 @@
+// Calls from several threads: posts, completions, objects that end under them, and waits that a close aborts.
+// SPDX-License-Identifier: BSL-1.0
+#include "provider_test.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+enum { rounds = 400, workers = 4 };
+static DAT_LMR_HANDLE shaken; // freed and registered again while others post
+static int stop;
+
+static void* posts(void* unused) {
+  DAT_LMR_TRIPLET from = local(&a, 0, 8);
+  DAT_RMR_TRIPLET there = remote(&b, 128, 8);
+  for (int i = 0; i != rounds; ++i) {
+    const DAT_RETURN r = dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(1), &there, DAT_COMPLETION_DEFAULT_FLAG);
+    if (r != DAT_SUCCESS) { // the queue is full: others take completions
+      CHECK(DAT_GET_TYPE(r) == DAT_INSUFFICIENT_RESOURCES);
+      sched_yield();
+      --i;
+    }
+  }
+  return unused;
+}
+
+static void* takes(void* taken) {
+  DAT_EVENT e;
+  while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+    const DAT_RETURN r = dat_evd_dequeue(a.evd, &e);
+    if (r == DAT_SUCCESS)
+      __atomic_add_fetch((int*)taken, 1, __ATOMIC_RELAXED);
+    else
+      sched_yield();
+  }
+  return NULL;
+}
+
+// Creates and frees objects, and frees what another thread has freed.
+static void* shakes(void* unused) {
+  DAT_REGION_DESCRIPTION region;
+  region.for_va = a.memory;
+  for (int i = 0; i != rounds / 10; ++i) {
+    DAT_LMR_HANDLE lmr;
+    DAT_EVD_HANDLE evd;
+    DAT_EP_HANDLE ep;
+    const DAT_EP_ATTR attributes = usual_attributes();
+    SUCCEEDS(dat_lmr_create(a.ia, DAT_MEM_TYPE_VIRTUAL, region, 64, a.pz, (DAT_MEM_PRIV_FLAGS)all_rights,
+                            DAT_VA_TYPE_VA, &lmr, NULL, NULL, NULL, NULL));
+    (void)dat_lmr_free(__atomic_exchange_n(&shaken, lmr, __ATOMIC_ACQ_REL));
+    (void)dat_lmr_free(__atomic_load_n(&shaken, __ATOMIC_ACQUIRE));
+    SUCCEEDS(dat_evd_create(a.ia, 8, DAT_HANDLE_NULL, (DAT_EVD_FLAGS)all_streams, &evd));
+    SUCCEEDS(dat_ep_create(a.ia, a.pz, evd, evd, evd, &attributes, &ep));
+    SUCCEEDS(dat_ep_free(ep));
+    SUCCEEDS(dat_evd_free(evd));
+  }
+  return unused;
+}
+
+static void* waits(void* evd) {
+  DAT_EVENT e;
+  DAT_COUNT more;
+  RETURNS(dat_evd_wait(evd, DAT_TIMEOUT_INFINITE, 1, &e, &more), DAT_ABORT, 0);
+  return NULL;
+}
+
+void threads(void) {
+  pthread_t thread[workers + 2], taker;
+  int taken = 0;
+  pthread_create(&taker, NULL, takes, &taken);
+  for (int i = 0; i != workers; ++i) pthread_create(&thread[i], NULL, posts, NULL);
+  for (int i = workers; i != workers + 2; ++i) pthread_create(&thread[i], NULL, shakes, NULL);
+  for (int i = 0; i != workers + 2; ++i) pthread_join(thread[i], NULL);
+  while (__atomic_load_n(&taken, __ATOMIC_RELAXED) != workers * rounds) sched_yield();
+  __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+  pthread_join(taker, NULL);
+  (void)dat_lmr_free(shaken);
+
+  // A thread that waits when its evd is to be freed, and when its ia closes.
+  struct side c;
+  pthread_t waiter;
+  DAT_RETURN r;
+  open_side(&c, "dat-a");
+  pthread_create(&waiter, NULL, waits, c.async_evd);
+  DAT_EVENT e;
+  do r = dat_evd_dequeue(c.async_evd, &e); // until the thread waits
+  while (DAT_GET_TYPE(r) == DAT_QUEUE_EMPTY);
+  CHECK(r == (DAT_CLASS_ERROR | DAT_INVALID_STATE | DAT_INVALID_STATE_EVD_WAITER));
+  SUCCEEDS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG));
+  pthread_join(waiter, NULL);
+  RETURNS(dat_evd_free(c.evd), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE1);
+  RETURNS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+}
