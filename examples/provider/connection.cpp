@@ -138,7 +138,7 @@ DAT_RETURN cr_query(DAT_CR_HANDLE cr, DAT_CR_PARAM_MASK mask, DAT_CR_PARAM* para
   return query<cr_object>(cr, return_subtype::handle_cr, mask, DAT_CR_FIELD_ALL, param, "dat_cr_query", fill);
 }
 
-DAT_RETURN cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, const DAT_PVOID data) {
+DAT_RETURN cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, DAT_PVOID data) {
   static constexpr const char* call = "dat_cr_accept";
   return end_object<cr_object>(cr, return_subtype::handle_cr, call, [&](cr_object& r) {
     if (!is_range(data, size)) return bad_argument(3, call);
@@ -175,7 +175,7 @@ template <class Refuse>
 }
 } // namespace
 
-DAT_RETURN cr_reject(DAT_CR_HANDLE cr, DAT_COUNT size, const DAT_PVOID data) {
+DAT_RETURN cr_reject(DAT_CR_HANDLE cr, DAT_COUNT size, DAT_PVOID data) {
   static constexpr const char* call = "dat_cr_reject";
   return end_request(cr, call, [&](cr_object& r) {
     if (!is_range(data, size)) return bad_argument(2, call);
@@ -199,7 +199,7 @@ DAT_RETURN cr_handoff(DAT_CR_HANDLE cr, DAT_CONN_QUAL to) {
 // ---------------------------------------------------------------------------------------------------------
 
 DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUAL qual, DAT_TIMEOUT timeout,
-                      DAT_COUNT size, const DAT_PVOID data, DAT_QOS qos, DAT_CONNECT_FLAGS flags) {
+                      DAT_COUNT size, DAT_PVOID data, DAT_QOS qos, DAT_CONNECT_FLAGS flags) {
   static constexpr const char* call = "dat_ep_connect";
   const call_on<ep_object> e(ep);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
@@ -221,7 +221,7 @@ DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUA
 }
 
 DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_TIMEOUT timeout, DAT_COUNT size,
-                             const DAT_PVOID data) {
+                             DAT_PVOID data) {
   static constexpr const char* call = "dat_ep_common_connect";
   const call_on<ep_object> e(ep);
   if (!e || e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
@@ -232,8 +232,8 @@ DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_T
   return word(e->rc.common_connect(remote.assume_value(), to_timeout(timeout), to_bytes(data, size)));
 }
 
-DAT_RETURN ep_dup_connect(DAT_EP_HANDLE ep, DAT_EP_HANDLE original, DAT_TIMEOUT timeout, DAT_COUNT size,
-                          const DAT_PVOID data, DAT_QOS qos) {
+DAT_RETURN ep_dup_connect(DAT_EP_HANDLE ep, DAT_EP_HANDLE original, DAT_TIMEOUT timeout, DAT_COUNT size, DAT_PVOID data,
+                          DAT_QOS qos) {
   static constexpr const char* call = "dat_ep_dup_connect";
   const call_on<ep_object> e(ep);
   const call_on<ep_object> from(original);

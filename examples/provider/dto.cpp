@@ -13,7 +13,7 @@ template <class Operation>
   return set_flags(operation, flags) ? word(e.ref.post(operation)) : bad_argument(position, call);
 }
 
-/// Posts one operation of `bytes`, and counts it.
+/// Posts one operation of `bytes`, and counts it. A small request carries its data.
 template <class Operation>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN
 post_one(ep_object& e, Operation operation, DAT_EP_COUNTERS counter, std::uint64_t bytes, DAT_DTO_COOKIE cookie,
@@ -21,6 +21,7 @@ post_one(ep_object& e, Operation operation, DAT_EP_COUNTERS counter, std::uint64
   e.counters.add(counter);
   e.counters.add(counter + 1, bytes);
   operation.cookie(dat::cookie(cookie.as_64));
+  carry_small(operation, e, bytes);
   if (flags != DAT_COMPLETION_DEFAULT_FLAG) [[unlikely]]
     return post_with_flags(e, operation, flags, position, call);
   return word(e.ref.post(operation));

@@ -59,6 +59,20 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   return wrap(pz ? pz->pz.create_ep<dat::rc>(to, attributes) : a.ia.create_ep<dat::rc>(to, attributes));
 }
 
+/// As `make`. Small requests of a configured endpoint carry their data, as with OFA's provider, where the adapter can.
+[[nodiscard]] dat::expected<std::unique_ptr<ep_object>> make_with_inline(adapter& a, pz_object* pz,
+                                                                         const DAT_EP_PARAM& p, srq_object* srq,
+                                                                         dat::ep_attributes attributes) noexcept {
+  if (pz && p.recv_evd_handle && p.request_evd_handle && p.connect_evd_handle)
+    for (const std::uint32_t bytes : {256U, 64U}) { // no verb tells how many an adapter can
+      attributes.max_inline = bytes;
+      auto made = make(a, pz, p, srq, attributes);
+      if (made || made.assume_error().type() != return_type::invalid_parameter) return made;
+    }
+  attributes.max_inline = 0;
+  return make(a, pz, p, srq, attributes);
+}
+
 [[nodiscard]] DAT_RETURN create(const char* call, DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
                                 DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, bool with_srq,
                                 const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) noexcept {
@@ -82,7 +96,7 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   param.connect_evd_handle = connect;
   param.srq_handle = srq;
   if (attr) param.ep_attr = *attr;
-  auto made = make(*a, zone.get(), param, queue.get(), *attributes);
+  auto made = make_with_inline(*a, zone.get(), param, queue.get(), *attributes);
   if (!made) return word(made);
   std::unique_ptr<ep_object> e = std::move(made).assume_value();
   if (!e) return no_memory(call);

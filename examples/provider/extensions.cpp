@@ -118,6 +118,7 @@ template <class Make>
       operation.immediate(immediate);
     e->counters.add(DCNT_EP_POST_WRITE_IMM);
     e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, memory.size_bytes());
+    carry_small(operation, *e, memory.size_bytes());
     const int others = flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG;
     return post_one(*e, operation, cookie, static_cast<DAT_COMPLETION_FLAGS>(others), call);
   };
@@ -140,6 +141,7 @@ template <class Make>
     dat::ib::send_to operation(memory, to->to);
     e->counters.add(DCNT_EP_POST_SEND_UD);
     e->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
+    carry_small(operation, *e, memory.size_bytes());
     // A datagram has no fence: the flag is one that it cannot have.
     if (!set_flags(operation, flags)) return bad_argument(7, call);
     operation.cookie(dat::cookie(cookie.as_64));

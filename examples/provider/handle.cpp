@@ -12,9 +12,10 @@ namespace {
 
 constexpr std::size_t rest = 1024; // freed handles that stay unused
 
-std::mutex handles_mutex; // guards the following
-std::size_t used = 0;     // handles that were issued, freed ones among them
-handle* oldest = nullptr; // of the freed handles, a queue
+std::mutex handles_mutex;  // guards the following
+handle* handles = nullptr; // where they begin
+std::size_t used = 0;      // handles that were issued, freed ones among them
+handle* oldest = nullptr;  // of the freed handles, a queue
 handle* newest = nullptr;
 std::size_t freed = 0;
 
@@ -22,10 +23,11 @@ std::size_t freed = 0;
 
 handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
   const std::lock_guard lock(handles_mutex);
-  if (first.load() == nowhere) {
+  if (!handles) {
     void* const memory = ::mmap(nullptr, most * sizeof(handle), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
+    handles = static_cast<handle*>(memory);
     first.store(reinterpret_cast<std::uintptr_t>(memory));
   }
   handle* made = nullptr;
@@ -35,7 +37,7 @@ handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
     if (!oldest) newest = nullptr;
     --freed;
   } else if (used < most) {
-    made = ::new (reinterpret_cast<void*>(first.load() + used * sizeof(handle))) handle;
+    made = ::new (handles + used) handle;
     ++used;
   } else {
     return nullptr;

@@ -83,6 +83,8 @@ class call_on {
 public:
   [[gnu::always_inline]] explicit call_on(DAT_HANDLE named) noexcept : at_(static_cast<handle*>(named)) {
     if (!handle::is(named)) return;
+    // Null is no handle: it is far from where the handles begin.
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
     at_->calls.fetch_add(1, std::memory_order_seq_cst);
     object* const o = at_->target.load(std::memory_order_seq_cst);
     if (o && o->type == T::handle_type) [[likely]]

@@ -160,7 +160,7 @@ DAT_RETURN query_attributes(adapter& a, DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR*
 
 namespace {
 
-[[nodiscard]] DAT_RETURN open(const DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd,
+[[nodiscard]] DAT_RETURN open(DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd,
                               DAT_IA_HANDLE* ia) noexcept {
   static constexpr const char* call = "dat_ia_open";
   if (!name) return bad_argument(1, call);
@@ -199,10 +199,10 @@ namespace {
 
 } // namespace
 
-DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+DAT_RETURN ia_open(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
   return open(name, false, qlen, async_evd, ia);
 }
-DAT_RETURN ia_open_threadsafe(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+DAT_RETURN ia_open_threadsafe(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
   return open(name, true, qlen, async_evd, ia);
 }
 
@@ -241,7 +241,7 @@ DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE* async_evd, DAT_IA_ATTR_MAS
   return query_attributes(*a, ia_mask != 0 ? ia_attr : nullptr, provider_mask != 0 ? provider_attr : nullptr);
 }
 
-DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, const DAT_NAME_PTR name, DAT_BOOLEAN* answer) {
+DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, DAT_NAME_PTR name, DAT_BOOLEAN* answer) {
   static constexpr const char* call = "dat_ia_ha_related";
   const call_on<adapter> a(ia);
   if (!a) return bad_handle(return_subtype::handle_ia, call);

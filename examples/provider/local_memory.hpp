@@ -89,6 +89,13 @@ template <class Operation>
   return true;
 }
 
+/// Lets a request of `bytes` carry its data when it is small; a receive or a read carries none.
+template <class Operation>
+[[gnu::always_inline]] inline void carry_small(Operation& operation, const ep_object& e, std::uint64_t bytes) noexcept {
+  if constexpr (requires { operation.inlined(); })
+    if (bytes <= e.max_inline) operation.inlined();
+}
+
 /// The segment of a peer's memory that a triplet names, for operations that need the rights `P`.
 template <dat::mem_priv P>
 [[nodiscard]] inline dat::expected<dat::remote_segment<std::byte, P>> remote_segment(const DAT_RMR_TRIPLET& t,

@@ -122,8 +122,10 @@ struct srq_object : object {
 
 struct ep_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EP;
-  ep_object(adapter& of, dat::ep<dat::rc> made) noexcept : object(handle_type, of), rc(std::move(made)), ref(rc) {}
-  ep_object(adapter& of, dat::ep<dat::ud> made) noexcept : object(handle_type, of), ud(std::move(made)), ref(ud) {}
+  ep_object(adapter& of, dat::ep<dat::rc> made) noexcept
+      : object(handle_type, of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline) {}
+  ep_object(adapter& of, dat::ep<dat::ud> made) noexcept
+      : object(handle_type, of), ud(std::move(made)), ref(ud), max_inline(ud.max_inline()) {}
   [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
   void issued() noexcept override {
     (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
@@ -131,8 +133,9 @@ struct ep_object : object {
 
   dat::ep<dat::rc> rc; ///< one of the two is empty
   dat::ep<dat::ud> ud;
-  dat::ep_ref ref;               ///< for posts, which are the same for both
-  bool made_for_request = false; ///< by a psp or an rsp
+  dat::ep_ref ref;                ///< for posts, which are the same for both
+  const std::uint32_t max_inline; ///< requests of at most so many bytes carry their data
+  bool made_for_request = false;  ///< by a psp or an rsp
 
   std::mutex mutex; ///< guards the following
   DAT_EP_PARAM param{};
@@ -208,9 +211,9 @@ private:
   void put(slots& into, const lmr_object& region) noexcept;
   /// Devices give keys a number in the upper 24 bits and change the lower 8, or count in the lower ones.
   [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept { return key ^ key >> 8; }
-  /// The mark of a slot whose region was removed.
+  /// The mark of a slot whose region was removed. Pointers are compared with it, and none follows it.
   [[nodiscard]] static const lmr_object* removed() noexcept {
-    return reinterpret_cast<const lmr_object*>(std::uintptr_t{1});
+    return reinterpret_cast<const lmr_object*>(std::uintptr_t{1}); // NOLINT(performance-no-int-to-ptr)
   }
 
   std::atomic<const slots*> table_{nullptr};

@@ -125,6 +125,7 @@ bool known(DAT_NAME_PTR name) {
   (void)dat_registry_list_providers(0, &number, nullptr);
   std::vector<DAT_PROVIDER_INFO> infos(static_cast<std::size_t>(number));
   std::vector<DAT_PROVIDER_INFO*> list;
+  list.reserve(infos.size());
   for (DAT_PROVIDER_INFO& info : infos) list.push_back(&info);
   if (dat_registry_list_providers(number, &number, list.data()) != DAT_SUCCESS) return false;
   for (const DAT_PROVIDER_INFO& info : infos)

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <span>
 #include <utility>
 
 namespace dat_registry {
@@ -118,6 +119,7 @@ void providers::drop(const provider_ref& p) noexcept {
 
 std::vector<key> providers::keys() const {
   std::vector<key> all;
+  all.reserve(providers_.size());
   for (const provider_ref& p : providers_) all.push_back(key_of(p->info));
   return all;
 }
@@ -134,9 +136,11 @@ DAT_RETURN providers::list(DAT_COUNT room, DAT_COUNT* number, DAT_PROVIDER_INFO*
   *number = static_cast<DAT_COUNT>(all.size());
   if (all.empty() && !has_conf()) return failure(DAT_INTERNAL_ERROR); // §8.2.2.1: the static registry is missing
   if (room < *number) return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
-  if (!to || std::find(to, to + *number, nullptr) != to + *number)
-    return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
-  for (const key& k : all) **to++ = info_of(k);
+  if (!to) return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+  const std::span<DAT_PROVIDER_INFO* const> places(to, all.size());
+  for (const DAT_PROVIDER_INFO* place : places)
+    if (!place) return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+  for (std::size_t i = 0; i < all.size(); ++i) *places[i] = info_of(all[i]);
   return DAT_SUCCESS;
 }
 
