@@ -339,10 +339,7 @@ TEST_CASE("lost completions break the connections of the evd and no other",
   auto small = must(p.b.ia.create_evd<dat::stream::dto>(4));
   auto victim = must(p.b.pz.create_ep<dat::rc>({.recv = small, .request = small, .connect = p.b.evd}));
   auto sender = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
-  must(sender.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(victim));
-  p.settle();
+  p.connect(sender, victim);
   CHECK(p.a.take() == events{"established"});
   CHECK(p.b.take() == events{"established"});
   const auto room = static_cast<std::size_t>(small.native_handle()->cqe);

@@ -29,6 +29,7 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   CHECK((ends_in_time(a.vendor_name) && ends_in_time(a.firmware_version)));
   SHOWS("IA-146");
   CHECK(a.address == ia.address());
+  SHOWS("IA-076");
   CHECK(a.state == dat::port_state::active);
   CHECK(a.active_mtu >= 256);
   CHECK(a.hardware_version_major == d.hw_ver);

@@ -308,6 +308,32 @@ TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
   }
 }
 
+TEST_CASE("the scopes of rmrs follow the types of windows that the device has", "[ia]") {
+  constexpr unsigned type_1 = IBV_DEVICE_MEM_WINDOW;
+  constexpr unsigned type_2a = IBV_DEVICE_MEM_WINDOW_TYPE_2A;
+  constexpr unsigned type_2b = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  const std::pair<unsigned, dat::rmr_scope> devices[] = {{type_1, dat::rmr_scope::pz},
+                                                         {type_2a, dat::rmr_scope::ep},
+                                                         {type_2b, dat::rmr_scope::ep},
+                                                         {type_1 | type_2b, dat::rmr_scope::any}};
+  for (const auto& [types, scope] : devices) {
+    INFO(types);
+    auto w = small_device();
+    w.devices[0].attr->max_mw = 4;
+    w.devices[0].attr->device_cap_flags &= ~(type_1 | type_2a | type_2b);
+    w.devices[0].attr->device_cap_flags |= types;
+    const auto core = core_of(w);
+    dat::provider_attributes p;
+    must(dat::detail::query(*core, p));
+    CHECK(p.rmr_supported);
+    CHECK(p.rmr_scope_supported == scope);
+  }
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::ep) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::pz) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::any) == 2);
+  SHOWS("IA-134");
+}
+
 TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {
   for (const std::uint32_t most : {1u, 1u << 30, (1u << 31) - 1, 1u << 31, ~0u}) {
     INFO(most);
@@ -315,6 +341,7 @@ TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {
     w.devices[0].ports[0].max_msg_sz = most;
     CHECK(must(opened(w).query()).max_message_size == std::min(most, (1u << 31) - 1));
   }
+  SHOWS("DOCA-005");
 }
 
 TEST_CASE("named attributes describe transport, vendor and extensions",
@@ -450,6 +477,7 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
   CHECK(refused([](auto& e) { ++*e.max_message_size; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
+  SHOWS("IA-108");
 }
 
 TEST_CASE("an iWARP adapter is opened by name, and another one when any adapter will do", "[ia]") {

@@ -1,6 +1,7 @@
 // An adapter whose device is removed or floods it with events, and threads that use its children at the same time.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
+#include "async_events.hpp"
 #include "world.hpp"
 
 #include <dat/detail/handle/core_access.hpp>
@@ -23,13 +24,6 @@ using namespace unit;
 using type = dat::return_type;
 
 namespace {
-
-template <dat::streams S>
-int catastrophes(dat::evd<S>& evd) {
-  int n = 0;
-  evd.drain([&]<class E>(const E&) { n += std::is_same_v<E, dat::ia_catastrophic> ? 1 : 0; });
-  return n;
-}
 
 /// Whether a thread of this process waits for something: for a lock, say.
 bool is_asleep(pid_t thread) {
@@ -95,7 +89,7 @@ TEST_CASE("after a device reset the reactor stops reading its dead descriptors, 
   CHECK(reads < 40);
   for (int i = 0; i < 20; ++i) ia.run();
   CHECK(fake::count(fake::call::ibv_get_async_event) == reads);
-  CHECK(catastrophes(ia.async_evd()) == 1);
+  CHECK(take_async<dat::ia_catastrophic>(ia) == 1);
   CHECK(p.a.ep.state() == dat::ep_state::disconnected);
 }
 
@@ -138,23 +132,19 @@ TEST_CASE("a descriptor whose reads fail a few times stays watched", "[ia][async
   for (unsigned n = 1; n <= 3; ++n) fake::fail(fake::call::ibv_get_async_event, n, EIO);
   fake::async(IBV_EVENT_GID_CHANGE, a.ia.native_handle());
   a.ia.run();
-  int changes = 0;
-  a.ia.async_evd().drain([&]<class E>(const E&) { changes += std::is_same_v<E, dat::port_changed> ? 1 : 0; });
-  CHECK(changes == 1);
+  CHECK(take_async<dat::port_changed>(a.ia) == 1);
 }
 
 TEST_CASE("only failures in a row make a descriptor a dead one", "[ia][async]") {
   const clean_world clean;
   end a;
-  int changes = 0;
   for (int round = 1; round <= 4; ++round) {
     for (unsigned n = 1; n <= 3; ++n) fake::fail(fake::call::ibv_get_async_event, n, EIO);
     fake::async(IBV_EVENT_GID_CHANGE, a.ia.native_handle());
     a.ia.run();
-    a.ia.async_evd().drain([&]<class E>(const E&) { changes += std::is_same_v<E, dat::port_changed> ? 1 : 0; });
-    CHECK(changes == round);
+    CHECK(take_async<dat::port_changed>(a.ia) == 1);
   }
-  CHECK(catastrophes(a.ia.async_evd()) == 0);
+  CHECK(take_async<dat::ia_catastrophic>(a.ia) == 0);
 }
 
 TEST_CASE("a lack of memory while events are read only delays them", "[ia][async]") {
@@ -170,7 +160,7 @@ TEST_CASE("a lack of memory while events are read only delays them", "[ia][async
       break;
     }
   }
-  CHECK(catastrophes(a.ia.async_evd()) == 0);
+  CHECK(take_async<dat::ia_catastrophic>(a.ia) == 0);
 }
 
 TEST_CASE("a flood of events does not keep the reactor from its other work", "[ia][progress]") {
@@ -203,7 +193,7 @@ TEST_CASE("regions are looked up while another thread registers and closes other
   std::array<char, 4096> other{};
   const auto mine = a.at(0, 64);
   std::atomic<bool> stop{false};
-  std::thread t([&] {
+  std::jthread t([&] {
     for (int i = 0; i < 2000; ++i) (void)must(a.pz.register_memory(other, all_rights)).close();
     stop = true;
   });

@@ -234,7 +234,7 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   REQUIRE(read.entries.size() == 2);
   const auto& first = read.entries[0];
   CHECK((first.ia_name == "site" && first.library == "/no/such/lib.so" && first.instance_data == "v1 0"));
-  SHOWS("REG-073");
+  SHOWS("REG-073", "CONF-014");
   CHECK((first.user_level && first.api_major == 2 && first.api_minor == 0 && first.thread_safe && first.is_default));
   CHECK(first.version == dat::provider_version{"com.acme", 2, 13});
   CHECK(first.platform_data == "site data");

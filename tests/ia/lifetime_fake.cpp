@@ -261,7 +261,7 @@ TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-1
   auto all = must(ia.create_evd<all_streams>(8));
   std::atomic<bool> waiting = false;
   dat::return_type result = dat::return_type::success;
-  std::thread waiter([&] {
+  std::jthread waiter([&] {
     waiting = true;
     const auto wait = [&](auto& evd) { result = evd.wait(plenty).error().type(); };
     completions_only ? wait(completions) : wait(all);
@@ -284,7 +284,7 @@ TEST_CASE("a wait that begins while its ia is closed uses no object that has end
     std::atomic<bool> ready = false;
     std::atomic<bool> go = false;
     dat::return_type result = dat::return_type::success;
-    std::thread waiter([&] {
+    std::jthread waiter([&] {
       const auto wait = [&](auto& evd) { result = evd.wait(plenty).error().type(); };
       ready = true;
       while (!go) std::this_thread::yield();
@@ -332,8 +332,8 @@ TEST_CASE("a second thread cannot wait on the same evd", "[EVENT-054]") {
       ++ended;
     }
   };
-  std::thread one(wait);
-  std::thread two(wait);
+  std::jthread one(wait);
+  std::jthread two(wait);
   while (refused == 0) std::this_thread::yield(); // the second waiter is refused
   must(ia.close());
   one.join();
@@ -351,7 +351,7 @@ TEST_CASE("a signal interrupts a waiter", "[COMP-082][EVENT-055][ERR-027]") {
   sigaction(SIGUSR2, &action, &before);
   std::atomic<bool> done = false;
   dat::return_type result = dat::return_type::success;
-  std::thread waiter([&] {
+  std::jthread waiter([&] {
     result = e.evd.wait(plenty).error().type();
     done = true;
   });
@@ -398,9 +398,8 @@ TEST_CASE("one thread may take events while another ends the endpoints", "[COMP-
   clean_world world;
   end a("fk1", automatic);
   end b("fk2", automatic);
-  std::atomic<bool> stop = false;
-  std::thread consumer([&] {
-    while (!stop) {
+  std::jthread consumer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       a.evd.drain([](const auto&) {});
       b.evd.drain([](const auto&) {});
     }
@@ -413,7 +412,7 @@ TEST_CASE("one thread may take events while another ends the endpoints", "[COMP-
       while (ep.state() != ep_state::disconnected) std::this_thread::yield();
     must(ep.close());
   }
-  stop = true;
+  consumer.request_stop();
   consumer.join();
 }
 
@@ -421,12 +420,11 @@ TEST_CASE("the queue pair number may be read while the endpoint is reset", "[EPS
   clean_world world;
   automatic_pair p;
   const dat::ep_ref name = p.a.ep;
-  std::atomic<bool> stop = false;
   std::uint64_t sum = 0;
-  std::thread reader([&] {
+  std::jthread reader([&](const std::stop_token& stop) {
     do // at least once, however late the thread starts
       sum += name.number() + static_cast<unsigned>(name.state());
-    while (!stop);
+    while (!stop.stop_requested());
   });
   for (int i = 0; i < 20; ++i) {
     must(p.a.ep.disconnect());
@@ -441,7 +439,7 @@ TEST_CASE("the queue pair number may be read while the endpoint is reset", "[EPS
     must(p.a.evd.wait_for<dat::established>(plenty));
     must(p.b.evd.wait_for<dat::established>(p.b.ep, plenty));
   }
-  stop = true;
+  reader.request_stop();
   reader.join();
   CHECK(sum > 0);
 }
@@ -452,11 +450,11 @@ TEST_CASE("one thread sends, another receives, a third takes both sides' events"
   constexpr std::uint64_t n = 2000;
   std::atomic<std::uint64_t> sent = 0;
   std::atomic<std::uint64_t> got = 0;
-  std::thread sender([&] {
+  std::jthread sender([&] {
     for (std::uint64_t i = 0; i < n; ++i)
       while (!p.a.ep.post(dat::send{p.a.at(0, 8)}.cookie(i))) std::this_thread::yield();
   });
-  std::thread receiver([&] {
+  std::jthread receiver([&] {
     for (std::uint64_t i = 0; i < n; ++i)
       while (!p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i))) std::this_thread::yield();
   });

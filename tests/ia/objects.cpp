@@ -4,6 +4,7 @@
 #include <rig.hpp>
 
 #include <dat/csp.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/memory.hpp>
 #include <dat/rmr.hpp>
 #include <dat/rsp.hpp>
@@ -223,6 +224,123 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
   CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
 }
 
+TEST_CASE("every call on a handle that is empty or moved from returns invalid_handle", "[object][CTX-016]") {
+  everything all;
+  const auto refused = [](const auto& r) {
+    REQUIRE_FALSE(r);
+    CHECK(r.error().type() == return_type::invalid_handle);
+  };
+  /// Makes the calls on a default-constructed handle, and on one that was moved from.
+  const auto on_both = []<class H>(H& handle, auto calls) {
+    INFO(to_string(handle.kind));
+    H empty;
+    calls(empty);
+    H keeps_object = std::move(handle);
+    calls(handle); // NOLINT(bugprone-use-after-move)
+    handle = std::move(keeps_object);
+  };
+  const auto remote = all.ia.address();
+  on_both(all.ia, [&](dat::ia& h) {
+    refused(h.create_pz());
+    refused(h.create_evd<dat::stream::dto>(8));
+    refused(h.create_cno());
+    refused(h.create_psp(rig::port(), all.evd));
+    refused(h.create_psp_any(all.evd));
+    refused(h.create_csp(tcp, all.evd));
+    refused(h.create_rsp(rig::port(), all.far, all.evd));
+    refused(h.create_ep<dat::rc>());
+    refused(h.query());
+    refused(h.query<dat::provider_attributes>());
+    refused(h.address(dat::address_family::ipv4));
+    refused(h.close());
+    CHECK(h.native_handle() == nullptr);
+  });
+  on_both(all.pz, [&](dat::pz& h) {
+    refused(h.create_ep<dat::rc>(all.evd));
+    refused(h.create_srq());
+    refused(h.create_rmr());
+    refused(h.create_rmr_for_ep());
+    refused(h.register_memory(all.memory, all_rights));
+    refused(h.close());
+  });
+  const auto evd = [&](auto& h) {
+    refused(h.wait(0us));
+    refused(h.dequeue());
+    refused(h.wake());
+    refused(h.set_unwaitable());
+    refused(h.clear_unwaitable());
+    refused(h.modify_cno(all.cno));
+    refused(h.enable());
+    refused(h.disable());
+    refused(h.resize(8));
+    CHECK(must(h.query()).qlen == 0); // dat_evd_query allows the null evd: EVD-022
+    refused(h.close());
+    CHECK(h.drain([](auto&) {}) == 0);
+  };
+  on_both(all.evd, evd);
+  on_both(all.evd, [&](dat::evd<all_streams>& h) { refused(h.wait(0us, 1)); });
+  on_both(all.completions_only, evd);
+  on_both(all.cno, [&](dat::cno& h) {
+    refused(h.wait(0us));
+    refused(h.modify_agent({}));
+    refused(h.query());
+    refused(h.close());
+    CHECK(h.fd() == -1);
+  });
+  const auto service_point = [&](auto& h) {
+    refused(h.query());
+    refused(h.close());
+  };
+  on_both(all.psp, service_point);
+  on_both(all.csp, service_point);
+  on_both(all.rsp, service_point);
+  on_both(all.lmr, [&](region& h) {
+    refused(h.slice(0, 1));
+    refused(h.remote(0, 1));
+    refused(dat::query(h));
+    refused(h.close());
+  });
+  on_both(all.rmr, [&](dat::rmr& h) {
+    refused(h.bind(all.ep, dat::bind{all.lmr, dat::remote_read}));
+    refused(h.unbind(all.ep));
+    refused(h.query());
+    refused(h.close());
+  });
+  on_both(all.srq, [&](dat::srq& h) {
+    refused(h.post(dat::recv{}));
+    refused(h.set_low_watermark(1));
+    refused(h.resize(8));
+    refused(h.query());
+    refused(h.close());
+  });
+  on_both(all.ep, [&](dat::ep<dat::rc>& h) {
+    refused(h.post(dat::recv{}));
+    refused(h.post(dat::send{}));
+    refused(h.connect(remote, rig::port(), patience));
+    refused(h.common_connect(remote.with_port(5), patience));
+    refused(h.dup_connect(all.far, patience));
+    refused(h.disconnect());
+    refused(h.reset());
+    refused(h.modify({.max_recv_dtos = 5}));
+    refused(h.query());
+    refused(h.status());
+    refused(h.recv_query());
+    refused(h.set_watermark(1, 2));
+    refused(h.local_address());
+    refused(h.remote_address());
+    refused(h.close());
+    CHECK(h.native_handle() == nullptr);
+  });
+  on_both(all.request, [&](dat::cr& h) {
+    refused(h.query());
+    refused(h.accept());
+    refused(h.accept(all.far));
+    refused(h.reject());
+    refused(h.handoff(rig::port()));
+  });
+  must(all.request.accept(all.far)); // the objects are as they were
+}
+
 TEST_CASE("objects are outside of their handles, and no memory of the consumer becomes one", "[object]") {
   everything all;
   int objects = 0;
@@ -237,7 +355,7 @@ TEST_CASE("objects are outside of their handles, and no memory of the consumer b
   };
   all.each(outside);
   CHECK(objects == 14);
-  SHOWS("SAFE-004");
+  SHOWS("SAFE-004", "LMR-031");
 }
 
 TEST_CASE("handles of one object are equal and hash alike, and handles of others are not equal", "[object][IA-002]") {
@@ -445,6 +563,9 @@ TEST_CASE("provider attributes describe the library's behaviour", "[ia]") {
   CHECK(256 % p.optimal_buffer_alignment == 0);
   SHOWS("IA-123", "DTO-011");
   CHECK(p.iov_ownership_on_return == dat::iov_ownership::consumer);
+  STATIC_REQUIRE(static_cast<int>(dat::iov_ownership::consumer) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::iov_ownership::provider_no_modify) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::iov_ownership::provider_modify) == 2);
   SHOWS("IA-115", "DTO-007");
   CHECK(p.pz_support == dat::pz_support::unique);
   SHOWS("PZ-014");

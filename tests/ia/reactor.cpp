@@ -226,7 +226,7 @@ TEST_CASE("settle waits for the round of another thread") {
     self.done = true;
   };
   r.defer(t);
-  std::thread worker([&] { r.run(1000); });
+  std::jthread worker([&] { r.run(1000); });
   t.entered.get_future().wait();
   std::promise<void> settling;
   auto settled = std::async(std::launch::async, [&] {
@@ -390,7 +390,7 @@ TEST_CASE("of two threads that run the reactor, one does the work and the other 
   };
   REQUIRE(r.watch(fd.get(), source) == 0);
   fd.raise();
-  std::thread worker([&] { r.run(-1); });
+  std::jthread worker([&] { r.run(-1); });
   source.entered.get_future().wait();
   r.run(-1); // must return at once; otherwise the test does not end
   source.leave.set_value();

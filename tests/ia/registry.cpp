@@ -83,6 +83,7 @@ TEST_CASE("every field of an entry of dat.conf is kept as written",
   CHECK_FALSE(e.thread_safe);
   CHECK(e.is_default);
   CHECK(e.library == "/no/such/lib.so");
+  SHOWS("CONF-014");
   CHECK(e.version == dat::provider_version{"com.acme", 2, 1});
   CHECK(e.instance_data == "rxe0 1");
   CHECK(e.platform_data == "site data");
@@ -129,9 +130,19 @@ TEST_CASE("keywords and numbers of dat.conf must match exactly", "[registry][CON
     INFO(api);
     CHECK(fault_column(line("a", "d", api)) == 3);
   }
-  for (const auto* api : {"k1.0", "u1.0", "u1.1", "u12.34"}) {
-    INFO(api);
-    CHECK(dat::conf::parse(line("a", "d", api)).entries.size() == 1);
+  struct spelling {
+    const char* text;
+    bool user_level;
+    std::uint16_t major, minor;
+  };
+  for (const auto& api : {spelling{"k1.0", false, 1, 0}, spelling{"u1.0", true, 1, 0}, spelling{"u1.1", true, 1, 1},
+                          spelling{"u12.34", true, 12, 34}}) {
+    INFO(api.text);
+    const auto c = dat::conf::parse(line("a", "d", api.text));
+    REQUIRE(c.entries.size() == 1);
+    CHECK(c.entries[0].user_level == api.user_level);
+    CHECK(c.entries[0].api_major == api.major);
+    CHECK(c.entries[0].api_minor == api.minor);
   }
   for (const auto* safety : {"threadsafeX", "Threadsafe", "thread", "nonthreadsafe_"})
     CHECK(fault_column(line("a", "d", "u2.0", safety)) == 8);
@@ -169,6 +180,15 @@ TEST_CASE("the first of several defaults counts, and a name without a default ca
   CHECK(must(two.find("x")).port.value().device == "one");
   REQUIRE(two.diagnostics().size() == 1);
   CHECK(two.diagnostics()[0].line == 2);
+
+  // A name has a default for each combination of thread safety and API version.
+  const dat::registry three(
+      {port("one", 1, ""), port("two", 1, ""), port("three", 1, "")},
+      dat::conf::parse(line("x", "one") + line("x", "two", "u2.0", "nonthreadsafe") + line("x", "three", "u1.2")));
+  CHECK(must(three.find("x", {2, 0, true})).port.value().device == "one");
+  CHECK(must(three.find("x", {2, 0, false})).port.value().device == "two");
+  CHECK(must(three.find("x", {1, 2, true})).port.value().device == "three");
+  CHECK(three.diagnostics().empty());
 
   const dat::registry none({port("one", 1, "")},
                            dat::conf::parse(line("x", "one", "u2.0", "threadsafe", "nondefault")));
@@ -211,6 +231,14 @@ TEST_CASE("DAT_OVERRIDE may hold whole entries, which come before the system's",
   CHECK(must(r.find("z")).origin == "ov:3");
   REQUIRE(r.diagnostics().size() == 1); // y: no provider to choose from
   CHECK(r.diagnostics()[0].line == 2);
+  // An entry that is no default is whole as well: a line of the same file chooses it by its version.
+  const dat::registry chosen(
+      {port("one", 1, ""), port("two", 1, "")},
+      dat::conf::parse(line("x", "one"), "sys",
+                       line("x", "two", "u2.0", "threadsafe", "nondefault", "xyz.2.0") + "x u2.0 threadsafe xyz.2.0\n",
+                       "ov"));
+  CHECK(must(chosen.find("x")).port.value().device == "two");
+  CHECK(chosen.diagnostics().empty());
 }
 
 TEST_CASE("a missing file gives a diagnostic, and the other file still counts", "[registry][CONF-001][CONF-023]") {
@@ -434,6 +462,7 @@ TEST_CASE("a program can add names of its own and remove names",
   CHECK(r.add({.name = ""}).error() == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(r.add({.name = std::string(256, 'x')}).error() == dat::error(type::invalid_parameter, subtype::arg2));
   must(r.add({.name = std::string(255, 'x')}));
+  CHECK(must(r.find(std::string(255, 'x'))).origin == "added");
 
   for (const auto* gone : {"mine", "one", "site"}) {
     INFO(gone);
