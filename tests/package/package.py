@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-# Builds the Debian packages of the tree, checks them with lintian, and tests them in a fresh chroot.
+# Builds the Debian packages of the tree in a fresh chroot, checks them with lintian, and tests them in another one.
 # SPDX-License-Identifier: BSL-1.0
-"""./dev package: checks that each file has a licence (REUSE), builds the Debian packages from the files that git tracks, checks them with lintian, and runs the tests of
-debian/tests with autopkgtest in a fresh chroot, which has nothing but what the packages depend on. The packages are then in
-build/package. Needs root, or a user who may create user namespaces, for the chroot."""
+"""./dev package: checks that each file has a licence (REUSE), builds the Debian packages from the files that git tracks in a fresh chroot, which has nothing but their build dependencies, checks them with
+lintian, and runs the tests of debian/tests with autopkgtest in another fresh chroot, which has nothing but what the packages depend on. The packages are then in
+build/package. Needs root for the chroots."""
 
 import argparse
+import contextlib
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -48,13 +49,41 @@ def copy_of_tree(to: pathlib.Path) -> None:
         shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
 
 
-def chroot(at: pathlib.Path) -> None:
-    """A minimal Debian of this host's release, from this host's package sources."""
+# Runs a command after the mounts of a chroot, which are of a name space of its own, so that they end with the command.
+MOUNTS = 'cd "$1"; shift; for d in proc sys dev; do mount --rbind /$d $d; done; cd /; exec "$@"'
+
+
+def minimal_system(archive: pathlib.Path) -> None:
+    """A minimal Debian of this host's release, from this host's package sources, as an archive."""
     release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release", encoding="utf-8") if "=" in line)
     apt = pathlib.Path("/etc/apt")
     sources = [p for p in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))) if p.suffix in {".list", ".sources"} and p.is_file()]
     # autopkgtest needs apt-ftparchive, and the package lists.
-    run("mmdebstrap", "--variant=apt", "--include=apt-utils,ca-certificates", "--skip=cleanup/apt", release["VERSION_CODENAME"], at, *sources)
+    run("mmdebstrap", "--variant=apt", "--include=apt-utils,ca-certificates", "--skip=cleanup/apt", release["VERSION_CODENAME"], archive, *sources)
+
+
+@contextlib.contextmanager
+def chroot(archive: pathlib.Path, at: pathlib.Path) -> Iterator[Callable[..., None]]:
+    """A fresh chroot; gives a function that runs a command beside it, with its mounts."""
+    at.mkdir(parents=True)
+    run("tar", "--extract", "--numeric-owner", "--file", archive, "--directory", at)
+    yield lambda *command: run("unshare", "--mount", "sh", "-ec", MOUNTS, "sh", at, *command)
+    shutil.rmtree(at)
+
+
+def build(archive: pathlib.Path, tree: pathlib.Path, out: pathlib.Path) -> None:
+    """Builds the packages of a tree, with nothing but their build dependencies."""
+    at = out / "chroot-build"
+    with chroot(archive, at) as in_chroot:
+        shutil.copytree(tree, at / "build" / tree.name, symlinks=True)
+        steps = f"""export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+cd /build/{tree.name}
+apt-get build-dep --yes --quiet --no-install-recommends .
+dpkg-buildpackage --build=binary --no-sign"""
+        in_chroot("chroot", at, "sh", "-exc", steps)
+        for made in (at / "build").iterdir():
+            if made.is_file():
+                shutil.copy2(made, out)
 
 
 def main() -> int:
@@ -65,25 +94,24 @@ def main() -> int:
     options = parser.parse_args()
     out = ROOT / "build/package"
     try:
-        if missing := [tool for tool in ("dpkg-buildpackage", "lintian", "mmdebstrap", "autopkgtest", "reuse") if not shutil.which(tool)]:
-            raise failed(f"missing: {', '.join(missing)}; apt-get install debhelper lintian mmdebstrap autopkgtest reuse")
+        if missing := [tool for tool in ("lintian", "mmdebstrap", "autopkgtest", "reuse") if not shutil.which(tool)]:
+            raise failed(f"missing: {', '.join(missing)}; apt-get install lintian mmdebstrap autopkgtest reuse")
         run("reuse", "lint")
         shutil.rmtree(out, ignore_errors=True)
         tree = out / f"dat-cpp-{version()}"
         copy_of_tree(tree)
-        run("apt-get", "build-dep", "--yes", "--quiet", tree)
-        run("dpkg-buildpackage", "--build=binary", "--no-sign", cwd=tree)
+        system = out / "system.tar"
+        minimal_system(system)
+        build(system, tree, out)
         changes = next(out.glob("*.changes"))
         run("lintian", "--allow-root", "--fail-on", "error,warning", changes)
         if not options.no_test:
-            chroot(out / "chroot")
             chosen = [f"--test-name={name}" for name in options.test]
             packages = sorted(out.glob("*.deb"))
-            # The mounts are those of a name space of its own, so that they end with the command.
-            mounts = f"cd {shlex.quote(str(out / 'chroot'))}; for d in proc sys dev; do mount --rbind /$d $d; done; cd /; exec \"$@\""
-            test = ["autopkgtest", "--no-built-binaries", *chosen, *packages, tree, "--", "chroot", out / "chroot"]
-            run("unshare", "--mount", "sh", "-ec", mounts, "sh", *test)
-            shutil.rmtree(out / "chroot")
+            at = out / "chroot-test"
+            with chroot(system, at) as beside:
+                beside("autopkgtest", "--no-built-binaries", *chosen, *packages, tree, "--", "chroot", at)
+        system.unlink()
     except failed as e:
         print(f"package: {e}")
         return 1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import pathlib
@@ -21,6 +22,8 @@ import release  # noqa: E402
 import versions  # noqa: E402
 
 PROGRAM = HERE.parent / "consume/main.cpp"
+# Programs and man pages of other packages of Debian (liballegro4-dev, dapl2-utils).
+TAKEN_NAMES = {"dat", "dtest", "dtestx", "dtestcm", "dtestsrq", "dapltest"}
 TOOLS = os.environ.get("DAT_RECIPE_TOOLS") == "1"
 
 
@@ -85,7 +88,7 @@ class recipes(unittest.TestCase):
     def test_no_placeholder_is_left(self) -> None:
         names = ("@version@", "@url@", "@sha256@", "@sha512@")
         for path in self.out.rglob("*"):
-            if path.is_file() and path != self.archive and path.suffix != ".json" or path.name == "vcpkg.json":
+            if path.is_file() and path != self.archive and path.suffix != ".json" or path.name in {"vcpkg.json", "releases.json"}:
                 self.assertFalse([name for name in names if name in path.read_text(encoding="utf-8")], path)
 
     def test_wrap(self) -> None:
@@ -97,6 +100,21 @@ class recipes(unittest.TestCase):
         run("meson", "setup", "--wrap-mode=forcefallback", "out", cwd=self.work)
         run("ninja", "-C", "out", cwd=self.work)
         self.runs(self.work / "out/consumer")
+
+    def test_the_entry_of_wrapdb_is_that_of_the_wrap(self) -> None:
+        wrap = configparser.ConfigParser()
+        wrap.read_string((self.out / "wrapdb/dat.wrap").read_text(encoding="utf-8"))
+        entries = json.loads((self.out / "wrapdb/releases.json").read_text(encoding="utf-8"))
+        self.assertEqual(list(entries), ["dat"])
+        # What WrapDB checks: the newest version first, as that of the folder with a revision, and the same names.
+        newest = entries["dat"]["versions"][0]
+        self.assertRegex(newest, r"^\d+\.\d+\.\d+-\d+$")
+        self.assertEqual(wrap["wrap-file"]["directory"], f"dat-{newest.rpartition('-')[0]}")
+        self.assertEqual([name.strip() for name in wrap["provide"]["dependency_names"].split(",")], entries["dat"]["dependency_names"])
+        # Names of dependencies that the project of the tarball has.
+        said = (release.ROOT / "meson.build").read_text(encoding="utf-8")
+        for name in entries["dat"]["dependency_names"]:
+            self.assertIn(f"meson.override_dependency('{name}', ", said)
 
     def test_a_wrap_with_another_digest_is_refused(self) -> None:
         for name in ("main.cpp", "meson/meson.build", "meson/meson_options.txt"):
@@ -119,6 +137,8 @@ class recipes(unittest.TestCase):
         package = self.vcpkg(self.archive, "tools" if TOOLS else "core")
         self.assertTrue((package / "share/dat-cpp/copyright").is_file())
         self.assertEqual((package / "tools/dat-cpp/dat-info").is_file(), TOOLS)
+        # dat-lab is not in the package, and its man page must not be there either.
+        self.assertFalse((package / "share/man").exists())
         shutil.copy(PROGRAM, self.work)
         shutil.copy(PROGRAM.parent / "cmake/CMakeLists.txt", self.work)
         run("cmake", "-G", "Ninja", "-S", ".", "-B", "out", f"-Ddat_DIR={package / 'share/dat'}", cwd=self.work)
@@ -138,7 +158,7 @@ class recipes(unittest.TestCase):
         self.assertEqual(of.cpp_info.properties["cmake_target_name"], "dat::dat")
         self.assertEqual(sorted(path.name for path in package.iterdir()), ["include", "licenses"])
         self.assertTrue((package / "licenses/LICENSE").is_file())
-        # As the generators of Conan put together cpp_info and its requirements.
+        # Links what cpp_info and the required packages name, as the generators of Conan do.
         libraries = ["-libverbs", "-lrdmacm", *(f"-l{name}" for name in of.cpp_info.system_libs)]
         for source, program in ((PROGRAM, "consumer"), (self.out / "conan/test_package/version.cpp", "version")):
             run("c++", "-std=c++20", "-Wall", "-Werror", f"-I{package / 'include'}", source, *libraries, "-o", program, cwd=self.work)
@@ -153,6 +173,7 @@ class recipes(unittest.TestCase):
         needed = [values[0].partition("@")[0] for values, _ in said["depends_on"]]
         self.assertTrue({"meson", "pkgconfig", "rdma-core", "boost", "cli11", "fmt", "nlohmann-json", "xxhash"} <= set(needed))
         self.assertEqual((prefix / "bin/dat-info").is_file(), TOOLS)
+        self.assertFalse([path for path in prefix.rglob("*") if path.name.partition(".")[0] in TAKEN_NAMES and path.parent.name in {"bin", "man1", "man5", "man7"}])
         flags = run("pkg-config", "--cflags", "--libs", "dat", cwd=self.work, PKG_CONFIG_PATH=str(prefix / "share/pkgconfig")).split()
         run("c++", "-std=c++20", PROGRAM, *flags, "-o", "consumer", cwd=self.work)
         self.runs(self.work / "consumer")

@@ -21,6 +21,7 @@ vcpkg_configure_meson(
         -Dtests=disabled
         -Dexamples=disabled
         -Dbench=disabled
+        -Dman=disabled
         -Dtools=${TOOLS}
 )
 vcpkg_install_meson()
