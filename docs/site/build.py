@@ -20,6 +20,7 @@ import conformance  # noqa: E402
 import examples  # noqa: E402
 import pages  # noqa: E402
 import performance  # noqa: E402
+import plots  # noqa: E402
 import reference  # noqa: E402
 import versions  # noqa: E402
 
@@ -112,6 +113,8 @@ def assemble(tree: pathlib.Path, to: pathlib.Path, kept: pathlib.Path) -> list[s
     site.copy()
     for page in PICTURES:
         write(to / page, with_pictures(page, (to / page).read_text(encoding="utf-8")))
+    beside_peers = to / "docs/performance.md"
+    write(beside_peers, plots.with_plots(beside_peers.read_text(encoding="utf-8")))
     shutil.copytree(tree / "docs/pictures", to / "pictures")
     write(to / "docs/conformance/rules.md", rules.table_page())
     write(to / "docs/conformance/by-clause.rst", rules.clauses_page())

@@ -16,6 +16,7 @@ import conformance  # noqa: E402
 import pages  # noqa: E402
 import performance  # noqa: E402
 import pictures  # noqa: E402
+import plots  # noqa: E402
 import reference  # noqa: E402
 import test_site  # noqa: E402
 
@@ -184,6 +185,45 @@ class the_tables(unittest.TestCase):
             self.assertIn(wanted, text)
         self.assertGreater(len(performance.limits(ROOT)), 10)
 
+    def test_plots_have_the_values_of_the_tables(self) -> None:
+        page = """# P
+
+| row | verbs | libfabric | dat lean | dat is |
+|---|--:|--:|--:|---|
+| latency 8 waiting wire | 50.0 us one way | 1.20 ±0.01 | 1.10 ±0.01 | ahead |
+| read 8 waiting wire | 24000 per second | - | 2.00 ±0.01 | behind |
+
+| row | verbs | dat lean | dat is |
+|---|--:|--:|---|
+| connections | 700 per second | 1.00 ±0.01 | ahead |
+| latency 4096 polled loopback | 7.0 us one way | 1.00 ±0.01 | ahead |
+
+| peer | reason |
+|---|---|
+| latency 8 waiting wire | none |
+
+## Waiting, counted
+"""
+        latency, read, polled = plots.measurements(page)
+        self.assertEqual(latency.values, {"verbs": 50.0, "libfabric": 60.0, "dat lean": 55.00000000000001})
+        self.assertEqual(read.values, {"verbs": 24000.0, "dat lean": 12000.0})
+        self.assertEqual((polled.title, polled.mode, polled.path), ("latency, 4 KiB: µs one way", "polled", "loopback"))
+        text = plots.with_plots(page)
+        self.assertEqual(text.count('<svg class="plot"'), 2)
+        for wanted in (">50.0<", ">60.0<", ">55.0<", ">24,000<", ">12,000<", ">libfabric<", "var(--good)", 'aria-label="Latency and rates, waiting, over the wire.'):
+            self.assertIn(wanted, text)
+        self.assertLess(text.index("<svg"), text.index("## Waiting, counted"))
+        for part in ("<style", "<metadata", "fill: #", "stroke: #"):
+            self.assertNotIn(part, text)
+        with self.assertRaisesRegex(ValueError, "no table of latencies"):
+            plots.with_plots("# P\n\n## Waiting, counted\n")
+
+    def test_the_recorded_numbers_have_plots(self) -> None:
+        rows = plots.measurements((ROOT / "docs/performance.md").read_text(encoding="utf-8"))
+        self.assertLessEqual({"latency", "write", "read", "atomic"}, {row.what for row in rows})
+        for row in rows:
+            self.assertTrue(any(name.startswith("dat ") for name in row.values), row)
+
     def test_pictures_have_no_color_of_their_own(self) -> None:
         for path in (ROOT / "docs/pictures").glob("*.dot"):
             text = pictures.svg(path, 'a "picture"')
@@ -216,9 +256,39 @@ class the_check(temporary):
             found = self.faults(inside)
             self.assertTrue(any(wanted in fault for fault in found), f"{inside}: {found}")
 
+    def test_the_button_of_colors(self) -> None:
+        button = "<button class=theme-toggle {}>colors</button>"
+        works = """<style>body[data-theme=light] { background: #fff !important; color: #000 !important }
+body[data-theme=dark] { background: #000 !important; color: #fff !important }</style><script>
+document.body.dataset.theme = 'auto';
+function next() {
+  const light = matchMedia('(prefers-color-scheme: dark)').matches, order = light ? ['auto', 'light', 'dark'] : ['auto', 'dark', 'light'];
+  document.body.dataset.theme = order[(order.indexOf(document.body.dataset.theme) + 1) % 3];
+}</script>"""
+        for name, inside, wanted in (("good", works + button.format("onclick='next()'"), ""), ("none", works, "gives [None, None, None]"),
+                                     ("idle", works + button.format(""), "gives ['auto', 'auto', 'auto']"),
+                                     ("no colors", works.replace("#000 !important; color: #fff", "#fff !important; color: #000") + button.format("onclick='next()'"),
+                                      "not dark, as the reader asks for")):  # fmt: skip
+            with self.subTest(name):
+                path = self.file("page.html", self.GOOD.format("").replace("<h1", "<body><h1") + inside)
+                found = dict(test_site.themes(self.work, [path.name]))
+                self.assertEqual(len(found), 4)
+                for faults in found.values():
+                    self.assertTrue(any(wanted in fault for fault in faults) if wanted else not faults, faults)
+
+    def test_addresses_of_other_sites(self) -> None:
+        for good in ("https://a.b-c.org/x?y=1#z", "https://github.com/a/b/issues/1", "mailto:a@b.org"):
+            self.assertEqual(test_site.fault_of_address(good), "", good)
+        for bad in ("http://a.org/", "//a.org/x", "https://a", "https://localhost/x", "https://registry.internal/x", "https://example.org/x", "https://u@a.org/",
+                    "https://a.org:8080/", "https://10.0.0.1/", "https://a.org/x y", "https://a.org/x.", "https://a.org/%zz", "ftp://a.org/", "https://[a.org/",
+                    "mailto:a", "javascript:x()"):  # fmt: skip
+            self.assertNotEqual(test_site.fault_of_address(bad), "", bad)
+
     def test_links(self) -> None:
         self.file("other.html", "<a id=here></a>")
-        self.file("page.html", self.GOOD.format("<a href=other.html#here></a><a href='#top'></a><a href=https://example.org/gone></a>"))
+        self.file("page.html", self.GOOD.format("<a href=http://a.b/></a>"))
+        self.assertEqual(test_site.broken_links(self.work), {"page.html": ["http://a.b/: no https"]})
+        self.file("page.html", self.GOOD.format("<a href=other.html#here></a><a href='#top'></a><a href=https://gone.org/gone></a>"))
         self.assertEqual(test_site.broken_links(self.work), {})
         self.file("page.html", self.GOOD.format("<a href=gone.html></a><a href=other.html#there></a><img src=gone.png><a href='#bottom'></a>"))
         self.assertEqual(test_site.broken_links(self.work)["page.html"], ["gone.html: no such file", "other.html#there: the page has no such anchor",

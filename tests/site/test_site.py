@@ -12,9 +12,10 @@ import concurrent.futures
 import contextlib
 import html.parser
 import pathlib
+import re
 import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
@@ -55,10 +56,18 @@ for (const e of [...document.querySelectorAll('article p, article li, article td
   if ((Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05) < 3.5 && !pale++) first = e.textContent.trim().slice(0, 40);
 }
 if (pale) faults.push(`${pale} texts of too little contrast, as "${first}"`);
-const dark = matchMedia('(prefers-color-scheme: dark)').matches;
-if ((behind(document.body) < 0.5) !== dark) faults.push(`not ${dark ? 'dark' : 'light'}, as the system asks for`);
+const chosen = document.body.dataset.theme;
+const asked = ['light', 'dark'].includes(chosen) ? 'the reader' : 'the system';
+const dark = asked === 'the reader' ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+if ((behind(document.body) < 0.5) !== dark) faults.push(`not ${dark ? 'dark' : 'light'}, as ${asked} asks for`);
 return faults;
 """
+
+
+# A page of each kind: for what the reader does with it.
+KINDS = ("index.html", "docs/guide.html", "docs/architecture.html", "docs/performance.html", "performance.html", "docs/conformance/rules.html",
+         "docs/conformance/by-clause.html", "reference/index.html", "reference/evd.html", "examples/README.html", "examples/01_hello.cpp.html",
+         "source/tests/conformance/test_functions.py.html", "source/tests/provider/index.html", "genindex.html", "search.html")  # fmt: skip
 
 
 class reader(html.parser.HTMLParser):
@@ -82,8 +91,31 @@ def pages_of(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in folder.rglob("*.html") if "_static" not in path.relative_to(folder).parts)
 
 
+HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+# What is given as an example in place of an address, and what leads to one machine or network only.
+NO_PLACE = re.compile(r"(^|\.)(example\.(com|org|net)|localhost|local|internal|lan|test|invalid|example)$")
+
+
+def fault_of_address(link: str) -> str:
+    """Why a link to another site cannot be right; empty when its form is. (No link to another site is followed.)"""
+    try:
+        parts = urllib.parse.urlsplit(link)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as e:
+        return str(e)
+    if parts.scheme == "mailto":
+        return "" if re.fullmatch(r"[^@\s]+@[^@\s]+\.[a-z]+", parts.path) else "no address of mail"
+    if parts.scheme != "https":
+        return "no https" if parts.scheme in {"", "http"} else f"the scheme {parts.scheme}"
+    if not HOST.fullmatch(host) or NO_PLACE.search(host) or port is not None or parts.username is not None:
+        return "no public host"
+    if re.search(r"[^!-~]|[<>\"{}|\\^`]|%(?![0-9A-Fa-f]{2})", link) or re.search(r"[.,;:)]$", link):
+        return "characters that no address has, or punctuation at its end"
+    return ""
+
+
 def broken_links(folder: pathlib.Path) -> dict[str, list[str]]:
-    """The links of each page that lead nowhere on the site. (Links to other sites are not followed.)"""
+    """The links of each page that lead nowhere on the site, and those to other sites whose form is wrong."""
     read: dict[pathlib.Path, reader] = {}
     for path in pages_of(folder):
         read[path] = reader()
@@ -91,9 +123,11 @@ def broken_links(folder: pathlib.Path) -> dict[str, list[str]]:
     broken = collections.defaultdict(list)
     for path, page in read.items():
         for link in page.links:
-            parts = urllib.parse.urlsplit(link)
-            if parts.scheme or parts.netloc:
+            if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", link):
+                if fault := fault_of_address(link):
+                    broken[path.relative_to(folder).as_posix()].append(f"{link}: {fault}")
                 continue
+            parts = urllib.parse.urlsplit(link)
             target = path if not parts.path else (path.parent / urllib.parse.unquote(parts.path)).resolve()
             fragment = urllib.parse.unquote(parts.fragment)
             if not target.is_file():
@@ -114,26 +148,57 @@ def browser() -> webdriver.Chrome:
     return driver
 
 
+def use_view(driver: webdriver.Chrome, view: str, scheme: str) -> None:
+    """The size of the screen, and what the system asks for."""
+    width, height, mobile = VIEWS[view]
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+
+
 def look(folder: pathlib.Path, paths: list[pathlib.Path], view: str, shots: pathlib.Path) -> Iterator[tuple[str, list[str]]]:
     """(page, faults) of one size of screen, in both schemes of color."""
-    width, height, mobile = VIEWS[view]
     driver = browser()
     try:
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile})
         for path in paths:
             name = path.relative_to(folder).as_posix()
             driver.get_log("browser")
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": SCHEMES[0]}]})
+            use_view(driver, view, SCHEMES[0])
             driver.get(path.as_uri())
             logged = [f"logged: {entry['message']}" for entry in driver.get_log("browser")]
             for scheme in SCHEMES:
-                driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+                use_view(driver, view, scheme)
                 faults = [*logged, *driver.execute_script(FAULTS)]
                 shot = shots / f"{view}-{scheme}" / (name.replace("/", "--").removesuffix(".html") + ".png")
                 shot.parent.mkdir(parents=True, exist_ok=True)
                 shot.write_bytes(driver.get_screenshot_as_png())
                 yield f"{name}, {view}, {scheme}", faults
                 logged = []
+    finally:
+        driver.quit()
+
+
+def themes(folder: pathlib.Path, pages: Sequence[str] = KINDS) -> Iterator[tuple[str, list[str]]]:
+    """(page, faults): the button of colors leads through light, dark and what the system asks for, and each looks as it should."""
+    press = """
+const button = [...document.querySelectorAll('.theme-toggle')].find((e) => e.checkVisibility() && e.getBoundingClientRect().width);
+if (button) button.click();
+return button ? document.body.dataset.theme : null;
+"""
+    driver = browser()
+    try:
+        for page in pages:
+            for view in VIEWS:
+                for scheme in SCHEMES:
+                    use_view(driver, view, scheme)
+                    driver.get((folder / page).as_uri())
+                    faults, seen = [], []
+                    for _ in range(3):
+                        seen.append(driver.execute_script(press))
+                        faults += [f"after {' '.join(map(str, seen))}: {fault}" for fault in driver.execute_script(FAULTS)]
+                    other = "light" if scheme == "dark" else "dark"
+                    if seen != [other, scheme, "auto"]:
+                        faults.append(f"the button of colors gives {seen}, not {[other, scheme, 'auto']}")
+                    yield f"{page}, {view}, {scheme}, the button of colors", faults
     finally:
         driver.quit()
 
@@ -188,7 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--html", type=pathlib.Path, default=ROOT / "build/docs/html")
     parser.add_argument("--shots", type=pathlib.Path, default=ROOT / "build/docs/shots")
-    parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these, as docs/guide.html; otherwise all, and every page of a source file in one view")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these, as docs/guide.html; otherwise all")
     options = parser.parse_args()
     folder = options.html.resolve()
     paths = [folder / page for page in options.pages] or pages_of(folder)
@@ -205,13 +270,13 @@ def main() -> int:
     if not broken:
         count("links", [])
     with concurrent.futures.ThreadPoolExecutor(len(VIEWS)) as pool:
-        # Pages of source files are alike: the phone, where they could be too wide, shows all of them.
-        plain = [path for path in paths if "source" not in path.relative_to(folder).parts]
-        jobs = [pool.submit(lambda view=view, some=some: list(look(folder, some, view, options.shots))) for view, some in (("phone", paths), ("desktop", plain))]
+        jobs = [pool.submit(lambda view=view: list(look(folder, paths, view, options.shots))) for view in VIEWS]
         for job in jobs:
             for name, faults in job.result():
                 count(name, faults)
     if not options.pages:
+        for name, faults in themes(folder):
+            count(name, faults)
         count("the search of the rules", filters(folder))
         count("the search of the site", searches(folder))
     print(f"{passed} passed, {failed} failed")
