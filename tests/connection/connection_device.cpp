@@ -563,7 +563,7 @@ TEST_CASE("either side ends a connection abruptly, and each side gets one event"
     SHOWS("DISC-010", "EPS-064");
     CHECK(count_of<dat::disconnected>(events) == 1);
     SHOWS("CONN-028", "DISC-001", "DISC-018", "DISC-026", "EPS-055", "EPS-057", "EVENT-098", "REQ-070", "REQ-078",
-          "MODEL-054");
+          "MODEL-054", "DISC-007");
   }
   CHECK(link.active.state() == state::disconnected);
   CHECK(link.passive.state() == state::disconnected);

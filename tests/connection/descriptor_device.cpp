@@ -498,6 +498,20 @@ TEST_CASE("a multicast message reaches the group's members in another process un
   must(again.leave());
 }
 
+TEST_CASE("a multicast group of an IPv6 address is not supported on RoCE v2, and the endpoint can join one of IPv4",
+          "[multicast]") {
+  side s(0);
+  if (!s.ia.address(dat::address_family::ipv6)) SKIP("needs an adapter with an IPv6 address");
+  if (!in_lab()) SKIP("needs Soft-RoCE, which is RoCE v2");
+  auto evd = must(s.ia.create_evd<ud_streams>(64));
+  auto ep = must(s.pz.create_ep<dat::ud>(evd));
+  const auto refused = error_of(dat::ib::multicast_group::join(ep, must(dat::ia_address::parse("ff0e::1:2"))));
+  CHECK(refused.type() == type::model_not_supported);
+  CHECK_THAT(refused.message(), support::contains_text("join one of 224.0.0.0/4"));
+  const auto group = must(dat::ib::multicast_group::join(ep, must(dat::ia_address::parse("239.10.20.32"))));
+  CHECK(must(evd.wait_for<dat::ib::group_joined>(patience)).group() == group.address());
+}
+
 namespace {
 
 constexpr auto job_rights = decltype(all_rights)::value;

@@ -19,6 +19,39 @@
 namespace connections {
 namespace {
 
+/// The subtype of `invalid_state` that names a state of an endpoint, by the tables of uDAPL.
+return_subtype subtype_naming(ep_state s) {
+  switch (s) {
+  case ep_state::unconnected:
+    return return_subtype::ep_unconnected;
+  case ep_state::unconfigured_unconnected:
+    return return_subtype::ep_unconfigured;
+  case ep_state::reserved:
+    return return_subtype::ep_reserved;
+  case ep_state::unconfigured_reserved:
+    return return_subtype::ep_unconfreserved;
+  case ep_state::passive_connection_pending:
+    return return_subtype::ep_passconnpending;
+  case ep_state::unconfigured_passive:
+    return return_subtype::ep_unconfpassive;
+  case ep_state::active_connection_pending:
+    return return_subtype::ep_actconnpending;
+  case ep_state::tentative_connection_pending:
+    return return_subtype::ep_tentconnpending;
+  case ep_state::unconfigured_tentative:
+    return return_subtype::ep_unconftentative;
+  case ep_state::connected:
+    return return_subtype::ep_connected;
+  case ep_state::disconnect_pending:
+    return return_subtype::ep_discpending;
+  case ep_state::disconnected:
+    return return_subtype::ep_disconnected;
+  case ep_state::completion_pending:
+    return return_subtype::ep_complpending;
+  }
+  return return_subtype::none;
+}
+
 using all_events = decltype(rig::end::evd);
 using completions = dat::evd<dat::stream::dto | dat::stream::software>;
 
@@ -130,7 +163,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
   for (const ep_state s : support::all_ep_states) {
     INFO(to_string(s));
     if (s == completion_pending && !rig::lost_handshake::possible) continue;
-    const auto subtype = dat::detail::subtype_of(s);
+    const auto subtype = subtype_naming(s);
     const bool unconfigured = dat::detail::is_unconfigured(s);
     const bool pending = one_of(s, {reserved, passive_connection_pending, tentative_connection_pending});
     std::optional<in_state> there;
@@ -202,6 +235,9 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("modify a size", s == unconnected || pending || unconfigured,
             [](in_state& t) { return t.ep.modify({.max_recv_dtos = 70}); });
     SHOWS("EP-070");
+    allowed("modify the completion flags", s == unconnected || pending || unconfigured,
+            [](in_state& t) { return t.ep.modify({.recv_completion = dat::completion_notification::evd_threshold}); });
+    SHOWS("EP-076");
     allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
             [](in_state& t) { return t.ep.modify({.rnr_retry_count = std::uint8_t{3}}); });
     SHOWS("EP-068", "EP-082");
@@ -382,6 +418,7 @@ std::vector<const char*> rules_of(const transition& row) {
   const auto is = [&](std::string_view w, std::initializer_list<ep_state> from) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
+  if (is("accept", {unconnected, passive_connection_pending, tentative_connection_pending})) return {"CR-034"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044"};
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
@@ -394,7 +431,7 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("handoff",
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
-  if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016", "DISC-004"};
+  if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016", "DISC-004", "DISC-001"};
   if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004"};
   if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037"};
   if (is("close", {connected})) return {"DISC-037"};
@@ -428,7 +465,7 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
       }
       for (unsigned i = 1; has_receives && i <= 2; ++i) {
         const auto receive = dat::recv{both.a.at(8 * i, 8)}.cookie(i);
-        if (shares) refuses(t.ep.post(receive), return_type::invalid_state, dat::detail::subtype_of(row.from));
+        if (shares) refuses(t.ep.post(receive), return_type::invalid_state, subtype_naming(row.from));
         must(shares ? t.pool.post(receive) : t.ep.post(receive));
       }
       if (row.from == ep_state::connected) must(t.ep.post(dat::send{both.a.at(0, 4)}.cookie(7)));
@@ -635,12 +672,17 @@ TEST_CASE("modify changes all named parameters or none", "") {
   SHOWS("EP-080");
   CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
   CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
+  must(ep.modify({.max_request_iov = 2, .max_recv_iov = 3}));
+  const auto lists = must(ep.query()).attributes;
+  CHECK((lists.max_request_iov == 2 && lists.max_recv_iov == 3));
+  SHOWS("EP-080");
   // Parameters that can be set once.
   must(ep.modify({.comm = tcp}));
   CHECK(must(ep.query()).comm.domain == AF_INET);
-  const auto with = must(e.pz.create_ep<dat::rc>(e.evd, {.comm = tcp}));
+  auto with = must(e.pz.create_ep<dat::rc>(e.evd, {.comm = tcp}));
   CHECK(must(with.query()).comm == must(ep.query()).comm);
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
+  refuses(with.modify({.comm = tcp}), return_type::invalid_parameter); // its creation has set it
   SHOWS("EP-078", "ADDR-015");
   // Restores the first zone and evds, so that the second ones can be closed.
   must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
@@ -894,6 +936,8 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   refuses(original.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_connected);
 
   must(ep.dup_connect(original, patience, bytes_of("second")));
+  CHECK(ep.state() == ep_state::active_connection_pending);
+  SHOWS("EPS-005");
   must(original.close());
   s.settle();
   auto request = must(b.evd.wait_for<dat::connection_request>(patience));

@@ -223,18 +223,19 @@ TEST_CASE("the last other handle ends a request only when a reject under way is 
   end a{"fk1"};
   a.make_ep();
   dat::cr request;
-  std::thread other;
   std::atomic<bool> gone = false;
   std::atomic<bool> gone_early = false;
+  std::optional<end> b;
+  std::jthread other;
   {
-    auto b = std::make_optional<end>("fk2");
+    b.emplace("fk2");
     auto psp = must(b->ia.create_psp(service, b->evd));
     must(a.ep.connect(b->ia.address(), service, plenty));
     settle(a.ia, b->ia);
     request = request_on(b->evd);
     must(psp.close());
     fake::intercept(fake::call::rdma_reject, [&] {
-      other = std::thread([&] {
+      other = std::jthread([&] {
         b.reset();
         gone = true;
       });

@@ -209,39 +209,57 @@ TEST_CASE_METHOD(attempt, "the time limit of connect ends when the connection is
   CHECK(a.ep.state() == ep_state::connected);
 }
 
+TEST_CASE_METHOD(attempt, "an address that resolves to another adapter or port ends the attempt before its request",
+                 "[ADDR-019]") {
+  const auto resolves_to = [&](ibv_context* device, std::uint8_t port) {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    rdma_cm_id* const id = fake::ids().back();
+    fake::intercept(fake::call::rdma_ack_cm_event, [=] { // the last call before dat inspects the result
+      id->verbs = device;
+      id->port_num = port;
+    });
+    settle();
+    fake::intercept(fake::call::rdma_ack_cm_event, {});
+    CHECK(fake::count(fake::call::rdma_resolve_route) == 0);
+    CHECK(fake::count(fake::call::rdma_connect) == 0);
+  };
+  rdma_cm_id* const of_b = fake::ids().back();
+  SECTION("another adapter") { resolves_to(of_b->verbs, 1); }
+  SECTION("another port") {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    ibv_context* const own = fake::ids().back()->verbs;
+    must(a.ep.disconnect());
+    must(a.ep.reset());
+    must(a.ep.post(dat::recv{a.at(0, 8)}.cookie(1)));
+    settle();
+    a.take();
+    resolves_to(own, 2);
+  }
+  ended("unreachable " + std::to_string(ENETUNREACH));
+}
+
 TEST_CASE_METHOD(attempt, "each failure that the connection manager reports ends the attempt once",
                  "[CONN-016][CONN-024][EVENT-096][EVENT-097][EPS-007][CONN-059]") {
+  /// In place of the event `due`, `event` comes.
+  const auto fails = [&](rdma_cm_event_type due, rdma_cm_event_type event, int error, const std::string& as) {
+    fake::hold_events(due);
+    connect();
+    fake::deliver({.event = event, .status = -error, .id = fake::ids().back()});
+    settle();
+    ended(as + " " + std::to_string(error));
+  };
   SECTION("the host is unknown") {
-    fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
-    connect();
-    fake::deliver({.event = RDMA_CM_EVENT_ADDR_ERROR, .status = -EHOSTUNREACH, .id = fake::ids().back()});
-    settle();
-    ended("unreachable " + std::to_string(EHOSTUNREACH));
+    fails(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR, EHOSTUNREACH, "unreachable");
   }
-  SECTION("no route") {
-    fake::hold_events(RDMA_CM_EVENT_ROUTE_RESOLVED);
-    connect();
-    fake::deliver({.event = RDMA_CM_EVENT_ROUTE_ERROR, .status = -ETIMEDOUT, .id = fake::ids().back()});
-    settle();
-    ended("unreachable " + std::to_string(ETIMEDOUT));
-  }
+  SECTION("no route") { fails(RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR, ETIMEDOUT, "unreachable"); }
   SECTION("the request gets no answer") {
-    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
-    connect();
-    deliver(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
-    ended("unreachable " + std::to_string(ETIMEDOUT));
+    fails(RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_UNREACHABLE, ETIMEDOUT, "unreachable");
   }
   SECTION("the connection manager reports an error") {
-    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
-    connect();
-    deliver(RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL);
-    ended("non_peer_rejected " + std::to_string(EINVAL));
+    fails(RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_ERROR, EINVAL, "non_peer_rejected");
   }
   SECTION("the peer disconnects before the connection is established") {
-    fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
-    connect();
-    deliver(RDMA_CM_EVENT_DISCONNECTED);
-    ended("non_peer_rejected 0");
+    fails(RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED, 0, "non_peer_rejected");
   }
 }
 

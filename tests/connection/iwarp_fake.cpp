@@ -334,6 +334,8 @@ TEST_CASE("a connection of iWARP has a traffic class, but no service level and n
            dat::return_type::model_not_supported);
   is_error(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = {.flow_label = 1}}),
            dat::return_type::model_not_supported);
+  CHECK(a.ep.state() == dat::ep_state::unconnected);
+  SHOWS("CONN-051");
   must(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = dat::qos::premium()}));
   settle(a, b);
   auto request = request_on(b.evd);

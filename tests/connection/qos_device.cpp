@@ -8,11 +8,15 @@
 #include <dat/ud.hpp>
 
 #include <array>
+#include <cstring>
 #include <linux/if_ether.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <netinet/udp.h>
+#include <optional>
 #include <set>
+#include <span>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +24,7 @@ namespace device {
 
 namespace {
 
-/// Reads the IPv4 frames that leave this host. Only root may open one, and only Soft-RoCE sends by the network stack.
+/// Reads the frames that leave this host. Only root may open one, and only Soft-RoCE sends by the network stack.
 class frame_reader {
 public:
   frame_reader() : fd_(::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, htons(ETH_P_ALL))) {
@@ -34,32 +38,51 @@ public:
   }
   explicit operator bool() const noexcept { return fd_ >= 0; }
 
-  /// The types of service of the RoCE frames from that address since the last call. `op_first` and `op_last` limit the
-  /// operation codes: those of connections are 0 to 31, those of datagrams 100 and 101.
+  /// The types of service, or traffic classes, of the RoCE frames from that address since the last call. `op_first` and
+  /// `op_last` limit the operation codes: those of connections are 0 to 31, those of datagrams 100 and 101.
   std::set<int> types_of_service(const dat::ia_address& from, int op_first, int op_last) {
     constexpr std::uint16_t roce_port = 4791;
-    const auto& source = reinterpret_cast<const sockaddr_in*>(from.native_handle())->sin_addr;
     std::set<int> found;
     std::array<unsigned char, 65536> frame;
     for (;;) {
       const auto n = ::recv(fd_, frame.data(), frame.size(), 0);
       if (n < 0) return found;
-      ip header;
+      const std::span<const unsigned char> all(frame.data(), static_cast<std::size_t>(n));
+      const auto header = from.family() == dat::address_family::ipv4 ? ipv4(all, from) : ipv6(all, from);
       udphdr udp;
-      if (static_cast<std::size_t>(n) < sizeof header + sizeof udp + 1) continue;
-      std::memcpy(&header, frame.data(), sizeof header);
-      const std::size_t behind = header.ip_hl * std::size_t{4};
-      if (header.ip_v != 4 || header.ip_p != IPPROTO_UDP || header.ip_src.s_addr != source.s_addr) continue;
-      if (static_cast<std::size_t>(n) < behind + sizeof udp + 1) continue;
-      std::memcpy(&udp, frame.data() + behind, sizeof udp);
-      const int op = frame[behind + sizeof udp];
-      if (udp.uh_dport == htons(roce_port) && op >= op_first && op <= op_last) found.insert(header.ip_tos);
+      if (!header || all.size() < header->length + sizeof udp + 1) continue;
+      std::memcpy(&udp, all.data() + header->length, sizeof udp);
+      const int op = all[header->length + sizeof udp];
+      if (udp.uh_dport == htons(roce_port) && op >= op_first && op <= op_last) found.insert(header->type_of_service);
     }
   }
   std::set<int> of_connections(const dat::ia_address& from) { return types_of_service(from, 0, 31); }
   std::set<int> of_datagrams(const dat::ia_address& from) { return types_of_service(from, 100, 101); }
 
 private:
+  struct ip_header {
+    std::size_t length;
+    int type_of_service;
+  };
+  /// The header of a UDP packet from that address; empty for any other frame.
+  static std::optional<ip_header> ipv4(std::span<const unsigned char> frame, const dat::ia_address& from) {
+    ip header;
+    if (frame.size() < sizeof header) return std::nullopt;
+    std::memcpy(&header, frame.data(), sizeof header);
+    const auto& source = reinterpret_cast<const sockaddr_in*>(from.native_handle())->sin_addr;
+    if (header.ip_v != 4 || header.ip_p != IPPROTO_UDP || header.ip_src.s_addr != source.s_addr) return std::nullopt;
+    return ip_header{header.ip_hl * std::size_t{4}, header.ip_tos};
+  }
+  static std::optional<ip_header> ipv6(std::span<const unsigned char> frame, const dat::ia_address& from) {
+    ip6_hdr header;
+    if (frame.size() < sizeof header) return std::nullopt;
+    std::memcpy(&header, frame.data(), sizeof header);
+    const auto& source = reinterpret_cast<const sockaddr_in6*>(from.native_handle())->sin6_addr;
+    if (header.ip6_vfc >> 4 != 6 || header.ip6_nxt != IPPROTO_UDP || !IN6_ARE_ADDR_EQUAL(&header.ip6_src, &source))
+      return std::nullopt;
+    return ip_header{sizeof header, static_cast<int>(ntohl(header.ip6_flow) >> 20 & 0xff)};
+  }
+
   int fd_;
 };
 
@@ -67,8 +90,12 @@ private:
 
 TEST_CASE("the frames of a connection carry the type of service that each side has set", "[qos]") {
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
+  INFO(to_string(family));
   side a(0);
   side b(1);
+  const auto at_a = must(a.ia.address(family));
+  const auto at_b = must(b.ia.address(family));
   frame_reader wire;
   REQUIRE(wire);
   const auto port = next_port();
@@ -89,11 +116,11 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     buffer there(b.pz, 64);
     must(to.post(dat::recv{there.lmr}));
     must(from.post(dat::recv{memory.slice(0, 32)}));
-    must(from.connect(b.ia.address(), port, patience, {}, row.asking));
+    must(from.connect(at_b, port, patience, {}, row.asking));
     must(next<dat::cr>(b.evd).accept(to, {}, row.accepting));
     (void)next<dat::established>(a.evd);
     (void)next<dat::established>(b.evd);
-    (void)wire.of_connections(a.ia.address()); // those of earlier connections
+    (void)wire.of_connections(at_a); // those of earlier connections
     must(from.post(dat::send{memory.slice(32, 8)}));
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
@@ -106,11 +133,11 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     must(to.post(dat::send{there.slice(0, 8)}));
     (void)next<dat::recv_done>(a.evd);
     (void)next<dat::send_done>(b.evd);
-    CHECK(wire.of_connections(b.ia.address()) == std::set<int>{row.from_b});
+    CHECK(wire.of_connections(at_b) == std::set<int>{row.from_b});
     must(from.post(dat::send{memory.slice(32, 8)}));
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
-    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{row.from_a});
+    CHECK(wire.of_connections(at_a) == std::set<int>{row.from_a});
     SHOWS("CONN-010", "CONN-051", "REQ-060", "EPATTR-004");
     // A duplicate has its own type of service.
     endpoint second = a.make_ep();
@@ -120,11 +147,11 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     (void)must(a.evd.wait_for<dat::established>(second, patience));
     (void)must(b.evd.wait_for<dat::established>(other, patience));
     must(other.post(dat::recv{there.lmr}));
-    (void)wire.of_connections(a.ia.address());
+    (void)wire.of_connections(at_a);
     must(second.post(dat::send{memory.slice(32, 8)}));
     (void)must(b.evd.wait_for<dat::recv_done>(other, patience));
     (void)must(a.evd.wait_for<dat::send_done>(second, patience));
-    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{10 << 2});
+    CHECK(wire.of_connections(at_a) == std::set<int>{10 << 2});
     SHOWS("CONN-090");
     must(second.disconnect());
     (void)must(a.evd.wait_for<dat::disconnected>(second, patience));
@@ -138,9 +165,14 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
 TEST_CASE("a connection by descriptor, and one that sets nothing, have the type of service of endpoint or ia",
           "[qos]") {
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
+  INFO(to_string(family));
   side usual(0);
-  side a(must(dat::ia::open(usual.ia.address(), {.qos = dat::qos::economy()})), 1024);
-  side b(1);
+  side other(1);
+  const auto at_a = must(usual.ia.address(family));
+  const auto at_b = must(other.ia.address(family));
+  side a(must(dat::ia::open(at_a, {.qos = dat::qos::economy()})), 1024);
+  side b(must(dat::ia::open(at_b)), 1024);
   frame_reader wire;
   REQUIRE(wire);
   buffer memory(a.pz, 64);
@@ -161,25 +193,26 @@ TEST_CASE("a connection by descriptor, and one that sets nothing, have the type 
                     {true, dat::qos::premium(), dat::qos::low_latency(), 18 << 2}};
   for (const auto& row : rows) {
     CAPTURE(row.by_descriptor, row.from_a);
+    if (row.by_descriptor && family == dat::address_family::ipv6) continue; // descriptors take the IPv4 address
     endpoint from = a.make_ep({.qos = row.of_endpoint});
     endpoint to = b.make_ep();
     must(to.post(dat::recv{there.lmr}));
     if (row.by_descriptor) {
       const auto mine = must(from.export_descriptor());
-      const auto other = must(to.export_descriptor());
-      must(from.connect(other, row.of_call));
+      const auto peer = must(to.export_descriptor());
+      must(from.connect(peer, row.of_call));
       must(to.connect(mine));
     } else {
-      must(from.connect(b.ia.address(), port, patience, {}, {.qos = row.of_call}));
+      must(from.connect(at_b, port, patience, {}, {.qos = row.of_call}));
       must(next<dat::cr>(b.evd).accept(to));
     }
     (void)next<dat::established>(a.evd);
     (void)next<dat::established>(b.evd);
-    (void)wire.of_connections(a.ia.address()); // those of earlier connections
+    (void)wire.of_connections(at_a); // those of earlier connections
     must(from.post(dat::send{memory.slice(0, 8)}));
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
-    CHECK(wire.of_connections(a.ia.address()) == std::set<int>{row.from_a});
+    CHECK(wire.of_connections(at_a) == std::set<int>{row.from_a});
     must(from.disconnect());
     must(to.disconnect());
     (void)next<dat::disconnected>(a.evd);
@@ -189,6 +222,8 @@ TEST_CASE("a connection by descriptor, and one that sets nothing, have the type 
 
 TEST_CASE("the frames of datagrams carry the type of service of the address handle", "[qos][ud]") {
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
+  INFO(to_string(family));
   side a(0);
   side b(1);
   frame_reader wire;
@@ -200,14 +235,14 @@ TEST_CASE("the frames of datagrams carry the type of service of the address hand
   auto to = must(b.pz.create_ep<dat::ud>(to_evd));
   buffer memory(a.pz, 64);
   buffer there(b.pz, 128);
-  const auto peer = must(from.address_of(must(to.address())));
-  const auto special = must(from.address_of(must(to.address()), dat::qos::premium()));
+  const auto peer = must(from.address_of(must(to.address(family))));
+  const auto special = must(from.address_of(must(to.address(family)), dat::qos::premium()));
   for (const auto& [handle, expected] : {std::pair{&peer, 10 << 2}, std::pair{&special, 46 << 2}}) {
     must(to.post(dat::recv{there.lmr}));
     must(from.post(dat::ib::send_to{memory.slice(0, 8), *handle}));
     (void)next<dat::ib::datagram_recv_done>(to_evd);
     (void)next<dat::ib::datagram_send_done>(from_evd);
-    CHECK(wire.of_datagrams(a.ia.address()) == std::set<int>{expected});
+    CHECK(wire.of_datagrams(must(a.ia.address(family))) == std::set<int>{expected});
   }
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("the classes of DAT_QOS are code points of differentiated services", "
   STATIC_REQUIRE(marked(4).or_else({.traffic_class = 8, .service_level = 2, .flow_label = 7}) ==
                  qos{.traffic_class = 4, .service_level = 2, .flow_label = 7});
   STATIC_REQUIRE(qos{}.or_else(marked(8)) == marked(8));
-  SHOWS("EPATTR-004");
+  SHOWS("EPATTR-004", "CONN-051");
 }
 
 TEST_CASE("a connection is of best effort, unless connect, the endpoint or the ia sets another quality", "[qos]") {

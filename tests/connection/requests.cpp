@@ -251,7 +251,13 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   t.settle();
   CHECK(t.a.take(1) == events{"disconnected"});
   CHECK(t.b.take(1) == events{"disconnected"});
-  for (auto* ep : {&t.a.ep, &t.b.ep}) must(ep->reset());
+  for (auto* ep : {&t.a.ep, &t.b.ep}) {
+    must(ep->reset());
+    // The ports were those of the connection.
+    refuses(ep->local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
+    refuses(ep->remote_address(), return_type::invalid_state, return_subtype::ep_unconnected);
+    CHECK(must(ep->query()).local_address.port() == 0);
+  }
   const auto after = must(t.a.ep.query());
   CHECK((after.recv == before.recv && after.request == before.request && after.connect == before.connect));
   CHECK(after.connect == t.a.evd.id());

@@ -246,23 +246,30 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
   SECTION("until the time limit") {
     must(t.a.ep.disconnect());
     (void)t.a.take();
-    (void)t.b.take();
-    must(t.a.ep.reset());
-    must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(2)));
-    const auto before = fake::count(fake::call::rdma_connect);
-    must(t.a.ep.connect(t.b.ia.address(), service, 600ms));
-    t.settle();
-    while (t.a.ep.state() == ep_state::active_connection_pending) {
-      if (fake::id_of_qp(t.a.ep.number())) stale();
+    // Where the machine is busy, a limit can pass within an attempt. Then that is reported, and a longer limit follows.
+    // The first pause is 20 ms, and each pause is twice the one before it.
+    for (auto [limit, most] = std::pair(600ms, std::size_t{5});; limit *= 2, ++most) {
+      (void)t.b.take();
+      must(t.a.ep.reset());
+      must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(2)));
+      const auto before = fake::count(fake::call::rdma_connect);
+      must(t.a.ep.connect(t.b.ia.address(), service, limit));
       t.settle();
+      while (t.a.ep.state() == ep_state::active_connection_pending) {
+        if (fake::id_of_qp(t.a.ep.number())) stale();
+        t.settle();
+      }
+      CHECK(t.a.ep.state() == ep_state::disconnected);
+      const auto attempts = fake::count(fake::call::rdma_connect) - before;
+      CHECK(attempts <= most);
+      const auto came = t.a.take();
+      REQUIRE(came.size() == 2);
+      if (came[0] == "timed_out" || came[0] == "unreachable " + std::to_string(ETIMEDOUT)) continue;
+      CHECK(came == events{"non_peer_rejected 10", "flushed 2"});
+      CHECK(attempts > 1);
+      break;
     }
-    CHECK(t.a.take() == events{"non_peer_rejected 10", "flushed 2"});
-    CHECK(t.a.ep.state() == ep_state::disconnected);
     CHECK((fake::count(fake::call::rdma_reject) == 0 && fake::count(fake::call::rdma_disconnect) == 0));
-    // The first pause is 20 ms, and each pause is twice the one before it: the limit has room for five attempts.
-    const auto attempts = fake::count(fake::call::rdma_connect) - before;
-    CHECK(attempts > 1);
-    CHECK(attempts <= 5);
   }
 }
 

@@ -39,6 +39,18 @@ TEST_CASE("a service point on any qualifier reports its qualifier and accepts re
   SHOWS("CR-021");
   must(psp.close());
   refuses(psp.query(), return_type::invalid_handle, return_subtype::handle_psp);
+  SHOWS("PSP-012");
+  // As a service point on a given qualifier, it may create the endpoint, and has the room of its evd.
+  auto provider = must(s.b.ia.create_psp_any(s.b.evd, dat::psp_flags::provider));
+  CHECK(must(provider.query()).flags == dat::psp_flags::provider);
+  auto third = s.ask(provider.port());
+  CHECK(s.request().ep());
+  auto small = must(s.b.ia.create_evd<dat::stream::connection_requests>(1));
+  auto narrow = must(s.b.ia.create_psp_any(small));
+  std::array asking{s.ask(narrow.port()), s.ask(narrow.port())};
+  CHECK(s.a.take(2) == events{"non_peer_rejected 35", "non_peer_rejected 35"}); // `third` was dropped
+  CHECK(request_on(small).service() == narrow.id());
+  SHOWS("PSP-033");
 }
 
 TEST_CASE("invalid flags of a service point are refused", "[PSP-017]") {
@@ -385,6 +397,34 @@ TEST_CASE("create_rsp checks its arguments before it changes anything", "[RSP-00
   refuses(s.b.ia.create_rsp(s.third, ep, s.b.evd), return_type::invalid_state, return_subtype::ep_passconnpending);
 }
 
+TEST_CASE("an endpoint that lacks its zone or one of its evds cannot accept", "[CR-023]") {
+  sides s;
+  auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
+  auto active = s.ask(s.service);
+  auto request = s.request();
+  const auto& evd = s.b.evd;
+  const struct {
+    const char* what;
+    dat::ep_evds evds;
+    bool with_zone;
+  } incomplete[] = {{"the zone", {.recv = evd, .request = evd, .connect = evd}, false},
+                    {"the evd of receives", {.request = evd, .connect = evd}, true},
+                    {"the evd of requests", {.recv = evd, .connect = evd}, true},
+                    {"the evd of the connection", {.recv = evd, .request = evd}, true}};
+  for (const auto& [what, evds, with_zone] : incomplete) {
+    INFO(what);
+    auto ep = must(s.b.ia.create_ep<dat::rc>(evds));
+    if (with_zone) must(ep.modify({.pz = &s.b.pz}));
+    refuses(request.accept(ep), return_type::invalid_state, return_subtype::ep_unconfigured);
+    CHECK(ep.state() == ep_state::unconfigured_unconnected);
+    CHECK(request);
+  }
+  s.b.make_ep();
+  must(request.accept(s.b.ep));
+  s.settle();
+  CHECK(s.a.take(1) == events{"established"});
+}
+
 TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-077][EPS-078][EPS-079][EPS-080][CR-023]"
                                                                  "[CR-055]") {
   sides s;
@@ -477,6 +517,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   auto active = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));
   must(active.common_connect(params.address, patience, bytes_of("hello")));
   CHECK(active.state() == ep_state::active_connection_pending);
+  SHOWS("EPS-005");
   const auto from = must(active.local_address());
   CHECK(from.port() != 0);
   SHOWS("CONN-076");
@@ -600,6 +641,7 @@ TEST_CASE("a request can be handed to other service points",
   SHOWS("CR-010");
   auto second = s.request();
   CHECK(second.service() == made.id());
+  SHOWS("MODEL-003");
   REQUIRE(second.ep());
   auto kept = std::move(second.ep());
   must(second.handoff(s.third));

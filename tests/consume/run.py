@@ -29,6 +29,8 @@ REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 </Catch2TestRun>
 """
 
+TOOLS = ["dat-conform", "dat-info", "dat-lab", "dat-perf", "dat-ping", "datcp"]
+
 
 class failure(Exception):
     """A failed step; the text names the step and the reason."""
@@ -116,6 +118,26 @@ class consumers:
                 raise
         else:
             raise failure("the installed dat-conform ran without device tests")
+
+    def man_pages(self) -> None:
+        """Every tool has a man page, made from its --help; without help2man or with the option off none has."""
+        for choice, wanted in (("enabled", TOOLS), ("disabled", [])):
+            build, prefix = self.work / f"man-{choice}", self.work / f"man-{choice}-installed"
+            run("meson", "setup", build, ROOT, f"--prefix={prefix}", *(f"-D{o}=disabled" for o in ("tests", "examples", "bench")), "-Dtools=enabled",
+                f"-Dman={choice}", cwd=self.work, CXX=self.cxx)  # fmt: skip
+            installed = json.loads(run("meson", "introspect", "--installed", build, cwd=self.work))
+            pages = sorted(pathlib.Path(name).name for name in installed if name.endswith(".1"))
+            if pages != sorted(f"{tool}.1" for tool in wanted):
+                raise failure(f"with -Dman={choice} the man pages are {pages}")
+        # The others need the compiled tools: the test of the Debian packages has all of them.
+        build = self.work / "man-enabled"
+        targets = {pathlib.Path(name).name: name for one in json.loads(run("meson", "introspect", "--targets", build, cwd=self.work)) for name in one["filename"]}
+        for tool, said in (("dat-conform", "say which rules of uDAPL 2.0 an RDMA adapter shows"), ("dat-lab", "run a command on software RDMA devices in a virtual machine")):
+            page = pathlib.Path(targets[f"{tool}.1"])
+            run("ninja", "-C", build, page.relative_to(build.resolve()), cwd=self.work)
+            text = page.read_text(encoding="utf-8")
+            if f'.TH {tool.upper()} "1"' not in text or f"{tool} \\- {said}" not in text or self.version not in text or ".SH DESCRIPTION" not in text:
+                raise failure(f"the man page of {tool} is\n{text[:600]}")
 
     def meson_pkg_config(self) -> None:
         """A Meson project finds the installed dat through pkg-config."""
@@ -284,6 +306,7 @@ def main() -> int:
         steps: list[tuple[str, Callable[[], None]]] = [
             ("install", ways.install),
             ("dat-conform, installed", ways.conform),
+            ("man pages", ways.man_pages),
             ("Meson through pkg-config", ways.meson_pkg_config),
             ("pkg-config", ways.plain_pkg_config),
             ("CMake find_package", ways.cmake),

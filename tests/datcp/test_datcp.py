@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import pty
 import re
 import select
@@ -82,9 +83,8 @@ class server:
 
 
 def content(size: int, seed: int = 1) -> bytes:
-    """Bytes whose pattern does not repeat with any block size."""
-    piece = bytes((i * 7 + i // 251 + seed) & 255 for i in range(65521))
-    return (piece * (size // len(piece) + 1))[:size]
+    """Bytes without a pattern."""
+    return random.Random(seed).randbytes(size)
 
 
 def parts(directory: pathlib.Path) -> list[pathlib.Path]:

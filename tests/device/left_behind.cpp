@@ -112,7 +112,7 @@ std::string left_behind() {
   return excess;
 }
 
-/// The devices behind the two addresses, each with its driver, as the kernel numbers vendors.
+/// The devices of this machine, each with its driver: Soft-RoCE, or the vendor by its number.
 std::string describe_devices() {
   std::string all;
   int n = 0;

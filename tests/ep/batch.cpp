@@ -63,10 +63,7 @@ TEST_CASE("a batch can be posted again, and to another endpoint of its zone") {
   }
   auto second_a = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   auto second_b = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  must(second_a.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(second_b));
-  p.settle();
+  p.connect(second_a, second_b);
   CHECK(p.a.take() == events{"established"});
   must(second_a.post(b));
   CHECK(p.a.take() == events{"written 1", "written 2"});
@@ -81,10 +78,7 @@ TEST_CASE("a batch that is filled again takes requests of other zones and other 
   auto foreign = must(zone.register_memory(memory, all_rights));
   auto there = must(zone.create_ep<dat::rc>(p.a.evd));
   auto here = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  must(there.connect(p.b.ia.address(), service, plenty));
-  p.settle();
-  must(request_on(p.b.evd).accept(here));
-  p.settle();
+  p.connect(there, here);
   CHECK(p.a.take() == events{"established"});
   std::strcpy(p.a.memory.data(), "abcdefgh");
   const auto target = p.b.mem.remote();

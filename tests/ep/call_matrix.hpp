@@ -65,7 +65,7 @@ struct matrix {
   dat::ep<dat::rc> ep = must(a.pz.create_ep<dat::rc>(evd));
   dat::ep<dat::rc> far = must(b.pz.create_ep<dat::rc>(b.evd));
   dat::ep<dat::rc> busy = must(a.pz.create_ep<dat::rc>(a.evd));
-  dat::ep<dat::rc> third = must(a.pz.create_ep<dat::rc>(a.evd));
+  dat::ep<dat::rc> third = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = {AF_INET, SOCK_STREAM, IPPROTO_TCP}}));
   dat::ep<dat::rc> reserved = must(a.pz.create_ep<dat::rc>(a.evd));
   dat::rsp rsp = must(a.ia.create_rsp(7473, reserved, a.evd));
   dat::srq srq = must(a.pz.create_srq());
@@ -96,6 +96,7 @@ struct matrix {
       {"create_cno", 0, [&] { (void)a.ia.create_cno(); }},
       {"cno.wait", 0, [&] { (void)cno.wait(0us); }},
       {"cno.latest", 0, [&] { (void)cno.latest(), (void)cno.agent(), (void)cno.fd(); }},
+      {"cno.query", 0, [&] { (void)cno.query(); }},
       {"cno.modify_agent", 0, [&] { (void)cno.modify_agent({}); }},
       {"create_evd", 0, [&] { (void)a.ia.create_evd<dat::stream::dto>(8); }},
       {"evd.query", 0, [&] { (void)evd.query(), (void)evd.capacity(); }},
@@ -129,6 +130,9 @@ struct matrix {
       {"ep.recv_query", 0, [&] { (void)ep.recv_query(), (void)sharing.recv_query(); }},
       {"ep.set_watermark", 0, [&] { (void)sharing.set_watermark(3, 5); }},
       {"ep.connect", 0, [&] { (void)third.connect(b.ia.address(), service, plenty); }},
+      {"ep.common_connect", 0, [&] { (void)third.common_connect(b.ia.address().with_port(service), plenty); }},
+      {"ep.dup_connect", 0, [&] { (void)third.dup_connect(ep, plenty); }},
+      {"ep.modify", 0, [&] { (void)third.modify({.rnr_retry_count = std::uint8_t{3}}); }},
       {"ep.disconnect", 0, [&] { (void)third.disconnect(); }},
       {"ep.reset", 0, [&] { (void)third.reset(); }},
       {"ep.post, request", 'r',

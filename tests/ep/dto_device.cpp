@@ -716,13 +716,17 @@ TEST_CASE("a write is in place when the receive of a later send completes",
   constexpr std::size_t size = 3000;
   buffer out(link.a.pz, size);
   buffer in(link.b.pz, size);
+  buffer message(link.a.pz, size);
+  buffer inbox(link.b.pz, size);
   for (std::uint32_t round = 0; round < 200; ++round) {
     fill(out.bytes, round);
-    must(link.passive.post(dat::recv{}));
-    must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.suppress_completion(), dat::send{}));
+    fill(message.bytes, round + 1000);
+    must(link.passive.post(dat::recv{inbox.lmr}));
+    must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.suppress_completion(), dat::send{message.lmr}));
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(in.bytes, round));
-    (void)next<dat::send_done>(link.a.evd); // this side may reuse the memory
+    CHECK(has_pattern(inbox.bytes, round + 1000)); // the message itself, too
+    (void)next<dat::send_done>(link.a.evd);        // this side may reuse the memory
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xee});
     CHECK(has_pattern(in.bytes, round));
   }
@@ -1011,6 +1015,11 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == 2);
   CHECK(next<dat::send_done>(link.a.evd).bytes() == 2);
   SHOWS("EPATTR-012");
+  must(ep.post(dat::rdma_read{dat::iov{out.slice(8000, 1), out.slice(8002, 1)}, in.remote(7000, 2)}));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 2);
+  must(ep.post(dat::rdma_write{dat::iov{out.slice(0, 1), out.slice(2, 1)}, in.remote(7000, 2)}));
+  CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 2);
+  SHOWS("EPATTR-018");
 
   // longer than the remote segment: refused; shorter: writes only its own length
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);

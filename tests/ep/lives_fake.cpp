@@ -122,9 +122,8 @@ TEST_CASE("a reset while another thread takes completions leaves the next life i
   constexpr std::uint32_t depth = 8;
   auto ours = a.make_ep({.max_request_dtos = depth, .max_recv_dtos = depth});
   b.make_ep();
-  std::atomic<bool> stop{false};
-  std::thread poller([&] {
-    while (!stop) a.completions.drain([](const auto&) {});
+  std::jthread poller([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) a.completions.drain([](const auto&) {});
   });
   for (int life = 0; life < 50; ++life) {
     for (std::uint32_t i = 0; i < depth; ++i) must(ours.post(dat::recv{a.mem}));
@@ -138,7 +137,7 @@ TEST_CASE("a reset while another thread takes completions leaves the next life i
     must(ours.reset());
     must(b.ep.reset());
   }
-  stop = true;
+  poller.request_stop();
   poller.join();
   for (std::uint32_t i = 0; i < depth; ++i) must(ours.post(dat::recv{a.mem}));
 }

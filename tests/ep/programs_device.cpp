@@ -2,6 +2,7 @@
 //
 // DAT_TEST_SEED repeats a run; the seed of each program is shown when it fails.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <algorithm>
@@ -286,6 +287,8 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   two_sides link;
   const auto adapter = must(link.a.ia.query());
   const auto most = adapter.max_iov_segments_per_dto;
+  CHECK((most > 1 && adapter.max_iov_segments_per_rdma_write > 1));
+  if (this_device().name == "rxe") CHECK(adapter.max_iov_segments_per_rdma_read > 1); // iWARP has one
   const dat::ep_attributes attributes{.max_request_iov = most, .max_recv_iov = most};
   auto active = link.a.make_ep(attributes);
   auto passive = link.b.make_ep(attributes);

@@ -6,7 +6,7 @@
 
 #include <support/record.hpp>
 
-#include <catch2/catch.hpp>
+#include <support/catch.hpp>
 
 namespace request_flags {
 namespace {

@@ -115,7 +115,8 @@ void change(stage& t, ibv_qp_attr_mask mask) {
 void bind_aside(stage& t) {
   t.rmr = must(t.a.pz.create_rmr_for_ep());
   (void)must(t.rmr.bind(t.initiator, dat::bind{t.near.lmr, 0, 64, both_ways}));
-  (void)next<dat::bind_done>(t.requests);
+  CHECK(next<dat::bind_done>(t.requests).is_of(t.rmr));
+  SHOWS("EP-005");
   must(t.rmr.unbind(t.initiator));
   (void)next<dat::bind_done>(t.requests);
   ibv_send_wr wr{};
@@ -237,7 +238,7 @@ const row rows[] = {
      {},
      [](stage& t) { t.read(forged<to_read>(t.writable.remote())); }},
     {"writing beyond the end",
-     {"LMR-021", "REQ-149"},
+     {"LMR-021", "REQ-149", "DTO-093"},
      write_refused,
      {},
      [](stage& t) { t.write(forged<to_write>(must(t.writable.remote().slice(4032, 64)), 1)); }},
@@ -247,7 +248,7 @@ const row rows[] = {
      {},
      [](stage& t) { t.read(forged<to_read>(t.readable.remote(), -1)); }},
     {"a key that was never given",
-     {},
+     {"IA-131"},
      write_refused,
      {},
      [](stage& t) { t.write(forged<to_write>(t.writable.remote(), 0, 0x5a00)); }},
@@ -488,6 +489,18 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
     CHECK(next<dat::send_done>(t.requests).cookie() == dat::cookie(1));
     CHECK(next<dat::recv_done>(t.b.evd).bytes() == 0);
     SHOWS("DOCA-030", "HA-005");
+    // A refused access does not change what the sides may do with their own regions. A shared queue still has buffers
+    // that other messages would take.
+    if (!t.srq && t.near.lmr && t.far.lmr) {
+      must(t.responder.post(dat::recv{t.far.slice(0, 8)}));
+      fill(std::span(t.near.bytes).first(8), 5);
+      must(t.initiator.post(dat::send{t.near.slice(0, 8)}));
+      (void)next<dat::send_done>(t.requests);
+      CHECK(next<dat::recv_done>(t.b.evd).bytes() == 8);
+      CHECK(has_pattern(std::span(t.far.bytes).first(8), 5));
+      const bool invalidated = std::string_view(r.name).starts_with("closing a window");
+      if (invalidated) SHOWS("DTO-116");
+    }
     sides.disconnect(t.initiator, t.responder);
   }
   for (const auto& n : never) note(n.is);

@@ -3,6 +3,7 @@
 #include <dat/detail/work/work_arena.hpp>
 
 #include <support/catch.hpp>
+#include <support/limits.hpp>
 
 #include <cerrno>
 #include <cstdio>
@@ -72,6 +73,7 @@ void check_strangers(const work_arena& a) {
 
 TEST_CASE("an arena reserves less where addresses are limited, and finds its own entries only", "[work_arena]") {
   if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
   const few_addresses limit(512 * mib);
   work_arena a;
   REQUIRE(a.reserve() == 0);
@@ -86,6 +88,7 @@ TEST_CASE("an arena reserves less where addresses are limited, and finds its own
 
 TEST_CASE("an arena reserves at most a sixteenth of the addresses of a limited process", "[work_arena]") {
   if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
   const few_addresses limit(512 * mib);
   rlimit addresses{};
   REQUIRE(::getrlimit(RLIMIT_AS, &addresses) == 0);
@@ -97,6 +100,7 @@ TEST_CASE("an arena reserves at most a sixteenth of the addresses of a limited p
 
 TEST_CASE("where not even the least arena fits, none is reserved", "[work_arena]") {
   if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
   work_arena a;
   int err = 0;
   {
@@ -108,6 +112,7 @@ TEST_CASE("where not even the least arena fits, none is reserved", "[work_arena]
 
 TEST_CASE("a full arena allocates no more entries", "[work_arena]") {
   if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
   const few_addresses limit(8 * mib);
   work_arena a;
   REQUIRE(a.reserve() == 0);

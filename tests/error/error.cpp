@@ -411,6 +411,10 @@ TEST_CASE("a message names the call, the object, the failure, the system call, t
         "internal error: ERANGE (Numerical result out of range).");
   CHECK(error(return_type::internal_error).from("ibv_query_device", 99999).message() ==
         "internal error: ibv_query_device gave errno 99999.");
+  CHECK(error(return_type::model_not_supported).from("rdma_listen", 524).message() ==
+        "not supported by this adapter: rdma_listen gave ENOTSUPP (Operation is not supported by the kernel).");
+  CHECK(error(return_type::internal_error).from("rdma_listen", 525).message() ==
+        "internal error: rdma_listen gave errno 525.");
   CHECK(error(return_type::internal_error).at("evd.wait", object_kind::evd).message() ==
         "evd.wait on evd failed: internal error.");
   CHECK(error(return_type::internal_error).at("ep.post").index(1).message() ==
@@ -470,6 +474,7 @@ constexpr std::array remedy_cases{
     remedy_case{"rdma_resolve_addr", ETIMEDOUT, "ARP"},
     remedy_case{"rdma_connect", ECONNREFUSED, "No program listens"},
     remedy_case{"rdma_connect", ETIMEDOUT, "4791"},
+    remedy_case{"rdma_join_multicast", 524, "IPv4"},
     remedy_case{"ibv_create_qp", EINVAL, "max_ep"},
     remedy_case{"ibv_create_qp", ENOMEM, "RLIMIT_MEMLOCK"},
     remedy_case{"ibv_create_cq", EINVAL, "completion queue"},
@@ -608,7 +613,7 @@ TEST_CASE("a code equals the std::errc with the same meaning, and no other") {
 
 TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "[ERR-016][ERR-027]") {
   using T = return_type;
-  constexpr std::array<std::pair<int, T>, 24> table{{
+  constexpr std::array<std::pair<int, T>, 25> table{{
       {ENOMEM, T::insufficient_resources},
       {ENOSPC, T::insufficient_resources},
       {EMFILE, T::insufficient_resources},
@@ -617,6 +622,7 @@ TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "
       {ENOBUFS, T::insufficient_resources},
       {EOPNOTSUPP, T::model_not_supported},
       {ENOSYS, T::model_not_supported},
+      {524, T::model_not_supported}, // ENOTSUPP, which the kernel alone knows
       {EADDRINUSE, T::conn_qual_in_use},
       {EADDRNOTAVAIL, T::conn_qual_in_use},
       {EBUSY, T::invalid_state},
@@ -641,6 +647,8 @@ TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "
     CHECK(e.sys_errno() == errnum);
     CHECK(dat::valid_pair(e.type(), e.subtype()));
   }
+  for (const int unknown : {523, 525}) CHECK(dat::detail::map_errno(unknown).type() == T::internal_error);
+  CHECK(dat::detail::map_errno(-524).type() == T::model_not_supported);
   CHECK(dat::detail::map_errno(ENETUNREACH).subtype() == return_subtype::address_unreachable);
   for (int errnum = 1; errnum < 200; ++errnum) {
     CHECK(dat::detail::map_errno(errnum).type() != T::interrupted_call);

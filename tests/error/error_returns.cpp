@@ -4,6 +4,9 @@
 
 #include <dat/csp.hpp>
 #include <dat/registry.hpp>
+#include <dat/rmr.hpp>
+#include <dat/rsp.hpp>
+#include <dat/srq.hpp>
 
 using namespace unit;
 using dat::return_subtype;
@@ -56,6 +59,10 @@ TEST_CASE("an invalid handle error names the kind of the handle", "[error][ERR-0
   CHECK(said(dat::cr().reject()) == "invalid_handle/handle_cr");
   CHECK(said(dat::cno().wait(0us)) == "invalid_handle/handle_cno");
   CHECK(said(dat::evd<dat::stream::dto>().dequeue()) == "invalid_handle/handle_evd_recv");
+  CHECK(said(dat::rmr().close()) == "invalid_handle/handle_rmr");
+  CHECK(said(dat::rsp().close()) == "invalid_handle/handle_rsp");
+  CHECK(said(dat::csp().close()) == "invalid_handle/handle_csp");
+  CHECK(said(dat::srq().close()) == "invalid_handle/handle_srq");
   fake::reset();
   end a("fk1"), b("fk2");
   const auto evds = [](end& recv, end& request, end& connect) {

@@ -9,6 +9,8 @@
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 
+#include <support/limits.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
@@ -192,6 +194,7 @@ TEST_CASE("without descriptors, a set of drivers is not made, and its drivers go
 }
 
 TEST_CASE("a pool without addresses is not made, and the error names what is missing", "[no_room][pool]") {
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
   using pool = dat::memory_pool<all_rights.value>;
   const clean_world world;
   end e;

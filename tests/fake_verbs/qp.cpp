@@ -102,7 +102,7 @@ int create_error(const device_state& d, const ibv_qp_init_attr& i) {
   if (i.qp_type != IBV_QPT_RC && i.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
   if (!i.send_cq || !i.recv_cq) return EINVAL;
   if (c.max_send_wr > unsigned(d.attr.max_qp_wr) || c.max_send_sge > unsigned(d.attr.max_sge)) return EINVAL;
-  if (c.max_inline_data > 512) return EINVAL;
+  if (c.max_inline_data > (is_iwarp(d) ? 80U : 512U)) return EINVAL; // siw: SIW_MAX_INLINE
   if (!i.srq && (c.max_recv_wr > unsigned(d.attr.max_qp_wr) || c.max_recv_sge > unsigned(d.attr.max_sge)))
     return EINVAL;
   return 0;

@@ -143,7 +143,7 @@ TEST_CASE("two threads may send, receive and poll at the same time") {
     }
   };
   std::uint64_t a = 0, b = 0;
-  std::thread other{[&] { work(p.server, 0, 1024, b); }};
+  std::jthread other{[&] { work(p.server, 0, 1024, b); }};
   work(p.client, 0, 1024, a);
   other.join();
   CHECK(a == n);

@@ -280,7 +280,7 @@ TEST_CASE("a destroy waits until another thread has acknowledged") {
   fake::deliver(forged);
   rdma_cm_event* event = nullptr;
   REQUIRE(rdma_get_cm_event(e.events, &event) == 0);
-  std::thread other{[&] { rdma_ack_cm_event(event); }};
+  std::jthread other{[&] { rdma_ack_cm_event(event); }};
   CHECK(rdma_destroy_id(std::exchange(e.id, nullptr)) == 0);
   other.join();
   CHECK(fake::live().unacked_cm_events == 0);
@@ -293,7 +293,7 @@ TEST_CASE("blocking channels block until an event comes") {
   auto* blocking = rdma_create_event_channel();
   REQUIRE(rdma_create_id(blocking, &e.id, nullptr, RDMA_PS_TCP) == 0);
   seen got;
-  std::thread reader{[&] { got = next(blocking); }};
+  std::jthread reader{[&] { got = next(blocking); }};
   fake::cm_event forged{RDMA_CM_EVENT_ADDR_CHANGE, 3};
   forged.id = e.id;
   fake::deliver(forged);
@@ -318,7 +318,7 @@ TEST_CASE("async events name their object and hold its destruction until acknowl
   CHECK(a.event_type == IBV_EVENT_QP_FATAL);
   CHECK(a.element.qp == e.qp);
   CHECK(fake::live().unacked_async_events == 1);
-  std::thread other{[&] { ibv_ack_async_event(&a); }};
+  std::jthread other{[&] { ibv_ack_async_event(&a); }};
   ibv_destroy_qp(e.qp);
   other.join();
   e.qp = nullptr;

@@ -45,6 +45,13 @@ TEST_CASE("spans, vectors and arrays can be registered",
   const auto registered = must(dat::query(v));
   CHECK(registered.registered_size == 800);
   CHECK(registered.registered_address == reinterpret_cast<std::uintptr_t>(numbers.data()));
+  CHECK(registered.type == dat::mem_type::virtual_memory);
+  // The object is neither in its handle nor in the memory that it registers.
+  const auto outside_of = [at = reinterpret_cast<std::uintptr_t>(v.identity())](const void* p, std::size_t size) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(p);
+    return at != 0 && (at < begin || at >= begin + size);
+  };
+  CHECK((outside_of(&v, sizeof v) && outside_of(numbers.data(), v.size_bytes())));
   const auto w = must(a.pz.register_memory(words, dat::local_read));
   CHECK(w.size() == 8);
   CHECK(w.elements()[2] == 3);

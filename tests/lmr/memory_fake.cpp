@@ -45,7 +45,10 @@ TEST_CASE("a query returns how a region was made", "[memory]") {
   CHECK(plain.pz == e.pz.identity());
   SHOWS("PZ-010", "PZ-012", "LMR-044");
   CHECK(plain.type == dat::mem_type::virtual_memory);
-  SHOWS("LMR-012");
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::virtual_memory) == 0x00);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::lmr) == 0x01);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::shared_virtual) == 0x02);
+  SHOWS("LMR-012", "LMR-005", "LMR-007");
   CHECK_FALSE(plain.origin);
   CHECK_FALSE(plain.cookie);
   CHECK(plain.rights == all_rights.value);
@@ -137,6 +140,7 @@ TEST_CASE("a zero-based region is addressed from 0 by both sides, and cannot be 
   CHECK(q.zero_based);
   CHECK(q.registered_address == 0);
   CHECK(q.registered_size == 2 * page);
+  CHECK(q.type == dat::mem_type::virtual_memory);
   CHECK(from.size() == 2 * page);
   CHECK(from.owner() == p.a.ia.identity());
   CHECK(std::unordered_set<std::size_t>{std::hash<decltype(from)>{}(from)}.size() == 1);

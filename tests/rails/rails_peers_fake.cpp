@@ -3,6 +3,8 @@
 #include "allocations.hpp"
 #include "ends.hpp"
 
+#include <endian.h>
+
 namespace rails_test {
 
 TEST_CASE("every verbs call fails once, and each message still arrives exactly once", "[rails]") {
@@ -201,10 +203,10 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
     must(hand.ep.post(dat::send{hand.at(2048, 24)}));
     turn();
   };
-  const auto write = [&](std::uint32_t immediate) {
+  const auto write = [&](std::uint32_t immediate) { // the lowest byte goes first
     must(hand.ep.post(
         dat::rdma_write{dat::local_segment<std::byte, dat::mem_priv::local_read>{}, dat::rails_remote::segment{}}
-            .immediate(immediate)));
+            .immediate(htole32(immediate))));
     turn();
   };
   must(hand.ep.connect(must(dat::ia_address::parse("10.2.0.1")), 7471, unit::plenty, hello));

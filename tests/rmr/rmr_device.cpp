@@ -101,7 +101,17 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   t.write(second, 2);
   t.write(first, 3);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(512, 8), 2));
-  SHOWS("RMR-008", "MODEL-053");
+  SHOWS("RMR-008");
+  { // a third over the very bytes of the first
+    dat::rmr same = t.make(for_ep);
+    const open_window third = t.bind(same, 64, 100);
+    t.write(third, 4);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 4));
+    t.write(first, 5);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 5));
+    SHOWS("MODEL-053");
+    must(same.close());
+  }
 
   std::uint32_t key = must(rmr.query()).binding->key;
   for (std::size_t i = 0; i < 300; ++i) { // the low byte of the key wraps around
@@ -234,6 +244,18 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const auto raw = dat::detail::segment_access::raw(w);
     CHECK(t.refused(dat::detail::segment_access::make<open_window>(raw), t.active) == dat::dto_status::remote_access);
     CHECK(has_pattern(std::span(t.b_bytes).first(64), 6));
+    SHOWS("REQ-146");
+  }
+  SECTION("an rmr that was bound for writes only gives no read") {
+    const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, dat::remote_write}));
+    (void)next<dat::bind_done>(t.at_passive);
+    t.write(w, 8);
+    CHECK(has_pattern(std::span(t.b_bytes).first(64), 8));
+    const auto raw = dat::detail::segment_access::raw(w);
+    must(t.active.post(
+        dat::rdma_read{must(t.a_mem.slice(1000, 64)), dat::detail::segment_access::make<open_window>(raw)}));
+    CHECK(next<dat::dto_failure>(t.at_active).status() == dat::dto_status::remote_access);
+    CHECK(std::ranges::all_of(std::span(t.a_bytes).subspan(1000, 64), [](std::byte b) { return b == std::byte{}; }));
     SHOWS("REQ-146");
   }
   SECTION("a zero-based window is accessed from address 0") {
@@ -670,6 +692,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     const bool full = moved && for_ep;
     if (!full) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
     CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
+    SHOWS("MODEL-024");
     if (full) DEVIATES("RMR-028");
     CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
     const auto done = next<dat::bind_done>(t.at_passive);

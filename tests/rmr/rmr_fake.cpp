@@ -403,6 +403,79 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
   }
 }
 
+TEST_CASE("sends, writes, reads and binds fill the request queue together, and one more of any kind is refused",
+          "[rmr][dto]") {
+  const clean_world world;
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  two t;
+  dat::ep<dat::rc> far = t.a.new_ep();
+  dat::ep<dat::rc> near = t.b.new_ep({.max_request_dtos = 6});
+  t.connect(far, near);
+  auto shared = must(t.a.pz.register_memory(t.a.memory, all_rights));
+  const auto target = must(shared.remote(0, 64));
+  dat::rmr first = make(t.b, for_ep);
+  dat::rmr second = make(t.b, for_ep);
+  dat::rmr third = make(t.b, for_ep);
+  const auto refuses = [](const auto& r) {
+    is_error(r, dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  };
+  for (int round = 0; round < 2; ++round) {
+    CAPTURE(round);
+    must(far.post(dat::recv{}.cookie(7), dat::recv{}.cookie(8)));
+    fake::hold(near.native_handle());
+    must(near.post(dat::send{}.cookie(1)));
+    must(near.post(dat::rdma_write{t.b.own, target}.cookie(2)));
+    must(near.post(dat::rdma_read{t.b.own, target}.cookie(3)));
+    must(first.bind(near, dat::bind{t.b.mem, both}.cookie(4)));
+    must(second.bind(near, dat::bind{t.b.mem, both}.cookie(5)));
+    must(near.post(dat::send{}.cookie(6)));
+    refuses(near.post(dat::send{}));
+    refuses(near.post(dat::rdma_write{t.b.own, target}));
+    refuses(near.post(dat::rdma_read{t.b.own, target}));
+    refuses(third.bind(near, dat::bind{t.b.mem, both}));
+    refuses(third.unbind(near));
+    fake::hold(near.native_handle(), false);
+    CHECK(t.b.take() == events{"sent 1", "written 2", "read 3", "bind 4", "bind 5", "sent 6"});
+    CHECK(t.a.take() == events{"received 7", "received 8"});
+    // The next bind of a bound rmr would take two places.
+    must(first.unbind(near));
+    must(second.unbind(near));
+    CHECK(t.b.take().size() == 2);
+  }
+}
+
+TEST_CASE("binds that are outstanding when the connection ends are flushed in order", "[rmr]") {
+  const clean_world world;
+  const bool for_ep = GENERATE(false, true);
+  const bool completions_only = GENERATE(false, true);
+  const bool by_peer = GENERATE(false, true);
+  CAPTURE(for_ep, completions_only, by_peer);
+  two t(completions_only);
+  dat::rmr moved = make(t.b, for_ep);
+  dat::rmr fresh = make(t.b, for_ep);
+  must(moved.bind(t.b.ep, dat::bind{t.b.mem, both}.cookie(1)));
+  CHECK(t.b.take() == events{"bind 1"});
+  const auto key = must(moved.query()).binding->key;
+  fake::hold(t.b.ep.native_handle());
+  must(t.b.ep.post(dat::send{}.cookie(2)));
+  must(moved.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(3)));
+  must(fresh.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(4)));
+  must(t.b.ep.post(dat::send{}.cookie(5)));
+  CHECK(t.b.take().empty());
+  must((by_peer ? t.a : t.b).ep.disconnect());
+  t.settle();
+  auto seen = t.b.take();
+  CHECK(std::erase(seen, "disconnected") == 1);
+  const auto lost = [](std::uint64_t cookie) { return failed(dat::dto_status::flushed, cookie); };
+  CHECK(seen == events{lost(2), lost(3), lost(4), lost(5)});
+  CHECK(t.b.ep.state() == dat::ep_state::disconnected);
+  // No flushed bind has had an effect.
+  CHECK(must(moved.query()).binding->key == key);
+  CHECK_FALSE(must(fresh.query()).binding);
+  must(t.b.own.close());
+}
+
 TEST_CASE("a bind that fails leaves the old binding, and breaks the connection", "[rmr][RMR-026][RMR-036][DTO-157]") {
   const clean_world world;
   const bool for_ep = GENERATE(false, true);

@@ -420,6 +420,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(params.attributes.soft_high_watermark == 7);
   SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
+  CHECK(params.attributes.max_request_iov >= dat::ep_attributes().max_request_iov);
   SHOWS("EP-027", "DTO-035");
   CHECK_FALSE(must(b.make_ep().query()).srq);
   SHOWS("EP-054");

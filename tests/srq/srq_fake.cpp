@@ -170,7 +170,7 @@ TEST_CASE("an adapter without shared receive queues returns model_not_supported"
   CHECK(must(b.ia.query()).max_recv_per_srq == 0);
 }
 
-TEST_CASE("the the counts follow the example of the specification",
+TEST_CASE("the counts follow the example of the specification",
           "[SRQ-029][SRQ-055][SRQ-056][SRQ-057][SRQ-058][SRQ-072][SRQ-086]") {
   const clean_world clean;
   pool p(1);

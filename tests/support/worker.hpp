@@ -38,7 +38,7 @@ public:
 
 private:
   std::string failed_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 } // namespace support

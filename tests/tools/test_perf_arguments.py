@@ -150,7 +150,7 @@ class arguments(unittest.TestCase):
             folder = pathlib.Path(name)
             (folder / "hosts.txt").write_text("a\nb 10.0.0.2 # its adapter\n", encoding="utf-8")
             for program in ("ssh", "srun", "mpiexec", "mine"):
-                (folder / program).write_text(f'#!/bin/sh\nprintf "%s|" {program} "$@" >> {folder}/said\necho >> {folder}/said\necho "no way to it" >&2\nexit 9\n')
+                (folder / program).write_text(f'#!/bin/sh\nline=$(printf "%s|" {program} "$@")\necho "$line" >> {folder}/said\necho "no way to it" >&2\nexit 9\n')
                 (folder / program).chmod(0o755)
             serve_a, serve_b = (f"dat-perf|--end-with-input|{more}--port|7480|--limit|10000000us|" for more in ("", "--address|10.0.0.2|"))
             for launch, before_a, before_b in (

@@ -7,8 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 using namespace trace_tests;
 using nlohmann::json;
@@ -188,7 +190,7 @@ TEST_CASE("a wait is a slice of its thread", "[trace][recorder]") {
   dat::trace::recorder recorder;
   // Each of the two threads waits for the other one, so one of them sleeps at some time; repeated until one did.
   for (bool slept = false; !slept;) {
-    std::thread waits([&] { must(evd.wait_for<dat::software_event>(plenty)); });
+    std::jthread waits([&] { (void)evd.wait_for<dat::software_event>(plenty); });
     must(evd.post(dat::cookie(1)));
     waits.join();
     slept = recorder.size() > 1;
@@ -234,4 +236,42 @@ TEST_CASE("a trace is written to a file, or the error names the file's", "[trace
   const auto full = recorder.write("/dev/full");
   REQUIRE_FALSE(full);
   CHECK(full.error().sys_errno() == ENOSPC);
+}
+
+TEST_CASE("endpoints and a shared queue used by several threads are in one file", "[trace][recorder][srq]") {
+  // chrome_trace.py names the file, and reads it.
+  const char* const named_by_caller = std::getenv("DAT_TEST_TRACE");
+  const std::filesystem::path file =
+      named_by_caller ? std::filesystem::path(named_by_caller)
+                      : std::filesystem::temp_directory_path() / ("dat-trace-all-" + std::to_string(::getpid()));
+  const clean_world world;
+  pair p;
+  auto srq = must(p.b.pz.create_srq({.max_recv_dtos = 8, .max_recv_iov = 1}));
+  auto shared = must(p.b.pz.create_ep<dat::rc>(p.b.evd, srq));
+  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  dat::trace::recorder recorder;
+  p.connect(other, shared);
+  for (unsigned i = 0; i != 4; ++i) {
+    must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+    must(srq.post(dat::recv{p.b.at(8, 8)}.cookie(10 + i)));
+  }
+  must(srq.post(dat::recv{p.b.at(8, 8)}.cookie(99))); // no message comes for it
+  std::jthread posts([&] {
+    for (unsigned i = 0; i != 4; ++i) must(other.post(dat::send{p.a.at(0, 8)}.cookie(20 + i)));
+  });
+  for (unsigned i = 0; i != 4; ++i) must(p.a.ep.post(dat::send{p.a.at(8, 8)}.cookie(30 + i)));
+  posts.join();
+  p.settle();
+  p.a.take();
+  p.b.take();
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), must(p.b.mem.remote(0, 8))}.cookie(40)));
+  must(other.disconnect());
+  p.settle();
+  p.a.take();
+  p.b.take();
+  must(recorder.write(file.string()));
+  const json trace = json::parse(std::ifstream(file));
+  CHECK(trace["otherData"]["dropped"] == 0);
+  for (const json& e : trace["traceEvents"]) CHECK(e["tid"].get<std::uint64_t>() <= 0xffff'ffff);
+  if (!named_by_caller) std::filesystem::remove(file);
 }

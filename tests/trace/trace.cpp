@@ -196,7 +196,7 @@ TEST_CASE("a thread that waits leaves its arming, its sleep, its notification an
   auto evd = must(e.ia.create_evd<dat::stream::software | dat::stream::dto>(8));
   auto fed = must(e.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = e.evd}));
   records trace;
-  std::thread waits([&] { (void)must(evd.wait_for<dat::software_event>(plenty)); });
+  std::jthread waits([&] { (void)evd.wait_for<dat::software_event>(plenty); });
   trace.await(point::sleep);
   must(evd.post(dat::cookie(1)));
   waits.join();
@@ -316,11 +316,11 @@ TEST_CASE("a sink that is replaced gets no more records when set_sink returns", 
     std::atomic<bool> left{false};
   } g;
   dat::trace::set_sink(&g);
-  std::thread posts([&] { must(p.a.ep.post(dat::send{p.a.at(0, 8)})); });
+  std::jthread posts([&] { must(p.a.ep.post(dat::send{p.a.at(0, 8)})); });
   while (!g.entered.load()) std::this_thread::yield();
   std::atomic<bool> replaced{false};
   bool left_first = false;
-  std::thread replaces([&] {
+  std::jthread replaces([&] {
     dat::trace::set_sink(nullptr);
     left_first = g.left.load();
     replaced.store(true);

@@ -30,6 +30,13 @@ private:
   dat::ib::descriptor::wire bytes_;
 };
 
+/// The descriptor of a new endpoint.
+dat::ib::descriptor exported() {
+  end e;
+  e.make_ep();
+  return must(e.ep.export_descriptor());
+}
+
 } // namespace
 
 TEST_CASE("a datagram has at most the bytes of one packet, or fewer if the endpoint says so", "[ud]") {
@@ -54,9 +61,7 @@ TEST_CASE("on RoCE the address of an endpoint is that of its host, with its numb
 
 TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][DOCA-031]") {
   clean_world world;
-  end e;
-  e.make_ep();
-  const wire w(must(e.ep.export_descriptor()));
+  const wire w(exported());
   // The service.
   CHECK_FALSE(w.takes(5, 1, 0));
   CHECK(w.takes(5, 1, 1));
@@ -86,9 +91,7 @@ TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][D
 
 TEST_CASE("a descriptor of an InfiniBand port has a local identifier", "[descriptor][DOCA-031]") {
   clean_world world;
-  end e;
-  e.make_ep();
-  auto w = must(e.ep.export_descriptor()).to_wire();
+  auto w = exported().to_wire();
   w[8] = std::byte{IBV_LINK_LAYER_INFINIBAND};
   w[25] = std::byte{1};
   support::seal(w);
@@ -100,9 +103,7 @@ TEST_CASE("a descriptor of an InfiniBand port has a local identifier", "[descrip
 
 TEST_CASE("each byte of a descriptor that has no meaning yet is 0", "[descriptor][DOCA-031]") {
   clean_world world;
-  end e;
-  e.make_ep();
-  const wire w(must(e.ep.export_descriptor()));
+  const wire w(exported());
   CHECK(w.takes(11, 1, 0));
   std::vector<std::size_t> unused{11};
   for (std::size_t i = 26; i < 32; ++i) unused.push_back(i);

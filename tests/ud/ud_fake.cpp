@@ -549,6 +549,13 @@ TEST_CASE("extension events carry at most 64 bytes", "[ud][IBX-015]") {
   STATIC_REQUIRE(sizeof(dat::ib::datagram_recv_immediate_done) <= 64);
   STATIC_REQUIRE(sizeof(dat::ib::recv_immediate_done) <= 64);
   STATIC_REQUIRE(sizeof(dat::ib::datagram_established) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::datagram_request) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::datagram_send_done) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::datagram_recv_done) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::recv_write_immediate_done) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::rdma_write_immediate_done) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::fetch_and_add_done) <= 64);
+  STATIC_REQUIRE(sizeof(dat::ib::compare_and_swap_done) <= 64);
 }
 
 TEST_CASE("the data section of a buffer grows piece by piece, and never beyond its room",

@@ -125,14 +125,18 @@ struct pair {
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
 
   void connect() {
-    must(a.ep.connect(b.ia.address(), service, plenty));
-    settle();
-    must(request_on(b.evd).accept(b.ep));
-    settle();
+    connect(a.ep, b.ep);
     CHECK(a.take() == events{"established"});
     CHECK(b.take() == events{"established"});
     REQUIRE(a.ep.state() == dat::ep_state::connected);
     REQUIRE(b.ep.state() == dat::ep_state::connected);
+  }
+  /// Connects an endpoint of `a` to one of `b`. Their events stay in the evds.
+  void connect(dat::ep<dat::rc>& from, dat::ep<dat::rc>& to) {
+    must(from.connect(b.ia.address(), service, plenty));
+    settle();
+    must(request_on(b.evd).accept(to));
+    settle();
   }
   void settle() { unit::settle(a, b); }
 };

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/iov.hpp>
 
+#include <dat/detail/memory/pz_core.hpp>
+
 #include <support/catch.hpp>
 
 #include <cstdint>

@@ -221,6 +221,9 @@ TEST_CASE("remote access is never reported for a plain send or a receive", "[DTO
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::recv) == dto_status::local_protection);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::send_with_invalidate) ==
                  dto_status::remote_access);
+  STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::rdma_read) == dto_status::remote_access);
+  STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::rdma_write) == dto_status::remote_access);
+  STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::rdma_read_to_rmr) == dto_status::remote_access);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::fetch_and_add) == dto_status::remote_access);
 }
 

@@ -121,6 +121,14 @@ auto to_zero(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a
 auto to_one(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a, 1, 2s); }
 #endif
 
+//! case: connecting to qualifier 65537
+//! error: a_connection_qualifier_is_a_port_from_1_to_65535
+#ifdef DAT_EXPECT_FAIL
+auto to_beyond(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a, 65537, 2s); }
+#else
+auto to_last(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a, 65535, 2s); }
+#endif
+
 //! case: a service that does not exist
 //! error: dat: create_ep<dat::rc> and
 //! tags: [EPATTR-001]
@@ -287,7 +295,7 @@ auto coarser(all& a) { return a.wait(5us); }
 
 //! case: a software event for an evd without their stream
 //! error: dat: software events need their stream
-//! tags: [EVD-071][EVENT-025]
+//! tags: [EVD-071][EVENT-025][EVD-060]
 #ifdef DAT_EXPECT_FAIL
 bool post_to_standard(dat::evd<dat::stream::standard>& e) { return e.post(1).has_value(); }
 #else
@@ -297,7 +305,7 @@ bool post_to_mixed(dat::evd<dat::stream::standard | dat::stream::software>& e) {
 //! case: an event of the library that the consumer posts
 //! error(gcc): deleted function 'dat.*::cookie::cookie\(a_cookie_is_an_integer_an_enumerator_or_a_pointer\)
 //! error(clang): 'const dat::send_done' to 'dat::cookie' invokes a deleted function
-//! tags: [EVD-070]
+//! tags: [EVD-070][REQ-160]
 #ifdef DAT_EXPECT_FAIL
 bool post_event(dat::evd<dat::stream::software>& e, const dat::send_done& s) { return e.post(s).has_value(); }
 #else
