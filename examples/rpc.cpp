@@ -124,7 +124,7 @@ nothing run() {
   DAT_TRY(auto psp, ia.create_psp(7472, server_evd));
   const auto ignore = [](const auto&) {};
   driver serving(server_evd);
-  const std::jthread server([&](std::stop_token stop) {
+  const std::jthread server([&](const std::stop_token& stop) {
     const std::stop_callback graceful(stop, [&] { serving.stop(); });
     std::deque<connection> all;
     dat::task_group group;

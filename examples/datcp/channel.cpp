@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <endian.h>
 #include <utility>
 
 namespace datcp {
@@ -183,8 +184,8 @@ void channel::on(const dat::ib::recv_write_immediate_done& e) {
   // The write has changed the ring; of the receive it used only the completion, and the buffer is unchanged.
   repost(e.cookie());
   const auto number = arrived_++;
-  if (e.immediate() != static_cast<std::uint32_t>(number) || e.bytes() == 0 || e.bytes() > geometry_.block_size ||
-      number - consumed_ >= geometry_.blocks)
+  if (le32toh(e.immediate()) != static_cast<std::uint32_t>(number) || e.bytes() == 0 ||
+      e.bytes() > geometry_.block_size || number - consumed_ >= geometry_.blocks)
     throw protocol_error("the peer wrote a block that was not its turn");
   arrivals_.push_back({.block_number = number, .block_bytes = static_cast<std::uint32_t>(e.bytes())});
 }
@@ -274,10 +275,12 @@ std::span<std::byte> channel::next_block() {
 void channel::write_block(std::size_t bytes) {
   const auto place = posted_ % geometry_.blocks * geometry_.block_size;
   // The immediate data makes the write notify the peer: it uses a receive there, whose completion comes after all the
-  // data. Reliable connections keep the order, so a counter would do; the number is a check.
+  // data. Reliable connections keep the order, so a counter would do; the number is a check. Its lowest byte is first,
+  // so hosts of either byte order agree.
   const auto from = ring_.slice(place, bytes).value();
   const auto to = peer_ring_.slice(place, bytes).value();
-  if (auto posted = ep_.post(dat::rdma_write{from, to}.immediate(static_cast<std::uint32_t>(posted_))); !posted) {
+  if (auto posted = ep_.post(dat::rdma_write{from, to}.immediate(htole32(static_cast<std::uint32_t>(posted_))));
+      !posted) {
     while (!at_end()) wait();
     throw connection_error(end_);
   }

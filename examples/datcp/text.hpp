@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,7 +23,7 @@ namespace datcp {
 
 /// "0:04", "1:02:03".
 [[nodiscard]] inline std::string as_time(double seconds) {
-  const auto s = static_cast<std::uint64_t>(seconds + 0.5);
+  const auto s = static_cast<std::uint64_t>(std::llround(seconds));
   return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60)
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }

@@ -41,6 +41,8 @@ struct finished {
 /// Takes completions. A failed operation throws std::runtime_error.
 class completion_source {
 public:
+  completion_source(const completion_source&) = delete;
+  completion_source& operator=(const completion_source&) = delete;
   virtual ~completion_source() = default;
   /// Those that are there.
   virtual std::span<const finished> poll() = 0;
@@ -51,8 +53,6 @@ public:
 
 protected:
   completion_source() = default;
-  completion_source(const completion_source&) = delete;
-  completion_source& operator=(const completion_source&) = delete;
 };
 
 [[nodiscard]] std::unique_ptr<completion_source> source_of(dat::evd<lean>& evd);

@@ -164,6 +164,7 @@ void control::explain() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::min<dat::timeout>(limit_, std::chrono::seconds(2)),
                     [&] { return !ended_.empty() || throw_report(); });
+  throw_report(); // the report and the end of the connection may both have come before
 }
 
 bool control::throw_report() {

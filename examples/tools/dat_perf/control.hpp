@@ -38,7 +38,7 @@ struct greeting {
 
 class control {
 public:
-  static constexpr std::size_t max_message = 256 * 1024; // bytes
+  static constexpr std::size_t max_message = std::size_t{256} * 1024; // bytes
 
   control(dat::ia& ia, dat::pz& pz, double limit);
   control(const control&) = delete;

@@ -83,7 +83,7 @@ void need_launcher(const options& o) {
     const char* const path = std::getenv("PATH");
     std::istringstream folders(path != nullptr ? path : "");
     for (std::string folder; std::getline(folders, folder, ':');)
-      if (access((folder + '/' + program).c_str(), X_OK) == 0) return;
+      if (access(fmt::format("{}/{}", folder, program).c_str(), X_OK) == 0) return;
   }
   throw std::runtime_error(
       fmt::format("--launch: the program {} is not there: install it, or choose another of ssh, srun, mpi "
@@ -106,6 +106,7 @@ child::child(const std::vector<std::string>& command, bool serves)
   posix_spawn_file_actions_adddup2(&actions, serves ? lines[1] : fileno(output_.get()), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, fileno(errors_.get()), STDERR_FILENO);
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const int error = posix_spawnp(&pid_, arguments.front(), &actions, nullptr, arguments.data(), environ);

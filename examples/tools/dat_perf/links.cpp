@@ -4,6 +4,7 @@
 
 #include <dat/descriptor.hpp>
 #include <dat/ib_query.hpp>
+#include <dat/try.hpp>
 
 #include <fmt/format.h>
 
@@ -83,7 +84,7 @@ links::links(dat::ia& ia, dat::pz& pz, const parameters& run, bool client)
                     "adapter {} has {}",
                     run.depth, most, ia.name(), limits.max_dto_per_ep));
   if (run.operation == operation::datagram) header_ = 64; // the 40 bytes before a datagram end on a cache line
-  out_stride_ = (run.largest() + 63) / 64 * 64;
+  out_stride_ = (std::size_t{run.largest()} + 63) / 64 * 64;
   in_stride_ = out_stride_ + header_;
   const std::uint64_t budget = (64u << 20) / in_stride_ / run.endpoints;
   buffers_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(budget, 1, run.depth));
@@ -109,10 +110,10 @@ links::links(dat::ia& ia, dat::pz& pz, const parameters& run, bool client)
   connections_ = ia.create_evd<dat::stream::connection | dat::stream::datagrams>(2 * run.endpoints).value();
 
   if (run.operation == operation::datagram) {
-    make_endpoints([&](const dat::ep_attributes& a) {
-      auto ep = pz.create_ep<dat::ud>(dat::ib::datagram_evds{evd_, evd_, connections_}, a);
-      if (ep) ud_.push_back(std::move(ep).assume_value());
-      return ep;
+    make_endpoints([&](const dat::ep_attributes& a) -> dat::expected<void> {
+      DAT_TRY(auto ep, pz.create_ep<dat::ud>(dat::ib::datagram_evds{evd_, evd_, connections_}, a));
+      ud_.push_back(std::move(ep));
+      return dat::success();
     });
     if (run.largest() > ud_.front().max_message_size())
       throw std::runtime_error(fmt::format("--size: a datagram of the adapter {} has at most {} bytes", ia.name(),
@@ -120,18 +121,18 @@ links::links(dat::ia& ia, dat::pz& pz, const parameters& run, bool client)
     max_inline_ = std::min(run.max_inline, ud_.front().max_inline());
   } else if (run.shared_queue) {
     shared_ = pz.create_srq({.max_recv_dtos = std::max(receive_slots(), 1u) * run.endpoints}).value();
-    make_endpoints([&](const dat::ep_attributes& a) {
-      auto ep = pz.create_ep<dat::rc>(dat::ep_evds{merged_evd_, merged_evd_, connections_}, shared_, a);
-      if (ep) with_srq_.push_back(std::move(ep).assume_value());
-      return ep;
+    make_endpoints([&](const dat::ep_attributes& a) -> dat::expected<void> {
+      DAT_TRY(auto ep, pz.create_ep<dat::rc>(dat::ep_evds{merged_evd_, merged_evd_, connections_}, shared_, a));
+      with_srq_.push_back(std::move(ep));
+      return dat::success();
     });
     for (std::uint32_t e = 0; e < run.endpoints; ++e) with_srq_[e].set_context(std::uint64_t{e}).value();
     refs_.assign(with_srq_.begin(), with_srq_.end());
   } else {
-    make_endpoints([&](const dat::ep_attributes& a) {
-      auto ep = pz.create_ep<dat::rc>(dat::ep_evds{evd_, evd_, connections_}, a);
-      if (ep) rc_.push_back(std::move(ep).assume_value());
-      return ep;
+    make_endpoints([&](const dat::ep_attributes& a) -> dat::expected<void> {
+      DAT_TRY(auto ep, pz.create_ep<dat::rc>(dat::ep_evds{evd_, evd_, connections_}, a));
+      rc_.push_back(std::move(ep));
+      return dat::success();
     });
     refs_.assign(rc_.begin(), rc_.end());
   }

@@ -44,6 +44,8 @@ outcome run_to_end(control& peer, links& on, worker& with, const parameters& run
     if (peer.arrived() && !theirs) theirs = peer.expect<ended>();
     peer.check();
   };
+  // A copy: the atomics of the peer change the words.
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const std::vector<std::uint64_t> words_before = on.words();
   if (on.active()) {
     with.start(std::move(seen));

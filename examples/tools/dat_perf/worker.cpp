@@ -94,6 +94,7 @@ namespace {
 template <class Member>
 std::vector<std::uint64_t> each(const std::deque<flow>& flows, Member member) {
   std::vector<std::uint64_t> out;
+  out.reserve(flows.size());
   for (const flow& f : flows) out.push_back(f.*member);
   return out;
 }
