@@ -24,6 +24,27 @@ inline void check(const char* what, long result) {
   std::exit(1);
 }
 
+/// Opens the fabric that a description names, and an event queue for its connections.
+inline void open_events(fi_info& i, fid_fabric*& fabric, fid_eq*& events) {
+  check("fi_fabric", fi_fabric(i.fabric_attr, &fabric, nullptr));
+  fi_eq_attr attr{};
+  attr.wait_obj = FI_WAIT_FD;
+  check("fi_eq_open", fi_eq_open(fabric, &attr, &events, nullptr));
+}
+
+/// Waits for the next event of a connection, which has at most `bytes`: its number.
+inline std::uint32_t next_event(fid_eq* events, void* into, std::size_t bytes) {
+  std::uint32_t what = 0;
+  const auto read = fi_eq_sread(events, &what, into, bytes, -1, 0);
+  if (read == -FI_EAVAIL) {
+    fi_eq_err_entry why{};
+    fi_eq_readerr(events, &why, 0);
+    check("connection", -why.err);
+  }
+  check("fi_eq_sread", read);
+  return what;
+}
+
 struct free_info {
   void operator()(fi_info* i) const { fi_freeinfo(i); }
 };

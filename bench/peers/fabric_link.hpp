@@ -29,7 +29,7 @@ public:
   template <class Ready>
   void serve(const std::string& local, std::uint16_t port, Ready ready) {
     const fabric::info here = fabric::find(local, port, "", {depth, 4});
-    open_events(*here);
+    fabric::open_events(*here, fabric_, eq_);
     fid_pep* listener = nullptr;
     fabric::check("fi_passive_ep", fi_passive_ep(fabric_, here.get(), &listener, nullptr));
     fabric::check("fi_pep_bind", fi_pep_bind(listener, &eq_->fid, 0));
@@ -45,7 +45,7 @@ public:
 
   void connect(const std::string& local, const std::string& remote, std::uint16_t port) {
     const fabric::info there = fabric::find(remote, port, local, {depth, 4});
-    open_events(*there);
+    fabric::open_events(*there, fabric_, eq_);
     make(*there);
     fabric::check("fi_connect", fi_connect(ep_, there->dest_addr, nullptr, 0));
     theirs_ = next(FI_CONNECTED).data;
@@ -112,12 +112,6 @@ private:
     return object ? &object->fid : nullptr;
   }
 
-  void open_events(fi_info& i) {
-    fabric::check("fi_fabric", fi_fabric(i.fabric_attr, &fabric_, nullptr));
-    fi_eq_attr attr{};
-    attr.wait_obj = FI_WAIT_FD;
-    fabric::check("fi_eq_open", fi_eq_open(fabric_, &attr, &eq_, nullptr));
-  }
   void make(fi_info& i) {
     fabric::check("fi_domain", fi_domain(fabric_, &i, &domain_, nullptr));
     fi_cq_attr attr{};
@@ -137,15 +131,8 @@ private:
     for (std::size_t n = 0; n < receives; ++n) receive(n);
   }
   cm_event next(std::uint32_t wanted) {
-    std::uint32_t what = 0;
     std::byte room[sizeof(fi_eq_cm_entry) + 256]{};
-    const auto bytes = fi_eq_sread(eq_, &what, room, sizeof room, -1, 0);
-    if (bytes == -FI_EAVAIL) {
-      fi_eq_err_entry why{};
-      fi_eq_readerr(eq_, &why, 0);
-      give_up("connection", fi_strerror(why.err));
-    }
-    fabric::check("fi_eq_sread", bytes);
+    const std::uint32_t what = fabric::next_event(eq_, room, sizeof room);
     if (what != wanted) give_up("event", std::to_string(what).c_str());
     cm_event e{};
     std::memcpy(&e.info, room + offsetof(fi_eq_cm_entry, info), sizeof e.info);

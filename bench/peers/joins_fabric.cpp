@@ -17,10 +17,7 @@ class fabric_end {
 public:
   fabric_end(const place& p, bool serves)
       : info_(peers::fabric::find(serves ? p.local : p.remote, p.port, serves ? "" : p.local, {depth, segments})) {
-    check("fi_fabric", fi_fabric(info_->fabric_attr, &fabric_, nullptr));
-    fi_eq_attr attr{};
-    attr.wait_obj = FI_WAIT_FD;
-    check("fi_eq_open", fi_eq_open(fabric_, &attr, &events_, nullptr));
+    peers::fabric::open_events(*info_, fabric_, events_);
   }
   fabric_end(const fabric_end&) = delete;
   fabric_end& operator=(const fabric_end&) = delete;
@@ -97,15 +94,8 @@ private:
   static fid_ep* ep_of(const fi_eq_cm_entry& e) { return reinterpret_cast<fid_ep*>(e.fid); }
 
   std::pair<std::uint32_t, fi_eq_cm_entry> next() {
-    std::uint32_t what = 0;
     fi_eq_cm_entry e{};
-    const auto bytes = fi_eq_sread(events_, &what, &e, sizeof e, -1, 0);
-    if (bytes == -FI_EAVAIL) {
-      fi_eq_err_entry why{};
-      fi_eq_readerr(events_, &why, 0);
-      give_up("connection", fi_strerror(why.err));
-    }
-    check("fi_eq_sread", bytes);
+    const std::uint32_t what = peers::fabric::next_event(events_, &e, sizeof e);
     return {what, e};
   }
   fid_ep* make(fi_info& i) {
