@@ -618,6 +618,20 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   // An empty RDMA read.
   must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
+  // Empty jobs without any buffer, here or there.
+  const dat::local_segment<std::byte, job_rights> here;
+  const dat::remote_segment<std::byte, job_rights> there;
+  must(link.passive.post(dat::recv{here}, dat::recv{here}, dat::recv{here}));
+  must(link.active.post(dat::send{here}, dat::send{here}.immediate(1)));
+  must(link.active.post(dat::rdma_write{here, there}, dat::rdma_write{here, there}.immediate(2)));
+  must(link.active.post(dat::rdma_read{here, there}));
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 0);
+  CHECK(next<dat::ib::recv_immediate_done>(link.b.evd).bytes() == 0);
+  CHECK(next<dat::ib::recv_write_immediate_done>(link.b.evd).bytes() == 0);
+  for (int i = 0; i < 2; ++i) CHECK(next<dat::send_done>(link.a.evd).bytes() == 0);
+  CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 0);
+  CHECK(next<dat::ib::rdma_write_immediate_done>(link.a.evd).bytes() == 0);
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
 }
 
 TEST_CASE("data that does not fit is refused, or fails at the peer and changes nothing",
@@ -639,10 +653,18 @@ TEST_CASE("data that does not fit is refused, or fails at the peer and changes n
   CHECK(inbox.data_size() == 2);
   SHOWS("DOCA-013");
 
-  connected_pair other(options);
-  buffer more(other.a.pz, 8);
-  must(other.active.post(dat::send{more.lmr})); // the peer has no receive, and the send is retried once
-  CHECK(next<dat::dto_failure>(other.a.evd).status() == dat::dto_status::receiver_not_ready);
+  // The peer has no receive, and each of these is retried once.
+  for (const int job : {0, 1, 2}) {
+    INFO(job);
+    connected_pair other(options);
+    buffer more(other.a.pz, 8);
+    buffer there(other.b.pz, 8);
+    if (job == 0) must(other.active.post(dat::send{more.lmr}));
+    if (job == 1) must(other.active.post(dat::send{more.lmr}.immediate(1)));
+    if (job == 2) must(other.active.post(dat::rdma_write{more.lmr, there.remote()}.immediate(1)));
+    CHECK(next<dat::dto_failure>(other.a.evd).status() == dat::dto_status::receiver_not_ready);
+    if (job == 2) SHOWS("DOCA-023");
+  }
 }
 
 } // namespace device

@@ -255,6 +255,16 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
     SHOWS("DTO-069", "RSP-011");
+    // Without bytes, so that the peer's rights do not matter.
+    const dat::remote_segment<char, dat::mem_priv::remote_write> sink;
+    allowed("post(rdma_write)", s == connected || s == disconnected, [&](in_state& t) {
+      return t.ep.post(dat::rdma_write{t.s.a.at(0, 0), sink});
+    });
+    const dat::remote_segment<char, dat::mem_priv::remote_read> source;
+    allowed("post(rdma_read)", s == connected || s == disconnected, [&](in_state& t) {
+      return t.ep.post(dat::rdma_read{t.s.a.at(0, 0), source});
+    });
+    SHOWS("DTO-069");
   }
 }
 

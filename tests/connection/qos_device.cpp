@@ -291,7 +291,7 @@ TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]
   must(from.connect(b.ia.address(), port, patience));
   auto request = next<dat::cr>(b.evd);
   for (const auto paths : {dat::multipath::requested, dat::multipath::required})
-    CHECK(error_of(request.accept(to, {}, {.multipath = paths})).type() == type::model_not_supported);
+    CHECK(error_of(request.accept(to, {}, {.multipath = paths})) == dat::error(type::model_not_supported));
   SHOWS("ERR-021");
   must(request.accept(to));
   (void)next<dat::established>(a.evd);

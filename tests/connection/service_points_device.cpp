@@ -206,7 +206,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   SHOWS("EPS-037", "CR-054", "RSP-018");
   CHECK(must(rsp.query()).ep == dat::ep_ref());
   SHOWS("RSP-003");
-  CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)).type() == type::conn_qual_in_use);
+  CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
   SHOWS("RSP-004", "ERR-014");
   must(rsp.close());
 
@@ -268,7 +268,9 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto where = own.value().with_port(csp.port());
   CHECK(must(csp.query()).address == (wild ? any.with_port(csp.port()) : where));
   SHOWS("CSP-005", "CSP-006", "CSP-007", "CSP-008", "CSP-021");
-  CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)).type() == type::port_in_use);
+  CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)) == dat::error(type::port_in_use));
+  CHECK(error_of(e.b.ia.create_csp({.domain = AF_UNIX, .type = SOCK_STREAM}, where, e.b.evd)) ==
+        dat::error(type::comm_not_supported));
   SHOWS("CSP-010", "ERR-029");
 
   auto active = e.a.make_ep({.comm = comm});
@@ -426,7 +428,7 @@ TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[
     const auto one = must(e.b.ia.create_psp_any(e.b.evd));
     const auto two = must(e.b.ia.create_psp_any(e.b.evd));
     CHECK(one.port() + two.port() == 50122 + 50123);
-    CHECK(error_of(e.b.ia.create_psp_any(e.b.evd)).type() == type::conn_qual_unavailable);
+    CHECK(error_of(e.b.ia.create_psp_any(e.b.evd)) == dat::error(type::conn_qual_unavailable));
     SHOWS("PSP-032", "ERR-028");
   }
   CHECK(any() + any() == 50122 + 50123); // the failed call left nothing behind

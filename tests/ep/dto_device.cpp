@@ -161,13 +161,13 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.immediate(0xfffefdfc).cookie(7)));
       const auto announced = next<dat::ib::recv_write_immediate_done>(link.receives());
       CHECK(announced.immediate() == 0xfffefdfc);
-      SHOWS("IBX-017", "EXT05-007");
+      SHOWS("IBX-017", "EXT05-007", "DOCA-028");
       CHECK(announced.bytes() == size);
       SHOWS("IBX-029", "IBX-026");
       CHECK(announced.cookie() == dat::cookie(5));
       SHOWS("DTO-150", "IBX-030", "COMP-073");
       arrived(in);
-      SHOWS("IBX-022");
+      SHOWS("IBX-022", "IBX-017", "EXT05-007");
       const auto written_too = next<dat::ib::rdma_write_immediate_done>(link.sends());
       CHECK(written_too.cookie() == dat::cookie(7));
       CHECK(written_too.bytes() == size);
@@ -831,6 +831,12 @@ TEST_CASE("requests need a connection and receives do not",
   CHECK(error_of(none.post(dat::send{})) == dat::error(type::invalid_handle, subtype::handle_ep));
   CHECK(error_of(none.post(dat::recv{})) == dat::error(type::invalid_handle, subtype::handle_ep));
   SHOWS("DTO-067", "DTO-124");
+  const auto no_ep = dat::error(type::invalid_handle, subtype::handle_ep);
+  CHECK(error_of(none.post(dat::send_with_invalidate{in.remote()})) == no_ep);
+  CHECK(error_of(none.post(dat::rdma_write{out.lmr, in.remote()})) == no_ep);
+  CHECK(error_of(none.post(dat::rdma_write{out.lmr, in.remote()}.immediate(1))) == no_ep);
+  SHOWS("IBX-027");
+  CHECK(error_of(none.post(dat::rdma_read{out.lmr, in.remote()})) == no_ep);
 }
 
 TEST_CASE("posts return before their operations have completed", "[dto][DTO-050]") {
@@ -1000,7 +1006,9 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::send{out.slice(0, 4097)})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 4097), in.remote()})).type() == type::length_error);
-  CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()}.immediate(1))).type() == type::length_error);
+  SHOWS("IBX-027");
+  CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})) == dat::error(type::length_error));
   // The length comes first: the window is none.
   CHECK(error_of(ep.post(dat::send_with_invalidate{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   SHOWS("ERR-020");
@@ -1025,6 +1033,9 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
   SHOWS("DTO-093");
+  CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)}.immediate(1))).type() ==
+        type::length_error);
+  SHOWS("IBX-027");
   still_works(link);
   std::fill(out.bytes.begin(), out.bytes.end(), std::byte{2});
   must(ep.post(dat::rdma_read{out.slice(0, 60), in.remote(5000, 100)}));
@@ -1048,7 +1059,9 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   SHOWS("EPATTR-017");
   CHECK(error_of(ep.post(dat::recv{dat::iov{out.slice(0, 1), out.slice(1, 1)}})) ==
         dat::error(type::invalid_parameter, subtype::arg2));
-  SHOWS("EPATTR-011");
+  SHOWS("EPATTR-011", "DTO-081", "DTO-124");
+  CHECK(error_of(ep.post(dat::rdma_write{three, in.remote()}.immediate(1))) ==
+        dat::error(type::invalid_parameter, subtype::arg2));
   still_works(link);
 
   // memory of another zone, of this adapter or another
@@ -1065,6 +1078,9 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
     SHOWS("DTO-085");
     CHECK(error_of(ep.post(dat::send{b->lmr})) == unreadable);
     CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()})) == unreadable);
+    CHECK(error_of(ep.post(dat::rdma_write{b->lmr, in.remote()}.immediate(1))) == unreadable);
+    SHOWS("IBX-027");
+    CHECK(error_of(ep.post(dat::send_with_invalidate{b->lmr, in.remote()})) == unreadable);
     CHECK(error_of(ep.post(dat::rdma_read{b->lmr, in.remote()})) == unwritable);
     SHOWS("DTO-067");
     CHECK(error_of(ep.post(dat::recv{b->lmr})) == unwritable);

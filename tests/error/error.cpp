@@ -237,8 +237,9 @@ TEST_CASE("all 25 types and 103 subtypes have the values of the C header",
   STATIC_REQUIRE(static_cast<std::uint32_t>(dat::ib_error) == 0x10000000);
 }
 
-TEST_CASE("a subtype is valid with the types that the specification gives it to, and with no other", "[ERR-041]"
-                                                                                                     "[ERR-036]") {
+TEST_CASE("a subtype is valid with the types that the specification gives it to, and with no other",
+          "[ERR-041]"
+          "[ERR-036][ERR-031][ERR-032][ERR-033][ERR-034][ERR-037]") {
   int total = 0;
   for (const auto& [type, value] : all_types) {
     for (const auto subtype : all_subtypes) {

@@ -59,10 +59,14 @@ template <class E>
 constexpr bool has_immediate = requires(const E& e) {
   e.immediate();
 };
+template <class E>
+constexpr bool has_invalidated = requires(const E& e) {
+  e.invalidated();
+};
 } // namespace
 
 TEST_CASE("an event has only the members that are valid for it",
-          "[type][EVENT-020][DTO-066][DTO-119][DTO-048][SRQ-085]") {
+          "[type][EVENT-020][DTO-066][DTO-119][DTO-048][SRQ-085][DOCA-028]") {
   STATIC_REQUIRE(has_bytes<dat::recv_done>);
   STATIC_REQUIRE(has_bytes<dat::send_done>);
   STATIC_REQUIRE_FALSE(has_bytes<dat::dto_failure>);
@@ -72,6 +76,9 @@ TEST_CASE("an event has only the members that are valid for it",
   STATIC_REQUIRE(has_immediate<dat::ib::recv_write_immediate_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::recv_done>);
   STATIC_REQUIRE_FALSE(has_immediate<dat::ib::rdma_write_immediate_done>);
+  STATIC_REQUIRE_FALSE(has_immediate<dat::dto_failure>);
+  STATIC_REQUIRE(has_invalidated<dat::recv_done>);
+  STATIC_REQUIRE_FALSE(has_invalidated<dat::dto_failure>);
   STATIC_REQUIRE(has_private_data<dat::established>);
   STATIC_REQUIRE(has_private_data<dat::peer_rejected>);
   STATIC_REQUIRE_FALSE(has_private_data<dat::non_peer_rejected>);

@@ -269,7 +269,7 @@ TEST_CASE("selective endpoints: a failure triggers the cno unless posted without
   CHECK(failed.cookie() == dat::cookie(9));
   CHECK(failed.status() == dat::dto_status::receiver_not_ready);
   CHECK(link.asleep());
-  if (suppressed) SHOWS("DTO-163");
+  if (suppressed) SHOWS("DTO-163", "DTO-077");
 }
 
 TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_notification is refused",

@@ -224,7 +224,8 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     const auto other = must(dat::find_adapter(addresses()[address == addresses()[0] ? 1 : 0]));
     if (in_lab()) { // two devices
       CHECK(must(registry.related(name, other)) == dat::ha_relationship::unrelated);
-      SHOWS("REG-040", "REQ-183");
+      CHECK(must(registry.related(other, name)) == dat::ha_relationship::unrelated);
+      SHOWS("REG-040", "REG-044", "REQ-183");
     }
     CHECK(error_of(registry.related("no-" + name, name)) == dat::error(type::invalid_parameter, subtype::arg1));
     CHECK(error_of(registry.related(name, "no-" + name)) == dat::error(type::invalid_parameter, subtype::arg2));
@@ -252,6 +253,11 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   CHECK(error_of(own.add({.name = ""})) == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(error_of(own.add({.name = std::string(256, 'x')})) == dat::error(type::invalid_parameter, subtype::arg2));
   SHOWS("REG-048", "REG-032");
+  const std::string longest(255, 'x');
+  must(own.add({.name = longest, .port = first}));
+  CHECK(must(own.open(longest)).name() == *names.begin());
+  must(own.remove(longest));
+  SHOWS("REG-032");
   must(own.remove("mine"));
   CHECK(error_of(own.open("mine")) == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of(own.remove("mine")) == dat::error(type::invalid_parameter, subtype::arg1));
@@ -264,7 +270,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   SHOWS("REG-049");
   must(open.close());
   must(own.remove(*names.begin()));
-  SHOWS("REG-050");
+  SHOWS("REG-050", "REG-021");
   CHECK(error_of(own.open(*names.begin())).type() == type::provider_not_found);
   CHECK(registry.find(*names.begin()));
   DEVIATES("MODEL-021", "REG-009");
@@ -280,7 +286,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   background two(ask);
   CHECK(one.get() == 50);
   CHECK(two.get() == 50);
-  SHOWS("SAFE-045", "SAFE-048", "REG-039");
+  SHOWS("SAFE-045", "SAFE-048", "REG-039", "REG-044");
 }
 
 TEST_CASE("provider attributes are the same for every adapter", "[ia]") {

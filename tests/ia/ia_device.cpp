@@ -192,7 +192,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   CHECK(opened_as("address") == "rx2");
   SHOWS("CONF-016");
   CHECK(opened_as("absent") == "resource_device");
-  SHOWS("CONF-020");
+  SHOWS("CONF-020", "ERR-031");
   // DAT_OVERRIDE: a line that chooses another version of the provider, and a whole entry.
   std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
                           "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n";
@@ -207,7 +207,11 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   SHOWS("CONF-027");
   ::unlink(local);
   CHECK(opened_as("site") == "rx1");
+  SHOWS("CONF-023"); // a file that is missing
+  std::ofstream(local) << "site u2.0 threadsafe two.2.0\n";
   ::unsetenv("DAT_OVERRIDE");
+  CHECK(opened_as("site") == "rx1"); // the file is there, and no variable names it
+  SHOWS("REG-060", "CONF-002");
   std::ofstream(system) << "other u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v2 0\" \"\"\n";
   CHECK(opened_as("other") == "rx2");
   SHOWS("REG-059");

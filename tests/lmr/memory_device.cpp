@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <functional>
 #include <grp.h>
 #include <memory_resource>
 #include <numeric>
@@ -77,6 +79,7 @@ TEST_CASE("spans, vectors and arrays can be registered",
   CHECK(error_of(piece.slice(0, 2)) == outside);
   CHECK(error_of(v.remote().slice(100, 1)) == outside);
   CHECK(error_of(v.remote(0, 101)) == outside);
+  SHOWS("DTO-080");
 
   // The wire form carries the rights: no segment with more rights can be read from it.
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
@@ -317,6 +320,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   CHECK(dat::register_shared(a.pz, part, another, dat::local_read));
   std::vector<std::byte> own(shared_size);
   CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
+  SHOWS("LMR-028");
 
   peer_process peer("sharing", {"/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd)});
   auto ep = a.make_ep();
@@ -357,6 +361,20 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   SHOWS("PZ-010", "PZ-012");
   CHECK(again.rights == (dat::local_write | dat::remote_write).value);
   SHOWS("LMR-042");
+  CHECK(again.lmr_key == open.native_handle()->lkey);
+  CHECK(again.remote_key == open.native_handle()->rkey);
+  CHECK(again.registered_size == 64);
+  CHECK(again.registered_address == reinterpret_cast<std::uintptr_t>(bytes.data()));
+  CHECK_FALSE(again.zero_based);
+  SHOWS("LMR-041", "LMR-020");
+  auto elsewhere = must(link.b.ia.create_pz()); // of its own zone, too
+  const auto third = must(dat::register_over(elsewhere, open, dat::local_read));
+  CHECK(must(dat::query(third)).pz == elsewhere.identity());
+  CHECK(must(dat::query(third)).origin == open.identity());
+  SHOWS("LMR-006", "LMR-019");
+  CHECK(error_of(dat::register_over(elsewhere, closed, dat::local_read)) ==
+        dat::error(type::invalid_handle, subtype::handle_lmr));
+  SHOWS("LMR-028");
   // Each right is independent of the others.
   const auto each = [&]<std::size_t... Bits>(std::index_sequence<Bits...>) {
     const auto kept = [&]<dat::mem_priv P>(dat::privileges<P> rights) {
@@ -366,9 +384,6 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   };
   CHECK(each(std::make_index_sequence<16>()));
   SHOWS("LMR-015", "REQ-139");
-  CHECK(again.lmr_key == open.native_handle()->lkey);
-  CHECK(again.remote_key == open.native_handle()->rkey);
-  CHECK(again.registered_size == 64);
   CHECK(must(dat::query(must(link.b.pz.register_memory(bytes, dat::remote_write)))).rights ==
         dat::mem_priv::remote_write);
   const auto nothing = must(link.b.pz.register_memory(bytes, dat::no_rights));
@@ -409,6 +424,9 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     CHECK(error_of(link.active.post(dat::send{must(from.slice(0, 8))}.inlined())).type() == type::invalid_parameter);
     const auto inner = all.subspan(1);
     CHECK(error_of(dat::register_zero_based(link.b.pz, inner, all_rights)).type() == type::model_not_supported);
+    SHOWS("LMR-028");
+    CHECK((must(dat::query(zero)).zero_based && must(dat::query(zero)).registered_address == 0));
+    SHOWS("LMR-041");
     must(dat::sync_rdma_read(link.a.ia, must(from.slice(page, 100))));
     // An access beyond the end of the region fails.
     auto wire = zero.remote().to_wire();
@@ -506,7 +524,14 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
     CHECK(has_pattern(there.bytes, i + 100));
     SHOWS("LMR-003", "SYNC-001", "SYNC-005");
   }
-  CHECK(error_of(dat::sync_rdma_read(link.a.ia, there.lmr)).type() == type::invalid_parameter);
+  const auto outside = dat::error(type::invalid_parameter, subtype::arg2);
+  CHECK(error_of(dat::sync_rdma_read(link.a.ia, there.lmr)) == outside);
+  CHECK(error_of(dat::sync_rdma_write(link.a.ia, there.lmr)) == outside);
+  using segment = dat::local_segment<std::byte, all_rights.value>;
+  auto beyond = dat::detail::segment_access::raw(here.slice(192, 64));
+  beyond.address += 1; // one byte beyond the end of its region
+  CHECK(error_of(dat::sync_rdma_read(link.a.ia, dat::detail::segment_access::make<segment>(beyond))) == outside);
+  CHECK(error_of(dat::sync_rdma_write(link.a.ia, dat::detail::segment_access::make<segment>(beyond))) == outside);
   SHOWS("SYNC-008");
   // Several ranges of several zones, no range, an empty range; from several threads.
   auto zone = must(link.a.ia.create_pz());
@@ -526,9 +551,22 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   SHOWS("SYNC-004", "SYNC-010", "SYNC-011");
   CHECK(other.get());
   SHOWS("SYNC-007");
+  // A signal handler may call both.
+  static const std::function<bool()>* called;
+  static bool worked;
+  const std::function<bool()> both = good;
+  called = &both;
+  worked = false;
+  const auto before = std::signal(SIGUSR1, [](int) { worked = (*called)(); });
+  std::raise(SIGUSR1);
+  std::signal(SIGUSR1, before);
+  CHECK(worked);
+  SHOWS("SYNC-007");
   elsewhere.reset();
-  CHECK(error_of(dat::sync_rdma_write(link.a.ia, here.lmr, piece)).type() == type::invalid_parameter);
+  CHECK(error_of(dat::sync_rdma_write(link.a.ia, here.lmr, piece)) == outside);
+  SHOWS("SYNC-008");
   CHECK(error_of(dat::sync_rdma_read(dat::ia(), here.lmr)).type() == type::invalid_handle);
+  CHECK(error_of(dat::sync_rdma_write(dat::ia(), here.lmr)).type() == type::invalid_handle);
   SHOWS("SYNC-009");
   CHECK_FALSE(must(link.a.ia.query<dat::provider_attributes>()).lmr_sync_req); // memory is coherent on this host
   SHOWS("SYNC-002", "REQ-144");
@@ -665,6 +703,7 @@ TEST_CASE("memory: credits prevent messages to a peer without receives", "[memor
     for (;; ++sent)
       if (const auto r = there.post(link.active, dat::send{}.cookie(sent)); !r) {
         CHECK(r.assume_error() == dat::error(type::insufficient_resources, subtype::resource_credits));
+        SHOWS("ERR-031");
         break;
       }
     CHECK(there.left() == 0);

@@ -85,7 +85,9 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(bound.binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data() + 64));
   CHECK((bound.binding->length == 100 && bound.binding->rights == both.value));
   CHECK_FALSE(bound.binding->zero_based);
-  SHOWS("RMR-014");
+  CHECK(bound.binding->key == dat::detail::segment_access::raw(first).key);
+  CHECK(bound.binding->lmr_key == t.b_mem.native_handle()->lkey);
+  SHOWS("RMR-014", "LMR-019");
   t.write(first, 1);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
@@ -162,6 +164,9 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
 TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
   linked t;
   CHECK(must(t.b.ia.query<dat::provider_attributes>()).rmr_scope_supported == dat::rmr_scope::any);
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::ep) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::pz) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::any) == 2);
   SHOWS("RMR-003", "IA-134", "REQ-146");
   endpoint far = t.new_active();
   endpoint near = t.new_passive();
@@ -493,7 +498,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   SHOWS("COMP-011");
   if (!for_ep) {
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);
-    SHOWS("RMR-037");
+    SHOWS("RMR-037", "RMR-033");
   }
   CHECK(must(rmr.query()).binding->key == key);
   t.write(before, 1);
@@ -520,6 +525,8 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   for (std::size_t i = 0; i < 50; ++i) {
     (void)must(rmr.bind(t.passive, dat::bind{second, i, 8, both}));
     (void)next<dat::bind_done>(t.at_passive);
+    if (i % 10 == 3) must(must(t.b.pz.create_rmr()).close());
+    if (i % 10 == 8) must(must(t.b.pz.create_rmr_for_ep()).close());
   }
   CHECK(receiver.get() == 0);
   SHOWS("RMR-006", "RMR-038");
@@ -598,13 +605,18 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   (void)t.bind(rmr, 0, 64);
   const auto key = must(rmr.query()).binding->key;
   must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive
+  dat::rmr behind = t.make(for_ep);
+  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
+  CHECK(is_empty(t.at_passive)); // the bind waits behind the send, and its post has returned
+  CHECK_FALSE(must(behind.query()).binding);
+  SHOWS("DTO-050", "RMR-018");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})) == pending);
   CHECK(error_of(rmr.unbind(t.passive)) == pending);
   CHECK(must(rmr.query()).binding->key == key);
-  SHOWS("DISC-011");
+  SHOWS("DISC-011", "RMR-025");
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
 }
@@ -626,7 +638,9 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   CHECK(failed.cookie() == dat::cookie(1));
   CHECK(failed.operation() == dat::dto_operation::bind);
   CHECK(failed.status() == dat::dto_status::rmr_operation_failed);
-  (void)t.at_b<dat::connection_broken>(t.passive);
+  CHECK(t.at_b<dat::connection_broken>(t.passive).ep() == t.passive);
+  CHECK(t.passive.state() == state::disconnected);
+  SHOWS("RMR-026");
   CHECK_FALSE(must(rmr.query()).binding);
   dat::rmr other = t.make(false);
   (void)must(other.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(2)));

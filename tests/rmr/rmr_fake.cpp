@@ -154,6 +154,7 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   CHECK(bound->length == 32);
   CHECK(bound->rights == both.value);
   CHECK(bound->lmr_key == t.b.mem.native_handle()->lkey);
+  SHOWS("LMR-019");
   CHECK(rmr.is(bound->key));
 
   t.a.memory.fill('x');

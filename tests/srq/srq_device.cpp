@@ -146,7 +146,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   (void)next<dat::send_done>(p.a.evd);
   p.until_available(size - 1);
   CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
-  SHOWS("SRQ-086");
+  SHOWS("ERR-031", "SRQ-086");
   CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
   CHECK(p.now().max_recv_dtos == size);
   SHOWS("SRQ-063");

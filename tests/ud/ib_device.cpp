@@ -330,6 +330,7 @@ TEST_CASE("each extension event carries exactly its operation's data, on the rig
   CHECK(notice.immediate() == 0);
   for (const std::size_t untouched : {std::size_t{4}, std::size_t{20}, std::size_t{60}, std::size_t{80}})
     CHECK(inbox.bytes[untouched] == std::byte{});
+  SHOWS("IBX-029");
   is(next<dat::send_done>(link.a.evd), link.active, 10, 4);
   is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 11, 90);
   is(next<dat::send_done>(link.a.evd), link.active, 12, 20);

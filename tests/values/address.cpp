@@ -169,7 +169,7 @@ TEST_CASE("the port is in network order in the native address and in host order 
 }
 
 TEST_CASE("a native address of another family or too short is malformed and not read beyond its length",
-          "[ADDR-004][ERR-040]") {
+          "[ADDR-004][ERR-040][NAME-017][NAME-008]") {
   // On the heap with exactly this length, so that an address sanitizer detects a byte too many.
   const auto of = [](::sa_family_t family, std::size_t length) {
     const std::unique_ptr<unsigned char[]> bytes(new unsigned char[length == 0 ? 1 : length]());
