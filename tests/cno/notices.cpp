@@ -186,6 +186,7 @@ TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO
   must(f.evd.post(1));
   a.await(1);
   CHECK(a.last == f.evd.id().number());
+  SHOWS("MODEL-007");
   CHECK(f.cno.agent().call == nullptr);
   CHECK(f.cno.wait(0us).has_value()); // an agent does not take the trigger from a waiter
   must(f.evd.post(2));
@@ -209,7 +210,7 @@ TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO
   waiter.join();
 }
 
-TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037]") {
+TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037][CNO-038]") {
   rig::begin();
   fixture f;
   counting_agent a;
@@ -359,6 +360,7 @@ TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
 TEST_CASE("a thread that waits on the evd gets the event, and the cno is not triggered",
           "[EVENT-065][EVD-030][CNO-008]") {
   const bool by_hand = GENERATE(false, true);
+  const bool disabled = GENERATE(false, true); // makes no difference to the thread that waits
   rig::begin();
   fixture f(by_hand ? rig::manual : rig::automatic);
   counting_agent a;
@@ -369,10 +371,12 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
       if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
       std::this_thread::yield();
     }
+    if (disabled) w.check(f.evd.disable().has_value());
     w.check(f.evd.post(1).has_value());
   });
   CHECK(f.evd.wait(patience).has_value());
   poster.join();
+  if (disabled) must(f.evd.enable());
   CHECK_FALSE(readable(f.cno.fd()));
   f.ia.run(); // with manual progress, this would call the agent
   CHECK(a.calls == 0);
@@ -415,6 +419,35 @@ TEST_CASE("while threads sleep in both waits, every other call on the evd and it
   CHECK(f.evd.post(1).has_value());
   of_cno.join();
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
+}
+
+TEST_CASE("threads create, use and close cnos and evds of one adapter at the same time",
+          "[CNO-016][CNO-018][EVENT-006][EVENT-107]") {
+  rig::begin();
+  auto ia = rig::open(rig::automatic);
+  constexpr int rounds = 50;
+  std::atomic<int> done{0};
+  std::list<worker> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&](worker& w) {
+      for (std::uint64_t round = 0; round < rounds; ++round) {
+        auto cno = must(ia.create_cno());
+        auto evd = must(ia.create_evd<soft>(4));
+        w.check(cno.fd() >= 0);
+        w.check(evd.modify_cno(cno).has_value());
+        w.check(evd.disable().has_value() && evd.set_unwaitable().has_value());
+        w.check(evd.enable().has_value() && evd.clear_unwaitable().has_value());
+        w.check(evd.post(round).has_value());
+        const auto woken = cno.wait(patience);
+        w.check(woken && woken.value() == evd.id() && cno.latest() == evd.id());
+        const auto e = evd.wait(patience);
+        w.check(e && std::get<dat::software_event>(e.value()).cookie() == dat::cookie(round));
+        w.check(evd.dequeue().error().type() == return_type::queue_empty);
+        if (evd.close() && cno.close()) ++done;
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(done == 4 * rounds);
 }
 
 TEST_CASE("modify_cno moves notifications to the new cno, those that are due included",

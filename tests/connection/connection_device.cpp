@@ -101,7 +101,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     CHECK_FALSE(request);
     const auto begun = passive.state();
     CHECK((begun == state::completion_pending || begun == state::connected));
-    SHOWS("CR-020", "REQ-055", "SAFE-032");
+    SHOWS("CR-020", "REQ-055", "SAFE-032", "EVENT-015");
     const auto at_active = link.at_a<dat::established>(active);
     CHECK(active.state() == state::connected);
     check_private_data(at_active.private_data(), answered);
@@ -310,10 +310,10 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
     must(request.reject(data));
     CHECK_FALSE(request);
     CHECK(error_of(request.reject()) == dat::error(type::invalid_handle, subtype::handle_cr));
-    SHOWS("CR-061", "CR-056", "CR-015", "SAFE-032");
+    SHOWS("CR-061", "CR-056", "CR-015", "SAFE-032", "EVENT-015");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
-    SHOWS("CR-052", "CR-059", "CR-064", "REQ-056");
+    SHOWS("CR-052", "CR-059", "CR-064", "REQ-056", "EVENT-095");
     CHECK(ep.state() == state::disconnected);
     SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075");
   }
@@ -446,7 +446,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
   ask(two);
   ask(one);
   CHECK(next<dat::non_peer_rejected>(a.evd).reason() == this_device().dropped);
-  SHOWS("PSP-006");
+  SHOWS("PSP-006", "MODEL-001", "REQ-076");
   for (int i = 0; i < 3; ++i) {
     auto r = next<dat::connection_request>(requests);
     ports.push_back(r.local_address().port());
@@ -916,7 +916,7 @@ TEST_CASE("the timeout of connect may overlap the reply, and one of the two deci
 }
 
 TEST_CASE("closing an adapter abruptly ends all its connections",
-          "[connection][DISC-038][IA-047][EVENT-007][MODEL-051]") {
+          "[connection][DISC-038][IA-047][EVENT-007][MODEL-051][REQ-182]") {
   two_sides link;
   std::vector<endpoint> actives;
   std::vector<endpoint> passives;
@@ -925,8 +925,21 @@ TEST_CASE("closing an adapter abruptly ends all its connections",
     passives.push_back(link.b.make_ep());
     link.connect(actives.back(), passives.back());
   }
+  // And one to another peer: an instance of the adapter itself.
+  side c(0);
+  const auto port = next_port();
+  const auto psp = must(c.ia.create_psp(port, c.evd));
+  auto active = link.a.make_ep();
+  auto passive = c.make_ep();
+  must(active.connect(c.ia.address(), port, patience));
+  must(next<dat::connection_request>(c.evd).accept(passive));
+  (void)link.at_a<dat::established>(active);
+  (void)next<dat::established>(c.evd);
+  exchange(link.a.evd, actives.front(), link.b.evd, passives.front());
+  exchange(link.a.evd, active, c.evd, passive);
   must(link.a.ia.close());
   CHECK(count_of<dat::disconnected>(take(link.b.evd, 10)) == 10);
+  CHECK(next<dat::disconnected>(c.evd).ep() == passive);
 }
 
 // --- other processes -----------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
   exchange(e.a, active, e.b, passive);
-  SHOWS("EPS-029", "REQ-055", "PSP-017", "PSP-023", "CR-020");
+  SHOWS("EPS-029", "REQ-045", "REQ-055", "PSP-017", "PSP-023", "CR-020");
 
   // The next request is rejected, and its endpoint ends.
   auto second = e.ask(port.port());
@@ -409,7 +409,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   must(e.request().accept(passive));
   CHECK(next<dat::established>(e.a.evd).ep() == ep);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
-  SHOWS("CONN-078", "CONN-080");
+  SHOWS("CONN-078", "CONN-080", "MODEL-010");
 }
 
 TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[service_point]") {

@@ -125,7 +125,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(sent.cookie() == dat::cookie(2));
       CHECK(sent.bytes() == size);
       CHECK(sent.ep() == link.from());
-      SHOWS("DTO-094", "DTO-049", "COMP-001", "COMP-051", "COMP-068");
+      SHOWS("DTO-094", "DTO-049", "COMP-051", "COMP-068");
       const auto received = next<dat::recv_done>(link.receives());
       CHECK(received.cookie() == dat::cookie(1));
       CHECK(received.bytes() == size);
@@ -180,9 +180,9 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
-      SHOWS("DTO-131");
+      SHOWS("DTO-131", "COMP-069");
       arrived(back);
-      SHOWS("DTO-128", "MODEL-040", "REQ-106");
+      SHOWS("DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046");
     }
   // Keeps the memory registered: on a busy machine a completed read may be requested again, and rxe ends the connection
   // when the memory is gone.
@@ -391,7 +391,7 @@ TEST_CASE("operations complete in the order of their posting, each once", "[dto]
             if constexpr (std::is_base_of_v<dat::transfer, E>) CHECK(c.cookie() == dat::cookie(expected));
           },
           e);
-      SHOWS("DTO-125", "REQ-088", "MODEL-049");
+      SHOWS("DTO-125", "REQ-088", "MODEL-049", "COMP-081", "EVENT-033");
       ++expected;
       ++at;
     }
@@ -612,7 +612,7 @@ TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][
   const auto end = until_broken(link.a.evd, 3);
   INFO(sequence(end.all));
   CHECK(end.first.cookie() == dat::cookie(2));
-  SHOWS("REQ-099");
+  SHOWS("REQ-099", "COMP-010");
   CHECK(end.first.status() == dat::dto_status::remote_access);
   CHECK(has_pattern(good.bytes, 7)); // the requests before it have succeeded
   std::uint64_t cookie = 2;
@@ -639,6 +639,14 @@ TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(in.bytes, round));
     (void)next<dat::send_done>(link.a.evd);
+    // So do the requests behind a fenced one, which have no fence.
+    fill(theirs.bytes, round + 1000);
+    must(link.passive.post(dat::recv{}, dat::recv{in.lmr}));
+    must(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}.suppress_completion(),
+                          dat::send{}.fence().suppress_completion(), dat::send{mine.lmr}));
+    for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(link.b.evd);
+    CHECK(has_pattern(in.bytes, round + 1000));
+    (void)next<dat::send_done>(link.a.evd);
   }
 }
 
@@ -659,6 +667,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     REQUIRE(has_pattern(mine.bytes, 2 * i));
     SHOWS("COMP-078", "DTO-140");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
+    SHOWS("REQ-092");
   }
   // The peer has no event of all that; a send has.
   CHECK(is_empty(link.b.evd));
@@ -669,7 +678,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
   (void)next<dat::send_done>(link.a.evd);
 }
 
-TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047]") {
+TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047][REQ-095]") {
   connected_pair link({.active = {.max_request_iov = 2}, .passive = {.max_recv_iov = 2}});
   buffer out(link.a.pz, 200);
   buffer in(link.b.pz, 200);
@@ -781,6 +790,12 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
       CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
     }
   }
+  // An operation that has completed keeps its entry until its event is taken.
+  for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}));
+  for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
+  for (int i = 0; i < 10; ++i) (void)next<dat::send_done>(link.a.evd); // all messages have arrived
+  CHECK(error_of(link.passive.post(dat::recv{})) == full);
+  for (int i = 0; i < 10; ++i) (void)next<dat::recv_done>(link.b.evd);
   still_works(link);
 }
 

@@ -262,7 +262,7 @@ const row rows[] = {
        t.write(there);
      }},
     {"a region of another zone than the responder",
-     {"DTO-137", "EP-003", "REQ-148"},
+     {"DTO-137", "EP-003", "MODEL-018", "REQ-148"},
      write_refused,
      {},
      [](stage& t) {
@@ -467,8 +467,8 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
     CHECK(is_empty(t.theirs));
     CHECK(t.initiator.state() == state::disconnected);
     CHECK(t.responder.state() == state::disconnected);
-    SHOWS("COMP-029", "COMP-030", "COMP-031", "COMP-056", "DTO-090", "DTO-161", "EPS-056", "EPS-061", "EPS-063",
-          "MODEL-044");
+    SHOWS("COMP-029", "COMP-030", "COMP-031", "COMP-056", "COMP-068", "DTO-090", "DTO-161", "EPS-056", "EPS-061",
+          "EPS-063", "MODEL-044");
     if (r.at_initiator) SHOWS("CONN-031", "EPS-062");
     // Elsewhere than on rxe the outcome may be one or the other, and shows nothing.
     if (in_lab()) {

@@ -3,11 +3,16 @@
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
+#include <dat/srq.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <thread>
 
 namespace device {
@@ -297,6 +302,76 @@ TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][R
     });
   for (auto& t : threads) t.get();
   CHECK(opened == 40);
+}
+
+TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043]") {
+  constexpr auto streams = dat::stream::dto | dat::stream::rmr_bind | dat::stream::software;
+  const dat::ep_attributes patient{.ack_timeout = 20s}; // otherwise Soft-RoCE may repeat a bind
+  two_sides link;
+  auto here = must(link.a.ia.create_evd<streams>(64));
+  auto there = must(link.b.ia.create_evd<streams>(64));
+  auto active = must(link.a.pz.create_ep<dat::rc>({.recv = here, .request = here, .connect = link.a.evd}, patient));
+  auto passive = must(link.b.pz.create_ep<dat::rc>({.recv = there, .request = there, .connect = link.b.evd}, patient));
+  link.connect(active, passive);
+  buffer near(link.a.pz, 64);
+  buffer far(link.b.pz, 64);
+  static std::function<bool()> call;
+  static bool worked;
+  const auto in_handler = [](std::function<bool()> post) {
+    call = std::move(post);
+    worked = false;
+    const auto before = std::signal(SIGUSR1, [](int) { worked = call(); });
+    std::raise(SIGUSR1);
+    std::signal(SIGUSR1, before);
+    call = nullptr;
+    return worked;
+  };
+  CHECK(in_handler([&] { return here.post(1).has_value(); }));
+  CHECK(next<dat::software_event>(here).cookie() == dat::cookie(1));
+
+  fill(near.bytes, 2);
+  CHECK(in_handler([&] { return passive.post(dat::recv{far.lmr}.cookie(2)).has_value(); }));
+  CHECK(in_handler([&] { return active.post(dat::send{near.lmr}.cookie(3)).has_value(); }));
+  CHECK(next<dat::send_done>(here).cookie() == dat::cookie(3));
+  CHECK(next<dat::recv_done>(there).cookie() == dat::cookie(2));
+  CHECK(has_pattern(far.bytes, 2));
+
+  fill(near.bytes, 4);
+  CHECK(in_handler([&] { return active.post(dat::rdma_write{near.lmr, far.remote()}.cookie(4)).has_value(); }));
+  CHECK(next<dat::rdma_write_done>(here).cookie() == dat::cookie(4));
+  CHECK(has_pattern(far.bytes, 4));
+
+  fill(far.bytes, 5);
+  CHECK(in_handler([&] { return active.post(dat::rdma_read{near.lmr, far.remote()}.cookie(5)).has_value(); }));
+  CHECK(next<dat::rdma_read_done>(here).cookie() == dat::cookie(5));
+  CHECK(has_pattern(near.bytes, 5));
+
+  auto rmr = must(link.b.pz.create_rmr_for_ep());
+  std::optional<dat::remote_segment<std::byte, dat::mem_priv::remote_write>> opened;
+  CHECK(in_handler([&] {
+    const auto bound = rmr.bind(passive, dat::bind{far.lmr, dat::remote_write}.cookie(6));
+    if (bound) opened = bound.assume_value();
+    return bound.has_value();
+  }));
+  CHECK(next<dat::bind_done>(there).cookie() == dat::cookie(6));
+  REQUIRE(opened);
+
+  fill(near.bytes, 7);
+  const auto sink = must(rmr.read_target<std::byte>(passive, 0, 64));
+  CHECK(in_handler([&] { return passive.post(dat::rdma_read{sink, near.remote()}.cookie(7)).has_value(); }));
+  CHECK(next<dat::rdma_read_done>(there).cookie() == dat::cookie(7));
+  CHECK(has_pattern(far.bytes, 7));
+
+  must(passive.post(dat::recv{}.cookie(8)));
+  CHECK(in_handler([&] { return active.post(dat::send_with_invalidate{*opened}.cookie(9)).has_value(); }));
+  CHECK(next<dat::send_done>(here).cookie() == dat::cookie(9));
+  const auto closing = next<dat::recv_done>(there);
+  CHECK(closing.cookie() == dat::cookie(8));
+  CHECK(closing.invalidated());
+
+  auto srq = must(link.a.pz.create_srq());
+  CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));
+  CHECK(must(srq.query()).available == 1);
 }
 
 } // namespace device

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <pthread.h>
+#include <set>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
@@ -86,7 +87,7 @@ TEST_CASE("no successful completion comes after disconnected",
 }
 
 TEST_CASE("an event is queued after everything that it reports has happened", "[evd][CONN-017][EPS-004][EVENT-093]"
-                                                                              "[REQ-158]") {
+                                                                              "[MODEL-009][REQ-158]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -212,6 +213,7 @@ TEST_CASE("a wait ends at its time limit", "[evd][EVD-050][EVD-051][EVD-058]") {
   dat::evd<dat::stream::dto> none;
   CHECK(error_of(none.wait(0s)).type() == type::invalid_handle);
   CHECK(error_of(none.dequeue()).type() == type::invalid_handle);
+  SHOWS("EVD-064");
   CHECK(none.drain([](const auto&) {}) == 0);
   CHECK(none.capacity() == 0);
 }
@@ -230,6 +232,10 @@ TEST_CASE("an evd has at least the requested length, within the device's limits"
     CHECK(must(a.ia.create_evd<dat::stream::dto>(good)).capacity() >= good);
     CHECK(must(a.ia.create_evd<dat::stream::connection>(good)).capacity() >= good);
   }
+  auto fresh = must(a.ia.create_evd<all_streams>(4));
+  CHECK(is_empty(fresh));
+  CHECK(fresh.close().has_value()); // nothing feeds it
+  SHOWS("EVD-001");
 }
 
 TEST_CASE("a signal interrupts a wait", "[evd][COMP-082][EVENT-055][REQ-036]") {
@@ -345,6 +351,7 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   auto before = must(a.ia.create_evd<dat::stream::dto>(4));
   must(moved.modify({.request = before}));
   must(moved.modify({.request = requests}));
+  const auto ended = before.id();
   must(before.close());
   must(moved.post(dat::recv{}));
   CHECK(moved.state() == state::unconnected);
@@ -359,6 +366,7 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   CHECK(error_of(service.dequeue()).type() == type::invalid_handle);
   // The close of the ia ends an evd, whatever is queued in it.
   auto last = must(a.ia.create_evd<dat::stream::software>(4));
+  CHECK(last.id() != ended); // no number is used again
   must(last.post(2));
   must(a.ia.close(dat::close_mode::abrupt));
   CHECK(error_of(last.post(3)).type() == type::invalid_handle);
@@ -375,6 +383,14 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
     passives.push_back(link.b.make_ep());
     link.connect(actives.back(), passives.back());
   }
+  // One qualifier has led to all of them, and each has a port of its own.
+  std::set<std::uint16_t> ports;
+  for (auto& ep : actives) {
+    CHECK(must(ep.remote_address()).port() == link.psp.port());
+    ports.insert(must(ep.local_address()).port());
+  }
+  CHECK((ports.size() == 8 && !ports.contains(link.psp.port())));
+  SHOWS("MODEL-016");
   for (auto& ep : passives)
     for (int i = 0; i < 4; ++i) must(ep.post(dat::recv{}.cookie(i)));
   for (int i = 0; i < 4; ++i)

@@ -43,7 +43,7 @@ void solicited() {
   for (int i = 0; i < 16; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   CHECK(error_of(link.passive.post(dat::recv{}.suppress_notification())) ==
         dat::error(type::invalid_parameter, subtype::arg5));
-  SHOWS("DTO-112", "DTO-041", "REQ-109");
+  SHOWS("DTO-112", "DTO-041", "REQ-109", "COMP-025");
   background waiter([&] { return link.receives.wait(patience); });
   waiter.until_asleep();
   for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
@@ -62,7 +62,7 @@ void solicited() {
                                         dat::remote_segment<std::byte, dat::mem_priv::remote_write>()}
                             .solicited_immediate(7)));
   CHECK(std::get<dat::ib::recv_write_immediate_done>(must(told.get())).cookie() == dat::cookie(11));
-  SHOWS("IBX-024");
+  SHOWS("IBX-024", "COMP-026");
   // At its time limit a wait returns a completion that has come, though it woke no thread.
   background late([&] { return link.receives.wait(3s); });
   late.until_asleep();
@@ -209,6 +209,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::send{}.cookie(1).suppress_notification()));
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1));
   CHECK(link.asleep());
+  SHOWS("EVENT-043");
   must(link.active.post(dat::send{}.suppress_completion()));
   must(link.active.post(dat::send{}.suppress_completion().suppress_notification()));
   must(link.active.post(dat::send{}.cookie(2)));
@@ -235,10 +236,14 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));
   CHECK(link.asleep());
-  SHOWS("DTO-041", "DTO-113");
+  SHOWS("DTO-041", "DTO-113", "COMP-026");
   must(link.passive.post(dat::send{}));
   CHECK(link.woken());
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(4));
+  must(link.active.post(dat::recv{}.cookie(12)));
+  must(link.passive.post(dat::send{}.solicited())); // nor has it on a receive that notifies
+  CHECK(link.woken());
+  CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(12));
   must(link.evd.post(5)); // events of other streams always trigger
   CHECK(link.woken());
   CHECK(next<dat::software_event>(link.evd).cookie() == dat::cookie(5));
@@ -302,6 +307,13 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   must(link.active.post(dat::send{}.suppress_completion().cookie(2)));
   CHECK(link.woken());
   CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(2));
+  // Failures count to a threshold, suppressed or not.
+  must(link.active.post(dat::send{}.suppress_completion().cookie(3)));
+  must(link.active.post(dat::send{}.cookie(4)));
+  const auto both = must(link.evd.wait(patience, 2));
+  CHECK(std::get<dat::dto_failure>(both.first).cookie() == dat::cookie(3));
+  CHECK(both.more == 1);
+  CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(4));
 }
 
 TEST_CASE("a threshold counts every completion, solicited or not", "[notification][COMP-013][COMP-014][EVD-059]") {

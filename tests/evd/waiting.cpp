@@ -443,7 +443,7 @@ TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-
     CHECK(e->modify_cno({}).error().type() == return_type::invalid_handle);
     CHECK(e->drain([](auto&) {}) == 0);
     CHECK(e->close().error().type() == return_type::invalid_handle);
-    SHOWS("EVENT-102", "EVD-027", "EVD-029", "EVD-069");
+    SHOWS("EVENT-102", "EVD-027", "EVD-029", "EVD-032", "EVD-069");
   }
 }
 
@@ -505,6 +505,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
   });
   until_waited(q.evd);
   CHECK(q.evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
+  SHOWS("EVENT-106");
   must(q.evd.clear_unwaitable());
   CHECK(q.evd.dequeue().error().subtype() == return_subtype::evd_waiter); // still there
   must(q.evd.set_unwaitable());
@@ -532,6 +533,22 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
     must(temporary.modify_cno({}));
     must(temporary.close());
   }
+  // A thread that is blocked. The cno ends first.
+  auto temporary = must(ia.create_evd<soft>(1));
+  std::atomic<pid_t> thread{};
+  worker waiter([&](worker& w) {
+    thread = ::gettid();
+    const auto woken = cno.wait(dat::infinite);
+    w.check(woken && woken.value() == temporary.id());
+  });
+  support::until_asleep(thread, patience);
+  must(temporary.modify_cno(cno));
+  must(temporary.post(2));
+  waiter.join();
+  must(temporary.modify_cno({}));
+  CHECK(cno.close().has_value());
+  CHECK(number(must(temporary.dequeue())) == 2);
+  must(temporary.close());
 }
 
 // --- which completions wake ------------------------------------------------------------------------------------------

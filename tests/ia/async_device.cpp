@@ -268,6 +268,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   notified(); // of the request
   must(next<dat::connection_request>(evd).accept(far));
   notified(); // of the connection
+  SHOWS("REQ-163");
   CHECK(count_of<dat::established>(take(evd, 2)) == 2);
   must(far.post(dat::recv{}.cookie(1)));
   must(near.post(dat::send{}.cookie(2)));
@@ -281,6 +282,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   CHECK(count_of<dat::bind_done>(got) == 1);
   CHECK(count_of<dat::software_event>(got) == 1);
   CHECK(count_of<dat::srq_low_watermark>(got) == 1);
+  SHOWS("MODEL-009");
   must(near.disconnect());
   const auto ends = take(evd, 2);
   CHECK(count_of<dat::disconnected>(ends) == 2);

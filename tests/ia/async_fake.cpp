@@ -73,6 +73,7 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
 
   const std::string number = std::to_string(p.a.ep.number());
   fake::async(IBV_EVENT_QP_ACCESS_ERR, p.a.ep.native_handle());
+  fake::async(IBV_EVENT_QP_REQ_ERR, p.a.ep.native_handle());
   fake::async(IBV_EVENT_QP_FATAL, p.a.ep.native_handle());
   p.settle();
   const auto e = must(evd.dequeue());
@@ -80,7 +81,8 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   CHECK(std::get<dat::ep_broken>(e).is_of(p.a.ia));
   CHECK_FALSE(std::get<dat::ep_broken>(e).is_of(p.b.ia));
   CHECK(static_cast<int>(std::get<dat::ep_broken>(e).reason()) == 1); // DAT_EP_OTHER_ERROR
-  CHECK(all_of(evd) == events{"ep failed " + number});                // DAT_EP_TRANSFER_TO_ERROR, which is 0
+  // Another of the same kind, and DAT_EP_TRANSFER_TO_ERROR, which is 0.
+  CHECK(all_of(evd) == events{"ep error " + number, "ep failed " + number});
   STATIC_REQUIRE(static_cast<int>(dat::ep_error::transfer_to_error) == 0);
   SHOWS("EVENT-014");
   CHECK(p.a.take() == events{"broken"});

@@ -235,8 +235,9 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     const auto refused = [&](const dat::provider_request& wanted) { return error_of(registry.open(name, wanted)); };
     CHECK(refused({3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
     CHECK(refused({2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
-    SHOWS("REQ-018", "REG-028");
+    SHOWS("REQ-018", "REG-028", "IA-003");
     CHECK(refused({2, 0, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+    SHOWS("IA-003");
     CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
     SHOWS("REG-020", "REG-026", "ERR-022", "ERR-037");
   }
@@ -245,7 +246,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   const auto first = must(own.find(*names.begin())).port;
   must(own.add({.name = "mine", .port = first}));
   CHECK(must(own.open("mine")).name() == *names.begin());
-  SHOWS("REG-061", "REG-062");
+  SHOWS("REG-061", "REG-062", "REQ-015");
   CHECK(own.list().size() == registry.list().size() + 1);
   SHOWS("REG-023");
   CHECK(error_of(own.add({.name = "mine", .port = first})).type() == type::provider_already_registered);
@@ -261,7 +262,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   must(own.remove("mine"));
   CHECK(error_of(own.open("mine")) == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of(own.remove("mine")) == dat::error(type::invalid_parameter, subtype::arg1));
-  SHOWS("REG-051", "REG-062", "REG-023");
+  SHOWS("REG-051", "REG-062", "REG-023", "REQ-015");
   must(own.add({.name = "mine", .port = first}));
   auto open = must(own.open(*names.begin()));
   CHECK(error_of(own.remove(*names.begin())) == dat::error(type::provider_in_use));
@@ -295,7 +296,7 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   CHECK_FALSE(p.is_thread_safe); // posts of one kind on one endpoint must not overlap: a mixture is not thread-safe
   SHOWS("IA-118", "REQ-023", "SAFE-023");
   CHECK_FALSE(p.is_signal_safe);
-  SHOWS("IA-135", "SAFE-015", "SAFE-016", "EVENT-110");
+  SHOWS("IA-135", "SAFE-015", "SAFE-016", "SAFE-044", "SAFE-047", "EVENT-110");
   CHECK_FALSE(p.supports_multipath);
   SHOWS("IA-120", "REQ-061");
   CHECK_FALSE(p.ha_supported);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <poll.h>
 #include <unistd.h>
 
@@ -198,7 +199,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
                           "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n";
   ::setenv("DAT_OVERRIDE", local, 1);
   CHECK(opened_as("site") == "rx2");
-  SHOWS("CONF-002", "CONF-023", "CONF-024", "REG-060");
+  SHOWS("CONF-002", "CONF-023", "CONF-024", "REG-060", "REQ-017");
   CHECK(opened_as("own") == "rx1");
   SHOWS("CONF-028");
   std::ofstream(local) << "site u2.0 threadsafe zzz.9.9\n";
@@ -258,7 +259,7 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
   must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find("rx2")).port}));
   CHECK(must(registry.open("site", {2, 4})).name() == "rx2"); // which this program has added
-  SHOWS("REG-007");
+  SHOWS("REG-007", "REQ-017");
 }
 
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
@@ -461,11 +462,22 @@ TEST_CASE("repeated opening, connecting and closing leaves no resource behind",
           "[REG-021][IA-045]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto flags = GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful);
+  const auto threads = [] {
+    namespace fs = std::filesystem;
+    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+  };
   (void)open_first();
   const auto before = resources::now();
+  const auto threads_before = threads();
   for (int i = 0; i < 5; ++i) {
     connected_pair link({.progress = how, .qlen = 16});
-    if (flags == dat::close_mode::graceful) {
+    endpoint third;
+    if (flags == dat::close_mode::abrupt) { // with messages under way, queued events and a connect without answer
+      for (int n = 0; n < 8; ++n) must(link.passive.post(dat::recv{}));
+      for (int n = 0; n < 8; ++n) must(link.active.post(dat::send{}));
+      third = link.a.make_ep();
+      must(third.connect(link.target(), link.port(), patience));
+    } else {
       must(link.active.close());
       must(link.passive.close());
       must(link.psp.close());
@@ -478,6 +490,7 @@ TEST_CASE("repeated opening, connecting and closing leaves no resource behind",
     must(link.b.ia.close(flags));
   }
   CHECK(resources::no_more_than(before));
+  CHECK(comes_true([&] { return threads() <= threads_before; }));
 }
 
 TEST_CASE("with manual progress, work is done in calls only, and a descriptor shows when to call", "[ia]") {

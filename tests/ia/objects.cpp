@@ -355,7 +355,7 @@ TEST_CASE("objects are outside of their handles, and no memory of the consumer b
   };
   all.each(outside);
   CHECK(objects == 14);
-  SHOWS("SAFE-004", "LMR-031");
+  SHOWS("SAFE-004", "LMR-031", "REQ-138");
 }
 
 TEST_CASE("handles of one object are equal and hash alike, and handles of others are not equal", "[object][IA-002]") {
@@ -567,6 +567,16 @@ TEST_CASE("provider attributes describe the library's behaviour", "[ia]") {
   STATIC_REQUIRE(static_cast<int>(dat::iov_ownership::provider_no_modify) == 1);
   STATIC_REQUIRE(static_cast<int>(dat::iov_ownership::provider_modify) == 2);
   SHOWS("IA-115", "DTO-007");
+  CHECK(p.ep_creator == dat::psp_creates_ep::if_asked);
+  STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::never) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::if_asked) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::always) == 2);
+  SHOWS("IA-121");
+  CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
+  STATIC_REQUIRE(static_cast<int>(dat::ha_load_balancing::none) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::ha_load_balancing::inter_connection) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::ha_load_balancing::intra_connection) == 2);
+  SHOWS("IA-137");
   CHECK(p.pz_support == dat::pz_support::unique);
   SHOWS("PZ-014");
   CHECK(p.zb_supported);

@@ -92,7 +92,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
   CHECK(t.b_bytes[164] == std::byte{});
-  SHOWS("RMR-017");
+  SHOWS("RMR-017", "COMP-046"); // the bind has completed
   must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
   CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
   CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
@@ -103,7 +103,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   t.write(second, 2);
   t.write(first, 3);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(512, 8), 2));
-  SHOWS("RMR-008");
+  SHOWS("RMR-008", "MODEL-052", "REQ-148");
   { // a third over the very bytes of the first
     dat::rmr same = t.make(for_ep);
     const open_window third = t.bind(same, 64, 100);
@@ -131,7 +131,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(unbound.operation() == dat::dto_operation::unbind);
   SHOWS("RMR-034");
   CHECK((unbound.is_of(rmr) && unbound.cookie() == dat::cookie(5)));
-  SHOWS("RMR-019", "COMP-072");
+  SHOWS("RMR-019", "COMP-001", "COMP-068", "COMP-072");
   must(rmr.unbind(t.passive)); // an unbind of an unbound window
   CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
   must(other.close());
@@ -184,7 +184,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     must(far.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), w}));
     CHECK(next<dat::rdma_write_done>(t.at_active).ep() == far);
     t.write(w, 1);
-    SHOWS("RMR-001", "MODEL-052");
+    SHOWS("RMR-001", "MODEL-052", "REQ-148");
   }
   SECTION("the key of an earlier binding gives no access, while the rmr is bound elsewhere") {
     dat::rmr one = t.make(true);
@@ -197,7 +197,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     CHECK(t.refused(of_zone, far) == dat::dto_status::remote_access);
     CHECK(t.refused(of_ep, t.active) == dat::dto_status::remote_access);
     CHECK(std::ranges::all_of(std::span(t.b_bytes).first(128), [](std::byte b) { return b == std::byte{}; }));
-    SHOWS("MODEL-023", "RMR-020", "REQ-147");
+    SHOWS("MODEL-023", "RMR-020", "REQ-147", "REQ-148");
   }
   SECTION("an rmr of another zone than the endpoint's gives no access") {
     auto zone = must(t.b.ia.create_pz());
@@ -616,7 +616,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})) == pending);
   CHECK(error_of(rmr.unbind(t.passive)) == pending);
   CHECK(must(rmr.query()).binding->key == key);
-  SHOWS("DISC-011", "RMR-025");
+  SHOWS("DISC-011", "RMR-025", "REQ-072");
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
 }

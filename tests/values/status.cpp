@@ -127,7 +127,7 @@ TEST_CASE("completion statuses have the values of the C header", "[DTO-064]") {
   STATIC_REQUIRE(value(dto_status::local_mm_error) == 12);
 }
 
-TEST_CASE("operations have the codes of DAT and of its InfiniBand extensions", "[DTO-054][IBX-010]") {
+TEST_CASE("operations have the codes of DAT and of its InfiniBand extensions", "[DTO-054][IBX-010][COMP-070]") {
   STATIC_REQUIRE(value(dto_operation::send) == 0);
   STATIC_REQUIRE(value(dto_operation::rdma_write) == 1);
   STATIC_REQUIRE(value(dto_operation::rdma_read) == 2);
@@ -216,7 +216,7 @@ TEST_CASE("a message longer than its receive buffer is local_length with hardwar
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_OP_ERR, dto_operation::send) == dto_status::remote_responder);
 }
 
-TEST_CASE("remote access is never reported for a plain send or a receive", "[DTO-159][COMP-061]") {
+TEST_CASE("remote access is never reported for a plain send or a receive", "[DTO-159][COMP-039][COMP-061]") {
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::send) == dto_status::remote_responder);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::recv) == dto_status::local_protection);
   STATIC_REQUIRE(to_dto_status(IBV_WC_REM_ACCESS_ERR, dto_operation::send_with_invalidate) ==
@@ -235,7 +235,7 @@ TEST_CASE("a bind ends in one of the four statuses that binds have", "[COMP-045]
 }
 
 TEST_CASE("whatever a device reports, the status is one that DAT allows for the operation",
-          "[COMP-067][COMP-044][DTO-159]") {
+          "[COMP-067][COMP-041][COMP-043][COMP-044][DTO-159]") {
   const auto check = [](dto_operation operation) {
     for (int wc = 0; wc < 128; ++wc) {
       const auto status = to_dto_status(wc, operation);
@@ -251,7 +251,8 @@ TEST_CASE("whatever a device reports, the status is one that DAT allows for the 
   SUCCEED();
 }
 
-TEST_CASE("a status that no verbs release knows is a transport error and never a flush", "[COMP-050][COMP-066]") {
+TEST_CASE("a status that no verbs release knows is a transport error and never a flush",
+          "[COMP-042][COMP-050][COMP-066]") {
   constexpr auto unknown = 99;
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::send) == dto_status::transport);
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::recv) == dto_status::transport);
