@@ -322,6 +322,8 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   first.until_asleep();
   second.until_asleep();
   third.until_asleep();
+  // No thread meets the end of an evd alone: its close is refused meanwhile.
+  CHECK(error_of(completions_only.close()) == dat::error(type::invalid_state, subtype::evd_waiter));
   must(a.ia.close());
   CHECK(first.get().type() == type::abort);
   SHOWS("ERR-013", "EVD-058");
@@ -412,6 +414,13 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
     REQUIRE(i < 8);
     CHECK(r.cookie() == dat::cookie(got[i]++));
   }
+  // The other queue of the endpoints completes there as well.
+  must(actives[3].post(dat::recv{}.cookie(50)));
+  must(passives[3].post(dat::send{}.cookie(51)));
+  const auto received = next<dat::recv_done>(link.a.evd);
+  CHECK((received.ep() == actives[3] && received.cookie() == dat::cookie(50)));
+  const auto done = next<dat::send_done>(link.b.evd);
+  CHECK((done.ep() == passives[3] && done.cookie() == dat::cookie(51)));
 }
 
 TEST_CASE("events wake a waiter on every kind of evd", "[evd][EVD-061][EVD-062][EVD-063][EVENT-066][EVENT-109]") {

@@ -29,6 +29,11 @@ struct sample {
   std::uint32_t number;
   std::uint16_t small[2];
 };
+/// Whether rights may be left out of a registration.
+template <class Zone>
+concept has_default_rights = requires(Zone& z, std::span<std::byte> memory) {
+  z.register_memory(memory);
+};
 
 } // namespace
 
@@ -383,6 +388,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
     return (... && kept(dat::privileges<dat::mem_priv((Bits & 3U) | (Bits & 12U) << 2U)>{}));
   };
   CHECK(each(std::make_index_sequence<16>()));
+  STATIC_REQUIRE_FALSE(has_default_rights<dat::pz>); // no right is given unasked
   SHOWS("LMR-015", "REQ-139");
   CHECK(must(dat::query(must(link.b.pz.register_memory(bytes, dat::remote_write)))).rights ==
         dat::mem_priv::remote_write);

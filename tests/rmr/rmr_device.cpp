@@ -553,6 +553,8 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
       must(t.b_mem.close());
       CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
+      (void)must(t.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(t.active, patience));
+      CHECK(t.active.state() == state::disconnected);
     }
     SECTION("the region") {
       (void)next<dat::bind_done>(t.at_passive);

@@ -367,7 +367,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
   SHOWS("IA-128");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
-  SHOWS("IA-127");
+  SHOWS("IA-127", "DTO-022");
   CHECK_FALSE(offered.ep_recv_info_supported);
   SHOWS("IA-129", "SRQ-002");
   const auto limits = must(b.ia.query());

@@ -139,6 +139,15 @@ TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}));
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), odd, 1}));
   CHECK(error_of(link.active.post(batch)).type() == type::invalid_parameter);
+  // As of an RDMA read: memory of another zone, no connection.
+  auto zone = must(link.a.ia.create_pz());
+  const words foreign(zone);
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{foreign.at(0), link.far.remote(0), 1})) ==
+        dat::error(type::protection_violation, subtype::protection_write));
+  auto apart = link.a.make_ep();
+  CHECK(error_of(apart.post(dat::ib::compare_and_swap{link.near.at(0), link.far.remote(0), 1, 2})) ==
+        dat::error(type::invalid_state, subtype::ep_unconnected));
+  SHOWS("IBX-049");
   CHECK(link.far.value[0] == 0);
   CHECK(link.add(3) == 0); // the endpoint stays usable
   CHECK(link.active.state() == state::connected);

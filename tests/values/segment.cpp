@@ -89,6 +89,8 @@ TEST_CASE("a segment is a small value", "[DTO-056][DTO-059]") {
   constexpr remote<int> nothing;
   STATIC_REQUIRE(nothing.empty());
   STATIC_REQUIRE(nothing.size_bytes() == 0);
+  STATIC_REQUIRE(sizeof raw(nothing).address == 8);
+  STATIC_REQUIRE(sizeof raw(nothing).key == 4);
 }
 
 TEST_CASE("elements are trivially copyable types, and no others") {

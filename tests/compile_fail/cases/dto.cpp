@@ -69,6 +69,15 @@ auto bad_write(local<both> s, remote<mem_priv::remote_read> r) { return dat::rdm
 auto good_write(local<both> s, remote<mem_priv::remote_write> r) { return dat::rdma_write{s, r}; }
 #endif
 
+//! case: an RDMA write to two remote segments
+//! error: dat: rdma_write takes local memory first, and then a remote segment
+//! tags: [DTO-008]
+#ifdef DAT_EXPECT_FAIL
+auto two_targets(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return dat::rdma_write{s, r}; }
+#else
+auto one_target(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return dat::rdma_write{s, r[0]}; }
+#endif
+
 //! case: an RDMA write from memory that the adapter may not read
 //! error: dat: rdma_write reads memory registered with dat::local_read
 //! tags: [DTO-151][DTO-084]
