@@ -303,6 +303,8 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
   SHOWS("IBX-027", "IBX-003");
+  const auto merges = must(p.a.ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
+  CHECK_FALSE(includes(merges, dat::stream::datagrams));
   is_error(p.a.ep.export_descriptor(), return_type::model_not_supported);
   const auto datagrams = must(p.a.ia.create_evd<ud_streams>(64));
   is_error(p.a.pz.create_ep<dat::ud>(datagrams), return_type::model_not_supported);

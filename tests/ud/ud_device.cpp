@@ -479,6 +479,8 @@ TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-0
   ud_side a(0);
   ud_side b(1);
   constexpr auto completions_only = dat::stream::dto | dat::stream::datagrams;
+  const auto merges = must(a.ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
+  CHECK((includes(merges, completions_only) && includes(merges, streams)));
   auto cq_a = must(a.ia.create_evd<completions_only>(64));
   auto cq_b = must(b.ia.create_evd<completions_only>(64));
   auto ep_a =
