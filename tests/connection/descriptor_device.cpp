@@ -565,6 +565,7 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   CHECK(__builtin_bswap32(with.immediate()) == 7);
   CHECK(with.bytes() == 0);
   CHECK(next<dat::ib::recv_immediate_done>(link.b.evd).immediate() == 0);
+  SHOWS("DOCA-004");
   inbox.clear();
   CHECK(inbox.data().empty());
   // A chain with more pieces than the endpoint's limit.

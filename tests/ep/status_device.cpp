@@ -262,7 +262,7 @@ const row rows[] = {
        t.write(there);
      }},
     {"a region of another zone than the responder",
-     {"DTO-137", "EP-003", "MODEL-018", "REQ-148"},
+     {"DTO-137", "PZ-002", "EP-003", "MODEL-018", "REQ-148"},
      write_refused,
      {},
      [](stage& t) {

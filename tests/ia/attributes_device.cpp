@@ -306,6 +306,8 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   CHECK(p.qos_supported == 0x0f); // all of DAT_QOS
   SHOWS("IA-116");
   CHECK(p.pz_support == dat::pz_support::unique);
+  STATIC_REQUIRE(static_cast<int>(dat::pz_support::unique) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::pz_support::shareable) == 1);
   SHOWS("IA-122", "PZ-014");
   CHECK(p.completion_flags_supported == dat::completion_flags{true, true, true, true, true});
   SHOWS("DTO-042");

@@ -86,6 +86,12 @@ TEST_CASE("spans, vectors and arrays can be registered",
   CHECK(error_of(v.remote(0, 101)) == outside);
   SHOWS("DTO-080");
 
+  // The wire form has each number with its most significant byte first; a query has them for any other order.
+  const auto form = v.remote().to_wire();
+  CHECK(dat::detail::get_be<std::uint64_t>(&form[0]) == registered.registered_address);
+  CHECK(dat::detail::get_be<std::uint64_t>(&form[8]) == registered.registered_size);
+  CHECK(dat::detail::get_be<std::uint32_t>(&form[16]) == registered.remote_key);
+  SHOWS("DTO-058", "DTO-057");
   // The wire form carries the rights: no segment with more rights can be read from it.
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
   CHECK(error_of(writable::from_wire(t.remote().to_wire())) ==

@@ -86,7 +86,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
 }
 
 TEST_CASE("compare-and-swap replaces an expected value and always returns the old one",
-          "[ib][IBX-033][IBX-034][IBX-048][IBX-005][EXT05-009][DOCA-026]") {
+          "[ib][IBX-033][IBX-034][IBX-048][IBX-005][EXT05-009][DOCA-004][DOCA-026]") {
   atomic_pair link;
   link.far.value[0] = 10;
   CHECK(link.swap(10, 20) == 10);

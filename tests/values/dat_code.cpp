@@ -125,6 +125,7 @@ TEST_CASE("the kinds of operations of the extensions are numbered from 0 to 9", 
   CHECK(value(ib_ext_type_of(dto_operation::recv_ud_immediate)) == 9);
   CHECK_FALSE(ib_ext_type_of(dto_operation::send).has_value());
   CHECK_FALSE(ib_ext_type_of(dto_operation::bind).has_value());
+  SHOWS("IBX-007");
 }
 
 TEST_CASE("both sides of a datagram connection have the kind of their side", "[dat_code]") {
