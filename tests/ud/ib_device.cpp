@@ -54,7 +54,26 @@ struct atomic_pair : connected_pair {
     return done<dat::ib::compare_and_swap_done>(
         dat::ib::compare_and_swap{near.at(0), far.remote(0), expected, desired}.cookie(6));
   }
+  /// The completion of a fenced read or atomic. None comes if Soft-RoCE has lost a packet of it, see docs/devices.md.
+  template <class E>
+  std::optional<E> fenced_done() {
+    auto r = a.evd.wait(5s);
+    if (!r) return std::nullopt;
+    const auto* e = std::get_if<E>(&r.assume_value());
+    if (!e) fail("another event came: " + describe(r.assume_value()), place::here());
+    return *e;
+  }
 };
+
+/// Runs `part` on a new connection, and on another one as long as it returns that its completion did not come.
+template <class Part>
+void with_fenced(const Part& part) {
+  for (int connections = 0; connections < 8; ++connections) {
+    atomic_pair link;
+    if (part(link)) return;
+  }
+  fail("of eight fenced requests none has completed", place::here());
+}
 
 } // namespace
 
@@ -99,13 +118,20 @@ TEST_CASE("compare-and-swap replaces an expected value and always returns the ol
 
 TEST_CASE("an atomic can have a cookie, be suppressed and fenced, and be posted in lists and batches",
           "[ib][IBX-042][EVENT-031]") {
+  with_fenced([](atomic_pair& link) {
+    const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
+    must(link.active.post(dat::ib::fetch_and_add{one}.suppress_completion(),
+                          dat::ib::fetch_and_add{one}.fence().cookie(8)));
+    const auto done = link.fenced_done<dat::ib::fetch_and_add_done>();
+    if (!done) return false;
+    CHECK(done->cookie() == dat::cookie(8));
+    CHECK(link.near.value[0] == 1);
+    CHECK(link.far.value[0] == 2);
+    return true;
+  });
   atomic_pair link;
+  link.far.value[0] = 2;
   const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
-  must(link.active.post(dat::ib::fetch_and_add{one}.suppress_completion(),
-                        dat::ib::fetch_and_add{one}.fence().cookie(8)));
-  CHECK(next<dat::ib::fetch_and_add_done>(link.a.evd).cookie() == dat::cookie(8));
-  CHECK(link.near.value[0] == 1);
-  CHECK(link.far.value[0] == 2);
   dat::batch<4> batch;
   for (std::uint64_t i = 0; i < 3; ++i) REQUIRE(batch.push_back(dat::ib::fetch_and_add{one}.cookie(i)));
   REQUIRE(batch.push_back(dat::ib::compare_and_swap{link.near.at(1), link.far.remote(0), 5, 50}.cookie(3)));
@@ -116,10 +142,14 @@ TEST_CASE("an atomic can have a cookie, be suppressed and fenced, and be posted 
   CHECK(link.far.value[0] == 50);
   CHECK(link.near.value[1] == 5);
   // A read that completes before a fenced atomic returns the old word.
-  must(link.active.post(dat::rdma_read{link.near.at(2), link.far.remote(0)}.suppress_completion(),
-                        dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}.fence()));
-  (void)next<dat::ib::fetch_and_add_done>(link.a.evd);
-  CHECK(link.near.value[2] == 50);
+  with_fenced([](atomic_pair& other) {
+    other.far.value[0] = 50;
+    must(other.active.post(dat::rdma_read{other.near.at(2), other.far.remote(0)}.suppress_completion(),
+                           dat::ib::fetch_and_add{other.near.at(0), other.far.remote(0), 1}.fence()));
+    if (!other.fenced_done<dat::ib::fetch_and_add_done>()) return false;
+    CHECK(other.near.value[2] == 50);
+    return true;
+  });
 }
 
 TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][IBX-037][IBX-038][IBX-039]") {
@@ -279,18 +309,21 @@ TEST_CASE("atomics of eight endpoints in two processes on one word lose no updat
 }
 
 TEST_CASE("an atomic is ordered after earlier writes and before later reads", "[ib][IBX-043][IBX-046]") {
-  atomic_pair link;
-  link.near.value[2] = 70;
-  must(link.active.post(dat::rdma_write{link.near.at(2), link.far.remote(0)}.suppress_completion(),
-                        dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 5}.suppress_completion(),
-                        dat::rdma_read{link.near.at(3), link.far.remote(0)}.fence()));
-  (void)next<dat::rdma_read_done>(link.a.evd);
-  CHECK(link.near.value[0] == 70);
-  CHECK(link.near.value[3] == 75);
+  with_fenced([](atomic_pair& link) {
+    link.near.value[2] = 70;
+    must(link.active.post(dat::rdma_write{link.near.at(2), link.far.remote(0)}.suppress_completion(),
+                          dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 5}.suppress_completion(),
+                          dat::rdma_read{link.near.at(3), link.far.remote(0)}.fence()));
+    if (!link.fenced_done<dat::rdma_read_done>()) return false;
+    CHECK(link.near.value[0] == 70);
+    CHECK(link.near.value[3] == 75);
+    return true;
+  });
   // The peer has no receive to solicit, so atomics have no such flag.
   constexpr auto solicits = []<class T>(const T&) {
     return requires(T & t) { t.solicited(); };
   };
+  atomic_pair link;
   const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
   const dat::ib::compare_and_swap two{link.near.at(0), link.far.remote(0), 1, 2};
   STATIC_REQUIRE_FALSE(solicits(one));
