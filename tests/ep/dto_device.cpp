@@ -742,6 +742,7 @@ TEST_CASE("a write is in place when the receive of a later send completes",
   must(out.lmr.close()); // and free it
   must(in.lmr.close());
   CHECK(link.active.state() == state::connected);
+  SHOWS("DTO-006");
 }
 
 TEST_CASE("inlined data may change as soon as the post returns", "[dto][DTO-092]") {

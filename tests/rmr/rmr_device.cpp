@@ -159,6 +159,7 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
     if (!has_pattern(std::span(t.b_bytes).subspan(at, 64), i)) FAIL("round " << i);
   }
   CHECK(must(rmr.query()).binding);
+  SHOWS("RMR-035");
 }
 
 TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
@@ -652,11 +653,12 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   (void)t.at_a<dat::disconnected>(t.active);
 }
 
-TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpoint",
-          "[rmr][SAFE-027][SAFE-028][RMR-038][DTO-088]") {
+TEST_CASE("rmr: one thread posts requests of every kind, another receives, to one endpoint",
+          "[rmr][SAFE-027][SAFE-028][RMR-038][DTO-088][DTO-123][DTO-140]") {
   const bool for_ep = GENERATE(false, true);
   linked t;
   dat::rmr rmr = t.make(for_ep);
+  buffer far(t.a.pz, 8);
   constexpr std::uint64_t rounds = 60;
   background receiver([&] {
     for (std::uint64_t i = 0; i < rounds;) {
@@ -672,11 +674,17 @@ TEST_CASE("rmr: one thread posts binds and sends, another receives, to one endpo
   for (std::uint64_t i = 0; i < rounds; ++i) {
     must(t.active.post(dat::recv{}));
     (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, i, 8, both}.cookie(i)));
+    fill(std::span(t.b_bytes).subspan(1000, 8), static_cast<std::uint32_t>(i));
+    must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(1000, 8)), far.remote()}.cookie(i)));
+    must(t.passive.post(dat::rdma_read{must(t.b_mem.slice(2000, 8)), far.remote()}.cookie(i)));
     must(t.passive.post(dat::send{}.cookie(i)));
     must(t.active.post(dat::send{}));
-    const auto at_passive = take(t.at_passive, 3);
+    const auto at_passive = take(t.at_passive, 5);
     CHECK(count_of<dat::bind_done>(at_passive) == 1);
+    CHECK(count_of<dat::rdma_write_done>(at_passive) == 1);
+    CHECK(count_of<dat::rdma_read_done>(at_passive) == 1);
     CHECK(count_of<dat::send_done>(at_passive) == 1);
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(2000, 8), static_cast<std::uint32_t>(i)));
     for (const auto& e : at_passive)
       if (const auto* r = std::get_if<dat::recv_done>(&e)) CHECK(r->cookie() == dat::cookie(i));
     CHECK(take(t.at_active, 2).size() == 2);

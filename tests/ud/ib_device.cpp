@@ -319,11 +319,19 @@ TEST_CASE("an atomic is ordered after earlier writes and before later reads", "[
     CHECK(link.near.value[3] == 75);
     return true;
   });
+  // And before a later write, which needs no fence.
+  atomic_pair link;
+  link.far.value[0] = 75;
+  link.near.value[4] = 99;
+  must(link.active.post(dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 5}.suppress_completion(),
+                        dat::rdma_write{link.near.at(4), link.far.remote(0)}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  CHECK(link.near.value[0] == 75);
+  CHECK(link.far.value[0] == 99);
   // The peer has no receive to solicit, so atomics have no such flag.
   constexpr auto solicits = []<class T>(const T&) {
     return requires(T & t) { t.solicited(); };
   };
-  atomic_pair link;
   const dat::ib::fetch_and_add one{link.near.at(0), link.far.remote(0), 1};
   const dat::ib::compare_and_swap two{link.near.at(0), link.far.remote(0), 1, 2};
   STATIC_REQUIRE_FALSE(solicits(one));
