@@ -757,6 +757,11 @@ TEST_CASE("inlined data may change as soon as the post returns", "[dto][DTO-092]
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(in.bytes, round));
     (void)next<dat::send_done>(link.a.evd);
+    fill(out.part(0, 64), round + 100);
+    must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote()}.inlined()));
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xff});
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    CHECK(has_pattern(in.bytes, round + 100));
   }
   const auto e = error_of(link.active.post(dat::send{out.lmr}.inlined()));
   CHECK(e.type() == type::length_error);

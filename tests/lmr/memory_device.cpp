@@ -355,6 +355,17 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   const auto open = must(dat::register_over(link.b.pz, closed, dat::local_write | dat::remote_write));
   CHECK(must(dat::query(open)).origin == closed.identity());
   SHOWS("LMR-006");
+  { // Both at once, in one list.
+    const auto twin = must(dat::register_over(link.b.pz, closed, dat::local_read));
+    fill(bytes, 9);
+    must(link.active.post(dat::recv{out.lmr}));
+    must(link.passive.post(dat::send{dat::iov{must(closed.slice(0, 8)), must(twin.slice(8, 56))}}));
+    CHECK(next<dat::recv_done>(link.a.evd).bytes() == 64);
+    CHECK(has_pattern(out.bytes, 9));
+    SHOWS("LMR-014");
+    (void)next<dat::send_done>(link.b.evd);
+    fill(out.bytes, 8);
+  }
   must(closed.close());
   must(link.active.post(dat::rdma_write{out.lmr, open.remote()}));
   (void)next<dat::rdma_write_done>(link.a.evd);

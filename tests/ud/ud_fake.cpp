@@ -545,6 +545,13 @@ TEST_CASE("a connection by descriptors that the device refuses half way needs a 
   CHECK(a.take() == events{"established"});
 }
 
+TEST_CASE("the address of a datagram peer has a handle of a type of its own", "[ud][type][IBX-011]") {
+  using address = dat::ib::address_handle;
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<address, dat::ep_ref>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<dat::ep<dat::ud>, address>);
+  STATIC_REQUIRE(std::is_nothrow_move_constructible_v<address>);
+}
+
 TEST_CASE("extension events carry at most 64 bytes", "[ud][IBX-015]") {
   STATIC_REQUIRE(sizeof(dat::ib::datagram_recv_immediate_done) <= 64);
   STATIC_REQUIRE(sizeof(dat::ib::recv_immediate_done) <= 64);
