@@ -370,7 +370,7 @@ TEST_CASE("operations complete in the order of their posting, each once", "[dto]
       // Reads are in order among themselves, and so are the other requests.
       auto& last = one.second ? last_read : last_other;
       CHECK(one.first + 1 > last);
-      SHOWS("DTO-091", "COMP-081", "REQ-086", "REQ-091", "EVENT-033");
+      SHOWS("DTO-091", "IBX-027", "COMP-081", "REQ-086", "REQ-091", "EVENT-033");
       last = one.first + 1;
     }
     CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
@@ -1053,7 +1053,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   // longer than the remote segment: refused; shorter: writes only its own length
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
-  SHOWS("DTO-093");
+  SHOWS("DTO-093", "ERR-020");
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)}.immediate(1))).type() ==
         type::length_error);
   SHOWS("IBX-027");
@@ -1083,6 +1083,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   SHOWS("EPATTR-011", "DTO-081", "DTO-124");
   CHECK(error_of(ep.post(dat::rdma_write{three, in.remote()}.immediate(1))) ==
         dat::error(type::invalid_parameter, subtype::arg2));
+  SHOWS("IBX-027");
   still_works(link);
 
   // memory of another zone, of this adapter or another
