@@ -111,7 +111,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     CHECK(passive.state() == state::connected);
     CHECK(at_passive.private_data().empty());
     CHECK(at_passive.ep() == passive);
-    SHOWS("CR-034", "CR-035", "CONN-003", "EVENT-017", "REQ-043");
+    SHOWS("CR-034", "CR-035", "CONN-003", "EVENT-017", "EVENT-094", "REQ-043");
 
     CHECK(must(passive.query()).comm.domain == (family == dat::address_family::ipv4 ? AF_INET : AF_INET6));
     SHOWS("ADDR-016"); // of the psp, which has none, by its ia

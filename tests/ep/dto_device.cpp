@@ -227,7 +227,7 @@ ending until_broken(queue& evd, std::size_t completions, place where = place::he
 // --- what moves ----------------------------------------------------------------------------------------------------
 
 TEST_CASE("every operation moves every size in any number of segments, on one evd for everything",
-          "[dto][EVENT-002][EP-007]") {
+          "[dto][EVENT-001][EVENT-002][EP-007]") {
   merged_pair link;
   every_operation(link); // with default attributes
   SHOWS("EP-010");
@@ -391,7 +391,7 @@ TEST_CASE("operations complete in the order of their posting, each once", "[dto]
             if constexpr (std::is_base_of_v<dat::transfer, E>) CHECK(c.cookie() == dat::cookie(expected));
           },
           e);
-      SHOWS("DTO-125", "REQ-088", "MODEL-049", "COMP-081", "EVENT-033");
+      SHOWS("DTO-125", "REQ-088", "MODEL-049", "COMP-081", "EVENT-033", "REQ-150");
       ++expected;
       ++at;
     }
@@ -639,14 +639,30 @@ TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(in.bytes, round));
     (void)next<dat::send_done>(link.a.evd);
-    // So do the requests behind a fenced one, which have no fence.
-    fill(theirs.bytes, round + 1000);
-    must(link.passive.post(dat::recv{}, dat::recv{in.lmr}));
-    must(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}.suppress_completion(),
-                          dat::send{}.fence().suppress_completion(), dat::send{mine.lmr}));
+  }
+  // So do the requests behind a fenced one, and a fenced write. The reads are long: without the fence, what follows
+  // them would send memory that they have not written yet.
+  constexpr std::size_t long_size = 256 * 1024;
+  buffer source(link.b.pz, long_size);
+  buffer sink(link.a.pz, long_size);
+  const auto end_of = [](buffer& b) { return b.part(long_size - 8, 8); };
+  const auto last = sink.slice(long_size - 8, 8);
+  for (std::uint32_t round = 0; round < 8; ++round) {
+    fill(source.bytes, 2 * round + 1);
+    must(link.passive.post(dat::recv{}, dat::recv{in.slice(0, 8)}));
+    must(link.active.post(dat::rdma_read{sink.lmr, source.remote()}.suppress_completion(),
+                          dat::send{}.fence().suppress_completion(), dat::send{last}));
     for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(link.b.evd);
-    CHECK(has_pattern(in.bytes, round + 1000));
+    CHECK(std::ranges::equal(in.part(0, 8), end_of(source)));
+    SHOWS("REQ-092");
     (void)next<dat::send_done>(link.a.evd);
+
+    fill(source.bytes, 2 * round + 2);
+    must(link.active.post(dat::rdma_read{sink.lmr, source.remote()}.suppress_completion(),
+                          dat::rdma_write{last, in.remote(64, 8)}.fence()));
+    (void)next<dat::rdma_write_done>(link.a.evd);
+    CHECK(std::ranges::equal(in.part(64, 8), end_of(source)));
+    SHOWS("COMP-079", "REQ-092");
   }
 }
 
@@ -667,7 +683,6 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     REQUIRE(has_pattern(mine.bytes, 2 * i));
     SHOWS("COMP-078", "DTO-140");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
-    SHOWS("REQ-092");
   }
   // The peer has no event of all that; a send has.
   CHECK(is_empty(link.b.evd));

@@ -517,7 +517,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
 }
 
 TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is destroyed first",
-          "[CNO-028][CNO-009][CNO-034][EVD-018][EVD-025]") {
+          "[CNO-028][CNO-009][CNO-034][EVD-018][EVD-025][EVENT-111]") {
   rig::begin();
   auto ia = rig::open(rig::automatic);
   auto cno = must(ia.create_cno());

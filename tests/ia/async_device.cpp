@@ -282,7 +282,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   CHECK(count_of<dat::bind_done>(got) == 1);
   CHECK(count_of<dat::software_event>(got) == 1);
   CHECK(count_of<dat::srq_low_watermark>(got) == 1);
-  SHOWS("MODEL-009");
+  SHOWS("MODEL-009", "EVENT-007"); // both ends of one connection
   must(near.disconnect());
   const auto ends = take(evd, 2);
   CHECK(count_of<dat::disconnected>(ends) == 2);
