@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 
 using namespace std::chrono_literals;
@@ -299,6 +300,13 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   must(g.evd.post(1));
   a.await(2);
   CHECK(a.calls == 2);
+  STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, and no object of dat
+  // One poll set may hold the descriptors of both cnos.
+  std::array<pollfd, 2> both{{{f.cno.fd(), POLLIN, 0}, {g.cno.fd(), POLLIN, 0}}};
+  CHECK(::poll(both.data(), both.size(), 0) == 2);
+  (void)must(f.cno.wait(0us));
+  CHECK(::poll(both.data(), both.size(), 0) == 1);
+  CHECK((both[1].revents & POLLIN) != 0);
 }
 
 TEST_CASE("the consumer may also post to the object that an agent feeds", "[cno][REQ-011]") {
@@ -502,6 +510,8 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006]") {
   CHECK(g.ia.create_cno().error() == closed);
   SHOWS("CNO-016", "CNO-018");
   CHECK(g.ia.create_evd<soft>(8).error() == closed);
+  CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  CHECK(must(f.evd.query()).cno == f.cno); // neither the cno of another ia nor one that has ended
 }
 
 TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]") {

@@ -183,6 +183,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   must(unwanted.reject());
   CHECK(unwanted.private_data().empty());
   CHECK(dat::conn_qual::make(0x10000).error().type() == return_type::invalid_parameter);
+  SHOWS("MODEL-005");
 }
 
 TEST_CASE("the private data of an accept stays readable after the connection has ended",

@@ -1131,7 +1131,8 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
     CHECK((in.bytes[0] == out.bytes[59] && in.bytes[1] == out.bytes[60] && in.bytes[2] == std::byte{1}));
     SHOWS("DTO-055");
     (void)next<dat::send_done>(link.a.evd);
-    SHOWS("DTO-083", "DTO-137", "EP-003", "ERR-023", "LMR-001", "MODEL-013", "MODEL-018", "PZ-002", "REQ-137");
+    SHOWS("DTO-083", "DTO-137", "EP-003", "ERR-023", "LMR-001", "MODEL-013", "MODEL-018", "PZ-002", "REQ-137",
+          "IA-122");
     SHOWS("ERR-036");
     still_works(link);
   }

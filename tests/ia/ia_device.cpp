@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
+#include <dat/csp.hpp>
 #include <dat/registry.hpp>
+#include <dat/rmr.hpp>
+#include <dat/rsp.hpp>
+#include <dat/srq.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace device {
@@ -323,7 +328,7 @@ TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA
   (void)next<dat::recv_done>(two.evd);
 }
 
-TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-037][REQ-005]") {
+TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-034][IA-037][REQ-005]") {
   auto ia = open_first();
   const auto refused = [&] {
     const auto e = error_of(ia.close(dat::close_mode::graceful));
@@ -350,10 +355,25 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][IA-034][IA-03
   CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
   must(psp.close());
   refused();
+  const auto keeps_its_evd = [&](auto service_point, auto& requests) {
+    CHECK(error_of(requests.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+    must(service_point.close());
+    CHECK(requests.close().has_value());
+  };
+  auto of_rsp = must(ia.create_evd<dat::stream::connection_requests>(4));
+  keeps_its_evd(must(ia.create_rsp(next_port(), ep, of_rsp)), of_rsp);
+  auto of_csp = must(ia.create_evd<dat::stream::connection_requests>(4));
+  keeps_its_evd(must(ia.create_csp({.domain = AF_INET, .type = SOCK_STREAM}, of_csp)), of_csp);
   must(ep.close());
   must(evd.close());
   CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
   must(lmr.close());
+  const auto keeps_the_zone = [&](auto object) {
+    CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+    must(object.close());
+  };
+  keeps_the_zone(must(pz.create_rmr()));
+  keeps_the_zone(must(pz.create_srq()));
   must(pz.close());
   CHECK(error_of(ia.close(static_cast<dat::close_mode>(2))) == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(ia);

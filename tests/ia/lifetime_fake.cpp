@@ -61,7 +61,7 @@ struct automatic_pair {
 } // namespace
 
 TEST_CASE("running out of memory is an error of the call and leaves nothing behind",
-          "[PSP-020][CONN-061][EVD-004][LMR-028][PZ-004]") {
+          "[PSP-020][CONN-061][EVD-004][IA-016][LMR-028][PZ-004]") {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
   if (dat::detail::checked_build) SKIP("a checked build allocates to watch posted memory");
   int failures = 0;

@@ -314,7 +314,7 @@ const role sharing_registered("sharing", &sharing_role);
 
 TEST_CASE("memory: two processes register one piece of shared memory",
           "[memory][LMR-007][LMR-008][LMR-009][LMR-010][LMR-011][LMR-012]"
-          "[REQ-143]") {
+          "[REQ-143][IA-114]") {
   side a(0);
   const int fd = ::memfd_create("dat-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);
@@ -376,6 +376,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK_FALSE(again.origin); // the original has ended
   SHOWS("LMR-045");
   CHECK(again.type == dat::mem_type::lmr);
+  SHOWS("IA-114");
   CHECK(again.ia == link.b.ia.identity());
   CHECK(again.pz == link.b.pz.identity());
   SHOWS("LMR-044", "REQ-139");

@@ -96,7 +96,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
   CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
   CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
-  SHOWS("DTO-136"); // the sink of the read has no remote rights
+  SHOWS("DTO-136", "IA-132"); // the sink of the read has no remote rights
 
   dat::rmr other = t.make(for_ep); // a second window over the same region
   const open_window second = t.bind(other, 512, 8);

@@ -87,7 +87,7 @@ auto good_csp(dat::ia& ia, const dat::communicator& comm, requests& r) { return 
 
 //! case: asynchronous events to an evd without that stream
 //! error: dat: this evd cannot take asynchronous events
-//! tags: [EVENT-026]
+//! tags: [EVENT-026][IA-010]
 #ifdef DAT_EXPECT_FAIL
 auto bad_async(connections& c) { return dat::ia::open("mlx5_0", {.async_evd = c}).has_value(); }
 #else
