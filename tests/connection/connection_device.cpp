@@ -158,6 +158,8 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
   REQUIRE(request);
+  check_private_data(request.private_data(), longest); // as before
+  CHECK(active.state() == state::active_connection_pending);
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
@@ -319,6 +321,29 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
   }
 }
 
+TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer", "[connection]") {
+  two_sides link;
+  auto earlier = must(link.b.ia.create_cno());
+  auto cno = must(link.b.ia.create_cno());
+  auto mine = must(link.a.ia.create_cno());
+  auto elsewhere = must(link.b.ia.create_evd<dat::stream::connection_requests>(4));
+  must(elsewhere.modify_cno(earlier));
+  must(link.b.evd.modify_cno(earlier));
+  must(link.b.evd.modify_cno(cno)); // in place of the first
+  must(link.a.evd.modify_cno(mine));
+  auto ep = link.a.make_ep();
+  must(ep.connect(link.target(), link.port(), patience));
+  CHECK(must(cno.wait(patience)) == link.b.evd.id());
+  CHECK(error_of(earlier.wait(0s)).type() == type::queue_empty);
+  must(link.at_b<dat::connection_request>().reject());
+  CHECK(is_empty(link.b.evd));
+  CHECK(is_empty(elsewhere));
+  SHOWS("PSP-004");
+  CHECK(must(mine.wait(patience)) == link.a.evd.id());
+  (void)link.at_a<dat::peer_rejected>();
+  SHOWS("CONN-002");
+}
+
 TEST_CASE("a request that the consumer drops is refused", "[connection][PSP-026][EVENT-015]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   two_sides link({.progress = how});
@@ -372,6 +397,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   const auto end = ends_with<dat::connection_unreachable>(a.evd, 2);
   CHECK(end.reason() != 0);
   CHECK(ep.state() == state::disconnected);
+  SHOWS("EPS-006");
 }
 
 TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {
@@ -392,7 +418,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  SHOWS("CONN-025", "EPS-010", "REQ-049");
+  SHOWS("CONN-025", "EPS-010", "REQ-049", "EPS-004");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
@@ -499,6 +525,7 @@ TEST_CASE("closing a service point stops listening and frees the qualifier",
   must(active.connect(link.target(), port, patience));
   // The request was queued before the service point is closed, and can still be answered.
   auto request = link.at_b<dat::connection_request>();
+  const auto request_came_to = link.psp.id();
   must(link.psp.close());
   CHECK(error_of(link.psp.close()) == dat::error(type::invalid_handle, subtype::handle_psp));
   CHECK(error_of(link.psp.query()) == dat::error(type::invalid_handle, subtype::handle_psp));
@@ -512,6 +539,7 @@ TEST_CASE("closing a service point stops listening and frees the qualifier",
 
   for (int i = 0; i < 200; ++i) {
     auto psp = must(link.b.ia.create_psp(port, link.b.evd));
+    CHECK(psp.id() != request_came_to); // another handle at the same qualifier
     if (i % 2 == 0) must(psp.close());
   }
 }
@@ -541,6 +569,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
     rejected += std::holds_alternative<dat::peer_rejected>(e) ? 1 : 0;
   }
   CHECK(connected == 4);
+  SHOWS("EPS-032"); // on endpoints of the consumer
   CHECK(rejected == 2);
   CHECK(count_of<dat::established>(take(link.b.evd, 4)) == 4);
   for (const auto& ep : pool) CHECK(ep.state() == state::connected);
@@ -642,27 +671,30 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_read{memory.slice(0, 1), memory.remote()})) == pending);
-  SHOWS("DISC-011", "EPS-050", "EPS-001", "REQ-072");
+  SHOWS("DISC-011", "EPS-001", "REQ-072");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
   must(link.active.post(dat::recv{}.cookie(2)));
+  CHECK(must(link.active.recv_query()).allocated == 1);
+  SHOWS("EPS-050");
   must(link.active.disconnect(dat::close_mode::graceful)); // no effect
   CHECK(link.active.state() == state::disconnect_pending);
   SHOWS("DISC-012", "DISC-014");
   CHECK(is_empty(link.a.evd));
 
   SECTION("an abrupt disconnect ends the graceful disconnect") {
-    must(link.active.disconnect());
+    STATIC_REQUIRE((dat::close_mode{0} == dat::close_mode::abrupt && dat::close_mode{1} == dat::close_mode::graceful));
+    must(link.active.disconnect()); // abrupt is the default
     CHECK(link.active.state() == state::disconnected);
-    SHOWS("DISC-013", "EPS-053", "EPS-054");
+    SHOWS("DISC-002", "DISC-013", "EPS-053", "EPS-054");
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
     CHECK(count_of<dat::disconnected>(events) == 1);
     (void)next<dat::disconnected>(link.b.evd);
   }
-  SECTION("the peer's abrupt disconnect ends the graceful disconnect") {
-    must(link.passive.disconnect());
+  SECTION("a disconnect of the peer, of either kind, ends the graceful disconnect") {
+    must(link.passive.disconnect(GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful)));
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
@@ -832,8 +864,9 @@ TEST_CASE("a request waits without a timer for as long as its consumer leaves it
   link.a.ia.run();
   link.b.ia.run();
   CHECK(armed_timers() == 0);
-  SHOWS("CR-014");
   CHECK(active.state() == state::active_connection_pending);
+  STATIC_REQUIRE(std::is_same_v<dat::timeout::period, std::micro>);
+  SHOWS("CR-014", "CONN-040");
   auto limited = link.a.make_ep();
   must(limited.connect(link.target(), link.port(), patience));
   CHECK(armed_timers() == 1); // the time limit of that attempt

@@ -204,11 +204,14 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     }
     allowed("modify the communicator", s == unconnected || s == unconfigured_unconnected,
             [](in_state& t) { return t.ep.modify({.comm = tcp}); });
-    SHOWS("EP-068", "ADDR-015");
+    SHOWS("EP-068", "ADDR-015", "EP-078");
+    allowed("modify the local address", s == unconnected || s == unconfigured_unconnected,
+            [](in_state& t) { return t.ep.modify({.local_address = t.s.a.ia.address()}); });
+    SHOWS("EP-079");
     allowed("common_connect", s == unconnected, [](in_state& t) {
       return t.ep.common_connect(t.s.b.ia.address().with_port(rig::port().port()), patience);
     });
-    SHOWS("CONN-074");
+    SHOWS("CONN-074", "CONN-079");
     allowed("connect", s == unconnected,
             [](in_state& t) { return t.ep.connect(t.s.b.ia.address(), rig::port(), patience); });
     SHOWS("CONN-038", "CONN-039", "EPS-001", "EPS-077", "ERR-019", "ERR-034", "ERR-035");
@@ -226,18 +229,35 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     });
     SHOWS("RSP-006");
     allowed("accept", s == unconnected, [](in_state& t) { return t.spare.accept(t.ep); });
-    SHOWS("CR-022", "CR-023");
+    SHOWS("CR-022", "CR-023", "EPS-077");
     allowed("modify the zone",
             !pending || s == tentative_connection_pending
                 ? one_of(s, {unconnected, tentative_connection_pending}) || unconfigured
                 : false,
             [](in_state& t) { return t.ep.modify({.pz = &t.s.a.pz}); });
-    allowed("modify a size", s == unconnected || pending || unconfigured,
-            [](in_state& t) { return t.ep.modify({.max_recv_dtos = 70}); });
-    SHOWS("EP-070");
-    allowed("modify the completion flags", s == unconnected || pending || unconfigured,
+    const bool before_setup = s == unconnected || pending || unconfigured;
+    const dat::ep_changes sizes[] = {{.max_request_dtos = 9},
+                                     {.max_recv_dtos = 70},
+                                     {.max_request_iov = 2},
+                                     {.max_recv_iov = 2},
+                                     {.max_message_size = 4096},
+                                     {.max_rdma_read_out = std::uint8_t{1}},
+                                     {.max_rdma_read_in = std::uint8_t{1}},
+                                     {.qos = dat::qos::economy()}};
+    for (const auto& size : sizes)
+      allowed("modify a size", before_setup, [&](in_state& t) { return t.ep.modify(size); });
+    SHOWS("EP-070", "EP-080");
+    allowed("modify the recv flags", before_setup,
             [](in_state& t) { return t.ep.modify({.recv_completion = dat::completion_notification::evd_threshold}); });
     SHOWS("EP-076");
+    allowed("modify the request flags", before_setup, [](in_state& t) {
+      return t.ep.modify({.request_completion = dat::completion_notification::evd_threshold});
+    });
+    SHOWS("EP-077");
+    allowed("modify the recv evd", before_setup, [](in_state& t) { return t.ep.modify({.recv = t.requests}); });
+    allowed("modify the request evd", before_setup, [](in_state& t) { return t.ep.modify({.request = t.receives}); });
+    allowed("modify the connect evd", before_setup, [](in_state& t) { return t.ep.modify({.connect = t.at_a}); });
+    SHOWS("EP-075");
     allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
             [](in_state& t) { return t.ep.modify({.rnr_retry_count = std::uint8_t{3}}); });
     SHOWS("EP-068", "EP-082");
@@ -431,10 +451,15 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("accept", {unconnected, passive_connection_pending, tentative_connection_pending})) return {"CR-034"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044"};
+  if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010"};
+  if (is("the peer accepts", {active_connection_pending}) || is("the peer rejects", {active_connection_pending}) ||
+      is("the peer drops", {active_connection_pending}))
+    return {"EPS-006"};
+  if (is("create_rsp", {unconnected, unconfigured_unconnected})) return {"EPS-033"};
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
     return {"EPS-080"};
   if (is("a request", {reserved, unconfigured_reserved})) return {"EPS-035", "EPS-004", "RSP-014"};
-  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023"};
+  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023", "EPS-034"};
   if (is("rsp.close", {passive_connection_pending, unconfigured_passive})) return {"RSP-024"};
   if (is("reject", {passive_connection_pending})) return {"EPS-037", "CR-054", "RSP-018"};
   if (is("reject", {unconfigured_passive, unconfigured_tentative})) return {"CR-055"};
@@ -442,8 +467,8 @@ std::vector<const char*> rules_of(const transition& row) {
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
   if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016", "DISC-004", "DISC-001"};
-  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004"};
-  if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037"};
+  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004", "EPS-016"};
+  if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037", "EP-035", "EP-036"};
   if (is("close", {connected})) return {"DISC-037"};
   if (is("close", {disconnect_pending})) return {"DISC-037", "EPS-053"};
   if (is("the peer ends it", {connected})) return {"EPS-057"};
@@ -506,8 +531,10 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
       CHECK(rig::take(t.receives, 0).empty());
       CHECK(rig::take(t.requests, 0).empty());
       CHECK(rig::take(t.at_a, 0).empty());
-      SHOWS("CONN-016", "EP-004", "EP-005", "EP-006");
+      SHOWS("CONN-016", "EP-004", "EP-005", "EP-006", "EP-007");
       for (const char* rule : rules_of(row)) SHOWS(rule);
+      if (shares && row.from == ep_state::unconnected && row.what == std::string_view("accept, too late"))
+        SHOWS("CR-040");
     }
 }
 
@@ -788,12 +815,23 @@ TEST_CASE("status counts an operation as outstanding until its completion is tak
   CHECK(idle() == std::pair(true, false));
   CHECK(p.a.take(1).size() == 1);
   CHECK(idle() == std::pair(true, true));
-  CHECK(p.b.take(2).size() == 2);
+  (void)must(p.b.evd.wait(patience));
+  CHECK((must(p.b.ep.recv_query()).allocated == 1 && must(p.b.ep.recv_query()).span == 1));
+  CHECK_FALSE(must(p.b.ep.status()).recv_idle);
+  CHECK(p.b.take(1).size() == 1);
   CHECK(must(p.b.ep.recv_query()).allocated == 0);
   SHOWS("EP-058");
   CHECK(must(p.b.ep.recv_query()).span == 0);
   SHOWS("EP-059", "EP-060");
   CHECK(must(p.b.ep.status()).recv_idle);
+  for (const bool reads : {false, true}) {
+    const auto there = must(p.b.mem.remote(0, 8));
+    must(reads ? p.a.ep.post(dat::rdma_read{p.a.at(0, 8), there}) : p.a.ep.post(dat::rdma_write{p.a.at(0, 8), there}));
+    CHECK(idle() == std::pair(true, false));
+    p.settle();
+    CHECK(p.a.take(1).size() == 1);
+    CHECK(idle() == std::pair(true, true));
+  }
   for (const auto soft : {0u, 5u, dat::no_watermark})
     for (const auto hard : {0u, 5u, dat::no_watermark}) {
       must(p.a.ep.set_watermark(soft, hard));
@@ -808,8 +846,13 @@ TEST_CASE("parameter calls on a closed endpoint return invalid_handle", "[EP-041
   rig::end e(0);
   endpoint none;
   e.make_ep();
+  auto first = must(e.pz.create_ep<dat::rc>(e.evd));
+  must(first.close());
+  const auto second = must(e.pz.create_ep<dat::rc>(e.evd)); // the closed handle does not come to name it
+  refuses(first.query(), return_type::invalid_handle, return_subtype::handle_ep);
+  CHECK(second.state() == ep_state::unconnected);
   must(e.ia.close());
-  for (auto* ep : {&none, &e.ep}) {
+  for (auto* ep : {&none, &first, &e.ep}) {
     refuses(ep->query(), return_type::invalid_handle, return_subtype::handle_ep);
     refuses(ep->status(), return_type::invalid_handle, return_subtype::handle_ep);
     refuses(ep->recv_query(), return_type::invalid_handle, return_subtype::handle_ep);

@@ -122,6 +122,7 @@ TEST_CASE("native addresses, IPv4-mapped addresses and service ids reach their s
     for (const std::uint64_t other : {0x10000 + port, 0x01110000 + port, 0x1'0106'0000 + port})
       CHECK(dat::conn_qual::make(other).error().type() == return_type::invalid_parameter);
   }
+  SHOWS("CONN-056", "PSP-019");
 }
 
 TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045]") {
@@ -422,14 +423,15 @@ TEST_CASE("closing a common service point keeps its delivered requests", "[CSP-0
 }
 
 TEST_CASE("one of many threads reserves an endpoint, and each service point gets its own port",
-          "[RSP-013][CSP-012][PSP-013][EP-015]") {
+          "[RSP-013][CSP-012][PSP-013][PSP-033][EP-015]") {
   rig::world world;
   rig::end e(0, rig::automatic);
   e.make_ep();
   const std::array qualifiers{rig::port(), rig::port(), rig::port(), rig::port()};
   std::atomic<int> reserved{0};
-  std::array<std::uint16_t, 4> ports{};
+  std::array<std::uint16_t, 8> ports{};
   std::array<dat::rsp, 4> rsps;
+  std::array<dat::psp, 4> psps;
   std::array<dat::csp, 4> csps;
   {
     std::vector<std::unique_ptr<support::worker>> workers;
@@ -443,10 +445,13 @@ TEST_CASE("one of many threads reserves an endpoint, and each service point gets
           w.check(r.error().subtype() == return_subtype::ep_reserved);
         }
         auto c = e.ia.create_csp(tcp, e.evd);
-        w.check(c.has_value());
-        if (c) {
+        auto p = e.ia.create_psp_any(e.evd);
+        w.check(c && p);
+        if (c && p) {
           ports[i] = c.value().port();
+          ports[4 + i] = p.value().port();
           csps[i] = std::move(c).value();
+          psps[i] = std::move(p).value();
         }
       }));
     for (auto& w : workers) w->join();

@@ -89,6 +89,14 @@ template <class T>
 concept takes_out_pointers = requires(T& t, std::uint32_t* p) {
   t.recv_query(p, p);
 };
+template <class Options>
+concept duplicates_with = requires(dat::ep<dat::rc>& ep, const Options& o) {
+  ep.dup_connect(ep, dat::timeout(1), std::span<const std::byte>(), o);
+};
+template <class Options>
+concept connects_commonly_with = requires(dat::ep<dat::rc>& ep, dat::ia_address a, const Options& o) {
+  ep.common_connect(a, dat::timeout(1), std::span<const std::byte>(), o);
+};
 template <class T>
 concept connects = requires(T& t, dat::ia_address a) {
   t.connect(a, dat::conn_qual(7), dat::timeout(1));
@@ -115,6 +123,13 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   SHOWS("CR-002");
   STATIC_REQUIRE_FALSE(connects<dat::ia>);
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
+  // A duplicate has a quality of service and no flags, a common connect neither.
+  STATIC_REQUIRE(duplicates_with<dat::qos>);
+  STATIC_REQUIRE_FALSE(duplicates_with<dat::connect_options>);
+  SHOWS("CONN-090");
+  STATIC_REQUIRE_FALSE(connects_commonly_with<dat::qos>);
+  STATIC_REQUIRE_FALSE(connects_commonly_with<dat::connect_options>);
+  SHOWS("CONN-073");
   // The types imply the rule: data is a span with its size, attributes are an object and no pointer, and a query has no
   // mask.
   STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
@@ -200,7 +215,7 @@ TEST_CASE("an accept that fails in its last step gives an event, and the peer is
 }
 
 TEST_CASE("connect is repeated within its time limit while the peer still has an older connection",
-          "[CONN-069][EPS-013]") {
+          "[CONN-069][CONN-022][EPS-013]") {
   two t;
   t.a.make_ep();
   must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(1)));

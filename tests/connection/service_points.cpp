@@ -212,6 +212,8 @@ TEST_CASE("an endpoint made for a request ends with that request",
     CHECK(s.b.take(1).size() == 1);
     CHECK(request.ep().state() == ep_state::disconnected);
     must(request.ep().reset());
+    CHECK(request.ep().state() == ep_state::unconnected);
+    SHOWS("EPS-029");
     must(request.ep().close());
   }
 }
@@ -435,7 +437,9 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
   refuses(ep.close(), return_type::invalid_state, return_subtype::ep_unconfreserved);
   refuses(ep.reset(), return_type::invalid_state, return_subtype::ep_unconfreserved);
   SECTION("configured before the request arrives") {
-    must(ep.modify({.pz = &s.b.pz, .connect = s.b.evd}));
+    must(ep.modify({.pz = &s.b.pz}));
+    CHECK(ep.state() == ep_state::unconfigured_reserved);
+    must(ep.modify({.connect = s.b.evd}));
     CHECK(ep.state() == ep_state::reserved);
     auto active = s.ask(s.service);
     must(s.request().accept());
@@ -449,7 +453,10 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
     CHECK(ep.state() == ep_state::unconfigured_passive);
     refuses(ep.close(), return_type::invalid_state, return_subtype::ep_unconfpassive);
     refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconfpassive);
-    must(ep.modify({.pz = &s.b.pz, .connect = s.b.evd}));
+    must(ep.modify({.connect = s.b.evd}));
+    CHECK(ep.state() == ep_state::unconfigured_passive);
+    SHOWS("EPS-083");
+    must(ep.modify({.pz = &s.b.pz}));
     CHECK(ep.state() == ep_state::passive_connection_pending);
     must(request.accept());
     s.settle();
@@ -510,7 +517,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   CHECK(params.address.port() >= 1024);
   SHOWS("CSP-007");
   CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
-  SHOWS("CSP-022");
+  SHOWS("CSP-022", "ADDR-015");
   CHECK(params.requests == s.b.evd.id());
   SHOWS("CSP-021");
 

@@ -136,7 +136,7 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   auto request = e.request();
   REQUIRE(request.ep());
   CHECK(request.ep().state() == state::unconfigured_tentative);
-  SHOWS("CR-005", "PSP-023");
+  SHOWS("CR-005", "PSP-023", "EPS-076");
   const auto made = must(request.ep().query());
   CHECK(made.attributes.max_rdma_read_in == 4);
   CHECK(made.attributes.max_rdma_read_out == 2);
@@ -205,7 +205,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   CHECK(passive.state() == state::unconnected);
   SHOWS("EPS-037", "CR-054", "RSP-018");
   CHECK(must(rsp.query()).ep == dat::ep_ref());
-  SHOWS("RSP-003");
+  SHOWS("RSP-003", "RSP-027");
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
   SHOWS("RSP-004", "ERR-014");
   must(rsp.close());
@@ -240,7 +240,7 @@ TEST_CASE("closing a reserved service point while its request arrives loses noth
     must(rsp.close());
     CHECK(error_of(rsp.close()) == dat::error(type::invalid_handle, subtype::handle_rsp));
     CHECK(error_of(rsp.query()) == dat::error(type::invalid_handle, subtype::handle_rsp));
-    SHOWS("RSP-026");
+    SHOWS("RSP-026", "RSP-027");
     // After close there are two outcomes: the request is queued and its endpoint waits for the answer, or there is no
     // request.
     if (passive.state() == state::passive_connection_pending) {
@@ -268,6 +268,8 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto where = own.value().with_port(csp.port());
   CHECK(must(csp.query()).address == (wild ? any.with_port(csp.port()) : where));
   SHOWS("CSP-005", "CSP-006", "CSP-007", "CSP-008", "CSP-021");
+  CHECK(must(csp.query()).comm == dat::communicator{comm.domain, SOCK_STREAM, IPPROTO_TCP});
+  SHOWS("CSP-022", "ADDR-015");
   CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)) == dat::error(type::port_in_use));
   CHECK(error_of(e.b.ia.create_csp({.domain = AF_UNIX, .type = SOCK_STREAM}, where, e.b.evd)) ==
         dat::error(type::comm_not_supported));
@@ -279,6 +281,8 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto from = must(active.local_address()); // known when connect returns
   CHECK(from.port() != 0);
   SHOWS("CONN-049", "EP-052");
+  CHECK(from.with_port(0) == must(e.a.ia.address(six ? dat::address_family::ipv6 : dat::address_family::ipv4)));
+  SHOWS("CONN-076");
   CHECK(must(active.remote_address()) == where);
   SHOWS("CONN-004", "CONN-073", "REQ-048");
   auto request = e.request();
@@ -296,11 +300,11 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto there = must(passive.query());
   CHECK(there.comm.domain == comm.domain);
   CHECK(there.comm.protocol == IPPROTO_TCP);
-  SHOWS("CR-030", "ADDR-016", "CR-020");
+  SHOWS("CR-030", "ADDR-016", "CR-020", "CSP-014");
   CHECK(there.remote_address == from);
   SHOWS("CR-032");
   CHECK(there.local_address == where);
-  SHOWS("CR-046", "ADDR-003");
+  SHOWS("CR-046", "ADDR-003", "CR-030");
   exchange(e.a, active, e.b, passive);
   SHOWS("EPS-030", "REQ-044", "REQ-055");
   buffer near(e.a.pz, 64);
@@ -493,8 +497,7 @@ TEST_CASE("requests are handed from service point to service point, and the peer
 
 TEST_CASE("dup_connect reaches the peer of the first connection",
           "[service_point][CONN-013][CONN-084][CONN-086][CONN-088]"
-          "[CONN-089][CONN-092]"
-          "[REQ-063][HA-008]") {
+          "[CONN-092][REQ-063][HA-008]") {
   ends e;
   auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
   auto first = e.a.make_ep({.comm = tcp});
@@ -510,6 +513,7 @@ TEST_CASE("dup_connect reaches the peer of the first connection",
   CHECK(must(second.local_address()).with_port(0) == must(first.local_address()).with_port(0));
   CHECK(must(second.remote_address()) == must(first.remote_address()));
   SHOWS("CONN-089");
+  CHECK(must(second.local_address()).port() != 0);
   must(first.close());
   (void)must(e.b.evd.wait_for<dat::disconnected>(patience)); // in either order with the request
   auto request = e.request();
@@ -519,6 +523,22 @@ TEST_CASE("dup_connect reaches the peer of the first connection",
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
   exchange(e.a, second, e.b, stranger);
+  // Its failures are those of a connect.
+  auto third = e.a.make_ep();
+  must(third.dup_connect(second, patience));
+  must(e.request().reject());
+  CHECK(next<dat::peer_rejected>(e.a.evd).ep() == third);
+  must(third.reset());
+  if (this_device().attempts_end_at_once) {
+    must(third.dup_connect(second, unanswered_limit));
+    const auto unanswered = e.request();
+    CHECK(next<dat::connection_timed_out>(e.a.evd).ep() == third);
+    must(third.reset());
+  }
+  must(csp.close());
+  must(third.dup_connect(second, patience));
+  CHECK(next<dat::non_peer_rejected>(e.a.evd).ep() == third);
+  SHOWS("CONN-091");
 }
 
 TEST_CASE("an endpoint that is configured late works like any other", "[service_point]") {

@@ -23,6 +23,18 @@ TEST_CASE("create_psp_any fails when no qualifier is free", "[PSP-031][PSP-032]"
   must(e.ia.create_psp_any(e.evd)); // the failed call left nothing behind
 }
 
+TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  const auto privileged = e.ia.address().with_port(80);
+  fake::fail(fake::call::rdma_bind_addr, 1, EACCES);
+  is_error(e.ep.modify({.local_address = privileged}), return_type::invalid_parameter, dat::return_subtype::arg3);
+  CHECK(must(e.ep.query()).local_address == e.ia.address());
+  must(e.ep.modify({.local_address = privileged}));
+  CHECK(must(e.ep.query()).local_address == privileged);
+}
+
 TEST_CASE("every verbs call fails once while service points and endpoints are created",
           "[PSP-020][PSP-031][CSP-011][RSP-012]"
           "[EP-001][EP-067]") {

@@ -1054,11 +1054,16 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
   SHOWS("EP-012", "EPATTR-003");
 
+  must(link.passive.post(dat::recv{in.slice(0, 4096)}));
+  must(ep.post(dat::send{out.slice(0, 4096)}));
+  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 4096);
+  (void)next<dat::send_done>(link.a.evd);
+  SHOWS("EP-012");
   must(link.passive.post(dat::recv{in.slice(8000, 8)}));
   must(ep.post(dat::send{dat::iov{out.slice(0, 1), out.slice(2, 1)}})); // max_request_iov segments
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == 2);
   CHECK(next<dat::send_done>(link.a.evd).bytes() == 2);
-  SHOWS("EPATTR-012");
+  SHOWS("EPATTR-012", "EP-011");
   must(ep.post(dat::rdma_read{dat::iov{out.slice(8000, 1), out.slice(8002, 1)}, in.remote(7000, 2)}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 2);
   must(ep.post(dat::rdma_write{dat::iov{out.slice(0, 1), out.slice(2, 1)}, in.remote(7000, 2)}));

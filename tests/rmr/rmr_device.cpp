@@ -7,7 +7,9 @@
 #include "device_table.hpp"
 #include "support.hpp"
 
+#include <dat/ep_params.hpp>
 #include <dat/rmr.hpp>
+#include <dat/srq.hpp>
 
 #include <atomic>
 #include <sys/mman.h>
@@ -365,6 +367,25 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
   SHOWS("DTO-105", "RMR-020");
 }
 
+TEST_CASE("rmr: a message that closes a window takes a buffer of a shared queue as others do", "[rmr][srq]") {
+  linked t;
+  const auto srq = must(t.b.pz.create_srq());
+  auto from = t.new_active();
+  auto to = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{t.b.evd, t.at_passive, t.b.evd}, srq));
+  t.connect(from, to);
+  dat::rmr rmr = t.make(true);
+  const auto w = must(rmr.bind(to, dat::bind{t.b_mem, 0, 64, both}));
+  (void)next<dat::bind_done>(t.at_passive);
+  must(srq.post(dat::recv{must(t.b_mem.slice(100, 16))}.cookie(5)));
+  must(from.post(dat::send_with_invalidate{must(t.a_mem.slice(0, 8)), w}));
+  const auto closing = next<dat::recv_done>(t.b.evd);
+  CHECK((closing.ep() == to && closing.cookie() == dat::cookie(5) && closing.bytes() == 8));
+  REQUIRE(closing.invalidated());
+  CHECK(rmr.is(*closing.invalidated()));
+  SHOWS("SRQ-078");
+  (void)next<dat::send_done>(t.at_active);
+}
+
 TEST_CASE("rmr: a message closes a window before the completion of its bind is taken", "[rmr][DTO-105][RMR-020]") {
   linked t;
   auto received = must(t.b.ia.create_evd<dat::stream::dto>(64));
@@ -490,7 +511,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
-  SHOWS("RMR-037");
+  SHOWS("RMR-037", "EP-003");
   const endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
   SHOWS("RMR-025", "RMR-037");
@@ -582,6 +603,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       CHECK(flushed.cookie().value() == 8);
       CHECK(flushed.status() == dat::dto_status::flushed);
       CHECK(flushed.operation() == dat::dto_operation::bind);
+      SHOWS("DISC-029", "EPS-065");
       CHECK(must(rmr.query()).binding->length == 4096);
       must(t.active.reset());
       must(t.passive.reset());
@@ -619,9 +641,33 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})) == pending);
   CHECK(error_of(rmr.unbind(t.passive)) == pending);
   CHECK(must(rmr.query()).binding->key == key);
-  SHOWS("DISC-011", "RMR-025", "REQ-072");
+  SHOWS("DISC-011", "EPS-050", "RMR-025", "REQ-072");
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
+}
+
+TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding", "[rmr]") {
+  const bool for_ep = GENERATE(false, true);
+  CAPTURE(for_ep);
+  linked t;
+  dat::rmr rmr = t.make(for_ep);
+  must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}));
+  CHECK_FALSE(must(t.passive.status()).request_idle);
+  (void)next<dat::bind_done>(t.at_passive);
+  CHECK(must(t.passive.status()).request_idle);
+  SHOWS("EP-046");
+  buffer far(t.a.pz, 4096);
+  for (int i = 0; i < 32; ++i) must(t.passive.post(dat::rdma_write{t.b_mem, far.remote()}));
+  must(rmr.bind(t.passive, dat::bind{t.b_mem, both})); // behind the writes
+  must(t.passive.disconnect(dat::close_mode::graceful));
+  CHECK(t.passive.state() == state::disconnect_pending);
+  CHECK(is_empty(t.b.evd));
+  for (int i = 0; i < 32; ++i) (void)next<dat::rdma_write_done>(t.at_passive);
+  CHECK(next<dat::bind_done>(t.at_passive).is_of(rmr));
+  // The end comes with the completions of an evd that has no connection events.
+  CHECK(comes_true([&] { return is_empty(t.at_passive) && t.passive.state() == state::disconnected; }));
+  (void)next<dat::disconnected>(t.b.evd);
+  SHOWS("DISC-008", "EPS-049");
 }
 
 TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {

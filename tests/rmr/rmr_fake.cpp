@@ -436,6 +436,7 @@ TEST_CASE("sends, writes, reads and binds fill the request queue together, and o
     refuses(near.post(dat::rdma_read{t.b.own, target}));
     refuses(third.bind(near, dat::bind{t.b.mem, both}));
     refuses(third.unbind(near));
+    SHOWS("EPATTR-010");
     fake::hold(near.native_handle(), false);
     CHECK(t.b.take() == events{"sent 1", "written 2", "read 3", "bind 4", "bind 5", "sent 6"});
     CHECK(t.a.take() == events{"received 7", "received 8"});
@@ -470,6 +471,7 @@ TEST_CASE("binds that are outstanding when the connection ends are flushed in or
   CHECK(std::erase(seen, "disconnected") == 1);
   const auto lost = [](std::uint64_t cookie) { return failed(dat::dto_status::flushed, cookie); };
   CHECK(seen == events{lost(2), lost(3), lost(4), lost(5)});
+  SHOWS("EPS-064", "DISC-005");
   CHECK(t.b.ep.state() == dat::ep_state::disconnected);
   // No flushed bind has had an effect.
   CHECK(must(moved.query()).binding->key == key);
@@ -509,6 +511,7 @@ TEST_CASE("a bind that fails leaves the old binding, and breaks the connection",
   auto again = must(t.b.pz.register_memory(t.b.inbox, local_rights));
   must(rmr.bind(t.b.ep, dat::bind{again, both}.cookie(3)));
   CHECK(t.b.take() == events{failed(dat::dto_status::flushed, 3)});
+  SHOWS("DISC-029", "EPS-065");
   CHECK(must(rmr.query()).binding->key == key);
   must(rmr.close());
   must(again.close());

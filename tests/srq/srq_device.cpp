@@ -1,12 +1,15 @@
 // Shared receive queues: many endpoints draw from one pool.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
+#include <functional>
 #include <malloc.h>
 #include <unordered_map>
 
@@ -103,7 +106,7 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     receive.post(p.srq, r.cookie().value());
   }
   CHECK(wrong == 0);
-  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "DTO-023");
+  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "SRQ-078", "DTO-023");
   CHECK(sender.get() == 0);
   SHOWS("SRQ-012");
   CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));
@@ -354,7 +357,21 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   must(p.to[1].connect(p.a.ia.address(), next_port(), patience));
   (void)must(p.b.evd.wait_for_any<dat::non_peer_rejected>(p.to[1], patience));
   CHECK(p.now().available == 1u);
-  SHOWS("CR-040", "CONN-059", "EPS-044");
+  SHOWS("CONN-059", "EPS-044");
+  // An endpoint that waits for its requests before it disconnects takes buffers like a connected one.
+  if (!this_device().waits_for_receives) return;
+  must(p.to[1].reset());
+  must(p.from[1].reset());
+  while (p.a.evd.dequeue()) {
+  }
+  p.connect(p.from[1], p.to[1]);
+  must(p.to[1].post(dat::send{receive.memory.slice(0, 8)})); // the peer has posted no receive
+  must(p.to[1].disconnect(dat::close_mode::graceful));
+  must(p.from[1].post(dat::send{out.slice(0, 8)}));
+  CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).bytes() == 8);
+  CHECK(p.to[1].state() == state::disconnect_pending);
+  CHECK(p.now().available == 0u);
+  SHOWS("SRQ-084");
 }
 
 TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
@@ -402,6 +419,8 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-030");
   auto ep = must(
       b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .soft_high_watermark = 7, .hard_high_watermark = 9}));
+  CHECK(ep.state() == state::unconnected);
+  SHOWS("EP-022");
   // The queue stays in use whatever the endpoint's state: unconnected, connecting, disconnected.
   const auto in_use = dat::error(type::invalid_state, subtype::srq_in_use);
   CHECK(error_of(srq.close()) == in_use);
@@ -415,6 +434,8 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(params.srq == srq);
   SHOWS("EP-026");
   CHECK(params.attributes.max_recv_iov == 0);
+  must(ep.modify({.max_recv_iov = 999}));
+  CHECK(must(ep.query()).attributes.max_recv_iov == 0);
   SHOWS("EP-028");
   CHECK(params.attributes.hard_high_watermark == 9);
   CHECK(params.attributes.soft_high_watermark == 7);
@@ -449,7 +470,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("SRQ-006", "DTO-035", "EP-054");
   must(ep.close());
   must(srq.close()); // the end of its endpoint has released the queue
-  SHOWS("DTO-025", "EP-026");
+  SHOWS("DTO-025", "EP-026", "EP-038");
   const dat::error empty(type::invalid_handle, subtype::handle_srq);
   auto taken = must(b.pz.create_srq());
   const auto holds = std::move(taken);
@@ -590,8 +611,14 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
         CHECK(must(l.cno.wait(patience)) == l.evd.id()); // the second buffer has no flag against notification
       else
         CHECK(error_of(l.cno.wait(0s)).type() == type::queue_empty);
+      // Each buffer counts towards a threshold.
+      if (&l != all.data()) continue;
+      const auto two = l.evd.wait(solicited ? patience : dat::timeout(0s), 2);
+      CHECK(two.has_value() == solicited);
     }
-  for (auto& l : all) CHECK(count_of<dat::recv_done>(take(l.evd, 2)) == 2);
+  SHOWS("SRQ-079");
+  CHECK(count_of<dat::recv_done>(take(all[0].evd, 1)) == 1); // the other one came with the wait
+  for (std::size_t i : {1u, 2u}) CHECK(count_of<dat::recv_done>(take(all[i].evd, 2)) == 2);
   SHOWS("SRQ-017"); // each endpoint has an evd of its own
 }
 
@@ -604,6 +631,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   const auto f = next<dat::dto_failure>(p.a.evd);
   CHECK(f.status() == dat::dto_status::receiver_not_ready);
   (void)next<dat::connection_broken>(p.a.evd);
+  SHOWS("EP-092"); // without watermarks
   must(p.srq.post(dat::recv{in.slice(0, 8)}.cookie(4)));
   must(p.from[1].post(dat::send{out.slice(0, 8)}));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).cookie() == dat::cookie(4));
@@ -614,8 +642,16 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   (void)next<dat::send_done>(p.a.evd);
   p.connect(patient, late);
   must(patient.post(dat::send{out.slice(0, 8)}));
-  must(p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)));
+  static std::function<bool()> handler; // A signal handler posts the buffer.
+  static bool posted = false;
+  handler = [&] { return p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)).has_value(); };
+  const auto before = std::signal(SIGUSR1, [](int) { posted = handler(); });
+  std::raise(SIGUSR1);
+  std::signal(SIGUSR1, before);
+  handler = nullptr;
+  CHECK(posted);
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(late, patience)).cookie() == dat::cookie(5));
+  SHOWS("SRQ-091");
   (void)next<dat::send_done>(p.a.evd);
 }
 

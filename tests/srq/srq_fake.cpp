@@ -323,6 +323,7 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   // For an endpoint that is configured later, modify checks the zone.
   auto ep = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, srq));
   CHECK(ep.state() == ep_state::unconfigured_unconnected);
+  SHOWS("EP-022");
   const dat::ep_ref early = ep;
   CHECK(refusal(early.post(dat::recv{})).type() == return_type::invalid_state);
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
@@ -703,6 +704,23 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue", 
   CHECK(fake::live().srqs == 1);
   p.to.clear();
   CHECK(fake::live().srqs == 0);
+}
+
+TEST_CASE("a shared buffer that holds half a message is flushed when the connection ends, and the others stay",
+          "[srq]") {
+  const bool by_peer = GENERATE(false, true);
+  CAPTURE(by_peer);
+  const clean_world clean;
+  pool p(2);
+  p.post(1, 4);
+  REQUIRE(fake::begin_message(p.to[0].native_handle()));
+  must(by_peer ? p.from[0].disconnect() : p.to[0].disconnect());
+  p.settle();
+  CHECK(p.received() == events{"0:flushed 1"});
+  CHECK((p.now().available == 3u && p.outstanding() == 3));
+  SHOWS("SRQ-083", "EP-064");
+  p.send(1);
+  CHECK(p.received() == events{"1:received 2"});
 }
 
 TEST_CASE("completions in an evd are dropped or kept, without harm, when endpoints and queue have ended",

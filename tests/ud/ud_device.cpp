@@ -150,7 +150,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(to_b.qp_number() == passive.number());
   CHECK(to_b.qkey() == dat::ib::default_qkey);
   CHECK(to_a.native_handle() != nullptr);
-  SHOWS("IBX-013", "CR-050");
+  SHOWS("IBX-013", "CR-050", "CONN-036");
 
   // The side that accepted sends first.
   buffer from_b(b.pz, 100);
@@ -355,6 +355,7 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
     const auto why = pattern(20, 3);
     must(request.reject(why));
     CHECK(std::ranges::equal(expect<dat::peer_rejected>(link.a.evd).private_data(), why)); // exactly
+    SHOWS("CR-018");
   }
   must(link.active.connect(link.b.ia.address(), link.port(), patience));
   (void)expect<dat::ib::datagram_request>(link.b.evd); // dropped
@@ -379,7 +380,11 @@ TEST_CASE("connection and datagram requests at one qualifier arrive with their o
   const auto psp = must(link.b.ia.create_psp(link.port(), link.b.evd));
   auto connecting = must(link.a.pz.create_ep<dat::rc>(link.a.evd));
   must(connecting.connect(link.b.ia.address(), link.port(), patience));
-  must(expect<dat::connection_request>(link.b.evd).reject());
+  auto request = expect<dat::connection_request>(link.b.evd);
+  const auto datagrams = must(dat::ib::datagram_service::listen(link.b.ia, next_port(), link.b.evd));
+  CHECK(error_of(request.handoff(must(dat::conn_qual::make(datagrams.port())))).type() == type::invalid_parameter);
+  SHOWS("CR-067"); // no service point for connections has that qualifier
+  must(request.reject());
   (void)expect<dat::peer_rejected>(link.a.evd);
   must(link.active.connect(link.b.ia.address(), link.port(), patience));
   must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));

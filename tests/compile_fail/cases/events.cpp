@@ -123,6 +123,7 @@ auto to_one(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a,
 
 //! case: connecting to qualifier 65537
 //! error: a_connection_qualifier_is_a_port_from_1_to_65535
+//! tags: [CONN-056]
 #ifdef DAT_EXPECT_FAIL
 auto to_beyond(dat::ep<dat::rc>& e, const dat::ia_address& a) { return e.connect(a, 65537, 2s); }
 #else
