@@ -622,7 +622,7 @@ TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012]
 
 // --- the descriptor, and what a cno is made of -----------------------------------------------------------------------
 
-TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-042]") {
+TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-015][CNO-041][CNO-042]") {
   rig::begin();
   auto ia = rig::open();
   counting_agent a;

@@ -439,7 +439,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   SHOWS("CR-037", "EPS-025", "EVENT-097", "REQ-050", "REQ-077");
   must(another.reject());
   CHECK_FALSE(another);
-  SHOWS("CR-063");
+  SHOWS("CR-063", "REQ-050");
   CHECK(is_empty(link.a.evd));
 
   // Both endpoints can connect again.
@@ -482,7 +482,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
   CHECK(is_empty(requests));
   SHOWS("PSP-004", "EVENT-075");
   CHECK(error_of(b.ia.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
-  SHOWS("PSP-008");
+  SHOWS("PSP-008", "EVENT-071");
   CHECK(std::count(ports.begin(), ports.end(), one.port()) >= 1);
   CHECK(std::count(ports.begin(), ports.end(), two.port()) >= 1);
   SHOWS("PSP-003", "REQ-053");

@@ -477,6 +477,7 @@ TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD
   must(evd.resize(50));
   a = must(evd.query());
   CHECK(a.qlen >= 50);
+  SHOWS("EVD-002");
   CHECK_FALSE(a.enabled);
   CHECK_FALSE(a.waitable);
   CHECK(a.cno == cno);

@@ -377,10 +377,10 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-0
   must(pz.close());
   CHECK(error_of(ia.close(static_cast<dat::close_mode>(2))) == dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(ia);
-  SHOWS("IA-042");
   must(ia.close(dat::close_mode::graceful));
   CHECK_FALSE(ia);
   CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));
+  SHOWS("IA-042");
   CHECK(error_of(ia.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
 }
 
