@@ -369,7 +369,7 @@ TEST_CASE("connect refuses an impossible address",
     INFO(text);
     const auto e = error_of(ep.connect(must(dat::ia_address::parse(text)), next_port(), patience));
     CHECK(e == dat::error(type::invalid_address, why));
-    SHOWS("ADDR-007", "ERR-038", "ERR-040");
+    SHOWS("ADDR-007", "ERR-038", "ERR-040", "EPS-020");
     CHECK_THAT(e.message(), support::starts_with_text("ep.connect"));
     CHECK(ep.state() == state::unconnected);
   }
@@ -397,7 +397,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   const auto end = ends_with<dat::connection_unreachable>(a.evd, 2);
   CHECK(end.reason() != 0);
   CHECK(ep.state() == state::disconnected);
-  SHOWS("EPS-006");
+  SHOWS("EPS-006", "EPS-020");
 }
 
 TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {
@@ -436,7 +436,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto late = ends_with<dat::accept_completion_error>(link.b.evd, 3);
   CHECK(late.ep() == passive);
   CHECK(passive.state() == state::disconnected);
-  SHOWS("CR-037", "EPS-025", "EVENT-097", "REQ-050", "REQ-077");
+  SHOWS("CR-037", "CR-038", "EPS-025", "EPS-026", "EVENT-097", "REQ-050", "REQ-077");
   must(another.reject());
   CHECK_FALSE(another);
   SHOWS("CR-063", "REQ-050");

@@ -706,7 +706,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
   must(ep.modify({.max_message_size = 100, .max_rdma_read_out = std::uint8_t{2}, .rnr_retry_count = std::uint8_t{2}}));
   CHECK(must(ep.query()).number == now.number);
   CHECK(must(ep.query()).attributes.max_message_size == 100);
-  SHOWS("EP-080");
+  SHOWS("EP-072", "EP-080");
   CHECK(must(ep.query()).attributes.max_rdma_read_out == 2);
   CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
   must(ep.modify({.max_request_iov = 2, .max_recv_iov = 3}));
@@ -824,6 +824,7 @@ TEST_CASE("status counts an operation as outstanding until its completion is tak
   CHECK(must(p.b.ep.recv_query()).span == 0);
   SHOWS("EP-059", "EP-060");
   CHECK(must(p.b.ep.status()).recv_idle);
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
   for (const bool reads : {false, true}) {
     const auto there = must(p.b.mem.remote(0, 8));
     must(reads ? p.a.ep.post(dat::rdma_read{p.a.at(0, 8), there}) : p.a.ep.post(dat::rdma_write{p.a.at(0, 8), there}));
@@ -831,7 +832,9 @@ TEST_CASE("status counts an operation as outstanding until its completion is tak
     p.settle();
     CHECK(p.a.take(1).size() == 1);
     CHECK(idle() == std::pair(true, true));
+    CHECK((must(p.b.ep.recv_query()).allocated == 1 && must(p.b.ep.recv_query()).span == 1)); // they take no receive
   }
+  SHOWS("EP-059");
   for (const auto soft : {0u, 5u, dat::no_watermark})
     for (const auto hard : {0u, 5u, dat::no_watermark}) {
       must(p.a.ep.set_watermark(soft, hard));

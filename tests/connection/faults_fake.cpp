@@ -437,6 +437,7 @@ TEST_CASE("only a reject by the peer's consumer gives peer_rejected",
     CHECK(rejected == 1);
     must(t.a.ep.reset());
   }
+  SHOWS("CONN-051"); // 14 and 15 refuse the service level and the traffic class
   fake::release_events();
 }
 

@@ -277,7 +277,8 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(must(t.b.ep.query()).local_address == must(another.query()).address);
 }
 
-TEST_CASE("an endpoint without read attributes can read and reports its depth", "[CONN-066][CR-043]") {
+TEST_CASE("an endpoint without read attributes can read and reports its depth",
+          "[CONN-066][CR-043][EPATTR-013][EPATTR-014][EPATTR-015]") {
   two t;
   t.a.make_ep();
   t.b.make_ep();

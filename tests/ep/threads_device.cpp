@@ -13,9 +13,18 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <sys/socket.h>
 #include <thread>
 
 namespace device {
+namespace {
+
+/// The communicator of stream sockets of the adapter's address.
+dat::communicator tcp_of(const side& s) {
+  return {s.ia.address().family() == dat::address_family::ipv4 ? AF_INET : AF_INET6, SOCK_STREAM, 0};
+}
+
+} // namespace
 
 TEST_CASE("one thread posts, another takes completions, a third waits for the connection's end",
           "[threads][DTO-088][DTO-123][EVENT-107][EVD-066]") {
@@ -156,11 +165,13 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
     auto pz = must(a.ia.create_pz());
     buffer out(pz, 256);
     buffer in(b.pz, 256);
-    auto active = must(pz.create_ep<dat::rc>(here));
+    const auto make_active = [&] { return must(pz.create_ep<dat::rc>(here, {.comm = tcp_of(b)})); };
+    auto active = make_active();
     auto passive = must(b.pz.create_ep<dat::rc>(there));
     for (int i = 0; i < times; ++i) {
       must(passive.post(dat::recv{in.lmr}));
-      must(active.connect(b.ia.address(), port, patience));
+      must(i % 2 == 0 ? active.connect(b.ia.address(), port, patience)
+                      : active.common_connect(b.ia.address().with_port(port.port()), patience));
       auto request = there.wait_for<dat::connection_request>(patience);
       if (!request) { // the event of the other side has more detail
         const auto e = here.dequeue();
@@ -175,7 +186,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
       must(there.wait_for<dat::recv_done>(patience));
       must(here.wait_for<dat::send_done>(patience));
       if (i % 3 == 2) { // replaces the endpoint while it is connected
-        active = must(pz.create_ep<dat::rc>(here));
+        active = make_active();
         (void)must(there.wait_for<dat::disconnected>(patience));
       } else {
         must((i % 3 == 0 ? active : passive).disconnect());
@@ -192,7 +203,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(rounds), rounds_done += rounds; });
   for (auto& t : threads) t.get();
   CHECK(rounds_done == 4 * rounds);
-  SHOWS("PSP-013");
+  SHOWS("PSP-013", "CONN-083");
   CHECK(is_empty(a.evd));
   CHECK(is_empty(b.evd));
 }

@@ -200,7 +200,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   must(p.srq.set_low_watermark(0));
   for (int i = 0; i < 5; ++i) message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
-  SHOWS("SRQ-033");
+  SHOWS("SRQ-033", "SRQ-034");
   // Set again: the last value counts.
   post(6);
   must(p.srq.set_low_watermark(2));
@@ -727,7 +727,10 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
   background one(poster);
   background two(poster);
   background maker([&] {
-    for (int i = 0; i < 20; ++i) must(must(p.b.pz.create_srq({.max_recv_dtos = 3})).close());
+    for (int i = 0; i < 20; ++i) {
+      must(must(p.b.pz.create_srq({.max_recv_dtos = 3})).close());
+      must(must(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq)).close());
+    }
     return 0;
   });
   background sender([&] {
@@ -746,7 +749,7 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
   CHECK(coherent);
   SHOWS("SRQ-060");
   CHECK(maker.get() == 0);
-  SHOWS("SRQ-016");
+  SHOWS("SRQ-016", "EP-032");
   CHECK((one.get() == 0 && two.get() == 0 && sender.get() == 0));
   CHECK(p.now().outstanding == 0);
 }

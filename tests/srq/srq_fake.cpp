@@ -153,7 +153,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
 }
 
 TEST_CASE("an adapter without shared receive queues returns model_not_supported",
-          "[SRQ-001][SRQ-015][DTO-021][REQ-113][IA-125]") {
+          "[SRQ-001][SRQ-002][SRQ-015][DTO-021][REQ-113][IA-125]") {
   auto attr = fake::rxe_attr();
   attr.max_srq = 0;
   fake::world w;
@@ -227,6 +227,12 @@ TEST_CASE("a completion names the endpoint that took the buffer, and the buffer'
   CHECK(p.outstanding() == 2);
   p.send(2);
   CHECK(p.received() == events{"2:received 5"});
+  // A buffer without a cookie.
+  p.send(0);
+  CHECK(p.received() == events{"0:received 6"});
+  must(p.srq.post(dat::recv{p.b.at(0, 8)}));
+  p.send(1);
+  CHECK(p.received() == events{"1:received 0"});
 }
 
 TEST_CASE("an evd without connection events delivers the completions of a shared queue as well",
@@ -937,7 +943,7 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
     CHECK_FALSE(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq, {.soft_high_watermark = bad}));
   }
   CHECK(must(p.to[0].query()).attributes.soft_high_watermark == 8);
-  SHOWS("EP-096");
+  SHOWS("EP-096", "SRQ-034");
   must(p.to[0].set_watermark(0, dat::no_watermark)); // the first message exceeds the watermark
   arrive(1);
   CHECK(async_of(p.b.ia) == events{first});

@@ -23,6 +23,7 @@ TEST_CASE("events have the numbers of uDAPL and of its extensions, by their type
   STATIC_REQUIRE(event_number_of<dat::rdma_read_done>() == event_number::dto_completion);
   STATIC_REQUIRE(static_cast<unsigned>(*event_number_of<dat::bind_done>()) == 0x1001);
   STATIC_REQUIRE(static_cast<unsigned>(*event_number_of<dat::cr>()) == 0x2001);
+  SHOWS("CR-001");
   STATIC_REQUIRE(static_cast<unsigned>(*event_number_of<dat::established>()) == 0x4001);
   STATIC_REQUIRE(static_cast<unsigned>(*event_number_of<dat::peer_rejected>()) == 0x4002);
   STATIC_REQUIRE(static_cast<unsigned>(*event_number_of<dat::non_peer_rejected>()) == 0x4003);
