@@ -662,7 +662,9 @@ TEST_CASE("a disconnect that crosses another message gives one event on each sid
 }
 
 TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-049][EPS-069][DISC-055]") {
-  clean_world world;
+  fake::world w;
+  w.timewait_exit = GENERATE(false, true);
+  clean_world world(w);
   pair p;
   fake::hold_events(RDMA_CM_EVENT_DISCONNECTED);
   must(p.a.ep.disconnect());
@@ -673,12 +675,32 @@ TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-
   must(p.a.ep.reset());
   must(p.b.ep.reset());
   p.connect();
-  fake::release_events();
+  const auto undisturbed = [&] {
+    fake::release_events();
+    p.settle();
+    CHECK(p.a.ep.state() == ep_state::connected);
+    CHECK(p.b.ep.state() == ep_state::connected);
+    CHECK(p.a.take().empty());
+    CHECK(p.b.take().empty());
+  };
+  undisturbed();
+  // A reject that comes when its attempt has been cancelled.
+  must(p.a.ep.disconnect());
   p.settle();
-  CHECK(p.a.ep.state() == ep_state::connected);
-  CHECK(p.b.ep.state() == ep_state::connected);
-  CHECK(p.a.take().empty());
-  CHECK(p.b.take().empty());
+  CHECK(p.a.take() == events{"disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
+  must(p.a.ep.reset());
+  must(p.b.ep.reset());
+  fake::hold_events(RDMA_CM_EVENT_REJECTED);
+  must(p.a.ep.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  must(request_on(p.b.evd).reject());
+  p.settle();
+  must(p.a.ep.disconnect());
+  CHECK(p.a.take() == events{"disconnected"});
+  must(p.a.ep.reset());
+  p.connect();
+  undisturbed();
 }
 
 TEST_CASE("a disconnect comes after data that has arrived before the last handshake message",

@@ -366,7 +366,7 @@ TEST_CASE("requests have room of their own in an evd that also takes connection 
 }
 
 TEST_CASE("a queued request survives a resize of its evd and is rejected when the evd closes",
-          "[CR-019][EVENT-015][EVD-036][PSP-035][PSP-009]") {
+          "[EVENT-015][EVD-036][PSP-035][PSP-009]") {
   sides s;
   auto evd = must(s.b.ia.create_evd<dat::stream::connection_requests>(3));
   const bool common = GENERATE(false, true);
@@ -448,6 +448,8 @@ TEST_CASE("one of many threads reserves an endpoint, and each service point gets
         auto c = e.ia.create_csp(tcp, e.evd);
         auto p = e.ia.create_psp_any(e.evd);
         w.check(c && p);
+        const auto ep = e.pz.create_ep<dat::rc>(e.evd);
+        w.check(ep && ep.value().state() == ep_state::unconnected);
         if (c && p) {
           ports[i] = c.value().port();
           ports[4 + i] = p.value().port();
