@@ -4,6 +4,8 @@
 
 #include "support.hpp"
 
+#include <sys/utsname.h>
+
 namespace device {
 
 struct device_row {
@@ -16,19 +18,27 @@ struct device_row {
   bool waits_for_receives; ///< a message without a receive waits at its sender
   bool reports_breaks;     ///< a peer that is gone is told from one that has disconnected
   bool attempts_end_at_once;
+  std::size_t longest_message; ///< max_message_size; 0: not the same for all
+  bool names_local_faults; ///< a request that the adapter itself refuses fails with its own status; else it is flushed
+  bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
 };
 
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56, 8, 35, 28, true, true, true, true},
-      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false},
+      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true},         // of Linux 6.1
+      {"rxe", 56, 8, 35, 28, true, true, true, true, (std::size_t{2} << 30) - 1, false, false}, // of Linux 6.12
+      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true},
   };
-  static const bool iwarp = [] {
+  static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));
-    return ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP;
+    if (ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP) return rows[2];
+    ::utsname linux_is{};
+    ::uname(&linux_is);
+    const bool later = in_lab() && !std::string_view(linux_is.release).starts_with("6.1.");
+    return rows[later ? 1 : 0];
   }();
-  return rows[iwarp ? 1 : 0];
+  return here;
 }
 
 } // namespace device

@@ -96,6 +96,7 @@ EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not li
 # What runs on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
+ALL_CASES = "~[.]"  # those that Catch2 runs by default
 SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]"
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
 # longest, where manners add nothing. Most cases need what iWARP does not have.
@@ -580,17 +581,25 @@ def tier_device(sums: tally) -> None:
 
 def tier_siw(sums: tally) -> None:
     """What needs no InfiniBand extension, on Soft-iWARP."""
-    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", SIW_CASES)
+    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", ["--device", "siw"], SIW_CASES)
 
 
-def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = (), device_kind: str = "", cases: str = "") -> None:
-    """One boot of the lab runs the device program of a flavour, and the examples. The ledger counts whole runs on rxe."""
+def tier_linux_612(sums: tally) -> None:
+    """All device tests, and the examples, on Soft-RoCE of the newest Linux 6.12 that the package lists have."""
+    device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"], ALL_CASES)
+
+
+def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = (), world: str = "", options: Sequence[str] = (),
+                 cases: str = "") -> None:  # fmt: skip
+    """One boot of the lab, with its `options`, runs the device program of a flavour, and the examples. The ledger counts whole
+    runs of the default world: those without `cases`."""
     with step(f"{what}, device tests in the lab: beside what comes next", "2 to 4 min"):
         # No more than is needed, so that a fault in another part does not keep these from running.
         if not build(flavour, "tests/device/device", *(["ladder"] if examples else [])):
             sums.check(f"device, {flavour}", False, "not built")
             return
-        world = device_kind or flavour
+        another = world
+        world = another or flavour
         out = RESULTS / f"lab-{world}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
@@ -610,8 +619,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
             lines.append(f"sh {script.relative_to(ROOT)}\n")
         script = out / "script"
         script.write_text("".join(lines), encoding="utf-8")
-        kind = ["--device", device_kind] if device_kind else []
-        lab = [LAB, *kind, "--memory", "2048", "--timeout", str(HANGS), "--each", str(HANGS), "--out", out, "--script", script]
+        lab = [LAB, *options, "--memory", "2048", "--timeout", str(HANGS), "--each", str(HANGS), "--out", out, "--script", script]
         whole = run(lab, f"{device}.log", HANGS + 60, show=True, **SANITIZER_ENV)
 
         def code_of(name: str) -> int:
@@ -627,7 +635,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
         sums.catch2(f"device, {world}", xml, code_of(device), out / f"{device}.log")
         for example in examples:
             code = code_of(f"example-{example}")
-            title = f"example {example}" + (f", {device_kind}" if device_kind else "")
+            title = f"example {example}" + (f", {another}" if another else "")
             if code == NOT_HERE:
                 sums.add(title, 0, 0, 1)
                 continue
@@ -972,7 +980,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "conformance": tier_conformance,  # last: it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages, rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
+# builds from about 150 MB of packages, another kernel, which the lab gets (110 MB), rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
@@ -980,6 +988,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "schedules": tier_schedules,
     "soak": tier_soak,
     "siw": tier_siw,
+    "linux-6.12": tier_linux_612,
     "rails": tier_rails,
     "perf": tier_perf,
     "peers": tier_peers,

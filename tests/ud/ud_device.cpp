@@ -1,5 +1,6 @@
 // Datagram endpoints on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "link_local.hpp"
 #include "support.hpp"
 
@@ -227,7 +228,7 @@ TEST_CASE("a datagram longer than its receive is dropped, or on rxe breaks the e
   must(link.passive.post(dat::recv{link.in.slice(0, 139)}.cookie(7)));
   must(link.active.post(dat::ib::send_to{link.out.slice(0, 100), link.to_b}));
   (void)expect<dat::ib::datagram_send_done>(link.a.evd);
-  if (in_lab()) {
+  if (in_lab() && this_device().long_datagram_breaks) {
     const auto f = expect<dat::dto_failure>(link.b.evd);
     CHECK(f.cookie() == dat::cookie(7));
     CHECK(f.operation() == dat::dto_operation::recv_ud);
