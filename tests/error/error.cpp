@@ -439,6 +439,19 @@ TEST_CASE("the remedy for a failed registration names the limit in force") {
   CHECK_THAT(e.message(), !support::contains_text("{memlock}"));
 }
 
+TEST_CASE("a failed registration does not name the limit of locked memory where there is none") {
+  const error e =
+      error(return_type::insufficient_resources, return_subtype::resource_memory_region).from("ibv_reg_mr", ENOMEM);
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before) == 0);
+  const ::rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+  if (::setrlimit(RLIMIT_MEMLOCK, &none) != 0) SKIP("this user may not raise RLIMIT_MEMLOCK");
+  const std::string text = e.message();
+  CHECK(::setrlimit(RLIMIT_MEMLOCK, &before) == 0);
+  CHECK_THAT(text, support::contains_text("is unlimited. Register less"));
+  CHECK_THAT(text, !support::contains_text("ulimit -l unlimited"));
+}
+
 namespace {
 
 struct remedy_case {

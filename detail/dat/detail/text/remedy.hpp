@@ -31,6 +31,11 @@ inline constexpr const char* memlock_text =
     "Registered memory is locked, and RLIMIT_MEMLOCK of this process is {memlock}: raise it (`ulimit -l unlimited`, "
     "`memlock` in /etc/security/limits.conf, or LimitMEMLOCK= of the systemd unit) or register less.";
 
+// Where that limit cannot be the reason.
+inline constexpr const char* too_large_text = "The adapter or the kernel has no room for this region; RLIMIT_MEMLOCK "
+                                              "of this process is unlimited. Register less, "
+                                              "several smaller regions, or free others.";
+
 inline constexpr const char* device_permission_text =
     "This user may not open the device: check owner and mode of /dev/infiniband/uverbs* (rdma-core's udev rules make "
     "them accessible to everyone; containers need them passed in, e.g. `--device=/dev/infiniband`).";
@@ -241,19 +246,23 @@ inline constexpr state_remedy state_remedies[] = {
   return {};
 }
 
+inline constexpr std::string_view unlimited = "unlimited";
+
 [[nodiscard]] inline std::string memlock_limit() {
   ::rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
-  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  if (limit.rlim_cur == RLIM_INFINITY) return std::string(unlimited);
   return std::to_string(limit.rlim_cur / 1024).append(" KiB");
 }
 
 [[nodiscard]] inline std::string remedy(const error& e) {
   std::string text(remedy_text(e));
   constexpr std::string_view placeholder = "{memlock}";
-  if (const auto at = text.find(placeholder); at != std::string::npos)
-    text.replace(at, placeholder.size(), memlock_limit());
-  return text;
+  const auto at = text.find(placeholder);
+  if (at == std::string::npos) return text;
+  const std::string limit = memlock_limit();
+  if (text == memlock_text && limit == unlimited) return too_large_text;
+  return text.replace(at, placeholder.size(), limit);
 }
 
 }}} // namespace dat::v0::detail
