@@ -771,6 +771,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     const auto done = next<dat::bind_done>(t.at_passive);
     CHECK(done.cookie() == dat::cookie(10 + i));
     CHECK((done.is_of(rmr) && done.ep() == near));
+    SHOWS("REQ-147");
     CHECK(done.operation() == (opened || moved ? dat::dto_operation::bind : dat::dto_operation::unbind));
     CHECK(must(rmr.query()).binding.has_value() == (opened || moved));
     if (!full) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));

@@ -432,7 +432,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   must(ep.reset());
   const auto params = must(ep.query());
   CHECK(params.srq == srq);
-  SHOWS("EP-026");
+  SHOWS("EP-026", "REQ-124");
   CHECK(params.attributes.max_recv_iov == 0);
   must(ep.modify({.max_recv_iov = 999}));
   CHECK(must(ep.query()).attributes.max_recv_iov == 0);
