@@ -97,7 +97,7 @@ EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not li
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
 ALL_CASES = "~[.]"  # those that Catch2 runs by default
-SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]"
+SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]~[hostile]"
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
 # longest, where manners add nothing. Most cases need what iWARP does not have.
 SHORT = '~[stress]~"an object that verbs cannot destroy*"~"a hundred thousand random*"~"random connection manager events*"'
