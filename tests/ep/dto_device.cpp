@@ -4,9 +4,9 @@
 
 #include <dat/ep_params.hpp>
 #include <dat/rmr.hpp>
+#include <support/signal_handler.hpp>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <malloc.h>
 #include <random>
@@ -1005,17 +1005,7 @@ TEST_CASE("receives that were posted before connecting are used in order", "[dto
   buffer out(link.a.pz, 100);
   for (std::size_t i = 0; i < 3; ++i) must(passive.post(dat::recv{in.slice(i * 100, 100)}.cookie(i)));
   // A signal handler posts the last one, and later all sends.
-  static std::function<bool()> handler;
-  static bool posted;
-  const auto in_handler = [](std::function<bool()> call) {
-    handler = std::move(call);
-    posted = false;
-    const auto before = std::signal(SIGUSR1, [](int) { posted = handler(); });
-    std::raise(SIGUSR1);
-    std::signal(SIGUSR1, before);
-    handler = nullptr;
-    return posted;
-  };
+  using support::in_handler;
   CHECK(in_handler([&] { return passive.post(dat::recv{in.slice(300, 100)}.cookie(3)).has_value(); }));
   SHOWS("DTO-074", "SAFE-043");
   link.connect(active, passive);

@@ -5,10 +5,10 @@
 #include <dat/ep_params.hpp>
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
+#include <support/signal_handler.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <functional>
 #include <list>
 #include <memory>
@@ -326,17 +326,7 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043]")
   link.connect(active, passive);
   buffer near(link.a.pz, 64);
   buffer far(link.b.pz, 64);
-  static std::function<bool()> call;
-  static bool worked;
-  const auto in_handler = [](std::function<bool()> post) {
-    call = std::move(post);
-    worked = false;
-    const auto before = std::signal(SIGUSR1, [](int) { worked = call(); });
-    std::raise(SIGUSR1);
-    std::signal(SIGUSR1, before);
-    call = nullptr;
-    return worked;
-  };
+  using support::in_handler;
   CHECK(in_handler([&] { return here.post(1).has_value(); }));
   CHECK(next<dat::software_event>(here).cookie() == dat::cookie(1));
 

@@ -8,14 +8,13 @@
 #include <dat/policies.hpp>
 #include <dat/pool.hpp>
 #include <dat/rmr.hpp>
+#include <support/signal_handler.hpp>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
-#include <functional>
 #include <grp.h>
 #include <memory_resource>
 #include <numeric>
@@ -580,15 +579,7 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   CHECK(other.get());
   SHOWS("SYNC-007");
   // A signal handler may call both.
-  static const std::function<bool()>* called;
-  static bool worked;
-  const std::function<bool()> both = good;
-  called = &both;
-  worked = false;
-  const auto before = std::signal(SIGUSR1, [](int) { worked = (*called)(); });
-  std::raise(SIGUSR1);
-  std::signal(SIGUSR1, before);
-  CHECK(worked);
+  CHECK(support::in_handler(good));
   SHOWS("SYNC-007");
   elsewhere.reset();
   CHECK(error_of(dat::sync_rdma_write(link.a.ia, here.lmr, piece)) == outside);

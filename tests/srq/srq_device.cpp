@@ -5,11 +5,10 @@
 
 #include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
+#include <support/signal_handler.hpp>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
-#include <functional>
 #include <malloc.h>
 #include <unordered_map>
 
@@ -642,14 +641,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   (void)next<dat::send_done>(p.a.evd);
   p.connect(patient, late);
   must(patient.post(dat::send{out.slice(0, 8)}));
-  static std::function<bool()> handler; // A signal handler posts the buffer.
-  static bool posted = false;
-  handler = [&] { return p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)).has_value(); };
-  const auto before = std::signal(SIGUSR1, [](int) { posted = handler(); });
-  std::raise(SIGUSR1);
-  std::signal(SIGUSR1, before);
-  handler = nullptr;
-  CHECK(posted);
+  CHECK(support::in_handler([&] { return p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)).has_value(); }));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(late, patience)).cookie() == dat::cookie(5));
   SHOWS("SRQ-091");
   (void)next<dat::send_done>(p.a.evd);
