@@ -233,7 +233,7 @@ TEST_CASE("every two operations on an endpoint that may overlap lose nothing, in
     for (const auto& two : operations) {
       if (&one > &two || !may_overlap(kind, one.kind, two.kind)) continue;
       INFO((kind == evds::lean ? "completions-only evd: " : "merged evd: ") << one.name << " beside " << two.name);
-      schedule::explore(200, [&](schedule::session& s) {
+      schedule::explore(schedule::usual, [&](schedule::session& s) {
         const clean_world world;
         scene all(kind);
         s.together({[&] { (all.*one.run)(); }, [&] { (all.*two.run)(); }});
@@ -248,7 +248,7 @@ TEST_CASE("a taker, a poster and an end of the connection at once lose nothing, 
   for (const auto& end : operations) {
     if (std::string_view("dpfg").find(end.kind) == std::string_view::npos) continue;
     INFO((kind == evds::lean ? "completions-only evd: " : "merged evd: ") << end.name);
-    schedule::explore(200, [&](schedule::session& s) {
+    schedule::explore(schedule::usual, [&](schedule::session& s) {
       const clean_world world;
       scene all(kind);
       s.together({[&] { all.take(); }, [&] { all.recv(); }, [&] { (all.*end.run)(); }});
@@ -260,7 +260,7 @@ TEST_CASE("a taker, a poster and an end of the connection at once lose nothing, 
 TEST_CASE("a reset beside takers, after the end of a connection, leaves the next life whole", "[schedules]") {
   for (const bool graceful : {false, true}) {
     INFO((graceful ? "graceful" : "abrupt"));
-    schedule::explore(200, [&](schedule::session& s) {
+    schedule::explore(schedule::usual, [&](schedule::session& s) {
       const clean_world world;
       scene all(evds::merged);
       all.send();
@@ -279,7 +279,7 @@ TEST_CASE("a reset beside takers, after the end of a connection, leaves the next
 TEST_CASE("a new connection is not ended by what a taker still holds of the earlier one", "[schedules]") {
   const evds kind = GENERATE(evds::merged, evds::lean);
   INFO((kind == evds::lean ? "completions-only evd" : "merged evd"));
-  schedule::explore(200, [&](schedule::session& s) {
+  schedule::explore(schedule::usual, [&](schedule::session& s) {
     const clean_world world;
     scene all(kind);
     all.recv();
