@@ -598,13 +598,12 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
         if not build(flavour, "tests/device/device", *(["ladder"] if examples else [])):
             sums.check(f"device, {flavour}", False, "not built")
             return
-        another = world
-        world = another or flavour
-        out = RESULTS / f"lab-{world}"
+        where = world or flavour
+        out = RESULTS / f"lab-{where}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         lines = []
-        device = f"device-{world}"
+        device = f"device-{where}"
         for name in [device] + [f"example-{example}" for example in examples]:
             if name == device:
                 command = [BUILD / flavour / "tests/device/device", *([cases] if cases else [])]
@@ -632,10 +631,10 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
             new.unlink(missing_ok=True)
             if old.exists():
                 shutil.copyfile(old, new)
-        sums.catch2(f"device, {world}", xml, code_of(device), out / f"{device}.log")
+        sums.catch2(f"device, {where}", xml, code_of(device), out / f"{device}.log")
         for example in examples:
             code = code_of(f"example-{example}")
-            title = f"example {example}" + (f", {another}" if another else "")
+            title = f"example {example}" + (f", {world}" if world else "")
             if code == NOT_HERE:
                 sums.add(title, 0, 0, 1)
                 continue
