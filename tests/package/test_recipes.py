@@ -106,7 +106,7 @@ class recipes(unittest.TestCase):
         wrap.read_string((self.out / "wrapdb/dat.wrap").read_text(encoding="utf-8"))
         entries = json.loads((self.out / "wrapdb/releases.json").read_text(encoding="utf-8"))
         self.assertEqual(list(entries), ["dat"])
-        # What WrapDB checks: the newest version first, as that of the folder with a revision, and the same names.
+        # WrapDB checks that the newest version comes first, that it is the version of the folder with a revision, and that the names agree.
         newest = entries["dat"]["versions"][0]
         self.assertRegex(newest, r"^\d+\.\d+\.\d+-\d+$")
         self.assertEqual(wrap["wrap-file"]["directory"], f"dat-{newest.rpartition('-')[0]}")
