@@ -234,9 +234,6 @@ TEST_CASE("random programs of operations leave the bytes that a model predicts",
   }
 }
 
-/// That of a request in verbs: the length of a segment has 31 bits.
-constexpr std::size_t longest_length = 0x7fffffff;
-
 TEST_CASE("a message of the maximum length arrives, a longer one is refused, and its data fits several messages",
           "[programs][DTO-060][DTO-094][DTO-093][DOCA-005][IA-088]") {
   connected_pair link;

@@ -1,5 +1,6 @@
 // Attributes of an adapter and of the library, and checks that they are true.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/registry.hpp>
@@ -64,7 +65,7 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   CHECK(lanes == "(" + std::to_string(a.link_width) + "X");
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(ia.native_handle(), a.port, &port) == 0);
-  CHECK(a.max_message_size == std::min<std::size_t>(port.max_msg_sz, 0x7fffffff));
+  CHECK(a.max_message_size == std::min<std::size_t>(port.max_msg_sz, longest_length));
   CHECK(a.max_rdma_size == a.max_message_size);
   SHOWS("IA-089");
   const auto at_most_255 = [](int n) { return static_cast<std::uint32_t>(n < 255 ? n : 255); };
