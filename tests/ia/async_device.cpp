@@ -33,6 +33,7 @@ void flood(endpoint& active, endpoint& passive, dat::evd<S>& small) {
 template <dat::streams S>
 void overflow_completions() {
   two_sides link;
+  auto bystander = must(dat::ia::open(addresses()[1])); // another instance of the adapter
   auto small = must(link.b.ia.create_evd<S>(4));
   const dat::ep_attributes large{.max_request_dtos = 256, .max_recv_dtos = 256};
   auto active = link.a.make_ep(large);
@@ -65,6 +66,7 @@ void overflow_completions() {
   // The overflow is reported once, however many completions were lost.
   CHECK(error_of(link.b.ia.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
   CHECK(error_of(link.a.ia.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
+  CHECK(error_of(bystander.async_evd().wait_for<dat::evd_overflow>(0s)) == dat::error(type::timeout_expired));
   must(other_passive.post(dat::recv{}.cookie(7)));
   must(other_active.post(dat::send{}));
   CHECK(link.at_b<dat::recv_done>(other_passive).cookie() == dat::cookie(7));
@@ -198,9 +200,10 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   auto srq = must(pz.create_srq());
   for (int i = 0; i < 12; ++i) must(srq.set_low_watermark(1)); // the queue has no buffer, so each call reports at once
   CHECK(must(cno.wait(patience)) == evd.id());
-  SHOWS("EVENT-083", "EVENT-042");
+  SHOWS("EVENT-083", "EVENT-042", "REQ-163");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
   CHECK(is_empty(evd)); // and no overflow
+  SHOWS("IA-007");
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
   must(evd.modify_cno({}));
   must(cno.close());
@@ -268,7 +271,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   notified(); // of the request
   must(next<dat::connection_request>(evd).accept(far));
   notified(); // of the connection
-  SHOWS("REQ-163");
+  SHOWS("REQ-163", "MODEL-014");
   CHECK(count_of<dat::established>(take(evd, 2)) == 2);
   must(far.post(dat::recv{}.cookie(1)));
   must(near.post(dat::send{}.cookie(2)));

@@ -444,7 +444,7 @@ TEST_CASE("limits beyond those of the connection manager or of dat are reduced t
   CHECK(a.max_iov_segments_per_rdma_read == 255);
 }
 
-TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-082][IA-106]") {
+TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-078][IA-082][IA-106]") {
   auto device = small_device();
   const int max_cqe = GENERATE(200, 50); // above and below the largest queue of an endpoint
   device.devices[0].attr->max_cqe = max_cqe;
@@ -489,7 +489,8 @@ TEST_CASE("an iWARP adapter is opened by name, and another one when any adapter 
   CHECK(fake::leaks() == "");
 }
 
-TEST_CASE("attributes of iWARP differ from those of InfiniBand", "[ia][IA-133][DTO-018][DTO-136][DTO-160]") {
+TEST_CASE("attributes of iWARP differ from those of InfiniBand",
+          "[ia][IA-095][IA-102][IA-133][DTO-018][DTO-136][DTO-160]") {
   auto w = small_device();
   w.devices[0].transport = IBV_TRANSPORT_IWARP;
   const auto iwarp = core_of(w);

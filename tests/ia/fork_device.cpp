@@ -46,6 +46,14 @@ int visit(std::uint16_t service) {
   return evd.assume_value().wait_for<dat::disconnected>(e, patience) ? 0 : 9;
 }
 
+/// Opens and closes an adapter, and becomes another program, whose end is 0.
+int open_and_exec() {
+  auto ia = dat::ia::open(addresses()[1], {.progress = dat::progress::manual});
+  if (!ia || !ia.assume_value().close()) return 1;
+  ::execl("/bin/true", "true", nullptr);
+  return 2;
+}
+
 } // namespace
 
 TEST_CASE("a forked child connects to its parent with its own adapter and does not affect the parent's objects",
@@ -63,7 +71,7 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
     const pid_t child = in_child([&] {
       if (ia.create_pz() || ia.query() || psp.close()) return 100;
       ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // objects of the parent, so nothing happens
-      return round == 0 ? visit(psp_port) : 0;
+      return round == 0 ? visit(psp_port) : open_and_exec();
     });
     // Until here the child shares this page. The write gives one of the two a page of its own: the child, since the
     // adapter writes to the page that was registered.
@@ -79,6 +87,7 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
     }
     CHECK(end_of(child) == 0);
     SHOWS("COMP-085", "SAFE-005");
+    if (round == 1) SHOWS("REQ-027");
   }
   CHECK(must(ia.query()).state == dat::port_state::active);
 }
@@ -93,6 +102,7 @@ TEST_CASE("children that exec other programs do not affect transfers", "[ia][REQ
       ::execl("/bin/true", "true", nullptr);
       return 1;
     });
+    if (i == 10) must(must(dat::ia::open(addresses()[0])).close()); // the parent opens and closes meanwhile
     must(p.active.post(dat::send{from.lmr}));
     (void)p.at_a<dat::send_done>();
     (void)p.at_b<dat::recv_done>();

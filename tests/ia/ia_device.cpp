@@ -42,6 +42,7 @@ TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia]
   CHECK(must(by_name.query()).adapter_name.view() == name);
   CHECK(must(by_port.query()).adapter_name.view() == name + "/1");
   CHECK(must(by_port.query()).device_name.view() == name);
+  CHECK(must(by_port.query()).port == 1);
   SHOWS("IA-072", "REQ-007");
 
   const auto first = must(dat::ia::open());
@@ -144,7 +145,7 @@ int look_role(channel& to, const std::vector<std::string>& args) {
 const role look_registered("look", &look_role);
 } // namespace
 
-TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-016]") {
+TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-002][REQ-016]") {
   peer_process peer("look", {std::string(open_first().name())});
   CHECK(peer.hear() == "none"); // though all of dat is in it
   CHECK(peer.hear() == "device");
@@ -264,7 +265,7 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
   must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find("rx2")).port}));
   CHECK(must(registry.open("site", {2, 4})).name() == "rx2"); // which this program has added
-  SHOWS("REG-007", "REQ-017");
+  SHOWS("REG-007", "REQ-017", "REQ-018");
 }
 
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
@@ -412,6 +413,8 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     CHECK(is_gone(error_of(evd.dequeue())));
     CHECK(is_gone(error_of(evd.wait(0s))));
     CHECK(evd.drain([](const auto&) {}) == 0);
+    CHECK(is_gone(error_of(ia.async_evd().dequeue())));
+    SHOWS("IA-035");
     CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
     CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
 

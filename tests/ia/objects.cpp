@@ -589,6 +589,9 @@ TEST_CASE("provider attributes describe the library's behaviour", "[ia]") {
   CHECK(p.supports(dat::mem_type::lmr));
   CHECK(p.supports(dat::mem_type::shared_virtual));
   CHECK_FALSE(p.supports(static_cast<dat::mem_type>(3)));
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::virtual_memory) == 0);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::lmr) == 1);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::shared_virtual) == 2);
   SHOWS("IA-114", "LMR-012");
   CHECK(p.rmr_supported);
   CHECK(p.rmr_scope_supported == dat::rmr_scope::any);
