@@ -156,7 +156,7 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
     std::uint64_t taken = 0;
     REQUIRE(::read(f.cno.fd(), &taken, sizeof taken) == sizeof taken);
     CHECK(taken == f.evd.id().number());
-    SHOWS("CNO-002"); // the evd was attached once, and triggers in each round
+    SHOWS("CNO-002", "REQ-154"); // the evd was attached once, and triggers in each round
     CHECK_FALSE(readable(f.cno.fd()));
     CHECK(ready(level) == 0);
     while (f.evd.dequeue()) {
@@ -211,7 +211,7 @@ TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO
   waiter.join();
 }
 
-TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037][CNO-038]") {
+TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037][CNO-038][REQ-155]") {
   rig::begin();
   fixture f;
   counting_agent a;
@@ -294,12 +294,15 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   must(g.cno.modify_agent(a.agent()));
   must(f.evd.post(1));
   a.await(1);
+  CHECK(a.last == f.evd.id().number());
   CHECK(f.cno.agent().call == nullptr);
   CHECK(g.cno.agent().instance == &a); // the call has taken it from the cno that was triggered alone
   DEVIATES("CNO-045");
   must(g.evd.post(1));
   a.await(2);
   CHECK(a.calls == 2);
+  CHECK(a.last == g.evd.id().number()); // the one agent is told the evd of either ia
+  SHOWS("REQ-010");
   STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, and no object of dat
   // One poll set may hold the descriptors of both cnos.
   std::array<pollfd, 2> both{{{f.cno.fd(), POLLIN, 0}, {g.cno.fd(), POLLIN, 0}}};
@@ -339,7 +342,7 @@ TEST_CASE("the consumer may also post to the object that an agent feeds", "[cno]
 }
 
 TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
-          "[CNO-008][EVD-028][EVD-029][EVD-031][EVENT-080]") {
+          "[CNO-008][EVD-028][EVD-029][EVD-031][EVENT-080][MODEL-007]") {
   rig::begin();
   fixture f;
   CHECK(f.evd.enabled());
@@ -497,7 +500,7 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   CHECK(f.cno.fd() == -1);
 }
 
-TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006]") {
+TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-007]") {
   rig::begin();
   fixture f;
   fixture g;
@@ -622,7 +625,7 @@ TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012]
 
 // --- the descriptor, and what a cno is made of -----------------------------------------------------------------------
 
-TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-015][CNO-041][CNO-042]") {
+TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-015][CNO-041][CNO-042][REQ-155]") {
   rig::begin();
   auto ia = rig::open();
   counting_agent a;

@@ -106,7 +106,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     CHECK(active.state() == state::connected);
     check_private_data(at_active.private_data(), answered);
     CHECK(at_active.ep() == active);
-    SHOWS("CONN-018", "CONN-064", "CR-026", "EPS-015", "EPS-023", "EVENT-094", "MODEL-017", "REQ-073");
+    SHOWS("REQ-055", "CONN-018", "CONN-064", "CR-026", "EPS-015", "EPS-023", "EVENT-094", "MODEL-017", "REQ-073");
     const auto at_passive = link.at_b<dat::established>(passive);
     CHECK(passive.state() == state::connected);
     CHECK(at_passive.private_data().empty());
@@ -130,7 +130,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     SHOWS("EVENT-016");
     CHECK(is_empty(link.a.evd));
     CHECK(is_empty(link.b.evd));
-    SHOWS("ADDR-003", "REQ-171");
+    SHOWS("ADDR-003", "REQ-171", "REQ-043");
   }
 }
 
@@ -338,10 +338,10 @@ TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer"
   must(link.at_b<dat::connection_request>().reject());
   CHECK(is_empty(link.b.evd));
   CHECK(is_empty(elsewhere));
-  SHOWS("PSP-004");
+  SHOWS("REQ-053", "PSP-004");
   CHECK(must(mine.wait(patience)) == link.a.evd.id());
   (void)link.at_a<dat::peer_rejected>();
-  SHOWS("CONN-002");
+  SHOWS("REQ-041", "CONN-002");
 }
 
 TEST_CASE("a request that the consumer drops is refused", "[connection][PSP-026][EVENT-015]") {
@@ -436,11 +436,13 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto late = ends_with<dat::accept_completion_error>(link.b.evd, 3);
   CHECK(late.ep() == passive);
   CHECK(passive.state() == state::disconnected);
-  SHOWS("CR-037", "CR-038", "EPS-025", "EPS-026", "EVENT-097", "REQ-050", "REQ-077");
+  SHOWS("REQ-080", "CR-037", "CR-038", "EPS-025", "EPS-026", "EVENT-097", "REQ-050", "REQ-077");
   must(another.reject());
   CHECK_FALSE(another);
-  SHOWS("CR-063", "REQ-050");
+  SHOWS("CR-063");
   CHECK(is_empty(link.a.evd));
+  CHECK(is_empty(link.b.evd)); // a reject that comes too late is no event on either side
+  SHOWS("REQ-050");
 
   // Both endpoints can connect again.
   must(first.reset());

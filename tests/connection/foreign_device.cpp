@@ -191,6 +191,9 @@ TEST_CASE("a plain rdma_cm server rejects", "[foreign][CONN-001][CONN-021][CR-05
   peer_process peer("plain server",
                     {addresses()[1].host_string(), std::to_string(port.port()), "reject", std::to_string(bytes)});
   REQUIRE(peer.hear() == "listening");
+  side b(1);
+  CHECK(error_of(b.ia.create_psp(port, b.evd)).type() == type::conn_qual_in_use); // the program has it
+  SHOWS("REQ-052");
   auto ep = a.make_ep();
   must(ep.connect(addresses()[1], port, patience));
   if (bytes != 0) {

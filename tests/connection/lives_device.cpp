@@ -477,6 +477,9 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   CHECK(failure.cookie() == dat::cookie(4));
   (void)must(t.a.evd.wait_for<dat::connection_broken>(active[1], patience));
   CHECK(active[1].state() == state::disconnected);
+  // The loss of the last path is that event alone, and none about paths.
+  CHECK(error_of(t.a.ia.async_evd().wait_for<dat::ha_down_to_1>(0s)) == dat::error(type::timeout_expired));
+  SHOWS("REQ-187");
   // Connections without traffic detect nothing.
   CHECK(active[2].state() == state::connected);
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);
@@ -580,7 +583,7 @@ TEST_CASE("every object can be closed in every state on a cut wire, without wait
 }
 
 TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion_error at the peer",
-          "[lives][CONN-025][CONN-027][CONN-041][EPS-010][EPS-022][EPS-025][CR-037]") {
+          "[lives][CONN-025][CONN-027][CONN-041][EPS-010][EPS-022][EPS-025][CR-037][REQ-077]") {
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;
   auto first = t.a.make_ep();
@@ -747,9 +750,12 @@ TEST_CASE("the resources of a killed process are free again, and its memory cann
   CHECK(comes_true([&] { return resources::of(peer.id()).count.empty(); }));
   const auto again = must(link.b.ia.create_psp(port, link.b.evd));
   link.a.evd.drain([](const auto&) {}, 100);
-  auto second = link.a.make_ep();
-  auto passive = link.b.make_ep();
+  auto second = link.a.make_ep({.ack_timeout = 20s}); // a refused write is not repeated
+  auto passive = link.b.make_ep({.ack_timeout = 20s});
   link.connect(second, passive);
+  // Nor does the key of the process that has ended open anything over another connection.
+  must(second.post(dat::rdma_write{out.slice(0, 8), must(there.slice(0, 8))}));
+  CHECK(must(link.a.evd.wait_for<dat::dto_failure>(second, patience)).status() == dat::dto_status::remote_access);
 }
 
 TEST_CASE("damaged packets are retransmitted or the operation fails; data never arrives wrong",

@@ -138,7 +138,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
     CHECK(wire.of_connections(at_a) == std::set<int>{row.from_a});
-    SHOWS("CONN-010", "CONN-051", "REQ-060", "EPATTR-004");
+    SHOWS("CONN-010", "CONN-051", "REQ-060", "EPATTR-004", "IA-116");
     // A duplicate has its own type of service.
     endpoint second = a.make_ep();
     endpoint other = b.make_ep();
@@ -152,7 +152,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     (void)must(b.evd.wait_for<dat::recv_done>(other, patience));
     (void)must(a.evd.wait_for<dat::send_done>(second, patience));
     CHECK(wire.of_connections(at_a) == std::set<int>{10 << 2});
-    SHOWS("CONN-090");
+    SHOWS("CONN-090", "IA-116");
     must(second.disconnect());
     (void)must(a.evd.wait_for<dat::disconnected>(second, patience));
     (void)must(b.evd.wait_for<dat::disconnected>(other, patience));

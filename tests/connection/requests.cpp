@@ -122,7 +122,7 @@ TEST_CASE("native addresses, IPv4-mapped addresses and service ids reach their s
     for (const std::uint64_t other : {0x10000 + port, 0x01110000 + port, 0x1'0106'0000 + port})
       CHECK(dat::conn_qual::make(other).error().type() == return_type::invalid_parameter);
   }
-  SHOWS("CONN-056", "PSP-019");
+  SHOWS("CONN-056", "PSP-019", "MODEL-005");
 }
 
 TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045]") {

@@ -300,7 +300,7 @@ TEST_CASE("a redirecting reject is not reported as a reject of the consumer", "[
   }
 }
 
-TEST_CASE("a connection manager error ends a connect before its time limit", "[CONN-042][CONN-080][EPS-011]") {
+TEST_CASE("a connection manager error ends a connect before its time limit", "[CONN-042][CONN-080][EPS-011][REQ-081]") {
   two t;
   SECTION("an infinite limit, and the peer does not answer") {
     t.a.make_ep();

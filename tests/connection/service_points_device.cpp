@@ -450,6 +450,8 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
   auto active = e.ask(first.port(), "from far");
   auto r = e.request();
+  CHECK_FALSE(r.ep()); // none is made where the consumer does not ask for it
+  SHOWS("IA-121");
   CHECK(error_of(r.handoff(must(dat::conn_qual::make(first.port())))).type() == type::invalid_parameter);
   SHOWS("CR-072");
   CHECK(error_of(r.handoff(next_port())).type() == type::invalid_parameter);

@@ -235,7 +235,7 @@ TEST_CASE("random programs of operations leave the bytes that a model predicts",
 }
 
 TEST_CASE("a message of the maximum length arrives, a longer one is refused, and its data fits several messages",
-          "[programs][DTO-060][DTO-094][DTO-093][DOCA-005][IA-088]") {
+          "[programs][DTO-060][DTO-094][DTO-093][DOCA-005][IA-088][IA-089]") {
   connected_pair link;
   ibv_port_attr port{};
   REQUIRE(::ibv_query_port(link.a.ia.native_handle(), 1, &port) == 0);
@@ -324,13 +324,14 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_read, out.bytes.begin()));
   CHECK(must(link.a.ia.query<dat::provider_attributes>()).iov_ownership_on_return == dat::iov_ownership::consumer);
   CHECK(error_of(active.post(dat::send{pieces(out, most + 1)})).type() == type::invalid_parameter);
+  CHECK(error_of(passive.post(dat::recv{pieces(in, most + 1)})).type() == type::invalid_parameter);
   const auto to_write = pieces(out, adapter.max_iov_segments_per_rdma_write + 1);
   CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).type() == type::invalid_parameter);
   const auto to_read = pieces(out, adapter.max_iov_segments_per_rdma_read + 1);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).type() == type::invalid_parameter);
 }
 
-TEST_CASE("memory of flushed operations can be freed", "[programs][DTO-006]") {
+TEST_CASE("memory of flushed operations can be freed", "[programs][DTO-006][MODEL-047]") {
   connected_pair link;
   auto in = std::make_optional<buffer>(link.b.pz, 4096);
   must(link.passive.post(dat::recv{in->lmr}));

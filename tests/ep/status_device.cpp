@@ -169,7 +169,7 @@ constexpr outcome unanswerable{op::send, status::remote_responder, IBV_WC_REM_OP
 
 const row rows[] = {
     {"a message longer than its receive",
-     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011"},
+     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011", "IA-131"},
      unanswerable,
      too_long,
      [](stage& t) { t.seven(dat::send{t.near.slice(0, 65)}); }},

@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <list>
 #include <memory>
 #include <optional>
+#include <sched.h>
+#include <string>
 #include <sys/socket.h>
 #include <thread>
 
@@ -300,6 +303,8 @@ TEST_CASE("a disconnect from another thread lets every accepted post complete on
 
 TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][REQ-020][IA-043]"
                                                             "[REG-031]") {
+  cpu_set_t all;
+  REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
   std::atomic<int> opened{0};
   std::list<background<std::function<void()>>> threads;
   for (int i = 0; i < 4; ++i)
@@ -313,6 +318,26 @@ TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][R
     });
   for (auto& t : threads) t.get();
   CHECK(opened == 40);
+  // No thread is bound to a processor, neither the program's nor the library's.
+  connected_pair link;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    cpu_set_t its;
+    if (::sched_getaffinity(std::stoi(task.path().filename()), sizeof its, &its) == 0) CHECK(CPU_EQUAL(&its, &all));
+  }
+  // From each of them memory of another zone is refused.
+  auto zone = must(link.a.ia.create_pz());
+  const buffer foreign(zone, 8);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    background there([&] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      if (::sched_setaffinity(0, sizeof one, &one) != 0) fail("sched_setaffinity", place::here());
+      return error_of(link.active.post(dat::send{foreign.lmr})).type();
+    });
+    CHECK(there.get() == type::protection_violation);
+  }
 }
 
 TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043]") {

@@ -331,7 +331,7 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   CHECK(third.get().type() == type::abort);
 }
 
-TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106]") {
+TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EVD-015][EVD-017][EVENT-106][REQ-005]") {
   side a(0);
   auto receives = must(a.ia.create_evd<dat::stream::dto>(4));
   auto requests = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(4));

@@ -114,7 +114,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   SHOWS("EVENT-062");
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
-  SHOWS("EVENT-047", "REQ-163");
+  SHOWS("REQ-160", "MODEL-014", "EVENT-047", "REQ-163");
   {
     background waiter([&] { return own.wait(patience); });
     waiter.until_asleep();
@@ -261,7 +261,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
 }
 
 TEST_CASE("selective endpoints: a failure triggers the cno unless posted without notification, suppressed or not",
-          "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019]") {
+          "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019][REQ-131]") {
   const bool quiet = GENERATE(false, true);
   const bool suppressed = GENERATE(false, true);
   requester link(dat::completion_notification::selective);

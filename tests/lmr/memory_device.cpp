@@ -38,7 +38,7 @@ concept has_default_rights = requires(Zone& z, std::span<std::byte> memory) {
 } // namespace
 
 TEST_CASE("spans, vectors and arrays can be registered",
-          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-039][LMR-041]") {
+          "[memory][LMR-005][LMR-014][LMR-020][LMR-031][LMR-034][LMR-039][LMR-041][REQ-142]") {
   side a(0);
   std::vector<sample> numbers(100);
   std::array<std::uint64_t, 8> words{1, 2, 3};
@@ -136,7 +136,8 @@ TEST_CASE("memory without the needed access cannot be registered", "[memory][LMR
         dat::error(type::invalid_handle, subtype::handle_pz));
 }
 
-TEST_CASE("a zone cannot be closed while a region or an endpoint uses it", "[memory][PZ-005][PZ-006][PZ-008][PZ-009]") {
+TEST_CASE("a zone cannot be closed while a region or an endpoint uses it",
+          "[memory][PZ-005][PZ-006][PZ-008][PZ-009][REQ-005]") {
   side a(0);
   std::array<std::byte, 16> bytes{};
   const auto in_use = dat::error(type::invalid_state, subtype::pz_in_use);
@@ -323,6 +324,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   const auto mem = must(dat::register_shared(a.pz, memory, the_cookie(), dat::local_read));
   CHECK(must(dat::query(mem)).type == dat::mem_type::shared_virtual);
   CHECK(must(dat::query(mem)).cookie == the_cookie());
+  STATIC_REQUIRE(sizeof(dat::shared_cookie) == 40);
   // One cookie means one size; these cookies differ behind zeros, where a text would end.
   const auto part = memory.first(shared_size / 2);
   auto another = the_cookie();
@@ -389,7 +391,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(again.registered_size == 64);
   CHECK(again.registered_address == reinterpret_cast<std::uintptr_t>(bytes.data()));
   CHECK_FALSE(again.zero_based);
-  SHOWS("LMR-041", "LMR-020");
+  SHOWS("LMR-041", "LMR-020", "REQ-141");
   auto elsewhere = must(link.b.ia.create_pz()); // of its own zone, too
   const auto third = must(dat::register_over(elsewhere, open, dat::local_read));
   CHECK(must(dat::query(third)).pz == elsewhere.identity());
@@ -460,7 +462,7 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     // This adapter opens no more than was asked for: the byte behind the region is in a page of the region.
     CHECK(map[page + 100] == std::byte{});
     CHECK(must(dat::query(zero)).registered_size == page + 100);
-    SHOWS("MODEL-012");
+    SHOWS("MODEL-012", "REQ-149");
   }
   ::munmap(map, 2 * page);
 }

@@ -94,7 +94,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
   CHECK(t.b_bytes[164] == std::byte{});
-  SHOWS("RMR-017", "COMP-046"); // the bind has completed
+  SHOWS("RMR-017", "COMP-046", "MODEL-020"); // the bind has completed
   must(t.active.post(dat::rdma_read{must(t.a_mem.slice(1000, 100)), first}));
   CHECK(next<dat::rdma_read_done>(t.at_active).bytes() == 100);
   CHECK(has_pattern(std::span(t.a_bytes).subspan(1000, 100), 1));
@@ -122,7 +122,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     const open_window w = t.bind(rmr, i, 16);
     const std::uint32_t now = must(rmr.query()).binding->key;
     CHECK(now != key);
-    SHOWS("RMR-021", "REQ-147"); // `bind` has moved the window, and has taken the event of its completion
+    SHOWS("RMR-021", "REQ-147", "MODEL-023"); // `bind` has moved the window, and has taken the event of its completion
     key = now;
     if (i % 50 == 0) t.write(w, 4);
   }
@@ -180,14 +180,14 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const open_window w = t.bind(one, 0, 64);
     t.write(w, 1);
     CHECK(t.refused(w, far) == dat::dto_status::remote_access);
-    SHOWS("RMR-002", "RMR-027");
+    SHOWS("RMR-002", "RMR-027", "REQ-146");
   }
   SECTION("an rmr of the zone gives access to all peers") {
     const open_window w = t.bind(rmr, 0, 64);
     must(far.post(dat::rdma_write{must(t.a_mem.slice(0, 64)), w}));
     CHECK(next<dat::rdma_write_done>(t.at_active).ep() == far);
     t.write(w, 1);
-    SHOWS("RMR-001", "MODEL-052", "REQ-148");
+    SHOWS("RMR-001", "MODEL-052", "REQ-148", "REQ-146");
   }
   SECTION("the key of an earlier binding gives no access, while the rmr is bound elsewhere") {
     dat::rmr one = t.make(true);
@@ -213,8 +213,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const open_window w = must(foreign.bind(binder, dat::bind{mem, 0, 64, both}.cookie(1)));
     CHECK(next<dat::bind_done>(t.at_passive).is_of(foreign));
     CHECK(t.refused(w, t.active) == dat::dto_status::remote_access);
-    SHOWS("REQ-148");
-    SHOWS("PZ-013");
+    SHOWS("REQ-148", "PZ-013", "MODEL-018", "MODEL-052");
   }
   SECTION("an rmr that was bound without rights gives no access") {
     const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::no_rights}));
@@ -473,7 +472,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   must(rmr.unbind(near, dat::unbind{}.cookie(2).suppress_notification()));
   CHECK(poll() == dat::cookie(2));
   CHECK(asleep());
-  SHOWS("REQ-108");
+  SHOWS("REQ-108", "MODEL-014");
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
   CHECK(must(cno.wait(patience)) == evd.id());
   CHECK(poll() == dat::cookie(3));
@@ -575,6 +574,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
       must(t.b_mem.close());
       CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
+      SHOWS("REQ-148");
       (void)must(t.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(t.active, patience));
       CHECK(t.active.state() == state::disconnected);
     }
@@ -634,7 +634,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
   CHECK(is_empty(t.at_passive)); // the bind waits behind the send, and its post has returned
   CHECK_FALSE(must(behind.query()).binding);
-  SHOWS("DTO-050", "RMR-018");
+  SHOWS("DTO-050", "RMR-018", "REQ-147");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
@@ -763,9 +763,12 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     else
       must(rmr.unbind(near, dat::unbind{}.cookie(10 + i)));
     const bool full = moved && for_ep;
-    if (!full) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
+    const bool written = i % 2 == 0; // the last entry is of a write or of a read
+    if (!full && written) must(near.post(dat::rdma_write{sink.slice(0, 0), source.remote()}.cookie(30)));
+    if (!full && !written) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
     CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
-    SHOWS("MODEL-024");
+    must(near.post(dat::recv{})); // receives have a queue of their own
+    SHOWS("MODEL-024", "IA-078");
     if (full) DEVIATES("RMR-028");
     CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
     const auto done = next<dat::bind_done>(t.at_passive);
@@ -774,7 +777,8 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     SHOWS("REQ-147");
     CHECK(done.operation() == (opened || moved ? dat::dto_operation::bind : dat::dto_operation::unbind));
     CHECK(must(rmr.query()).binding.has_value() == (opened || moved));
-    if (!full) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));
+    if (!full && written) CHECK(next<dat::rdma_write_done>(t.at_passive).cookie() == dat::cookie(30));
+    if (!full && !written) CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(30));
   }
   if (!for_ep) return;
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}));

@@ -160,7 +160,8 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   SHOWS("SRQ-066");
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).type() == type::invalid_parameter);
   CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 100'000})).type() == type::invalid_parameter);
-  SHOWS("SRQ-003", "SRQ-014");
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).verb().empty()); // the device is not asked
+  SHOWS("SRQ-003", "SRQ-014", "IA-108");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
   SHOWS("SRQ-041");
 }
@@ -185,7 +186,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   message(0);
   auto e = next_async<dat::srq_low_watermark>(p.b.ia); // no thread polls for the event
   CHECK(e.srq() == p.srq);
-  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "SRQ-042", "REQ-117");
+  SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "SRQ-042", "REQ-117", "REQ-165");
   CHECK(p.now().low_watermark == 3);
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
@@ -317,7 +318,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   p.disconnect(p.from[1], p.to[1]);
   CHECK(is_empty(p.b.evd));
   CHECK((p.now().available == 4u && p.now().outstanding == 4));
-  SHOWS("DISC-032", "SRQ-083");
+  SHOWS("DISC-032", "SRQ-083", "REQ-114");
   for (auto* ep : {&p.from[0], &p.from[1]}) {
     if (ep->state() != state::disconnected)
       (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(*ep, patience));
@@ -379,13 +380,19 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   REQUIRE(offered.srq_supported);
   SHOWS("IA-125", "REQ-113");
   CHECK(offered.srq_watermarks_supported.dat_code() == 0x111);
+  STATIC_REQUIRE(dat::srq_watermarks().dat_code() == 0);
+  STATIC_REQUIRE(dat::srq_watermarks{.low = true}.dat_code() == 0x001);
+  STATIC_REQUIRE(dat::srq_watermarks{.soft_high = true}.dat_code() == 0x010);
+  STATIC_REQUIRE(dat::srq_watermarks{.hard_high = true}.dat_code() == 0x100);
   SHOWS("IA-126", "DTO-022");
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
+  STATIC_REQUIRE(dat::srq_counts{.available = true}.dat_code() == 0x01);
+  STATIC_REQUIRE(dat::srq_counts{.outstanding = true}.dat_code() == 0x10);
   SHOWS("IA-128");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
   SHOWS("IA-127", "DTO-022");
   CHECK_FALSE(offered.ep_recv_info_supported);
-  SHOWS("IA-129", "SRQ-002");
+  SHOWS("IA-129", "SRQ-002", "REQ-113");
   const auto limits = must(b.ia.query());
   ibv_device_attr device{};
   REQUIRE(::ibv_query_device(b.ia.native_handle(), &device) == 0);

@@ -75,7 +75,7 @@ return_type refusal(const fields& f) {
 
 } // namespace
 
-TEST_CASE("a segment is a small value", "[DTO-056][DTO-059]") {
+TEST_CASE("a segment is a small value", "[DTO-056][DTO-059][MODEL-011]") {
   STATIC_REQUIRE(sizeof(local<char>) == 24);
   STATIC_REQUIRE(std::is_trivially_copyable_v<local<char>>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<remote<char>>);
