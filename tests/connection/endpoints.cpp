@@ -270,7 +270,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     SHOWS("DISC-046");
     allowed("close", !pending && (!unconfigured || s == unconfigured_unconnected),
             [](in_state& t) { return t.ep.close(); });
-    SHOWS("EP-034", "EPS-047", "EPS-078");
+    SHOWS("EP-034", "EPS-047", "EPS-078", "RSP-010");
     allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
@@ -448,7 +448,8 @@ std::vector<const char*> rules_of(const transition& row) {
   const auto is = [&](std::string_view w, std::initializer_list<ep_state> from) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
-  if (is("accept", {unconnected, passive_connection_pending, tentative_connection_pending})) return {"CR-034"};
+  if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
+  if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044"};
   if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010"};
@@ -466,8 +467,12 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("handoff",
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
-  if (is("disconnect", {active_connection_pending, completion_pending})) return {"EPS-016", "DISC-004", "DISC-001"};
-  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004", "EPS-016"};
+  if (is("disconnect", {active_connection_pending, completion_pending}))
+    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003"};
+  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004", "EPS-016", "DISC-003"};
+  if (is("disconnect", {disconnected}) || is("graceful", {disconnected})) return {"DISC-003", "DISC-004"};
+  if (is("disconnect", {connected, disconnect_pending}) || is("graceful", {connected, disconnect_pending}))
+    return {"DISC-003"};
   if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037", "EP-035", "EP-036"};
   if (is("close", {connected})) return {"DISC-037"};
   if (is("close", {disconnect_pending})) return {"DISC-037", "EPS-053"};
@@ -535,6 +540,7 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
       for (const char* rule : rules_of(row)) SHOWS(rule);
       if (shares && row.from == ep_state::unconnected && row.what == std::string_view("accept, too late"))
         SHOWS("CR-040");
+      if (row.from == ep_state::unconnected && row.to == ep_state::disconnected) SHOWS("CONN-059");
     }
 }
 
@@ -553,12 +559,14 @@ TEST_CASE("an abrupt close of the ia ends an endpoint in every state, and the pe
     both.settle();
     CHECK(gone(t.ep));
     refuses(t.spare.reject(), return_type::invalid_handle);
-    SHOWS("CR-017");
+    SHOWS("CR-017", "CR-013");
     refuses(t.spare_psp.query(), return_type::invalid_handle, return_subtype::handle_psp);
     SHOWS("PSP-012");
     if (one_of(state, {ep_state::reserved, ep_state::unconfigured_reserved, ep_state::passive_connection_pending,
                        ep_state::unconfigured_passive})) {
       refuses(t.rsp.query(), return_type::invalid_handle, return_subtype::handle_rsp);
+      SHOWS("PSP-012");
+      if (t.request) refuses(t.request.reject(), return_type::invalid_handle);
       SHOWS("RSP-028");
     }
     for (auto* evd : {&t.at_a, &t.told}) refuses(evd->dequeue(), return_type::invalid_handle);

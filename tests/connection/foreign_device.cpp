@@ -158,6 +158,11 @@ TEST_CASE("a plain rdma_cm server accepts, echoes and ends a connection",
   peer_process peer("plain server",
                     {addresses()[1].host_string(), std::to_string(port.port()), long_data ? "accept-long" : "accept"});
   REQUIRE(peer.hear() == "listening");
+  {
+    side b(1);
+    CHECK(error_of(b.ia.create_psp(port, b.evd)) == dat::error(type::conn_qual_in_use));
+    SHOWS("PSP-001");
+  }
   auto ep = a.make_ep();
   buffer memory(a.pz, 4096);
   const auto asked = pattern(10, 1);

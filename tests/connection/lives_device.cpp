@@ -243,6 +243,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
         CHECK_FALSE(seen.late);
         SHOWS("DISC-019", "EPS-058");
         CHECK(theirs.state() == state::disconnected);
+        SHOWS("DISC-018", "DISC-026");
         if (h != how::closed) {
           const story own(take(ender.evd, 1 + flushed_here + sends));
           CHECK(own.connection == texts{"disconnected"});
@@ -580,6 +581,7 @@ TEST_CASE("every object can be closed in every state on a cut wire, without wait
     must(t.b.ia.close());
   });
   CHECK(comes_true([&] { return ending.done(); })); // the connection manager gives up after a minute
+  SHOWS("DISC-038");
 }
 
 TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion_error at the peer",

@@ -153,6 +153,9 @@ TEST_CASE("several paths are refused by connect and by accept, and the request s
   two_ends t;
   const auto to = t.b.ia.address();
   STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
+  STATIC_REQUIRE((multipath{0} == multipath::none && multipath{1} == multipath::requested));
+  STATIC_REQUIRE(multipath{2} == multipath::required);
+  STATIC_REQUIRE(dat::connect_options().multipath == multipath::none);
   for (const auto how : {multipath::requested, multipath::required})
     is_error(t.a.ep.connect(to, service, plenty, {}, {.multipath = how}), return_type::model_not_supported);
   for (const auto how : {static_cast<multipath>(3), static_cast<multipath>(255)})

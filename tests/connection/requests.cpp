@@ -53,6 +53,12 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   refuses(make({.recv = s.b.evd, .request = nothing, .connect = s.b.evd}), handle, handle_evd_request);
   refuses(dat::pz().create_ep<dat::rc>(s.b.evd), handle, handle_pz);
   SHOWS("EP-014");
+  auto ended = must(s.b.ia.create_evd<rig::end::streams>(4));
+  must(ended.close());
+  refuses(s.b.ia.create_psp(s.service, ended), handle, handle_evd_cr);
+  rig::end over(1);
+  must(over.ia.close());
+  refuses(over.ia.create_psp(s.service, s.b.evd), handle, handle_ia);
   const auto psp = must(s.b.ia.create_psp(s.service, s.b.evd)); // no refused call has taken the port
   const auto active = s.ask(s.service);
   auto request = s.request();
@@ -68,14 +74,21 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   refuses(empty.disconnect(), handle, handle_ep);
   refuses(empty.reset(), handle, handle_ep);
   refuses(empty.close(), handle, handle_ep);
+  auto closed = s.make();
+  must(closed.close());
+  refuses(closed.connect(s.a.ia.address(), s.service, patience), handle, handle_ep);
+  refuses(closed.disconnect(), handle, handle_ep);
+  refuses(closed.reset(), handle, handle_ep);
   SHOWS("ERR-017", "ERR-032", "REG-016", "DISC-054");
   refuses(s.b.ia.create_psp_any(s.a.evd), handle, handle_evd_cr);
   refuses(dat::ia().create_psp_any(s.b.evd), handle, handle_ia);
   SHOWS("PSP-033");
+  refuses(s.b.ia.create_csp(tcp, ended), handle, handle_evd_cr);
   refuses(s.b.ia.create_csp(tcp, decltype(s.b.evd)()), handle, handle_evd_cr);
   refuses(dat::ia().create_csp(tcp, s.b.evd), handle, handle_ia);
   SHOWS("CSP-011");
   refuses(dat::ia().create_rsp(s.other, s.b.evd), handle, handle_ia);
+  refuses(s.b.ia.create_rsp(s.other, ended), handle, handle_evd_cr);
   SHOWS("RSP-012");
 }
 
@@ -122,7 +135,7 @@ TEST_CASE("native addresses, IPv4-mapped addresses and service ids reach their s
     for (const std::uint64_t other : {0x10000 + port, 0x01110000 + port, 0x1'0106'0000 + port})
       CHECK(dat::conn_qual::make(other).error().type() == return_type::invalid_parameter);
   }
-  SHOWS("CONN-056", "PSP-019", "MODEL-005");
+  SHOWS("CONN-056", "PSP-019", "MODEL-005", "RSP-012", "CR-069");
 }
 
 TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045]") {
@@ -165,6 +178,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   // An endpoint of another adapter is refused, and the request is unchanged.
   auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
   CHECK(request.accept(foreign).error().type() == return_type::invalid_handle);
+  CHECK(foreign.state() == ep_state::unconnected);
   CHECK(unpadded(request.private_data()) == "remember me");
   t.b.make_ep();
   must(request.accept(t.b.ep));
@@ -202,11 +216,18 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   t.settle();
   CHECK(t.b.take(1) == events{"established"});
   const auto params = must(t.a.ep.query());
+  must(t.a.ep.post(dat::send{t.a.at(0, 4)}.cookie(1))); // without a receive, so a graceful disconnect waits
+  must(t.a.ep.disconnect(dat::close_mode::graceful));
+  CHECK(t.a.ep.state() == ep_state::disconnect_pending);
+  CHECK(unpadded(up.private_data()) == "welcome");
   must(t.a.ep.disconnect());
   CHECK(t.a.ep.state() == ep_state::disconnected);
+  CHECK(unpadded(up.private_data()) == "welcome");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful}) must(t.a.ep.disconnect(how));
   t.settle();
-  CHECK(t.a.take(1) == events{"disconnected"});
+  auto seen = t.a.take(2);
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == events{"disconnected", "flushed 1"});
   must(t.a.ep.disconnect());
   must(t.a.ep.close());
   CHECK(t.a.take(0).empty());
@@ -391,6 +412,7 @@ TEST_CASE("a queued request survives a resize of its evd and is rejected when th
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(asking[first ? 0 : 1].state() == ep_state::connected);
+  if (common) SHOWS("CSP-019");
   must(evd.close()); // the accepted request is that of the other endpoint
   s.settle();
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
@@ -403,7 +425,7 @@ TEST_CASE("closing a common service point keeps its delivered requests", "[CSP-0
   const auto at = s.b.ia.address().with_port(s.service.port());
   auto csp = must(s.b.ia.create_csp(tcp, at, s.b.evd));
   CHECK(must(csp.query()).address == at);
-  SHOWS("CSP-005");
+  SHOWS("CSP-005", "CSP-012");
   s.a.make_ep({.comm = tcp});
   must(s.a.ep.common_connect(at, patience));
   s.settle();
@@ -421,6 +443,7 @@ TEST_CASE("closing a common service point keeps its delivered requests", "[CSP-0
   CHECK(s.a.take(1) == events{"established"});
   must(s.b.ia.close());
   CHECK(again.query().error().subtype() == return_subtype::handle_csp);
+  SHOWS("PSP-012");
 }
 
 TEST_CASE("one of many threads reserves an endpoint, and each service point gets its own port",

@@ -98,6 +98,23 @@ concept connects_commonly_with = requires(dat::ep<dat::rc>& ep, dat::ia_address 
   ep.common_connect(a, dat::timeout(1), std::span<const std::byte>(), o);
 };
 template <class T>
+concept connects_with_pointer = requires(T& t, dat::ia_address a, std::size_t n, const std::byte* p) {
+  t.connect(a, dat::conn_qual(7), dat::timeout(1), n, p);
+};
+template <class T>
+concept connects_commonly_by_qualifier = requires(T& t, dat::ia_address a) {
+  t.common_connect(a, dat::conn_qual(7), dat::timeout(1));
+};
+using requests_evd = dat::evd<dat::stream::connection_requests>;
+template <class IA, class... Options>
+concept creates_psp_with = requires(IA& ia, const requests_evd& evd) {
+  ia.create_psp(dat::conn_qual(7), evd, std::declval<Options>()...);
+};
+template <class IA, class... Options>
+concept creates_csp_with = requires(IA& ia, const requests_evd& evd) {
+  ia.create_csp(tcp, dat::ia_address(), evd, std::declval<Options>()...);
+};
+template <class T>
 concept connects = requires(T& t, dat::ia_address a) {
   t.connect(a, dat::conn_qual(7), dat::timeout(1));
 };
@@ -126,14 +143,33 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   // A duplicate has a quality of service and no flags, a common connect neither.
   STATIC_REQUIRE(duplicates_with<dat::qos>);
   STATIC_REQUIRE_FALSE(duplicates_with<dat::connect_options>);
-  SHOWS("CONN-090");
+  SHOWS("CONN-090", "CONN-013", "CONN-084");
   STATIC_REQUIRE_FALSE(connects_commonly_with<dat::qos>);
   STATIC_REQUIRE_FALSE(connects_commonly_with<dat::connect_options>);
+  STATIC_REQUIRE_FALSE(connects_commonly_by_qualifier<dat::ep<dat::rc>>);
   SHOWS("CONN-073");
   // The types imply the rule: data is a span with its size, attributes are an object and no pointer, and a query has no
   // mask.
   STATIC_REQUIRE_FALSE(takes_size_and_pointer<dat::cr>);
   STATIC_REQUIRE_FALSE(accepts_size_and_pointer<dat::cr>);
+  STATIC_REQUIRE_FALSE(connects_with_pointer<dat::ep<dat::rc>>);
+  SHOWS("CONN-044");
+  STATIC_REQUIRE_FALSE(takes_mask<dat::cr>);
+  SHOWS("CR-006");
+  STATIC_REQUIRE_FALSE(takes_mask<dat::psp>);
+  STATIC_REQUIRE_FALSE(takes_mask<dat::rsp>);
+  STATIC_REQUIRE_FALSE(takes_mask<dat::csp>);
+  SHOWS("PSP-041", "RSP-027", "CSP-021");
+  // A psp has flags and no length of its own queue, and a csp has no flags.
+  STATIC_REQUIRE((dat::psp_flags{0} == dat::psp_flags::consumer && dat::psp_flags{1} == dat::psp_flags::provider));
+  SHOWS("PSP-017");
+  STATIC_REQUIRE(creates_psp_with<dat::ia, dat::psp_flags>);
+  STATIC_REQUIRE_FALSE(creates_psp_with<dat::ia, dat::psp_flags, std::uint32_t>);
+  STATIC_REQUIRE_FALSE(creates_psp_with<dat::ia, std::uint32_t>);
+  SHOWS("PSP-005");
+  STATIC_REQUIRE(creates_csp_with<dat::ia>);
+  STATIC_REQUIRE_FALSE(creates_csp_with<dat::ia, dat::psp_flags>);
+  SHOWS("CSP-001");
   STATIC_REQUIRE_FALSE(dat::cr::truncated()); // a request cannot carry more data than private_data holds
   SHOWS("CR-009");
   // Attributes are no pointer that could be null, and each has a default.
@@ -253,9 +289,11 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
   }
   SECTION("until a call fails") {
     const auto which = GENERATE(fake::call::rdma_create_id, fake::call::rdma_bind_addr, fake::call::rdma_resolve_addr);
+    const auto requests = fake::count(fake::call::rdma_connect);
     fake::fail(which, 1, ENOMEM);
     stale();
     while (t.a.ep.state() == ep_state::active_connection_pending) t.settle();
+    CHECK(fake::count(fake::call::rdma_connect) == requests);
     CHECK(t.a.take() == events{"non_peer_rejected " + std::to_string(ENOMEM), "flushed 1"});
   }
   SECTION("until the time limit") {

@@ -286,6 +286,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   refuses(s.b.ia.create_psp(s.service, s.b.evd), return_type::conn_qual_in_use);
   SHOWS("RSP-004");
   refuses(ep.close(), return_type::invalid_state, return_subtype::ep_passconnpending);
+  SHOWS("RSP-010");
   refuses(ep.disconnect(), return_type::invalid_state, return_subtype::ep_passconnpending);
 
   CHECK(request.service() == rsp.id());
@@ -298,8 +299,11 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   refuses(request.accept(other), return_type::invalid_parameter);
   SHOWS("RSP-005");
   refuses(request.accept(ep), return_type::invalid_parameter);
+  SHOWS("CR-021");
   must(rsp.close()); // the request stays valid
   must(request.accept());
+  const auto begun = ep.state();
+  CHECK((begun == ep_state::completion_pending || begun == ep_state::connected));
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
@@ -309,7 +313,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(params.local_address == s.b.ia.address().with_port(s.service.port()));
   SHOWS("RSP-017");
   CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
-  SHOWS("ADDR-016"); // of the rsp, which has none, by its ia
+  SHOWS("ADDR-016", "CR-030"); // of the rsp, which has none, by its ia
   must(s.b.ia.create_psp(s.service, s.b.evd));
   SHOWS("RSP-004");
 }
@@ -453,6 +457,7 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
     CHECK(ep.state() == ep_state::unconfigured_passive);
     refuses(ep.close(), return_type::invalid_state, return_subtype::ep_unconfpassive);
     refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconfpassive);
+    SHOWS("CR-022");
     must(ep.modify({.connect = s.b.evd}));
     CHECK(ep.state() == ep_state::unconfigured_passive);
     SHOWS("EPS-083");
@@ -471,6 +476,7 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
     must(again.close());
     CHECK(ep.state() == ep_state::unconfigured_unconnected);
     must(ep.close());
+    SHOWS("RSP-018");
   }
 }
 
@@ -553,7 +559,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   auto by_qualifier = s.request();
   CHECK(by_qualifier.service() == csp.id());
   CHECK(by_qualifier.remote_address() == must(plain.local_address()));
-  SHOWS("CSP-014");
+  SHOWS("CSP-014", "CSP-001");
   must(by_qualifier.reject());
   SHOWS("CR-056");
   s.settle();
@@ -597,6 +603,8 @@ TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010]
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(make(tcp, own.with_port(s.service.port())), return_type::port_in_use);
   auto csp = must(make({AF_INET, SOCK_STREAM, IPPROTO_TCP}, own.with_port(s.other.port())));
+  CHECK(must(csp.query()).comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
+  SHOWS("CSP-022");
   refuses(s.b.ia.create_psp(s.other, s.b.evd), return_type::conn_qual_in_use);
   auto six = must(make({AF_INET6, SOCK_STREAM, 0}, v6.with_port(0)));
   CHECK(must(six.query()).address.with_port(0) == v6);
@@ -643,13 +651,14 @@ TEST_CASE("a request can be handed to other service points",
   must(request.handoff(s.other));
   CHECK_FALSE(request);
   refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_cr);
-  SHOWS("CR-015");
+  SHOWS("CR-015", "CR-013");
   CHECK(request.private_data().empty());
   SHOWS("CR-010");
   auto second = s.request();
   CHECK(second.service() == made.id());
   SHOWS("MODEL-003");
   REQUIRE(second.ep());
+  CHECK(second.ep().state() == ep_state::unconfigured_tentative);
   auto kept = std::move(second.ep());
   must(second.handoff(s.third));
   CHECK(gone(kept)); // the endpoint was created for this request

@@ -147,13 +147,17 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   SHOWS("EPS-040", "PSP-021");
   CHECK(error_of(request.accept()).subtype() == subtype::ep_unconftentative);
   SHOWS("EPS-042", "EPS-077");
-  must(request.ep().modify({.pz = &e.b.pz, .recv = e.b.evd, .request = e.b.evd, .connect = e.b.evd}));
+  auto connections = must(e.b.ia.create_evd<dat::stream::connection>(4));
+  must(request.ep().modify({.pz = &e.b.pz, .recv = e.b.evd, .request = e.b.evd, .connect = connections}));
   CHECK(request.ep().state() == state::tentative_connection_pending);
   SHOWS("EPS-041");
   must(request.accept());
   endpoint passive = std::move(request.ep());
   (void)next<dat::established>(e.a.evd);
-  (void)next<dat::established>(e.b.evd);
+  CHECK(next<dat::established>(connections).ep() == passive);
+  CHECK(is_empty(e.b.evd));
+  CHECK(passive.state() == state::connected);
+  SHOWS("PSP-024");
   exchange(e.a, active, e.b, passive);
   SHOWS("EPS-029", "REQ-045", "REQ-055", "PSP-017", "PSP-023", "CR-020");
 
@@ -161,10 +165,11 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   auto second = e.ask(port.port());
   auto refused = e.request();
   auto kept = std::move(refused.ep());
+  CHECK(kept.state() == state::unconfigured_tentative);
   must(refused.reject(bytes_of("no")));
   CHECK(next<dat::peer_rejected>(e.a.evd).private_data().size() == 2);
   CHECK(error_of(kept.query()).type() == type::invalid_handle);
-  SHOWS("CR-053", "EPS-043", "PSP-024");
+  SHOWS("CR-053", "EPS-043", "PSP-024", "PSP-017");
 }
 
 TEST_CASE("a reserved service point brings one request to its endpoint", "[service_point]") {
@@ -182,7 +187,8 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   {
     auto nobody = e.ask(port.port());
     CHECK(next<dat::non_peer_rejected>(e.a.evd).reason() == this_device().no_listener);
-    SHOWS("RSP-021");
+    CHECK(nobody.state() == state::disconnected);
+    SHOWS("RSP-021", "RSP-002");
   }
   rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
   auto first = e.ask(port.port());
@@ -209,12 +215,16 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
   SHOWS("RSP-004", "ERR-014");
   must(rsp.close());
+  SHOWS("RSP-003");
 
   rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
   must(first.reset());
   must(first.connect(e.b.ia.address(), port, patience));
+  CHECK(comes_true([&] { return passive.state() == state::passive_connection_pending; }));
+  must(rsp.close()); // the event of the request is still queued
+  CHECK(passive.state() == state::passive_connection_pending);
   auto request = e.request();
-  must(rsp.close());
+  CHECK(request.local_ep() == passive);
   must(request.accept());
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
@@ -240,7 +250,7 @@ TEST_CASE("closing a reserved service point while its request arrives loses noth
     must(rsp.close());
     CHECK(error_of(rsp.close()) == dat::error(type::invalid_handle, subtype::handle_rsp));
     CHECK(error_of(rsp.query()) == dat::error(type::invalid_handle, subtype::handle_rsp));
-    SHOWS("RSP-026", "RSP-027");
+    SHOWS("RSP-026", "RSP-027", "PSP-012");
     // After close there are two outcomes: the request is queued and its endpoint waits for the answer, or there is no
     // request.
     if (passive.state() == state::passive_connection_pending) {
@@ -287,7 +297,8 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   SHOWS("CONN-004", "CONN-073", "REQ-048");
   auto request = e.request();
   CHECK(request.service() == csp.id());
-  SHOWS("CSP-001");
+  CHECK(request.service().port() == csp.port());
+  SHOWS("CSP-001", "CSP-017");
   CHECK(request.remote_address() == from);
   SHOWS("CR-004", "CSP-014", "CONN-077");
   CHECK(request.local_address() == where);
@@ -300,11 +311,16 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   const auto there = must(passive.query());
   CHECK(there.comm.domain == comm.domain);
   CHECK(there.comm.protocol == IPPROTO_TCP);
+  CHECK(there.comm.type == SOCK_STREAM);
   SHOWS("CR-030", "ADDR-016", "CR-020", "CSP-014", "CONN-077");
   CHECK(there.remote_address == from);
   SHOWS("CR-032");
   CHECK(there.local_address == where);
   SHOWS("CR-046", "ADDR-003", "CR-030");
+  const auto here = must(active.query());
+  CHECK(here.comm == dat::communicator{comm.domain, SOCK_STREAM, IPPROTO_TCP});
+  CHECK((here.local_address == from && here.remote_address == where));
+  SHOWS("CONN-004");
   exchange(e.a, active, e.b, passive);
   SHOWS("EPS-030", "REQ-044", "REQ-055");
   buffer near(e.a.pz, 64);
@@ -382,6 +398,17 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
   CHECK(reached(a, at[1].seen_from(at[0])) == at[1].seen_from(at[1]).host_string());
   CHECK(reached(global.a, far.value()) == far.value().host_string());
   SHOWS("CSP-008");
+  // An endpoint with an address of its own uses that address, and not the one that its adapter was opened by.
+  const auto own = at[0].seen_from(at[0]);
+  CHECK(must(global.a.ia.address(dat::address_family::ipv6)) != own);
+  auto active = global.a.make_ep();
+  must(active.modify({.local_address = own}));
+  must(active.connect(at[1].seen_from(at[0]), must(dat::conn_qual::make(everywhere.port())), patience));
+  auto request = next<dat::connection_request>(b.evd);
+  CHECK(request.remote_address().with_port(0) == at[0].seen_from(at[1]));
+  SHOWS("CONN-050");
+  must(request.reject());
+  (void)next<dat::peer_rejected>(global.a.evd);
 }
 
 TEST_CASE("a common connect ends with the events of a connect", "[service_point]") {
@@ -437,6 +464,12 @@ TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[
   }
   CHECK(any() + any() == 50122 + 50123); // the failed call left nothing behind
   SHOWS("PSP-031");
+  // A qualifier that another instance of the adapter uses is not chosen.
+  std::ofstream(range) << "50122 50124";
+  side other(1);
+  const auto theirs = must(other.ia.create_psp_any(other.evd));
+  for (int i = 0; i < 8; ++i) CHECK(any() != theirs.port());
+  SHOWS("PSP-030");
 }
 
 TEST_CASE("requests are handed from service point to service point, and the peer sees no difference",
@@ -468,7 +501,8 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   r = e.request();
   CHECK(r.service() == making.id());
   SHOWS("CR-066");
-  CHECK(r.ep());
+  CHECK(r.ep().state() == state::unconfigured_tentative);
+  SHOWS("CR-067");
   const endpoint made = std::move(r.ep());
   must(r.handoff(port));
   CHECK(error_of(made.query()).type() == type::invalid_handle);
@@ -482,7 +516,8 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   CHECK(r.service() == csp.id());
   SHOWS("CR-075");
   CHECK(text_of(r.private_data()) == "from far");
-  SHOWS("REQ-024");
+  CHECK(r.remote_address() == must(active.local_address()));
+  SHOWS("REQ-024", "CR-066");
   must(r.accept(reserved));
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);

@@ -36,7 +36,7 @@ TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {
 }
 
 TEST_CASE("every verbs call fails once while service points and endpoints are created",
-          "[PSP-020][PSP-031][CSP-011][RSP-012]"
+          "[PSP-020][PSP-031][PSP-033][CSP-011][RSP-012]"
           "[EP-001][EP-067]") {
   // A failed call can be repeated, and leaves nothing behind.
   const auto result = fake::for_each_failure([&](const fake::injected& i) {

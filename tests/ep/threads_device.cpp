@@ -188,6 +188,12 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
       must(there.wait_for<dat::established>(patience));
       must(there.wait_for<dat::recv_done>(patience));
       must(here.wait_for<dat::send_done>(patience));
+      if (i == 0) {
+        auto duplicate = make_active();
+        must(duplicate.dup_connect(active, patience));
+        must(must(there.wait_for<dat::connection_request>(patience)).reject());
+        must(here.wait_for<dat::peer_rejected>(patience));
+      }
       if (i % 3 == 2) { // replaces the endpoint while it is connected
         active = make_active();
         (void)must(there.wait_for<dat::disconnected>(patience));
@@ -206,7 +212,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(rounds), rounds_done += rounds; });
   for (auto& t : threads) t.get();
   CHECK(rounds_done == 4 * rounds);
-  SHOWS("PSP-013", "CONN-083");
+  SHOWS("PSP-013", "CONN-083", "CONN-091");
   CHECK(is_empty(a.evd));
   CHECK(is_empty(b.evd));
 }

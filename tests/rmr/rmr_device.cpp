@@ -644,6 +644,10 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   SHOWS("DISC-011", "EPS-050", "RMR-025", "REQ-072");
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
+  CHECK(next<dat::dto_failure>(t.at_passive).operation() == dat::dto_operation::send);
+  const auto unbound = next<dat::dto_failure>(t.at_passive);
+  CHECK((unbound.operation() == dat::dto_operation::bind && unbound.status() == dat::dto_status::flushed));
+  SHOWS("DISC-005");
 }
 
 TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding", "[rmr]") {

@@ -319,6 +319,10 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(is_empty(p.b.evd));
   CHECK((p.now().available == 4u && p.now().outstanding == 4));
   SHOWS("DISC-032", "SRQ-083", "REQ-114");
+  const dat::ep_ref over = p.to[1];
+  CHECK(error_of(over.post(dat::recv{receive.memory.slice(0, 8)})) ==
+        dat::error(type::invalid_state, subtype::ep_disconnected));
+  SHOWS("DISC-029");
   for (auto* ep : {&p.from[0], &p.from[1]}) {
     if (ep->state() != state::disconnected)
       (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(*ep, patience));
