@@ -4,6 +4,7 @@
 
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
 #include <dat/rsp.hpp>
 #include <dat/srq.hpp>
 
@@ -285,6 +286,14 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
       return t.ep.post(dat::rdma_read{t.s.a.at(0, 0), source});
     });
     SHOWS("DTO-069");
+    if (s == connected || s == disconnected) continue; // what follows needs a receive, or a window, of the peer
+    allowed("post(send_with_invalidate)", false,
+            [&](in_state& t) { return t.ep.post(dat::send_with_invalidate{sink}); });
+    SHOWS("DTO-069", "DTO-102");
+    allowed("post(rdma_write with immediate data)", false, [&](in_state& t) {
+      return t.ep.post(dat::rdma_write{t.s.a.at(0, 0), sink}.immediate(1));
+    });
+    SHOWS("IBX-027");
   }
 }
 

@@ -130,10 +130,10 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(received.cookie() == dat::cookie(1));
       CHECK(received.bytes() == size);
       CHECK(received.ep() == link.to());
-      SHOWS("DTO-048", "DTO-114", "COMP-069");
+      SHOWS("DTO-048", "DTO-049", "DTO-114", "COMP-069");
       arrived(in);
-      SHOWS("DTO-001", "DTO-002", "DTO-010", "DTO-015", "DTO-109", "REQ-085", "REQ-098", "MODEL-011", "MODEL-022",
-            "MODEL-041");
+      SHOWS("DTO-001", "DTO-002", "DTO-004", "DTO-010", "DTO-015", "DTO-094", "DTO-109", "REQ-085", "REQ-098",
+            "MODEL-011", "MODEL-022", "MODEL-041");
 
       // send with immediate data
       must(link.to().post(dat::recv{cut<N>(in.slice(sink, size), segments, random)}.cookie(3)));
@@ -153,15 +153,15 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto written = next<dat::rdma_write_done>(link.sends());
       CHECK(written.cookie() == dat::cookie(6));
       CHECK(written.bytes() == size);
-      SHOWS("DTO-148", "DTO-156");
+      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156");
       arrived(in);
-      SHOWS("DTO-008", "MODEL-046");
+      SHOWS("DTO-008", "DTO-015", "MODEL-046");
 
       // RDMA write with immediate data: uses the receive from above, whose empty buffer stays unchanged
       must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.immediate(0xfffefdfc).cookie(7)));
       const auto announced = next<dat::ib::recv_write_immediate_done>(link.receives());
       CHECK(announced.immediate() == 0xfffefdfc);
-      SHOWS("IBX-017", "EXT05-007", "DOCA-028");
+      SHOWS("IBX-014", "IBX-017", "EXT05-007", "DOCA-028");
       CHECK(announced.bytes() == size);
       SHOWS("IBX-029", "IBX-026");
       CHECK(announced.cookie() == dat::cookie(5));
@@ -180,9 +180,9 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
-      SHOWS("DTO-131", "COMP-069");
+      SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-069");
       arrived(back);
-      SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046");
+      SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046", "DTO-004", "DTO-008", "DTO-015");
     }
   // Keeps the memory registered: on a busy machine a completed read may be requested again, and rxe ends the connection
   // when the memory is gone.
@@ -257,6 +257,17 @@ TEST_CASE("every operation moves every size in any number of segments, on comple
           "[dto][EP-004][EP-005][EP-006][EVENT-001][EVENT-038][EVD-010][REQ-090][REQ-164]") {
   lean_pair link;
   every_operation(link);
+  // What is posted after the end is flushed at once, each to the evd of its queue.
+  must(link.a.ep.disconnect());
+  (void)next<dat::disconnected>(link.a.others);
+  must(link.a.ep.post(dat::recv{}.cookie(11)));
+  must(link.a.ep.post(dat::send{}.cookie(12)));
+  const auto receive = next<dat::dto_failure>(link.a.receives);
+  CHECK((receive.status() == dat::dto_status::flushed && receive.cookie() == dat::cookie(11)));
+  const auto request = next<dat::dto_failure>(link.a.requests);
+  CHECK((request.status() == dat::dto_status::flushed && request.cookie() == dat::cookie(12)));
+  CHECK((is_empty(link.a.receives) && is_empty(link.a.requests) && is_empty(link.a.others)));
+  SHOWS("DTO-070", "DTO-121");
 }
 
 TEST_CASE("every operation moves messages of any size in up to the adapter's number of segments",
@@ -287,7 +298,7 @@ TEST_CASE("a receive fills its segments in order, the last one used only in part
   CHECK(std::all_of(in.bytes.begin() + 36, in.bytes.begin() + 128, [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST_CASE("segments that are sent may overlap", "[dto][REQ-102]") {
+TEST_CASE("segments that are sent may overlap", "[dto][REQ-102][DTO-013]") {
   connected_pair link;
   buffer out(link.a.pz, 300);
   buffer in(link.b.pz, 600);
@@ -313,7 +324,7 @@ TEST_CASE("a completion returns its cookie unchanged, unique or not",
           "[dto][DTO-036][DTO-037][DTO-046][COMP-010][MODEL-008][REQ-099][REQ-133]") {
   connected_pair link;
   int thing = 0;
-  const dat::cookie cookies[] = {0, ~std::uint64_t{0}, &thing, 7, 7, 7, 7, -1};
+  const dat::cookie cookies[] = {0, ~std::uint64_t{0}, &thing, &link.active, 7, 7, 7, 7, -1};
   for (const auto c : cookies) {
     must(link.passive.post(dat::recv{}.cookie(c)));
     must(link.active.post(dat::send{}.cookie(c)));
@@ -421,15 +432,17 @@ TEST_CASE("several operations in one call complete in order and allocate nothing
   // Posts and completions allocate nothing, for one operation or several.
   const auto in_use = ::mallinfo2().uordblks; // allocations of this thread, or of threads that share its heap
   for (int i = 0; i < 100; ++i) {
-    must(link.passive.post(dat::recv{in.slice(0, 100)}, dat::recv{}));
+    must(link.passive.post(dat::recv{in.slice(0, 100)}, dat::recv{}, dat::recv{}));
     must(
         link.active.post(dat::send{out.slice(0, 100)},
                          dat::rdma_write{dat::iov{out.slice(0, 1), out.slice(1, 1)}, in.remote()}.suppress_completion(),
+                         dat::rdma_write{out.slice(0, 1), in.remote()}.immediate(1).suppress_completion(),
                          dat::rdma_read{out.slice(0, 100), in.remote(0, 100)}, dat::send{}));
     for (int n = 0; n < 3; ++n) (void)must(link.a.evd.wait(patience));
-    for (int n = 0; n < 2; ++n) (void)must(link.b.evd.wait(patience));
+    for (int n = 0; n < 3; ++n) (void)must(link.b.evd.wait(patience));
   }
   CHECK(::mallinfo2().uordblks == in_use);
+  SHOWS("IBX-027");
 
   // One invalid request: none of the call is posted.
   const auto refused = error_of(link.active.post(dat::send{}, dat::rdma_write{out.lmr, in.remote(0, 10)}, dat::send{}));
@@ -580,6 +593,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
     CHECK(is_empty(link.a.evd));
+    SHOWS("DTO-046", "DTO-072");
   }
   // Suppressed requests alone never free their entries.
   for (int i = 0; i < 4; ++i)
@@ -587,6 +601,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   must(link.passive.post(dat::rdma_read{in.slice(0, 1), out.remote(0, 1)})); // completes after the writes
   (void)next<dat::rdma_read_done>(link.b.evd);
   CHECK(error_of(link.active.post(dat::send{})) == full);
+  SHOWS("DTO-072");
   link.disconnect(link.active, link.passive);
   must(link.active.reset());
   auto fresh = link.b.make_ep();
@@ -623,6 +638,8 @@ TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][
       if (cookie != 2) CHECK(f->status() == dat::dto_status::flushed);
       ++cookie;
     }
+  must(out.lmr.close()); // of operations that succeeded, failed and were flushed
+  SHOWS("DTO-006");
 }
 
 TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079][MODEL-002][REQ-092]"
@@ -663,7 +680,7 @@ TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079
                           dat::rdma_write{last, in.remote(64, 8)}.fence()));
     (void)next<dat::rdma_write_done>(link.a.evd);
     CHECK(std::ranges::equal(in.part(64, 8), end_of(source)));
-    SHOWS("COMP-079", "REQ-092");
+    SHOWS("COMP-079", "DTO-138", "REQ-092");
   }
   // A fenced read writes last to the bytes that a read before it writes, too. Its completion does not come if Soft-RoCE
   // has lost a packet of it (docs/devices.md); then another connection is tried.
@@ -735,6 +752,7 @@ TEST_CASE("a list of segments may change as soon as the post returns", "[dto][CO
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == 100);
   CHECK(has_pattern(std::span(in.bytes).first(100), 5));
   CHECK(std::all_of(in.bytes.begin() + 100, in.bytes.end(), [](std::byte b) { return b == std::byte{}; }));
+  SHOWS("DTO-006", "DTO-007");
 }
 
 TEST_CASE("a message longer than the receiver's max_message_size arrives if its buffer holds it", "[dto]") {
@@ -856,7 +874,7 @@ TEST_CASE("requests need a connection and receives do not",
     CHECK(error_of(ep.post(dat::rdma_write{out.lmr, in.remote()}.immediate(1))) == expected);
     SHOWS("IBX-027");
     CHECK(error_of(ep.post(dat::send_with_invalidate{in.remote()})) == expected);
-    SHOWS("DTO-102");
+    SHOWS("DTO-067", "DTO-102");
     must(ep.post(dat::recv{}));
   };
   refused(active, subtype::ep_unconnected);
@@ -905,11 +923,13 @@ TEST_CASE("posts return before their operations have completed", "[dto][DTO-050]
   must(link.active.post(dat::rdma_write{near.slice(0, 8), far.remote(8, 8)}.cookie(3)));
   must(link.active.post(dat::rdma_read{near.slice(8, 8), far.remote(8, 8)}.cookie(4)));
   CHECK(is_empty(link.a.evd));
+  SHOWS("DTO-074");
   must(link.passive.post(dat::recv{far.slice(0, 8)}.cookie(5)));
   CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(2));
   CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
   CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(4));
   CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(5));
+  SHOWS("DTO-099"); // the send was repeated until it met the receive
   must(link.passive.post(dat::send{}));
   CHECK(next<dat::recv_done>(link.a.evd).cookie() == dat::cookie(1));
   (void)next<dat::send_done>(link.b.evd);
@@ -1245,14 +1265,19 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   buffer mine(link.a.pz, 16 * 1024);
   buffer theirs(link.b.pz, 16 * 1024);
   fill(theirs.bytes, 3);
-  must(link.passive.post(dat::recv{}));
+  buffer inbox(link.b.pz, 8);
+  must(link.passive.post(dat::recv{inbox.lmr}));
   for (std::size_t i = 0; i < 16; ++i)
     must(link.active.post(dat::rdma_read{mine.slice(i * 1024, 1024), theirs.remote(i * 1024, 1024)}.cookie(i)));
-  must(link.active.post(dat::send{}));
+  // The send behind the reads stalls until all of them have begun. Then as many as the limit may be outstanding, and
+  // the one before them has its data.
+  const std::size_t complete = 15u - attr.max_rd_atomic;
+  must(link.active.post(dat::send{mine.slice(complete * 1024, 8)}));
   for (std::size_t i = 0; i < 16; ++i) CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(i));
   (void)next<dat::send_done>(link.a.evd);
   (void)next<dat::recv_done>(link.b.evd);
   CHECK(has_pattern(mine.bytes, 3));
+  CHECK(std::ranges::equal(inbox.bytes, theirs.part(complete * 1024, 8)));
 }
 
 TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-021]") {

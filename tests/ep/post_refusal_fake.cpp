@@ -66,6 +66,7 @@ TEST_CASE("memory of a moved-from or closed lmr is refused on every post path", 
   }
   CHECK(fake::count(fake::call::ibv_post_send) == calls);
   CHECK(fake::count(fake::call::ibv_post_recv) == receives);
+  SHOWS("DTO-067");
 
   // An empty part of a region, and a default segment, transfer nothing and are accepted.
   must(p.b.ep.post(dat::recv{}));
@@ -73,6 +74,7 @@ TEST_CASE("memory of a moved-from or closed lmr is refused on every post path", 
   must(p.a.ep.post(dat::send{kept.slice(0, 0).value()}.cookie(1)));
   must(p.a.ep.post(dat::send{dat::local_segment<char, all_rights.value>()}.cookie(2)));
   CHECK(p.a.take() == events{"sent 1", "sent 2"});
+  SHOWS("DTO-055");
 }
 
 TEST_CASE("a request that meets the moment of connecting is posted once, or its error is returned", "[posting]") {

@@ -169,7 +169,7 @@ constexpr outcome unanswerable{op::send, status::remote_responder, IBV_WC_REM_OP
 
 const row rows[] = {
     {"a message longer than its receive",
-     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011", "IA-131"},
+     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011", "IA-131", "DTO-160"},
      unanswerable,
      too_long,
      [](stage& t) { t.seven(dat::send{t.near.slice(0, 65)}); }},
@@ -211,7 +211,7 @@ const row rows[] = {
        t.seven(dat::rdma_write{stale, t.far.remote()});
      }},
     {"a read into memory that is no longer registered",
-     {"COMP-055"},
+     {"DTO-160", "COMP-055"},
      outcome{op::rdma_read, status::local_protection, IBV_WC_LOC_PROT_ERR},
      {},
      [](stage& t) {
@@ -229,7 +229,7 @@ const row rows[] = {
        t.seven(dat::ib::fetch_and_add{stale, must(t.words_there.remote().slice(0, 1)), 0});
      }},
     {"writing to what may be read",
-     {"DTO-151", "COMP-039", "COMP-061", "LMR-018"},
+     {"DTO-151", "DTO-160", "COMP-039", "COMP-061", "LMR-018"},
      write_refused,
      {},
      [](stage& t) { t.write(forged<to_write>(t.readable.remote())); }},
@@ -279,6 +279,14 @@ const row rows[] = {
        t.seven(dat::ib::fetch_and_add{must(t.olds.slice(0, 1)),
                                       must(forged<remote_words>(t.plain.remote()).slice(0, 1)), 1});
      }},
+    {"a compare-and-swap where there is no right to it",
+     {"IBX-049"},
+     outcome{op::compare_and_swap, status::remote_access, access_error},
+     {},
+     [](stage& t) {
+       t.seven(dat::ib::compare_and_swap{must(t.olds.slice(0, 1)),
+                                         must(forged<remote_words>(t.plain.remote()).slice(0, 1)), 1, 3});
+     }},
     {"writing with immediate data under a wrong key",
      {"IBX-023", "IBX-031"},
      outcome{op::rdma_write_immediate, status::remote_access, access_error},
@@ -303,7 +311,7 @@ const row rows[] = {
        t.write(w);
      }},
     {"reading from a window that a message has closed",
-     {"RMR-020"},
+     {"RMR-020", "DTO-105"},
      read_refused,
      {},
      [](stage& t) {
@@ -336,7 +344,7 @@ const row rows[] = {
        t.write(t.writable.remote());
      }},
     {"reading from an endpoint that lets nobody read",
-     {},
+     {"RMR-040"},
      outcome{op::rdma_read, status::remote_responder, invalid},
      {},
      [](stage& t) {
@@ -344,7 +352,7 @@ const row rows[] = {
        t.read(t.readable.remote());
      }},
     {"a send that never meets a receive",
-     {"DTO-099", "COMP-043", "COMP-064", "EPATTR-023", "CONN-068"},
+     {"DTO-099", "DTO-160", "COMP-043", "COMP-064", "EPATTR-023", "CONN-068"},
      outcome{op::send, status::receiver_not_ready, IBV_WC_RNR_RETRY_EXC_ERR},
      {},
      [](stage& t) { t.seven(dat::send{}); },
@@ -359,7 +367,7 @@ const row rows[] = {
      },
      row::none},
     {"a bind that the adapter refuses",
-     {"COMP-045", "COMP-057", "RMR-026", "REQ-147"},
+     {"DTO-160", "COMP-045", "COMP-057", "RMR-026", "REQ-147"},
      outcome{op::bind, status::rmr_operation_failed, IBV_WC_MW_BIND_ERR},
      {},
      [](stage& t) {
@@ -473,8 +481,8 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
     CHECK(is_empty(t.theirs));
     CHECK(t.initiator.state() == state::disconnected);
     CHECK(t.responder.state() == state::disconnected);
-    SHOWS("COMP-029", "COMP-030", "COMP-031", "COMP-056", "COMP-068", "DTO-090", "DTO-161", "EPS-056", "EPS-061",
-          "EPS-063", "MODEL-044");
+    SHOWS("COMP-029", "COMP-030", "COMP-031", "COMP-056", "COMP-068", "DTO-048", "DTO-090", "DTO-161", "EPS-056",
+          "EPS-061", "EPS-063", "MODEL-044");
     if (r.at_initiator) SHOWS("CONN-031", "EPS-062");
     // Elsewhere than on rxe the outcome may be one or the other, and shows nothing.
     if (in_lab()) {

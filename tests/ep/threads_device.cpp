@@ -346,7 +346,7 @@ TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][R
   }
 }
 
-TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043]") {
+TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043][DTO-074]") {
   constexpr auto streams = dat::stream::dto | dat::stream::rmr_bind | dat::stream::software;
   const dat::ep_attributes patient{.ack_timeout = 20s}; // otherwise Soft-RoCE may repeat a bind
   two_sides link;
@@ -400,6 +400,7 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043]")
   const auto closing = next<dat::recv_done>(there);
   CHECK(closing.cookie() == dat::cookie(8));
   CHECK(closing.invalidated());
+  SHOWS("DTO-102");
 
   auto srq = must(link.a.pz.create_srq());
   CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));

@@ -77,7 +77,7 @@ void solicited() {
   SHOWS("EVENT-051");
   DEVIATES("COMP-024", "DTO-164");
   CHECK(must(link.a.ia.template query<dat::provider_attributes>()).completion_flags_supported.solicited_wait);
-  SHOWS("REQ-110");
+  SHOWS("REQ-110", "DTO-042");
 }
 
 } // namespace
@@ -224,14 +224,14 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::rdma_write{write}.cookie(10).suppress_notification()));
   CHECK(link.poll<dat::rdma_write_done>().cookie() == dat::cookie(10));
   CHECK(link.asleep());
-  SHOWS("DTO-152");
+  SHOWS("DTO-055", "DTO-152"); // the peer's segment is empty, and names no region
   must(link.active.post(dat::rdma_read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
                                        dat::remote_segment<std::byte, dat::mem_priv::remote_read>()}
                             .cookie(11)
                             .suppress_notification()));
   CHECK(link.poll<dat::rdma_read_done>().cookie() == dat::cookie(11));
   CHECK(link.asleep());
-  SHOWS("DTO-140");
+  SHOWS("DTO-055", "DTO-140");
   must(link.active.post(dat::recv{}.cookie(3).suppress_notification(), dat::recv{}.cookie(4)));
   must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));
@@ -292,6 +292,8 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
                             dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
   CHECK(error_of(link.active.post(dat::rdma_write{write}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::rdma_write{write}.immediate(1).suppress_notification())) == refused);
+  SHOWS("IBX-027");
   CHECK(is_empty(link.evd)); // nothing was posted
   const auto after = must(link.active.status());
   CHECK((after.state == state::connected && after.recv_idle && after.request_idle));
@@ -338,7 +340,8 @@ TEST_CASE("a threshold counts every completion, solicited or not", "[notificatio
   CHECK(flushed.more == 1);
 }
 
-TEST_CASE("suppress_notification follows the mode of the queue that it is posted to", "[notification][COMP-025]") {
+TEST_CASE("suppress_notification follows the mode of the queue that it is posted to",
+          "[notification][COMP-025][DTO-076][DTO-112]") {
   two_sides link;
   auto receives = must(link.a.ia.create_evd<mixed>(16));
   auto requests = must(link.a.ia.create_evd<mixed>(16));

@@ -404,6 +404,7 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     const auto is_gone = [](const dat::error& e) { return e.type() == type::invalid_handle; };
     CHECK(is_gone(error_of(link.active.post(dat::send{whole}))));
     CHECK(is_gone(error_of(link.active.post(dat::recv{whole}))));
+    SHOWS("DTO-071", "DTO-124");
     CHECK(is_gone(error_of(link.active.connect(link.target(), link.port(), 1s))));
     CHECK(is_gone(error_of(link.active.disconnect())));
     CHECK(is_gone(error_of(link.active.reset())));
@@ -417,6 +418,7 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     SHOWS("IA-035");
     CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
     CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
+    SHOWS("LMR-028");
 
     // Closing a handle of an ended object returns an error once; the handle is empty afterwards.
     CHECK(error_of(link.active.close()) == dat::error(type::invalid_handle, subtype::handle_ep));

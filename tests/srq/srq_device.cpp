@@ -105,7 +105,7 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     receive.post(p.srq, r.cookie().value());
   }
   CHECK(wrong == 0);
-  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "SRQ-078", "DTO-023");
+  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "SRQ-078", "DTO-023", "DTO-027");
   CHECK(sender.get() == 0);
   SHOWS("SRQ-012");
   CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));
@@ -200,7 +200,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   must(p.srq.set_low_watermark(0));
   for (int i = 0; i < 5; ++i) message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
-  SHOWS("SRQ-033", "SRQ-034");
+  SHOWS("SRQ-033", "SRQ-034", "DTO-028");
   // Set again: the last value counts.
   post(6);
   must(p.srq.set_low_watermark(2));
@@ -396,7 +396,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
   SHOWS("IA-127", "DTO-022");
   CHECK_FALSE(offered.ep_recv_info_supported);
-  SHOWS("IA-129", "SRQ-002", "REQ-113");
+  SHOWS("IA-129", "SRQ-002", "REQ-113", "DTO-022");
   const auto limits = must(b.ia.query());
   ibv_device_attr device{};
   REQUIRE(::ibv_query_device(b.ia.native_handle(), &device) == 0);
@@ -457,7 +457,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-054");
   const dat::ep_ref ref = ep;
   CHECK(error_of(ref.post(dat::recv{mine.lmr})).type() == type::invalid_state);
-  SHOWS("EP-025", "DTO-027", "DTO-122", "REQ-116");
+  SHOWS("EP-025", "DTO-027", "DTO-122", "DTO-124", "REQ-116");
   CHECK_FALSE(must(ep.recv_query()).allocated);
   CHECK_FALSE(must(ep.recv_query()).span);
   SHOWS("EP-061", "REQ-120", "DTO-031");
@@ -654,7 +654,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   must(patient.post(dat::send{out.slice(0, 8)}));
   CHECK(support::in_handler([&] { return p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)).has_value(); }));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(late, patience)).cookie() == dat::cookie(5));
-  SHOWS("SRQ-091");
+  SHOWS("SRQ-091", "DTO-099");
   (void)next<dat::send_done>(p.a.evd);
 }
 

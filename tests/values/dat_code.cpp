@@ -180,5 +180,5 @@ TEST_CASE("the flags of an operation have the bits of DAT_COMPLETION_FLAGS", "[d
         (completion_flag::barrier_fence | completion_flag::solicited_wait));
   CHECK(completion_flags_of(dat::recv{}) == completion_flag::default_flag);
   CHECK(completion_flags_of(dat::recv{}.suppress_notification()) == completion_flag::unsignalled);
-  SHOWS("DTO-051", "IA-117");
+  SHOWS("DTO-051", "DTO-075", "IA-117");
 }

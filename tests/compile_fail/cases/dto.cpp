@@ -44,7 +44,7 @@ auto good_mixed(local<both> a, local<mem_priv::local_read> b) { return dat::send
 
 //! case: a receive into memory that the adapter may not write
 //! error: dat: recv needs memory registered with dat::local_write
-//! tags: [DTO-084][REQ-139]
+//! tags: [DTO-084][DTO-124][REQ-139]
 #ifdef DAT_EXPECT_FAIL
 auto bad_recv(local<mem_priv::local_read> s) { return dat::recv{s}; }
 #else
@@ -76,6 +76,15 @@ auto good_write(local<both> s, remote<mem_priv::remote_write> r) { return dat::r
 auto two_targets(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return dat::rdma_write{s, r}; }
 #else
 auto one_target(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return dat::rdma_write{s, r[0]}; }
+#endif
+
+//! case: an RDMA read of two remote segments
+//! error: dat: rdma_read takes local memory first, and then a remote segment
+//! tags: [DTO-008]
+#ifdef DAT_EXPECT_FAIL
+auto two_sources(local<both> s, remote<mem_priv::remote_read> (&r)[2]) { return dat::rdma_read{s, r}; }
+#else
+auto one_source(local<both> s, remote<mem_priv::remote_read> (&r)[2]) { return dat::rdma_read{s, r[0]}; }
 #endif
 
 //! case: an RDMA write from memory that the adapter may not read

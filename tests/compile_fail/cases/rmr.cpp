@@ -89,7 +89,7 @@ auto plain(const dat::remote_segment<char, both>& w) { return dat::send_with_inv
 
 //! case: a send that invalidates, from memory that the adapter may not read
 //! error: dat: a send needs memory registered with dat::local_read
-//! tags: [DTO-102]
+//! tags: [DTO-084][DTO-102]
 #ifdef DAT_EXPECT_FAIL
 auto bad(const region<mem_priv::local_write>& m, const dat::remote_segment<char, both>& w) {
   return dat::send_with_invalidate{m, w};
