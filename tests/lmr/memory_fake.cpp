@@ -48,7 +48,7 @@ TEST_CASE("a query returns how a region was made", "[memory]") {
   STATIC_REQUIRE(static_cast<int>(dat::mem_type::virtual_memory) == 0x00);
   STATIC_REQUIRE(static_cast<int>(dat::mem_type::lmr) == 0x01);
   STATIC_REQUIRE(static_cast<int>(dat::mem_type::shared_virtual) == 0x02);
-  SHOWS("LMR-012", "LMR-005", "LMR-007");
+  SHOWS("LMR-012", "LMR-005", "LMR-006", "LMR-007");
   CHECK_FALSE(plain.origin);
   CHECK_FALSE(plain.cookie);
   CHECK(plain.rights == all_rights.value);

@@ -70,6 +70,17 @@ W moved(const W& from, std::uint64_t by) {
   return dat::detail::segment_access::make<W>(raw);
 }
 
+/// Whether the event tells which rmr it is of.
+template <class E>
+concept names_rmr = requires(const E& e, const dat::rmr& r) {
+  e.is_of(r);
+};
+/// Whether the parameters of an rmr can be asked for by a mask.
+template <class R>
+concept takes_a_mask = requires(const R& r) {
+  r.query(0x80U);
+};
+
 } // namespace
 
 TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere or unbound", "[rmr]") {
@@ -89,7 +100,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK_FALSE(bound.binding->zero_based);
   CHECK(bound.binding->key == dat::detail::segment_access::raw(first).key);
   CHECK(bound.binding->lmr_key == t.b_mem.native_handle()->lkey);
-  SHOWS("RMR-014", "LMR-019");
+  SHOWS("RMR-014", "RMR-033", "LMR-019");
   t.write(first, 1);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(64, 100), 1));
   CHECK(t.b_bytes[63] == std::byte{});
@@ -133,12 +144,12 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(unbound.operation() == dat::dto_operation::unbind);
   SHOWS("RMR-034");
   CHECK((unbound.is_of(rmr) && unbound.cookie() == dat::cookie(5)));
-  SHOWS("RMR-019", "COMP-001", "COMP-068", "COMP-072");
+  SHOWS("RMR-034", "COMP-001", "COMP-068", "COMP-072");
   must(rmr.unbind(t.passive)); // an unbind of an unbound window
   CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
   must(other.close());
   CHECK(t.refused(first, t.active) == dat::dto_status::remote_access);
-  SHOWS("RMR-020");
+  SHOWS("RMR-020", "RMR-034");
   must(t.b_mem.close());
 }
 
@@ -149,19 +160,57 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   dat::rmr rmr = t.make(true);
   using wire = open_window::wire;
   auto& slot = *reinterpret_cast<wire*>(t.b_bytes.data() + 2048);
+  buffer inbox(t.a.pz, sizeof(wire));
   for (std::uint32_t i = 1; i <= 100; ++i) {
-    must(t.active.post(dat::recv{must(t.a_mem.slice(0, sizeof(wire)))}));
+    must(t.active.post(dat::recv{inbox.lmr}));
     const std::size_t at = i % 7 * 64;
     slot = must(rmr.bind(t.passive, dat::bind{t.b_mem, at, 64, both}.suppress_completion().fence())).to_wire();
-    must(t.passive.post(dat::send{must(t.b_mem.slice(2048, sizeof(wire)))}));
-    (void)next<dat::recv_done>(t.at_active);
-    const auto opened = must(open_window::from_wire(std::span(t.a_bytes).first(sizeof(wire))));
+    const bool written = i % 2 == 0; // a write behind the bind may carry the key, too
+    if (written)
+      must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(2048, sizeof(wire))), inbox.remote()}.immediate(i)));
+    else
+      must(t.passive.post(dat::send{must(t.b_mem.slice(2048, sizeof(wire)))}));
+    if (written)
+      CHECK(next<dat::ib::recv_write_immediate_done>(t.at_active).immediate() == i);
+    else
+      (void)next<dat::recv_done>(t.at_active);
+    const auto opened = must(open_window::from_wire(inbox.bytes));
     t.write(opened, i);
-    (void)next<dat::send_done>(t.at_passive); // and no event of the bind
+    if (written) // and no event of the bind
+      (void)next<dat::ib::rdma_write_immediate_done>(t.at_passive);
+    else
+      (void)next<dat::send_done>(t.at_passive);
     if (!has_pattern(std::span(t.b_bytes).subspan(at, 64), i)) FAIL("round " << i);
   }
   CHECK(must(rmr.query()).binding);
   SHOWS("RMR-035");
+  // A bind behind another one is done after it: when its own key works, so does the other.
+  dat::rmr behind = t.make(true);
+  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.suppress_completion()));
+  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, 64, 64, both}.cookie(2)));
+  CHECK(next<dat::bind_done>(t.at_passive).is_of(behind));
+  CHECK((must(rmr.query()).binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data())));
+  SHOWS("RMR-022");
+  // A fenced bind, and so the write behind it, waits for the read before it: the write has the end of what was read.
+  constexpr std::size_t size = 256 * 1024;
+  buffer source(t.a.pz, size);
+  buffer sink(t.b.pz, size);
+  for (std::uint32_t round = 1; round <= 4; ++round) {
+    fill(source.bytes, round);
+    must(t.passive.post(dat::rdma_read{sink.lmr, source.remote()}.suppress_completion()));
+    (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.suppress_completion().fence()));
+    must(t.passive.post(dat::rdma_write{sink.slice(size - 8, 8), inbox.remote(0, 8)}));
+    (void)next<dat::rdma_write_done>(t.at_passive);
+    CHECK(std::ranges::equal(inbox.part(0, 8), source.part(size - 8, 8)));
+    SHOWS("RMR-023");
+  }
+  // Before its bind is done, a key that is given to the peer by other means gives no access.
+  if (!in_lab() || !this_device().waits_for_receives) return;
+  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive: the bind waits
+  const open_window early = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.fence()));
+  CHECK(t.refused(early, t.active) == dat::dto_status::remote_access);
+  SHOWS("RMR-022");
+  for (int i = 0; i < 2; ++i) (void)next<dat::dto_failure>(t.at_passive); // the send, and the bind
 }
 
 TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
@@ -251,7 +300,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const auto raw = dat::detail::segment_access::raw(w);
     CHECK(t.refused(dat::detail::segment_access::make<open_window>(raw), t.active) == dat::dto_status::remote_access);
     CHECK(has_pattern(std::span(t.b_bytes).first(64), 6));
-    SHOWS("REQ-146");
+    SHOWS("REQ-146", "RMR-040");
   }
   SECTION("an rmr that was bound for writes only gives no read") {
     const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, dat::remote_write}));
@@ -263,7 +312,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
         dat::rdma_read{must(t.a_mem.slice(1000, 64)), dat::detail::segment_access::make<open_window>(raw)}));
     CHECK(next<dat::dto_failure>(t.at_active).status() == dat::dto_status::remote_access);
     CHECK(std::ranges::all_of(std::span(t.a_bytes).subspan(1000, 64), [](std::byte b) { return b == std::byte{}; }));
-    SHOWS("REQ-146");
+    SHOWS("REQ-146", "RMR-040");
   }
   SECTION("a zero-based window is accessed from address 0") {
     dat::rmr one = t.make(true);
@@ -307,6 +356,11 @@ TEST_CASE("rmr: rxe allows accesses outside a window but inside its region", "[r
 TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DTO-100][DTO-101][DTO-106][DTO-116]") {
   linked t;
   dat::rmr rmr = t.make(true);
+  std::vector<std::byte> apart(64);
+  const auto of_other = must(t.b.pz.register_memory(apart, local));
+  dat::rmr other = t.make(true);
+  (void)must(other.bind(t.passive, dat::bind{of_other, both}));
+  (void)next<dat::bind_done>(t.at_passive);
   for (std::uint64_t round = 0; round < 20; ++round) {
     const open_window w = t.bind(rmr, 0, 64);
     t.write(w, 1);
@@ -339,11 +393,15 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
     CHECK(closing.cookie().value() == round);
     CHECK(closing.bytes() == size);
     CHECK(has_pattern(std::span(t.b_bytes).subspan(100, size), static_cast<std::uint32_t>(round)));
+    SHOWS("DTO-102");
     REQUIRE(closing.invalidated());
     CHECK(rmr.is(*closing.invalidated()));
+    CHECK_FALSE(other.is(*closing.invalidated()));
     SHOWS("DTO-115", "DTO-117", "COMP-070");
     CHECK_FALSE(must(rmr.query()).binding);
+    CHECK(must(other.query()).binding);
     CHECK_FALSE(next<dat::recv_done>(t.at_passive).invalidated()); // a plain send
+    SHOWS("DTO-115");
   }
   // In the other direction: the passive side closes a window that the active side has bound.
   dat::rmr mine = must(t.a.pz.create_rmr_for_ep());
@@ -443,6 +501,13 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
   CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
   (void)next<dat::bind_done>(t.at_passive);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(1024, 64), 9));
+  // A window over memory that the adapter may not write is no target.
+  const auto only = must(t.b.pz.register_memory(t.b_bytes, dat::local_read));
+  dat::rmr readable = t.make(false);
+  (void)must(readable.bind(t.passive, dat::bind{only, dat::remote_read}));
+  (void)next<dat::bind_done>(t.at_passive);
+  CHECK(error_of(readable.read_target<std::byte>(t.passive, 0, 1)) ==
+        dat::error(type::privileges_violation, subtype::privileges_write));
 }
 
 TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DTO-040]") {
@@ -474,7 +539,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   CHECK(asleep());
   SHOWS("REQ-108", "MODEL-014");
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
-  CHECK(must(cno.wait(patience)) == evd.id());
+  CHECK(must(cno.wait(patience)) == evd.id()); // notification is the default
   CHECK(poll() == dat::cookie(3));
   must(rmr.unbind(near, dat::unbind{}.cookie(4).suppress_notification()));
   CHECK(poll() == dat::cookie(4));
@@ -491,13 +556,14 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   dat::rmr none;
   const inner no_region;
   CHECK(error_of(none.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>); // a query gives all: no mask can be wrong
   SHOWS("RMR-016");
   CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
         dat::error(type::invalid_handle, subtype::handle_rmr));
   CHECK(error_of(rmr.bind(t.passive, dat::bind{no_region, both})) ==
         dat::error(type::invalid_handle, subtype::handle_lmr));
   CHECK(error_of(rmr.bind({}, dat::bind{t.b_mem, both})) == dat::error(type::invalid_handle, subtype::handle_ep));
-  SHOWS("RMR-037");
+  SHOWS("RMR-037", "DTO-067");
   CHECK(error_of(dat::pz().create_rmr()) == dat::error(type::invalid_handle, subtype::handle_pz));
   CHECK(error_of(dat::pz().create_rmr_for_ep()) == dat::error(type::invalid_handle, subtype::handle_pz));
   for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
@@ -510,13 +576,20 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
-  SHOWS("RMR-037", "EP-003");
-  const endpoint apart = t.new_passive();
+  SHOWS("RMR-037", "PZ-002", "EP-003");
+  endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
   SHOWS("RMR-025", "RMR-037");
+  must(apart.connect(t.target(), t.port(), patience));
+  auto request = t.at_b<dat::connection_request>();
+  CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})) ==
+        dat::error(type::invalid_state, subtype::ep_actconnpending));
+  SHOWS("RMR-025");
+  must(request.reject());
+  (void)t.at_b<dat::peer_rejected>();
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
-  SHOWS("COMP-011");
+  SHOWS("COMP-011", "DTO-076", "RMR-024");
   if (!for_ep) {
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);
     SHOWS("RMR-037", "RMR-033");
@@ -530,6 +603,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   SHOWS("REQ-147");
   CHECK(error_of(rmr.close()).type() == type::invalid_state);
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+  CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use)); // the new one, too
   (void)next<dat::bind_done>(t.at_passive);
   must(t.b_mem.close());
   CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
@@ -549,12 +623,13 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
     if (i % 10 == 3) must(must(t.b.pz.create_rmr()).close());
     if (i % 10 == 8) must(must(t.b.pz.create_rmr_for_ep()).close());
   }
-  CHECK(receiver.get() == 0);
-  SHOWS("RMR-006", "RMR-038");
+  CHECK(receiver.get() == 0); // and both threads have freed unbound rmrs
+  SHOWS("RMR-006", "RMR-009", "RMR-038");
   must(rmr.close());
   CHECK(error_of(rmr.close()) == dat::error(type::invalid_handle, subtype::handle_rmr));
   CHECK(error_of(rmr.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
-  must(second.close());
+  must(second.close()); // the rmr that was bound to it is free
+  SHOWS("RMR-009", "RMR-016");
 }
 
 TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
@@ -564,6 +639,11 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
   const auto start = std::chrono::steady_clock::now();
   {
     linked t;
+    {
+      auto zone = must(t.b.ia.create_pz());
+      const dat::rmr alone = for_ep ? must(zone.create_rmr_for_ep()) : must(zone.create_rmr());
+      CHECK(error_of(zone.close()) == dat::error(type::invalid_state, subtype::pz_in_use)); // by the rmr alone
+    }
     dat::rmr rmr = t.make(for_ep);
     const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));
     CHECK(error_of(t.b.pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
@@ -577,11 +657,14 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       SHOWS("REQ-148");
       (void)must(t.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(t.active, patience));
       CHECK(t.active.state() == state::disconnected);
+      SHOWS("RMR-020");
     }
     SECTION("the region") {
       (void)next<dat::bind_done>(t.at_passive);
       t.b_mem = {};
       CHECK_FALSE(must(rmr.query()).binding);
+      CHECK(error_of(rmr.read_target<std::byte>(t.passive, 0, 1)).type() == type::privileges_violation);
+      SHOWS("DTO-145");
       t.b_mem = must(t.b.pz.register_memory(t.b_bytes, local));
       t.write(t.bind(rmr, 0, 64), 3);
     }
@@ -632,7 +715,13 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive
   dat::rmr behind = t.make(for_ep);
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
-  CHECK(is_empty(t.at_passive)); // the bind waits behind the send, and its post has returned
+  buffer source(t.a.pz, 8);
+  must(t.passive.post(dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 0, 8)), source.remote()}));
+  dat::rmr theirs = must(t.a.pz.create_rmr_for_ep());
+  const auto open = must(theirs.bind(t.active, dat::bind{t.a_mem, both}));
+  (void)next<dat::bind_done>(t.at_active);
+  must(t.passive.post(dat::send_with_invalidate{open}));
+  CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
   SHOWS("DTO-050", "RMR-018", "REQ-147");
   must(t.passive.disconnect(dat::close_mode::graceful));
@@ -690,6 +779,9 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   const auto failed = next<dat::dto_failure>(t.at_passive);
   CHECK(failed.cookie() == dat::cookie(1));
   CHECK(failed.operation() == dat::dto_operation::bind);
+  STATIC_REQUIRE_FALSE(names_rmr<dat::dto_failure>);
+  STATIC_REQUIRE(names_rmr<dat::bind_done>);
+  DEVIATES("RMR-019");
   if (this_device().names_local_faults)
     CHECK(failed.status() == dat::dto_status::rmr_operation_failed);
   else
@@ -711,7 +803,7 @@ TEST_CASE("rmr: one thread posts requests of every kind, another receives, to on
   const bool for_ep = GENERATE(false, true);
   linked t;
   dat::rmr rmr = t.make(for_ep);
-  buffer far(t.a.pz, 8);
+  buffer far(t.a.pz, 16);
   constexpr std::uint64_t rounds = 60;
   background receiver([&] {
     for (std::uint64_t i = 0; i < rounds;) {
@@ -725,22 +817,25 @@ TEST_CASE("rmr: one thread posts requests of every kind, another receives, to on
     }
   });
   for (std::uint64_t i = 0; i < rounds; ++i) {
-    must(t.active.post(dat::recv{}));
+    must(t.active.post(dat::recv{}, dat::recv{}));
     (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, i, 8, both}.cookie(i)));
     fill(std::span(t.b_bytes).subspan(1000, 8), static_cast<std::uint32_t>(i));
     must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(1000, 8)), far.remote()}.cookie(i)));
-    must(t.passive.post(dat::rdma_read{must(t.b_mem.slice(2000, 8)), far.remote()}.cookie(i)));
+    must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(1000, 8)), far.remote(8, 8)}.immediate(7).cookie(i)));
+    must(t.passive.post(dat::rdma_read{must(t.b_mem.slice(2000, 8)), far.remote(0, 8)}.cookie(i)));
     must(t.passive.post(dat::send{}.cookie(i)));
     must(t.active.post(dat::send{}));
-    const auto at_passive = take(t.at_passive, 5);
+    const auto at_passive = take(t.at_passive, 6);
     CHECK(count_of<dat::bind_done>(at_passive) == 1);
     CHECK(count_of<dat::rdma_write_done>(at_passive) == 1);
+    CHECK(count_of<dat::ib::rdma_write_immediate_done>(at_passive) == 1);
+    SHOWS("IBX-027");
     CHECK(count_of<dat::rdma_read_done>(at_passive) == 1);
     CHECK(count_of<dat::send_done>(at_passive) == 1);
     CHECK(has_pattern(std::span(t.b_bytes).subspan(2000, 8), static_cast<std::uint32_t>(i)));
     for (const auto& e : at_passive)
       if (const auto* r = std::get_if<dat::recv_done>(&e)) CHECK(r->cookie() == dat::cookie(i));
-    CHECK(take(t.at_active, 2).size() == 2);
+    CHECK(take(t.at_active, 3).size() == 3);
   }
   receiver.get();
 }
@@ -791,6 +886,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
   must(near.post(one, one));
   const dat::error full = error_of(rmr.bind(near, dat::bind{t.b_mem, 0, 8, both}));
   CHECK(full == dat::error(type::insufficient_resources, subtype::resource_tep));
+  SHOWS("RMR-037");
   CHECK_THAT(full.message(), support::contains_text("takes two places of max_request_dtos"));
   for (int i = 0; i < 2; ++i) (void)next<dat::rdma_read_done>(t.at_passive);
   CHECK(must(rmr.query()).binding->length == t.b_bytes.size());
@@ -799,7 +895,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
 }
 
 TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",
-          "[rmr][RMR-014][RMR-019][RMR-021][RMR-034][DTO-101]") {
+          "[rmr][RMR-014][RMR-021][RMR-034][DTO-101]") {
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -872,7 +968,7 @@ TEST_CASE("rmr: read-only memory can be registered and not bound", "[rmr]") {
     CHECK(next<dat::bind_done>(t.at_passive).is_of(rmr)); // some kernels permit the bind
   } else {
     CHECK(error_of(bound).type() == type::privileges_violation);
-    SHOWS("RMR-030");
+    SHOWS("RMR-030", "RMR-037");
   }
   rmr = {};
   ::munmap(map, page);

@@ -147,7 +147,6 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   t.b.completions.drain(look);
   t.b.evd.drain(look);
   CHECK(told);
-  SHOWS("RMR-019");
   const auto bound = must(rmr.query()).binding;
   REQUIRE(bound);
   CHECK(bound->address == reinterpret_cast<std::uintptr_t>(t.b.memory.data() + 16));

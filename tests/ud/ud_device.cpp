@@ -155,7 +155,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(to_b.qp_number() == passive.number());
   CHECK(to_b.qkey() == dat::ib::default_qkey);
   CHECK(to_a.native_handle() != nullptr);
-  SHOWS("IBX-013", "CR-050", "CONN-036", "CONN-072");
+  SHOWS("IBX-013", "CR-050", "CONN-036", "CONN-072", "IBX-057", "IBX-058");
 
   // The side that accepted sends first.
   buffer from_b(b.pz, 100);
@@ -176,7 +176,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
 }
 
 TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sender",
-          "[ud][IBX-062][IBX-065][IBX-053][IBX-014]") {
+          "[ud][IBX-062][IBX-065][IBX-053][IBX-014][IBX-032]") {
   ud_pair link;
   fill(link.out.bytes, 9);
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(1)));
@@ -335,10 +335,18 @@ TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
         type::invalid_parameter);
   // Requests of connections through an ep_ref, which has no type that forbids them.
   const dat::ep_ref name = link.active;
-  CHECK(name.state() == state::connected);
+  CHECK(name.state() == state::connected); // the state of each endpoint until a disconnect: there is no other
   CHECK(error_of(name.post(dat::send{link.out.slice(0, 1)})).type() == type::invalid_handle);
   CHECK(error_of(name.post(dat::rdma_write{link.out.slice(0, 1), link.in.remote(0, 1)})).type() ==
         type::invalid_handle);
+  CHECK(error_of(name.post(dat::rdma_read{link.out.slice(0, 1), link.in.remote(0, 1)})).type() == type::invalid_handle);
+  std::array<std::uint64_t, 2> values{};
+  const auto words =
+      must(link.a.pz.register_memory(values, all_rights | dat::remote_atomic)); // the peer's rights do not matter
+  const auto word = must(words.slice(0, 1));
+  CHECK(error_of(name.post(dat::ib::fetch_and_add{word, words.remote(), 1})).type() == type::invalid_handle);
+  CHECK(error_of(name.post(dat::ib::compare_and_swap{word, words.remote(), 0, 1})).type() == type::invalid_handle);
+  CHECK(is_empty(link.a.evd));
   dat::batch<2> batch;
   REQUIRE(batch.push_back(dat::send{link.out.slice(0, 1)}));
   CHECK(error_of(name.post(batch)).type() == type::invalid_handle);
