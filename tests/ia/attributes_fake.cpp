@@ -345,7 +345,7 @@ TEST_CASE("the maximum message size is the device's, but below 2^31", "[ia]") {
 }
 
 TEST_CASE("named attributes describe transport, vendor and extensions",
-          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002][EXT05-003]") {
+          "[ia][IA-073][IA-104][IA-105][IA-138][IBX-002]") {
   auto w = small_device();
   w.devices[1].attr = fake::rxe_attr();
   w.devices[1].attr->atomic_cap = IBV_ATOMIC_NONE;
