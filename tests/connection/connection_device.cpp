@@ -4,6 +4,7 @@
 #include "device_table.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -114,7 +115,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     CHECK(passive.state() == state::connected);
     CHECK(at_passive.private_data().empty());
     CHECK(at_passive.ep() == passive);
-    SHOWS("CR-034", "CR-035", "CONN-003", "EVENT-017", "EVENT-094", "REQ-043");
+    SHOWS("CR-034", "CR-035", "CONN-003", "EPS-023", "EVENT-017", "EVENT-094", "REQ-043");
 
     CHECK(must(passive.query()).comm.domain == (family == dat::address_family::ipv4 ? AF_INET : AF_INET6));
     SHOWS("ADDR-016", "CR-030"); // of the psp, which has none, by its ia
@@ -262,6 +263,12 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   CHECK(active.state() == state::unconnected);
   SHOWS("EPS-070", "DISC-044");
   CHECK(error_of(active.post(dat::send{})) == invalid(subtype::ep_unconnected));
+  buffer memory(link.a.pz, 8);
+  auto window_of_it = must(link.a.pz.create_rmr());
+  CHECK(error_of(active.post(dat::rdma_write{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
+  CHECK(error_of(active.post(dat::rdma_read{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
+  CHECK(error_of(window_of_it.bind(active, dat::bind{memory.lmr, dat::remote_write})) ==
+        invalid(subtype::ep_unconnected));
   must(active.post(dat::recv{}.cookie(78)));
   auto fresh = link.b.make_ep();
   link.connect(active, fresh);
@@ -292,7 +299,7 @@ TEST_CASE("a connect without a listener is refused and flushes the receives", "[
   SHOWS("CONN-022", "CONN-023", "EPS-009", "EVENT-095", "REQ-057", "REQ-076");
   CHECK(refused.ep() == ep);
   CHECK(ep.state() == state::disconnected);
-  SHOWS("CONN-059", "EPS-044");
+  SHOWS("CONN-059", "EPS-009", "EPS-044");
 
   // After a reset the same endpoint connects, with newly posted receives.
   must(ep.reset());
@@ -470,6 +477,9 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
   for (int i = 0; i < 4; ++i) ask(i % 2 == 0 ? one : two);
   const auto refused = next<dat::non_peer_rejected>(a.evd);
   CHECK(refused.reason() == this_device().dropped);
+  const auto is_over = [](const endpoint& ep) { return ep.state() == state::disconnected; };
+  CHECK(std::ranges::count_if(eps, is_over) == 1);
+  SHOWS("EPS-009");
   SHOWS("PSP-005", "PSP-007", "CONN-022", "EVENT-071", "MODEL-001", "REQ-051");
   // The evd holds three requests, and takes one more when one has been taken.
   std::vector<std::uint16_t> ports;
@@ -556,7 +566,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
   two_sides link;
   const auto second = must(link.b.ia.create_psp(next_port(), link.b.evd)); // takes its endpoints from the same pool
   std::vector<endpoint> pool;
-  for (int i = 0; i < 4; ++i) pool.push_back(link.b.make_ep());
+  for (int i = 0; i < 3; ++i) pool.push_back(link.b.make_ep());
   std::vector<endpoint> clients;
   int connected = 0;
   int rejected = 0;
@@ -566,6 +576,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
     must(clients.back().connect(link.target(), must(dat::conn_qual::make(to.port())), patience));
     auto request = link.at_b<dat::connection_request>();
     CHECK(request.service() == to.id());
+    if (i == 3) pool.push_back(link.b.make_ep()); // made for the request that has arrived
     if (i < 4)
       must(request.accept(pool[static_cast<std::size_t>(i)]));
     else
@@ -677,9 +688,11 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   CHECK(link.active.state() == state::disconnect_pending);
   SHOWS("DISC-001", "DISC-030", "DISC-033");
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
+  SHOWS("DISC-033", "EPS-049");
   CHECK(error_of(link.active.post(dat::send{})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_read{memory.slice(0, 1), memory.remote()})) == pending);
+  CHECK(error_of(link.active.post(dat::send_with_invalidate{memory.remote()})) == pending);
   SHOWS("DISC-011", "EPS-001", "REQ-072");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
@@ -701,7 +714,8 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
     CHECK(count_of<dat::disconnected>(events) == 1);
-    (void)next<dat::disconnected>(link.b.evd);
+    CHECK(next<dat::disconnected>(link.b.evd).ep() == link.passive);
+    SHOWS("EPS-055");
   }
   SECTION("a disconnect of the peer, of either kind, ends the graceful disconnect") {
     must(link.passive.disconnect(GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful)));

@@ -38,7 +38,7 @@ struct two : sides {
 } // namespace
 
 TEST_CASE("closed objects and objects of another ia are refused with an error that names them",
-          "[PSP-010][PSP-018][CONN-062][EP-008][EVENT-006][DISC-034]") {
+          "[PSP-010][PSP-018][CONN-062][EVENT-006][DISC-034]") {
   sides s;
   constexpr auto handle = return_type::invalid_handle;
   using enum return_subtype;
@@ -52,6 +52,7 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   const decltype(s.b.evd) nothing;
   refuses(make({.recv = s.b.evd, .request = nothing, .connect = s.b.evd}), handle, handle_evd_request);
   refuses(dat::pz().create_ep<dat::rc>(s.b.evd), handle, handle_pz);
+  refuses(dat::ia().create_ep<dat::rc>({.recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}), handle, handle_ia);
   SHOWS("EP-014");
   auto ended = must(s.b.ia.create_evd<rig::end::streams>(4));
   must(ended.close());
@@ -257,6 +258,7 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(a.max_recv_dtos > 0); // the defaults are filled in
   CHECK(a.max_message_size > 0);
   CHECK(b.max_request_dtos > 0);
+  SHOWS("EP-010");
   must(t.ask_with().accept(t.b.ep));
   t.settle();
   CHECK(t.a.take(1) == events{"established"});

@@ -5,6 +5,7 @@
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/rsp.hpp>
+#include <dat/srq.hpp>
 
 #include <support/worker.hpp>
 
@@ -58,7 +59,9 @@ concept names_the_unchangeable = requires(T& c) {
 }
 || requires(T& c) { c.srq; }
 || requires(T& c) { c.remote_address; }
-|| requires(T& c) { c.number; };
+|| requires(T& c) { c.number; }
+|| requires(T& c) { c.soft_high_watermark; }
+|| requires(T& c) { c.ia; };
 template <class T>
 concept changeable = requires(T& t, dat::ep_changes c) {
   t.modify(c);
@@ -84,6 +87,10 @@ concept has_data = requires(const T& t) {
 template <class T>
 concept takes_mask = requires(T& t, std::uint64_t mask) {
   t.query(mask);
+};
+template <class T>
+concept modifies_by_mask = requires(T& t, std::uint64_t mask, const dat::ep_params& p) {
+  t.modify(mask, p);
 };
 template <class T>
 concept takes_out_pointers = requires(T& t, std::uint32_t* p) {
@@ -178,6 +185,11 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   STATIC_REQUIRE(dat::ep_attributes{.retry_count = 1}.max_recv_iov == dat::ep_attributes().max_recv_iov);
   SHOWS("EP-024");
   STATIC_REQUIRE_FALSE(takes_mask<dat::ep<dat::rc>>);
+  STATIC_REQUIRE_FALSE(modifies_by_mask<dat::ep<dat::rc>>);
+  SHOWS("EP-071");
+  STATIC_REQUIRE(queried<dat::srq>);
+  STATIC_REQUIRE_FALSE(takes_mask<dat::srq>);
+  SHOWS("SRQ-054");
   STATIC_REQUIRE_FALSE(takes_out_pointers<dat::ep<dat::rc>>);
 }
 
@@ -327,7 +339,7 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
 }
 
 TEST_CASE("a redirecting reject is not reported as a reject of the consumer", "[CONN-012][CONN-023][EPS-019]") {
-  for (const int reason : {1, 12, 17, 24, 25, 26, 32}) {
+  for (const int reason : {1, 12, 13, 14, 15, 16, 17, 24, 25, 26, 32}) {
     two t;
     auto request = t.ask();
     fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = reason, .qp_num = t.a.ep.number()});

@@ -204,14 +204,14 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
     auto second = e.ask(port.port());
     (void)next<dat::non_peer_rejected>(e.a.evd);
     CHECK(second.state() == state::disconnected);
-    SHOWS("RSP-001", "RSP-002");
+    SHOWS("RSP-001", "RSP-002", "EPS-039");
     must(request.reject());
   }
   (void)next<dat::peer_rejected>(e.a.evd);
   CHECK(passive.state() == state::unconnected);
   SHOWS("EPS-037", "CR-054", "RSP-018");
   CHECK(must(rsp.query()).ep == dat::ep_ref());
-  SHOWS("RSP-003", "RSP-027");
+  SHOWS("RSP-003", "RSP-027", "EPS-039");
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
   SHOWS("RSP-004", "ERR-014");
   must(rsp.close());
@@ -226,6 +226,8 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   auto request = e.request();
   CHECK(request.local_ep() == passive);
   must(request.accept());
+  const auto begun = passive.state();
+  CHECK((begun == state::completion_pending || begun == state::connected));
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
   CHECK(passive.state() == state::connected);
@@ -233,7 +235,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   buffer out(e.a.pz, 32);
   must(first.post(dat::send{out.slice(0, 32)}));
   CHECK(next<dat::recv_done>(e.b.evd).cookie().value() == 1); // posted before the connection, and before the reject
-  SHOWS("CONN-020", "RSP-018", "RSP-023", "CR-054");
+  SHOWS("CONN-020", "RSP-018", "RSP-023", "CR-054", "EPS-034", "EPS-037");
 }
 
 TEST_CASE("closing a reserved service point while its request arrives loses nothing",
@@ -255,7 +257,10 @@ TEST_CASE("closing a reserved service point while its request arrives loses noth
     // request.
     if (passive.state() == state::passive_connection_pending) {
       ++delivered;
-      must(e.request().reject());
+      auto request = e.b.evd.wait_for<dat::connection_request>(0s); // its event was queued with the change of the state
+      CHECK(request);
+      SHOWS("EPS-004", "EPS-035");
+      must(must(std::move(request)).reject());
       (void)next<dat::peer_rejected>(e.a.evd);
     } else {
       CHECK(passive.state() == state::unconnected);

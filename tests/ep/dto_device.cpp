@@ -271,7 +271,7 @@ TEST_CASE("every operation moves every size in any number of segments, on comple
 }
 
 TEST_CASE("every operation moves messages of any size in up to the adapter's number of segments",
-          "[dto][DTO-002][DTO-012][DTO-081][DTO-094][DTO-128][DTO-148]") {
+          "[dto][DTO-002][DTO-012][DTO-081][DTO-094][DTO-128][DTO-148][EP-011][EPATTR-011]") {
   constexpr std::size_t room = 256;
   const std::size_t n = must(must(dat::ia::open(addresses()[0])).query()).max_iov_segments_per_dto;
   REQUIRE((n > 4 && n <= room));
@@ -1178,7 +1178,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
 }
 
 TEST_CASE("endpoint attributes that the device cannot provide are refused",
-          "[dto][EP-013][EP-014][EP-001][IA-106][IA-108]") {
+          "[dto][EP-013][EP-014][EP-001][EP-021][IA-106][IA-108]") {
   side a(0);
   const auto before = resources::now();
   const auto refused = [&](const dat::ep_attributes& attributes) {

@@ -67,6 +67,26 @@ TEST_CASE("attributes are kept as given and can be queried", "[EP-012][EP-013]")
   CHECK(ep.attributes().max_message_size == 1000);
   CHECK(ep.attributes().max_rdma_read_in == 3);
   CHECK(ep.attributes().max_request_dtos == ep_attributes().max_request_dtos);
+  const ep_attributes given{.max_inline = 16,
+                            .max_rdma_read_out = 4,
+                            .retry_count = 3,
+                            .rnr_retry_count = 2,
+                            .ack_timeout = std::chrono::milliseconds(5),
+                            .min_rnr_timer = std::chrono::microseconds(30),
+                            .accept_timeout = std::chrono::milliseconds(700),
+                            .keep_alive = std::chrono::milliseconds(90),
+                            .soft_high_watermark = 8,
+                            .hard_high_watermark = 9,
+                            .comm = {AF_INET, SOCK_STREAM, 0},
+                            .qos = dat::qos::economy()};
+  const auto other = must(made(e, given));
+  const auto kept = must(other.query()).attributes;
+  CHECK((kept.max_inline == given.max_inline && kept.max_rdma_read_out == given.max_rdma_read_out));
+  CHECK((kept.retry_count == given.retry_count && kept.rnr_retry_count == given.rnr_retry_count));
+  CHECK((kept.ack_timeout == given.ack_timeout && kept.min_rnr_timer == given.min_rnr_timer));
+  CHECK((kept.accept_timeout == given.accept_timeout && kept.keep_alive == given.keep_alive));
+  CHECK((kept.soft_high_watermark == 8 && kept.hard_high_watermark == 9));
+  CHECK((kept.comm == given.comm && kept.qos == given.qos));
   CHECK(dat::ep<dat::rc>().attributes().max_recv_dtos == ep_attributes().max_recv_dtos);
 }
 
@@ -84,7 +104,7 @@ TEST_CASE("the queue pair gets the sizes of the attributes, and one request for 
   CHECK(cap.max_inline_data >= 32);
 }
 
-TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the adapter has none") {
+TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the adapter has none", "[EPS-018]") {
   struct {
     int device;
     std::uint8_t endpoint;
@@ -100,6 +120,8 @@ TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the ad
     const auto found = must(ep.query()).attributes;
     CHECK(found.max_rdma_read_in == r.endpoint);
     CHECK(found.max_rdma_read_out == std::bit_floor(r.endpoint));
+    const pair connected; // whatever the defaults are, they connect
+    CHECK(connected.a.ep.state() == ep_state::connected);
   }
 }
 
@@ -209,7 +231,7 @@ TEST_CASE("unset RDMA read limits become the device's, rounded down to a power o
   CHECK(attr.max_rd_atomic == 4); // at most 5
 }
 
-TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][CONN-067][EPATTR-020]") {
+TEST_CASE("retry counts and timers reach the queue pair as codes", "[CONN-068][CONN-067]") {
   clean_world world;
   pair p({.retry_count = 3,
           .rnr_retry_count = 5,

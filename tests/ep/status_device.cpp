@@ -352,7 +352,7 @@ const row rows[] = {
        t.read(t.readable.remote());
      }},
     {"a send that never meets a receive",
-     {"DTO-099", "DTO-160", "COMP-043", "COMP-064", "EPATTR-023", "CONN-068"},
+     {"DTO-099", "DTO-160", "COMP-043", "COMP-064", "EPATTR-023", "CONN-068", "SRQ-012"},
      outcome{op::send, status::receiver_not_ready, IBV_WC_RNR_RETRY_EXC_ERR},
      {},
      [](stage& t) { t.seven(dat::send{}); },

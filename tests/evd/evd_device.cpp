@@ -109,7 +109,7 @@ TEST_CASE("an event is queued after everything that it reports has happened", "[
   }
 }
 
-TEST_CASE("the adapter advances a connection when no thread takes its events", "[evd][EVENT-005]") {
+TEST_CASE("the adapter advances a connection when no thread takes its events", "[evd][EVENT-005][EPS-015]") {
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();

@@ -184,7 +184,7 @@ TEST_CASE("events for drop_events are dropped and free their entries", "[EVENT-1
   must(evd.close());
 }
 
-TEST_CASE("an empty evd handle is an error, not drop_events", "[EVENT-102][EP-008]") {
+TEST_CASE("an empty evd handle is an error, not drop_events", "[EVENT-102]") {
   const clean_world clean;
   end a;
   dat::evd<dat::stream::dto> none;

@@ -571,6 +571,10 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
   CHECK(dat::ep_attributes().recv_completion == dat::completion_notification::evd_threshold);
   CHECK(dat::ep_attributes().request_completion == dat::completion_notification::evd_threshold);
   SHOWS("COMP-027");
+  STATIC_REQUIRE(static_cast<int>(dat::completion_notification::solicited_wait) == 0x02);
+  STATIC_REQUIRE(static_cast<int>(dat::completion_notification::selective) == 0x04);
+  STATIC_REQUIRE(static_cast<int>(dat::completion_notification::evd_threshold) == 0x10);
+  SHOWS("EPATTR-005");
   constexpr std::array all{dat::completion_notification::evd_threshold, dat::completion_notification::selective,
                            dat::completion_notification::solicited_wait};
   for (const dat::completion_notification r : all)
@@ -671,6 +675,18 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
                                                {.recv_completion = completion_notification::selective}));
     refused({.recv_completion = completion_notification::evd_threshold,
              .request_completion = completion_notification::evd_threshold});
+    must(second.close());
+  }
+  // An evd whose completions have another mode is refused, and the endpoint stays with its own.
+  {
+    auto third = must(a.ia.create_evd<mixed>(8));
+    auto second = must(a.pz.create_ep<dat::rc>({.recv = third, .request = other, .connect = a.evd}));
+    const auto before = must(ep.query());
+    refused({.recv = third});
+    refused({.request = third});
+    const auto now = must(ep.query());
+    CHECK((now.recv == before.recv && now.request == before.request));
+    SHOWS("EP-075");
     must(second.close());
   }
   // modify moves the mode to another evd, and the previous evd has no endpoint any more.

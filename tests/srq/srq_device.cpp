@@ -147,8 +147,9 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd);
   p.until_available(size - 1);
+  CHECK(p.now().outstanding == size);
   CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
-  SHOWS("ERR-031", "SRQ-086");
+  SHOWS("ERR-031", "SRQ-086", "SRQ-010", "SRQ-029", "SRQ-056");
   CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
   CHECK(p.now().max_recv_dtos == size);
   SHOWS("SRQ-063");
@@ -160,6 +161,8 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   SHOWS("SRQ-066");
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).type() == type::invalid_parameter);
   CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 100'000})).type() == type::invalid_parameter);
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = 0})).type() == type::invalid_parameter);
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 0})).type() == type::invalid_parameter);
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).verb().empty()); // the device is not asked
   SHOWS("SRQ-003", "SRQ-014", "IA-108");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
@@ -188,14 +191,16 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   CHECK(e.srq() == p.srq);
   SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "SRQ-042", "REQ-117", "REQ-165");
   CHECK(p.now().low_watermark == 3);
+  CHECK(p.now().state == dat::srq_state::operational); // a notice, and no error
+  SHOWS("SRQ-035", "SRQ-038");
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
-  SHOWS("SRQ-032", "SRQ-039", "DTO-028", "REQ-117");
-  // With fewer buffers posted already, the event comes at once, though the device reports none.
+  SHOWS("SRQ-032", "SRQ-039", "SRQ-035", "DTO-028", "REQ-117");
+  // With fewer buffers posted already, the event has come when the call returns, though the device reports none.
   must(p.srq.set_low_watermark(2));
-  CHECK(next_async<dat::srq_low_watermark>(p.b.ia).srq() == p.srq);
-  SHOWS("SRQ-036");
+  CHECK(must(p.b.ia.async_evd().wait_for<dat::srq_low_watermark>(0s)).srq() == p.srq);
+  SHOWS("SRQ-036", "SRQ-031", "SRQ-040");
   post(4);
   must(p.srq.set_low_watermark(0));
   for (int i = 0; i < 5; ++i) message(0);
@@ -257,11 +262,17 @@ TEST_CASE("a shared queue is resized while its endpoints receive, and every mess
   CHECK(std::all_of(seen.begin(), seen.end(), [](unsigned n) { return n == 1; }));
   SHOWS("SRQ-062", "DTO-035", "REQ-123");
   CHECK(p.now().outstanding == depth);
+  CHECK(p.now().available == depth);
+  SHOWS("SRQ-062");
   CHECK(p.b.evd.capacity() == room);
   SHOWS("SRQ-070");
   // The queue takes its new size, and cannot shrink below its watermark.
+  const auto before = p.now();
   must(p.srq.resize(100));
   CHECK(p.now().max_recv_iov == segments);
+  const auto after = p.now();
+  CHECK((after.pz == before.pz && after.state == before.state && after.low_watermark == before.low_watermark));
+  CHECK((after.available == before.available && after.outstanding == before.outstanding));
   SHOWS("SRQ-030");
   for (std::uint32_t i = depth; i < p.now().max_recv_dtos; ++i) receive.post(p.srq, 0);
   CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
@@ -290,8 +301,9 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   (void)must(p.b.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.to[0], patience));
   (void)must(p.a.evd.wait_for<dat::dto_failure>(p.from[0], patience));
   CHECK(p.to[1].state() == state::connected);
+  CHECK(p.to[0].state() == state::disconnected);
   CHECK(p.now().outstanding == 5);
-  SHOWS("EPS-059", "EPS-064");
+  SHOWS("EPS-059", "EPS-064", "SRQ-019");
   // The other endpoint still works, with several segments and with none.
   const auto message = [&](std::size_t which, std::size_t bytes, unsigned cookie) {
     must(p.from[which].post(dat::send{out.slice(0, bytes)}));
@@ -301,7 +313,10 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
     (void)must(p.a.evd.wait_for<dat::send_done>(p.from[which], patience));
   };
   for (unsigned i = 1; i < 6; ++i) message(1, 16, i);
-  const dat::iov parts{receive.memory.slice(1, 8), receive.memory.slice(40, 0), receive.memory.slice(65, 8),
+  auto elsewhere = must(p.b.ia.create_pz());
+  const buffer foreign(elsewhere, 8);
+  // The region of an empty segment does not count: it is of another zone.
+  const dat::iov parts{receive.memory.slice(1, 8), foreign.slice(7, 0), receive.memory.slice(65, 8),
                        receive.memory.slice(101, 8)};
   std::fill(receive.memory.bytes.begin(), receive.memory.bytes.end(), std::byte{0});
   must(p.srq.post(dat::recv{parts}.cookie(7), dat::recv{}.cookie(8)));
@@ -313,16 +328,19 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   SHOWS("SRQ-075", "SRQ-076");
   message(1, 0, 8);
   SHOWS("SRQ-073");
+  CHECK(error_of(p.to[1].post(dat::send{foreign.lmr})).type() == type::protection_violation);
+  SHOWS("EP-023"); // the endpoint's own zone governs its requests
   // A disconnect takes no buffer from the queue, and the next life uses it again.
   for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
   p.disconnect(p.from[1], p.to[1]);
   CHECK(is_empty(p.b.evd));
   CHECK((p.now().available == 4u && p.now().outstanding == 4));
   SHOWS("DISC-032", "SRQ-083", "REQ-114");
+  CHECK(error_of(dat::ep_ref(p.to[1]).post(dat::recv{})) == dat::error(type::invalid_state, subtype::ep_disconnected));
   const dat::ep_ref over = p.to[1];
   CHECK(error_of(over.post(dat::recv{receive.memory.slice(0, 8)})) ==
         dat::error(type::invalid_state, subtype::ep_disconnected));
-  SHOWS("DISC-029");
+  SHOWS("DISC-029", "EPS-065");
   for (auto* ep : {&p.from[0], &p.from[1]}) {
     if (ep->state() != state::disconnected)
       (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(*ep, patience));
@@ -330,6 +348,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   }
   for (auto& ep : p.to) must(ep.reset());
   CHECK(p.now().available == 4u);
+  CHECK(must(p.to[0].query()).srq == p.srq);
   SHOWS("EPS-073");
   while (p.a.evd.dequeue()) {
   }
@@ -337,7 +356,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   p.connect(p.from[1], p.to[1]);
   message(1, 8, 0);
   message(0, 8, 1);
-  SHOWS("DISC-052");
+  SHOWS("DISC-052", "EPS-073");
   // An endpoint that is closed with completions on the evd returns their entries.
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd);
@@ -388,11 +407,11 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   STATIC_REQUIRE(dat::srq_watermarks{.low = true}.dat_code() == 0x001);
   STATIC_REQUIRE(dat::srq_watermarks{.soft_high = true}.dat_code() == 0x010);
   STATIC_REQUIRE(dat::srq_watermarks{.hard_high = true}.dat_code() == 0x100);
-  SHOWS("IA-126", "DTO-022");
+  SHOWS("IA-126", "DTO-022", "SRQ-042", "EP-086");
   CHECK(offered.srq_info_supported.dat_code() == 0x11);
   STATIC_REQUIRE(dat::srq_counts{.available = true}.dat_code() == 0x01);
   STATIC_REQUIRE(dat::srq_counts{.outstanding = true}.dat_code() == 0x10);
-  SHOWS("IA-128");
+  SHOWS("IA-128", "SRQ-058");
   CHECK_FALSE(offered.srq_ep_pz_difference_supported);
   SHOWS("IA-127", "DTO-022");
   CHECK_FALSE(offered.ep_recv_info_supported);
@@ -419,20 +438,40 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("SRQ-088", "SRQ-009", "DTO-032", "EP-023", "REQ-121");
   const auto most = must(srq.query()).max_recv_iov;
   dat::iov<40, mine.lmr.rights> many;
-  for (std::uint32_t i = 0; i <= most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
+  for (std::uint32_t i = 0; i < most; ++i) REQUIRE(many.push_back(mine.slice(i, 1)));
+  must(srq.post(dat::recv{many}));
+  REQUIRE(many.push_back(mine.slice(most, 1)));
   CHECK(error_of(srq.post(dat::recv{many})).type() == type::invalid_parameter);
-  SHOWS("SRQ-074");
+  CHECK(must(srq.query()).outstanding == 1);
+  SHOWS("SRQ-074", "SRQ-010");
   side elsewhere(0);
   const auto no_queue = dat::error(type::invalid_handle, subtype::handle_srq);
   CHECK(error_of(elsewhere.pz.create_ep<dat::rc>(elsewhere.evd, srq)) == no_queue);
   CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, dat::srq())) == no_queue);
+  CHECK(error_of(dat::pz().create_ep<dat::rc>(b.evd, srq)) == dat::error(type::invalid_handle, subtype::handle_pz));
+  const auto refused_with = [&](const dat::ep_evds& evds) {
+    return error_of(b.pz.create_ep<dat::rc>(evds, srq)).subtype();
+  };
+  CHECK(refused_with({.recv = elsewhere.evd, .request = b.evd, .connect = b.evd}) == subtype::handle_evd_recv);
+  CHECK(refused_with({.recv = b.evd, .request = elsewhere.evd, .connect = b.evd}) == subtype::handle_evd_request);
+  CHECK(refused_with({.recv = b.evd, .request = b.evd, .connect = elsewhere.evd}) == subtype::handle_evd_conn);
+  CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_request_iov = 255})).type() == type::invalid_parameter);
   SHOWS("EP-030");
   auto ep = must(
       b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .soft_high_watermark = 7, .hard_high_watermark = 9}));
   CHECK(ep.state() == state::unconnected);
   SHOWS("EP-022");
-  // The queue stays in use whatever the endpoint's state: unconnected, connecting, disconnected.
+  // The queue stays in use whatever the endpoint's state: unconfigured, unconnected, connecting, disconnected.
   const auto in_use = dat::error(type::invalid_state, subtype::srq_in_use);
+  {
+    auto other = must(b.pz.create_srq());
+    auto early = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, other));
+    CHECK(early.state() == state::unconfigured_unconnected);
+    SHOWS("EP-022");
+    CHECK(error_of(other.close()) == in_use);
+    must(early.close());
+    must(other.close());
+  }
   CHECK(error_of(srq.close()) == in_use);
   must(ep.connect(b.ia.address(), next_port(), patience));
   CHECK(error_of(srq.close()) == in_use);
@@ -449,6 +488,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-028");
   CHECK(params.attributes.hard_high_watermark == 9);
   CHECK(params.attributes.soft_high_watermark == 7);
+  CHECK(params.attributes.max_recv_dtos == 9); // in DAT it is the hard watermark
   SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
   CHECK(params.attributes.max_request_iov >= dat::ep_attributes().max_request_iov);
@@ -460,7 +500,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-025", "DTO-027", "DTO-122", "DTO-124", "REQ-116");
   CHECK_FALSE(must(ep.recv_query()).allocated);
   CHECK_FALSE(must(ep.recv_query()).span);
-  SHOWS("EP-061", "REQ-120", "DTO-031");
+  SHOWS("EP-061", "REQ-120", "DTO-031", "SRQ-034"); // where DAT has -2
   CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
   // No segment can exceed its region, and buffers may differ.
   CHECK(error_of(mine.lmr.slice(60, 5)).type() == type::invalid_parameter);
@@ -469,14 +509,20 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   must(srq.post(dat::recv{mine.slice(0, 1)}, dat::recv{mine.lmr}));
   const auto told = must(srq.query());
   CHECK(told.pz == b.pz.identity());
-  CHECK(told.outstanding == 2);
-  SHOWS("SRQ-004");
+  CHECK(told.outstanding == 3);
+  SHOWS("SRQ-004", "SRQ-009");
   CHECK(told.low_watermark == 0);
-  SHOWS("SRQ-053");
+  CHECK((told.state == dat::srq_state::operational && told.available == 3u && told.max_recv_iov == most));
+  CHECK(told.max_recv_dtos == fresh.max_recv_dtos);
+  CHECK(srq.owner() == b.ia.identity());
+  SHOWS("SRQ-053", "SRQ-034");
   // An endpoint without a shared queue is not affected.
   const auto plain = b.make_ep();
   CHECK(plain.attributes().soft_high_watermark == dat::no_watermark);
+  CHECK(plain.attributes().hard_high_watermark == dat::no_watermark);
   CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
+  CHECK(plain.attributes().max_recv_iov == dat::ep_attributes().max_recv_iov);
+  CHECK(plain.attributes().recv_completion == dat::ep_attributes().recv_completion);
   SHOWS("SRQ-006", "DTO-035", "EP-054");
   must(ep.close());
   must(srq.close()); // the end of its endpoint has released the queue
@@ -495,6 +541,9 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
     SHOWS("SRQ-050");
   }
   CHECK(error_of(dat::pz().create_srq()) == dat::error(type::invalid_handle, subtype::handle_pz));
+  auto ended = must(b.ia.create_pz());
+  must(ended.close());
+  CHECK(error_of(ended.create_srq()) == dat::error(type::invalid_handle, subtype::handle_pz));
   SHOWS("SRQ-013");
   side stranger(0);
   CHECK_FALSE(stranger.pz.create_ep<dat::rc>(stranger.evd, holds));
@@ -504,7 +553,9 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   must(b.ia.close(dat::close_mode::abrupt));
   CHECK(error_of(last.query()).type() == type::invalid_handle);
   CHECK(error_of(user.query()).type() == type::invalid_handle);
-  SHOWS("REQ-115", "DTO-026");
+  SHOWS("REQ-115", "DTO-026", "SRQ-052");
+  CHECK(error_of(b.pz.create_srq()).type() == type::invalid_handle);
+  SHOWS("SRQ-013");
 }
 
 TEST_CASE("queued events stay safe when endpoints and their shared queue are closed in any order",
@@ -527,8 +578,18 @@ TEST_CASE("queued events stay safe when endpoints and their shared queue are clo
   }
   SECTION("the endpoints first, then the queue, with all events queued") {
     p.to.clear();
+    CHECK(p.now().outstanding == 4);
+    SHOWS("SRQ-059");
     must(p.srq.close());
     CHECK(is_empty(p.b.evd));
+  }
+  SECTION("a reset, with a completion queued: its buffer is outstanding no longer") {
+    must(p.to[0].disconnect());
+    CHECK(p.now().outstanding == 6);
+    must(p.to[0].reset());
+    CHECK(p.now().outstanding == 5);
+    SHOWS("SRQ-059");
+    CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).cookie() == dat::cookie(1));
   }
   SECTION("all objects, by an abrupt close") {
     must(p.b.ia.close(dat::close_mode::abrupt));
@@ -591,7 +652,7 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
   auto plain = link.b.make_ep();
   CHECK_FALSE(must(plain.query()).srq); // the default is no watermark
   auto srq = must(link.b.pz.create_srq());
-  for (int i = 0; i < 8; ++i) must(srq.post(dat::recv{}));
+  for (int i = 0; i < 8; ++i) must(i < 3 ? srq.post(dat::recv{}.cookie(7)) : srq.post(dat::recv{}));
   struct listener {
     dat::evd<dat::stream::dto | dat::stream::software> evd;
     dat::cno cno;
@@ -628,8 +689,15 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
     }
   SHOWS("SRQ-079");
   CHECK(count_of<dat::recv_done>(take(all[0].evd, 1)) == 1); // the other one came with the wait
-  for (std::size_t i : {1u, 2u}) CHECK(count_of<dat::recv_done>(take(all[i].evd, 2)) == 2);
-  SHOWS("SRQ-017"); // each endpoint has an evd of its own
+  for (std::size_t i : {1u, 2u}) {
+    const auto arrived = take(all[i].evd, 2);
+    CHECK(count_of<dat::recv_done>(arrived) == 2);
+    SHOWS("SRQ-017", "SRQ-078"); // each endpoint has an evd of its own
+    // Several buffers have one cookie, and others none.
+    CHECK(std::get<dat::recv_done>(arrived[0]).cookie() == dat::cookie(7));
+    CHECK(std::get<dat::recv_done>(arrived[1]).cookie() == dat::cookie());
+    SHOWS("SRQ-077");
+  }
 }
 
 TEST_CASE("when a shared queue is empty, a message waits or its sender gives up, as with any endpoint",
@@ -654,7 +722,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   must(patient.post(dat::send{out.slice(0, 8)}));
   CHECK(support::in_handler([&] { return p.srq.post(dat::recv{in.slice(0, 8)}.cookie(5)).has_value(); }));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(late, patience)).cookie() == dat::cookie(5));
-  SHOWS("SRQ-091", "DTO-099");
+  SHOWS("SRQ-091", "DTO-099", "SRQ-081");
   (void)next<dat::send_done>(p.a.evd);
 }
 
@@ -668,14 +736,17 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
     CHECK(count_of<dat::send_done>(take(p.a.evd, static_cast<std::size_t>(n))) == static_cast<std::size_t>(n));
   };
   // No thread takes events: the reactor checks the watermark.
-  send(0, 4);
+  send(0, 3);
+  p.until_available(37);
+  CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia)); // the value itself is not exceeded
+  send(0, 1);
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[0]);
   SHOWS("EP-087", "REQ-118");
   send(0, 5);
   p.until_available(31);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
   CHECK(p.to[0].state() == state::connected);
-  SHOWS("EP-088", "EP-091", "EP-093", "DTO-029", "EPATTR-016", "REQ-118");
+  SHOWS("EP-088", "EP-089", "EP-091", "EP-093", "DTO-029", "EPATTR-009", "EPATTR-016", "REQ-118");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)must(p.b.evd.wait_for<dat::connection_broken>(p.to[0], patience));
   CHECK(p.to[0].state() == state::disconnected);
@@ -688,6 +759,10 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   // Without watermarks there is neither an event nor an end, however many messages are not taken.
   STATIC_REQUIRE(dat::no_watermark == std::uint32_t(-1));
   must(p.to[1].set_watermark(dat::no_watermark, dat::no_watermark));
+  CHECK(error_of(p.to[1].set_watermark(std::uint32_t(-2), 9)) == dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(error_of(p.to[1].set_watermark(3, 1u << 31)) == dat::error(type::invalid_parameter, subtype::arg3));
+  CHECK(must(p.to[1].query()).attributes.soft_high_watermark == dat::no_watermark);
+  SHOWS("EP-096", "SRQ-034");
   send(1, 12);
   p.until_available(18);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
@@ -729,13 +804,15 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
   };
   background one(poster);
   background two(poster);
-  background maker([&] {
+  const auto make = [&] {
     for (int i = 0; i < 20; ++i) {
       must(must(p.b.pz.create_srq({.max_recv_dtos = 3})).close());
       must(must(p.b.pz.create_ep<dat::rc>(p.b.evd, p.srq)).close());
     }
     return 0;
-  });
+  };
+  background maker(make);
+  background other_maker(make);
   background sender([&] {
     for (int i = 0; i < 2 * each; ++i)
       must(p.from[static_cast<std::size_t>(i % 2)].post(dat::send{out.slice(0, 8)}.suppress_completion()));
@@ -752,7 +829,8 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
   CHECK(coherent);
   SHOWS("SRQ-060");
   CHECK(maker.get() == 0);
-  SHOWS("SRQ-016", "EP-032");
+  CHECK(other_maker.get() == 0);
+  SHOWS("SRQ-008", "SRQ-016", "EP-032");
   CHECK((one.get() == 0 && two.get() == 0 && sender.get() == 0));
   CHECK(p.now().outstanding == 0);
 }

@@ -120,6 +120,8 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   must(srq.set_low_watermark(15));
   SHOWS("SRQ-041");
   must(srq.close());
+  CHECK(fake::live().srqs == 0);
+  SHOWS("SRQ-045");
 
   const auto limits = must(b.ia.query());
   CHECK(limits.max_srqs > 0);
@@ -153,7 +155,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
 }
 
 TEST_CASE("an adapter without shared receive queues returns model_not_supported",
-          "[SRQ-001][SRQ-002][SRQ-015][DTO-021][REQ-113][IA-125]") {
+          "[SRQ-001][SRQ-002][SRQ-015][SRQ-042][DTO-021][REQ-113][IA-125]") {
   auto attr = fake::rxe_attr();
   attr.max_srq = 0;
   fake::world w;
@@ -179,7 +181,10 @@ TEST_CASE("the counts follow the example of the specification",
     return std::vector<std::uint32_t>{n.max_recv_dtos, n.available.value_or(99), n.outstanding};
   };
   using three = std::vector<std::uint32_t>;
+  const auto calls = fake::count(fake::call::ibv_post_srq_recv);
   p.post(1, 3);
+  CHECK(fake::count(fake::call::ibv_post_srq_recv) == calls + 3); // the device has them when the posts return
+  SHOWS("SRQ-081");
   CHECK(counts() == three{15, 3, 3});
   p.send(0);
   CHECK(counts() == three{15, 2, 3});
@@ -289,6 +294,7 @@ TEST_CASE("an endpoint with a shared queue takes receives by the queue only", ""
   refused(ep_state::unconnected, return_subtype::ep_unconnected);
   SHOWS("EP-065");
   CHECK(refusal(p.to[0].modify({.max_recv_dtos = 7})).type() == return_type::invalid_parameter);
+  SHOWS("EP-068");
   must(p.to[0].modify({.max_recv_iov = 0}));
   must(p.to[0].modify({.max_recv_iov = 999}));
   const auto q = must(p.to[0].query());
@@ -342,8 +348,11 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   must(srq.post(dat::recv{b.at(0, 8)})); // the endpoint stays usable
   must(ep.close());
   // A failed create_ep leaves no user of the queue.
-  fake::fail(fake::call::ibv_create_qp);
-  CHECK_FALSE(b.pz.create_ep<dat::rc>(b.evd, srq));
+  fake::fail(fake::call::ibv_create_qp, 1, ENOMEM);
+  const auto no_room = b.pz.create_ep<dat::rc>(b.evd, srq);
+  REQUIRE_FALSE(no_room);
+  CHECK(no_room.error().type() == return_type::insufficient_resources);
+  SHOWS("EP-030");
   must(srq.close());
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
   SHOWS("DTO-025");
@@ -637,20 +646,24 @@ TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of on
   CHECK(p.outstanding() == 4);
   SHOWS("SRQ-028");
   p.add();
+  CHECK(p.to[2].state() == ep_state::connected);
   CHECK_FALSE(must(p.to[2].recv_query()).allocated);
   SHOWS("SRQ-027", "EP-033", "EP-065");
   // The endpoint that needed a buffer fails, and no other.
   fake::async(IBV_EVENT_QP_FATAL, p.to[0].native_handle());
   p.settle();
   CHECK(p.b.take() == events{"broken"});
+  CHECK(p.to[0].state() == ep_state::disconnected);
+  CHECK(p.received().empty()); // it has got no buffer
   CHECK(p.to[1].state() == ep_state::connected);
   SHOWS("SRQ-025");
   CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
   for (auto& ep : p.to) must(ep.close());
+  CHECK(p.now().state == dat::srq_state::error);
   must(p.srq.close());
   CHECK(p.received().empty());
-  SHOWS("SRQ-026", "SRQ-045");
   must(p.b.mem.close());
+  SHOWS("SRQ-026", "SRQ-045");
 }
 
 TEST_CASE("the buffers that an ended endpoint held return to its shared queue", "") {
@@ -720,6 +733,8 @@ TEST_CASE("a shared buffer that holds half a message is flushed when the connect
   pool p(2);
   p.post(1, 4);
   REQUIRE(fake::begin_message(p.to[0].native_handle()));
+  CHECK(p.outstanding() == 4); // a buffer at the endpoint counts, too
+  SHOWS("SRQ-029");
   must(by_peer ? p.from[0].disconnect() : p.to[0].disconnect());
   p.settle();
   CHECK(p.received() == events{"0:flushed 1"});
@@ -738,8 +753,11 @@ TEST_CASE("completions in an evd are dropped or kept, without harm, when endpoin
     other.send(0);
     other.send(0);
     must(other.to[0].close());
-    must(other.srq.close());
     CHECK(other.received().empty());
+    must(other.evd.close()); // a program that takes nothing more
+    CHECK(other.outstanding() == 1);
+    SHOWS("SRQ-059");
+    must(other.srq.close());
   }
   pool p(1);
   p.post(1, 3);

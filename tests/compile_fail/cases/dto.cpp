@@ -147,6 +147,15 @@ auto unregistered_recv(char (&text)[5]) { return dat::recv{text}; }
 auto registered_recv(region<both>& text) { return dat::recv{text}; }
 #endif
 
+//! case: a receive of a number of segments and their address
+//! error: dat: recv takes an lmr, a segment or a dat::iov: register the memory first
+//! tags: [SRQ-074]
+#ifdef DAT_EXPECT_FAIL
+auto counted_recv(local<both>* segments) { return dat::recv{2, segments}; }
+#else
+auto listed_recv(local<both> s) { return dat::recv{dat::iov{s, s}}; }
+#endif
+
 //! case: a send of a temporary region
 //! error: dat: the lmr must outlive the send
 //! tags: [DTO-005]

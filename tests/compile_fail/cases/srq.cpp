@@ -69,7 +69,6 @@ auto good_change(dat::pz& pz, dat::evd<dat::stream::dto | dat::stream::connectio
 
 //! case: an endpoint with a shared receive queue and no evd for its connection
 //! error: dat: an endpoint's only evd needs dat::stream::connection, which this one lacks
-//! tags: [EP-008]
 #ifdef DAT_EXPECT_FAIL
 auto bad_evd(dat::pz& pz, dat::evd<dat::stream::dto>& evd, dat::srq& srq) { return pz.create_ep<dat::rc>(evd, srq); }
 #else
