@@ -457,7 +457,6 @@ std::vector<const char*> rules_of(const transition& row) {
   const auto is = [&](std::string_view w, std::initializer_list<ep_state> from) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
-  if (is("accept", {unconnected, passive_connection_pending, tentative_connection_pending})) return {"CR-034"};
   if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
@@ -466,9 +465,6 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("the peer accepts", {active_connection_pending})) return {"EPS-006", "EPS-007"};
   if (is("the peer rejects", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-008", "EPS-044"};
   if (is("the peer drops", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-009", "EPS-044"};
-  if (is("the peer accepts", {active_connection_pending}) || is("the peer rejects", {active_connection_pending}) ||
-      is("the peer drops", {active_connection_pending}))
-    return {"EPS-006"};
   if (is("create_rsp", {unconnected, unconfigured_unconnected})) return {"EPS-033"};
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
     return {"EPS-080"};
@@ -482,12 +478,12 @@ std::vector<const char*> rules_of(const transition& row) {
     return {"EPS-048", "CR-073"};
   if (is("disconnect", {active_connection_pending, completion_pending}))
     return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044"};
-  if (is("graceful", {active_connection_pending, completion_pending})) return {"DISC-004", "EPS-016", "DISC-003", "EPS-044"};
-  if (is("graceful", {connected})) return {"EPS-049"};
-  if (is("disconnect", {connected, disconnect_pending})) return {"EPS-055"};
+  if (is("graceful", {active_connection_pending, completion_pending}))
+    return {"DISC-004", "EPS-016", "DISC-003", "EPS-044"};
+  if (is("graceful", {connected})) return {"EPS-049", "DISC-003"};
+  if (is("disconnect", {connected, disconnect_pending})) return {"EPS-055", "DISC-003"};
   if (is("disconnect", {disconnected}) || is("graceful", {disconnected})) return {"DISC-003", "DISC-004"};
-  if (is("disconnect", {connected, disconnect_pending}) || is("graceful", {connected, disconnect_pending}))
-    return {"DISC-003"};
+  if (is("graceful", {disconnect_pending})) return {"DISC-003"};
   if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037", "EP-035", "EP-036"};
   if (is("close", {connected})) return {"DISC-037", "EP-035", "EP-036"};
   if (is("close", {disconnect_pending})) return {"DISC-037", "EPS-053", "EP-035", "EP-036"};
