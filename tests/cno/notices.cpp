@@ -86,6 +86,10 @@ TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][
   CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
   SHOWS("ERR-024");
   CHECK(f.evd.dequeue().has_value());
+  CHECK(f.evd.wait(0us).has_value()); // a wait does not sleep while events are queued
+  // A dequeue has ended the notified state, though an event is left.
+  must(f.evd.post(4));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 
 TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][CNO-004][CNO-036][MODEL-007]"
@@ -173,6 +177,8 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
   REQUIRE(::read(f.cno.fd(), &latest, sizeof latest) == sizeof latest);
   CHECK(latest == other.id().number());
   SHOWS("CNO-021");
+  CHECK(f.cno.latest().number() == latest);
+  SHOWS("CNO-036");
   CHECK(f.cno.fd() == descriptor); // one descriptor for the life of the cno
 }
 
@@ -267,12 +273,14 @@ TEST_CASE("an agent that sets itself again is called for every trigger", "[CNO-0
     dat::cno* cno;
     dat::evd<soft>* evd;
     std::atomic<int> events{0};
+    std::atomic<pid_t> thread{0};
     static void call(void* self, dat::evd_id) noexcept {
       auto& a = *static_cast<self_arming*>(self);
+      a.thread = ::gettid();
       (void)a.cno->modify_agent({&call, self}); // sets the agent before it takes events, so that no event is missed
       while (a.evd->dequeue()) ++a.events;
     }
-  } a{&f.cno, &f.evd, {}};
+  } a{&f.cno, &f.evd, {}, {}};
   must(f.cno.modify_agent({&self_arming::call, &a}));
   constexpr int n = 1000;
   for (int i = 0; i < n;)
@@ -282,6 +290,7 @@ TEST_CASE("an agent that sets itself again is called for every trigger", "[CNO-0
   must(f.evd.modify_cno({}));
   must(f.cno.close()); // after close the agent no longer runs
   CHECK(a.events == n);
+  CHECK(a.thread != ::gettid()); // the service thread
 }
 
 TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-010]"
@@ -350,6 +359,7 @@ TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
   CHECK_FALSE(f.evd.enabled());
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  SHOWS("EVD-005", "EVENT-061");
   CHECK(must(f.evd.wait(0us)).index() == 0); // a wait on the evd itself works
   must(f.evd.post(2));
   must(f.evd.enable());
@@ -392,6 +402,7 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
   f.ia.run(); // with manual progress, this would call the agent
   CHECK(a.calls == 0);
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  SHOWS("EVD-005");
   must(f.evd.post(2)); // no thread waits any more
   CHECK(readable(f.cno.fd()));
   CHECK(f.cno.wait(0us).has_value());
@@ -429,7 +440,9 @@ TEST_CASE("while threads sleep in both waits, every other call on the evd and it
   of_evd.join();
   CHECK(f.evd.post(1).has_value());
   of_cno.join();
+  SHOWS("EVD-069");
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
+  SHOWS("CNO-029");
 }
 
 TEST_CASE("threads create, use and close cnos and evds of one adapter at the same time",
@@ -477,6 +490,7 @@ TEST_CASE("modify_cno moves notifications to the new cno, those that are due inc
   must(f.evd.modify_cno({}));
   must(f.evd.post(2));
   CHECK(next.wait(0us).error().type() == return_type::queue_empty);
+  SHOWS("EVD-005", "EVENT-061");
   must(f.evd.modify_cno(next)); // two events are queued without a notification
   CHECK(next.wait(0us).has_value());
 }
@@ -498,6 +512,8 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   CHECK(f.cno.query().error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
   SHOWS("CNO-036", "CNO-042");
   CHECK(f.cno.fd() == -1);
+  const auto next = must(f.ia.create_cno());
+  CHECK(f.cno.query().error().type() == return_type::invalid_handle); // a new cno does not revive the handle
 }
 
 TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-007]") {
@@ -505,6 +521,7 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-0
   fixture f;
   fixture g;
   CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
+  SHOWS("EVENT-010");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
   // A closed ia makes neither.
@@ -625,7 +642,8 @@ TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012]
 
 // --- the descriptor, and what a cno is made of -----------------------------------------------------------------------
 
-TEST_CASE("create_cno sets the agent of the new cno", "[CNO-014][CNO-015][CNO-041][CNO-042][REQ-155]") {
+TEST_CASE("create_cno sets the agent of the new cno",
+          "[CNO-001][CNO-014][CNO-015][CNO-017][CNO-041][CNO-042][REQ-155]") {
   rig::begin();
   auto ia = rig::open();
   counting_agent a;
@@ -704,7 +722,7 @@ TEST_CASE("a cno works after the program has closed its descriptor by close_fd",
   must(f.cno.close());
 }
 
-TEST_CASE("a cno's descriptor is closed on exec", "[CNO-024][COMP-085]") {
+TEST_CASE("a cno's descriptor is closed on exec", "[COMP-085]") {
   rig::begin();
   fixture f;
   const std::string number = std::to_string(f.cno.fd());

@@ -654,7 +654,7 @@ TEST_CASE("a request can be handed to other service points",
   must(request.handoff(s.other));
   CHECK_FALSE(request);
   refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_cr);
-  SHOWS("CR-015", "CR-013");
+  SHOWS("CR-015", "CR-013", "EVENT-015");
   CHECK(request.private_data().empty());
   SHOWS("CR-010");
   auto second = s.request();

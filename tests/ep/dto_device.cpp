@@ -267,7 +267,7 @@ TEST_CASE("every operation moves every size in any number of segments, on comple
   const auto request = next<dat::dto_failure>(link.a.requests);
   CHECK((request.status() == dat::dto_status::flushed && request.cookie() == dat::cookie(12)));
   CHECK((is_empty(link.a.receives) && is_empty(link.a.requests) && is_empty(link.a.others)));
-  SHOWS("DTO-070", "DTO-121");
+  SHOWS("DTO-070", "DTO-121", "EVENT-008");
 }
 
 TEST_CASE("every operation moves messages of any size in up to the adapter's number of segments",
@@ -720,6 +720,17 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     REQUIRE(has_pattern(mine.bytes, 2 * i));
     SHOWS("COMP-078", "DTO-140");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
+  }
+  // A read of no bytes returns as late: when it has completed, the writes before it are in place.
+  const dat::rdma_read no_bytes{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
+                                dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
+  for (std::uint32_t i = 100; i < 120; ++i) {
+    fill(first.bytes, i);
+    must(link.active.post(dat::rdma_write{first.lmr, theirs.remote()}.suppress_completion(),
+                          dat::rdma_read{no_bytes}.cookie(i)));
+    CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(i));
+    CHECK(has_pattern(theirs.bytes, i));
+    SHOWS("COMP-078");
   }
   // The peer has no event of all that; a send has.
   CHECK(is_empty(link.b.evd));

@@ -169,7 +169,7 @@ constexpr outcome unanswerable{op::send, status::remote_responder, IBV_WC_REM_OP
 
 const row rows[] = {
     {"a message longer than its receive",
-     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011", "IA-131", "DTO-160"},
+     {"DTO-118", "COMP-033", "COMP-062", "COMP-041", "DOCA-011", "IA-131", "DTO-160", "COMP-048"},
      unanswerable,
      too_long,
      [](stage& t) { t.seven(dat::send{t.near.slice(0, 65)}); }},
@@ -234,7 +234,7 @@ const row rows[] = {
      {},
      [](stage& t) { t.write(forged<to_write>(t.readable.remote())); }},
     {"reading what may be written",
-     {"DTO-135", "COMP-039"},
+     {"DTO-135", "COMP-039", "COMP-048"},
      read_refused,
      {},
      [](stage& t) { t.read(forged<to_read>(t.writable.remote())); }},
@@ -367,7 +367,7 @@ const row rows[] = {
      },
      row::none},
     {"a bind that the adapter refuses",
-     {"DTO-160", "COMP-045", "COMP-057", "RMR-026", "REQ-147"},
+     {"DTO-160", "COMP-045", "COMP-057", "RMR-026", "REQ-147", "COMP-048"},
      outcome{op::bind, status::rmr_operation_failed, IBV_WC_MW_BIND_ERR},
      {},
      [](stage& t) {

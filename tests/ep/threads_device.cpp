@@ -360,6 +360,11 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043][D
   using support::in_handler;
   CHECK(in_handler([&] { return here.post(1).has_value(); }));
   CHECK(next<dat::software_event>(here).cookie() == dat::cookie(1));
+  CHECK(in_handler([&] {
+    return here.disable() && here.enable() && here.set_unwaitable() && here.clear_unwaitable() && here.post(2) &&
+           here.dequeue();
+  }));
+  SHOWS("EVENT-110");
 
   fill(near.bytes, 2);
   CHECK(in_handler([&] { return passive.post(dat::recv{far.lmr}.cookie(2)).has_value(); }));

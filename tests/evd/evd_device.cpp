@@ -91,9 +91,16 @@ TEST_CASE("an event is queued after everything that it reports has happened", "[
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
+  auto cno = must(link.a.ia.create_cno());
+  must(link.a.evd.modify_cno(cno));
   for (int round = 0; round < 30; ++round) {
     must(active.connect(link.target(), link.port(), patience));
+    while (cno.wait(0s)) { // takes what earlier events have triggered
+    }
     must(link.at_b<dat::connection_request>().accept(passive));
+    CHECK(must(cno.wait(patience)) == link.a.evd.id());
+    CHECK(active.state() == state::connected); // when the cno is triggered
+    SHOWS("EVENT-004");
     (void)link.at_a<dat::established>();
     CHECK(active.state() == state::connected);
     (void)link.at_b<dat::established>();
@@ -165,6 +172,7 @@ TEST_CASE("wait, dequeue and drain take the same events in the same order",
     CHECK(taken == 3);
   }
   CHECK(expected == 30);
+  SHOWS("COMP-001");
   CHECK(error_of(link.b.evd.dequeue()) == dat::error(type::queue_empty));
   SHOWS("ERR-024");
   CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
@@ -309,6 +317,12 @@ TEST_CASE("an evd has one waiter at a time", "[evd][EVENT-054]") {
   // The first waiter still gets its event.
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(3));
   CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
+  // On this evd a connection event wakes a thread as a completion does.
+  background last([&] { return link.b.evd.wait(patience); });
+  last.until_asleep();
+  must(link.active.disconnect());
+  CHECK(std::holds_alternative<dat::disconnected>(must(last.get())));
+  SHOWS("EVD-061");
 }
 
 TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVENT-103][IA-033]") {
@@ -535,15 +549,23 @@ TEST_CASE("events for drop_events are dropped and free their entries", "[evd][EV
   must(link.at_b<dat::connection_request>().accept(passive));
   (void)link.at_b<dat::established>(passive);
   while (mute.state() != state::connected) std::this_thread::yield();
-  constexpr int messages = 80; // ten times the capacity of the queue
-  for (int i = 0; i < messages; ++i) {
-    must(passive.post(dat::recv{}.cookie(i)));
+  constexpr int messages = 80;              // ten times the capacity of the queue
+  const auto until_posted = [](auto post) { // an entry is free when the dropped completion of an earlier one was taken
     for (;;) {
-      auto posted = mute.post(dat::send{});
-      if (posted) break;
+      auto posted = post();
+      if (posted) return;
       REQUIRE(error_of(posted).type() == type::insufficient_resources);
       std::this_thread::yield();
     }
+  };
+  for (int i = 0; i < messages; ++i) {
+    until_posted([&] { return mute.post(dat::recv{}); });
+    must(passive.post(dat::send{}.cookie(i)));
+    CHECK(link.at_b<dat::send_done>(passive).cookie() == dat::cookie(i));
+  }
+  for (int i = 0; i < messages; ++i) {
+    must(passive.post(dat::recv{}.cookie(i)));
+    until_posted([&] { return mute.post(dat::send{}); });
     CHECK(link.at_b<dat::recv_done>(passive).cookie() == dat::cookie(i));
   }
   while (true) { // the peer has no receive: the send fails and the connection ends, though its events are dropped

@@ -66,7 +66,7 @@ constexpr bool has_invalidated = requires(const E& e) {
 } // namespace
 
 TEST_CASE("an event has only the members that are valid for it",
-          "[type][EVENT-020][DTO-066][DTO-119][DTO-048][SRQ-085][DOCA-028]") {
+          "[type][EVENT-012][EVENT-020][DTO-066][DTO-119][DTO-048][SRQ-085][DOCA-028]") {
   STATIC_REQUIRE(has_bytes<dat::recv_done>);
   STATIC_REQUIRE(has_bytes<dat::send_done>);
   STATIC_REQUIRE_FALSE(has_bytes<dat::dto_failure>);

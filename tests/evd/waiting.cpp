@@ -64,7 +64,8 @@ TEST_CASE("software events are taken in the order of posting", "[EVD-069][EVD-07
   must(q.evd.post(1));
   must(q.evd.post(&object));
   must(q.evd.post(~std::uint64_t{0}));
-  CHECK(number(must(q.evd.wait(patience))) == 1);
+  CHECK(number(must(q.evd.wait(patience))) == 1); // posted before the wait
+  SHOWS("EVD-060");
   CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().as<int*>() == &object);
   CHECK(number(must(q.evd.dequeue())) == ~std::uint64_t{0});
   CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
@@ -79,6 +80,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   CHECK(number(must(q.evd.dequeue())) == 0);
   must(q.evd.post(5)); // there is room again
   for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
+  SHOWS("EVENT-075");
   // A disabled and unwaitable evd keeps queueing, and fills up as well.
   must(q.evd.disable());
   must(q.evd.set_unwaitable());
@@ -86,7 +88,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
   SHOWS("EVENT-080", "EVD-034");
   CHECK(number(must(q.evd.dequeue())) == 0); // and its events can be taken
-  SHOWS("EVENT-060", "EVD-065");
+  SHOWS("EVENT-060", "EVD-065", "EVENT-102");
   CHECK(q.ia.async_evd().dequeue().error() == dat::error(return_type::queue_empty)); // no overflow is reported
 }
 
@@ -121,6 +123,7 @@ TEST_CASE("a threshold is reached by events of any kind, and the first is delive
   auto got = must(q.evd.wait(0us, 2));
   CHECK(number(got.first) == 0);
   CHECK(got.more == 4);
+  SHOWS("EVD-052", "EVD-057");
 
   worker poster([&](worker& w) { // four events are left, so the sixth wait needs two more
     w.check(q.evd.post(5).has_value());
@@ -157,6 +160,10 @@ TEST_CASE("a threshold outside 1..capacity is refused, whatever is queued", "[EV
   for (const std::size_t bad : {std::size_t{0}, q.evd.capacity() + 1, std::size_t{1} << 40})
     CHECK(q.evd.wait(patience, bad).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
   SHOWS("EVD-058");
+  must(q.evd.set_unwaitable());
+  CHECK(q.evd.wait(patience, 0).error() == dat::error(return_type::invalid_parameter, return_subtype::arg3));
+  SHOWS("EVD-046"); // a wrong parameter comes before a wrong state
+  must(q.evd.clear_unwaitable());
   for (std::uint64_t i = 2; i <= 4; ++i) must(q.evd.post(i));
   CHECK(must(q.evd.wait(patience, q.evd.capacity())).more == 3);
 }
@@ -193,6 +200,7 @@ TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
   must(q.evd.post(1));
   for (int twice = 0; twice < 2; ++twice) must(q.evd.set_unwaitable());
   CHECK_FALSE(q.evd.waitable());
+  CHECK_FALSE(must(q.evd.query()).waitable);
   CHECK(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
   SHOWS("EVD-058");
   CHECK(q.evd.wait(patience, 1).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
@@ -215,6 +223,7 @@ TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which take
     CHECK(q.evd.wait(dat::infinite).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
     other.join();
     CHECK(q.evd.waitable() == at_once);
+    SHOWS("EVD-050");
     must(q.evd.clear_unwaitable());
   }
   CHECK(q.evd.wait(0us).error() == dat::error(return_type::timeout_expired));
@@ -295,6 +304,7 @@ TEST_CASE("a resize lets a wait for a threshold continue", "[EVD-043]") {
   });
   CHECK(must(q.evd.wait(patience, 3)).more == 2);
   other.join();
+  CHECK(q.evd.capacity() >= 16);
 }
 
 TEMPLATE_TEST_CASE_SIG("evd.wake ends the current wait once", "[evd]", ((dat::streams S), S), dat::stream::dto, soft,
@@ -428,6 +438,8 @@ TEST_CASE("a closed or empty evd answers every call with invalid_handle", "[EVD-
   dat::evd<soft> empty;
   queue<soft> q;
   must(q.ia.close(dat::close_mode::abrupt));
+  CHECK(empty.wait(0us, 0).error().type() == return_type::invalid_handle);
+  SHOWS("EVD-046"); // a wrong handle comes before a wrong parameter
   for (auto* e : {&empty, &q.evd}) {
     CHECK(e->post(1).error().type() == return_type::invalid_handle);
     CHECK(e->wait(0us).error().type() == return_type::invalid_handle);
@@ -501,6 +513,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
   queue<soft> q;
   must(q.evd.clear_unwaitable());
   must(q.evd.clear_unwaitable());
+  CHECK(q.evd.waitable());
   worker waiter([&](worker& w) {
     w.check(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
   });
@@ -515,6 +528,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
   CHECK_FALSE(q.evd.waitable());
   must(q.evd.post(1));
   must(q.evd.close()); // with an event in the queue
+  CHECK(q.evd.dequeue().error().type() == return_type::invalid_handle);
 }
 
 TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is destroyed first",
@@ -548,6 +562,7 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
   waiter.join();
   must(temporary.modify_cno({}));
   CHECK(cno.close().has_value());
+  SHOWS("CNO-035");
   CHECK(number(must(temporary.dequeue())) == 2);
   must(temporary.close());
 }
@@ -594,6 +609,12 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
     }
   SHOWS("ERR-042");
   CHECK(must(ring.query()).config == dat::completion_notification::evd_threshold);
+  for (const dat::completion_notification q :
+       {dat::completion_notification::evd_threshold, dat::completion_notification::selective}) {
+    const auto first = must(make(other, ring, dat::completion_notification::evd_threshold, q));
+    for (const dat::completion_notification r : all) // the requests of two endpoints
+      CHECK(make(other, ring, dat::completion_notification::evd_threshold, r).has_value() == (r == q));
+  }
   // A completions-only evd cannot set aside completions without notification; solicited receives need no such room.
   CHECK(make(completions_only, other, dat::completion_notification::selective,
              dat::completion_notification::evd_threshold)
@@ -826,6 +847,7 @@ TEST_CASE("a signal handler that interrupts no call of the adapter can close it"
   pthread_kill(pthread_self(), SIGUSR2);
   sigaction(SIGUSR2, &before, nullptr);
   CHECK(closed == true);
+  SHOWS("EVENT-110");
   CHECK_FALSE(ia);
   CHECK(evd.wait(0us).error().type() == return_type::invalid_handle);
 }

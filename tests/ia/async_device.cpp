@@ -164,6 +164,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   const auto e = next<dat::evd_overflow>(shared);
   CHECK(e.evd() == events.id());
   CHECK(e.is_of(opened));
+  SHOWS("EVENT-082");
   CHECK(ep.state() == state::disconnected);
   CHECK(is_empty(first.async_evd()));
 
@@ -179,7 +180,8 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   must(shared.post(1));
   must(shared.close());
   must(srq.set_low_watermark(1));
-  must(opened.query());
+  CHECK(opened.query().has_value());
+  SHOWS("EVENT-106");
 }
 
 TEST_CASE("open creates the evd of asynchronous events, which behaves like others and ends with its ia",
@@ -200,10 +202,10 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   auto srq = must(pz.create_srq());
   for (int i = 0; i < 12; ++i) must(srq.set_low_watermark(1)); // the queue has no buffer, so each call reports at once
   CHECK(must(cno.wait(patience)) == evd.id());
-  SHOWS("EVENT-083", "EVENT-042", "REQ-163");
+  SHOWS("EVENT-083", "EVENT-042", "EVENT-082", "REQ-163");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
-  CHECK(is_empty(evd)); // and no overflow
-  SHOWS("IA-007");
+  CHECK(is_empty(evd));         // and no overflow
+  SHOWS("IA-007", "EVENT-082"); // after the resize
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
   must(evd.modify_cno({}));
   must(cno.close());
@@ -285,7 +287,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   CHECK(count_of<dat::bind_done>(got) == 1);
   CHECK(count_of<dat::software_event>(got) == 1);
   CHECK(count_of<dat::srq_low_watermark>(got) == 1);
-  SHOWS("MODEL-009", "EVENT-007"); // both ends of one connection
+  SHOWS("MODEL-009", "EVENT-007", "EVENT-001", "EVENT-002"); // both ends of one connection
   must(near.disconnect());
   const auto ends = take(evd, 2);
   CHECK(count_of<dat::disconnected>(ends) == 2);
@@ -367,6 +369,7 @@ TEST_CASE("a port that goes down and up gives port_down and port_active",
   CHECK(must(cno.wait(patience)) == first.async_evd().id());
   CHECK(next_async<dat::port_down>(first.async_evd()).is_of(first));
   CHECK(next_async<dat::port_down>(second.async_evd()).is_of(second));
+  SHOWS("EVENT-014");
   REQUIRE(std::system("ip link set v1 up && sh $DAT_LAB_NET restore") == 0);
   (void)next_async<dat::port_active>(first.async_evd());
   (void)next_async<dat::port_active>(second.async_evd());

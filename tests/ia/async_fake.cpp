@@ -275,6 +275,8 @@ TEST_CASE("failures that no call can return are asynchronous events", "[EVENT-09
   const auto e = must(p.b.ia.async_evd().dequeue());
   CHECK(name_of{}(std::get<dat::provider_internal_error>(e)) == "ibv_req_notify_cq EIO");
   CHECK(std::get<dat::provider_internal_error>(e).evd() == p.b.evd.id());
+  CHECK(std::get<dat::provider_internal_error>(e).is_of(p.b.ia));
+  SHOWS("EVENT-014");
   CHECK(must(cno.wait(plenty)) == p.b.evd.id()); // no event was lost
   fake::fail(fake::call::rdma_get_cm_event, 1, EIO);
   fake::fail(fake::call::rdma_get_cm_event, 2, EIO);

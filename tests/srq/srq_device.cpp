@@ -636,6 +636,7 @@ TEST_CASE("the endpoint that takes a shared buffer decides whether its completio
     must(from.post(dat::send{out.lmr}));
     (void)next<dat::send_done>(t.a.evd);
     if (choosy) CHECK_FALSE(woken(false));
+    if (choosy) SHOWS("CNO-013");
     if (!choosy) CHECK(woken(true)); // a buffer has no flag against notification
     arrived();
     must(from.post(dat::send{out.lmr}.solicited()));
@@ -741,7 +742,7 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia)); // the value itself is not exceeded
   send(0, 1);
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[0]);
-  SHOWS("EP-087", "REQ-118");
+  SHOWS("EP-087", "REQ-118", "EVENT-014");
   send(0, 5);
   p.until_available(31);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));

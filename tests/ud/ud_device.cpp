@@ -530,6 +530,11 @@ TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-0
   CHECK(sent == 8);
   CHECK(arrived == 8);
   SHOWS("IBX-054", "REQ-164");
+  // The stream of datagrams ends with its endpoint.
+  CHECK(error_of(cq_a.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+  must(ep_a.close());
+  CHECK(cq_a.close().has_value());
+  SHOWS("EVD-018");
 }
 
 TEST_CASE("datagrams that the network loses have no effect", "[ud][loss][IBX-053][IBX-054]") {

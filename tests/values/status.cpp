@@ -235,7 +235,7 @@ TEST_CASE("a bind ends in one of the four statuses that binds have", "[COMP-045]
 }
 
 TEST_CASE("whatever a device reports, the status is one that DAT allows for the operation",
-          "[COMP-067][COMP-041][COMP-043][COMP-044][DTO-159]") {
+          "[COMP-067][COMP-038][COMP-039][COMP-041][COMP-043][COMP-044][COMP-045][DTO-159]") {
   const auto check = [](dto_operation operation) {
     for (int wc = 0; wc < 128; ++wc) {
       const auto status = to_dto_status(wc, operation);
