@@ -231,6 +231,7 @@ TEST_CASE("a pool allocates registered memory and recognises its own addresses",
   // More huge pages than a machine has reserved for tests.
   is_error(pool::create(p.a.pz, std::size_t{64} << 30, dat::pages::huge), dat::return_type::insufficient_resources,
            dat::return_subtype::resource_memory);
+  SHOWS("ERR-031");
   CHECK(must(pool::create(p.a.pz, 100, dat::pages::huge_or_normal)).size_bytes() >= 4096);
 }
 

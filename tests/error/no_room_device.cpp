@@ -136,7 +136,7 @@ public:
         e.message().find(remedy_) == std::string::npos)
       fail("another error: " + e.message(), where);
     limit_.end();
-    failed = std::string(e.call()) + ": " + std::string(e.verb());
+    failed = std::string(e.call()) + ": " + std::string(e.verb()) + ", " + std::string(to_string(e.subtype()));
     return must(call(), where);
   }
   /// Runs `f` under the limit, unless a call has failed.
@@ -147,7 +147,7 @@ public:
     const std::unique_ptr<some_limit, void (*)(some_limit*)> loose(&limit_, [](some_limit* l) { l->loosen(); });
     return f();
   }
-  std::string failed; ///< the call that has failed, and the function that it names
+  std::string failed; ///< the call that has failed, and the function and subtype that it names
 
 private:
   some_limit& limit_;
@@ -289,7 +289,7 @@ int threads_role(channel& to, const std::vector<std::string>&) {
   auto manual = must(dat::ia::open(addresses()[0], {.progress = dat::progress::manual}));
   if (::setrlimit(RLIMIT_NPROC, &before) != 0) fail("setrlimit", place::here());
   auto automatic = must(dat::ia::open(addresses()[0]));
-  to.say(std::string(to_string(refused.type())));
+  to.say(std::string(to_string(refused.type())) + ' ' + std::string(to_string(refused.subtype())));
   to.say(refused.message());
   return 0;
 }
@@ -307,7 +307,8 @@ int resize_role(channel& to, const std::vector<std::string>&) {
     none.tighten(0);
     if (auto r = evd.resize(most); !r) refused = r.error();
   }
-  to.say(refused ? std::string(to_string(refused->type())) : "resized");
+  to.say(refused ? std::string(to_string(refused->type())) + ' ' + std::string(to_string(refused->subtype()))
+                 : "resized");
   to.say(evd.capacity() == before ? "unchanged" : "changed");
   must(evd.resize(static_cast<std::uint32_t>(before) + 100));
   to.say(evd.capacity() >= before + 100 ? "larger" : "smaller");
@@ -346,7 +347,8 @@ TEST_CASE("descriptors run out at each call that needs one, and the calls can be
 
 TEST_CASE("an evd that cannot grow for lack of memory is unchanged, and grows later", "[no_room]") {
   peer_process peer("resize without memory");
-  CHECK(peer.hear() == "insufficient_resources");
+  CHECK(peer.hear() == "insufficient_resources resource_tevd");
+  SHOWS("ERR-031");
   CHECK(peer.hear() == "unchanged");
   SHOWS("EVD-041");
   CHECK(peer.hear() == "larger");
@@ -356,6 +358,8 @@ TEST_CASE("an evd that cannot grow for lack of memory is unchanged, and grows la
 TEST_CASE("addresses run out, and the calls can be repeated", "[no_room]") {
   const auto failures = failures_of("few addresses");
   CHECK(failures.size() > 1);
+  CHECK(std::ranges::any_of(failures, [](const auto& f) { return f.ends_with(", resource_memory"); }));
+  SHOWS("ERR-031");
   CHECK(failures.back() == "enough");
 }
 
@@ -373,7 +377,8 @@ TEST_CASE("memory that mlockall locks runs out, and the calls can be repeated", 
 
 TEST_CASE("where no thread may start, an ia with manual progress can be opened", "[no_room][IA-043]") {
   peer_process peer("no threads");
-  CHECK(peer.hear() == "insufficient_resources");
+  CHECK(peer.hear() == "insufficient_resources resource_error_handler"); // the thread also handles the device's events
+  SHOWS("ERR-031");
   const auto message = peer.hear();
   CHECK_THAT(message, support::contains_text("pthread_create gave EAGAIN"));
   CHECK_THAT(message, support::contains_text("ulimit -u"));

@@ -161,7 +161,8 @@ DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool 
   for (member_source* s : {&core->cm_source_, &core->async_source_})
     if (const int err = core->reactor.watch(s->fd, *s)) return failed("epoll_ctl", err);
   if (automatic)
-    if (const int err = core->reactor.start(&service, core.get())) return failed("pthread_create", err);
+    if (const int err = core->reactor.start(&service, core.get()))
+      return failed("pthread_create", err, return_subtype::resource_error_handler);
   return core;
 }
 
