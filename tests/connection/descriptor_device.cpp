@@ -221,8 +221,13 @@ TEST_CASE("two endpoints of one process are connected by descriptors, with reads
   (void)next<dat::dto_failure>(sides.a.evd);
   (void)next<dat::connection_broken>(sides.a.evd);
   CHECK(error_of(a.connect(of_b)).type() == type::invalid_state);
+  CHECK(error_of(b.connect(of_a)).type() == type::invalid_state);
+  CHECK((a.state() == state::disconnected && b.state() == state::disconnected));
+  must(a.post(dat::send{out.slice(0, 1)}));
+  CHECK(next<dat::dto_failure>(sides.a.evd).status() == dat::dto_status::flushed);
   must(a.reset());
   must(b.reset());
+  CHECK((a.state() == state::unconnected && b.state() == state::unconnected));
   const auto again_a = must(a.export_descriptor());
   const auto again_b = must(b.export_descriptor());
   CHECK(again_a.to_wire() != of_a.to_wire());
@@ -232,6 +237,11 @@ TEST_CASE("two endpoints of one process are connected by descriptors, with reads
   (void)next<dat::established>(sides.b.evd);
   must(a.post(dat::rdma_write{out.lmr, in.remote()}));
   (void)next<dat::rdma_write_done>(sides.a.evd);
+  // A connection can be stopped, too.
+  must(a.disconnect());
+  (void)next<dat::disconnected>(sides.a.evd);
+  must(a.reset());
+  CHECK(a.state() == state::unconnected);
 }
 
 TEST_CASE("rxe lets a peer run more RDMA reads than its responder allows", "[descriptor][rxe-deviation]") {
@@ -527,6 +537,19 @@ chain<N> pieces_of(const buffer& b, std::size_t data_in_first = 0) {
   return c;
 }
 
+template <class E>
+constexpr bool has_immediate = requires(const E& e) {
+  e.immediate();
+};
+template <class E>
+constexpr bool names_its_sender = requires(const E& e) {
+  e.source_qp_number();
+};
+template <class Job>
+constexpr bool takes_immediate = requires(Job& job) {
+  job.immediate(1);
+};
+
 } // namespace
 
 TEST_CASE("receives append to the data sections of a chain, and sends transmit these sections",
@@ -547,6 +570,15 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(5));
   const auto got = next<dat::recv_done>(link.b.evd);
   CHECK(got.cookie() == dat::cookie(0xfedcba9876543210)); // the consumer's data is unchanged
+  CHECK(got.bytes() == 20);
+  // The peer is that of the connection, and its address comes with datagrams only.
+  CHECK(got.ep() == link.passive);
+  STATIC_REQUIRE_FALSE(names_its_sender<dat::recv_done>);
+  STATIC_REQUIRE(names_its_sender<dat::ib::datagram_recv_done>);
+  SHOWS("DOCA-007");
+  // The receive of a plain send has no immediate data, and neither has a failed one.
+  STATIC_REQUIRE_FALSE(has_immediate<dat::recv_done>);
+  STATIC_REQUIRE_FALSE(has_immediate<dat::dto_failure>);
   REQUIRE(inbox.append(got.bytes()));
   CHECK(inbox.data_size(0) == 16);
   CHECK(inbox.data_size(1) == 14);
@@ -558,11 +590,11 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   CHECK(inbox.data_size() == 30); // unchanged
   // Immediate data in a byte order that both sides agree on, with and without a message.
   must(link.passive.post(dat::recv{inbox.room()}, dat::recv{}));
-  must(link.active.post(dat::send{}.immediate(__builtin_bswap32(7)), dat::send{}.immediate(0)));
+  must(link.active.post(dat::send{}.immediate(__builtin_bswap32(0x01020304)), dat::send{}.immediate(0)));
   (void)next<dat::send_done>(link.a.evd);
   (void)next<dat::send_done>(link.a.evd);
   const auto with = next<dat::ib::recv_immediate_done>(link.b.evd);
-  CHECK(__builtin_bswap32(with.immediate()) == 7);
+  CHECK(__builtin_bswap32(with.immediate()) == 0x01020304);
   CHECK(with.bytes() == 0);
   CHECK(next<dat::ib::recv_immediate_done>(link.b.evd).immediate() == 0);
   SHOWS("DOCA-004");
@@ -571,6 +603,10 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   // A chain with more pieces than the endpoint's limit.
   buffer long_one(link.b.pz, 16 * 5);
   CHECK(error_of(link.passive.post(dat::recv{pieces_of<5>(long_one).room()})).type() == type::invalid_parameter);
+  must(link.passive.post(dat::recv{pieces_of<4>(long_one).room()})); // the limit itself
+  // A job needs an endpoint.
+  endpoint none;
+  CHECK(error_of(none.post(dat::send{text.data()})) == dat::error(type::invalid_handle, subtype::handle_ep));
 }
 
 TEST_CASE("writes append at the peer and reads append here, up to the available room and data",
@@ -583,22 +619,25 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   chain<1> mine(out.slice(0, 64), 40);
   for (int i = 0; i < 2; ++i) {
     must(link.active.post(dat::rdma_write{mine.data(), remote.room()}));
-    (void)next<dat::rdma_write_done>(link.a.evd);
+    CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 40);
     REQUIRE(remote.append(mine.data_size()));
   }
   CHECK(remote.data_size() == 80);
   CHECK(has_pattern(in.part(0, 40), 3));
   CHECK(has_pattern(in.part(40, 40), 3));
+  CHECK(std::ranges::count(in.part(80, 20), std::byte{}) == 20); // and no byte more
   // 20 bytes of room for 40: this side refuses the write.
   CHECK(error_of(link.active.post(dat::rdma_write{mine.data(), remote.room()})).type() == type::length_error);
   CHECK_FALSE(remote.append(40));
+  CHECK(remote.data_size() == 80); // unchanged
+  SHOWS("DOCA-013");
   // A write with immediate data uses a receive at the peer, and may be empty.
   must(link.passive.post(dat::recv{}));
   must(link.active.post(
-      dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()}.immediate(__builtin_bswap32(9))));
+      dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()}.immediate(__builtin_bswap32(0x01020304))));
   (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
   const auto told = next<dat::ib::recv_write_immediate_done>(link.b.evd);
-  CHECK(told.immediate() == 0x09000000); // all 32 bits, in the order that both sides agree on
+  CHECK(told.immediate() == 0x04030201); // all 32 bits, in the order that both sides agree on
   CHECK(told.bytes() == 0);
   must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()})); // the data was of one job
   (void)next<dat::rdma_write_done>(link.a.evd);
@@ -613,26 +652,38 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   REQUIRE(small.append(read.bytes()));
   CHECK(small.data_size() == 64);
   CHECK(has_pattern(out.part(4, 60), 6));
+  CHECK(first_difference(out.part(0, 4), 3) == 4); // the earlier data is kept
+  STATIC_REQUIRE(takes_immediate<dat::rdma_write<1>>);
+  STATIC_REQUIRE_FALSE(takes_immediate<dat::rdma_read<1>>);
   chain<1> large(out.slice(0, 100));
+  const std::vector<std::byte> behind(out.bytes.begin() + 80, out.bytes.end());
   must(link.active.post(dat::rdma_read{large.room_for(remote), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 80);
+  CHECK(has_pattern(out.part(0, 80), 6));
+  CHECK(std::equal(behind.begin(), behind.end(), out.bytes.begin() + 80));
   // An empty RDMA read.
   must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
   // Empty jobs without any buffer, here or there.
   const dat::local_segment<std::byte, job_rights> here;
   const dat::remote_segment<std::byte, job_rights> there;
-  must(link.passive.post(dat::recv{here}, dat::recv{here}, dat::recv{here}));
-  must(link.active.post(dat::send{here}, dat::send{here}.immediate(1)));
-  must(link.active.post(dat::rdma_write{here, there}, dat::rdma_write{here, there}.immediate(2)));
-  must(link.active.post(dat::rdma_read{here, there}));
-  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 0);
-  CHECK(next<dat::ib::recv_immediate_done>(link.b.evd).bytes() == 0);
-  CHECK(next<dat::ib::recv_write_immediate_done>(link.b.evd).bytes() == 0);
-  for (int i = 0; i < 2; ++i) CHECK(next<dat::send_done>(link.a.evd).bytes() == 0);
-  CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 0);
-  CHECK(next<dat::ib::rdma_write_immediate_done>(link.a.evd).bytes() == 0);
-  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
+  must(link.passive.post(dat::recv{here}.cookie(1), dat::recv{here}.cookie(2), dat::recv{here}.cookie(3)));
+  must(link.active.post(dat::send{here}.cookie(4), dat::send{here}.immediate(1).cookie(5)));
+  must(link.active.post(dat::rdma_write{here, there}.cookie(6), dat::rdma_write{here, there}.immediate(2).cookie(7)));
+  must(link.active.post(dat::rdma_read{here, there}.cookie(8)));
+  const auto is = [](const auto& e, std::uint64_t cookie) {
+    CHECK(e.bytes() == 0);
+    CHECK(e.cookie() == dat::cookie(cookie));
+  };
+  is(next<dat::recv_done>(link.b.evd), 1);
+  is(next<dat::ib::recv_immediate_done>(link.b.evd), 2);
+  is(next<dat::ib::recv_write_immediate_done>(link.b.evd), 3);
+  is(next<dat::send_done>(link.a.evd), 4);
+  is(next<dat::send_done>(link.a.evd), 5);
+  is(next<dat::rdma_write_done>(link.a.evd), 6);
+  is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), 7);
+  is(next<dat::rdma_read_done>(link.a.evd), 8);
+  SHOWS("DOCA-001");
 }
 
 TEST_CASE("data that does not fit is refused, or fails at the peer and changes nothing",
@@ -652,6 +703,7 @@ TEST_CASE("data that does not fit is refused, or fails at the peer and changes n
   CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_responder);
   CHECK(link.at_b<dat::dto_failure>().status() == dat::dto_status::local_length);
   CHECK(inbox.data_size() == 2);
+  CHECK(text.data_size() == 40);
   SHOWS("DOCA-013");
 
   // The peer has no receive, and each of these is retried once.

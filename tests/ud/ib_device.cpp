@@ -12,6 +12,7 @@
 #include <list>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace device {
@@ -91,6 +92,13 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   CHECK(link.add(1) == std::numeric_limits<std::uint64_t>::max());
   CHECK(link.far.value[0] == 0);
   SHOWS("IBX-035", "DOCA-027");
+  // It takes one number, and has no value to compare with.
+  using old_value = decltype(link.near.old(0));
+  using far_word = decltype(link.far.word(0));
+  STATIC_REQUIRE(std::is_constructible_v<dat::ib::fetch_and_add, old_value, far_word, std::uint64_t>);
+  STATIC_REQUIRE_FALSE(
+      std::is_constructible_v<dat::ib::fetch_and_add, old_value, far_word, std::uint64_t, std::uint64_t>);
+  SHOWS("DOCA-027");
   CHECK(link.add(0x0102030405060708) == 0);
   CHECK(link.far.value[0] == 0x0102030405060708); // both in the byte order of their hosts
   CHECK(link.add(0) == 0x0102030405060708);
@@ -167,6 +175,7 @@ TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][
   CHECK(error_of(odd.word()).type() == type::invalid_parameter);
   CHECK(error_of(link.active.post(dat::ib::compare_and_swap{link.near.at(0), odd, 1, 2})).type() ==
         type::invalid_parameter);
+  SHOWS("DOCA-024");
   dat::batch<2> batch;
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}));
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), odd, 1}));
@@ -219,6 +228,7 @@ TEST_CASE("an atomic on a longer segment uses its first word, also in lists and 
   CHECK(near.value[1] == 7);
   CHECK(link.far.value[0] == 7);
   CHECK(link.far.value[1] == 0);
+  SHOWS("DOCA-024", "DOCA-025");
 }
 
 TEST_CASE("a connection without reads refuses atomics", "[ib][IBX-045]") {
@@ -323,6 +333,7 @@ TEST_CASE("atomics of eight endpoints in two processes on one word lose no updat
   for (auto& peer : peers) CHECK(peer.hear() == "done");
   const auto all = peers.size() * endpoints_of_one * rounds_of_one;
   CHECK(shared.value[counted] == all);
+  SHOWS("REG-006");
   CHECK(shared.value[locked] == 0);
   CHECK(shared.value[guarded] == all);
   for (auto& peer : peers) peer.say("end");
@@ -422,6 +433,7 @@ TEST_CASE("each extension event carries exactly its operation's data, on the rig
   CHECK(link.far.value == decltype(link.far.value){word + 5u, 70, 9});
   CHECK(is_empty(link.a.evd));
   CHECK(is_empty(link.b.evd));
+  SHOWS("DOCA-001");
 }
 
 TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]") {
@@ -480,6 +492,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   const auto unmet = link.at_b<dat::dto_failure>();
   CHECK(unmet.cookie() == dat::cookie(3));
   CHECK(unmet.operation() == dat::dto_operation::recv);
+  SHOWS("DOCA-022", "DOCA-028");
   // The next one is flushed, as a write is.
   must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.immediate(4).cookie(11)));
   const auto late = next<dat::dto_failure>(link.a.evd);
