@@ -176,17 +176,21 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   const auto present = names();
   CHECK(open_contexts() == contexts);
   SHOWS("REG-030");
-  CHECK(names() == present);
+  CHECK(names() == present); // the same list again
   SHOWS("REG-034");
 
   const auto port = must(own.find(device)).port;
-  for (const auto minor : {std::uint16_t{3}, std::uint16_t{0}})
+  for (const auto minor : {std::uint16_t{5}, std::uint16_t{3}, std::uint16_t{0}})
     must(own.add({.name = "mine", .api_major = 1, .api_minor = minor, .thread_safe = false, .port = port}));
   auto with_mine = present;
-  with_mine.insert(with_mine.end(), {"mine", "mine"});
+  with_mine.insert(with_mine.end(), {"mine", "mine", "mine"});
   CHECK(names() == with_mine);
-  CHECK(own.list().back().api_major == 1);
-  CHECK_FALSE(own.list().back().thread_safe);
+  const auto last = own.list().back();
+  CHECK((last.api_major == 1 && last.api_minor == 0));
+  CHECK_FALSE(last.thread_safe);
+  const auto of_device = own.list().front();
+  CHECK((of_device.api_major == 2 && of_device.api_minor == 0 && !of_device.thread_safe));
+  CHECK(open_contexts() == contexts); // what is listed is not open
   SHOWS("REG-033");
   CHECK(must(own.find("mine", {1, 0})).api_minor == 0);
   CHECK(must(own.find("mine", {1, 1})).api_minor == 3);
@@ -196,9 +200,16 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   };
   CHECK(missing("yours", {1, 4, true}) == subtype::name_not_registered);
   CHECK(missing("mine", {2, 4, true}) == subtype::major_not_found);
-  CHECK(missing("mine", {1, 4, true}) == subtype::minor_not_found);
+  CHECK(missing("mine", {1, 6, true}) == subtype::minor_not_found);
   CHECK(missing("mine", {1, 1, true}) == subtype::thread_safety_not_found);
-  SHOWS("VER-008");
+  SHOWS("VER-008", "REG-027", "REG-046");
+  // Two names of one device are related; of a name without a device nothing is known.
+  must(own.add({.name = "absent"}));
+  CHECK(must(own.related("mine", device)) == dat::ha_relationship::related);
+  CHECK(must(own.related(device, "absent")) == dat::ha_relationship::unknown);
+  STATIC_REQUIRE(dat::ha_relationship::conflicting != dat::ha_relationship::unknown); // no provider of dat can disagree
+  SHOWS("REG-040");
+  must(own.remove("absent"));
   {
     const auto one = must(own.open(device));
     const auto other = must(own.open("mine", {1, 0})); // another name of the same port
@@ -217,6 +228,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   std::set<std::string> names;
   for (const auto& a : listed) names.emplace(a.name.view());
   CHECK(names.size() == listed.size());
+  for (const auto& name : names) CHECK(std::ranges::all_of(name, [](unsigned char c) { return c > ' ' && c < 0x7f; }));
   SHOWS("REG-001", "REQ-015");
   int devices = 0;
   ibv_device** const of_verbs = ::ibv_get_device_list(&devices);
@@ -232,10 +244,15 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(must(must(registry.open(name)).query()).adapter_name.view() == name);
     SHOWS("REG-018", "MODEL-031");
     // The adapters that their addresses lead to are the same.
-    std::string found;
-    for (const auto& a : listed)
-      if (const auto ia = registry.open(a.name.view()); ia && ia.value().address() == address) found = a.name.view();
-    CHECK(found == name);
+    const auto with_address = [&](const dat::ia_address& wanted) {
+      std::vector<std::string> all;
+      for (const auto& a : listed)
+        if (const auto ia = registry.open(a.name.view()); ia && ia.value().address() == wanted)
+          all.emplace_back(a.name.view());
+      return all;
+    };
+    CHECK(with_address(address) == std::vector{name}); // one, and no other
+    CHECK(with_address(must(dat::ia_address::parse("192.0.2.1"))).empty());
     SHOWS("NAME-012", "NAME-015");
     CHECK(must(registry.find(name)).thread_safe ==
           must(must(dat::ia::open(name)).query<dat::provider_attributes>()).is_thread_safe);
@@ -260,7 +277,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(refused({2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));
     SHOWS("REQ-018", "REG-028", "IA-003");
     CHECK(refused({2, 0, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
-    SHOWS("IA-003");
+    SHOWS("IA-003", "VER-005");
     CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
     SHOWS("REG-020", "REG-026", "ERR-022", "ERR-037");
   }
@@ -294,7 +311,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   SHOWS("REG-049");
   must(open.close());
   must(own.remove(*names.begin()));
-  SHOWS("REG-050", "REG-021");
+  SHOWS("REG-050", "REG-021", "REG-023");
   CHECK(error_of(own.open(*names.begin())).type() == type::provider_not_found);
   CHECK(registry.find(*names.begin()));
   DEVIATES("MODEL-021", "REG-009");
@@ -317,13 +334,14 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   auto ia = must(dat::ia::open(addresses()[0]));
   const auto p = must(ia.query<dat::provider_attributes>());
   CHECK_FALSE(p.is_thread_safe); // posts of one kind on one endpoint must not overlap: a mixture is not thread-safe
-  SHOWS("IA-118", "REQ-023", "SAFE-023");
+  SHOWS("IA-118", "REQ-023", "SAFE-023", "SAFE-014", "VER-009");
   CHECK_FALSE(p.is_signal_safe);
   SHOWS("IA-135", "SAFE-015", "SAFE-016", "SAFE-044", "SAFE-047", "EVENT-110");
+  SHOWS("REG-031", "REG-039", "SAFE-040", "SAFE-045", "SAFE-048");
   CHECK_FALSE(p.supports_multipath);
   SHOWS("IA-120", "REQ-061");
   CHECK_FALSE(p.ha_supported);
-  SHOWS("IA-136", "HA-001", "REQ-180");
+  SHOWS("IA-136", "HA-001", "HA-004", "REQ-180");
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
   SHOWS("IA-137", "HA-003", "REQ-181");
   CHECK(p.qos_supported == 0x0f); // all of DAT_QOS

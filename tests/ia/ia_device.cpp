@@ -145,7 +145,7 @@ int look_role(channel& to, const std::vector<std::string>& args) {
 const role look_registered("look", &look_role);
 } // namespace
 
-TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-002][REQ-016]") {
+TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-002][REQ-016][REG-030]") {
   peer_process peer("look", {std::string(open_first().name())});
   CHECK(peer.hear() == "none"); // though all of dat is in it
   CHECK(peer.hear() == "device");
@@ -187,7 +187,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
     }
   } at_end;
   // A comment, a line that is malformed, fields in quotes, a library that does not exist, and a device that is absent.
-  std::ofstream(system) << "# names of this site\n\nnonsense\n"
+  std::ofstream(system) << "# names of this site\n\n \t\nnonsense\n"
                            "site u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\" # the first link\n"
                            "site u2.0 threadsafe nondefault libdaplofa.so.2 two.2.0 \"v2 0\" \"\"\n"
                            "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 rx2 \"\"\n"
@@ -197,20 +197,33 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   SHOWS("CONF-001", "CONF-005", "CONF-006", "CONF-007", "CONF-013", "CONF-014", "CONF-022");
   CHECK(opened_as("device") == "rx2");
   CHECK(opened_as("address") == "rx2");
-  SHOWS("CONF-016");
+  SHOWS("CONF-016", "NAME-014");
   CHECK(opened_as("absent") == "resource_device");
   SHOWS("CONF-020", "ERR-031");
-  // DAT_OVERRIDE: a line that chooses another version of the provider, and a whole entry.
+  // DAT_OVERRIDE: a line that chooses another version of the provider, and whole entries, with and without the mark.
   std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
-                          "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n";
+                          "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n"
+                          "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 rx1 \"\"\n"
+                          "address u2.0 threadsafe nondefault libdaplofa.so.2 four.2.0 rx1 \"\"\n"
+                          "address u2.0 threadsafe four.2.0\n";
   ::setenv("DAT_OVERRIDE", local, 1);
   CHECK(opened_as("site") == "rx2");
   SHOWS("CONF-002", "CONF-023", "CONF-024", "REG-060", "REQ-017");
   CHECK(opened_as("own") == "rx1");
+  CHECK(opened_as("device") == "rx1"); // it comes before the entry of the system
+  CHECK(opened_as("address") == "rx1");
   SHOWS("CONF-028");
+  // A line is for one version and one thread safety, and may have more fields.
+  std::ofstream(local) << "site u2.0 nonthreadsafe two.2.0\nsite u1.2 threadsafe two.2.0\n";
+  CHECK(opened_as("site") == "rx1");
+  std::ofstream(local) << "site u2.0 threadsafe two.2.0 \"\" \"\"\n";
+  CHECK(opened_as("site") == "rx2");
+  SHOWS("CONF-024");
   std::ofstream(local) << "site u2.0 threadsafe zzz.9.9\n";
   CHECK(opened_as("site") == "name_not_registered");
   CHECK(opened_as("device") == "rx2");
+  const auto remarks = must(dat::registry::system()).diagnostics();
+  CHECK(std::ranges::count(remarks, std::string(local), &dat::conf_diagnostic::file) == 1);
   SHOWS("CONF-027");
   ::unlink(local);
   CHECK(opened_as("site") == "rx1");
@@ -240,9 +253,12 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
                            "word u2.0 threadsafeX default lib y.1.0 \"v1 0\" \"\"\n"
                            "mark u2.0 threadsafe Default lib y.1.0 \"v1 0\" \"\"\n"
                            "version u2.0 threadsafe default lib xyz.5 \"v1 0\" \"\"\n"
-                           "number u2.0 threadsafe default lib xyz.5.x \"v1 0\" \"\"\n";
+                           "number u2.0 threadsafe default lib xyz.5.x \"v1 0\" \"\"\n"
+                           "twice u2.0 threadsafe default lib y.1.0 \"v1 0\" \"\"\n"
+                           "twice u2.0 threadsafe default lib y.2.0 \"v2 0\" \"\"\n"
+                           "never u2.0 threadsafe nondefault lib y.1.0 \"v1 0\" \"\"\n";
   const auto read = dat::conf::system();
-  REQUIRE(read.entries.size() == 2);
+  REQUIRE(read.entries.size() == 5);
   const auto& first = read.entries[0];
   CHECK((first.ia_name == "site" && first.library == "/no/such/lib.so" && first.instance_data == "v1 0"));
   SHOWS("REG-073", "CONF-014");
@@ -255,8 +271,12 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   auto registry = must(dat::registry::system());
   std::vector<std::uint32_t> refused;
   for (const auto& d : registry.diagnostics()) refused.push_back(d.line);
-  CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8});
+  CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8, 10, 11});
   SHOWS("CONF-009", "CONF-012", "CONF-015");
+  // Of two defaults the first one counts, and a name without a default cannot be opened.
+  CHECK(opened_as("twice") == "rx1");
+  CHECK(opened_as("never") == "name_not_registered");
+  SHOWS("CONF-013");
   for (const auto* name : {"seven", "word", "version"}) CHECK(opened_as(name) == "name_not_registered");
   // Both versions of a name are listed, and the consumer chooses one of them by its words.
   CHECK(std::ranges::count(registry.list(), "site", &dat::provider_info::name) == 2);

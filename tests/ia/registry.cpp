@@ -48,6 +48,11 @@ dat::error failure(const dat::registry& r, std::string_view name, const dat::pro
   return found.error();
 }
 
+template <class T>
+constexpr bool has_platform_data = requires(const T& t) {
+  t.platform_data;
+};
+
 /// A temporary file, which DAT_OVERRIDE names while the object lives.
 class override_file {
 public:
@@ -87,6 +92,9 @@ TEST_CASE("every field of an entry of dat.conf is kept as written",
   CHECK(e.version == dat::provider_version{"com.acme", 2, 1});
   CHECK(e.instance_data == "rxe0 1");
   CHECK(e.platform_data == "site data");
+  // It goes no further: what a registry finds and opens has none.
+  STATIC_REQUIRE(has_platform_data<dat::conf_entry>);
+  STATIC_REQUIRE_FALSE(has_platform_data<dat::provider_info>);
   CHECK(e.line == 1);
   CHECK(e.chosen);
   CHECK(c.diagnostics.empty());
@@ -515,6 +523,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
     CHECK(must(first.query()).device_name.view() == "fk2");
     must(first.close(dat::close_mode::graceful));
     CHECK(copy.remove("mine").error() == in_use);
+    CHECK(copy.add({.name = "mine"}).error() == dat::error(type::provider_already_registered));
     CHECK(must(copy.open("mine", {}, manual)).name() == "fk2"); // it is as it was
     SHOWS("REG-050");
     const auto pz = must(second.create_pz());
