@@ -313,6 +313,7 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   CHECK(a.last == g.evd.id().number()); // the one agent is told the evd of either ia
   SHOWS("REQ-010");
   STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, and no object of dat
+  SHOWS("SAFE-005");
   // One poll set may hold the descriptors of both cnos.
   std::array<pollfd, 2> both{{{f.cno.fd(), POLLIN, 0}, {g.cno.fd(), POLLIN, 0}}};
   CHECK(::poll(both.data(), both.size(), 0) == 2);

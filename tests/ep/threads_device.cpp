@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/memory.hpp>
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 #include <support/signal_handler.hpp>
@@ -410,6 +411,21 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043][D
   auto srq = must(link.a.pz.create_srq());
   CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));
   CHECK(must(srq.query()).available == 1);
+
+  // So do the other calls that uDAPL allows there.
+  must(here.post(10));
+  CHECK(in_handler([&] { return here.dequeue().has_value(); }));
+  CHECK(is_empty(here));
+  CHECK((in_handler([&] { return here.disable().has_value(); }) && !must(here.query()).enabled));
+  CHECK((in_handler([&] { return here.enable().has_value(); }) && must(here.query()).enabled));
+  CHECK((in_handler([&] { return here.set_unwaitable().has_value(); }) && !here.waitable()));
+  CHECK((in_handler([&] { return here.clear_unwaitable().has_value(); }) && here.waitable()));
+  CHECK(in_handler([&] { return active.status().has_value(); }));
+  CHECK(in_handler([&] { return dat::strerror(0).has_value(); }));
+  SHOWS("SAFE-047");
+  CHECK(in_handler([&] { return dat::sync_rdma_read(link.a.ia, near.lmr).has_value(); }));
+  CHECK(in_handler([&] { return dat::sync_rdma_write(link.a.ia, near.lmr).has_value(); }));
+  SHOWS("SAFE-044");
 }
 
 } // namespace device

@@ -162,7 +162,13 @@ TEST_CASE("a handed-off request, and an endpoint that dat created, begin without
   CHECK(all.far.context<int>() == &mine);
 
   auto third = must(all.pz.create_ep<dat::rc>(all.evd));
-  must(third.connect(all.ia.address(), at_making, patience));
+  must(all.far.connect(all.ia.address(), at, patience));
+  must(must(all.evd.wait_for<dat::connection_request>(patience)).accept(third));
+  (void)must(all.evd.wait_for<dat::established>(all.far, patience));
+  CHECK(all.far.context<int>() == &mine);
+
+  auto fourth = must(all.pz.create_ep<dat::rc>(all.evd));
+  must(fourth.connect(all.ia.address(), at_making, patience));
   auto brought = must(all.evd.wait_for<dat::connection_request>(patience));
   REQUIRE(brought.ep());
   CHECK(brought.ep().context<int>() == nullptr);
@@ -180,7 +186,7 @@ TEST_CASE("an empty or closed handle takes no context and returns none", "[objec
     REQUIRE_FALSE(get);
     CHECK(get.error() == wrong);
     CHECK(get.error().call() == "context");
-    SHOWS("CTX-009");
+    SHOWS("CTX-009", "ERR-017", "ERR-032");
   };
   everything all;
   all.each([&](auto& handle) {
@@ -220,8 +226,10 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
                                   object_kind::rsp, object_kind::cno, object_kind::srq, object_kind::csp};
   std::uint32_t number = 0;
   for (const auto kind : in_order) CHECK(dat_code(kind) == number++);
+  CHECK(number == 12); // from which on kinds are those of extensions
   CHECK_FALSE(dat_code(object_kind::none));
   CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
+  SHOWS("CTX-009");
 }
 
 TEST_CASE("every call on a handle that is empty or moved from returns invalid_handle", "[object][CTX-016]") {
@@ -279,6 +287,8 @@ TEST_CASE("every call on a handle that is empty or moved from returns invalid_ha
   };
   on_both(all.evd, evd);
   on_both(all.evd, [&](dat::evd<all_streams>& h) { refused(h.wait(0us, 1)); });
+  auto software = must(all.ia.create_evd<dat::stream::software>(4));
+  on_both(software, [&](dat::evd<dat::stream::software>& h) { refused(h.post(1)); });
   on_both(all.completions_only, evd);
   on_both(all.cno, [&](dat::cno& h) {
     refused(h.wait(0us));
@@ -355,7 +365,7 @@ TEST_CASE("objects are outside of their handles, and no memory of the consumer b
   };
   all.each(outside);
   CHECK(objects == 14);
-  SHOWS("SAFE-004", "LMR-031", "REQ-138");
+  SHOWS("SAFE-004", "LMR-031", "REQ-138", "REG-017");
 }
 
 TEST_CASE("handles of one object are equal and hash alike, and handles of others are not equal", "[object][IA-002]") {
@@ -417,12 +427,21 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
   auto shared_evd = must(ia.create_evd<all_streams>(64));
   std::array<char, 64> shared_memory{};
   auto shared_lmr = must(shared_pz.register_memory(shared_memory, all_rights));
-  const auto shared_psp = must(ia.create_psp(rig::port(), shared_evd));
+  const auto service = rig::port();
+  const auto shared_psp = must(ia.create_psp(service, shared_evd));
   const auto shared_csp = must(ia.create_csp(tcp, shared_evd));
+  auto reserved = must(shared_pz.create_ep<dat::rc>(shared_evd));
+  const auto shared_rsp = must(ia.create_rsp(rig::port(), reserved, shared_evd));
+  auto connecting = must(shared_pz.create_ep<dat::rc>(shared_evd));
+  must(connecting.connect(ia.address(), service, patience));
+  const auto request = must(shared_evd.wait_for<dat::connection_request>(patience));
   constexpr int rounds = rig::thread_rounds;
   std::atomic<bool> over = false;
+  const std::array ports{rig::port(), rig::port(), rig::port()};
+  std::atomic<std::size_t> threads = 0;
   const auto make_and_end = [&](worker& w) {
     int made = 0;
+    const auto port = ports[threads++];
     for (int i = 0; i < rounds; ++i) {
       auto pz = ia.create_pz();
       auto evd = ia.create_evd<all_streams>(16);
@@ -438,6 +457,12 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
       auto rmr = shared_pz.create_rmr();
       auto srq = shared_pz.create_srq();
       if (!lmr || !ep || !psp || !rmr || !srq) break;
+      auto again = dat::ia::open(ia.name(), rig::manual); // the same adapter, another ia
+      auto csp = ia.create_csp(tcp, evd.assume_value());
+      auto own = shared_pz.create_ep<dat::rc>(shared_evd);
+      if (!again || !csp || !own) break;
+      if (!ia.create_rsp(port, own.assume_value(), evd.assume_value()) || !shared_pz.create_rmr_for_ep()) break;
+      if (evd.assume_value().wait(0us) || cno.assume_value().wait(0us)) break; // both are empty
       if (!shared_pz.create_ep<dat::rc>(shared_evd, srq.assume_value())) break;
       if (!ep.assume_value().post(dat::recv{lmr.assume_value()})) break;
       if (!evd.assume_value().modify_cno(cno.assume_value())) break;
@@ -453,9 +478,9 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
     while (!over) {
       ++asked;
       good += static_cast<int>(ia.query() && ia.query<dat::provider_attributes>() && !ia.address().is_any() &&
-                               shared_psp.query() && shared_csp.query() && shared_lmr.slice(0, 1) &&
-                               shared_pz.owner() == ia.identity() && dat::sync_rdma_read(ia, shared_lmr) &&
-                               dat::sync_rdma_write(ia, shared_lmr));
+                               shared_psp.query() && shared_csp.query() && shared_rsp.query() && request.query() &&
+                               shared_lmr.slice(0, 1) && shared_pz.owner() == ia.identity() &&
+                               dat::sync_rdma_read(ia, shared_lmr) && dat::sync_rdma_write(ia, shared_lmr));
     }
     w.check(good == asked);
   });

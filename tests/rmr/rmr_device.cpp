@@ -806,6 +806,7 @@ TEST_CASE("rmr: one thread posts requests of every kind, another receives, to on
   linked t;
   dat::rmr rmr = t.make(for_ep);
   buffer far(t.a.pz, 16);
+  dat::rmr of_peer = must(t.a.pz.create_rmr_for_ep());
   constexpr std::uint64_t rounds = 60;
   background receiver([&] {
     for (std::uint64_t i = 0; i < rounds;) {
@@ -819,25 +820,32 @@ TEST_CASE("rmr: one thread posts requests of every kind, another receives, to on
     }
   });
   for (std::uint64_t i = 0; i < rounds; ++i) {
-    must(t.active.post(dat::recv{}, dat::recv{}));
+    must(t.active.post(dat::recv{}, dat::recv{}, dat::recv{}));
+    const auto opened = must(of_peer.bind(t.active, dat::bind{far.lmr, dat::remote_write}));
+    (void)next<dat::bind_done>(t.at_active);
     (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, i, 8, both}.cookie(i)));
     fill(std::span(t.b_bytes).subspan(1000, 8), static_cast<std::uint32_t>(i));
     must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(1000, 8)), far.remote()}.cookie(i)));
     must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(1000, 8)), far.remote(8, 8)}.immediate(7).cookie(i)));
     must(t.passive.post(dat::rdma_read{must(t.b_mem.slice(2000, 8)), far.remote(0, 8)}.cookie(i)));
+    must(t.passive.post(dat::send_with_invalidate{opened}.cookie(i)));
     must(t.passive.post(dat::send{}.cookie(i)));
     must(t.active.post(dat::send{}));
-    const auto at_passive = take(t.at_passive, 6);
+    const auto at_passive = take(t.at_passive, 7);
     CHECK(count_of<dat::bind_done>(at_passive) == 1);
     CHECK(count_of<dat::rdma_write_done>(at_passive) == 1);
     CHECK(count_of<dat::ib::rdma_write_immediate_done>(at_passive) == 1);
     SHOWS("IBX-027");
     CHECK(count_of<dat::rdma_read_done>(at_passive) == 1);
-    CHECK(count_of<dat::send_done>(at_passive) == 1);
+    CHECK(count_of<dat::send_done>(at_passive) == 2);
     CHECK(has_pattern(std::span(t.b_bytes).subspan(2000, 8), static_cast<std::uint32_t>(i)));
     for (const auto& e : at_passive)
       if (const auto* r = std::get_if<dat::recv_done>(&e)) CHECK(r->cookie() == dat::cookie(i));
-    CHECK(take(t.at_active, 3).size() == 3);
+    CHECK(take(t.at_active, 4).size() == 4);
+    const auto into_window = must(rmr.read_target<std::byte>(t.passive, 0, 8)); // the bind has completed
+    must(t.passive.post(dat::rdma_read{into_window, far.remote(0, 8)}.cookie(i)));
+    CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
+    CHECK(has_pattern(std::span(t.b_bytes).subspan(i, 8), static_cast<std::uint32_t>(i)));
   }
   receiver.get();
 }
