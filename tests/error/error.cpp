@@ -7,8 +7,10 @@
 #include <dat/detail/text/errno.hpp>
 
 #include <support/catch.hpp>
+#include <support/worker.hpp>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <set>
@@ -218,6 +220,8 @@ TEST_CASE("a return word is class, type and subtype, and every pair survives the
   STATIC_REQUIRE(dat::is_warning(0x40000002));
   STATIC_REQUIRE_FALSE(dat::is_warning(0x80030002));
   STATIC_REQUIRE_FALSE(dat::is_warning(0));
+  STATIC_REQUIRE(dat::is_warning(0xC0000000)); // the bit alone counts, as in the macro
+  STATIC_REQUIRE(dat::class_of(0xC0000000) != return_class::error);
 }
 
 TEST_CASE("a warning is of type success and no error", "[ERR-004]") {
@@ -226,15 +230,28 @@ TEST_CASE("a warning is of type success and no error", "[ERR-004]") {
   STATIC_REQUIRE(dat::type_of(word) == return_type::success);
   STATIC_REQUIRE(dat::subtype_of(word) == return_subtype::resource_memory);
   STATIC_REQUIRE(dat::class_of(0x80030002) != return_class::warning);
+  STATIC_REQUIRE(dat::class_of(0) == return_class::success);
+  STATIC_REQUIRE(dat::type_of(0) == return_type::success);
+  CHECK(dat::strerror(word).value().major == dat::strerror(0).value().major);
 }
 
 TEST_CASE("all 25 types and 103 subtypes have the values of the C header",
           "[ERR-006][ERR-007][ERR-008][ERR-009][IBX-009][DTO-067][DTO-068]") {
   STATIC_REQUIRE(types_have_their_values());
+  CHECK_FALSE(dat::valid_pair(static_cast<return_type>(0x00150000), return_subtype::none)); // assigned to no type
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::privileges_violation) == 0x000B0000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::protection_violation) == 0x000C0000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::port_in_use) == 0x00160000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::comm_not_supported) == 0x00170000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::not_implemented) == 0x3FFF0000);
+  SHOWS("ERR-023", "ERR-029", "ERR-030");
   STATIC_REQUIRE(all_subtypes.size() == 103);
   STATIC_REQUIRE(subtypes_count_from_zero());
   STATIC_REQUIRE(dat::name_not_found == return_type::provider_not_found);
   STATIC_REQUIRE(static_cast<std::uint32_t>(dat::ib_error) == 0x10000000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::extension_base) == 0x10000000);
+  for (const std::uint32_t reserved : {0x10010000u, 0x20000000u, 0x3FFE0000u}) // for other extensions
+    CHECK_FALSE(dat::valid_pair(static_cast<return_type>(reserved), return_subtype::none));
 }
 
 TEST_CASE("a subtype is valid with the types that the specification gives it to, and with no other",
@@ -304,6 +321,7 @@ TEST_CASE("strerror knows every defined word, success and warnings included", "[
   CHECK(described == all_types.size() * all_subtypes.size());
   REQUIRE(dat::strerror(0).has_value());
   CHECK(dat::strerror(0).value().major == "the operation succeeded");
+  CHECK_FALSE(dat::strerror(0).value().minor.empty());
   CHECK(dat::strerror(0x40000002).has_value());
   CHECK(dat::strerror(error(return_type::queue_empty).value()).value().major == "the queue is empty");
 }
@@ -326,8 +344,15 @@ TEST_CASE("strerror may be called in a signal handler", "[ERR-048]") {
   const auto previous =
       std::signal(SIGUSR1, [](int) { described_in_handler = dat::strerror(0x00070033).value().minor.size(); });
   REQUIRE(previous != SIG_ERR);
+  std::atomic<bool> over = false;
+  support::worker other([&](support::worker& w) { // calls it all the time
+    do w.check(dat::strerror(0x80060025).has_value());
+    while (!over);
+  });
   std::raise(SIGUSR1);
   std::signal(SIGUSR1, previous);
+  over = true;
+  other.join();
   CHECK(described_in_handler == std::strlen("the endpoint is connected"));
 }
 

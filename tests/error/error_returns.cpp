@@ -47,6 +47,9 @@ TEST_CASE("each exhausted resource has its own error", "[error][ERR-015][ERR-031
   auto ep = must(a.pz.create_ep<dat::rc>(a.evd, {.max_recv_dtos = 2}));
   must(ep.post(dat::recv{}, dat::recv{}));
   CHECK(said(ep.post(dat::recv{})) == "insufficient_resources/resource_tep");
+  CHECK(without(call::ibv_create_srq, [&] { return a.pz.create_srq(); }) == "insufficient_resources/resource_srq");
+  CHECK(without(call::ibv_open_device, [&] { return dat::ia::open("fk2", manual); }) ==
+        "insufficient_resources/resource_device");
   CHECK(said(a.ia.create_evd<dat::stream::dto>(1u << 30)) == "invalid_parameter/arg2");
 }
 

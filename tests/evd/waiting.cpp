@@ -484,8 +484,13 @@ TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD
   auto cno = must(ia.create_cno());
   auto other = must(ia.create_cno());
   must(evd.modify_cno(cno));
+  // Enabled and waitable change one at a time.
   must(evd.disable());
+  CHECK((!must(evd.query()).enabled && must(evd.query()).waitable));
+  must(evd.enable());
   must(evd.set_unwaitable());
+  CHECK((must(evd.query()).enabled && !must(evd.query()).waitable));
+  must(evd.disable());
   must(evd.resize(50));
   a = must(evd.query());
   CHECK(a.qlen >= 50);
