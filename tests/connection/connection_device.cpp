@@ -379,7 +379,7 @@ TEST_CASE("connect refuses an impossible address",
     INFO(text);
     const auto e = error_of(ep.connect(must(dat::ia_address::parse(text)), next_port(), patience));
     CHECK(e == dat::error(type::invalid_address, why));
-    SHOWS("ADDR-007", "ERR-038", "ERR-040", "EPS-020");
+    SHOWS("ADDR-007", "ERR-038", "ERR-040", "EPS-020", "NAME-016");
     CHECK_THAT(e.message(), support::starts_with_text("ep.connect"));
     CHECK(ep.state() == state::unconnected);
   }
@@ -407,7 +407,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   const auto end = ends_with<dat::connection_unreachable>(a.evd, 2);
   CHECK(end.reason() != 0);
   CHECK(ep.state() == state::disconnected);
-  SHOWS("EPS-006", "EPS-020");
+  SHOWS("EPS-006", "EPS-020", "NAME-016");
 }
 
 TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {

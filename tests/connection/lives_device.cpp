@@ -486,6 +486,8 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
+  CHECK((is_empty(t.a.ia.async_evd()) && is_empty(t.b.ia.async_evd()))); // no event about paths
+  SHOWS("HA-016");
 }
 
 TEST_CASE("of two connections over a cut wire, that with the shorter time for a dead peer breaks first", "[lives]") {
@@ -863,6 +865,7 @@ TEST_CASE("a cut wire breaks the connections that send, and the others continue 
     CHECK(seen.connection.empty());
     must(k.mine.ep.post(dat::send{(k.passive_has_it ? there : here).slice(64, 8)}));
     CHECK(must(other.evd.wait_for<dat::recv_done>(k.theirs, patience)).cookie() == dat::cookie(9));
+    SHOWS("HA-011");
   }
 }
 

@@ -190,9 +190,15 @@ TEST_CASE("a native address of another family or too short is malformed and not 
   CHECK(ia_address::from(nullptr, sizeof(::sockaddr_in)).error() == malformed);
   CHECK(of(AF_INET, sizeof(::sockaddr_in)).has_value());
   CHECK(of(AF_INET6, sizeof(::sockaddr_in6)).has_value());
+  // The form is native, and each operation checks whether the contents are valid for it.
+  CHECK(of(AF_INET6, sizeof(::sockaddr_in6)).value().native_handle()->sa_family == AF_INET6);
+  CHECK(parsed("10.78.1.1").native_handle()->sa_family == AF_INET);
+  CHECK(parsed("224.0.0.1").check(address_role::remote).error() == unsupported);
+  CHECK(parsed("0.0.0.0").check(address_role::local).has_value());
+  CHECK(parsed("0.0.0.0").check(address_role::remote).error() == malformed);
 }
 
-TEST_CASE("an address is a copy of its source") {
+TEST_CASE("an address is a copy of its source", "[NAME-017]") {
   ::sockaddr_in v4{};
   v4.sin_family = AF_INET;
   v4.sin_addr.s_addr = htonl(0x0A4E0101);
