@@ -290,7 +290,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
         dat::error(type::comm_not_supported));
   SHOWS("CSP-010", "ERR-029");
 
-  auto active = e.a.make_ep({.comm = comm});
+  auto active = e.a.make_ep({.comm = {comm.domain, SOCK_STREAM, IPPROTO_TCP}});
   must(active.common_connect(where, patience, bytes_of("a socket?")));
   const auto asked_with = active.attributes();
   const auto from = must(active.local_address()); // known when connect returns
