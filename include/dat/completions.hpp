@@ -209,6 +209,15 @@ public:
   using transfer::transfer;
 };
 
+/// An atomic write is done: the word is at the peer.
+class atomic_write_done : public transfer {
+public:
+  static constexpr std::string_view name = "ib::atomic_write_done";
+  [[nodiscard]] std::string message() const { return text(name); }
+
+  using transfer::transfer;
+};
+
 } // namespace ib
 
 }} // namespace dat::v0

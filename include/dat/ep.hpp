@@ -80,7 +80,8 @@ public:
     if constexpr (receives)
       return detail::post(detail::recv_queue(*core_), detail::request_access::of(operations)...);
     else if constexpr (requests)
-      return detail::post(detail::request_queue(*core_), detail::request_access::of(operations)...);
+      return detail::post(detail::queue_for<detail::request_queue, D...>(*core_),
+                          detail::request_access::of(operations)...);
   }
 
   /// Posts operations by a policy of <dat/policies.hpp>: `ep.post<dat::unchecked>(...)`, `ep.post<dat::tracked>(...)`.

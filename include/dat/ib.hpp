@@ -1,4 +1,4 @@
-// InfiniBand extensions: the atomics.
+// InfiniBand extensions: the atomics, and the atomic write.
 //
 // Immediate data is a property of sends and RDMA writes: see dto.hpp.
 // SPDX-License-Identifier: BSL-1.0
@@ -130,6 +130,34 @@ public:
   }
 };
 
+/// Writes one 64-bit word at the peer in one step: a reader there sees the old value or the new one, never a part. The
+/// value, in the byte order of this host, travels with the request, so that no local memory is needed. Requests are
+/// performed in order, so a peer that sees the word sees the RDMA writes that were posted before it. Completes with
+/// `ib::atomic_write_done`. (InfiniBand 1.5, atomic write; not of uDAPL)
+///
+/// The argument is a remote segment of `std::uint64_t` with `remote_write`, of which it writes the first word.
+///
+///     DAT_TRY(auto head, ring.slice(0, 1));
+///     DAT_TRYV(ep.post(dat::ib::atomic_write{head, produced}.cookie(7)));
+///
+/// Post it in a call of its own: verbs posts it by itself, so no batch and no post of several requests can have it.
+/// `query_extensions` says whether the adapter has it: Soft-RoCE does since Linux 6.3.
+///
+/// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without atomic writes;
+/// `length_error` when the segment is empty; `invalid_parameter` when it is not at a multiple of 8.
+class atomic_write : public detail::request<atomic_write, 0> {
+public:
+  template <detail::names_remote R>
+  atomic_write(const R& word, std::uint64_t value) noexcept {
+    static_assert(detail::remotely_writable<R>, "dat: an atomic write needs a remote segment with dat::remote_write");
+    static_assert(std::is_same_v<typename R::element_type, std::uint64_t>,
+                  "dat: an atomic write works on std::uint64_t: register the words as such");
+    this->wr_.start(dto_operation::atomic_write);
+    this->wr_.target(word);
+    this->wr_.compare_add = value;
+  }
+};
+
 }}} // namespace dat::v0::ib
 
 namespace dat { inline namespace v0 {
@@ -169,4 +197,8 @@ template <>
 inline constexpr bool is_request<ib::fetch_and_add> = true;
 template <>
 inline constexpr bool is_request<ib::compare_and_swap> = true;
+template <>
+inline constexpr bool is_request<ib::atomic_write> = true;
+template <>
+inline constexpr bool is_posted_alone<ib::atomic_write> = true;
 }}} // namespace dat::v0::detail

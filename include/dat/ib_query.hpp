@@ -27,13 +27,14 @@ enum class atomic_scope : std::uint8_t {
   return detail::enum_name(value, {"none", "adapter", "global"}, "unknown atomic_scope");
 }
 
-/// The extensions that an adapter supports, as values. `provider_attributes::specific` has the same by the names of
-/// their document (IB extensions §2.3).
+/// The extensions that an adapter supports, as values. `provider_attributes::specific` has those of the document by its
+/// names (IB extensions §2.3).
 struct extensions {
   std::uint32_t version = 0;     ///< the version of the document; 0: no extensions, as on iWARP
   bool immediate_data = false;   ///< sends and RDMA writes with `.immediate()`
   bool fetch_and_add = false;    ///< ib::fetch_and_add
   bool compare_and_swap = false; ///< ib::compare_and_swap
+  bool atomic_write = false;     ///< ib::atomic_write
   bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
   atomic_scope atomics = atomic_scope::none;
   /// Atomics with masks, or of another size than 8 bytes: on no adapter, because libibverbs has no operation for them.
@@ -50,6 +51,8 @@ struct extensions {
       return fetch_and_add;
     case dto_operation::compare_and_swap:
       return compare_and_swap;
+    case dto_operation::atomic_write:
+      return atomic_write;
     case dto_operation::send_ud:
       return datagrams;
     default:
@@ -75,6 +78,7 @@ struct extensions {
   e.immediate_data = true;
   e.datagrams = true;
   const ibv_atomic_cap cap = core.device().atomic_cap;
+  e.atomic_write = core.has_atomic_writes();
   e.fetch_and_add = e.compare_and_swap = cap != IBV_ATOMIC_NONE;
   e.atomics = cap == IBV_ATOMIC_NONE  ? atomic_scope::none
               : cap == IBV_ATOMIC_HCA ? atomic_scope::adapter

@@ -37,7 +37,8 @@ struct unchecked {
     if constexpr ((detail::is_recv<D> && ...))
       return detail::post(detail::unchecked_recv_queue(ep), detail::request_access::of(operations)...);
     else
-      return detail::post(detail::unchecked_request_queue(ep), detail::request_access::of(operations)...);
+      return detail::post(detail::queue_for<detail::unchecked_request_queue, D...>(ep),
+                          detail::request_access::of(operations)...);
   }
   /// Checks nothing. The post of a datagram calls it first, and then checks as without a policy.
   /// Errors: none.
@@ -82,7 +83,8 @@ struct tracked {
     if constexpr ((detail::is_recv<D> && ...))
       return detail::post(detail::recv_queue(ep), detail::request_access::of(operations)...);
     else
-      return detail::post(detail::request_queue(ep), detail::request_access::of(operations)...);
+      return detail::post(detail::queue_for<detail::request_queue, D...>(ep),
+                          detail::request_access::of(operations)...);
   }
   /// Tracks operations before the post of a datagram.
   /// Errors, Allocates, Blocks and Thread safety: as post.

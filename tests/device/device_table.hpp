@@ -21,6 +21,7 @@ struct device_row {
   std::size_t longest_message; ///< max_message_size; 0: not the same for all
   bool names_local_faults; ///< a request that the adapter itself refuses fails with its own status; else it is flushed
   bool large_regions;      ///< of more than 4 GiB
+  bool atomic_writes;
   bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
 };
 
@@ -30,9 +31,9 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, true}, // of Linux 6.1
-      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, false},    // of Linux 6.12
-      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, true},
+      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true}, // of Linux 6.1
+      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false}, // of Linux 6.12
+      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true},
   };
   static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));

@@ -154,6 +154,13 @@ struct send_wqe {
   enum class wait { none, receive, peer, forever } waits = wait::none;
 };
 
+/// The functions by which an extended queue pair posts. The first member is what verbs knows.
+struct extended_qp {
+  ibv_qp_ex verbs{};
+  ibv_qp* qp = nullptr;
+  std::vector<ibv_send_wr> begun; ///< since wr_start
+};
+
 struct qp_obj : ibv_qp, object {
   static constexpr kind k = kind::qp;
   context_obj* ctx = nullptr;
@@ -171,6 +178,7 @@ struct qp_obj : ibv_qp, object {
   std::optional<std::uint64_t> held_wr_id; ///< of the shared buffer that an unfinished message holds
   std::vector<ibv_gid> groups;             ///< multicast groups that it is attached to
   std::size_t unacked_async = 0;
+  std::optional<extended_qp> extended;
   qp_obj() : ibv_qp{}, object{k} {}
   ibv_qp* as_c() { return this; }
   ibv_qp_state true_state() const { return attr.qp_state; }

@@ -271,6 +271,8 @@ void fail_send(qp_obj& q, const send_wqe& wqe, ibv_wc_status status);
 void check_limit(srq_obj& s);
 std::vector<ibv_sge> copy_sges(const ibv_sge* list, int n);
 int op_post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
+int op_query_device_ex(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr_ex*, std::size_t);
+ibv_qp* op_create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*);
 int op_post_recv(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
 int op_post_srq_recv(ibv_srq*, ibv_recv_wr*, ibv_recv_wr**);
 int op_poll_cq(ibv_cq*, int, ibv_wc*);

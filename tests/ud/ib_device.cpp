@@ -444,6 +444,7 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
   ibv_device_attr device{};
   REQUIRE(::ibv_query_device(s.ia.native_handle(), &device) == 0);
   CHECK((e.fetch_and_add && e.compare_and_swap) == (device.atomic_cap != IBV_ATOMIC_NONE));
+  CHECK(e.atomic_write == this_device().atomic_writes);
   if (in_lab()) CHECK((e.version == 2 && e.immediate_data && e.fetch_and_add && e.datagrams));
   CHECK((e.version != 0) == (a.extension_supported == dat::extension::infiniband));
   const auto named = must(s.ia.query<dat::provider_attributes>()).specific;

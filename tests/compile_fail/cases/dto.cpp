@@ -356,3 +356,43 @@ auto to_oneself(const region<shared>& m) { return dat::rdma_write{m, m}; }
 #else
 auto to_the_peer(const region<shared>& m) { return dat::rdma_write{m, m.remote()}; }
 #endif
+
+//! case: an atomic write of memory that peers may only read
+//! error: dat: an atomic write needs a remote segment with dat::remote_write
+#ifdef DAT_EXPECT_FAIL
+auto bad_atomic_write(dat::remote_segment<std::uint64_t, mem_priv::remote_read> w) {
+  return dat::ib::atomic_write{w, 1};
+}
+#else
+auto good_atomic_write(dat::remote_segment<std::uint64_t, mem_priv::remote_write> w) {
+  return dat::ib::atomic_write{w, 1};
+}
+#endif
+
+//! case: an atomic write of a word of 32 bits
+//! error: dat: an atomic write works on std::uint64_t: register the words as such
+#ifdef DAT_EXPECT_FAIL
+auto short_atomic_write(dat::remote_segment<std::uint32_t, mem_priv::remote_write> w) {
+  return dat::ib::atomic_write{w, 1};
+}
+#else
+auto long_atomic_write(dat::remote_segment<std::uint64_t, mem_priv::remote_write> w) {
+  return dat::ib::atomic_write{w, 1};
+}
+#endif
+
+//! case: an atomic write beside another request in one post
+//! error: dat: verbs posts an atomic write by itself: post it in a call of its own
+#ifdef DAT_EXPECT_FAIL
+auto posted_beside(dat::ep<dat::rc>& e, dat::ib::atomic_write w) { return e.post(dat::send{}, w); }
+#else
+auto posted_alone(dat::ep<dat::rc>& e, dat::ib::atomic_write w) { return e.post(w); }
+#endif
+
+//! case: an atomic write in a batch
+//! error: dat: a batch posts its requests as one chain, and verbs posts an atomic write by itself
+#ifdef DAT_EXPECT_FAIL
+auto in_batch(dat::batch<2>& b, dat::ib::atomic_write w) { return b.push_back(w); }
+#else
+auto in_batch(dat::batch<2>& b, dat::send<0> w) { return b.push_back(w); }
+#endif

@@ -71,6 +71,7 @@ public:
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  [[nodiscard]] bool has_atomic_writes() const noexcept { return has_atomic_writes_; }
   /// True for a port of Ethernet (RoCE, iWARP), which has no partitions and one P_Key.
   [[nodiscard]] bool ethernet() const noexcept { return ethernet_; }
   /// True for an adapter of iWARP: the kernel moves the queue pairs of its connections, and it has no InfiniBand
@@ -284,6 +285,7 @@ private:
   unique_c<rdma_event_channel, &rdma_destroy_event_channel> channel_;
   ibv_device_attr device_{};
   std::uint32_t max_message_ = 0;
+  bool has_atomic_writes_ = false;
   bool ethernet_ = false;
   adapter_location where_{};
   bool automatic_ = true;

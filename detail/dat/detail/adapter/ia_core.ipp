@@ -4,6 +4,7 @@
 
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 
 #include <cerrno>
 #include <endian.h>
@@ -143,7 +144,10 @@ DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool 
     return error(return_type::provider_not_found, return_subtype::name_not_registered).at(call, object_kind::ia);
   if (!core->context_) return failed("ibv_open_device", open_errno);
 
-  if (const int err = ibv_query_device(core->context(), &core->device_)) return failed("ibv_query_device", err);
+  ibv_device_attr_ex device{};
+  if (const int err = ibv_query_device_ex(core->context(), nullptr, &device)) return failed("ibv_query_device", err);
+  core->device_ = device.orig_attr;
+  core->has_atomic_writes_ = (device.device_cap_flags_ex & device_has_atomic_writes) != 0;
   ibv_port_attr port{};
   if (const int err = ibv_query_port(core->context(), where.port, &port)) return failed("ibv_query_port", err);
   core->max_message_ = min(port.max_msg_sz, longest_message);

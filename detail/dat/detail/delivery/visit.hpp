@@ -114,6 +114,8 @@ template <class Visitor>
     return give(std::type_identity<ib::fetch_and_add_done>{});
   case dto_operation::compare_and_swap:
     return give(std::type_identity<ib::compare_and_swap_done>{});
+  case dto_operation::atomic_write:
+    return give(std::type_identity<ib::atomic_write_done>{});
   default:
     return give(std::type_identity<send_done>{});
   }

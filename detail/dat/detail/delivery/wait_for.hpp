@@ -157,6 +157,8 @@ template <>
 inline constexpr work_kind work_of<ib::fetch_and_add_done> = kind_of_work(dto_operation::fetch_and_add);
 template <>
 inline constexpr work_kind work_of<ib::compare_and_swap_done> = kind_of_work(dto_operation::compare_and_swap);
+template <>
+inline constexpr work_kind work_of<ib::atomic_write_done> = kind_of_work(dto_operation::atomic_write);
 
 /// The event of a completion of the kind `work_of<E>`.
 template <class E>

@@ -4,6 +4,7 @@
 
 #include <dat/detail/endpoint/ep_core.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/verbs/ib_time.hpp>
 
 #include <bit>
@@ -307,7 +308,10 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
     init.cap.max_recv_sge = attributes_.max_recv_iov;
   }
   init.cap.max_inline_data = attributes_.max_inline;
-  ibv_qp* qp = ibv_create_qp(pz_->pd(), &init);
+  // The kernel can have atomic writes where the provider of the device does not.
+  ibv_qp* qp = !datagrams_ && ia().has_atomic_writes() ? create_extended_qp(pz_->pd(), init) : nullptr;
+  has_atomic_writes_ = qp != nullptr;
+  if (!qp) qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) {
     error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);
     if (refused.type() == return_type::invalid_parameter && attributes_.max_inline != 0)

@@ -8,6 +8,7 @@
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/posting/post_path.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/trace_points.hpp>
 #include <dat/detail/work/work_ring.hpp>
@@ -16,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -129,6 +131,42 @@ protected:
   ep_posting& ep_;
 };
 using request_queue = basic_request_queue<ep_post>;
+
+/// Atomic writes, which only the functions of an extended queue pair post.
+class atomic_write_queue : public request_queue {
+public:
+  using request_queue::request_queue;
+  static constexpr bool keeps_link(std::size_t) noexcept { return false; }
+  [[nodiscard]] bool accepts(const send_request<0>& r) const noexcept {
+    return ep_.has_atomic_writes() && r.remote.length >= word_size && r.remote.address % word_size == 0 &&
+           (!r.no_notify || ep_.takes_no_notify_requests());
+  }
+  void fill(ibv_send_wr& wr, work_entry& e, const send_request<0>& r) const noexcept {
+    wr.opcode = r.opcode;
+    wr.send_flags = r.flags;
+    wr.wr.atomic.remote_addr = r.remote.address;
+    wr.wr.atomic.compare_add = r.compare_add;
+    wr.wr.atomic.rkey = r.remote.key;
+    e.posted.cookie = r.cookie;
+    e.posted.set(word_size, no_notify_if(r.no_notify, kind_of_work(dto_operation::atomic_write)));
+  }
+  [[nodiscard]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t n) const noexcept {
+    if constexpr (trace_build) trace_points::post_last(ep_.number(), ring(), wr, n);
+    ibv_qp* const qp = ep_.send_to();
+    return qp == ep_.qp() ? post_extended(qp, *wr) : ibv_post_send(qp, wr, bad);
+  }
+};
+
+/// The queue for the requests of one post, `Usual` for those that verbs posts as a chain.
+template <class Usual, class... D>
+struct queue_of {
+  static constexpr bool alone = (is_posted_alone<D> || ...);
+  static_assert(!alone || sizeof...(D) == 1,
+                "dat: verbs posts an atomic write by itself: post it in a call of its own");
+  using type = std::conditional_t<alone, atomic_write_queue, Usual>;
+};
+template <class Usual, class... D>
+using queue_for = typename queue_of<Usual, D...>::type;
 
 /// Requests of a connection without the checks of zones, lengths and limits.
 class unchecked_request_queue : public request_queue {

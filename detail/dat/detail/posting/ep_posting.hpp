@@ -62,6 +62,8 @@ public:
   [[nodiscard]] bool takes_no_notify_requests() const noexcept {
     return attributes_.request_completion == completion_notification::selective;
   }
+  /// Whether it takes atomic writes, if it is connected.
+  [[nodiscard]] bool has_atomic_writes() const noexcept { return has_atomic_writes_; }
   /// Whether its receives come from a shared queue.
   [[nodiscard]] bool shares_receives() const noexcept { return shares_; }
   /// The counter of a datagram endpoint; null for others.
@@ -188,6 +190,7 @@ protected:
   bool up_ = false;          // is_up(state_)
   bool shares_ = false;      // receives come from a shared queue, and rq_ has no room
   bool invalidates_ = false; // the adapter can invalidate a peer's window
+  bool has_atomic_writes_ = false; // its queue pair is an extended one
   std::uint32_t max_inline_ = 0;
   std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these
   std::uint64_t max_inline_message_ = 0; // the smaller of the two

@@ -6,6 +6,7 @@
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/empty_receive.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -74,9 +75,13 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
     return refuse({return_type::invalid_parameter, return_subtype::arg2},
                   "The RDMA read has more segments than this adapter can read into at once: see max_iov_segments_per_"
                   "rdma_read in ia_attributes.");
-  if (r.is_atomic() && r.remote.address % word_size != 0)
+  if ((r.is_atomic() || r.is_atomic_write()) && r.remote.address % word_size != 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg6},
                   "The remote word of an atomic must be at a multiple of 8.");
+  if (r.is_atomic_write() && !has_atomic_writes_)
+    return refuse(return_type::model_not_supported, "This adapter has no atomic writes.");
+  if (r.is_atomic_write() && r.remote.length < word_size)
+    return refuse(return_type::length_error, "An atomic write needs a remote word, and the segment is empty.");
   if (r.is_atomic() && bytes != word_size)
     return refuse(return_type::length_error,
                   "An atomic needs a local word for the old value, and the segment is empty.");
@@ -128,7 +133,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
     if (!usable) return trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr), err), wrong_state(call);
     sq_.set_next(end); // the state has changed meanwhile
     bad = wr;          // not every provider sets it
-    err = ibv_post_send(qp_, wr, &bad);
+    err = wr->opcode == atomic_write_opcode ? post_extended(qp_, *wr) : ibv_post_send(qp_, wr, &bad);
     if (err == 0) {
       taken = chain_length<ibv_send_wr>(wr, nullptr);
       return success();
@@ -142,7 +147,8 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
     return at(return_type::model_not_supported, call)
         .index(taken)
         .hint("The adapter is one of iWARP, which has no immediate data.");
-  return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_send", err), call).index(taken);
+  const char* const verb = bad->opcode == atomic_write_opcode ? "ibv_wr_complete" : "ibv_post_send";
+  return at(map_errno(err, return_subtype::resource_tep, true).from(verb, err), call).index(taken);
 }
 
 DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_recv_wr* wr, ibv_recv_wr* bad) noexcept {

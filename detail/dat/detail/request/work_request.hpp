@@ -32,6 +32,12 @@ template <class D>
 inline constexpr bool is_recv = false;
 template <class D>
 inline constexpr bool is_request = false;
+/// Whether verbs posts a request by itself, by functions of an extended queue pair, so that no chain can have it.
+template <class D>
+inline constexpr bool is_posted_alone = false;
+
+/// The opcode of an atomic write, which verbs.h names since rdma-core 44. The value is the kernel's.
+inline constexpr ibv_wr_opcode atomic_write_opcode = static_cast<ibv_wr_opcode>(15);
 
 /// Flags of a request. The values are those of verbs, so that posting copies them.
 enum class send_flag : unsigned {
@@ -48,7 +54,7 @@ struct request_header {
   ibv_wr_opcode opcode = IBV_WR_SEND;
   unsigned flags = IBV_SEND_SIGNALED;
   std::uint32_t imm = 0;         ///< immediate data in the consumer's byte order, or the key to invalidate
-  std::uint64_t compare_add = 0; ///< only of atomics, as `swap`
+  std::uint64_t compare_add = 0; ///< only of atomics, as `swap`; the word of an atomic write
   std::uint64_t swap = 0;
   bool no_notify = false; ///< its completion is no notification
 
@@ -72,6 +78,7 @@ struct request_header {
              : op == dto_operation::rdma_write           ? IBV_WR_RDMA_WRITE
              : op == dto_operation::fetch_and_add        ? IBV_WR_ATOMIC_FETCH_AND_ADD
              : op == dto_operation::rdma_read            ? IBV_WR_RDMA_READ
+             : op == dto_operation::atomic_write         ? atomic_write_opcode
                                                          : IBV_WR_ATOMIC_CMP_AND_SWP;
   }
   template <class R>
@@ -108,7 +115,7 @@ struct request_header {
     case IBV_WR_ATOMIC_CMP_AND_SWP:
       return dto_operation::compare_and_swap;
     default:
-      return dto_operation::send;
+      return is_atomic_write() ? dto_operation::atomic_write : dto_operation::send;
     }
   }
   [[nodiscard]] bool is_inlined() const noexcept { return (flags & IBV_SEND_INLINE) != 0; }
@@ -119,6 +126,7 @@ struct request_header {
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   }
+  [[nodiscard]] bool is_atomic_write() const noexcept { return opcode == atomic_write_opcode; }
 
   /// Writes the members that the operation needs. Verbs reads no others, and clearing all 128 bytes would cost as much
   /// as the rest of a post. The caller sets wr_id, next and the segments.

@@ -76,6 +76,8 @@ constexpr std::string_view to_string(dto_operation operation) noexcept {
     return "bind";
   case dto_operation::unbind:
     return "unbind";
+  case dto_operation::atomic_write:
+    return "atomic_write";
   }
   return "unknown dto_operation";
 }
