@@ -4,6 +4,7 @@
 
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/base/fd.hpp>
+#include <dat/detail/base/to_read.hpp>
 #include <dat/detail/discovery/dat_conf.hpp>
 #include <dat/detail/discovery/find_adapter.hpp>
 #include <dat/detail/discovery/missing.hpp>
@@ -45,7 +46,7 @@ DAT_DECL bool probe::reach(const ia_address& remote, timeout limit) noexcept {
   rdma_cm_event* e = nullptr;
   while (rdma_get_cm_event(channel_.get(), &e) != 0) {
     if (errno != EAGAIN && errno != EINTR) return failed("rdma_get_cm_event");
-    pollfd p{channel_->fd, POLLIN, 0};
+    pollfd p = to_read(channel_->fd);
     if (poll_until(&p, 1, until) == 0) return errno = ETIMEDOUT, failed("rdma_resolve_addr");
   }
   const bool resolved = e->event == RDMA_CM_EVENT_ADDR_RESOLVED;

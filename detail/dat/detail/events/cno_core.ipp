@@ -4,6 +4,7 @@
 
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/base/no_cancel.hpp>
+#include <dat/detail/base/to_read.hpp>
 #include <dat/detail/events/cno_core.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -164,12 +165,9 @@ DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
     ia().progress(0);
     if (me.is_stale() || ia().closed() || dead()) return evd_id();
     if (std::uint64_t value = 0; take(value)) return taken(value);
-    std::array<pollfd, 3> fds{};
-    nfds_t n = 0;
-    fds[n++] = {trigger_.get(), POLLIN, 0};
-    fds[n++] = {ia().closing.get(), POLLIN, 0};
-    if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
-    const int ready = poll_until(fds.data(), n, until);
+    std::array fds{to_read(trigger_.get()), to_read(ia().closing.get()),
+                   to_read(ia().automatic() ? -1 : ia().reactor.fd())};
+    const int ready = poll_until(fds.data(), fds.size(), until);
     const int err = errno;
     if (ready > 0 && ((fds[0].revents | fds[1].revents) & (POLLERR | POLLHUP | POLLNVAL)) != 0)
       return at(map_errno(EIO).from("ppoll", EIO), call)

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/to_read.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/events/evd_core.hpp>
 #include <dat/detail/text/errno.hpp>
@@ -307,14 +308,10 @@ DAT_DECL error evd_core::expired(const char* call) const noexcept {
 
 DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   static constexpr const char* call = "evd.wait";
-  std::array<pollfd, 4> fds{};
-  nfds_t n = 0;
-  fds[n++] = {ia().closing.get(), POLLIN, 0};
-  fds[n++] = {wakeup_.fd(), POLLIN, 0};
-  if (channel_) fds[n++] = {channel_->fd, POLLIN, 0};
-  if (!ia().automatic()) fds[n++] = {ia().reactor.fd(), POLLIN, 0};
+  std::array fds{to_read(ia().closing.get()), to_read(wakeup_.fd()), to_read(channel_ ? channel_->fd : -1),
+                 to_read(ia().automatic() ? -1 : ia().reactor.fd())};
   trace_points::sleep(number_);
-  const int ready = poll_until(fds.data(), n, until);
+  const int ready = poll_until(fds.data(), fds.size(), until);
   const int err = errno;
   trace_points::wake(number_, ready < 0 ? err : ready == 0 ? ETIMEDOUT : 0);
   wakeup_.woke_up(ready > 0 && fds[1].revents != 0);
@@ -322,10 +319,10 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
     return at((err == EINTR ? error(return_type::interrupted_call) : map_errno(err)).from("ppoll", err), call);
   if (ready == 0) return expired(call);
   if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0) return at(error(return_type::abort), call);
-  if (channel_ && (fds[2].revents & dead_descriptor) != 0)
+  if ((fds[2].revents & dead_descriptor) != 0)
     return at(map_errno(EIO).from("ppoll", EIO), call).hint(device_gone_hint);
   ia().progress(0);
-  if (channel_ && fds[2].revents != 0) {
+  if (fds[2].revents != 0) {
     arming_.mark_unread();
     if (arming_.is_selective()) arming_.read_unread();
   }
@@ -390,7 +387,7 @@ DAT_DECL void evd_core::channel_ready() noexcept {
 
 /// The channel of a removed device stays readable, and reading it fails.
 DAT_DECL void evd_core::channel_failed(int err) noexcept {
-  pollfd p{channel_->fd, POLLIN, 0};
+  pollfd p = to_read(channel_->fd);
   const bool gone = ::poll(&p, 1, 0) > 0 && (p.revents & dead_descriptor) != 0;
   if (!gone && ++channel_failures_ < 8) return wake();
   {

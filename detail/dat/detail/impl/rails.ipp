@@ -232,18 +232,19 @@ DAT_DECL void rails::take_triggers() noexcept {
 DAT_DECL expected<void> rails::sleep(std::chrono::steady_clock::time_point until) noexcept {
   static constexpr const char* call = "rails.wait";
   std::array<pollfd, 2 * max_rails> fds{};
-  nfds_t n = 0;
-  for (const auto& r : impl_->all) {
-    fds[n++] = {r.cno.fd(), POLLIN, 0};
-    if (const int fd = r.path.ia->fd(); fd >= 0) fds[n++] = {fd, POLLIN, 0};
-  }
+  auto last = fds.begin();
+  for (const auto& r : impl_->all)
+    for (const int fd : {r.cno.fd(), r.path.ia->fd()}) { // ppoll leaves out the -1 of an ia with a thread
+      last->fd = fd;
+      last++->events = POLLIN;
+    }
   const auto start = std::chrono::steady_clock::now();
   if (start >= until) return error(return_type::timeout_expired).at(call, object_kind::ep);
   // The rails' own clock says how long it is to their next work.
   const auto work = std::max(impl_->next_time() - impl_->now(), std::chrono::nanoseconds(0));
   const auto most = std::min<std::chrono::nanoseconds>({until - start, work, std::chrono::seconds(1)});
   const timespec limit{most.count() / 1'000'000'000, most.count() % 1'000'000'000};
-  if (::ppoll(fds.data(), n, &limit, nullptr) < 0 && errno == EINTR)
+  if (::ppoll(fds.data(), static_cast<nfds_t>(last - fds.begin()), &limit, nullptr) < 0 && errno == EINTR)
     return error(return_type::interrupted_call).at(call, object_kind::ep);
   take_triggers();
   return success();
