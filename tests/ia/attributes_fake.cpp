@@ -192,6 +192,14 @@ TEST_CASE("a name that only begins as a PCI address is none, and one may be foll
   CHECK(is_pci_address(longer.substr(0, 12)));
   CHECK_FALSE(is_pci_address(longer));
   CHECK_FALSE(is_pci_address(longer.substr(0, 11)));
+  const auto with = [](std::size_t place, char c) {
+    std::string name = "0000:3b:00.1";
+    name[place] = c;
+    return name;
+  };
+  for (const char digit : std::string_view("0123456789abcdef")) CHECK(is_pci_address(with(5, digit)));
+  for (const char other : std::string_view("/:`g")) CHECK_FALSE(is_pci_address(with(5, other)));
+  for (const std::size_t sign : {4u, 7u, 10u}) CHECK_FALSE(is_pci_address(with(sign, '0')));
 }
 
 TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "[ia]") {
@@ -217,6 +225,8 @@ TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "
   CHECK_FALSE(a.numa_node);
   a = with("0000:3b:00.0", "");
   CHECK_FALSE(a.numa_node);
+  std::ofstream(root / "fk1/device/numa_node") << '7'; // and no end of the line
+  CHECK(must(must(dat::ia::open("fk1", manual)).query()).numa_node == 7u);
   for (const char* other : {"virtio1", "0000:3b:00", "0000:3b:00.01", "0000:3g:00.0", "0000:3b:00:0"}) {
     INFO(other);
     a = with(other, "0");
@@ -274,6 +284,10 @@ TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
   CHECK(sorted[5].numa_node == 1u);
   const auto usual = must(dat::ia::list_adapters());
   CHECK(names(usual) == plain);
+  for (const auto& descriptor : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone; // the descriptor of the iterator itself
+    CHECK_FALSE(fs::read_symlink(descriptor, gone).string().starts_with(root.string()));
+  }
   CHECK(usual[3].numa_node == 2u);
   CHECK_FALSE(usual[3].numa_distance);
 

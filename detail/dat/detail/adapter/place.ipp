@@ -27,16 +27,18 @@ struct sysfs_text {
   if (file < 0) return false;
   const ssize_t n = ::read(file, to.room.data(), to.room.size());
   ::close(file);
-  to.size = n > 0 ? static_cast<std::size_t>(n) : 0;
-  return n > 0;
+  if (n <= 0) return false;
+  to.size = static_cast<std::size_t>(n);
+  return true;
 }
 
-/// Takes the number at the front of `text`, and the character behind it. False when there is none, as in "-1".
-[[nodiscard]] DAT_DECL bool take_number(std::string_view& text, std::uint32_t& n) noexcept {
+/// Takes the number at the front of `text`. There may be none, as in "-1".
+[[nodiscard]] DAT_DECL std::optional<std::uint32_t> take_number(std::string_view& text) noexcept {
+  std::uint32_t n{};
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (failed != std::errc()) return false;
+  if (failed != std::errc()) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
+  return n;
 }
 
 DAT_DECL short_text pci_address_of(const ibv_device& device) noexcept {
@@ -56,23 +58,21 @@ DAT_DECL std::optional<std::uint32_t> numa_node_of(const ibv_device& device) noe
   std::snprintf(path.data(), path.size(), "%s/device/numa_node", device.ibdev_path);
   if (!read_file(path, text)) return std::nullopt;
   std::string_view left = text.view();
-  std::uint32_t node = 0; // the kernel writes -1 when it knows no node
-  if (!take_number(left, node)) return std::nullopt;
-  return node;
+  return take_number(left); // the kernel writes -1 when it knows no node
 }
 
 /// The place of a node in the list of the nodes that are online, as "0-1,3"; the distances of a node are in this order.
 [[nodiscard]] DAT_DECL std::optional<std::uint32_t> position_in(std::string_view online, std::uint32_t node) noexcept {
   std::uint32_t before = 0;
-  std::uint32_t first = 0;
-  while (take_number(online, first)) {
-    std::uint32_t last = first;
+  while (const auto first = take_number(online)) {
+    std::optional<std::uint32_t> last = first;
     if (online.starts_with('-')) {
       online.remove_prefix(1);
-      if (!take_number(online, last) || last < first) return std::nullopt;
+      last = take_number(online);
+      if (!last || *last < *first) return std::nullopt;
     }
-    if (first <= node && node <= last) return before + (node - first);
-    before += last - first + 1;
+    if (*first <= node && node <= *last) return before + (node - *first);
+    before += *last - *first + 1;
     if (!online.starts_with(',')) break;
     online.remove_prefix(1);
   }
@@ -86,10 +86,10 @@ DAT_DECL std::optional<std::uint32_t> numa_node_of(const ibv_device& device) noe
   std::optional<std::uint32_t> found;
   while (const dirent* entry = ::readdir(list)) {
     std::string_view name = entry->d_name;
-    std::uint32_t node = 0;
     if (!name.starts_with("node")) continue;
     name.remove_prefix(4);
-    if (take_number(name, node) && name.empty()) found = node;
+    const auto node = take_number(name);
+    if (node && name.empty()) found = node;
   }
   ::closedir(list);
   return found;
@@ -99,7 +99,7 @@ DAT_DECL std::optional<std::uint32_t> numa_distance(const ibv_device& device, st
                                                     std::uint32_t cpu) noexcept {
   // The device is in <sysfs>/class/infiniband, and the machine in <sysfs>/devices/system.
   std::string_view root = device.ibdev_path;
-  for (int i = 0; i < 3; ++i) root = root.substr(0, root.rfind('/') == root.npos ? 0 : root.rfind('/'));
+  for (int i = 0; i < 3; ++i) root = root.substr(0, root.rfind('/'));
   const auto length = static_cast<int>(root.size());
   sysfs_path path{};
   sysfs_text text;
@@ -111,11 +111,12 @@ DAT_DECL std::optional<std::uint32_t> numa_distance(const ibv_device& device, st
   std::snprintf(path.data(), path.size(), "%.*s/devices/system/node/node%u/distance", length, root.data(), *from);
   if (!position || !read_file(path, text)) return std::nullopt;
   std::string_view left = text.view();
-  std::uint32_t distance = 0;
+  std::optional<std::uint32_t> distance;
   for (std::uint32_t i = 0; i <= *position; ++i) {
     if (i != 0 && !left.starts_with(' ')) return std::nullopt;
     if (i != 0) left.remove_prefix(1);
-    if (!take_number(left, distance)) return std::nullopt;
+    distance = take_number(left);
+    if (!distance) return std::nullopt;
   }
   return distance;
 }
