@@ -106,7 +106,6 @@ public:
     --size_;
     return n;
   }
-  void clear() noexcept { size_ = 0; }
 
 private:
   std::vector<std::uint32_t> all_;
