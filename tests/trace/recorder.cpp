@@ -206,6 +206,148 @@ TEST_CASE("a wait is a slice of its thread", "[trace][recorder]") {
   CHECK(found);
 }
 
+TEST_CASE("a trace has exactly the events of its records, in the order of their times", "[trace][recorder]") {
+  using dat::dto_operation;
+  using dat::trace::point;
+  dat::trace::recorder recorder;
+  const auto give = [&](std::uint64_t time, point what, std::uint32_t number, dat::trace::record r = {}) {
+    r.what = what;
+    r.number = number;
+    r.time = 5'000'000'900 + time;
+    recorder.take(r);
+  };
+  const auto operation = [](dto_operation o, std::uint64_t cookie, std::uint64_t bytes = 0, int code = 0) {
+    dat::trace::record r;
+    r.operation = o;
+    r.cookie = cookie;
+    r.bytes = bytes;
+    r.code = code;
+    return r;
+  };
+  const auto to_state = [](dat::ep_state to) {
+    dat::trace::record r;
+    r.to = to;
+    return r;
+  };
+  const auto shared = [&](std::uint64_t cookie) {
+    auto r = operation(dto_operation::recv, cookie, 64);
+    r.shared = true;
+    return r;
+  };
+  give(0, point::sleep, 4);
+  give(2'050, point::post, 7, operation(dto_operation::recv, 1, 32)); // as the send behind it, which came first
+  give(2'007, point::post, 7, operation(dto_operation::send, 1, 16));
+  give(1'000, point::state, 7, to_state(dat::ep_state::unconnected));
+  give(1'001, point::state, 0, to_state(dat::ep_state::connected)); // no queue pair yet
+  give(1'999'999, point::state, 7, to_state(dat::ep_state::connected));
+  // The calls of this thread that are refused end neither earlier operations nor those of another thread.
+  give(3'000'000, point::post, 8, operation(dto_operation::send, 2));
+  give(3'000'001, point::post, 8, operation(dto_operation::recv, 3));
+  give(3'000'002, point::refused, 8, operation({}, 0, 1)); // the receive
+  give(3'000'003, point::post, 8, operation(dto_operation::recv, 4));
+  give(3'000'004, point::post, 8, operation(dto_operation::send, 5));
+  give(3'000'005, point::refused, 8, operation({}, 0, 1)); // the send
+  ::pid_t other = 0;
+  std::jthread([&] {
+    other = ::gettid();
+    give(3'000'006, point::post, 8, operation(dto_operation::send, 6));
+  }).join();
+  give(3'000'007, point::refused, 8, operation({}, 0, 3)); // the receive, and then there is none of this thread
+  give(3'000'008, point::post, 8, operation(dto_operation::send, 10));
+  // A completion ends what was posted before it to its queue, and no other queue.
+  give(4'000'000, point::completion, 7, operation(dto_operation::recv_rdma_immediate, 1, 9));
+  give(4'000'010, point::completion, 8, operation(dto_operation::send, 6, 0, 12));
+  give(4'000'020, point::completion, 8, operation(dto_operation::send, 6, 0, 5));
+  give(4'000'030, point::post, 3, shared(7));
+  give(4'000'031, point::post, 3, shared(8));
+  give(4'000'032, point::completion, 8, operation(dto_operation::recv, 8, 10));
+  give(4'000'033, point::completion, 8, operation(dto_operation::recv_immediate, 9, 10));
+  give(4'000'040, point::state, 7, to_state(dat::trace::no_state));
+  give(4'000'041, point::state, 8, to_state(dat::ep_state::disconnected));
+  dat::trace::record up;
+  up.what = point::connection;
+  up.event = "established";
+  up.code = 3;
+  up.time = 1;
+  give(5'000'000, point::connection, 8, up);
+  give(5'000'100, point::wake, 4, operation({}, 0, 0, 110));
+  give(5'000'200, point::wake, 4);
+  give(5'000'300, point::request, 7471, operation({}, 0, 0, 105));
+  give(5'000'400, point::arm, 4, operation({}, 0, 0, 12));
+  give(6'123'456, point::notify, 4);
+
+  const auto pid = std::to_string(::getpid());
+  const auto here = std::to_string(::gettid());
+  const auto there = std::to_string(other);
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  const auto event = [&](const std::string& what, const char* phase, const std::string& tid, const char* time,
+                         const std::string& rest) {
+    return R"({"name":")" + what + R"(","ph":")" + phase + R"(","pid":)" + pid + R"(,"tid":)" + tid + R"(,"ts":)" +
+           time + rest + "}";
+  };
+  const auto row = [&](const std::string& tid, const std::string& of) {
+    return event("thread_name", "M", tid, "0.000", R"(,"args":{"name":")" + of + R"("})");
+  };
+  const auto begin = [&](const std::string& what, const char* id, const std::string& tid, const char* time,
+                         const std::string& bytes, const std::string& cookie, const std::string& thread) {
+    return event(what, "b", tid, time,
+                 std::string(R"(,"cat":"dat","id":)") + id + R"(,"args":{"bytes":)" + bytes + R"(,"cookie":)" + cookie +
+                     R"(,"thread":)" + thread + "}");
+  };
+  const auto end = [&](const std::string& what, const char* id, const std::string& tid, const char* time,
+                       const char* suppressed, const char* status) {
+    return event(what, "e", tid, time,
+                 std::string(R"(,"cat":"dat","id":)") + id + R"(,"args":{"suppressed":)" + suppressed +
+                     R"(,"status":)" + status + "}");
+  };
+  const auto first = std::uint64_t{1} << 22;
+  const auto seven = std::to_string(first), eight = std::to_string(first + 1), queue = std::to_string(first + 2);
+  const std::vector<std::string> events{
+      event("process_name", "M", "0", "0.000", R"(,"args":{"name":")" + name + R"("})"),
+      row(seven, "ep 7"),
+      event("unconnected", "X", seven, "1.000", R"(,"dur":1998.999)"),
+      begin("ep 7 recv", "2", seven, "2.050", "32", "1", here),
+      end("ep 7 recv", "2", seven, "4000.000", "0", "0"),
+      row(eight, "ep 8"),
+      begin("ep 8 send", "3", eight, "3000.000", "0", "2", here),
+      end("ep 8 send", "3", eight, "4000.010", "1", "0"),
+      begin("ep 8 send", "7", eight, "3000.006", "0", "6", there),
+      end("ep 8 send", "7", eight, "4000.010", "0", "12"),
+      event("send", "i", eight, "4000.020", R"(,"s":"t","args":{"bytes":0,"cookie":6,"status":5})"),
+      row(queue, "srq 3"),
+      begin("srq 3 recv", "10", queue, "4000.031", "64", "8", here),
+      end("srq 3 recv", "10", queue, "4000.032", "0", "0"),
+      event("recv_immediate", "i", eight, "4000.033", R"(,"s":"t","args":{"bytes":10,"cookie":9,"status":0})"),
+      event("connected", "X", seven, "1999.999", R"(,"dur":2000.041)"),
+      event("established", "i", eight, "5000.000", R"(,"s":"t","args":{"reason":3})"),
+      event("wait on evd 4", "X", here, "0.000", R"(,"dur":5000.100,"args":{"errno":110})"),
+      event("request on port 7471", "i", here, "5000.300", R"(,"s":"t","args":{"errno":105})"),
+      event("arm evd 4", "i", here, "5000.400", R"(,"s":"t","args":{"errno":12})"),
+      event("notify evd 4", "i", here, "6123.456", R"(,"s":"t","args":{"errno":0})"),
+      begin("srq 3 recv", "9", queue, "4000.030", "64", "7", here),
+      begin("ep 7 send", "1", seven, "2.007", "16", "1", here),
+      begin("ep 8 send", "8", eight, "3000.008", "0", "10", here),
+      event("disconnected", "X", eight, "4000.041", R"(,"dur":2123.415)"),
+  };
+  std::string text = R"({"traceEvents":[)";
+  const char* comma = "";
+  for (const auto& one : events) {
+    text += comma;
+    text += "\n" + one;
+    comma = ",";
+  }
+  text += R"(
+],"displayTimeUnit":"ns","otherData":{"dropped":0}}
+)";
+  CHECK(recorder.to_json() == text);
+  dat::trace::recorder none;
+  CHECK(json::parse(none.to_json())["traceEvents"].size() == 1);
+  dat::trace::recorder one;
+  one.take(up);
+  CHECK(named(json::parse(one.to_json()), "established", "i")["ts"] == 0.0);
+}
+
 TEST_CASE("a recorder that is full keeps the first records and counts the others", "[trace][recorder]") {
   const clean_world world;
   pair p;
