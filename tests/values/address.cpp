@@ -241,6 +241,8 @@ TEST_CASE("an address reports its kind") {
   CHECK(parsed("febf::1").is_link_local());
   CHECK_FALSE(parsed("169.255.1.1").is_link_local());
   CHECK_FALSE(parsed("fec0::1").is_link_local());
+  for (const auto* const usable : {"ff02::1", "224.0.0.1", "0.0.0.0", "255.255.255.255"})
+    CHECK_FALSE(parsed(usable).is_reserved());
 }
 
 TEST_CASE("an address is checked for its use", "[ADDR-005][ERR-038][ERR-040]") {
@@ -279,6 +281,20 @@ TEST_CASE("an address is checked for its use", "[ADDR-005][ERR-038][ERR-040]") {
       sample{"4000::1", &malformed, &malformed},
       sample{"f800::1", &malformed, &malformed},
       sample{"fe00::1", &malformed, &malformed},
+      sample{"fe01::1", &malformed, &malformed},
+      sample{"fec0::1", nullptr, nullptr},
+      sample{"fc00::1", nullptr, nullptr},
+      sample{"1fff::1", &malformed, &malformed},
+      sample{"2101::1", nullptr, nullptr},
+      sample{"3fff::1", nullptr, nullptr},
+      sample{"5e00::1", &malformed, &malformed},
+      sample{"5f00::1", nullptr, nullptr},
+      sample{"5f01::1", &malformed, &malformed},
+      sample{"64:ff9a::1", &malformed, &malformed},
+      sample{"64:fe9b::1", &malformed, &malformed},
+      sample{"65:ff9b::1", &malformed, &malformed},
+      sample{"164:ff9b::1", &malformed, &malformed},
+      sample{"1.0.0.1", nullptr, nullptr},
   };
   for (const auto& s : samples) {
     CAPTURE(s.text);
@@ -313,6 +329,11 @@ TEST_CASE("addresses compare and hash by family, address, scope and port") {
                                            ia_address(labelled), parsed("[fd00::1]:1")};
   CHECK(set.size() == 3);
   CHECK(set.count(parsed("fd00::2")) == 0);
+  const auto hash_of = [](const char* text) { return std::hash<ia_address>{}(parsed(text)); };
+  CHECK(hash_of("10.0.0.1:1") != hash_of("10.0.0.1:2"));
+  CHECK(hash_of("10.0.0.1:1") != hash_of("10.0.0.2:1"));
+  CHECK(hash_of("[fd00::1]:1") != hash_of("[fd00::2]:1"));
+  CHECK(hash_of("fe80::1%1") != hash_of("fe80::1%2"));
 }
 
 TEST_CASE("resolve() gives the resolver's own answer, with the port", "[NAME-001][NAME-006][NAME-007]") {
