@@ -5,8 +5,10 @@
 
 #include <dat/ep_params.hpp>
 
+#include <dat/detail/base/to_read.hpp>
 #include <dat/detail/handle/core_access.hpp>
 
+#include <poll.h>
 #include <string>
 
 using namespace unit;
@@ -65,6 +67,33 @@ TEST_CASE("an evd that has ended arms no device", "[evd][arming]") {
   core->set_enabled(true);
   CHECK(armings() == before);
   core->detach({.entries = 1});
+}
+
+TEMPLATE_TEST_CASE_SIG("a waiter reads the notification that ends its sleep, so that it can sleep again",
+                       "[evd][arming]", ((dat::streams S), S), dat::stream::dto,
+                       dat::stream::dto | dat::stream::software) {
+  const clean_world clean;
+  pair p;
+  const auto mode =
+      S == dat::stream::dto ? dat::completion_notification::evd_threshold : dat::completion_notification::selective;
+  auto evd = must(p.a.ia.create_evd<S>(16));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd},
+                                           {.recv_completion = mode, .request_completion = mode}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, far);
+  const auto has_notified = [&] {
+    pollfd channel = dat::detail::to_read(ep.native_handle()->send_cq->channel->fd);
+    return ::poll(&channel, 1, 0) == 1;
+  };
+  for (int i = 0; i < 3; ++i) {
+    is_error(evd.wait(1ms), return_type::timeout_expired); // arms the device
+    must(far.post(dat::recv{}));
+    must(ep.post(dat::send{}));
+    CHECK(take(evd) == events{"sent 0"});
+    if (S == dat::stream::dto) CHECK(has_notified()); // a merged evd may have read it, to detect a break
+    is_error(evd.wait(1ms), return_type::timeout_expired);
+    CHECK_FALSE(has_notified());
+  }
 }
 
 TEST_CASE("only eight failures in a row make a completion channel a dead one", "[evd][reactor]") {
