@@ -511,7 +511,7 @@ TEST_CASE("one device notification may stand for many completions", "[EVD-062][E
   for (std::uint64_t i = 0; i < 5; ++i) must(p.a.ep.post(p.write(i)));
   for (std::uint64_t i = 0; i < 5; ++i) {
     auto e = must(p.completions.wait(plenty));
-    CHECK(std::visit(describe{}, e) == "written " + std::to_string(i));
+    CHECK(std::visit(unit::describe{}, e) == "written " + std::to_string(i));
   }
   // A notification whose completions were already taken ends no wait.
   CHECK(p.completions.wait(0us).error().type() == dat::return_type::timeout_expired);
