@@ -165,7 +165,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(announced.bytes() == size);
       SHOWS("IBX-029", "IBX-026");
       CHECK(announced.cookie() == dat::cookie(5));
-      SHOWS("DTO-150", "IBX-030", "COMP-073");
+      SHOWS("DTO-150", "IBX-020", "IBX-030", "COMP-073");
       arrived(in);
       SHOWS("IBX-022", "IBX-017", "EXT05-007");
       const auto written_too = next<dat::ib::rdma_write_immediate_done>(link.sends());

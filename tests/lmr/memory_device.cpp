@@ -117,6 +117,7 @@ TEST_CASE("spans, vectors and arrays can be registered",
   must(t.close());
   CHECK(error_of(t.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
   CHECK(error_of(t.slice(0, 1)) == dat::error(type::invalid_handle, subtype::handle_lmr));
+  SHOWS("LMR-040");
   CHECK(t.whole().empty());
   CHECK(text == "only to be read");
 }
@@ -219,7 +220,7 @@ TEST_CASE("the wire form lets another process read and write a region",
   CHECK(peer.hear() == "as written");
 }
 
-TEST_CASE("a region keeps the memory that was mapped at registration", "[memory][LMR-030]") {
+TEST_CASE("a region keeps the memory that was mapped at registration", "[memory][LMR-003][LMR-030]") {
   connected_pair link;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto map = [&](void* where) {

@@ -155,7 +155,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(to_b.qp_number() == passive.number());
   CHECK(to_b.qkey() == dat::ib::default_qkey);
   CHECK(to_a.native_handle() != nullptr);
-  SHOWS("IBX-013", "CR-050", "CONN-036", "CONN-072", "IBX-057", "IBX-058");
+  SHOWS("IBX-013", "CR-050", "CONN-036", "CONN-072", "IBX-057", "IBX-058", "IBX-060");
 
   // The side that accepted sends first.
   buffer from_b(b.pz, 100);
@@ -176,7 +176,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
 }
 
 TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sender",
-          "[ud][IBX-062][IBX-065][IBX-053][IBX-014][IBX-032]") {
+          "[ud][IBX-062][IBX-065][IBX-053][IBX-014][IBX-032][IBX-064]") {
   ud_pair link;
   fill(link.out.bytes, 9);
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(1)));
