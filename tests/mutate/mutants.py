@@ -36,7 +36,7 @@ BODIES = {kind.COMPOUND_STMT, kind.IF_STMT, kind.FOR_STMT, kind.WHILE_STMT, kind
 STATIC = {kind.STATIC_ASSERT, kind.ENUM_CONSTANT_DECL, kind.TEMPLATE_NON_TYPE_PARAMETER, kind.TYPE_ALIAS_DECL, kind.CONCEPT_DECL
           if hasattr(kind, "CONCEPT_DECL") else kind.STATIC_ASSERT}  # fmt: skip
 # A step of a protocol between threads, whose order matters.
-ORDERED = re.compile(r"\bstore\(|exchange|fetch_(add|sub|or|and)|\bset_(state|next)\(|\bpublish\(|unlock\(|notify")
+ORDERED = re.compile(r"\bstore\(|(?<!std::)\b(compare_)?exchange|fetch_(add|sub|or|and)|\bset_(state|next)\(|\bpublish\(|unlock\(|\bnotify")
 # Code of builds that the mutants are not run in.
 OTHER_BUILDS = re.compile(r"if constexpr \((checked_build|thread_sanitizer)\b")
 # A note to ThreadSanitizer, which is no code in other builds.

@@ -16,6 +16,7 @@ import run  # noqa: E402
 
 SOURCE = """#pragma once
 #include <mutex>
+#include <utility>
 extern "C" inline int ibv_call(int code) { return code; }
 inline std::mutex guard;
 inline int notices = 0;
@@ -65,6 +66,14 @@ inline int order() {
   w.store(2);
   return w.value;
 }
+struct owner {
+  int held = 0;
+  int unnotified = 0;
+  void take(owner& other) {
+    held = std::exchange(other.held, 0);
+    unnotified = other.held;
+  }
+};
 struct ring {
   static void tsan_note(int n) { if (n > 0) ++notices; }
   int reserve(int n) { return n + 17; }
@@ -134,6 +143,9 @@ class planting(unittest.TestCase):
         self.assertEqual([m for m in self.found if m.text in {"tsan_note(18);", "18", "n > 0", "++notices;", "19"}], [])
         self.assertEqual([m.function for m in self.found if m.text == "17"], ["ring::reserve"])
 
+    def test_only_steps_that_threads_see_are_swapped(self):
+        self.assertEqual([m.text for m in self.found if m.kind == "swap"], ["w.store(1); w.store(2);"])
+
     def test_faults_with_the_same_text_are_told_apart_by_function_and_number(self):
         same = [m for m in self.found if m.text == "a += 4;"]
         self.assertEqual([(m.function, m.nth) for m in same], [("ring::twice", 1), ("ring::twice", 2)])
@@ -171,6 +183,11 @@ class counting(unittest.TestCase):
         self.assertEqual(run.score([]), 0.0)
         rows = [line.split() for line in run.table(results)]
         self.assertIn(["invert", "1", "1", "1", "1"], rows)
+
+    def test_tests_with_a_fault_wait_longer_than_a_run(self):
+        text = (run.ROOT / run.WAITS).read_bytes()
+        self.assertIn(b"timeout plenty = 24h;", run.patient(text))
+        self.assertEqual(len(run.patient(text)), len(text))
 
     def test_the_record_has_the_counts_of_each_kind(self):
         one = mutants.mutant("a", 1, 0, 1, "invert", "a", "HERE")
