@@ -329,7 +329,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
   }
 }
 
-TEST_CASE("rmr: an access outside the window fails, at the latest at the end of its region", "[rmr]") {
+TEST_CASE("rmr: an access outside the window fails, at the latest at the end of its region", "[rmr][MODEL-012]") {
   linked t;
   dat::rmr rmr = t.make(true);
   // rxe checks the bounds of the region, not of the window: so the window is the last part of the region.
@@ -570,7 +570,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(dat::pz().create_rmr_for_ep()) == dat::error(type::invalid_handle, subtype::handle_pz));
   for (const auto& [first, count] : {std::pair{1u, 4096u}, std::pair{4097u, 0u}, std::pair{3u, 0u}})
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, first, count, both})).type() == type::invalid_parameter);
-  SHOWS("LMR-022");
+  SHOWS("LMR-022", "REQ-146", "REQ-147");
   auto zone = must(t.b.ia.create_pz());
   const auto foreign = must(zone.register_memory(t.b_bytes, local));
   auto elsewhere = must(zone.create_rmr());
