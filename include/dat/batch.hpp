@@ -44,8 +44,9 @@ public:
   template <class D>
   requires detail::is_request<D>
   [[nodiscard, gnu::always_inline]] bool push_back(const D& operation) noexcept {
-    static_assert(!detail::is_posted_alone<D>, "dat: a batch posts its requests as one chain, and verbs posts an atomic "
-                                               "write by itself: ep.post(dat::ib::atomic_write{...})");
+    static_assert(!detail::is_posted_alone<D>,
+                  "dat: a batch posts its requests as one chain, and verbs posts an atomic "
+                  "write by itself: ep.post(dat::ib::atomic_write{...})");
     static_assert(D::max_segments <= Iov, "dat: this request may have more segments than the batch has room for: "
                                           "dat::batch<N, Iov> with a larger Iov");
     if (full()) return false;

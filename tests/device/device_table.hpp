@@ -32,7 +32,7 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
       {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true}, // of Linux 6.1
-      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false}, // of Linux 6.12
+      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false},     // of Linux 6.12
       {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true},
   };
   static const device_row& here = []() -> const device_row& {

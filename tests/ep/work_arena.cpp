@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+namespace arena_tests {
+
 using namespace dat::detail;
 
 namespace {
@@ -144,3 +146,5 @@ TEST_CASE("without address limits an arena reserves all that a wr_id can name", 
   CHECK(a.find(big[max_ring - 1].id()) == big + (max_ring - 1));
   check_strangers(a);
 }
+
+} // namespace arena_tests

@@ -11,6 +11,8 @@
 #include <set>
 #include <vector>
 
+namespace ring_tests {
+
 using namespace dat::detail;
 
 namespace {
@@ -296,3 +298,5 @@ TEST_CASE("an arena without room for a block refuses it, and still has room for 
   a.free(small, 1);
   CHECK(a.allocate(1) == small);
 }
+
+} // namespace ring_tests

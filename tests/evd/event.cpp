@@ -11,12 +11,12 @@
 using dat::event;
 
 // The type of an evd names the events that it can deliver.
-static_assert(std::is_same_v<event<dat::stream::dto>,
-                             std::variant<dat::send_done, dat::recv_done, dat::rdma_write_done, dat::rdma_read_done,
-                                          dat::dto_failure, dat::ib::recv_immediate_done,
-                                          dat::ib::recv_write_immediate_done, dat::ib::rdma_write_immediate_done,
-                                          dat::ib::fetch_and_add_done, dat::ib::compare_and_swap_done,
-                                          dat::ib::atomic_write_done>>);
+static_assert(
+    std::is_same_v<event<dat::stream::dto>,
+                   std::variant<dat::send_done, dat::recv_done, dat::rdma_write_done, dat::rdma_read_done,
+                                dat::dto_failure, dat::ib::recv_immediate_done, dat::ib::recv_write_immediate_done,
+                                dat::ib::rdma_write_immediate_done, dat::ib::fetch_and_add_done,
+                                dat::ib::compare_and_swap_done, dat::ib::atomic_write_done>>);
 static_assert(std::is_same_v<event<dat::stream::connection>,
                              std::variant<dat::established, dat::peer_rejected, dat::non_peer_rejected,
                                           dat::accept_completion_error, dat::disconnected, dat::connection_broken,

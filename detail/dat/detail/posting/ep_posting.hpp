@@ -187,9 +187,9 @@ protected:
     state_.store(s, std::memory_order_release);
   }
 
-  bool up_ = false;          // is_up(state_)
-  bool shares_ = false;      // receives come from a shared queue, and rq_ has no room
-  bool invalidates_ = false; // the adapter can invalidate a peer's window
+  bool up_ = false;                // is_up(state_)
+  bool shares_ = false;            // receives come from a shared queue, and rq_ has no room
+  bool invalidates_ = false;       // the adapter can invalidate a peer's window
   bool has_atomic_writes_ = false; // its queue pair is an extended one
   std::uint32_t max_inline_ = 0;
   std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these

@@ -9,16 +9,18 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// A device says in this bit of `ibv_device_attr_ex::device_cap_flags_ex` that it has atomic writes (Linux 6.3). verbs.h
-/// has no name for it.
+/// A device says in this bit of `ibv_device_attr_ex::device_cap_flags_ex` that it has atomic writes (Linux 6.3).
+/// verbs.h has no name for it.
 inline constexpr std::uint64_t device_has_atomic_writes = std::uint64_t{1} << 40;
 
 /// Whether verbs.h has atomic writes: since rdma-core 44.
 template <class Qp = ibv_qp_ex>
-inline constexpr bool verbs_has_atomic_writes = requires(Qp* to) { to->wr_atomic_write; };
+inline constexpr bool verbs_has_atomic_writes = requires(Qp* to) {
+  to->wr_atomic_write;
+};
 
-/// Posts an atomic write, which `ibv_post_send` does not know. `create_extended_qp` has created `qp`; `wr` names the word
-/// as an atomic does, and has the value as `compare_add`. Returns 0 or an errno.
+/// Posts an atomic write, which `ibv_post_send` does not know. `create_extended_qp` has created `qp`; `wr` names the
+/// word as an atomic does, and has the value as `compare_add`. Returns 0 or an errno.
 template <class Qp = ibv_qp_ex>
 [[nodiscard]] int post_extended(ibv_qp* qp, const ibv_send_wr& wr) noexcept {
   if constexpr (verbs_has_atomic_writes<Qp>) {
