@@ -109,6 +109,7 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   // A cno takes no events: each event is still in its evd.
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
+  SHOWS("REQ-131");
 }
 
 TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]"
@@ -487,6 +488,7 @@ TEST_CASE("modify_cno moves notifications to the new cno, those that are due inc
   must(f.evd.enable());
   CHECK(must(next.wait(0us)) == f.evd.id());
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  SHOWS("REQ-131");    // one cno at a time
   must(f.cno.close()); // the previous cno can be closed at once
   must(f.evd.modify_cno({}));
   must(f.evd.post(2));
@@ -522,7 +524,7 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-0
   fixture f;
   fixture g;
   CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
-  SHOWS("EVENT-010");
+  SHOWS("EVENT-010", "REQ-131");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
   // A closed ia makes neither.

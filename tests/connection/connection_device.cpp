@@ -108,6 +108,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     const auto at_active = link.at_a<dat::established>(active);
     CHECK(active.state() == state::connected);
     check_private_data(at_active.private_data(), answered);
+    SHOWS("EVENT-018");
     if (size == 0) SHOWS("CR-024");
     CHECK(at_active.ep() == active);
     SHOWS("REQ-055", "CONN-018", "CONN-064", "CR-026", "EPS-015", "EPS-023", "EVENT-094", "MODEL-017", "REQ-073");

@@ -461,7 +461,7 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
-  if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010", "EPS-007", "EPS-044"};
+  if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010", "EPS-007", "EPS-044", "REQ-049"};
   if (is("the peer accepts", {active_connection_pending})) return {"EPS-006", "EPS-007"};
   if (is("the peer rejects", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-008", "EPS-044"};
   if (is("the peer drops", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-009", "EPS-044"};

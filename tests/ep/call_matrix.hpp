@@ -110,7 +110,7 @@ struct matrix {
       {"evd.drain", 0, [&] { evd.drain([](const auto&) {}, 4); }},
       {"evd.post", 0, [&] { (void)evd.post(7); }},
       {"evd.wake", 0, [&] { (void)evd.wake(); }},
-      {"create_psp", 0, [&] { (void)a.ia.create_psp_any(a.evd); }},
+      {"create_psp", 0, [&] { (void)a.ia.create_psp(7476, a.evd); }},
       {"create_csp", 0,
        [&] {
          (void)a.ia.create_csp({AF_INET, SOCK_STREAM, IPPROTO_TCP}, a.evd);

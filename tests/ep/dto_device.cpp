@@ -1094,6 +1094,10 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::send_with_invalidate{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   SHOWS("ERR-020");
   DEVIATES("DTO-087", "COMP-034");
+  buffer closed(link.a.pz, 8);
+  must(closed.lmr.close());
+  CHECK(error_of(ep.post(dat::recv{closed.lmr})).type() == type::privileges_violation);
+  SHOWS("DTO-124");
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);

@@ -276,6 +276,10 @@ TEST_CASE("a resize keeps the queued events", "[EVD-036][EVD-037][EVD-039]") {
   }) != 0) {
   }
   CHECK(next == 100);
+  must(q.evd.resize(20));
+  CHECK(q.evd.capacity() >= 20);
+  for (std::uint64_t i = 0; i < 20; ++i) must(q.evd.post(i));
+  CHECK(q.evd.drain([](auto&) {}) == 20);
   must(q.evd.resize(1));
   CHECK(q.evd.capacity() >= 1);
 }

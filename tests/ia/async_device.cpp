@@ -204,8 +204,8 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   CHECK(must(cno.wait(patience)) == evd.id());
   SHOWS("EVENT-083", "EVENT-042", "EVENT-082", "REQ-163");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
-  CHECK(is_empty(evd));         // and no overflow
-  SHOWS("IA-007", "EVENT-082"); // after the resize
+  CHECK(is_empty(evd));                   // and no overflow
+  SHOWS("IA-007", "IA-140", "EVENT-082"); // after the resize
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
   must(evd.modify_cno({}));
   must(cno.close());

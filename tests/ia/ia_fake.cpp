@@ -42,7 +42,7 @@ TEST_CASE("ia::open without a name opens the first adapter with an active port, 
 }
 
 TEST_CASE("the adapters of the host are listed port by port, whether or not they can be opened",
-          "[ia][IA-071][REQ-007][REQ-015][REQ-183]") {
+          "[ia][IA-071][REQ-007][REQ-183]") {
   fake::world w;
   w.devices.push_back({"fk3", {{{"10.99.3.1"}}, {{"10.99.4.1"}, IBV_PORT_DOWN}}});
   fake::reset(w);

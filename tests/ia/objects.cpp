@@ -454,6 +454,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
                                               .request = completions_only.assume_value(),
                                               .connect = shared_evd}); // feeds the evd that all threads share
       auto psp = ia.create_psp_any(evd.assume_value());
+      if (!ia.create_psp(port, evd.assume_value())) break; // closed before the rsp below takes the port
       auto rmr = shared_pz.create_rmr();
       auto srq = shared_pz.create_srq();
       if (!lmr || !ep || !psp || !rmr || !srq) break;
@@ -466,6 +467,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
       if (!shared_pz.create_ep<dat::rc>(shared_evd, srq.assume_value())) break;
       if (!ep.assume_value().post(dat::recv{lmr.assume_value()})) break;
       if (!evd.assume_value().modify_cno(cno.assume_value())) break;
+      if (cno.assume_value().fd() < 0 || cno.assume_value().latest() == evd.assume_value().id()) break;
       // Half of the objects are closed in order, half are only destroyed.
       if (i % 2 == 0 && (!ep.assume_value().close() || !psp.assume_value().close() || !lmr.assume_value().close()))
         break;

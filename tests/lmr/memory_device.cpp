@@ -390,7 +390,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   must(link.active.post(dat::rdma_write{out.lmr, open.remote()}));
   (void)next<dat::rdma_write_done>(link.a.evd);
   CHECK(has_pattern(bytes, 8));
-  SHOWS("LMR-014", "REQ-142");
+  SHOWS("LMR-012", "LMR-014", "REQ-142");
   // A query returns the requested rights, not those that the adapter needed.
   const auto again = must(dat::query(open));
   CHECK_FALSE(again.origin); // the original has ended

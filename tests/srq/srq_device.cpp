@@ -583,6 +583,14 @@ TEST_CASE("queued events stay safe when endpoints and their shared queue are clo
     must(p.srq.close());
     CHECK(is_empty(p.b.evd));
   }
+  SECTION("the endpoints and their evd, then the queue") {
+    p.to.clear();
+    must(p.psp.close());
+    must(p.b.evd.close());
+    CHECK(p.now().outstanding == 4);
+    SHOWS("SRQ-059");
+    must(p.srq.close());
+  }
   SECTION("a reset, with a completion queued: its buffer is outstanding no longer") {
     must(p.to[0].disconnect());
     CHECK(p.now().outstanding == 6);
@@ -702,7 +710,7 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
 }
 
 TEST_CASE("when a shared queue is empty, a message waits or its sender gives up, as with any endpoint",
-          "[srq][SRQ-012][EPATTR-023]") {
+          "[srq][SRQ-012]") {
   pool p(2, {.max_recv_dtos = 4}, {}, {.rnr_retry_count = 2, .min_rnr_timer = 10us});
   buffer in(p.b.pz, 16);
   buffer out(p.a.pz, 16);
