@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import evidence  # noqa: E402
 import functions  # noqa: E402
 import records  # noqa: E402
+import other_worlds as worlds  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "conformance"
 
@@ -118,6 +119,7 @@ class Ledger:
     evidence: dict[str, list[evidence.Entry]] = field(default_factory=dict)  # rule -> main point and assertion
     debt: Debt = field(default_factory=Debt)
     paid: Debt = field(default_factory=Debt)  # what of the debt the results need
+    worlds: dict[str, worlds.World] = field(default_factory=dict)  # other worlds, by name
     origin: str = ""  # of the results
     problems: list[str] = field(default_factory=list)
 
@@ -202,6 +204,7 @@ def load_catalogue(docs: Path) -> Ledger:
             ledger.problems.append(f"dispositions.toml: {entry['rule']} is listed in deviations.toml, too")
     for entry in toml_entries(docs / "fake_only.toml", "fake_only", {"rule", "reason"}, ledger):
         ledger.fake_only[entry["rule"]] = entry["reason"]
+    ledger.worlds = worlds.load(docs, ledger.rules, ledger.problems)
     return ledger
 
 
@@ -340,10 +343,12 @@ def read_json(text: str) -> Iterator[tuple[str, set[str], str]]:
         yield str(case["name"]), {str(tag) for tag in case["tags"]}, "passed" if case["passed"] is True else "failed"
 
 
-def read_results(directory: Path, ledger: Ledger, root: Path | None = None, whole: bool = True) -> list[Case]:
+def read_results(directory: Path, ledger: Ledger, root: Path | None = None, whole: bool = True, driver: str = "rxe",
+                 some: bool = False) -> list[Case]:  # fmt: skip
     """All cases of DIR/*.xml and DIR/*.json. A case that failed in one run failed; else one pass is enough.
 
-    With `root`, the records of the files must say that they belong together, and to the tree at `root`."""
+    With `root`, the records of the files must say that they belong together, to the tree at `root`, and ran on devices of
+    `driver`; and that all cases were asked for, unless `some`."""
     merged: dict[tuple[str, str], Case] = {}
     known: dict[str, tuple[records.Record, int]] = {}
     files = sorted(path for path in directory.glob("*") if path.suffix in {".xml", ".json"})
@@ -366,7 +371,7 @@ def read_results(directory: Path, ledger: Ledger, root: Path | None = None, whol
         for raw_name, tags, outcome in cases:
             add_case(merged, case_of(path, raw_name, tags, outcome, record, ledger, root is not None))
     if root:
-        ledger.problems += records.problems_of(known, root, whole)
+        ledger.problems += records.problems_of(known, root, whole, driver, some)
         ledger.origin = records.origin(record for record, _ in known.values())
     return [merged[key] for key in sorted(merged)]
 
@@ -470,6 +475,46 @@ def check_deviations(cases: list[Case], ledger: Ledger) -> None:
         if case.outcome == "passed":
             for rule in sorted((case.deviates & ledger.rules.keys()) - ledger.deviations.keys()):
                 ledger.problems.append(f"{rule}: '{case.name}' says DEVIATES, deviations.toml does not list it")
+
+
+# --- other worlds ----------------------------------------------------------------------------------------------------
+
+
+def render_worlds(docs: Path, ledger: Ledger) -> Iterator[str]:
+    return worlds.render_status(docs, ledger.worlds, ledger.rules, {r for r in ledger.rules if ledger.disposition(r) == "rxe"})
+
+
+def update_world(docs: Path, name: str, directory: Path) -> int:
+    """Writes worlds/NAME.txt, and its numbers in STATUS.md, from the results of the device tests in that world."""
+    ledger = load_catalogue(docs)
+    cases = read_results(directory, ledger, docs.parents[1], False, worlds.WORLDS[name][1], bool(worlds.selection(docs, name).filter()))
+    world = worlds.World(ledger.origin)
+    kernel = worlds.WORLDS[name][2]
+    if not re.search(rf" on {re.escape(kernel)}(?!\d)", ledger.origin):
+        ledger.problems.append(f"{directory}: results of {ledger.origin}; those of {name} are made on {kernel}")
+    for case in cases:
+        if case.outcome == "failed":
+            ledger.problems.append(f"test '{case.name}' failed")
+        elif case.outcome == "passed":
+            world.cases += 1
+            world.rules |= case.shown(ledger.rules) - case.deviates
+    if not world.rules:
+        ledger.problems.append(f"{directory}: no test shows a rule")
+    for problem in ledger.problems:
+        print(f"conformance: {problem}", file=sys.stderr)
+    if ledger.problems:
+        print("conformance: nothing written", file=sys.stderr)
+        return 1
+    path = worlds.path_of(docs, name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(worlds.render(name, world), encoding="utf-8")
+    print(f"{path.name}: {len(world.rules)} rules by {world.cases} tests")
+    known = load_catalogue(docs)
+    known.tests = read_shown(docs, known)
+    status = docs / "STATUS.md"
+    text = worlds.replace_section(status.read_text(encoding="utf-8"), render_worlds(docs, known))
+    status.write_text(text, encoding="utf-8")
+    return 0
 
 
 # --- what was recorded before ----------------------------------------------------------------------------------------
@@ -649,6 +694,7 @@ def render_status(docs: Path, ledger: Ledger, lines: list[Line]) -> str:
             for part, members in group(rules, lambda r: rules[r].part).items()
         ),
         "",
+        *render_worlds(docs, ledger),
         *(render_functions(lines) if lines else []),
         *render_mutation(docs),
         f"## Deviations ({len(ledger.deviations)}: {counts['forced']} forced, {counts['chosen']} dat's choice)",
@@ -768,12 +814,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--summary", action="store_true", help="print the counts (also the default)")
     parser.add_argument("--rule", metavar="ID", help="print one rule and where it is shown")
     parser.add_argument("--tags", nargs="+", type=Path, metavar="PATH", help="list unknown rule tags in sources")
+    parser.add_argument("--world", choices=worlds.WORLDS, help="write worlds/WORLD.txt from the results of a run in that world")
     parser.add_argument("--part", action="store_true", help="the results may be those of some programs; writes nothing")
     options = parser.parse_args(arguments)
     if options.part and (options.update or options.check):
         parser.error("--update and --check need a whole run")
-    if (options.update or options.check) and not options.results:
-        parser.error("--update and --check need --results DIR")
+    if (options.update or options.check or options.world) and not options.results:
+        parser.error("--update, --check and --world need --results DIR")
+    if options.world:
+        return update_world(options.docs, options.world, options.results)
 
     docs: Path = options.docs
     ledger = load_catalogue(docs)

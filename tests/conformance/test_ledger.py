@@ -15,6 +15,7 @@ from pathlib import Path
 import evidence
 import ledger
 import records
+import other_worlds as worlds
 
 PART = """# Part one
 ## A
@@ -688,6 +689,84 @@ class Recorded(LedgerTest):
         self.expect_problem(r"a.cpp:2: tag \[EVD-043\] names no rule", "--tags", str(source), results=False)
         self.write(source, '  SHOWS("EVD-001", "EVD-043");\n')
         self.expect_problem(r"a.cpp:1: EVD-043 names no rule", "--tags", str(source), results=False)
+
+
+
+class Worlds(LedgerTest):
+    """What the device tests show on another kernel or driver."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.result("device.xml", catch2("works", "[EVD-001][EVD-002]"))
+        self.assertEqual(self.run_ledger("--update")[0], 0)
+        self.assertNotIn("Other worlds", self.status())
+
+    def in_world(self, name: str, text: str, **record: object) -> tuple[int, list[str]]:
+        """Records the results `text` of a world."""
+        self.result("device.xml", text, **record)
+        code, _, problems = self.run_ledger("--world", name)
+        return code, problems
+
+    def test_a_world_has_a_column_of_what_it_shows(self) -> None:
+        code, problems = self.in_world("siw", catch2("works", "[EVD-001]"), devices="siw1 (siw)", kernel="Linux 6.1", date="2026-02-03")
+        self.assertEqual((code, problems), (0, []))
+        self.assertEqual((self.docs / "worlds/siw.txt").read_text(encoding="utf-8").splitlines()[2:], ["EVD 001"])
+        self.assertIn("| EVD | 2 | 1 |", self.status())
+        self.assertIn("| siw 6.1 | 1 | 1 | tree ", self.status())
+        self.assertIn("2026-02-03, on Linux 6.1 with siw1 (siw) |", self.status())
+
+    def test_status_with_worlds_is_what_a_whole_run_gives(self) -> None:
+        self.in_world("siw", catch2("works", "[EVD-001]"), devices="siw1 (siw)")
+        self.in_world("linux-6.12", catch2("works", "[EVD-001][EVD-002]"), kernel="Linux 6.12")
+        self.assertIn("| object | shown on rxe 6.1 | rxe 6.12 | siw 6.1 |", self.status())
+        self.assertIn("| EVD | 2 | 2 | 1 |", self.status())
+        self.result("device.xml", catch2("works", "[EVD-001][EVD-002]"))
+        self.assertEqual(self.run_ledger("--check")[::2], (0, []))
+
+    def test_a_failed_test_leaves_the_record_as_it_was(self) -> None:
+        code, problems = self.in_world("siw", catch2("works", "[EVD-001]", FAILURE, "false"), devices="siw1 (siw)")
+        self.assertEqual((code, problems[0]), (1, "conformance: test 'works' failed"))
+        self.assertFalse((self.docs / "worlds").exists())
+
+    def test_results_of_another_driver_or_tree_are_refused(self) -> None:
+        later = {"kernel": "Linux 6.12.9"}
+        for name, record in (("siw", {}), ("linux-6.12", later | {"devices": "siw1 (siw)"}), ("linux-6.12", later | {"tree": "0123"})):
+            code, problems = self.in_world(name, catch2("works", "[EVD-001]"), **record)
+            self.assertEqual((code, len(problems)), (1, 2), problems)
+
+    def test_results_of_the_usual_kernel_are_not_those_of_another(self) -> None:
+        code, problems = self.in_world("linux-6.12", catch2("works", "[EVD-001]"), kernel="Linux 6.1.0-1-amd64 x86_64")
+        self.assertEqual(code, 1)
+        self.assertIn("those of linux-6.12 are made on Linux 6.12", problems[0])
+
+    def test_a_deviation_of_a_world_is_not_shown_there(self) -> None:
+        text = catch2("works", "[EVD-001][EVD-002]")
+        self.assertEqual(self.in_world("siw", text, devices="siw1 (siw)", deviates={"works": ["EVD-002"]})[0], 0)
+        self.assertIn("| EVD | 2 | 1 |", self.status())
+
+    def test_a_run_of_some_cases_counts_where_a_list_says_which_are_left_out(self) -> None:
+        some = {"devices": "siw1 (siw)", "filtered": True}
+        code, problems = self.in_world("siw", catch2("works", "[EVD-001]"), **some)
+        self.assertEqual((code, problems[0]), (1, "conformance: device.xml: only some cases were run"))
+        self.write(self.docs / "worlds/siw.toml", 'only = "[ep]"\n[[left_out]]\ncases = ["[ud]", "a, b*"]\nreason = "It has no datagrams."\n')
+        self.assertEqual(worlds.selection(self.docs, "siw").filter(), '[ep]~[ud]~"a, b*"')
+        self.assertEqual(self.in_world("siw", catch2("works", "[EVD-001]"), **some)[0], 0)
+        self.assertIn("- Left out on siw 6.1: [ud], a, b*. It has no datagrams.", self.status())
+
+    def test_a_damaged_record_is_a_problem(self) -> None:
+        self.result("device.xml", catch2("works", "[EVD-001][EVD-002]"))
+        self.write(self.docs / "worlds/siw.txt", "EVD 1\nEVD 777\n")
+        self.write(self.docs / "worlds/mars.txt", "")
+        _, _, problems = self.run_ledger()
+        told = ("mars.txt: there is no such world", "line 1: not a family", "no line says from which run", "EVD-777 is no rule")
+        for part in told:
+            self.assertEqual(len([line for line in problems if part in line]), 1, problems)
+        self.assertEqual(len(problems), len(told))
+
+    def test_each_world_of_this_tree_is_a_tier(self) -> None:
+        told = (ledger.DOCS.parents[1] / "tests/support/dev.py").read_text(encoding="utf-8")
+        for name in worlds.WORLDS:
+            self.assertIn(f'"{name}": tier_', told)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,14 @@ std::string left_behind() {
   return excess;
 }
 
-/// The devices of this machine, each with its driver: Soft-RoCE, or the vendor by its number.
+/// The driver of a device: Soft-RoCE, Soft-iWARP, or the vendor by its number.
+std::string driver_of(const ibv_device_attr& attr) {
+  if (attr.vendor_id == 0xff'ffff) return "rxe";
+  if (attr.vendor_id == 0x62'6d74) return "siw";
+  return "vendor " + std::to_string(attr.vendor_id);
+}
+
+/// The devices of this machine, each with its driver.
 std::string describe_devices() {
   std::string all;
   int n = 0;
@@ -121,8 +128,7 @@ std::string describe_devices() {
     ibv_context* context = ::ibv_open_device(list[i]);
     ibv_device_attr attr{};
     if (context && ::ibv_query_device(context, &attr) == 0)
-      all += (all.empty() ? "" : ", ") + std::string(::ibv_get_device_name(list[i])) +
-             (attr.vendor_id == 0xff'ffff ? " (rxe)" : " (vendor " + std::to_string(attr.vendor_id) + ")");
+      all += (all.empty() ? "" : ", ") + std::string(::ibv_get_device_name(list[i])) + " (" + driver_of(attr) + ")";
     if (context) ::ibv_close_device(context);
   }
   if (list) ::ibv_free_device_list(list);

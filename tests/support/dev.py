@@ -31,6 +31,7 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 sys.path.insert(2, str(pathlib.Path(__file__).resolve().parents[1] / "worlds"))
 import catch_xml  # noqa: E402
 import lint  # noqa: E402
+import other_worlds  # noqa: E402
 import records  # noqa: E402
 import roots  # noqa: E402
 import worlds  # noqa: E402
@@ -96,8 +97,6 @@ EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not li
 # What runs on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
-ALL_CASES = "~[.]"  # those that Catch2 runs by default
-SIW_CASES = "[connection]~[lives]~[fuzz]~[foreign]~[ofa]~[hostile]"
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
 # longest, where manners add nothing. Most cases need what iWARP does not have.
 SHORT = '~[stress]~"an object that verbs cannot destroy*"~"a hundred thousand random*"~"random connection manager events*"'
@@ -580,19 +579,20 @@ def tier_device(sums: tally) -> None:
 
 
 def tier_siw(sums: tally) -> None:
-    """What needs no InfiniBand extension, on Soft-iWARP."""
-    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", ["--device", "siw"], SIW_CASES)
+    """The device tests and examples that Soft-iWARP can run; docs/conformance/worlds/siw.toml has the others, and why."""
+    cases = other_worlds.selection(ROOT / "docs/conformance", "siw").filter()
+    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", ["--device", "siw"], cases)
 
 
 def tier_linux_612(sums: tally) -> None:
     """All device tests, and the examples, on Soft-RoCE of the newest Linux 6.12 that the package lists have."""
-    device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"], ALL_CASES)
+    device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"])
 
 
 def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] = (), world: str = "", options: Sequence[str] = (),
                  cases: str = "") -> None:  # fmt: skip
-    """One boot of the lab, with its `options`, runs the device program of a flavour, and the examples. The ledger counts whole
-    runs of the default world: those without `cases`."""
+    """One boot of the lab, with its `options`, runs the device program of a flavour, and the examples. The results of another
+    `world` than Soft-RoCE of Linux 6.1 go into a folder of their own, for `./dev conformance world`."""
     with step(f"{what}, device tests in the lab: beside what comes next", "2 to 4 min"):
         # No more than is needed, so that a fault in another part does not keep these from running.
         if not build(flavour, "tests/device/device", *(["ladder"] if examples else [])):
@@ -626,7 +626,8 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
                 return int((out / f"{name}.rc").read_text(encoding="utf-8"))
             return whole if whole not in (0, NOT_HERE) else 124  # it did not run
 
-        xml = RESULTS / (f"some-{device}.xml.part" if cases else f"{device}.xml")
+        xml = RESULTS / (f"worlds/{world}/device.xml" if world else f"{device}.xml")
+        xml.parent.mkdir(parents=True, exist_ok=True)
         for old, new in ((out / f"{device}.xml", xml), (records.path_of(out / f"{device}.xml"), records.path_of(xml))):
             new.unlink(missing_ok=True)
             if old.exists():
@@ -997,6 +998,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "release": tier_release,
     "docs": tier_docs,
 }
+WORLDS = ["device", "linux-6.12", "siw"]  # the tiers that run the device tests
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
 # first ones have something to do while the others are built, so that little is left for one core at the end.
 BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "consume", "compile_time"}
@@ -1013,9 +1015,12 @@ def command_test(arguments: list[str]) -> int:
         epilog="The last line is `N passed, N failed`. Full output of every step: build/logs; results: build/results.",
     )
     parser.add_argument("--only", metavar="TIER[,TIER]", default="", help="only these tiers; `unit` is the inner loop")
+    parser.add_argument("--worlds", action="store_true", help=f"only the device tests, in every world: {', '.join(WORLDS)}")
     parser.add_argument("--cases", metavar="FILTER", default="", help="with `--only unit`: some cases, as Catch2 takes them")
     options = parser.parse_args(arguments)
-    chosen = [name for name in options.only.split(",") if name]
+    chosen = WORLDS if options.worlds else [name for name in options.only.split(",") if name]
+    if options.worlds and options.only:
+        parser.error("--worlds is a choice of tiers: without --only")
     if unknown := [name for name in chosen if name not in TIERS | ON_DEMAND]:
         parser.error(f"no tier {', '.join(unknown)}; there are {', '.join(TIERS | ON_DEMAND)}")
     if options.cases and chosen != ["unit"]:
@@ -1184,6 +1189,13 @@ def command_conformance(arguments: list[str]) -> int:
         lab = [] if "DAT_TEST_ADDRESSES" in os.environ else [str(LAB), "--memory", "2048", "--timeout", "900", "--"]
         return subprocess.run([*lab, *conform], check=False).returncode
     ledger = ROOT / "tests/conformance/ledger.py"
+    if arguments[:1] == ["world"]:
+        names = arguments[1:] or [path.name for path in sorted((RESULTS / "worlds").glob("*"))]
+        if not names:
+            say("dev: there are no results of other worlds yet; ./dev test --worlds makes them")
+        commands = [[sys.executable, ledger, "--world", name, "--results", RESULTS / "worlds" / name] for name in names]
+        codes = [subprocess.run(command, check=False).returncode for command in commands]
+        return max(codes, default=1)
     if not arguments:
         if not any(RESULTS.glob("*.xml")):
             say("dev: there are no results yet; ./dev test makes them")
