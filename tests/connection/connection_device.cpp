@@ -611,7 +611,7 @@ TEST_CASE("either side ends a connection abruptly, and each side gets one event"
     ibv_qp_init_attr init{};
     REQUIRE(ibv_query_qp((by_active ? link.active : link.passive).native_handle(), &now, IBV_QP_STATE, &init) == 0);
     CHECK(now.qp_state == IBV_QPS_ERR);
-    SHOWS("REQ-071", "DISC-007", "DISC-043");
+    SHOWS("DISC-007", "DISC-043");
   }
   for (const auto& events : {link.take_a(17), link.take_b(17)}) {
     INFO(sequence(events));
