@@ -92,8 +92,10 @@ TEST_CASE("an atomic write that cannot be posted is refused, and the endpoint st
   word_pair p({.max_request_dtos = 2});
   const auto post = [&](const auto& where) { return p.a.ep.post(dat::ib::atomic_write{where, 1}); };
   is_error(post(must(p.mem.remote().slice(0, 0))), return_type::length_error, {});
-  const auto bytes = must(p.b.mem.remote().slice(1, 16));
-  is_error(post(must(bytes.as<std::uint64_t>(0, 1))), return_type::invalid_parameter, dat::return_subtype::arg6);
+  auto odd = dat::detail::segment_access::raw(p.at(0));
+  odd.address += 1;
+  is_error(post(dat::detail::segment_access::make<word_pair::words>(odd)), return_type::invalid_parameter,
+           dat::return_subtype::arg6);
 
   // The device refuses it: nothing is outstanding.
   fake::fail(fake::call::ibv_post_send, 1, ENOMEM);
