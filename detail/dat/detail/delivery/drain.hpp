@@ -89,7 +89,6 @@ template <streams S, class Visitor>
       return take_done<ib::rdma_write_immediate_done>(*e, visit);
     if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
     if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
-    if (outcome == code(dto_operation::atomic_write)) return take_done<ib::atomic_write_done>(*e, visit);
   }
   return take_unusual<S>(*e, wc, visit);
 }

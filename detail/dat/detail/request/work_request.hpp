@@ -99,7 +99,7 @@ struct request_header {
   }
 
   [[nodiscard]] dto_operation operation() const noexcept {
-    switch (opcode) {
+    switch (static_cast<int>(opcode)) { // older headers have no enumerator for an atomic write
     case IBV_WR_SEND_WITH_IMM:
       return dto_operation::send_immediate;
     case IBV_WR_SEND_WITH_INV:
@@ -114,8 +114,10 @@ struct request_header {
       return dto_operation::fetch_and_add;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
       return dto_operation::compare_and_swap;
+    case atomic_write_opcode:
+      return dto_operation::atomic_write;
     default:
-      return is_atomic_write() ? dto_operation::atomic_write : dto_operation::send;
+      return dto_operation::send;
     }
   }
   [[nodiscard]] bool is_inlined() const noexcept { return (flags & IBV_SEND_INLINE) != 0; }
