@@ -265,11 +265,13 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   SHOWS("EPS-070", "DISC-044");
   CHECK(error_of(active.post(dat::send{})) == invalid(subtype::ep_unconnected));
   buffer memory(link.a.pz, 8);
-  auto window_of_it = must(link.a.pz.create_rmr());
   CHECK(error_of(active.post(dat::rdma_write{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
   CHECK(error_of(active.post(dat::rdma_read{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
-  CHECK(error_of(window_of_it.bind(active, dat::bind{memory.lmr, dat::remote_write})) ==
-        invalid(subtype::ep_unconnected));
+  if (this_device().name != "siw") { // which has no windows
+    auto window_of_it = must(link.a.pz.create_rmr());
+    CHECK(error_of(window_of_it.bind(active, dat::bind{memory.lmr, dat::remote_write})) ==
+          invalid(subtype::ep_unconnected));
+  }
   must(active.post(dat::recv{}.cookie(78)));
   auto fresh = link.b.make_ep();
   link.connect(active, fresh);

@@ -714,14 +714,17 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   dat::rmr rmr = t.make(for_ep);
   (void)t.bind(rmr, 0, 64);
   const auto key = must(rmr.query()).binding->key;
-  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive
   dat::rmr behind = t.make(for_ep);
-  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
   buffer source(t.a.pz, 8);
-  must(t.passive.post(dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 0, 8)), source.remote()}));
+  const auto into_window = must(rmr.read_target<std::byte>(t.passive, 0, 8));
   dat::rmr theirs = must(t.a.pz.create_rmr_for_ep());
   const auto open = must(theirs.bind(t.active, dat::bind{t.a_mem, both}));
   (void)next<dat::bind_done>(t.at_active);
+  // The peer has posted no receive. When the send is repeated, rxe of Linux 6.12 performs a bind behind it again and
+  // fails, so what follows is quick.
+  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))}));
+  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
+  must(t.passive.post(dat::rdma_read{into_window, source.remote()}));
   must(t.passive.post(dat::send_with_invalidate{open}));
   CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
