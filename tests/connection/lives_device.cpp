@@ -478,7 +478,7 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   CHECK(failure.cookie() == dat::cookie(4));
   (void)must(t.a.evd.wait_for<dat::connection_broken>(active[1], patience));
   CHECK(active[1].state() == state::disconnected);
-  // The loss of the last path is that event alone, and none about paths.
+  // When the last path is lost, that event comes alone: there is none about paths.
   CHECK(error_of(t.a.ia.async_evd().wait_for<dat::ha_down_to_1>(0s)) == dat::error(type::timeout_expired));
   SHOWS("REQ-187");
   // Connections without traffic detect nothing.

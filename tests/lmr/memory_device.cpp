@@ -39,7 +39,7 @@ template <class Adapter>
 concept zones_take_arguments = requires(Adapter& a, void* anything) {
   a.create_pz(anything);
 };
-/// Whether the parameters of a region can be asked for by a mask.
+/// Whether the query of a region takes a mask.
 template <class Region>
 concept query_takes_a_mask = requires(const Region& r) {
   dat::query(r, 0x800U);

@@ -77,7 +77,7 @@ W moved(const W& from, std::uint64_t by) {
   return dat::detail::segment_access::make<W>(raw);
 }
 
-/// Whether the parameters of an rmr can be asked for by a mask.
+/// Whether the query of an rmr takes a mask.
 template <class R>
 concept takes_a_mask = requires(const R& r) {
   r.query(0x80U);

@@ -92,7 +92,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   CHECK(link.add(1) == std::numeric_limits<std::uint64_t>::max());
   CHECK(link.far.value[0] == 0);
   SHOWS("IBX-035", "DOCA-027");
-  // It takes one number, and has no value to compare with.
+  // A fetch-and-add takes one number, and none to compare with.
   using old_value = decltype(link.near.old(0));
   using far_word = decltype(link.far.word(0));
   STATIC_REQUIRE(std::is_constructible_v<dat::ib::fetch_and_add, old_value, far_word, std::uint64_t>);
