@@ -998,7 +998,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "release": tier_release,
     "docs": tier_docs,
 }
-WORLDS = ["device", "linux-6.12", "siw"]  # the tiers that run the device tests
+WORLDS = ["device", *other_worlds.WORLDS]  # the tiers that run the device tests
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
 # first ones have something to do while the others are built, so that little is left for one core at the end.
 BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "consume", "compile_time"}
