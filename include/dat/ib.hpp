@@ -1,4 +1,4 @@
-// InfiniBand extensions: the atomics, and the atomic write.
+// InfiniBand extensions: atomics and atomic writes.
 //
 // Immediate data is a property of sends and RDMA writes: see dto.hpp.
 // SPDX-License-Identifier: BSL-1.0
@@ -141,7 +141,7 @@ public:
 ///     DAT_TRYV(ep.post(dat::ib::atomic_write{head, produced}.cookie(7)));
 ///
 /// Post it in a call of its own: verbs posts it by itself, so no batch and no post of several requests can have it.
-/// `query_extensions` says whether the adapter has it: Soft-RoCE does since Linux 6.3.
+/// `query_extensions` says whether the kernel has it for this adapter: Soft-RoCE does since Linux 6.3.
 ///
 /// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without atomic writes;
 /// `length_error` when the segment is empty; `invalid_parameter` when it is not at a multiple of 8.

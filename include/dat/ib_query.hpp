@@ -34,8 +34,9 @@ struct extensions {
   bool immediate_data = false;   ///< sends and RDMA writes with `.immediate()`
   bool fetch_and_add = false;    ///< ib::fetch_and_add
   bool compare_and_swap = false; ///< ib::compare_and_swap
-  bool atomic_write = false;     ///< ib::atomic_write
-  bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
+  /// ib::atomic_write. The kernel has it; where the library of the device is older, posts return `model_not_supported`.
+  bool atomic_write = false;
+  bool datagrams = false; ///< ep<ud>, and multicast groups where the network has them
   atomic_scope atomics = atomic_scope::none;
   /// Atomics with masks, or of another size than 8 bytes: on no adapter, because libibverbs has no operation for them.
   /// `provider_attributes::specific` does not name them either.

@@ -71,6 +71,7 @@ public:
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+  /// Whether the kernel and verbs have atomic writes. The provider of the device may lack them.
   [[nodiscard]] bool has_atomic_writes() const noexcept { return has_atomic_writes_; }
   /// True for a port of Ethernet (RoCE, iWARP), which has no partitions and one P_Key.
   [[nodiscard]] bool ethernet() const noexcept { return ethernet_; }

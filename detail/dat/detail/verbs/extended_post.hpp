@@ -35,9 +35,8 @@ template <class Qp = ibv_qp_ex>
   }
 }
 
-/// Creates a queue pair that also takes extended requests. Null where verbs or the provider of the device has none.
+/// Creates a queue pair that also takes extended requests. Null where the provider of the device has none.
 [[nodiscard]] inline ibv_qp* create_extended_qp(ibv_pd* pd, ibv_qp_init_attr& init) noexcept {
-  if (!verbs_has_atomic_writes<>) return nullptr;
   constexpr std::uint64_t with_atomic_writes = 1 << 12; // IBV_QP_EX_WITH_ATOMIC_WRITE
   ibv_qp_init_attr_ex ex{};
   ex.qp_context = init.qp_context;
