@@ -8,6 +8,7 @@ docs/conformance/README.md defines the input files, the dispositions and what ma
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import sys
@@ -47,6 +48,8 @@ DISPOSITIONS = {
 ORIGIN = "Written from results of "
 # A tag covers its whole case, so a case with more rules than that cannot say which assertion is whose.
 MOST_TAGS = 8
+# Lines of a stale file that are printed.
+MOST_CHANGED = 12
 
 FAMILIES = {
     "MODEL": "terms and layers", "REQ": "requirements", "SAFE": "conventions and safety", "IA": "interface adapter",
@@ -797,12 +800,19 @@ def unknown_tags(paths: Iterable[Path], ledger: Ledger) -> Iterator[str]:
 
 
 def stale(docs: Path, name: str, text: str) -> list[str]:
-    """Of what the results say. From which results the file was written makes no difference."""
+    """Of what the results say, with the first lines that differ. From which results the file was written makes no
+    difference."""
     path = docs / name
     origin = re.compile(f"^{ORIGIN}.*\n\n", re.MULTILINE)
-    if path.exists() and origin.sub("", path.read_text(encoding="utf-8")) == origin.sub("", text):
+    written = origin.sub("", path.read_text(encoding="utf-8")) if path.exists() else ""
+    now = origin.sub("", text)
+    if path.exists() and written == now:
         return []
-    return [f"{path}: differs from what these results give; run ledger.py --results DIR --update and commit it"]
+    lines = difflib.unified_diff(written.splitlines(), now.splitlines(), n=0, lineterm="")
+    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    more = [f"  and {len(changed) - MOST_CHANGED} more lines"] if len(changed) > MOST_CHANGED else []
+    head = f"{path}: differs from what these results give; run ledger.py --results DIR --update and commit it"
+    return ["\n".join([head, *(f"  {line}" for line in changed[:MOST_CHANGED]), *more])]
 
 
 def main(arguments: list[str] | None = None) -> int:
