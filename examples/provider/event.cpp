@@ -64,12 +64,9 @@ void event_writer::operation(dat::dto_operation done, const dat::completion& e, 
 void event_writer::write(dat::dto_failure& e) noexcept {
   const operation_in_c failed = in_c(e.operation());
   if (failed.number == DAT_DTO_BIND_MW) {
-    const auto is = [&e](const rmr_object& r) {
-      return r.bind.ep == e.ep().context<handle>() && r.bind.cookie == e.cookie().value();
-    };
     auto& data = to.event_data.rmr_completion_event_data;
     to.event_number = DAT_RMR_BIND_COMPLETION_EVENT;
-    data.rmr_handle = evd.ia.find<rmr_object>(is);
+    data.rmr_handle = evd.ia.find<rmr_object>([&e](const rmr_object& r) { return e.is_of(r.rmr); });
     data.user_cookie.as_64 = e.cookie().value();
     data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
     return;

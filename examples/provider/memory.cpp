@@ -223,7 +223,6 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
     operation.cookie(dat::cookie(cookie.as_64));
     return set_flags(operation, flags);
   };
-  r->bind = {ep, cookie.as_64};
   if (triplet->segment_length == 0) {
     dat::unbind operation;
     if (!set(operation)) return bad_argument(8, call);

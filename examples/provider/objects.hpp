@@ -88,10 +88,6 @@ struct rmr_object : object {
       : object(handle_type, of), rmr(std::move(made)), zone(of_zone) {}
   dat::rmr rmr;
   DAT_PZ_HANDLE zone;
-  struct {
-    DAT_EP_HANDLE ep = nullptr;
-    std::uint64_t cookie = 0;
-  } bind; ///< the last one: a failed bind is found by it
 };
 
 struct cno_object : object {

@@ -97,7 +97,8 @@ public:
   using transfer::transfer;
 };
 
-/// An operation failed. The connection is then broken, and a connection event reports it (uDAPL 2.0 §6.8.2).
+/// An operation failed, or a bind (uDAPL 2.0 §6.7.3.5). The connection is then broken, and a connection event reports
+/// it (uDAPL 2.0 §6.8.2).
 class dto_failure : public completion {
 public:
   static constexpr std::string_view name = "dto_failure";
@@ -108,6 +109,8 @@ public:
   [[nodiscard]] std::uint32_t vendor_code() const noexcept { return vendor_; }
   /// The status as a number of verbs (ibv_wc_status).
   [[nodiscard]] int verbs_status() const noexcept { return verbs_; }
+  /// Whether the operation was a bind or an unbind of `which`.
+  [[nodiscard]] bool is_of(const rmr& which) const noexcept;
   /// The usual cause of the status, a sentence.
   [[nodiscard]] std::string_view cause() const noexcept { return usual_cause(status_); }
   /// The text "rdma_write on ep (qp 17): remote_access: ..." with the usual cause. Allocates.
@@ -116,10 +119,11 @@ public:
   }
 
   dto_failure(detail::event_key key, detail::ep_core* ep, dat::cookie c, dto_operation op, dto_status s,
-              std::uint32_t vendor, std::uint8_t verbs) noexcept
-      : completion(key, ep, c), vendor_(vendor), operation_(op), status_(s), verbs_(verbs) {}
+              std::uint32_t vendor, std::uint8_t verbs, const void* window = nullptr) noexcept
+      : completion(key, ep, c), window_(window), vendor_(vendor), operation_(op), status_(s), verbs_(verbs) {}
 
 private:
+  const void* window_; // of a bind
   std::uint32_t vendor_;
   dto_operation operation_;
   dto_status status_;

@@ -30,13 +30,13 @@ template <streams S, class Visitor>
 // Each function calls `visit` with the event of a completion whose queue entry is known. `life` is the wr_id of the
 // completion, or the generation of its endpoint: it distinguishes the lives of an endpoint.
 
-/// An operation that failed.
+/// An operation that failed. `window`: of a bind.
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
-                                                Visitor& visit, dto_operation reported) {
+                                                Visitor& visit, dto_operation reported, const void* window = nullptr) {
   if (ep.ia().is_break(wc.status)) ep.broke(life);
   auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
-                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status));
+                                           wc.vendor_err, static_cast<std::uint8_t>(wc.status), window);
   if constexpr (trace_build)
     if (wc.status != IBV_WC_WR_FLUSH_ERR) log_event(log_level::error, [&] { return e.message(); });
   visit(e);
@@ -59,7 +59,7 @@ template <streams S, class Visitor>
   const bind_outcome outcome = ep.ia().bind_ended(posted.length, done, posted.is_first_half());
   if (!outcome.window || (done && internal)) return false;
   if (!done) {
-    visit_failure(ep, life, wc, posted, visit, outcome.operation);
+    visit_failure(ep, life, wc, posted, visit, outcome.operation, outcome.window);
     return true;
   }
   if constexpr (includes(S, streams::rmr_bind)) {

@@ -99,8 +99,8 @@ struct taken_record {
   std::uint32_t invalidated{0}; ///< the key that a message has invalidated
 };
 
-/// The event of an operation that failed.
-[[nodiscard]] dto_failure failure_of(ep_core& ep, const record& r, dto_operation reported) noexcept;
+/// The event of an operation that failed; `bind`: if it was one.
+[[nodiscard]] dto_failure failure_of(ep_core& ep, const record& r, const bind_outcome& bind) noexcept;
 
 /// The event of a taken record of the type that `wanted<E>` contains.
 template <class E>
@@ -118,7 +118,7 @@ template <class E>
     if constexpr (kind_of<E> != record::kind::completion)
       return access::make<E>(std::move(ep), std::move(r.source), r.reason);
     else if constexpr (std::is_same_v<E, dto_failure>)
-      return failure_of(*ep, r, r.posted.is_bind() ? taken.bind.operation : r.posted.operation());
+      return failure_of(*ep, r, taken.bind);
     else if constexpr (std::is_same_v<E, bind_done>)
       return access::make<E>(ep.get(), r.posted.cookie, taken.bind.operation, taken.bind.window);
     else if constexpr (std::is_same_v<E, recv_done>)

@@ -55,10 +55,11 @@ DAT_DECL error instead(std::uint32_t ep_number, std::string_view cause) noexcept
   return r.what >= record::kind::peer_rejected && r.what <= record::kind::unreachable;
 }
 
-DAT_DECL dto_failure failure_of(ep_core& ep, const record& r, dto_operation reported) noexcept {
+DAT_DECL dto_failure failure_of(ep_core& ep, const record& r, const bind_outcome& bind) noexcept {
   std::optional<dto_failure> failure;
   const auto keep = [&](const dto_failure& f) noexcept { failure = f; };
-  visit_failure(ep, r.tag, r.wc, r.posted, keep, reported);
+  const dto_operation operation = r.posted.is_bind() ? bind.operation : r.posted.operation();
+  visit_failure(ep, r.tag, r.wc, r.posted, keep, operation, bind.window);
   return *failure;
 }
 

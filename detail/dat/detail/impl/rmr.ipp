@@ -28,6 +28,7 @@ DAT_DECL expected<rmr_params> rmr::query() const noexcept {
   return p;
 }
 
+DAT_DECL bool dto_failure::is_of(const rmr& which) const noexcept { return which && which.identity() == window_; }
 DAT_DECL bool bind_done::is_of(const rmr& which) const noexcept { return which && which.identity() == window_; }
 
 }} // namespace dat::v0
