@@ -11,6 +11,8 @@
 #include <dat/detail/request/sge_list.hpp>
 
 #include <array>
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -237,5 +239,25 @@ private:
   friend struct detail::segment_access;
   detail::raw_remote raw_{};
 };
+
+/// An rkey, an lkey, an address or a length, for peers that agree on an order of bytes of their own in place of the
+/// wire form of remote_segment: `to_lsb` gives the number whose bytes in memory begin with the least significant one,
+/// `to_msb` the one whose bytes begin with the most significant one. Each of them also converts back to the order of
+/// the host (uDAPL 2.0 appendix A.4, DAT_RMRC_TO_LSB and the other seven macros).
+///
+///     message m{dat::to_lsb(region.rkey()), dat::to_lsb(region.address()), dat::to_lsb(region.size_bytes())};
+///
+/// Allocates: never.
+/// Blocks: never.
+/// Thread safety: safe.
+template <std::unsigned_integral U>
+[[nodiscard]] constexpr U to_lsb(U host) noexcept {
+  return std::endian::native == std::endian::little ? host : detail::swap_bytes(host);
+}
+/// See to_lsb.
+template <std::unsigned_integral U>
+[[nodiscard]] constexpr U to_msb(U host) noexcept {
+  return std::endian::native == std::endian::big ? host : detail::swap_bytes(host);
+}
 
 }} // namespace dat::v0

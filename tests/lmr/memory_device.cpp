@@ -11,6 +11,8 @@
 #include <support/signal_handler.hpp>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -96,13 +98,28 @@ TEST_CASE("spans, vectors and arrays can be registered",
   CHECK(error_of(v.remote(0, 101)) == outside);
   SHOWS("DTO-080", "DTO-124");
 
-  // The wire form has each number with its most significant byte first; a query has them for any other order.
+  // The wire form has each number with its most significant byte first; a query has them for any order.
   const auto form = v.remote().to_wire();
   CHECK(dat::detail::get_be<std::uint64_t>(&form[0]) == registered.registered_address);
   CHECK(dat::detail::get_be<std::uint64_t>(&form[8]) == registered.registered_size);
   CHECK(dat::detail::get_be<std::uint32_t>(&form[16]) == registered.remote_key);
   SHOWS("DTO-057");
-  DEVIATES("DTO-058");
+  const auto most_first = [&](std::size_t at, auto number) {
+    return std::memcmp(&form[at], &number, sizeof number) == 0;
+  };
+  CHECK(most_first(0, dat::to_msb(registered.registered_address)));
+  CHECK(most_first(8, dat::to_msb(registered.registered_size)));
+  CHECK(most_first(16, dat::to_msb(*registered.remote_key)));
+  const auto reversed = [&](std::size_t at, auto number) {
+    const auto bytes = std::bit_cast<std::array<std::byte, sizeof number>>(number);
+    return std::equal(bytes.rbegin(), bytes.rend(), form.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  CHECK(reversed(0, dat::to_lsb(registered.registered_address)));
+  CHECK(reversed(8, dat::to_lsb(registered.registered_size)));
+  CHECK(reversed(16, dat::to_lsb(*registered.remote_key)));
+  CHECK(dat::to_msb(dat::to_msb(registered.lmr_key)) == registered.lmr_key);
+  CHECK(dat::to_lsb(dat::to_lsb(registered.lmr_key)) == registered.lmr_key);
+  SHOWS("DTO-058");
   // The wire form carries the rights: no segment with more rights can be read from it.
   using writable = dat::remote_segment<char, dat::mem_priv::remote_write>;
   CHECK(error_of(writable::from_wire(t.remote().to_wire())) ==

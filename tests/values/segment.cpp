@@ -6,6 +6,7 @@
 #include <support/catch.hpp>
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -312,6 +313,19 @@ TEST_CASE("a remote segment is made of an address, a count and a key that a peer
   CHECK(raw(s).address == 0x1000);
   CHECK(raw(s).length == 12);
   CHECK(raw(s).key == 0xa1b2c3d4);
+}
+
+TEST_CASE("numbers of a segment convert to each order of bytes and back", "[segment]") {
+  using bytes = std::array<unsigned char, 4>;
+  STATIC_REQUIRE(std::bit_cast<bytes>(dat::to_lsb(0xa1b2c3d4U)) == bytes{0xd4, 0xc3, 0xb2, 0xa1});
+  STATIC_REQUIRE(std::bit_cast<bytes>(dat::to_msb(0xa1b2c3d4U)) == bytes{0xa1, 0xb2, 0xc3, 0xd4});
+  constexpr std::uint64_t address = 0x0102030405060708;
+  STATIC_REQUIRE(dat::to_lsb(dat::to_lsb(address)) == address);
+  STATIC_REQUIRE(dat::to_msb(dat::to_msb(address)) == address);
+  STATIC_REQUIRE(dat::to_lsb(address) != dat::to_msb(address));
+  const auto s = remote_at<std::uint32_t>(address, 0x40, 0xa1b2c3d4);
+  const std::uint64_t first = dat::to_msb(s.address());
+  CHECK(std::memcmp(s.to_wire().data(), &first, sizeof first) == 0); // the wire form is in the same order
 }
 
 TEST_CASE("a remote segment ends within the address space", "[segment]") {

@@ -1,7 +1,8 @@
-// Big-endian numbers in byte buffers.
+// The order of bytes: big-endian numbers in byte buffers, and numbers in the other order.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,15 @@ template <std::unsigned_integral U>
   for (std::size_t i = 0; i < sizeof(U); ++i)
     value = static_cast<U>(static_cast<U>(value << (sizeof(U) > 1 ? 8 : 0)) | static_cast<U>(from[i]));
   return value;
+}
+
+template <std::unsigned_integral U>
+[[nodiscard]] constexpr U swap_bytes(U value) noexcept {
+  std::array<std::byte, sizeof(U)> bytes{};
+  put_be(bytes.data(), value);
+  U swapped = 0;
+  for (std::size_t i = sizeof(U); i > 0; --i) swapped = static_cast<U>(swapped << 8 | std::to_integer<U>(bytes[i - 1]));
+  return swapped;
 }
 
 }}} // namespace dat::v0::detail
