@@ -4,6 +4,7 @@
 #include "world.hpp"
 
 #include <dat/dat_code.hpp>
+#include <dat/rmr.hpp>
 #include <dat/ud.hpp>
 
 #include <set>
@@ -180,5 +181,14 @@ TEST_CASE("the flags of an operation have the bits of DAT_COMPLETION_FLAGS", "[d
         (completion_flag::barrier_fence | completion_flag::solicited_wait));
   CHECK(completion_flags_of(dat::recv{}) == completion_flag::default_flag);
   CHECK(completion_flags_of(dat::recv{}.suppress_notification()) == completion_flag::unsignalled);
+  const dat::remote_segment<char, dat::mem_priv::remote_read | dat::mem_priv::remote_write> there;
+  const dat::local_segment<char, dat::mem_priv::local_read | dat::mem_priv::local_write> here;
+  CHECK(completion_flags_of(dat::send_with_invalidate{there}) == completion_flag::default_flag);
+  CHECK(completion_flags_of(dat::rdma_write{here, there}) == completion_flag::default_flag);
+  CHECK(completion_flags_of(dat::rdma_read{here, there}) == completion_flag::default_flag);
+  const dat::lmr<char, dat::mem_priv::local_read> region;
+  const dat::bind window{region};
+  const auto& of_window = dat::detail::request_access::of(window); // of a bind only verbs' flags can be read
+  CHECK((of_window.flags == IBV_SEND_SIGNALED && !of_window.no_notify));
   SHOWS("DTO-051", "DTO-075", "IA-117");
 }
