@@ -1147,6 +1147,8 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   SHOWS("EPATTR-018");
   CHECK(error_of(ep.post(dat::rdma_read{three, in.remote()})) == dat::error(type::invalid_parameter, subtype::arg2));
   SHOWS("EPATTR-017");
+  CHECK(error_of(ep.post(dat::send_with_invalidate{three, in.remote()})) ==
+        dat::error(type::invalid_parameter, subtype::arg2));
   CHECK(error_of(ep.post(dat::recv{dat::iov{out.slice(0, 1), out.slice(1, 1)}})) ==
         dat::error(type::invalid_parameter, subtype::arg2));
   SHOWS("EPATTR-011", "DTO-081", "DTO-124");

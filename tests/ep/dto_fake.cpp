@@ -84,6 +84,7 @@ TEST_CASE("request flags become those of verbs, and chain in any order", "[dto]"
   CHECK(built(kept).send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE | IBV_SEND_SOLICITED));
   CHECK(dat::detail::request_access::of(kept).cookie.value() == 9);
   CHECK(built(dat::rdma_write{piece(1, 1), far(2, 1)}.suppress_completion().fence()).send_flags == IBV_SEND_FENCE);
+  SHOWS("DTO-152");
   CHECK(built(dat::rdma_read{piece(1, 1), far(2, 1)}.fence()).send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
   CHECK(built(dat::rdma_read{piece(1, 1), far(2, 1)}.suppress_completion()).send_flags == 0);
   SHOWS("DTO-140");
