@@ -46,6 +46,11 @@ template <class Region>
 concept query_takes_a_mask = requires(const Region& r) {
   dat::query(r, 0x800U);
 };
+/// Whether a region has a call that modifies it, as an endpoint has.
+template <class Region>
+concept can_be_modified = requires(Region& r) {
+  r.modify(dat::local_read);
+};
 
 } // namespace
 
@@ -357,7 +362,8 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   const auto memory = map_shared(fd);
   const auto mem = must(dat::register_shared(a.pz, memory, the_cookie(), dat::local_read));
   CHECK(must(dat::query(mem)).type == dat::mem_type::shared_virtual);
-  CHECK(must(dat::query(mem)).cookie == the_cookie());
+  const auto registered = must(dat::query(mem));
+  CHECK(registered.cookie == the_cookie());
   STATIC_REQUIRE(sizeof(dat::shared_cookie) == 40);
   // One cookie means one size; these cookies differ behind zeros, where a text would end.
   const auto part = memory.first(shared_size / 2);
@@ -368,6 +374,11 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   std::vector<std::byte> own(shared_size);
   CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
   SHOWS("LMR-028");
+  // No registration of the same memory, and no call, modifies the region.
+  STATIC_REQUIRE_FALSE(can_be_modified<std::decay_t<decltype(mem)>>);
+  const auto now = must(dat::query(mem));
+  CHECK((now.cookie == registered.cookie && now.rights == registered.rights && now.lmr_key == registered.lmr_key));
+  CHECK((now.registered_address == registered.registered_address && now.registered_size == shared_size));
 
   peer_process peer("sharing", {"/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd)});
   auto ep = a.make_ep();
