@@ -205,6 +205,8 @@ TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order"
   CHECK(resized > 0);
   must(link.merged.resize(512));
   CHECK(link.merged.capacity() >= 512);
+  must(link.merged.resize(4000)); // more than its endpoint needs
+  CHECK(link.merged.native_handle()->cqe >= 4000);
 }
 
 TEST_CASE("completions that one thread leaves in the evd, and later completions, trigger the cno again",
