@@ -378,7 +378,8 @@ TEST_CASE("the rights of the peer follow the latest attributes, also after a fai
 TEST_CASE("irrelevant connection manager events change nothing", "[EVENT-093][EPS-069]") {
   clean_world world;
   pair p;
-  for (const auto type : {RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED})
+  for (const auto type : {RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED,
+                          RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_MULTICAST_ERROR})
     for (const auto* e : {&p.a, &p.b}) {
       fake::deliver({.event = type, .qp_num = e->ep.number()});
       p.settle();

@@ -252,6 +252,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
           CHECK(own.requests == each(graceful ? "sent" : "flushed", 1, sends));
           SHOWS("EPS-064");
           CHECK_FALSE(own.late);
+          SHOWS("EVENT-036");
           CHECK(mine.state() == state::disconnected);
           if (graceful && sends != 0) SHOWS("DISC-008", "EPS-049", "EPS-052");
           if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "EPS-055");
