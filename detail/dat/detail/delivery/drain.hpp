@@ -21,9 +21,14 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// How a function that is out of line takes a visitor: a constant one by value, so that the common case keeps what it
+/// captures in registers.
+template <class Visitor>
+using out_of_line = std::conditional_t<std::is_const_v<Visitor> && std::is_trivially_copyable_v<Visitor>, Visitor, Visitor&>;
+
 /// The rare cases: failures, receives from before the connection, binds, and the library's own requests.
 template <streams S, class Visitor>
-[[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, Visitor& visit) {
+[[gnu::cold, gnu::noinline]] bool take_unusual(work_entry& e, const ibv_wc& wc, out_of_line<Visitor> visit) {
   const posted_work posted = work_ring::read(e);
   ep_core& ep = endpoint_of(e);
   if (has_bits(posted.kind, own_bit)) return ep.own_taken(posted.kind, wc.wr_id, wc.status), false;
@@ -72,7 +77,7 @@ template <streams S, class Visitor>
     }
     if constexpr (includes(S, streams::datagrams))
       if (outcome == static_cast<std::int32_t>(recv_ud_work)) return take_datagram_received<S>(*e, wc, visit);
-    return take_unusual<S>(*e, wc, visit);
+    return take_unusual<S, Visitor>(*e, wc, visit);
   }
   if constexpr (includes(S, streams::rmr_bind))
     if (outcome == code(dto_operation::bind)) {
@@ -90,7 +95,7 @@ template <streams S, class Visitor>
     if (outcome == code(dto_operation::fetch_and_add)) return take_done<ib::fetch_and_add_done>(*e, visit);
     if (outcome == code(dto_operation::compare_and_swap)) return take_done<ib::compare_and_swap_done>(*e, visit);
   }
-  return take_unusual<S>(*e, wc, visit);
+  return take_unusual<S, Visitor>(*e, wc, visit);
 }
 
 template <streams S>
