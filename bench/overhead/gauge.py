@@ -62,7 +62,6 @@ REACHED = {
     "rmr bind": (2.91, 3.48),
     "drain of all, merged evd": (1.90, 2.13),
     "drain, 16 there, merged evd": (2.19, 2.25),
-    "send, taken by dequeue": (1.48, 1.50),
     "coroutine, merged evd": (3.86, 4.18),
 }
 OPERATIONS = 1024

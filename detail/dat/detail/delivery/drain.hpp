@@ -24,7 +24,8 @@ namespace dat { inline namespace v0 { namespace detail {
 /// How a function that is out of line takes a visitor: a constant one by value, so that the common case keeps what it
 /// captures in registers.
 template <class Visitor>
-using out_of_line = std::conditional_t<std::is_const_v<Visitor> && std::is_trivially_copyable_v<Visitor>, Visitor, Visitor&>;
+using out_of_line =
+    std::conditional_t<std::is_const_v<Visitor> && std::is_trivially_copyable_v<Visitor>, Visitor, Visitor&>;
 
 /// The rare cases: failures, receives from before the connection, binds, and the library's own requests.
 template <streams S, class Visitor>
