@@ -543,6 +543,11 @@ TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]")
   int data = 0;
   CHECK(f.ia.create_cno({nullptr, &data}).error().type() == return_type::invalid_parameter);
   CHECK(f.cno.modify_agent({nullptr, &data}).error().type() == return_type::invalid_parameter);
+  counting_agent a;
+  must(f.cno.modify_agent(a.agent()));
+  CHECK((f.cno.agent().call == a.agent().call && f.cno.agent().instance == &a)); // set when the call returns
+  must(f.cno.modify_agent({}));
+  CHECK(f.cno.agent().call == nullptr);
   CHECK(f.cno.wait(-1us).error().type() == return_type::invalid_parameter);
   SHOWS("CNO-029");
 }
