@@ -334,6 +334,10 @@ std::vector<transition> transitions() {
     CHECK(t.request.local_ep() == t.ep);
   };
   const auto accept = [](t_ t) { must(t.request.accept()); };
+  const auto accept_unanswered = [](t_ t) {
+    t.lost.emplace();
+    must(t.request.accept());
+  };
   const auto reject = [](t_ t) { must(t.request.reject()); };
   const auto drop = [](t_ t) { t.request = {}; };
   const auto hand_off = [](t_ t) {
@@ -399,6 +403,7 @@ std::vector<transition> transitions() {
       {"rsp.close", unconfigured_reserved, unreserve, unconfigured_unconnected},
       {"modify", unconfigured_reserved, configure, reserved},
       {"accept", passive_connection_pending, accept, connected, up, {}, up},
+      {"accept, the answer lost", passive_connection_pending, accept_unanswered, completion_pending, {}, {}, whatever},
       {"reject", passive_connection_pending, reject, unconnected, {}, {}, rejected},
       {"drop", passive_connection_pending, drop, unconnected, {}, {}, dropped},
       {"handoff", passive_connection_pending, hand_off, unconnected},
@@ -458,6 +463,7 @@ std::vector<const char*> rules_of(const transition& row) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
   if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
+  if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036"};
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
@@ -506,7 +512,8 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
                                   row.from == ep_state::tentative_connection_pending;
       // Where the call does not end the endpoint, a shared queue makes no difference.
       if (shares && (made_elsewhere || row.to != ep_state::disconnected)) continue;
-      if (row.from == ep_state::completion_pending && !rig::lost_handshake::possible) continue;
+      const bool waits = row.from == ep_state::completion_pending || row.to == ep_state::completion_pending;
+      if (waits && !rig::lost_handshake::possible) continue;
       INFO(row.what << ", " << to_string(row.from) << (shares ? ", shared queue" : ""));
       in_state t(both, row.from, shares);
       if (shares) {
