@@ -434,6 +434,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   CHECK(ep.state() == state::active_connection_pending);
   must(refused.reject());
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == ep);
+  CHECK(ep.state() == state::disconnected);
   again(where.with_port(next_port().port()), patience);
   CHECK(next<dat::non_peer_rejected>(e.a.evd).ep() == ep);
   again(where, unanswered_limit);
@@ -446,6 +447,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   auto passive = e.b.make_ep();
   must(e.request().accept(passive));
   CHECK(next<dat::established>(e.a.evd).ep() == ep);
+  CHECK(ep.state() == state::connected);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
   SHOWS("CONN-078", "CONN-080", "MODEL-010");
 }
