@@ -242,13 +242,24 @@ TEST_CASE("queries return the same attributes before, during and after a connect
           "[REQ-059]") {
   two t;
   t.a.make_ep({.max_request_dtos = 7, .max_rdma_read_out = std::uint8_t{16}, .comm = tcp});
-  t.b.make_ep({.max_rdma_read_out = std::uint8_t{1}, .max_rdma_read_in = std::uint8_t{2}});
+  t.b.make_ep({.max_message_size = 4096,
+               .max_rdma_read_out = std::uint8_t{1},
+               .max_rdma_read_in = std::uint8_t{2},
+               .retry_count = 5,
+               .rnr_retry_count = 6,
+               .ack_timeout = std::chrono::milliseconds(300),
+               .min_rnr_timer = std::chrono::microseconds(320),
+               .accept_timeout = std::chrono::seconds(40)});
   const auto same = [](const dat::ep_attributes& x, const dat::ep_attributes& y) {
     return x.max_request_dtos == y.max_request_dtos && x.max_recv_dtos == y.max_recv_dtos &&
            x.max_request_iov == y.max_request_iov && x.max_recv_iov == y.max_recv_iov &&
            x.max_message_size == y.max_message_size && x.max_rdma_read_in == y.max_rdma_read_in &&
-           x.max_rdma_read_out == y.max_rdma_read_out && x.rnr_retry_count == y.rnr_retry_count && x.comm == y.comm &&
-           x.soft_high_watermark == y.soft_high_watermark && x.hard_high_watermark == y.hard_high_watermark;
+           x.max_rdma_read_out == y.max_rdma_read_out && x.max_inline == y.max_inline &&
+           x.retry_count == y.retry_count && x.rnr_retry_count == y.rnr_retry_count && x.ack_timeout == y.ack_timeout &&
+           x.min_rnr_timer == y.min_rnr_timer && x.accept_timeout == y.accept_timeout && x.keep_alive == y.keep_alive &&
+           x.recv_completion == y.recv_completion && x.request_completion == y.request_completion && x.qos == y.qos &&
+           x.comm == y.comm && x.soft_high_watermark == y.soft_high_watermark &&
+           x.hard_high_watermark == y.hard_high_watermark;
   };
   must(t.a.ep.set_watermark(5, 9));
   const auto before = must(t.a.ep.query());
