@@ -803,6 +803,16 @@ TEST_CASE("a write is in place when the receive of a later send completes",
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xee});
     CHECK(has_pattern(in.bytes, round));
   }
+  // Nor does what this side writes behind the completion of a send change a message that the peer takes later.
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    fill(message.bytes, round);
+    must(link.passive.post(dat::recv{inbox.lmr}));
+    must(link.active.post(dat::send{message.lmr}));
+    (void)next<dat::send_done>(link.a.evd);
+    std::fill(message.bytes.begin(), message.bytes.end(), std::byte{0xee});
+    (void)next<dat::recv_done>(link.b.evd);
+    CHECK(has_pattern(inbox.bytes, round));
+  }
   must(out.lmr.close()); // and free it
   must(in.lmr.close());
   CHECK(link.active.state() == state::connected);
@@ -876,6 +886,8 @@ TEST_CASE("requests need a connection and receives do not",
   auto passive = link.b.make_ep();
   buffer out(link.a.pz, 16);
   buffer in(link.b.pz, 16);
+  using old_value = dat::local_segment<std::uint64_t, dat::mem_priv::local_write>;
+  using word = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>;
   const auto refused = [&](endpoint& ep, subtype why) {
     const auto expected = dat::error(type::invalid_state, why);
     CHECK(error_of(ep.post(dat::send{})) == expected);
@@ -886,6 +898,11 @@ TEST_CASE("requests need a connection and receives do not",
     SHOWS("IBX-027");
     CHECK(error_of(ep.post(dat::send_with_invalidate{in.remote()})) == expected);
     SHOWS("DTO-067", "DTO-102");
+    CHECK(error_of(ep.post(dat::ib::fetch_and_add{old_value(), word(), 1})) == expected);
+    CHECK(error_of(ep.post(dat::ib::compare_and_swap{old_value(), word(), 1, 2})) == expected);
+    const bool first = &ep == &active;
+    auto rmr = must((first ? link.a : link.b).pz.create_rmr());
+    CHECK(error_of(rmr.bind(ep, dat::bind{(first ? out : in).lmr, dat::remote_write})) == expected);
     must(ep.post(dat::recv{}));
   };
   refused(active, subtype::ep_unconnected);
@@ -1096,8 +1113,10 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   DEVIATES("DTO-087", "COMP-034");
   buffer closed(link.a.pz, 8);
   must(closed.lmr.close());
-  CHECK(error_of(ep.post(dat::recv{closed.lmr})).type() == type::privileges_violation);
+  CHECK(error_of(ep.post(dat::recv{closed.lmr})) == dat::error(type::privileges_violation, subtype::privileges_write));
   SHOWS("DTO-124");
+  CHECK(error_of(ep.post(dat::send{closed.lmr})) == dat::error(type::privileges_violation, subtype::privileges_read));
+  SHOWS("ERR-036");
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
@@ -1218,6 +1237,31 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
                                    .max_rdma_read_out = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_out),
                                    .max_rdma_read_in = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_in)};
   must(must(a.pz.create_ep<dat::rc>(a.evd, largest)).close());
+  // What is granted is kept as it was asked for.
+  const dat::ep_attributes given{.max_message_size = 1000,
+                                 .max_rdma_read_out = std::uint8_t{3},
+                                 .max_rdma_read_in = std::uint8_t{5},
+                                 .retry_count = 3,
+                                 .rnr_retry_count = 2,
+                                 .ack_timeout = 5ms,
+                                 .min_rnr_timer = 30us,
+                                 .accept_timeout = 700ms,
+                                 .keep_alive = 90ms,
+                                 .soft_high_watermark = 8,
+                                 .hard_high_watermark = 9,
+                                 .qos = dat::qos::economy()};
+  {
+    const auto exact = must(a.pz.create_ep<dat::rc>(a.evd, given));
+    const auto kept = must(exact.query()).attributes;
+    CHECK(kept.max_message_size == given.max_message_size);
+    CHECK((kept.max_rdma_read_out == given.max_rdma_read_out && kept.max_rdma_read_in == given.max_rdma_read_in));
+    CHECK((kept.retry_count == given.retry_count && kept.rnr_retry_count == given.rnr_retry_count));
+    CHECK((kept.ack_timeout == given.ack_timeout && kept.min_rnr_timer == given.min_rnr_timer));
+    CHECK((kept.accept_timeout == given.accept_timeout && kept.keep_alive == given.keep_alive));
+    CHECK((kept.soft_high_watermark == given.soft_high_watermark &&
+           kept.hard_high_watermark == given.hard_high_watermark));
+    CHECK(kept.qos == given.qos);
+  }
   const auto one_more = [&](auto change) {
     auto more = largest;
     change(more);

@@ -310,6 +310,14 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1)); // all posted requests
   SHOWS("EVENT-043");
   CHECK(is_empty(link.evd));
+  for (const bool solicited : {false, true}) { // each receive notifies, whatever its sender asks for
+    must(link.active.post(dat::recv{}.cookie(5)));
+    auto message = dat::send{};
+    if (solicited) message.solicited();
+    must(link.passive.post(message));
+    CHECK(link.woken());
+    CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(5));
+  }
   // The peer has no receive: the failure is an event.
   must(link.active.post(dat::send{}.suppress_completion().cookie(2)));
   CHECK(link.woken());

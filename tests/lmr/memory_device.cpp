@@ -134,7 +134,7 @@ TEST_CASE("spans, vectors and arrays can be registered",
   using readable = dat::remote_segment<char, dat::mem_priv::remote_read>;
   CHECK(error_of(readable::from_wire(written.remote().to_wire())) ==
         dat::error(type::privileges_violation, subtype::privileges_rdma_read));
-  SHOWS("ERR-023", "DTO-067");
+  SHOWS("ERR-023", "DTO-067", "ERR-036");
 
   must(t.close());
   CHECK(error_of(t.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
