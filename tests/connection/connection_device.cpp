@@ -241,7 +241,8 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   REQUIRE(second); // the failed accept left the request unchanged
   SHOWS("CR-022");
   must(second.reject());
-  (void)link.at_a<dat::peer_rejected>();
+  CHECK(link.at_a<dat::peer_rejected>().ep() == other);
+  SHOWS("CR-028");
   must(passive.post(dat::send{}));
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(77));
   SHOWS("DISC-045", "EPS-071");
@@ -893,6 +894,7 @@ TEST_CASE("a request waits without a timer for as long as its consumer leaves it
   CHECK(armed_timers() == 0);
   CHECK(active.state() == state::active_connection_pending);
   STATIC_REQUIRE(std::is_same_v<dat::timeout::period, std::micro>);
+  STATIC_REQUIRE(dat::infinite == dat::timeout::max());
   SHOWS("CR-014", "CONN-040");
   auto limited = link.a.make_ep();
   must(limited.connect(link.target(), link.port(), patience));

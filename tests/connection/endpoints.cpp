@@ -463,7 +463,7 @@ std::vector<const char*> rules_of(const transition& row) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
   if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
-  if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036"};
+  if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036", "RSP-017"};
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
@@ -482,12 +482,14 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("handoff",
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
-  if (is("disconnect", {active_connection_pending, completion_pending}))
-    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044"};
+  if (is("disconnect", {active_connection_pending}))
+    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044", "DISC-021"};
+  if (is("disconnect", {completion_pending}))
+    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044", "DISC-023"};
   if (is("graceful", {active_connection_pending, completion_pending}))
     return {"DISC-004", "EPS-016", "DISC-003", "EPS-044"};
   if (is("graceful", {connected})) return {"EPS-049", "DISC-003"};
-  if (is("disconnect", {connected, disconnect_pending})) return {"EPS-055", "DISC-003"};
+  if (is("disconnect", {connected, disconnect_pending})) return {"EPS-055", "DISC-003", "DISC-018"};
   if (is("disconnect", {disconnected}) || is("graceful", {disconnected})) return {"DISC-003", "DISC-004"};
   if (is("graceful", {disconnect_pending})) return {"DISC-003"};
   if (is("close", {active_connection_pending, completion_pending})) return {"EPS-046", "DISC-037", "EP-035", "EP-036"};

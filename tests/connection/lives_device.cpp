@@ -255,7 +255,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
           SHOWS("EVENT-036");
           CHECK(mine.state() == state::disconnected);
           if (graceful && sends != 0) SHOWS("DISC-008", "EPS-049", "EPS-052");
-          if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "EPS-055");
+          if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "DISC-006", "EPS-055");
         } else {
           CHECK(is_empty(ender.evd));
           SHOWS("DISC-037", "EP-035", "EP-036", "EP-037");
@@ -867,7 +867,7 @@ TEST_CASE("a cut wire breaks the connections that send, and the others continue 
     const story seen(of(k.theirs, all[k.passive_has_it ? 0 : 1]));
     if (k.mine.sends != 0) {
       CHECK(seen.connection == texts{"disconnected"});
-      SHOWS("EPS-063");
+      SHOWS("EPS-063", "CONN-030");
       CHECK(seen.receives == texts{"flushed 9"});
       continue;
     }

@@ -288,11 +288,20 @@ TEST_CASE("a device refuses several paths and keeps the endpoint usable", "[qos]
           type::model_not_supported);
     CHECK(from.state() == state::unconnected);
   }
+  STATIC_REQUIRE((dat::multipath{0} == dat::multipath::none && dat::multipath{1} == dat::multipath::requested));
+  STATIC_REQUIRE(dat::multipath{2} == dat::multipath::required);
+  STATIC_REQUIRE(dat::connect_options().multipath == dat::multipath::none);
+  constexpr auto no_number = static_cast<dat::multipath>(3);
+  CHECK(error_of(from.connect(b.ia.address(), port, patience, {}, {.multipath = no_number})) ==
+        dat::error(type::invalid_parameter, subtype::arg8));
   must(from.connect(b.ia.address(), port, patience));
   auto request = next<dat::cr>(b.evd);
   for (const auto paths : {dat::multipath::requested, dat::multipath::required})
     CHECK(error_of(request.accept(to, {}, {.multipath = paths})) == dat::error(type::model_not_supported));
   SHOWS("ERR-021");
+  CHECK(error_of(request.accept(to, {}, {.multipath = no_number})) ==
+        dat::error(type::invalid_parameter, subtype::arg5));
+  CHECK(to.state() == state::unconnected);
   must(request.accept(to));
   (void)next<dat::established>(a.evd);
   (void)next<dat::established>(b.evd);

@@ -232,6 +232,7 @@ TEST_CASE("requests that are queued when their service point closes keep their e
   must(psp.close());
   auto accept = [&](dat::cr request) {
     CHECK(request.service() == id);
+    SHOWS("PSP-037");
     REQUIRE(request.ep());
     must(request.ep().modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
     must(request.accept());
@@ -343,6 +344,8 @@ TEST_CASE("closing a reserved service point releases its endpoint",
     CHECK(s.a.take(1) == events{"peer_rejected"});
     auto later = s.ask(s.service); // the service point takes no second request
     CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+    CHECK(s.b.take(0).empty());
+    SHOWS("RSP-001");
     auto again = must(s.b.ia.create_rsp(s.other, ep, s.b.evd)); // the endpoint can be reserved again
     CHECK_FALSE(must(rsp.query()).ep);
     must(rsp.close());
@@ -545,7 +548,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   CHECK(request.service().kind() == dat::service_kind::csp);
   CHECK_FALSE(request.local_ep());
   CHECK_FALSE(request.ep());
-  SHOWS("CSP-001", "CR-012");
+  SHOWS("CSP-001", "CR-005", "CR-012");
   CHECK(request.remote_address() == from);
   SHOWS("CR-004", "CSP-014", "CONN-077");
   CHECK(request.local_address() == params.address);
@@ -571,6 +574,8 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   auto late = s.ask(params.address.port());
   CHECK(s.a.take(1) == events{"non_peer_rejected 8"});
   SHOWS("CSP-018");
+  CHECK((active.state() == ep_state::connected && s.b.ep.state() == ep_state::connected)); // made before the close
+  SHOWS("CSP-019");
   // A public service point also accepts common_connect.
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   auto common = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));

@@ -538,7 +538,7 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   const auto again = e.ask(first.port());
   must(e.request().reject());
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == again);
-  SHOWS("REQ-042");
+  SHOWS("REQ-042", "CONN-003");
 }
 
 TEST_CASE("dup_connect reaches the peer of the first connection",

@@ -141,7 +141,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   SHOWS("SRQ-029");
   (void)next<dat::recv_done>(p.b.evd);
   CHECK((p.now().available == 2u && p.now().outstanding == 2));
-  SHOWS("SRQ-057");
+  SHOWS("SRQ-057", "SRQ-055");
   // The queue is full when that many buffers are outstanding, posted or completed.
   for (std::uint32_t i = 2; i < size; ++i) receive.post(p.srq, 3);
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
@@ -151,6 +151,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(error_of(p.srq.post(dat::recv{})) == dat::error(type::insufficient_resources, subtype::resource_srq));
   SHOWS("ERR-031", "SRQ-086", "SRQ-010", "SRQ-029", "SRQ-056");
   CHECK(error_of(p.srq.resize(10)).type() == type::invalid_state);
+  CHECK(error_of(p.srq.resize(size - 1)) == dat::error(type::invalid_state, subtype::srq_in_use)); // one is not taken
   CHECK(p.now().max_recv_dtos == size);
   SHOWS("SRQ-063");
   (void)next<dat::recv_done>(p.b.evd);
