@@ -266,6 +266,7 @@ TEST_CASE("completions and software events have separate room in a merged evd",
       CHECK(std::get<dat::recv_done>(e).cookie() == dat::cookie(received++));
   }
   CHECK(is_empty(small));
+  SHOWS("EVD-002");
   CHECK(is_empty(link.ia.async_evd()));
   must(near.disconnect());
 }

@@ -436,9 +436,11 @@ TEST_CASE("while threads sleep in both waits, every other call on the evd and it
   CHECK(f.evd.clear_unwaitable().has_value());
   CHECK(must(f.evd.query()).waitable);
   CHECK(must(f.cno.query()).latest == dat::evd_id());
+  SHOWS("EVD-029");
   until_asleep(on_evd); // none of them has ended a wait
   until_asleep(on_cno);
   CHECK(f.evd.set_unwaitable().has_value());
+  SHOWS("EVD-032");
   of_evd.join();
   CHECK(f.evd.post(1).has_value());
   of_cno.join();
@@ -474,6 +476,7 @@ TEST_CASE("threads create, use and close cnos and evds of one adapter at the sam
     });
   for (auto& t : threads) t.join();
   CHECK(done == 4 * rounds);
+  SHOWS("CNO-036", "EVD-009");
 }
 
 TEST_CASE("modify_cno moves notifications to the new cno, those that are due included",

@@ -432,7 +432,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  SHOWS("CONN-025", "EPS-010", "REQ-049", "EPS-004");
+  SHOWS("CONN-025", "EPS-010", "EVENT-096", "REQ-049", "EPS-004");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);

@@ -204,7 +204,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
 }
 
 TEST_CASE("the private data of an accept stays readable after the connection has ended",
-          "[CONN-019][EPS-014][EPS-022][DISC-043][EP-056]") {
+          "[CONN-019][EPS-014][EPS-022][DISC-043][EP-056][EVENT-016]") {
   two t;
   auto request = t.ask_with();
   t.b.make_ep();

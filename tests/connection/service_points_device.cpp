@@ -213,7 +213,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   CHECK(must(rsp.query()).ep == dat::ep_ref());
   SHOWS("RSP-003", "RSP-027", "EPS-039");
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
-  SHOWS("RSP-004", "ERR-014");
+  SHOWS("RSP-004", "PSP-001", "ERR-014");
   must(rsp.close());
   SHOWS("RSP-003");
 

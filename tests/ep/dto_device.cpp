@@ -153,7 +153,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto written = next<dat::rdma_write_done>(link.sends());
       CHECK(written.cookie() == dat::cookie(6));
       CHECK(written.bytes() == size);
-      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156");
+      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156", "COMP-010");
       arrived(in);
       SHOWS("DTO-008", "DTO-015", "MODEL-046");
 
@@ -180,7 +180,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
-      SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-069");
+      SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-010", "COMP-069");
       arrived(back);
       SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046", "DTO-004", "DTO-008", "DTO-015");
     }

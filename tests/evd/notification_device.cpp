@@ -114,7 +114,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   SHOWS("EVENT-062");
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
-  SHOWS("REQ-160", "MODEL-014", "EVENT-047", "REQ-163");
+  SHOWS("REQ-160", "MODEL-014", "EVENT-047", "EVENT-029", "REQ-163");
   {
     background waiter([&] { return own.wait(patience); });
     waiter.until_asleep();
@@ -212,12 +212,12 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::send{}.cookie(1).suppress_notification()));
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1));
   CHECK(link.asleep());
-  SHOWS("EVENT-043");
+  SHOWS("EVENT-043", "EVENT-045");
   must(link.active.post(dat::send{}.suppress_completion()));
   must(link.active.post(dat::send{}.suppress_completion().suppress_notification()));
   must(link.active.post(dat::send{}.cookie(2)));
   CHECK(link.woken());
-  SHOWS("COMP-018");
+  SHOWS("COMP-018", "EVENT-045");
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
   const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
                               dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};

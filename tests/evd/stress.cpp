@@ -295,7 +295,7 @@ TEST_CASE("threads that post, wait, forbid waits, change cnos and interrupt lose
   CHECK(all.connections.dequeue().error().type() == return_type::queue_empty);
   CHECK(all.ia.async_evd().dequeue().error().type() == return_type::queue_empty);
   CHECK(events >= rig::stress_events);
-  SHOWS("EVENT-107");
+  SHOWS("EVENT-107", "EVD-029", "EVD-032");
   CHECK(all.interrupted > 0); // of ten thousands of signals some interrupted a sleeping thread
   CHECK(all.forbidden > 0);
 }

@@ -68,6 +68,7 @@ TEST_CASE("software events are taken in the order of posting", "[EVD-069][EVD-07
   SHOWS("EVD-060");
   CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().as<int*>() == &object);
   CHECK(number(must(q.evd.dequeue())) == ~std::uint64_t{0});
+  SHOWS("EVENT-033");
   CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
 }
 
@@ -80,7 +81,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   CHECK(number(must(q.evd.dequeue())) == 0);
   must(q.evd.post(5)); // there is room again
   for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
-  SHOWS("EVENT-075");
+  SHOWS("EVENT-075", "EVD-002");
   // A disabled and unwaitable evd keeps queueing, and fills up as well.
   must(q.evd.disable());
   must(q.evd.set_unwaitable());
@@ -207,7 +208,9 @@ TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
   must(q.evd.post(2));
   CHECK(number(must(q.evd.dequeue())) == 1);
   for (int twice = 0; twice < 2; ++twice) must(q.evd.clear_unwaitable());
+  CHECK(q.evd.waitable());
   CHECK(number(must(q.evd.wait(patience))) == 2);
+  SHOWS("EVENT-059");
 }
 
 TEMPLATE_TEST_CASE_SIG("making an evd unwaitable releases its waiter, which takes nothing",
@@ -616,7 +619,7 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
             (r == q && q != dat::completion_notification::solicited_wait));
       CHECK(must(ring.query()).config == r);
     }
-  SHOWS("ERR-042");
+  SHOWS("ERR-042", "EVD-021");
   CHECK(must(ring.query()).config == dat::completion_notification::evd_threshold);
   for (const dat::completion_notification q :
        {dat::completion_notification::evd_threshold, dat::completion_notification::selective}) {

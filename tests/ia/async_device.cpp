@@ -128,6 +128,7 @@ TEST_CASE("overflowing connection events are lost and reported, and the state st
     must(passives[i].disconnect()); // there is room again
     (void)next<dat::disconnected>(full[i]);
     CHECK(actives[i].state() == state::disconnected);
+    SHOWS("EVENT-033");
   }
 }
 
@@ -166,6 +167,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   CHECK(e.is_of(opened));
   SHOWS("EVENT-082");
   CHECK(ep.state() == state::disconnected);
+  SHOWS("EVENT-072");
   CHECK(is_empty(first.async_evd()));
 
   // Closing the ia that borrowed the evd keeps it, and so does closing its owner while another ia borrows it.
@@ -323,7 +325,10 @@ TEST_CASE("one evd of the standard streams serves a service point, an endpoint, 
   auto near = must(zone.create_ep<dat::rc>({.recv = own, .request = own, .connect = own}, {.ack_timeout = 4s}));
   auto far = must(zone.create_ep<dat::rc>({.recv = own, .request = own, .connect = own}));
   must(near.connect(ia.address(), port, patience));
-  must(next<dat::connection_request>(own).accept(far));
+  auto request = next<dat::connection_request>(own);
+  CHECK(request.service() == psp.id());
+  SHOWS("PSP-010");
+  must(request.accept(far));
   CHECK(count_of<dat::established>(take(own, 2)) == 2);
   std::array<std::byte, 8> bytes{};
   auto lmr = must(zone.register_memory(bytes, dat::local_read | dat::local_write));

@@ -411,10 +411,22 @@ TEST_CASE("a connection event without room is lost, and state and evd stay corre
     CHECK(all_of(a.ia.async_evd()) == events{"overflow " + std::to_string(evd.id().number())}); // once for both
     CHECK(all_of(evd) == events{"software 1", "software 2", "established", "disconnected"});
   }
-  must(a.ep.connect(b.ia.address(), service, plenty)); // there is room again
-  settle(a, b);
-  must(request_on(b.evd).reject());
-  settle(a, b);
+  // A reject without room ends the attempt as well.
+  must(evd.post(1));
+  must(evd.post(2));
+  live_and_die();
+  const auto refused = [&] {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).reject());
+    settle(a, b);
+    CHECK(a.ep.state() == dat::ep_state::disconnected);
+  };
+  refused();
+  CHECK(all_of(a.ia.async_evd()) == events{"overflow " + std::to_string(evd.id().number())});
+  CHECK(all_of(evd) == events{"software 1", "software 2", "established", "disconnected"});
+  must(a.ep.reset());
+  refused(); // there is room again
   CHECK(all_of(evd) == events{"peer_rejected"});
   CHECK(all_of(a.ia.async_evd()).empty());
 }

@@ -598,7 +598,7 @@ TEST_CASE("provider attributes describe the library's behaviour", "[ia]") {
   STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::never) == 0);
   STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::if_asked) == 1);
   STATIC_REQUIRE(static_cast<int>(dat::psp_creates_ep::always) == 2);
-  SHOWS("IA-121");
+  SHOWS("IA-121", "PSP-015");
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
   STATIC_REQUIRE(static_cast<int>(dat::ha_load_balancing::none) == 0);
   STATIC_REQUIRE(static_cast<int>(dat::ha_load_balancing::inter_connection) == 1);

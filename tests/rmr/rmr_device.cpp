@@ -140,7 +140,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(unbound.operation() == dat::dto_operation::unbind);
   SHOWS("RMR-034");
   CHECK((unbound.is_of(rmr) && unbound.cookie() == dat::cookie(5)));
-  SHOWS("RMR-019", "RMR-034", "COMP-001", "COMP-068", "COMP-072");
+  SHOWS("RMR-019", "RMR-034", "COMP-001", "COMP-010", "COMP-068", "COMP-072");
   must(rmr.unbind(t.passive)); // an unbind of an unbound window
   CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
   must(other.close());

@@ -295,7 +295,7 @@ auto coarser(all& a) { return a.wait(5us); }
 
 //! case: a software event for an evd without their stream
 //! error: dat: software events need their stream
-//! tags: [EVD-071][EVENT-025][EVD-060]
+//! tags: [EVD-071][EVENT-025][EVD-060][EVD-069]
 #ifdef DAT_EXPECT_FAIL
 bool post_to_standard(dat::evd<dat::stream::standard>& e) { return e.post(1).has_value(); }
 #else
