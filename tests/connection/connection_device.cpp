@@ -149,6 +149,8 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(error_of(active.connect(link.target(), link.port(), patience, long_data)) ==
         dat::error(type::invalid_parameter, subtype::arg5));
   CHECK(active.state() == state::unconnected);
+  CHECK(is_empty(link.a.evd));
+  SHOWS("CONN-057");
   CHECK(error_of(active.connect(link.target(), link.port(), patience, pattern(312, 1))).type() ==
         type::invalid_parameter); // 312 = 56 + 256
 
@@ -432,7 +434,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  SHOWS("CONN-025", "EPS-010", "EVENT-096", "REQ-049", "EPS-004");
+  SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);

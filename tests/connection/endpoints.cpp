@@ -475,10 +475,11 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
     return {"EPS-080"};
   if (is("a request", {reserved, unconfigured_reserved})) return {"EPS-035", "EPS-004", "RSP-014"};
-  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023", "EPS-034"};
+  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023", "EPS-034", "DISC-025"};
   if (is("rsp.close", {passive_connection_pending, unconfigured_passive})) return {"RSP-024"};
-  if (is("reject", {passive_connection_pending})) return {"EPS-037", "EPS-044", "CR-054", "RSP-018"};
+  if (is("reject", {passive_connection_pending})) return {"EPS-037", "EPS-044", "CR-054", "RSP-018", "DISC-025"};
   if (is("reject", {unconfigured_passive, unconfigured_tentative})) return {"CR-055"};
+  if (is("reject", {tentative_connection_pending})) return {"DISC-025"};
   if (is("handoff",
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
