@@ -68,9 +68,8 @@ private:
   [[nodiscard]] expected<void> grow(std::uint32_t n) noexcept;
   /// Queries the number of buffers for which the device has room. Returns 0 or errno.
   [[nodiscard]] int ask_size(std::uint32_t& size) const noexcept;
-  /// The number of buffers that endpoints can take; returns false when only the device knows it. Moves completions to
-  /// where they are counted.
-  [[nodiscard]] bool count_available(std::uint32_t& n) noexcept;
+  /// The number of buffers that endpoints can take. Moves completions to where they are counted.
+  [[nodiscard]] std::uint32_t count_available() noexcept;
   void raise_low() noexcept {
     armed_ = false;
     ia().raise(async_kind::srq_low_watermark, {}, ref<counted>(this));

@@ -207,24 +207,18 @@ DAT_DECL expected<void> srq_core::grow(std::uint32_t n) noexcept {
 
 // --- watermark and counts ------------------------------------------------------------------------------------------
 
-DAT_DECL bool srq_core::count_available(std::uint32_t& n) noexcept {
-  bool known = true;
+DAT_DECL std::uint32_t srq_core::count_available() noexcept {
   ia().for_each(child_kind::endpoint, [&](ia_child& c) {
     auto& ep = static_cast<ep_core&>(c);
     ref<evd_core> e;
     ep.locked([&](ep_core& one) {
       if (one.srq().get() == this) e = one.evds().recv;
     });
-    if (!e) return;
-    if (merged_evd* m = merged(e.get()))
-      m->drain();
-    else
-      known = false; // only the device knows how many buffers are in that queue
+    if (e) merged(e.get())->drain(); // ep_core::attach takes no other evd
   });
   const std::uint32_t held = held_.load(std::memory_order_relaxed);
   const std::uint32_t all = outstanding();
-  n = all > held ? all - held : 0;
-  return known;
+  return all > held ? all - held : 0;
 }
 
 DAT_DECL expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept {
@@ -244,9 +238,7 @@ DAT_DECL expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept 
   armed_ = low != 0;
   if (!armed_) return success();
   // The device checks its limit only when a buffer is taken.
-  std::uint32_t there;
-  if (!count_available(there)) there = outstanding(); // or fewer
-  if (there >= low) return success();
+  if (count_available() >= low) return success();
   attr.srq_limit = 0;
   (void)ibv_modify_srq(srq_, &attr, IBV_SRQ_LIMIT); // limit_reached ignores an event that is still to come
   raise_low();
@@ -269,10 +261,9 @@ DAT_DECL void srq_core::query(srq_params& p) noexcept {
   p.max_recv_dtos = capacity();
   p.max_recv_iov = max_iov_;
   p.low_watermark = low_;
-  std::uint32_t there;
-  const bool known = count_available(there);
+  const std::uint32_t there = count_available();
   p.outstanding = outstanding();
-  if (known) p.available = min(there, p.outstanding);
+  p.available = min(there, p.outstanding);
 }
 
 }}} // namespace dat::v0::detail
