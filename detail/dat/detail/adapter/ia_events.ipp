@@ -40,11 +40,11 @@ DAT_DECL bool ia_core::read_failed(member_source& s, int err) noexcept {
   // The descriptor is intact: try again later.
   s.failures = 1;
   retry_.self = this;
-  retry_.run = [](task& t, unsigned) noexcept {
+  retry_.run = [](task& t) noexcept {
     ia_core& self = *static_cast<member_task&>(t).self;
     for (member_source* each : {&self.cm_source_, &self.async_source_}) (void)self.reactor.watch(each->fd, *each);
   };
-  (void)reactor.defer(retry_, 1, clock::now() + std::chrono::milliseconds(10));
+  (void)reactor.defer(retry_, clock::now() + std::chrono::milliseconds(10));
   return false;
 }
 

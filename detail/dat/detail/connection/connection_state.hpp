@@ -164,10 +164,10 @@ private:
   struct owned_timer : task {
     connection_state* self = nullptr;
   };
-  static void on_timer(task& t, unsigned) noexcept;
+  static void on_timer(task& t) noexcept;
   void arm_timer(clock::time_point at) noexcept {
     add_ref();
-    if (!ia().reactor.defer(timer_, 1, at)) release();
+    if (!ia().reactor.defer(timer_, at)) release();
   }
   void cancel_timer() noexcept {
     if (ia().reactor.cancel(timer_)) release();

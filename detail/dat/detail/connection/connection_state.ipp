@@ -405,7 +405,7 @@ DAT_DECL bool connection_state::lingering_event(const cm_event& e) noexcept {
   }
 }
 
-DAT_DECL void connection_state::on_timer(task& t, unsigned) noexcept {
+DAT_DECL void connection_state::on_timer(task& t) noexcept {
   const ref<connection_state> self(static_cast<owned_timer&>(t).self, adopt); // the task was armed with a reference
   const ref<ia_child> u = self->user();
   if (!u) return;

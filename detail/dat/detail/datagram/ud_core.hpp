@@ -202,7 +202,7 @@ private:
   struct owned_timer : task {
     ud_connection* self = nullptr;
   };
-  static void on_timer(task& t, unsigned) noexcept {
+  static void on_timer(task& t) noexcept {
     const ref<ud_connection> self(static_cast<owned_timer&>(t).self, adopt); // the task was armed with a reference
     self->over(self->asked_ ? record::kind::timed_out : record::kind::unreachable, ETIMEDOUT);
   }

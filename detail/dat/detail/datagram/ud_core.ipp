@@ -190,7 +190,7 @@ DAT_DECL int ud_connection::start(ref<ud_core> of, const qp_place& own, const ia
   const ref<ud_connection> alive(this, adopt);
   if (!until.never()) {
     add_ref();
-    ia().reactor.defer(timer_, 1, until.at);
+    ia().reactor.defer(timer_, until.at);
   }
   verb = "rdma_resolve_addr";
   ia().release_to_reactor();

@@ -31,12 +31,12 @@ DAT_DECL ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, 
   for (evd_core* e : {evds_.recv.get(), evds_.request.get(), evds_.connect.get()})
     if (e) e->users.fetch_add(1, std::memory_order_relaxed);
   work_.self = this;
-  work_.run = [](task& t, unsigned) noexcept {
+  work_.run = [](task& t) noexcept {
     const ref<ep_core> self(static_cast<work_task&>(t).self, adopt); // the task was armed with a reference
     self->run_deferred();
   };
   test_.self = this;
-  test_.run = [](task& t, unsigned) noexcept {
+  test_.run = [](task& t) noexcept {
     const ref<ep_core> self(static_cast<work_task&>(t).self, adopt); // as above
     self->test_peer();
   };

@@ -100,7 +100,7 @@ DAT_DECL void ep_core::end_tests() noexcept {
 
 DAT_DECL void ep_core::arm_test() noexcept {
   add_ref();
-  if (!ia().reactor.defer(test_, 1, clock::now() + attributes_.keep_alive)) release();
+  if (!ia().reactor.defer(test_, clock::now() + attributes_.keep_alive)) release();
 }
 
 /// The thread that posts may post at the same time: drivers take turns, and the probe has no entry in the ring. A queue
@@ -135,7 +135,7 @@ DAT_DECL void ep_core::defer_to_reactor(std::uint32_t what, ep_generation whose)
   while (!deferred_.compare_exchange_weak(now, now | what, std::memory_order_acq_rel));
   add_ref();
   const auto at = what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : reactor::at_once;
-  if (!ia().reactor.defer(work_, 1, at)) release();
+  if (!ia().reactor.defer(work_, at)) release();
 }
 
 DAT_DECL void ep_core::run_deferred() noexcept {

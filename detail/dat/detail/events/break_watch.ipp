@@ -12,13 +12,13 @@ DAT_DECL break_watch::break_watch(counted& owner, reactor& r, look_function look
     : owner_(owner), reactor_(r), look_(look) {
   task_.self = this;
   // The task is armed without a reference, which would keep an evd without handles; stop() waits for the task instead.
-  task_.run = [](task& t, unsigned) noexcept { static_cast<look_task&>(t).self->look_now(); };
+  task_.run = [](task& t) noexcept { static_cast<look_task&>(t).self->look_now(); };
 }
 
 DAT_DECL void break_watch::look_later() noexcept {
   if (stopped_.load(std::memory_order_relaxed) || !has_connections()) return;
   if (due_.exchange(true, std::memory_order_acq_rel)) return;
-  reactor_.defer(task_, 1, clock::now() + pause);
+  reactor_.defer(task_, clock::now() + pause);
 }
 
 DAT_DECL void break_watch::look_now() noexcept {

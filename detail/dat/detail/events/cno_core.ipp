@@ -21,7 +21,7 @@ namespace dat { inline namespace v0 { namespace detail {
 DAT_DECL cno_core::cno_core(ref<ia_core> ia, const wait_proxy_agent& agent) noexcept
     : ia_child(std::move(ia), table), agent_(agent) {
   task_.self = this;
-  task_.run = [](task& t, unsigned) noexcept {
+  task_.run = [](task& t) noexcept {
     const ref<cno_core> self(static_cast<agent_task&>(t).self, adopt); // the task was armed with a reference
     self->call_agent();
   };

@@ -20,7 +20,7 @@ DAT_DECL merged_evd::merged_evd(ref<ia_core> ia, streams which, std::uint32_t ql
     : evd_core(std::move(ia), which, qlen, table),
       breaks_(*this, this->ia().reactor, [](counted& c) noexcept { static_cast<merged_evd&>(c).check_for_breaks(); }) {
   loss_.self = this;
-  loss_.run = [](task& t, unsigned) noexcept {
+  loss_.run = [](task& t) noexcept {
     const ref<merged_evd> self(static_cast<loss_task&>(t).self, adopt); // the task was armed with a reference
     self->ia().overflowed(self->number());
   };

@@ -10,7 +10,7 @@ namespace dat { inline namespace v0 { namespace detail {
 DAT_DECL wakeup::wakeup(counted& owner, std::uint32_t number, reactor& r) noexcept
     : owner_(owner), number_(number), reactor_(r) {
   delayed_.self = this;
-  delayed_.run = [](task& t, unsigned) noexcept {
+  delayed_.run = [](task& t) noexcept {
     wakeup& self = *static_cast<delayed_kick&>(t).self;
     const ref<counted> held(&self.owner_, adopt); // the task was armed with a reference
     self.kick_.raise();

@@ -29,13 +29,12 @@ struct event_source {
 /// Work that an object defers to the reactor, for now or for a later time: see reactor::defer. The object embeds the
 /// task and keeps a reference to itself while the task is armed.
 struct task : list_node {
-  /// Called once on the reactor, with no lock held. `what` is the OR of all that was deferred since the last call.
-  void (*run)(task&, unsigned what) noexcept = nullptr;
+  /// Called once on the reactor, with no lock held, however often the task was deferred since the last call.
+  void (*run)(task&) noexcept = nullptr;
 
 private:
   friend class reactor;
-  clock::time_point at_{}; // guarded by the reactor's lock, as are the following members
-  unsigned what_ = 0;
+  clock::time_point at_{}; // guarded by the reactor's lock
 };
 
 class reactor {
@@ -61,11 +60,10 @@ public:
   /// The time for tasks that are due at once.
   static constexpr clock::time_point at_once{};
 
-  /// Adds `what` to the work of the task, and arms the task for `at` unless it is armed for an earlier time. Returns
-  /// true when the task was idle: the next call of `run` then belongs to this call, and so does the reference that
-  /// keeps the owner. Thread safety: safe.
-  bool defer(task& t, unsigned what = 1, clock::time_point at = at_once) noexcept;
-  /// Cancels all work of the task. Returns true when the task was armed, so that `run` is not called for it. Returns
+  /// Arms the task for `at` unless it is armed for an earlier time. Returns true when the task was idle: the next call
+  /// of `run` then belongs to this call, and so does the reference that keeps the owner. Thread safety: safe.
+  bool defer(task& t, clock::time_point at = at_once) noexcept;
+  /// Cancels the task. Returns true when the task was armed, so that `run` is not called for it. Returns
   /// false when the task is idle; its `run` may be in progress then. Thread safety: safe.
   bool cancel(task& t) noexcept;
 

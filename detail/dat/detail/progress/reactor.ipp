@@ -55,10 +55,9 @@ DAT_DECL void reactor::unwatch(int fd, event_source& source) noexcept {
 
 // --- tasks -----------------------------------------------------------------------------------------------------------
 
-DAT_DECL bool reactor::defer(task& t, unsigned what, clock::time_point at) noexcept {
+DAT_DECL bool reactor::defer(task& t, clock::time_point at) noexcept {
   const std::lock_guard lock(mutex_);
   const bool idle = !t.linked();
-  t.what_ |= what;
   if (!idle) {
     if (t.at_ <= at) return false;
     t.unlink();
@@ -82,7 +81,6 @@ DAT_DECL bool reactor::cancel(task& t) noexcept {
   const std::lock_guard lock(mutex_);
   if (!t.linked()) return false;
   t.unlink();
-  t.what_ = 0;
   return true;
 }
 
@@ -96,15 +94,13 @@ DAT_DECL void reactor::run_ready_tasks() noexcept {
   }
   for (bool more = last != nullptr; more;) {
     task* t;
-    unsigned what = 0;
     {
       const std::lock_guard lock(mutex_);
       t = due_now_.pop_front();
       if (!t) return;
-      what = std::exchange(t->what_, 0u);
       more = t != last;
     }
-    t->run(*t, what);
+    t->run(*t);
   }
 }
 
@@ -112,7 +108,6 @@ DAT_DECL void reactor::run_due_tasks() noexcept {
   const auto now = clock::now();
   for (;;) {
     task* t;
-    unsigned what = 0;
     {
       const std::lock_guard lock(mutex_);
       t = scheduled_.pop_front_if([&](const task& first) { return first.at_ <= now; });
@@ -122,9 +117,8 @@ DAT_DECL void reactor::run_due_tasks() noexcept {
         timer_at_ = clock::time_point::max();
         return;
       }
-      what = std::exchange(t->what_, 0u);
     }
-    t->run(*t, what);
+    t->run(*t);
   }
 }
 
