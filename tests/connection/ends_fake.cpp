@@ -192,6 +192,33 @@ TEST_CASE("the peer of a cancelled accept is disconnected when its last handshak
   CHECK(fake::live().ids < ids); // the id of the accept has ended with the answer of the peer
 }
 
+TEST_CASE("the last handshake message may arrive while another thread cancels the accept", "[connection]") {
+  const clean_world world;
+  end a{"fk1", automatic};
+  end b{"fk2", automatic};
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  auto request = must(b.evd.wait_for<dat::connection_request>(plenty));
+  must(request.accept(b.ep));
+  must(a.evd.wait_for<dat::established>(plenty));
+  // The disconnect looks for a message that has arrived, and holds the endpoint meanwhile. The service thread has read
+  // the handshake message then, and waits for the endpoint.
+  const auto caller = std::this_thread::get_id();
+  fake::intercept(fake::call::ibv_poll_cq, [&] {
+    if (std::this_thread::get_id() != caller) return;
+    fake::intercept(fake::call::ibv_poll_cq, {});
+    const auto read = fake::count(fake::call::rdma_ack_cm_event);
+    fake::release_events();
+    while (fake::count(fake::call::rdma_ack_cm_event) == read) std::this_thread::yield();
+  });
+  must(b.ep.disconnect());
+  must(a.evd.wait_for<dat::disconnected>(plenty));
+  CHECK(b.ep.state() == dat::ep_state::disconnected);
+}
+
 TEST_CASE("a graceful disconnect waits for a slow request, and no thread takes completions", "[DISC-033]") {
   const clean_world world;
   pair p;

@@ -338,6 +338,7 @@ TEST_CASE("an evd on iWARP has room for several endpoints, and says when it has 
   for (int i = 0; i < 20; ++i) many.push_back(must(a.pz.create_ep<dat::rc>(a.evd)));
   must(a.evd.resize(100));
   must(a.evd.resize(4000));
+  must(a.evd.resize(static_cast<std::uint32_t>(a.evd.native_handle()->cqe) - 16)); // fills the queue of the device
   const auto full = a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 8000});
   is_error(full, return_type::insufficient_resources, dat::return_subtype::resource_tevd);
   CHECK(full.error().index() > 8000);

@@ -137,6 +137,11 @@ TEST_CASE("a quality that no connection can have is refused, and the endpoint st
   dat::ia_options options = manual;
   options.qos.service_level = 99;
   is_error(dat::ia::open("fk1", options), return_type::invalid_parameter, return_subtype::arg2);
+  fake::fail(fake::call::rdma_set_option, 1, ENOSYS);
+  const auto refused = t.a.ep.connect(to, service, plenty, {}, {.qos = qos::premium()});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().verb() == "rdma_set_option");
+  CHECK(t.a.ep.state() == dat::ep_state::unconnected);
   must(t.a.ep.connect(to, service, plenty));
   settle(t.a, t.b);
   auto request = request_on(t.b.evd);

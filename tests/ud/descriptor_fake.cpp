@@ -59,6 +59,18 @@ TEST_CASE("on RoCE the address of an endpoint is that of its host, with its numb
   CHECK(other.qp_number == own.qp_number);
 }
 
+TEST_CASE("endpoints of adapters that have IPv6 addresses only connect by descriptors", "[descriptor]") {
+  clean_world world({.devices = {{"fk1", {{{"fd99:1::1"}}}}, {"fk2", {{{"fd99:2::1"}}}}}});
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  const auto to_a = must(a.ep.export_descriptor());
+  must(a.ep.connect(must(b.ep.export_descriptor())));
+  must(b.ep.connect(to_a));
+  CHECK(a.take() == events{"established"});
+}
+
 TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][DOCA-031]") {
   clean_world world;
   const wire w(exported());

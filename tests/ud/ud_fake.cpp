@@ -448,6 +448,13 @@ TEST_CASE("a datagram endpoint whose device fails breaks once and can be reset",
   CHECK(p.a.ep.state() == dat::ep_state::connected);
   must(p.a.ep.post(dat::ib::send_to{p.out(3), p.to_b}.cookie(6)));
   CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 6"});
+  // A failure that leaves the queue pair as it is: its receives are flushed all the same.
+  must(p.a.ep.post(dat::recv{must(p.a.mem.slice(0, 64))}.cookie(7)));
+  fake::async(IBV_EVENT_QP_FATAL, p.a.ep.native_handle());
+  p.a.ia.run();
+  auto both = p.events_of(p.a);
+  std::ranges::sort(both);
+  CHECK(both == std::vector<std::string>{"broken", "flushed 7"});
 }
 
 TEST_CASE("a full queue of datagrams refuses posts, and takes posts again when completions are taken",
