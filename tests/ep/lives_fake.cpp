@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/descriptor.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
 #include <dat/detail/handle/core_access.hpp>
@@ -110,8 +112,44 @@ TEST_CASE("an endpoint that was never connected detaches from its shared queue a
   auto srq = must(b.pz.create_srq({.max_recv_dtos = 3}));
   std::size_t posted = 0;
   while (srq.post(dat::recv{b.at(0, 8)})) ++posted;
-  must(must(b.pz.create_ep<dat::rc>(b.evd, srq)).close());
+  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  // Its queue knows the queue pair that a modify replaces no longer.
+  const auto& queue = *dat::detail::core_access::of(srq);
+  const std::uint32_t before = ep.native_handle()->qp_num;
+  CHECK(queue.owner_of(before));
+  must(ep.modify({.max_request_dtos = 99}));
+  REQUIRE(ep.native_handle()->qp_num != before);
+  CHECK(queue.owner_of(ep.native_handle()->qp_num));
+  CHECK_FALSE(queue.owner_of(before));
+  must(ep.close());
   CHECK(must(srq.query()).outstanding == posted);
+}
+
+TEST_CASE("a shared buffer that holds half a message returns to its queue after a connection that failed half way",
+          "[ep][srq]") {
+  fake::world slow_flush;
+  slow_flush.destroy_drops = true; // as mlx5
+  clean_world world(slow_flush);
+  end a("fk1");
+  end b("fk2");
+  auto srq = must(b.pz.create_srq({.max_recv_dtos = 3}));
+  std::size_t posted = 0;
+  while (srq.post(dat::recv{b.at(0, 8)})) ++posted;
+  a.make_ep();
+  auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  int moves = 0;
+  fake::intercept(fake::call::ibv_modify_qp, [&] {
+    if (++moves == 2) CHECK(fake::begin_message(ep.native_handle())); // in RTR
+  });
+  fake::fail(fake::call::ibv_modify_qp, 2, EIO);
+  CHECK(ep.connect(must(a.ep.export_descriptor())).error().sys_errno() == EIO);
+  fake::intercept(fake::call::ibv_modify_qp, {});
+  REQUIRE(ep.state() == dat::ep_state::disconnected);
+  must(ep.reset());
+  must(ep.close());
+  (void)b.take();
+  CHECK(must(srq.query()).outstanding == posted - 1);
+  must(srq.post(dat::recv{b.at(0, 8)})); // uses the entry that the half-received message held
 }
 
 TEST_CASE("a reset while another thread takes completions leaves the next life its whole queue", "[ep]") {

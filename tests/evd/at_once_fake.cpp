@@ -60,6 +60,21 @@ TEST_CASE("a wait takes an event that is there, and leaves those of other kinds 
   CHECK(take(m.a.evd) == events{"written 2", "written 4"});
 }
 
+TEST_CASE("a wait takes the first event at once, unless it is of another endpoint", "[EVENT-040][EVENT-058]") {
+  clean_world world;
+  many m(2);
+  m.write(1, 10);
+  fake::finish();
+  const auto first = must(m.a.evd.wait_for<dat::rdma_write_done>(plenty));
+  CHECK(first.cookie().value() == 10);
+  CHECK(first.ep() == m.near[1]);
+  m.write(1, 11);
+  m.write(0, 12);
+  fake::finish();
+  CHECK(must(m.a.evd.wait_for<dat::rdma_write_done>(m.near[0], plenty)).cookie().value() == 12);
+  CHECK(take(m.a.evd) == events{"written 11"});
+}
+
 TEST_CASE("a wait for a message takes it at once with its length, and leaves one with immediate data",
           "[EVENT-040][EVENT-058]") {
   clean_world world;

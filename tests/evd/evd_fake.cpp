@@ -184,6 +184,29 @@ TEST_CASE("events for drop_events are dropped and free their entries", "[EVENT-1
   must(evd.close());
 }
 
+TEST_CASE("a message whose event is dropped frees its receive, also if it arrives before the handshake ends", "[evd]") {
+  const clean_world clean;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  auto mute = must(b.pz.create_ep<dat::rc>({.recv = dat::drop_events, .request = b.evd, .connect = dat::drop_events},
+                                           {.max_recv_dtos = 1}));
+  must(mute.post(dat::recv{b.at(0, 8)}));
+  CHECK_FALSE(mute.post(dat::recv{b.at(0, 8)}));
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(mute));
+  settle(a, b);
+  must(a.ep.post(dat::send{a.at(0, 8)}));
+  settle(a, b);
+  CHECK(mute.state() == dat::ep_state::connected);
+  must(mute.post(dat::recv{b.at(0, 8)}));
+  fake::release_events();
+  settle(a, b);
+}
+
 TEST_CASE("an empty evd handle is an error, not drop_events", "[EVENT-102]") {
   const clean_world clean;
   end a;

@@ -128,6 +128,10 @@ TEST_CASE("endpoints of one srq need room for its entries once", "[evd][srq]") {
   CHECK(evd.native_handle()->cqe >= 60);
   must(srq.resize(500));
   CHECK(evd.native_handle()->cqe >= 500);
+  // Another srq needs room of its own.
+  auto second = must(a.pz.create_srq({.max_recv_dtos = 600}));
+  all.push_back(must(a.pz.create_ep<dat::rc>({.recv = evd, .request = a.evd, .connect = a.evd}, second)));
+  CHECK(evd.native_handle()->cqe >= 500 + 600);
 }
 
 TEST_CASE("an srq needs a merged recv evd", "[evd][srq]") {
@@ -140,6 +144,28 @@ TEST_CASE("an srq needs a merged recv evd", "[evd][srq]") {
   SHOWS("EP-014", "EP-030");
   CHECK_THAT(refused.error().message(), support::contains_text("dat::stream::software"));
   CHECK(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = evd, .connect = a.evd}, srq));
+}
+
+TEST_CASE("a completion for which memory is short breaks its connection, and the loss is reported once", "[evd]") {
+  if (!refuses_allocations) SKIP("the build cannot refuse memory");
+  const clean_world clean;
+  pair p;
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  fake::finish();
+  ibv_wc wc{};
+  REQUIRE(ibv_poll_cq(p.b.evd.native_handle(), 1, &wc) == 1);
+  // The device reports the receive again and again, which only a faulty one does. The evd has no room for that.
+  for (bool lost = false; !lost;) {
+    for (int i = 0; i < 50; ++i) fake::forge(p.b.evd.native_handle(), wc);
+    const out_of_memory short_of_it(0);
+    const auto waited = p.b.evd.wait_for<dat::rdma_write_done>(0us);
+    lost = out_of_memory::failed();
+    is_error(waited, lost ? return_type::invalid_state : return_type::timeout_expired);
+  }
+  p.settle();
+  CHECK(p.b.ep.state() == dat::ep_state::disconnected);
+  CHECK(take_async<dat::evd_overflow>(p.b.ia) == 1);
 }
 
 TEST_CASE("a wait for an event behind a full ring finds it", "[evd]") {

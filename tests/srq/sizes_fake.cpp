@@ -55,6 +55,23 @@ TEST_CASE("a shared queue that the device does not make smaller keeps its size, 
   CHECK(posted == 31);
 }
 
+TEST_CASE("a shared queue that has the size asked for is larger, although the device reports a failure", "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
+  fake::intercept(fake::call::ibv_modify_srq, [&] {
+    fake::intercept(fake::call::ibv_modify_srq, {});
+    ibv_srq_attr attr{};
+    attr.max_wr = 63;
+    CHECK(ibv_modify_srq(srq.native_handle(), &attr, IBV_SRQ_MAX_WR) == 0);
+    fake::fail(fake::call::ibv_modify_srq, 1, EIO); // the call that this interrupts
+  });
+  must(srq.resize(63));
+  CHECK(must(srq.query()).max_recv_dtos == 63);
+  std::size_t posted = 0;
+  while (srq.post(dat::recv{s.a.at(0, 8)})) ++posted;
+  CHECK(posted == 63);
+}
+
 TEST_CASE("a shared queue that the device makes smaller has the size that the device reports, or the one asked for",
           "[srq]") {
   sized s;
@@ -68,6 +85,26 @@ TEST_CASE("a shared queue that the device makes smaller has the size that the de
     must(srq.resize(5));
     CHECK(must(srq.query()).max_recv_dtos == 5);
   }
+}
+
+TEST_CASE("a buffer of a shared queue can be taken by itself, and names its endpoint", "[srq]") {
+  const clean_world world;
+  pair p;
+  auto srq = must(p.b.pz.create_srq({.max_recv_dtos = 3}));
+  auto from = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  auto to = must(p.b.pz.create_ep<dat::rc>(p.b.evd, srq));
+  p.connect(from, to);
+  (void)p.b.take();
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    must(srq.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
+    must(from.post(dat::send{p.a.at(0, 5)}));
+    fake::finish();
+    const auto e = std::get<dat::recv_done>(must(p.b.evd.dequeue()));
+    CHECK(e.ep() == to);
+    CHECK(e.cookie().value() == i);
+    CHECK(e.bytes() == 5);
+  }
+  CHECK(must(srq.query()).outstanding == 0);
 }
 
 TEST_CASE("a post to a shared queue that has ended says so, and one to an empty handle says that", "[srq]") {
