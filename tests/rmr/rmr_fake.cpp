@@ -325,6 +325,17 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     is_error(rmr.bind(t.b.ep, dat::bind{t.b.own, both}), dat::return_type::insufficient_resources,
              dat::return_subtype::resource_tep);
     SHOWS("RMR-037");
+    // The device refuses more requests than the queue has places, and each of them gives its place back.
+    dat::rmr unbound = make(t.b, for_ep);
+    must(unbound.unbind(t.b.ep));
+    CHECK(t.b.take() == events{"unbind 0"});
+    for (std::uint32_t i = 0; i <= t.b.ep.attributes().max_request_dtos; ++i) {
+      const auto call = for_ep ? fake::call::ibv_post_send : fake::call::ibv_bind_mw;
+      fake::fail(call, 1, ENOMEM);
+      CHECK(rmr.bind(t.b.ep, dat::bind{t.b.own, both}).error().verb() == fake::name(call));
+      fake::fail(fake::call::ibv_post_send, 1, ENOMEM);
+      CHECK(unbound.unbind(t.b.ep).error().verb() == "ibv_post_send");
+    }
     must(t.b.own.close());
     fake::fail(fake::call::ibv_alloc_mw, 1, ENOMEM);
     is_error(for_ep ? t.b.pz.create_rmr_for_ep() : t.b.pz.create_rmr(), dat::return_type::insufficient_resources,
@@ -334,6 +345,29 @@ TEST_CASE("an invalid bind is refused and changes nothing",
   REQUIRE(must(rmr.query()).binding);
   CHECK(must(rmr.query()).binding->key == key);
   CHECK(t.write(before) == "written 1");
+}
+
+TEST_CASE("a bind of which the device takes only the first half leaves the window unbound", "[rmr]") {
+  const clean_world world;
+  two t;
+  dat::rmr rmr = make(t.b, true);
+  (void)must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
+  CHECK(t.b.take() == events{"bind 0"});
+  static int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
+  auto& ops = t.b.ep.native_handle()->context->ops;
+  post = std::exchange(ops.post_send, [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    *bad = std::exchange(wr->next, nullptr);
+    ibv_send_wr* none;
+    return post(qp, wr, &none) == 0 ? ENOMEM : EIO;
+  });
+  is_error(rmr.bind(t.b.ep, dat::bind{t.b.own, both}), dat::return_type::insufficient_resources,
+           dat::return_subtype::resource_tep);
+  ops.post_send = post;
+  CHECK_FALSE(must(rmr.query()).binding);
+  must(t.b.mem.close());
+  const window now = must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2)));
+  CHECK(t.b.take() == events{"bind 2"});
+  CHECK(t.write(now) == "written 1");
 }
 
 TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RMR-023][RMR-024][DTO-072][DTO-078]") {
@@ -355,6 +389,19 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     CHECK(t.b.take() == events{"sent 4"});
     CHECK_FALSE(must(rmr.query()).binding);
     must(t.b.mem.close());
+  }
+  SECTION("a wait that finds nothing but a suppressed bind triggers no cno") {
+    auto cno = must(t.b.ia.create_cno());
+    must(t.b.evd.modify_cno(cno));
+    while (cno.wait(0us)) { // takes the trigger that modify_cno caused
+    }
+    (void)must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}.suppress_completion()));
+    fake::finish();
+    is_error(t.b.evd.wait_for<dat::rdma_write_done>(0us), dat::return_type::timeout_expired);
+    is_error(cno.wait(0us), dat::return_type::queue_empty);
+    CHECK(t.b.take().empty());
+    CHECK(must(rmr.query()).binding);
+    must(t.b.evd.modify_cno({}));
   }
   SECTION("a fence reaches the device, on binds and unbinds") {
     static unsigned flags;
