@@ -294,6 +294,14 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
       return t.ep.post(dat::rdma_write{t.s.a.at(0, 0), sink}.immediate(1));
     });
     SHOWS("IBX-027");
+    if (auto rmr = both.a.pz.create_rmr()) { // an adapter may have no windows
+      allowed("bind", false, [&](in_state& t) -> dat::expected<void> {
+        const auto bound = rmr.value().bind(t.ep, dat::bind{t.s.a.mem, dat::remote_read});
+        if (!bound) return bound.error();
+        return dat::success();
+      });
+      SHOWS("RMR-025");
+    }
   }
 }
 

@@ -46,6 +46,14 @@ template <class Region>
 concept query_takes_a_mask = requires(const Region& r) {
   dat::query(r, 0x800U);
 };
+/// Whether a kind of memory is given by a value, which could name none.
+template <class Zone>
+concept takes_a_kind = requires(Zone& z, std::span<std::byte> memory, dat::mem_type kind) {
+  z.register_memory(memory, dat::local_read, kind);
+}
+|| requires(Zone& z, std::span<std::byte> memory, dat::mem_type kind) {
+  z.register_memory(kind, memory, dat::local_read);
+};
 /// Whether a region has a call that modifies it, as an endpoint has.
 template <class Region>
 concept can_be_modified = requires(Region& r) {
@@ -70,6 +78,7 @@ TEST_CASE("spans, vectors and arrays can be registered",
   CHECK(registered.registered_size == 800);
   CHECK(registered.registered_address == reinterpret_cast<std::uintptr_t>(numbers.data()));
   CHECK(registered.type == dat::mem_type::virtual_memory);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::virtual_memory) == 0x00);
   // The object is neither in its handle nor in the memory that it registers.
   const auto outside_of = [at = reinterpret_cast<std::uintptr_t>(v.identity())](const void* p, std::size_t size) {
     const auto begin = reinterpret_cast<std::uintptr_t>(p);
@@ -134,6 +143,8 @@ TEST_CASE("spans, vectors and arrays can be registered",
   using readable = dat::remote_segment<char, dat::mem_priv::remote_read>;
   CHECK(error_of(readable::from_wire(written.remote().to_wire())) ==
         dat::error(type::privileges_violation, subtype::privileges_rdma_read));
+  STATIC_REQUIRE(static_cast<std::uint32_t>(type::privileges_violation) == 0x000B0000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(type::protection_violation) == 0x000C0000);
   SHOWS("ERR-023", "DTO-067", "ERR-036");
 
   must(t.close());
@@ -362,6 +373,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   const auto memory = map_shared(fd);
   const auto mem = must(dat::register_shared(a.pz, memory, the_cookie(), dat::local_read));
   CHECK(must(dat::query(mem)).type == dat::mem_type::shared_virtual);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::shared_virtual) == 0x02);
   const auto registered = must(dat::query(mem));
   CHECK(registered.cookie == the_cookie());
   STATIC_REQUIRE(sizeof(dat::shared_cookie) == 40);
@@ -376,6 +388,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   SHOWS("LMR-028");
   // No registration of the same memory, and no call, modifies the region.
   STATIC_REQUIRE_FALSE(can_be_modified<std::decay_t<decltype(mem)>>);
+  SHOWS("LMR-029"); // so no right of a peer is taken back but by a close
   const auto now = must(dat::query(mem));
   CHECK((now.cookie == registered.cookie && now.rights == registered.rights && now.lmr_key == registered.lmr_key));
   CHECK((now.registered_address == registered.registered_address && now.registered_size == shared_size));
@@ -424,6 +437,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK_FALSE(again.origin); // the original has ended
   SHOWS("LMR-045");
   CHECK(again.type == dat::mem_type::lmr);
+  STATIC_REQUIRE(static_cast<int>(dat::mem_type::lmr) == 0x01);
   SHOWS("IA-114", "LMR-006", "LMR-041");
   CHECK(again.ia == link.b.ia.identity());
   CHECK(again.pz == link.b.pz.identity());
@@ -442,7 +456,8 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   const auto third = must(dat::register_over(elsewhere, open, dat::local_read));
   CHECK(must(dat::query(third)).pz == elsewhere.identity());
   CHECK(must(dat::query(third)).origin == open.identity());
-  SHOWS("LMR-006", "LMR-019");
+  CHECK_FALSE(must(dat::query(third)).remote_key); // a local right alone
+  SHOWS("LMR-006", "LMR-019", "LMR-018");
   CHECK(error_of(dat::register_over(elsewhere, closed, dat::local_read)) ==
         dat::error(type::invalid_handle, subtype::handle_lmr));
   SHOWS("LMR-028", "DTO-067");
@@ -487,6 +502,11 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     auto from = must(dat::register_zero_based(link.a.pz, all, all_rights));
     buffer mine(link.a.pz, 100);
     fill(mine.bytes, 3);
+    // Other regions are addressed as their memory is in this process.
+    CHECK_FALSE(must(dat::query(mine.lmr)).zero_based);
+    CHECK(dat::detail::segment_access::raw(mine.remote()).address ==
+          reinterpret_cast<std::uintptr_t>(mine.bytes.data()));
+    CHECK(dat::detail::segment_access::raw(zero.remote()).address == 0);
     must(link.active.post(dat::rdma_write{mine.lmr, must(zero.remote(page, 100))}));
     (void)next<dat::rdma_write_done>(link.a.evd);
     CHECK(has_pattern(all.last(100), 3));
@@ -544,6 +564,9 @@ TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has th
   REQUIRE(fd >= 0);
   const auto wrong = error_of(dat::register_dmabuf<std::byte>(a.pz, fd, 0, 4096, dat::local_read)).type();
   CHECK((wrong == type::model_not_supported || wrong == type::invalid_parameter));
+  // The call chooses the kind of memory: no value can name a kind that does not exist.
+  STATIC_REQUIRE_FALSE(takes_a_kind<dat::pz>);
+  SHOWS("LMR-013");
   ::close(fd);
 }
 

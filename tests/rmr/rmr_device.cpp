@@ -76,6 +76,11 @@ template <class R>
 concept takes_a_mask = requires(const R& r) {
   r.query(0x80U);
 };
+/// Whether an rmr has a call that modifies it, as an endpoint has.
+template <class R>
+concept can_be_modified = requires(R& r) {
+  r.modify(dat::remote_read);
+};
 
 } // namespace
 
@@ -134,7 +139,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     if (i % 50 == 0) t.write(w, 4);
   }
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
-  SHOWS("LMR-033", "REQ-005");
+  SHOWS("LMR-033", "REQ-005", "ERR-034");
   must(rmr.unbind(t.passive, dat::unbind{}.cookie(5)));
   const auto unbound = next<dat::bind_done>(t.at_passive);
   CHECK(unbound.operation() == dat::dto_operation::unbind);
@@ -552,7 +557,8 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   dat::rmr none;
   const inner no_region;
   CHECK(error_of(none.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
-  STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>); // a query gives all: no mask can be wrong
+  STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>);    // a query gives all: no mask can be wrong
+  STATIC_REQUIRE_FALSE(can_be_modified<dat::rmr>); // a bind is what modifies it
   SHOWS("RMR-016");
   CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
         dat::error(type::invalid_handle, subtype::handle_rmr));
@@ -774,7 +780,8 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   wr.bind_mw.bind_info = {t.b_mem.native_handle(), reinterpret_cast<std::uintptr_t>(t.b_bytes.data()), 8,
                           IBV_ACCESS_REMOTE_READ};
   REQUIRE(ibv_post_send(t.passive.native_handle(), &wr, &bad) == 0);
-  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(1)));
+  auto fresh = must(t.b.pz.register_memory(t.b_bytes, local));
+  (void)must(rmr.bind(t.passive, dat::bind{fresh, 0, 8, both}.cookie(1)));
   const auto failed = next<dat::dto_failure>(t.at_passive);
   CHECK(failed.cookie() == dat::cookie(1));
   CHECK(failed.operation() == dat::dto_operation::bind);
@@ -789,6 +796,8 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   CHECK(t.passive.state() == state::disconnected);
   SHOWS("RMR-026");
   CHECK_FALSE(must(rmr.query()).binding);
+  CHECK(fresh.close()); // the bind that failed does not keep its region in use
+  SHOWS("RMR-036");
   (void)must(other.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(2)));
   const auto flushed = std::get<dat::dto_failure>(must(t.at_passive.wait(patience)));
   CHECK(flushed.cookie() == dat::cookie(2));
