@@ -102,7 +102,8 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   CHECK(link.add(0x0102030405060708) == 0);
   CHECK(link.far.value[0] == 0x0102030405060708); // both in the byte order of their hosts
   CHECK(link.add(0) == 0x0102030405060708);
-  CHECK(link.far.value[1] == 7); // its neighbour is untouched
+  CHECK(link.far.value[1] == 7);                // its neighbour is untouched
+  CHECK(link.swap(0, 1) == 0x0102030405060708); // a compare-and-swap takes no receive, either
   CHECK(is_empty(link.a.evd));
   CHECK(is_empty(link.b.evd)); // the peer gets no event
   SHOWS("IBX-048", "EXT05-009");
@@ -470,6 +471,20 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   connected_pair link;
   buffer out(link.a.pz, 32);
   buffer in(link.b.pz, 32);
+  // A fenced one waits for the read before it: it writes the end of what was read.
+  constexpr std::size_t size = 256 * 1024;
+  buffer source(link.b.pz, size);
+  buffer sink(link.a.pz, size);
+  for (std::uint32_t round = 1; round <= 4; ++round) {
+    fill(source.bytes, round);
+    must(link.passive.post(dat::recv{}));
+    must(link.active.post(dat::rdma_read{sink.lmr, source.remote()}.suppress_completion(),
+                          dat::rdma_write{sink.slice(size - 8, 8), in.remote(0, 8)}.immediate(round).fence()));
+    CHECK(next<dat::ib::recv_write_immediate_done>(link.b.evd).immediate() == round);
+    CHECK(std::ranges::equal(in.part(0, 8), source.part(size - 8, 8)));
+    SHOWS("IBX-024");
+    (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
+  }
   fill(out.bytes, 8);
   for (std::uint64_t i = 1; i <= 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.solicited_immediate(1).suppress_completion(),

@@ -4,6 +4,7 @@
 #include "link_local.hpp"
 #include "support.hpp"
 
+#include <dat/dat_code.hpp>
 #include <dat/ud.hpp>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <cstring>
 #include <list>
 #include <rdma/rdma_cma.h>
+#include <thread>
+#include <utility>
 
 namespace device {
 
@@ -83,6 +86,12 @@ concept accepts = requires(Request& r, Endpoint& ep) {
   r.accept(ep);
 };
 
+/// Whether an event has this number of DAT and this kind of the extensions.
+template <class Event>
+bool is_numbered(const Event& e, unsigned number, unsigned kind) {
+  return dat::event_number_of(e) == dat::event_number(number) && dat::ib_ext_type_of(e) == dat::ib_ext_type(kind);
+}
+
 std::string text_of(std::span<const std::byte> s) {
   std::string t(reinterpret_cast<const char*>(s.data()), s.size());
   return t.substr(0, t.find('\0'));
@@ -127,6 +136,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   auto active = a.make_ep();
   auto passive = b.make_ep();
   CHECK(active.state() == state::connected);
+  CHECK(active.native_handle()->qp_type == IBV_QPT_UD);
   auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
   const auto port = must(dat::conn_qual::make(service.port()));
   const auto data = pattern(128, 5);
@@ -136,6 +146,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(request.remote_address().with_port(0) == a.ia.address().with_port(0));
   CHECK(request.local_address().port() == service.port());
   CHECK(std::ranges::equal(request.private_data(), data)); // with its exact length
+  CHECK(is_numbered(request, 0x40001, 5));
   must(request.accept(passive, bytes_of("welcome")));
   CHECK_FALSE(request);
   const auto at_b = expect<dat::ib::datagram_established>(b.evd);
@@ -149,6 +160,8 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(at_a.remote_address() == b.ia.address().with_port(service.port()));
   CHECK(text_of(at_a.private_data()) == "welcome");
   SHOWS("IBX-058", "CONN-036");
+  CHECK((is_numbered(at_a, 0x40002, 6) && is_numbered(at_b, 0x40002, 7)));
+  SHOWS("IBX-004", "IBX-007");
   const auto to_a = must(at_b.peer());
   const auto to_b = must(at_a.peer());
   CHECK(to_a.qp_number() == active.number());
@@ -173,6 +186,8 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK((got.bytes() == 140 && got.payload_bytes() == 100));
   CHECK(has_pattern(dat::ib::datagram_view(got, into_a.lmr).payload(), 7));
   CHECK(got.source_qp_number() == passive.number());
+  CHECK((is_numbered(sent, 0x40000, 8) && is_numbered(got, 0x40000, 9)));
+  SHOWS("IBX-005", "IBX-007", "IBX-065");
 }
 
 TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sender",
@@ -356,6 +371,56 @@ TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
   CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 0s)).type() == type::invalid_parameter);
   CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 1s, pattern(129, 1))).type() ==
         type::invalid_parameter);
+  // As a send: memory that is no longer registered, and a full queue.
+  std::array<std::byte, 8> bytes{};
+  auto closed = must(link.a.pz.register_memory(bytes, all_rights));
+  must(closed.close());
+  CHECK(error_of(link.active.post(dat::ib::send_to{closed, link.to_b})) ==
+        dat::error(type::privileges_violation, subtype::privileges_read));
+  auto one = link.a.make_ep({.max_request_dtos = 1});
+  const auto there = must(one.address_of(must(link.passive.address())));
+  must(one.post(dat::ib::send_to{there}));
+  CHECK(error_of(one.post(dat::ib::send_to{there})) == dat::error(type::insufficient_resources, subtype::resource_tep));
+}
+
+TEST_CASE("a datagram wakes threads as its flags say", "[ud][IBX-064]") {
+  ud_pair link;
+  constexpr auto completions = dat::stream::dto | dat::stream::datagrams;
+  auto sends = must(link.a.ia.create_evd<streams>(64));
+  auto cno = must(link.a.ia.create_cno());
+  auto from =
+      must(link.a.pz.create_ep<dat::ud>(dat::ib::datagram_evds{.recv = sends, .request = sends, .connect = link.a.evd},
+                                        {.recv_completion = dat::completion_notification::selective,
+                                         .request_completion = dat::completion_notification::selective}));
+  must(sends.modify_cno(cno));
+  auto receives = must(link.b.ia.create_evd<completions>(64));
+  auto to = must(link.b.pz.create_ep<dat::ud>(
+      dat::ib::datagram_evds{.recv = receives, .request = link.b.evd, .connect = link.b.evd},
+      {.recv_completion = dat::completion_notification::solicited_wait}));
+  for (std::uint64_t i = 0; i < 2; ++i) must(to.post(dat::recv{link.in.slice(64 * i, 64)}.cookie(i)));
+  const auto peer = must(from.address_of(must(to.address())));
+  // Polls: a wait would take part in the notification.
+  const auto sent = [&] {
+    auto e = sends.dequeue();
+    for (; !e; e = sends.dequeue()) std::this_thread::yield();
+    return std::get<dat::ib::datagram_send_done>(e.assume_value()).bytes();
+  };
+  background waiter([&] { return receives.wait(patience); });
+  waiter.until_asleep();
+  const auto start = std::chrono::steady_clock::now();
+  must(from.post(dat::ib::send_to{link.out.slice(0, 1), peer}.suppress_notification()));
+  CHECK(sent() == 1);
+  CHECK(error_of(cno.wait(0s)).type() == type::queue_empty);
+  SHOWS("IBX-064");
+  waiter.until_asleep();
+  CHECK_FALSE(waiter.done()); // the message is not solicited
+  must(from.post(dat::ib::send_to{link.out.slice(0, 2), peer}.solicited()));
+  CHECK(must(cno.wait(patience)) == sends.id()); // notification is the default
+  CHECK(sent() == 2);
+  const auto first = must(waiter.get());
+  CHECK(std::get<dat::ib::datagram_recv_done>(first).cookie() == dat::cookie(0));
+  CHECK(std::chrono::steady_clock::now() - start < patience); // the wait has not ended by its time limit
+  CHECK(expect<dat::ib::datagram_recv_done>(receives).payload_bytes() == 2);
 }
 
 TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an event, and another may follow",

@@ -21,9 +21,14 @@ TEST_CASE("events of connections and transfers have the numbers of uDAPL and of 
   auto here = must(link.a.pz.register_memory(mine, dat::local_read | dat::local_write));
   std::set<unsigned> numbers;
   std::set<unsigned> types;
+  std::set<unsigned> numbers_of_types;
   const auto note = [&](const auto& e) {
-    if (const auto n = dat::event_number_of(e)) numbers.insert(static_cast<unsigned>(*n));
-    if (const auto t = dat::ib_ext_type_of(e)) types.insert(static_cast<unsigned>(*t));
+    const auto n = dat::event_number_of(e);
+    if (n) numbers.insert(static_cast<unsigned>(*n));
+    if (const auto t = dat::ib_ext_type_of(e)) {
+      types.insert(static_cast<unsigned>(*t));
+      numbers_of_types.insert(n ? static_cast<unsigned>(*n) : 0u);
+    }
   };
   const auto target = must(there.remote().word(0));
   const auto result = must(must(here.slice(0, 8)).word(0));
@@ -36,7 +41,13 @@ TEST_CASE("events of connections and transfers have the numbers of uDAPL and of 
   for (int i = 0; i < 2; ++i) note(must(link.b.evd.wait(patience)));
   CHECK(numbers == std::set<unsigned>{0x1, 0x40000}); // the send with immediate data is a send
   CHECK(types == std::set<unsigned>{0, 1, 2, 3, 4});
+  CHECK(numbers_of_types == std::set<unsigned>{0x40000});
   SHOWS("IBX-005", "IBX-007");
+  CHECK(dat::event_number_of<dat::ib::rdma_write_immediate_done>() == event_number(0x40000));
+  CHECK(dat::event_number_of<dat::ib::recv_write_immediate_done>() == event_number(0x40000));
+  CHECK(dat::event_number_of<dat::ib::fetch_and_add_done>() == event_number(0x40000));
+  CHECK(dat::event_number_of<dat::ib::compare_and_swap_done>() == event_number(0x40000));
+  SHOWS("IBX-005", "IBX-028", "IBX-048");
   CHECK(dat::event_number_of<dat::ib::datagram_request>() == event_number(0x40001));
   CHECK(dat::event_number_of<dat::ib::datagram_established>() == event_number(0x40002));
   SHOWS("IBX-004");
