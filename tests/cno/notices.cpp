@@ -505,7 +505,7 @@ TEST_CASE("a cno in use cannot be closed and stays usable", "[CNO-025][CNO-026]"
   rig::begin();
   fixture f;
   CHECK(f.cno.close().error() == dat::error(return_type::invalid_state, return_subtype::cno_in_use));
-  SHOWS("REQ-005");
+  SHOWS("REQ-005", "ERR-034");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value());
   must(f.evd.modify_cno({}));

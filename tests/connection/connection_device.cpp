@@ -380,7 +380,8 @@ TEST_CASE("connect refuses an impossible address",
     subtype why;
   } impossible[] = {{"224.0.0.1", subtype::address_unsupported}, {"255.255.255.255", subtype::address_unsupported},
                     {"ff02::1", subtype::address_unsupported},   {"0.0.0.0", subtype::address_malformed},
-                    {"::", subtype::address_malformed},          {"fe80::1", subtype::address_malformed}};
+                    {"::", subtype::address_malformed},          {"fe80::1", subtype::address_malformed},
+                    {"240.0.0.1", subtype::address_malformed},   {"4000::1", subtype::address_malformed}};
   for (const auto& [text, why] : impossible) {
     INFO(text);
     const auto e = error_of(ep.connect(must(dat::ia_address::parse(text)), next_port(), patience));

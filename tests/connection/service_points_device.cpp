@@ -290,6 +290,8 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   CHECK(error_of(e.b.ia.create_csp(comm, where, e.b.evd)) == dat::error(type::port_in_use));
   CHECK(error_of(e.b.ia.create_csp({.domain = AF_UNIX, .type = SOCK_STREAM}, where, e.b.evd)) ==
         dat::error(type::comm_not_supported));
+  STATIC_REQUIRE(static_cast<std::uint32_t>(type::port_in_use) == 0x00160000);
+  STATIC_REQUIRE(static_cast<std::uint32_t>(type::comm_not_supported) == 0x00170000);
   SHOWS("CSP-010", "ERR-029");
 
   auto active = e.a.make_ep({.comm = {comm.domain, SOCK_STREAM, IPPROTO_TCP}});

@@ -852,7 +852,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
     CHECK(error_of(link.passive.post(dat::recv{})) == full);
-    SHOWS("ERR-015", "DTO-124");
+    SHOWS("ERR-015", "DTO-124", "ERR-031");
     for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}.cookie(i)));
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);

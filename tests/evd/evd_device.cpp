@@ -310,6 +310,7 @@ TEST_CASE("an evd has one waiter at a time", "[evd][EVENT-054]") {
   waiter.until_asleep();
   const auto refused = error_of(link.b.evd.wait(patience));
   CHECK(refused == dat::error(type::invalid_state, subtype::evd_waiter));
+  SHOWS("ERR-034");
   CHECK_THAT(refused.message(), support::starts_with_text("evd.wait"));
   CHECK(error_of(link.b.evd.wait_for<dat::disconnected>(patience)) == refused);
   must(link.passive.post(dat::recv{}.cookie(3)));

@@ -203,7 +203,7 @@ TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
   CHECK_FALSE(q.evd.waitable());
   CHECK_FALSE(must(q.evd.query()).waitable);
   CHECK(q.evd.wait(patience).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
-  SHOWS("EVD-058");
+  SHOWS("EVD-058", "ERR-034");
   CHECK(q.evd.wait(patience, 1).error() == dat::error(return_type::invalid_state, return_subtype::evd_unwaitable));
   must(q.evd.post(2));
   CHECK(number(must(q.evd.dequeue())) == 1);
@@ -660,6 +660,7 @@ TEST_CASE("a wait for several events is refused where some completions do not no
                                          {.recv_completion = dat::completion_notification::selective,
                                           .request_completion = dat::completion_notification::selective}));
   CHECK(evd.wait(patience, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_notify));
+  SHOWS("ERR-034");
   CHECK(must(evd.wait(patience, 1)).more == 1); // software events may share such an evd: uDAPL 2.0, lines 2724-2746
   SHOWS("EP-017");
   must(ep.close());
@@ -668,6 +669,7 @@ TEST_CASE("a wait for several events is refused where some completions do not no
   ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = a.evd},
                                     {.recv_completion = dat::completion_notification::solicited_wait}));
   CHECK(evd.wait(patience, 2).error() == dat::error(return_type::invalid_state, return_subtype::evd_config_solicited));
+  SHOWS("ERR-034");
   CHECK(number(std::get<dat::software_event>(must(evd.wait(patience)))) == 2);
   SHOWS("EP-019");
 }

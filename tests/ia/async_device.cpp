@@ -146,6 +146,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
     must(owner.close());
     CHECK(error_of(dat::ia::open(addresses()[0], {.async_evd = ended})) ==
           dat::error(type::invalid_handle, subtype::handle_evd_async));
+    SHOWS("ERR-032");
   }
   side b(1);
   CHECK(error_of(dat::ia::open(addresses()[1], {.async_evd = shared})) ==

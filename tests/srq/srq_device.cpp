@@ -478,7 +478,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(error_of(srq.close()) == in_use);
   (void)next<dat::non_peer_rejected>(b.evd);
   CHECK(error_of(srq.close()) == in_use);
-  SHOWS("SRQ-046", "EP-032", "REQ-115", "REQ-005");
+  SHOWS("SRQ-046", "EP-032", "REQ-115", "REQ-005", "ERR-034");
   must(ep.reset());
   const auto params = must(ep.query());
   CHECK(params.srq == srq);
