@@ -233,7 +233,18 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
   int devices = 0;
   ibv_device** const of_verbs = ::ibv_get_device_list(&devices);
   REQUIRE((of_verbs != nullptr && devices > 0));
-  for (int i = 0; i < devices; ++i) CHECK(names.count(::ibv_get_device_name(of_verbs[i])) == 1); // none is missing
+  const auto ports = must(dat::list_devices());
+  for (int i = 0; i < devices; ++i) {
+    const std::string name = ::ibv_get_device_name(of_verbs[i]);
+    CHECK(names.count(name) == 1); // none is missing
+    ibv_context* const context = ::ibv_open_device(of_verbs[i]);
+    REQUIRE(context != nullptr);
+    ibv_device_attr d{};
+    const int err = ::ibv_query_device(context, &d);
+    ::ibv_close_device(context);
+    REQUIRE(err == 0);
+    CHECK(std::ranges::count(ports, name, &dat::device_port::device) == d.phys_port_cnt); // nor a port of it
+  }
   ::ibv_free_device_list(of_verbs);
   SHOWS("REQ-183");
   const auto registry = must(dat::registry::system());
@@ -271,7 +282,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(must(registry.open(name, {2, 0, false})).name() == name);
     constexpr dat::provider_request usual; // of a plain open
     STATIC_REQUIRE((usual.api_major == 2 && usual.api_minor == 0 && !usual.thread_safe));
-    SHOWS("IA-017", "VER-005");
+    SHOWS("IA-017", "VER-005", "VER-001");
     const auto refused = [&](const dat::provider_request& wanted) { return error_of(registry.open(name, wanted)); };
     CHECK(refused({3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
     CHECK(refused({2, 1}) == dat::error(type::provider_not_found, subtype::minor_not_found));

@@ -108,6 +108,7 @@ TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to nam
     (void)link.at_a<dat::established>();
     (void)link.at_b<dat::established>();
     CHECK(must(active.remote_address()).with_port(0) == addresses()[1]);
+    SHOWS("NAME-016"); // a connect that succeeds has reached the address
     link.disconnect(active, passive);
     must(active.reset());
     must(passive.reset());
@@ -280,6 +281,8 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   for (const auto* name : {"seven", "word", "version"}) CHECK(opened_as(name) == "name_not_registered");
   // Both versions of a name are listed, and the consumer chooses one of them by its words.
   CHECK(std::ranges::count(registry.list(), "site", &dat::provider_info::name) == 2);
+  const auto safe_site = [](const dat::provider_info& p) { return p.name == "site" && p.thread_safe; };
+  CHECK(std::ranges::count_if(registry.list(), safe_site) == 1);
   CHECK(must(registry.open("site", {2, 0, true})).name() == "rx1");
   CHECK(must(registry.open("site", {2, 0, false})).name() == "rx2");
   CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
@@ -374,6 +377,7 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-0
   // Users are closed before the objects that they use.
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
   CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
+  SHOWS("ERR-034");
   must(psp.close());
   refused();
   const auto keeps_its_evd = [&](auto service_point, auto& requests) {

@@ -490,7 +490,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
   over = true;
   asking.join();
   CHECK(shared_pz.owner() == ia.identity());
-  SHOWS("PZ-012");
+  SHOWS("PZ-012", "PZ-003", "LMR-027");
 }
 
 TEST_CASE("one evd and one cno serve several threads at once",
