@@ -7,6 +7,8 @@
 namespace instant {
 namespace {
 
+constexpr unsigned ring_size = 4096;
+
 struct entry {
   std::uint64_t id;
   std::uint32_t length;
@@ -16,7 +18,7 @@ struct entry {
 struct ring {
   unsigned head;
   unsigned tail;
-  entry at[256];
+  entry at[ring_size];
 };
 
 ring the_ring;
@@ -26,7 +28,7 @@ ring* volatile queue = &the_ring;
 ibv_context_ops own_ops;
 
 void put(ring& r, std::uint64_t id, std::uint32_t opcode, const ibv_sge* list, std::uint32_t qp_num) {
-  entry& e = r.at[r.tail++ & 255];
+  entry& e = r.at[r.tail++ & (ring_size - 1)];
   e.id = id;
   e.opcode = opcode;
   e.length = list->length;
@@ -58,7 +60,7 @@ int poll_cq(ibv_cq*, int n, ibv_wc* wc) {
   ring& r = *queue;
   int k = 0;
   for (; k < n && r.head != r.tail; ++k) {
-    const entry& e = r.at[r.head++ & 255];
+    const entry& e = r.at[r.head++ & (ring_size - 1)];
     wc[k].wr_id = e.id;
     wc[k].status = IBV_WC_SUCCESS;
     wc[k].opcode = static_cast<ibv_wc_opcode>(e.opcode);

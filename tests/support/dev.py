@@ -480,6 +480,7 @@ def tier_lint(sums: tally) -> None:
         sums.unittests("tests of the mutants", ROOT / "tests/mutate/test_mutants.py", HANGS)
         sums.unittests("tests of ./dev", ROOT / "tests/support/test_dev.py", HANGS)
         sums.unittests("tests of the peers' table", ROOT / "bench/peers/test_peers.py", HANGS, python=DEBIAN_PYTHON)
+        sums.unittests("tests of the growth curves", ROOT / "bench/growth/test_growth.py", HANGS)
         sums.unittests("versions, changelog and recipes", ROOT / "tests/package/test_versions.py", HANGS)
         sums.unittests("files of the forges", ROOT / "tests/package/test_forges.py", HANGS, python=DEBIAN_PYTHON)
         sums.unittests("tests of ./dev changes", ROOT / "tests/interface/test_changes.py", HANGS)
@@ -850,11 +851,14 @@ def tier_gauge(sums: tally) -> None:
     """Instructions per operation against the budgets."""
     with step("Building with optimisation: no warnings, and the cost gauge", "about 1 min"):
         gauge = ROOT / "bench/overhead/gauge.py"
-        good = gauge.exists() and build_folder("release", "bench/overhead")
-        if good:
+        good = gauge.exists()
+        warnings: list[str] = []
+        for folder in ("bench/overhead", "bench/growth"):
+            good = good and build_folder("release", folder)
             # The tests are compiled without optimisation. Warnings that need optimisation appear here.
-            log = (LOGS / "build-release.log").read_text(encoding="utf-8", errors="replace")
-            warnings = [line for line in log.splitlines() if "warning:" in line]
+            log = (LOGS / "build-release.log").read_text(encoding="utf-8", errors="replace") if good else ""
+            warnings += [line for line in log.splitlines() if "warning:" in line]
+        if good:
             sums.check("no warnings with optimisation", not warnings, "\n".join(f"    | {line[:300]}" for line in warnings))
     if good:
         sums.beside("cost gauge", functools.partial(gauge_costs, gauge, sums))
@@ -868,6 +872,8 @@ def gauge_costs(gauge: pathlib.Path, sums: tally) -> None:
         code = run([sys.executable, gauge, "--no-worse", "--build", BUILD / "release"], "gauge.log", HANGS)
         say(tail(LOGS / "gauge.log"))
         sums.check("cost gauge", code == 0)
+        growth = [sys.executable, ROOT / "bench/growth/growth.py", "--check", "--most", "64", "--build", BUILD / "release"]
+        sums.counted("growth of costs", growth, HANGS)
 
 
 def tier_compile_time(sums: tally) -> None:
@@ -1090,6 +1096,8 @@ def command_bench(arguments: list[str]) -> int:
     """./dev bench"""
     if arguments[:1] == ["peers"]:
         return bench_peers(arguments[1:])
+    if arguments == ["growth"]:
+        return bench_growth()
     parser = argparse.ArgumentParser(
         prog="./dev bench", description="Compile time, instructions per operation, latency, rate and connections beside hand-written verbs."
     )
@@ -1116,6 +1124,18 @@ def command_bench(arguments: list[str]) -> int:
                 log = script.replace("/", "-") + ".log"
                 worst |= run([sys.executable, ROOT / script, *options], log, 1200, show=True) != 0
     return worst
+
+
+def bench_growth() -> int:
+    """./dev bench growth"""
+    with alone():
+        with step("Building with optimisation", "about 1 min the first time"):
+            if not build_folder("release", "bench/growth"):
+                return 1
+        with step("Costs over sizes; writes docs/growth.md", "10 to 20 min"):
+            # Debian's matplotlib is for Debian's Python.
+            command = [DEBIAN_PYTHON, "-B", ROOT / "bench/growth/growth.py", "--build", BUILD / "release", "--page", ROOT / "docs/growth.md"]
+            return run(command, "growth.log", 3600, show=True)
 
 
 def bench_peers(arguments: list[str]) -> int:
