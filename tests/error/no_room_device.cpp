@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <dat/detail/text/remedy.hpp>
+#include <dat/rmr.hpp>
 
 #include <cerrno>
 #include <cstring>
@@ -277,6 +278,31 @@ int cgroup_role(channel& to, const std::vector<std::string>&) {
 }
 const role cgroup_registered("few objects", &cgroup_role);
 
+/// Creates a zone and windows while the cgroup allows no further object, and again when it does.
+int zones_role(channel& to, const std::vector<std::string>&) {
+  auto ia = must(dat::ia::open(addresses()[0], {.progress = dat::progress::manual}));
+  auto pz = must(ia.create_pz());
+  cgroup_limit limit({std::string(ia.name())});
+  if (!limit.there()) {
+    to.say("absent");
+    return 0;
+  }
+  const auto tell = [&](const auto& made) {
+    to.say(made ? "made"
+                : std::string(to_string(made.error().type())) + ' ' + std::string(to_string(made.error().subtype())));
+  };
+  limit.tighten(0);
+  tell(ia.create_pz());
+  tell(pz.create_rmr());
+  tell(pz.create_rmr_for_ep());
+  limit.end();
+  tell(ia.create_pz());
+  tell(pz.create_rmr());
+  tell(pz.create_rmr_for_ep());
+  return 0;
+}
+const role zones_registered("no further objects", &zones_role);
+
 /// Opens an ia with a service thread where no thread may start.
 int threads_role(channel& to, const std::vector<std::string>&) {
   become_ordinary();
@@ -395,6 +421,19 @@ TEST_CASE("the objects that a cgroup allows run out at each call that makes one"
     CHECK(names(failures, call));
   SHOWS("EP-014");
   CHECK(failures.back() == "enough");
+}
+
+TEST_CASE("zones and windows are refused while a cgroup allows no further object", "[no_room]") {
+  if (::geteuid() != 0 || !in_lab()) SKIP("only the lab's root makes cgroups here");
+  peer_process peer("no further objects");
+  const auto zone = peer.hear();
+  if (zone == "absent") SKIP("the kernel has no cgroup controller for RDMA");
+  CHECK(zone == "insufficient_resources resource_protection_domain");
+  SHOWS("PZ-004", "ERR-031");
+  for (int i = 0; i < 2; ++i) CHECK(peer.hear() == "insufficient_resources resource_memory_region");
+  SHOWS("RMR-007");
+  for (int i = 0; i < 3; ++i) CHECK(peer.hear() == "made");
+  CHECK(peer.wait() == 0);
 }
 
 } // namespace device
