@@ -161,7 +161,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.immediate(0xfffefdfc).cookie(7)));
       const auto announced = next<dat::ib::recv_write_immediate_done>(link.receives());
       CHECK(announced.immediate() == 0xfffefdfc);
-      SHOWS("IBX-014", "IBX-017", "EXT05-007", "DOCA-028");
+      SHOWS("IBX-014", "IBX-017", "IBX-018", "IBX-019", "EXT05-007", "DOCA-028");
       CHECK(announced.bytes() == size);
       SHOWS("IBX-029", "IBX-026");
       CHECK(announced.cookie() == dat::cookie(5));
