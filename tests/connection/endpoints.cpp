@@ -426,6 +426,13 @@ std::vector<transition> transitions() {
       {"drop", unconfigured_tentative, drop, gone_for_good, {}, {}, dropped},
       {"handoff", unconfigured_tentative, hand_off, gone_for_good},
       {"accept", tentative_connection_pending, accept, connected, up, {}, up},
+      {"accept, the answer lost",
+       tentative_connection_pending,
+       accept_unanswered,
+       completion_pending,
+       {},
+       {},
+       whatever},
       {"reject", tentative_connection_pending, reject, gone_for_good, {}, {}, rejected},
       {"drop", tentative_connection_pending, drop, gone_for_good, {}, {}, dropped},
       {"handoff", tentative_connection_pending, hand_off, gone_for_good},
@@ -472,6 +479,7 @@ std::vector<const char*> rules_of(const transition& row) {
   };
   if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
   if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036", "RSP-017"};
+  if (is("accept, the answer lost", {tentative_connection_pending})) return {"EPS-042"};
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
@@ -651,6 +659,7 @@ TEST_CASE("a reset right after a disconnect queues one disconnect event before t
     for (const char* e : {"established", "disconnected", "non_peer_rejected 8"}) expected.emplace_back(e);
   }
   CHECK(s.a.take(0) == expected); // the event is queued when reset returns
+  SHOWS("EPS-004");
 }
 
 TEST_CASE("an endpoint can be configured at once, in steps, or not at all",

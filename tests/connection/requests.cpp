@@ -351,6 +351,7 @@ TEST_CASE("two sides that connect to each other at the same time get two connect
   CHECK(t.a.take(2) == events{"established", "established"});
   CHECK(t.b.take(2) == events{"established", "established"});
   for (const auto* ep : {&at_a, &at_b, &t.a.ep, &t.b.ep}) CHECK(ep->state() == ep_state::connected);
+  SHOWS("EPS-033");
 }
 
 TEST_CASE("a reserved service point without an endpoint creates one for its only request",

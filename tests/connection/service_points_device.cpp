@@ -170,6 +170,9 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   CHECK(next<dat::peer_rejected>(e.a.evd).private_data().size() == 2);
   CHECK(error_of(kept.query()).type() == type::invalid_handle);
   SHOWS("CR-053", "EPS-043", "PSP-024", "PSP-017");
+  must(e.b.ia.close(dat::close_mode::abrupt));
+  CHECK(error_of(passive.query()).type() == type::invalid_handle); // the consumer's endpoint, until its ia has ended
+  SHOWS("EPS-029");
 }
 
 TEST_CASE("a reserved service point brings one request to its endpoint", "[service_point]") {

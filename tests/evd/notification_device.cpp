@@ -374,6 +374,8 @@ TEST_CASE("suppress_notification follows the mode of the queue that it is posted
     const auto send = active.post(dat::send{}.suppress_notification());
     CHECK(receive.has_value() == !of_requests);
     CHECK(send.has_value() == of_requests);
+    CHECK(passive.attributes().request_completion == evd_threshold); // the modes of one side are its own
+    SHOWS("EPATTR-007");
     CHECK(error_of(of_requests ? receive : send) == refused);
     must(active.close());
     must(passive.close());

@@ -330,6 +330,8 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   message(1, 0, 8);
   SHOWS("SRQ-073");
   CHECK(error_of(p.to[1].post(dat::send{foreign.lmr})).type() == type::protection_violation);
+  CHECK(error_of(p.to[1].post(dat::rdma_write{foreign.lmr, out.remote()})).type() == type::protection_violation);
+  CHECK(error_of(p.to[1].post(dat::rdma_read{foreign.lmr, out.remote()})).type() == type::protection_violation);
   SHOWS("EP-023"); // the endpoint's own zone governs its requests
   // A disconnect takes no buffer from the queue, and the next life uses it again.
   for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
@@ -468,7 +470,10 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
     auto other = must(b.pz.create_srq());
     auto early = must(b.ia.create_ep<dat::rc>({.recv = b.evd, .request = b.evd, .connect = b.evd}, other));
     CHECK(early.state() == state::unconfigured_unconnected);
+    auto without_evds = must(b.pz.create_ep<dat::rc>({.connect = b.evd}, other));
+    CHECK(without_evds.state() == state::unconfigured_unconnected);
     SHOWS("EP-022");
+    must(without_evds.close());
     CHECK(error_of(other.close()) == in_use);
     must(early.close());
     must(other.close());
@@ -486,7 +491,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(params.attributes.max_recv_iov == 0);
   must(ep.modify({.max_recv_iov = 999}));
   CHECK(must(ep.query()).attributes.max_recv_iov == 0);
-  SHOWS("EP-028");
+  SHOWS("EP-028", "EPATTR-011");
   CHECK(params.attributes.hard_high_watermark == 9);
   CHECK(params.attributes.soft_high_watermark == 7);
   CHECK(params.attributes.max_recv_dtos == 9); // in DAT it is the hard watermark
@@ -715,6 +720,8 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   pool p(2, {.max_recv_dtos = 4}, {}, {.rnr_retry_count = 2, .min_rnr_timer = 10us});
   buffer in(p.b.pz, 16);
   buffer out(p.a.pz, 16);
+  const auto by_default = must(p.to[0].query()).attributes;
+  CHECK((by_default.soft_high_watermark == dat::no_watermark && by_default.hard_high_watermark == dat::no_watermark));
   must(p.from[0].post(dat::send{out.slice(0, 8)}.cookie(3)));
   const auto f = next<dat::dto_failure>(p.a.evd);
   CHECK(f.status() == dat::dto_status::receiver_not_ready);
@@ -794,6 +801,18 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
   CHECK(p.to[1].state() == state::connected);
   SHOWS("EP-085");
+  must(p.to[1].set_watermark(1, 2)); // set again: another event
+  CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
+  SHOWS("EP-088");
+  must(p.to[1].set_watermark(2, 9)); // not exceeded, and armed, though the one before was reported
+  CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
+  const auto set = must(p.to[1].query()).attributes;
+  CHECK((set.soft_high_watermark == 2 && set.hard_high_watermark == 9 && set.max_recv_dtos == 9));
+  SHOWS("EP-097");
+  send(1, 1);
+  p.until_available(3);
+  CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
+  CHECK(p.to[1].state() == state::connected);
   must(p.to[1].set_watermark(dat::no_watermark, 1));
   CHECK(p.to[1].state() == state::disconnected);
   SHOWS("EP-099", "EP-090");
