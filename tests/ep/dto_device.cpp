@@ -1120,6 +1120,8 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   still_works(link);
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
+  must(ep.post(dat::rdma_read{out.slice(0, 4096), in.remote()}));
+  CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 4096);
   SHOWS("EP-012", "EPATTR-003");
 
   must(link.passive.post(dat::recv{in.slice(0, 4096)}));
@@ -1141,6 +1143,9 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   // longer than the remote segment: refused; shorter: writes only its own length
   CHECK(error_of(ep.post(dat::rdma_read{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)})).type() == type::length_error);
+  const dat::iov sum_of_61{out.slice(0, 30), out.slice(30, 31)};
+  CHECK(error_of(ep.post(dat::rdma_read{sum_of_61, in.remote(0, 60)})).type() == type::length_error);
+  CHECK(error_of(ep.post(dat::rdma_write{sum_of_61, in.remote(0, 60)})).type() == type::length_error);
   SHOWS("DTO-093", "ERR-020");
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 61), in.remote(0, 60)}.immediate(1))).type() ==
         type::length_error);

@@ -386,7 +386,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
           dat::send{}));
     const auto sent = next<dat::send_done>(t.at_active);
     CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
-    SHOWS("DTO-102", "DTO-107");
+    SHOWS("DTO-102", "DTO-107", "DTO-036");
     (void)next<dat::send_done>(t.at_active);
     // Until the receive is taken, the window counts as open.
     if (round == 3) CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
@@ -741,7 +741,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(next<dat::dto_failure>(t.at_passive).operation() == dat::dto_operation::send);
   const auto unbound = next<dat::dto_failure>(t.at_passive);
   CHECK((unbound.operation() == dat::dto_operation::bind && unbound.status() == dat::dto_status::flushed));
-  SHOWS("DISC-005");
+  SHOWS("DISC-005", "EPS-064");
 }
 
 TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding", "[rmr]") {
@@ -885,7 +885,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     if (!full && !written) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
     CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
     must(near.post(dat::recv{})); // receives have a queue of their own
-    SHOWS("MODEL-024", "IA-078");
+    SHOWS("MODEL-024", "IA-078", "EPATTR-010");
     if (full) DEVIATES("RMR-028");
     CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(i));
     const auto done = next<dat::bind_done>(t.at_passive);
