@@ -7,10 +7,14 @@
 #include <dat/detail/connection/private_data.hpp>
 #include <dat/detail/handle/core_access.hpp>
 
+#include <support/asleep.hpp>
+
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <set>
 #include <thread>
+#include <unistd.h>
 
 using namespace unit;
 
@@ -217,6 +221,42 @@ TEST_CASE("the last handshake message may arrive while another thread cancels th
   must(b.ep.disconnect());
   must(a.evd.wait_for<dat::disconnected>(plenty));
   CHECK(b.ep.state() == dat::ep_state::disconnected);
+}
+
+TEST_CASE("a connection whose completions are lost during a disconnect that is refused breaks once",
+          "[connection][evd]") {
+  const clean_world world;
+  end a{"fk1", automatic};
+  end b{"fk2", automatic};
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  must(must(b.evd.wait_for<dat::connection_request>(plenty)).accept(b.ep));
+  must(a.evd.wait_for<dat::established>(plenty));
+  fake::hold(a.ep.native_handle());
+  must(a.ep.post(dat::rdma_write{a.at(0, 8), b.mem.remote()}));
+  // The disconnect holds the endpoint while it posts. The service thread has read the device's report then, and waits
+  // for the endpoint.
+  const auto caller = std::this_thread::get_id();
+  std::atomic<pid_t> reading = 0;
+  fake::intercept(fake::call::ibv_get_async_event, [&] { reading = ::gettid(); });
+  fake::intercept(fake::call::ibv_post_send, [&] {
+    if (std::this_thread::get_id() != caller) return;
+    fake::async(IBV_EVENT_CQ_ERR, a.evd.native_handle());
+    while (reading == 0) std::this_thread::yield();
+    support::until_locked_out(reading, plenty, [&] { return a.ep.state() == dat::ep_state::disconnected; });
+  });
+  fake::fail(fake::call::ibv_post_send, 1, EIO);
+  CHECK(a.ep.disconnect(dat::close_mode::graceful).error().sys_errno() == EIO);
+  fake::intercept(fake::call::ibv_post_send, {});
+  fake::intercept(fake::call::ibv_get_async_event, {});
+  for (const auto until = std::chrono::steady_clock::now() + plenty;
+       a.ep.state() != dat::ep_state::disconnected && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  must(a.ep.reset()); // waits for the service thread
+  const auto seen = a.take();
+  CHECK(std::ranges::count(seen, "broken") == 1);
 }
 
 TEST_CASE("a graceful disconnect waits for a slow request, and no thread takes completions", "[DISC-033]") {
