@@ -294,6 +294,7 @@ TEST_CASE("datagrams and binds are traced", "[trace][ud][rmr]") {
     CHECK_FALSE(unbind());
     const auto refused = texts_of(trace.take({point::post, point::refused}));
     REQUIRE(refused.size() == 2);
+    CHECK(refused[0] == (for_ep ? "post unbind 0 6" : "post unbind 0 0"));
     CHECK(refused[1] == "refused 1 code 12");
     must(rmr.close());
   }
