@@ -319,6 +319,14 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   pair p;
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
+  // In a list, too: libsiw posts what is before the refused request, and reports success.
+  is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}, dat::send{}.immediate(7)), return_type::model_not_supported);
+  is_error(p.a.ep.post_n(2, [&](std::size_t) { return dat::send{p.a.at(0, 8)}.immediate(7); }),
+           return_type::model_not_supported);
+  dat::batch<2> list;
+  REQUIRE(list.push_back(dat::send{p.a.at(0, 8)}));
+  REQUIRE(list.push_back(dat::send{p.a.at(0, 8)}.immediate(7)));
+  is_error(p.a.ep.post(list), return_type::model_not_supported);
   SHOWS("IBX-027");
   const auto merges = must(p.a.ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
   CHECK_FALSE(includes(merges, dat::stream::datagrams));

@@ -147,6 +147,8 @@ DAT_DECL expected<void> query(const ia_core& core, provider_attributes& a) noexc
   a.rdma_write_for_rdma_read_req = iwarp;
   a.rdma_read_lmr_rmr_context_exposure = iwarp;
   a.immediate_data_supported = !iwarp;
+  a.zb_supported = !core.siw();
+  a.completion_flags_supported.solicited_wait = !core.siw();
   if (!iwarp) a.evd_stream_merging_supported = a.evd_stream_merging_supported | streams::datagrams;
   a.srq_supported = core.device().max_srq > 0;
   a.srq_watermarks_supported = {a.srq_supported, a.srq_supported, a.srq_supported};

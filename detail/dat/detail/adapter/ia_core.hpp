@@ -78,6 +78,8 @@ public:
   /// True for an adapter of iWARP: the kernel moves the queue pairs of its connections, and it has no InfiniBand
   /// extensions.
   [[nodiscard]] bool iwarp() const noexcept { return context()->device->transport_type == IBV_TRANSPORT_IWARP; }
+  /// Soft-iWARP, whose driver accepts some requests that it does not fulfil.
+  [[nodiscard]] bool siw() const noexcept { return iwarp() && device().vendor_id == 0x626d74; }
   /// Whether an operation with this status shows that its connection is broken. On iWARP every end of a connection, a
   /// regular one included, flushes the operations before its event.
   [[nodiscard]] bool is_break(ibv_wc_status status) const noexcept {

@@ -170,8 +170,9 @@ DAT_DECL expected<void> connection_state::reject(std::span<const std::byte> data
     return rdma_reject(i, message.bytes.data(), message.size) != 0 ? errno : 0;
   });
   if (!alive) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
-  // EINVAL: the peer has given up meanwhile, and nothing is left to reject.
-  if (err != 0 && err != EINVAL) return at(map_errno(err, return_subtype::resource_tep).from("rdma_reject", err));
+  // EINVAL, or ECONNRESET on iWARP: the peer has given up meanwhile, and nothing is left to reject.
+  if (err != 0 && err != EINVAL && err != ECONNRESET)
+    return at(map_errno(err, return_subtype::resource_tep).from("rdma_reject", err));
   give_back_endpoint();
   end();
   return success();

@@ -101,6 +101,9 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
       a.recv_completion != completion_notification::evd_threshold &&
       a.recv_completion != completion_notification::solicited_wait)
     return invalid("recv_completion must be evd_threshold, selective or solicited_wait.");
+  if (a.recv_completion == completion_notification::solicited_wait && ia.siw())
+    return error(return_type::model_not_supported)
+        .hint("Soft-iWARP never notifies of a solicited message: recv_completion must be evd_threshold or selective.");
   if (!is_watermark(a.soft_high_watermark) || !is_watermark(a.hard_high_watermark))
     return invalid("soft_high_watermark and hard_high_watermark must be below 2^31, or no_watermark.");
   if (a.comm != communicator{} && !is_supported(a.comm))
@@ -118,6 +121,7 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
   constexpr unsigned invalidating =
       IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   invalidates_ = (device.device_cap_flags & invalidating) != 0;
+  has_immediate_ = !ia().iwarp();
   max_message_ = a.max_message_size.value_or(ia().max_message());
   max_inline_message_ = min(max_message_, max_inline_);
   max_read_iov_ = ia().iwarp()            ? 1
@@ -299,7 +303,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   init.recv_cq = evds_.recv->cq();
   init.qp_type = datagrams_ ? IBV_QPT_UD : IBV_QPT_RC;
   init.sq_sig_all = 0;
-  init.cap.max_send_wr = request_places(attributes_);
+  init.cap.max_send_wr = max(request_places(attributes_), ia().siw() ? 1u : 0u); // it refuses a queue of none
   init.cap.max_send_sge = attributes_.max_request_iov;
   if (srq_) {
     init.srq = srq_->native();

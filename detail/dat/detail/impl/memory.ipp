@@ -116,6 +116,10 @@ namespace dat { inline namespace v0 { namespace detail {
     return error(return_type::model_not_supported)
         .at(call, object_kind::lmr)
         .hint("Memory that is addressed from 0 must begin at a page: align it to the system's page size.");
+  if (!pz->dead() && pz->ia().siw())
+    return error(return_type::model_not_supported)
+        .at(call, object_kind::lmr)
+        .hint("Soft-iWARP has no regions that are addressed from 0.");
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_mr_iova",
       [&](int all) noexcept { return ibv_reg_mr_iova(pz->pd(), first, bytes, 0, all); },

@@ -73,6 +73,9 @@ public:
   [[nodiscard, gnu::always_inline]] bool accepts(const send_request<N>& r) const noexcept {
     return ep_.accepts(r);
   }
+  [[nodiscard, gnu::always_inline]] bool takes_in_list(const request_header& r) const noexcept {
+    return ep_.takes_in_list(r);
+  }
   [[nodiscard]] bool has_room(std::size_t n) const noexcept {
     return ep_.requests().has_room(ep_.requests().next(), n);
   }
@@ -185,6 +188,7 @@ public:
   using basic_request_queue::basic_request_queue;
   /// Whether sends and writes of one segment can be posted as they are.
   [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept { return ep_.accepts(zone, bytes); }
+  [[nodiscard]] bool has_immediate() const noexcept { return ep_.has_immediate(); }
   /// Checks a request of a batch. It is no argument of the call, so the error names none.
   template <std::size_t N>
   [[nodiscard]] expected<void> check(const send_request<N>& r, zone_tag zone) const noexcept {

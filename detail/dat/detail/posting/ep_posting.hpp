@@ -23,6 +23,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+inline constexpr const char* no_immediate_hint = "The adapter is one of iWARP, which has no immediate data.";
 inline constexpr const char* no_notify_hint =
     "Suppressing notifications needs an endpoint whose attribute for that queue, recv_completion or "
     "request_completion, is completion_notification::selective.";
@@ -104,6 +105,12 @@ public:
     if (r.is_one_sided() && bytes > r.remote.length) return false;
     if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return false;
     return !r.no_notify || takes_no_notify_requests();
+  }
+  [[nodiscard]] bool has_immediate() const noexcept { return has_immediate_; }
+  /// Whether a request that it accepts can be posted together with others. Alone, a request with immediate data is left
+  /// to the driver. In a list, libsiw drops it and what follows, and reports no error.
+  [[nodiscard, gnu::always_inline]] bool takes_in_list(const request_header& r) const noexcept {
+    return !r.is_immediate() || has_immediate_;
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool accepts(const recv_request<N>& r) const noexcept {
@@ -189,7 +196,8 @@ protected:
 
   bool up_ = false;                // is_up(state_)
   bool shares_ = false;            // receives come from a shared queue, and rq_ has no room
-  bool invalidates_ = false;       // the adapter can invalidate a peer's window
+  bool invalidates_ : 1 = false;   // the adapter can invalidate a peer's window
+  bool has_immediate_ : 1 = true;  // iWARP has no immediate data
   bool has_atomic_writes_ = false; // its queue pair is an extended one
   std::uint32_t max_inline_ = 0;
   std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these

@@ -87,6 +87,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                   "An atomic needs a local word for the old value, and the segment is empty.");
   if (r.is_one_sided() && bytes > r.remote.length)
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
+  if (r.is_immediate() && !has_immediate_) return refuse(return_type::model_not_supported, no_immediate_hint);
   if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
     return refuse(return_type::model_not_supported, "This adapter has no sends that invalidate.");
   if (r.is_atomic() && max_read_ >= word_size && atomic_size_ == 0)
@@ -144,9 +145,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr) - taken, err);
   const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (immediate && qp_->context->device->transport_type == IBV_TRANSPORT_IWARP)
-    return at(return_type::model_not_supported, call)
-        .index(taken)
-        .hint("The adapter is one of iWARP, which has no immediate data.");
+    return at(return_type::model_not_supported, call).index(taken).hint(no_immediate_hint);
   const char* const verb = bad->opcode == atomic_write_opcode ? "ibv_wr_complete" : "ibv_post_send";
   return at(map_errno(err, return_subtype::resource_tep, true).from(verb, err), call).index(taken);
 }

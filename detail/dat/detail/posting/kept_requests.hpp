@@ -59,6 +59,7 @@ struct kept_sum {
   zone_tag zone;           ///< of all segments
   std::uint64_t bytes = 0; ///< of all requests by OR: not below that of any of them
   bool special = false;    ///< a request has limits of its own
+  bool immediate = false;  ///< a request has immediate data
 
   template <std::size_t M>
   [[gnu::always_inline]] void add(const send_request<M>& r) noexcept {
@@ -67,6 +68,7 @@ struct kept_sum {
     const bool send = r.opcode == IBV_WR_SEND || r.opcode == IBV_WR_SEND_WITH_IMM;
     const bool write = r.opcode == IBV_WR_RDMA_WRITE || r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     const bool fits = send || (write && r.data.bytes() <= r.remote.length);
+    if (r.is_immediate()) immediate = true;
     if (!fits || r.is_inlined() || r.no_notify || r.data.count() > 1) special = true;
   }
 };
@@ -78,7 +80,7 @@ template <std::size_t N>
   if (auto ok = queue.usable(n); !ok) return ok;
   for (std::size_t i = 0; i != n; ++i) {
     send_request<N> r = kept[i].restored(links[i]);
-    if (queue.accepts(r)) continue;
+    if (queue.accepts(r) && queue.takes_in_list(r)) continue;
     if (auto ok = tidy_and_check(queue, r); !ok) return ok.assume_error().index(0);
     links[i].take(r);
   }
@@ -94,7 +96,7 @@ template <std::size_t N>
     if (!inside.alone()) return queue.overlaps();
     work_watch<checked_build>::begin(batch_queue::call_name, batch_queue::object_name, queue.number());
   }
-  if (!queue.accepts(sum.zone, sum.bytes) || sum.special)
+  if (!queue.accepts(sum.zone, sum.bytes) || sum.special || (sum.immediate && !queue.has_immediate()))
     if (auto ok = check_kept(queue, links, kept, n); !ok) return ok;
   if (!queue.has_room(n)) [[unlikely]]
     return no_room(queue);

@@ -182,6 +182,15 @@ template <class Queue>
     return unwatched_call();
 }
 
+/// Whether a request can be posted together with others.
+template <class Queue, class R>
+[[nodiscard, gnu::always_inline]] inline bool takes_in_list(const Queue& queue, const R& r) noexcept {
+  if constexpr (requires { queue.takes_in_list(r); })
+    return queue.takes_in_list(r);
+  else
+    return true;
+}
+
 /// Posts the operations of one call, with one doorbell; all or none of them, unless the device refuses one.
 template <class Queue, class... R>
 [[nodiscard, gnu::always_inline]] inline expected<void> post(const Queue queue, const R&... r) noexcept {
@@ -190,7 +199,7 @@ template <class Queue, class... R>
     if (!inside.alone()) return queue.overlaps();
     work_watch<checked_build>::begin(Queue::call_name, Queue::object_name, queue.number());
   }
-  if ((queue.accepts(r) && ...)) [[likely]]
+  if (((queue.accepts(r) && (sizeof...(R) == 1 || takes_in_list(queue, r))) && ...)) [[likely]]
     return post_accepted(queue, r...);
   if (auto posted = post_checked(queue, R(r)...); !posted) return posted.assume_error();
   return success();
@@ -264,7 +273,7 @@ template <class Queue, class Make>
       link.wr.sg_list = link.segments;
       link.wr.num_sge = 1;
       link.wr.next = &links[k + 1].wr;
-      if (queue.accepts(r)) [[likely]] {
+      if (queue.accepts(r) && takes_in_list(queue, r)) [[likely]] {
         fill_link(queue, link, e, r);
       } else if (auto ok = fill_checked(queue, link, e, std::remove_cvref_t<decltype(r)>(r)); !ok) {
         return post_before(queue, links, k, i, ok.assume_error());

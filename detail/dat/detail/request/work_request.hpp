@@ -121,6 +121,9 @@ struct request_header {
     }
   }
   [[nodiscard]] bool is_inlined() const noexcept { return (flags & IBV_SEND_INLINE) != 0; }
+  [[nodiscard]] bool is_immediate() const noexcept {
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
   [[nodiscard]] bool is_one_sided() const noexcept {
     return opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM && opcode != IBV_WR_SEND_WITH_INV;
   }
