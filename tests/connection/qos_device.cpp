@@ -1,5 +1,6 @@
 // Quality of service on the wire: the frames of connections and datagrams, as a packet socket sees them.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/buffer.hpp>
@@ -89,7 +90,7 @@ private:
 } // namespace
 
 TEST_CASE("the frames of a connection carry the type of service that each side has set", "[qos]") {
-  if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
+  if (!in_lab() || !this_device().infiniband) SKIP("needs Soft-RoCE, whose frames pass the network stack");
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   INFO(to_string(family));
   side a(0);
@@ -164,6 +165,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
 
 TEST_CASE("a connection by descriptor, and one that sets nothing, have the type of service of endpoint or ia",
           "[qos]") {
+  NEEDS_FEATURE(descriptors);
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   INFO(to_string(family));
@@ -221,6 +223,7 @@ TEST_CASE("a connection by descriptor, and one that sets nothing, have the type 
 }
 
 TEST_CASE("the frames of datagrams carry the type of service of the address handle", "[qos][ud]") {
+  NEEDS_FEATURE(datagrams);
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
   const auto family = GENERATE(dat::address_family::ipv4, dat::address_family::ipv6);
   INFO(to_string(family));
@@ -247,6 +250,7 @@ TEST_CASE("the frames of datagrams carry the type of service of the address hand
 }
 
 TEST_CASE("the frames to a multicast group carry the type of service that the sender has chosen", "[qos][multicast]") {
+  NEEDS_FEATURE(datagrams);
   if (!in_lab()) SKIP("needs Soft-RoCE, whose frames pass the network stack");
   side a(0);
   side b(1);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <sys/utsname.h>
@@ -23,7 +24,18 @@ struct device_row {
   bool large_regions;      ///< of more than 4 GiB
   bool atomic_writes;
   bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
+  bool infiniband;           ///< has windows, datagrams, connections by descriptors, and atomics
+  bool completes_at_peer; ///< when a send or write completes, the data is at the peer; else it may still be under way
+  bool resizes_queues;    ///< evds and shared receive queues
+  bool flushes_late;      ///< a request that is posted after the end of its connection completes as flushed
+  bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
 };
+
+/// Why a case ends on a device that lacks one of these.
+inline constexpr const char* no_late_flush = "this device does not flush what is posted after the end of a connection";
+inline constexpr const char* no_wait = "this device ends a connection whose message finds no receive";
+inline constexpr const char* completes_early = "on this device a request has completed before it has reached its peer";
+inline constexpr const char* tcp_repeats = "on this device TCP repeats for minutes before a connection breaks";
 
 /// The most bytes of a request, on any device: dat numbers them with 31 bits.
 inline constexpr std::size_t longest_length = 0x7fffffff;
@@ -31,9 +43,12 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true}, // of Linux 6.1
-      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false},     // of Linux 6.12
-      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true},
+      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true, true, true, true,
+       true, true}, // of Linux 6.1
+      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false, true, true, true, true,
+       true}, // of Linux 6.12
+      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true, false,
+       false, false, false, false},
   };
   static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));
@@ -45,5 +60,38 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
   }();
   return here;
 }
+
+/// Whether a message may be posted behind `sent` others when the peer has posted `receives`: where a message that finds
+/// no receive ends the connection, it has to wait.
+[[nodiscard]] inline bool may_send(std::uint64_t sent, std::uint64_t receives) {
+  return sent < receives || this_device().waits_for_receives;
+}
+
+/// Whether a condition on data of a peer is true; where data may arrive after its write has completed: becomes true.
+template <class Condition>
+[[nodiscard]] bool arrives(Condition condition) {
+  return condition() || (!this_device().completes_at_peer && comes_true(condition));
+}
+
+/// Takes the event of a message whose send has completed; where the message may still be under way, waits for it.
+template <dat::streams S>
+[[nodiscard]] dat::expected<dat::event<S>> take_arrived(dat::evd<S>& at) {
+  return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
+}
+
+/// What some cases need, and iWARP lacks.
+enum class feature { windows, immediate_data, datagrams, descriptors, atomics, zero_based, solicited_waits };
+[[nodiscard]] bool has(feature what);
+/// Whether each call that asks this device for the feature fails with `model_not_supported`. Defined in needs.cpp.
+[[nodiscard]] bool refuses(feature what);
+
+/// Ends a case that needs a feature, on a device that lacks it: checks that dat refuses the feature there.
+#define NEEDS_FEATURE(what)                                                                                            \
+  do {                                                                                                                 \
+    if (!::device::has(::device::feature::what)) {                                                                     \
+      CHECK(::device::refuses(::device::feature::what));                                                               \
+      SKIP("this device lacks " #what);                                                                                \
+    }                                                                                                                  \
+  } while (false)
 
 } // namespace device

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <support/words.hpp>
@@ -20,13 +21,23 @@ inline dat::ia open(const dat::ia_options& options = automatic) {
 inline dat::conn_qual port() { return device::next_port(); }
 
 struct [[maybe_unused]] world {}; // a device that the test does not own
+
+/// The text of an event as an adapter of InfiniBand gives it: another adapter has other reasons.
+inline std::string usual_words(std::string text) {
+  constexpr const char* rejected = "non_peer_rejected ";
+  const auto& here = device::this_device();
+  if (here.infiniband || !text.starts_with(rejected)) return text;
+  if (text == rejected + std::to_string(here.no_listener)) return std::string(rejected) + '8';
+  if (text == rejected + std::to_string(here.dropped)) return std::string(rejected) + "35";
+  return text;
+}
 inline constexpr dat::ia_options usual = automatic;
 /// Takes `n` events, and any further ones that are queued.
 template <dat::streams S>
 support::events take(dat::evd<S>& evd, std::size_t n, device::place where = device::place::here()) {
   support::events all;
-  for (const auto& e : device::take(evd, n, where)) all.push_back(std::visit(support::describe{}, e));
-  while (auto more = evd.dequeue()) all.push_back(std::visit(support::describe{}, more.value()));
+  for (const auto& e : device::take(evd, n, where)) all.push_back(usual_words(std::visit(support::describe{}, e)));
+  while (auto more = evd.dequeue()) all.push_back(usual_words(std::visit(support::describe{}, more.value())));
   return all;
 }
 /// One of two adapters.

@@ -174,13 +174,15 @@ template <class... E>
 }
 [[nodiscard]] std::string describe(const event& e); // compiled once
 
+inline constexpr std::uint32_t usual_qlen = 1024;
+
 /// An adapter, a zone, and one evd for everything.
 struct side {
   dat::ia ia;
   dat::pz pz;
   queue evd;
 
-  explicit side(std::size_t which, dat::progress how = dat::progress::automatic, std::uint32_t qlen = 1024);
+  explicit side(std::size_t which, dat::progress how = dat::progress::automatic, std::uint32_t qlen = usual_qlen);
   side(dat::ia opened, std::uint32_t qlen);
 
   [[nodiscard]] endpoint make_ep(const dat::ep_attributes& a = {}) { return must(pz.create_ep<dat::rc>(evd, a)); }
@@ -261,7 +263,7 @@ struct pair_options {
   dat::progress progress = dat::progress::automatic;
   dat::ep_attributes active{};
   dat::ep_attributes passive{};
-  std::uint32_t qlen = 1024;
+  std::uint32_t qlen = usual_qlen;
 };
 
 /// Two adapters, not connected.

@@ -222,6 +222,7 @@ private:
 
 TEST_CASE("random programs of operations leave the bytes that a model predicts",
           "[programs][DTO-003][DTO-004][DTO-020][DTO-055][DTO-140][DTO-153]") {
+  NEEDS_FEATURE(atomics);
   const std::uint32_t seed = random_seed();
   connected_pair link(
       {.active = {.max_request_iov = 6, .max_recv_iov = 6}, .passive = {.max_request_iov = 6, .max_recv_iov = 6}});
@@ -241,7 +242,7 @@ TEST_CASE("a message of the maximum length arrives, a longer one is refused, and
   REQUIRE(::ibv_query_port(link.a.ia.native_handle(), 1, &port) == 0);
   const std::size_t most = must(link.a.ia.query()).max_message_size;
   CHECK(most == std::min<std::size_t>(port.max_msg_sz, longest_length));
-  if (in_lab()) CHECK(most == this_device().longest_message);
+  if (in_lab() && this_device().longest_message != 0) CHECK(most == this_device().longest_message);
   const std::size_t piece = std::min<std::size_t>(most, 8 * 1024 * 1024);
   const std::size_t all = 2 * piece;
   buffer out(link.a.pz, all);

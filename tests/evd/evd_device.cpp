@@ -604,7 +604,7 @@ TEST_CASE("a notification whose completion was taken neither ends a wait nor hid
     must(passive.post(dat::recv{}.cookie(2 * i), dat::recv{}.cookie(2 * i + 1)));
     must(active.post(dat::send{}));
     (void)link.at_a<dat::send_done>(); // the message has arrived
-    CHECK(std::get<dat::recv_done>(must(own.dequeue())).cookie() == dat::cookie(2 * i));
+    CHECK(std::get<dat::recv_done>(must(take_arrived(own))).cookie() == dat::cookie(2 * i));
     CHECK(error_of(own.wait(1ms)) == dat::error(type::timeout_expired));
     background waiter([&] { return own.wait(patience); });
     waiter.until_asleep();

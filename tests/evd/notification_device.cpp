@@ -1,5 +1,6 @@
 // Which completions wake a thread, on a device.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
@@ -83,6 +84,7 @@ void solicited() {
 } // namespace
 
 TEST_CASE("a wait for solicited receives is not ended by unsolicited ones", "[notification][COMP-023][DTO-162]") {
+  NEEDS_FEATURE(solicited_waits);
   SECTION("on a completions-only evd") { solicited<dat::stream::dto>(); }
   SECTION("on a merged evd") { solicited<mixed>(); }
 }
@@ -221,6 +223,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
   const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
                               dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
+  NEEDS_FEATURE(immediate_data);
   must(link.active.post(dat::rdma_write{write}.immediate(1).cookie(6).suppress_notification()));
   CHECK(link.poll<dat::ib::rdma_write_immediate_done>().cookie() == dat::cookie(6));
   CHECK(link.asleep());
@@ -266,6 +269,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
 
 TEST_CASE("selective endpoints: a failure triggers the cno unless posted without notification, suppressed or not",
           "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019][REQ-131]") {
+  if (!this_device().waits_for_receives) SKIP(no_wait);
   const bool quiet = GENERATE(false, true);
   const bool suppressed = GENERATE(false, true);
   requester link(dat::completion_notification::selective);
@@ -318,6 +322,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
     CHECK(link.woken());
     CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(5));
   }
+  if (!this_device().waits_for_receives) SKIP(no_wait);
   // The peer has no receive: the failure is an event.
   must(link.active.post(dat::send{}.suppress_completion().cookie(2)));
   CHECK(link.woken());

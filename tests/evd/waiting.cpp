@@ -584,6 +584,7 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
 TEST_CASE("endpoints that feed one evd must agree on the notification mode",
           "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
           "[EP-018][EP-019][COMP-009][DTO-041]") {
+  NEEDS_FEATURE(solicited_waits);
   rig::begin();
   adapter a;
   auto completions_only = must(a.ia.create_evd<dat::stream::dto>(16));

@@ -1,5 +1,6 @@
 // Adapters: every way to open them, both ways to close them, and handles that outlive them.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/csp.hpp>
@@ -73,11 +74,16 @@ TEST_CASE("an adapter opens by the route to a host", "[ia]") {
   CHECK(nowhere.sys_errno() != 0);
 }
 
+namespace {
+/// The name of one of the lab's adapters.
+std::string rx(int n) { return (this_device().name == "siw" ? "siw" : "rx") + std::to_string(n); }
+} // namespace
+
 TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to names",
           "[ia][registry][NAME-002][NAME-013][NAME-014][REQ-171][REQ-172]") {
   if (!in_lab()) SKIP("which names there are is known in the lab only");
   for (const int n : {1, 2}) { // each link of the pair
-    const std::string device = "rx" + std::to_string(n);
+    const std::string device = rx(n);
     const std::string host = "10.78." + std::to_string(n) + ".1";
     const std::string six = "fd00:78:" + std::to_string(n) + "::1";
     const auto address = must(dat::ia_address::parse(host));
@@ -86,7 +92,7 @@ TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to nam
     CHECK(must(dat::find_adapter(must(dat::ia_address::parse(six)))) == device);
     CHECK(must(dat::find_adapter_on("v" + std::to_string(n))) == device);
     // The adapter that reaches a peer's address is at the other end of the wire.
-    const std::string partner = "rx" + std::to_string(3 - n);
+    const std::string partner = rx(3 - n);
     CHECK(must(dat::find_adapter_reaching(host)) == partner);
     CHECK(must(dat::find_adapter_reaching(six)) == partner);
     CHECK(must(dat::find_adapter_reaching(device)) == partner); // the lab's resolver knows the devices' names
@@ -165,13 +171,13 @@ TEST_CASE("the first call of a process opens an adapter by device name, or by a 
   for (const char* file : places) {
     INFO(file);
     std::ofstream(file) << "site-name" << line;
-    CHECK(opened_as("site-name") == "rx2");
+    CHECK(opened_as("site-name") == rx(2));
     ::unlink(file);
   }
   // When both files exist, the first one counts.
   std::ofstream(places[0]) << "first" << line;
   std::ofstream(places[1]) << "second" << line;
-  CHECK(opened_as("first") == "rx2");
+  CHECK(opened_as("first") == rx(2));
   CHECK(opened_as("second") == "name_not_registered");
   for (const char* file : places) ::unlink(file);
 }
@@ -191,50 +197,56 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   std::ofstream(system) << "# names of this site\n\n \t\nnonsense\n"
                            "site u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\" # the first link\n"
                            "site u2.0 threadsafe nondefault libdaplofa.so.2 two.2.0 \"v2 0\" \"\"\n"
-                           "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 rx2 \"\"\n"
+                           "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 "
+                        << rx(2)
+                        << " \"\"\n"
                            "address u2.0 threadsafe default libdaplofa.so.2 one.2.0 10.78.2.1 \"\"\n"
                            "absent u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"nosuch 1\" \"\"\n";
-  CHECK(opened_as("site") == "rx1");
+  CHECK(opened_as("site") == rx(1));
   SHOWS("CONF-001", "CONF-005", "CONF-006", "CONF-007", "CONF-013", "CONF-014", "CONF-022");
-  CHECK(opened_as("device") == "rx2");
-  CHECK(opened_as("address") == "rx2");
+  CHECK(opened_as("device") == rx(2));
+  CHECK(opened_as("address") == rx(2));
   SHOWS("CONF-016", "NAME-014");
   CHECK(opened_as("absent") == "resource_device");
   SHOWS("CONF-020", "ERR-031");
   // DAT_OVERRIDE: a line that chooses another version of the provider, and whole entries, with and without the mark.
   std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
                           "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n"
-                          "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 rx1 \"\"\n"
-                          "address u2.0 threadsafe nondefault libdaplofa.so.2 four.2.0 rx1 \"\"\n"
+                          "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 "
+                       << rx(1)
+                       << " \"\"\n"
+                          "address u2.0 threadsafe nondefault libdaplofa.so.2 four.2.0 "
+                       << rx(1)
+                       << " \"\"\n"
                           "address u2.0 threadsafe four.2.0\n";
   ::setenv("DAT_OVERRIDE", local, 1);
-  CHECK(opened_as("site") == "rx2");
+  CHECK(opened_as("site") == rx(2));
   SHOWS("CONF-002", "CONF-023", "CONF-024", "REG-060", "REQ-017");
-  CHECK(opened_as("own") == "rx1");
-  CHECK(opened_as("device") == "rx1"); // it comes before the entry of the system
-  CHECK(opened_as("address") == "rx1");
+  CHECK(opened_as("own") == rx(1));
+  CHECK(opened_as("device") == rx(1)); // it comes before the entry of the system
+  CHECK(opened_as("address") == rx(1));
   SHOWS("CONF-028");
   // A line is for one version and one thread safety, and may have more fields.
   std::ofstream(local) << "site u2.0 nonthreadsafe two.2.0\nsite u1.2 threadsafe two.2.0\n";
-  CHECK(opened_as("site") == "rx1");
+  CHECK(opened_as("site") == rx(1));
   std::ofstream(local) << "site u2.0 threadsafe two.2.0 \"\" \"\"\n";
-  CHECK(opened_as("site") == "rx2");
+  CHECK(opened_as("site") == rx(2));
   SHOWS("CONF-024");
   std::ofstream(local) << "site u2.0 threadsafe zzz.9.9\n";
   CHECK(opened_as("site") == "name_not_registered");
-  CHECK(opened_as("device") == "rx2");
+  CHECK(opened_as("device") == rx(2));
   const auto remarks = must(dat::registry::system()).diagnostics();
   CHECK(std::ranges::count(remarks, std::string(local), &dat::conf_diagnostic::file) == 1);
   SHOWS("CONF-027");
   ::unlink(local);
-  CHECK(opened_as("site") == "rx1");
+  CHECK(opened_as("site") == rx(1));
   SHOWS("CONF-023"); // a file that is missing
   std::ofstream(local) << "site u2.0 threadsafe two.2.0\n";
   ::unsetenv("DAT_OVERRIDE");
-  CHECK(opened_as("site") == "rx1"); // the file is there, and no variable names it
+  CHECK(opened_as("site") == rx(1)); // the file is there, and no variable names it
   SHOWS("REG-060", "CONF-002");
   std::ofstream(system) << "other u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v2 0\" \"\"\n";
-  CHECK(opened_as("other") == "rx2");
+  CHECK(opened_as("other") == rx(2));
   SHOWS("REG-059");
   CHECK(opened_as("site") == "name_not_registered");
   SHOWS("REG-071");
@@ -275,7 +287,7 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8, 10, 11});
   SHOWS("CONF-009", "CONF-012", "CONF-015");
   // Of two defaults the first one counts, and a name without a default cannot be opened.
-  CHECK(opened_as("twice") == "rx1");
+  CHECK(opened_as("twice") == rx(1));
   CHECK(opened_as("never") == "name_not_registered");
   SHOWS("CONF-013");
   for (const auto* name : {"seven", "word", "version"}) CHECK(opened_as(name) == "name_not_registered");
@@ -283,11 +295,11 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   CHECK(std::ranges::count(registry.list(), "site", &dat::provider_info::name) == 2);
   const auto safe_site = [](const dat::provider_info& p) { return p.name == "site" && p.thread_safe; };
   CHECK(std::ranges::count_if(registry.list(), safe_site) == 1);
-  CHECK(must(registry.open("site", {2, 0, true})).name() == "rx1");
-  CHECK(must(registry.open("site", {2, 0, false})).name() == "rx2");
+  CHECK(must(registry.open("site", {2, 0, true})).name() == rx(1));
+  CHECK(must(registry.open("site", {2, 0, false})).name() == rx(2));
   CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
-  must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find("rx2")).port}));
-  CHECK(must(registry.open("site", {2, 4})).name() == "rx2"); // which this program has added
+  must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find(rx(2))).port}));
+  CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // which this program has added
   SHOWS("REG-007", "REQ-017", "REQ-018");
 }
 

@@ -82,6 +82,7 @@ enum class color { red = 7 };
 
 TEST_CASE("every object carries one context, none at first, that moves with its handle",
           "[object][CTX-001][CTX-002][CTX-003][CTX-004][CTX-005][CTX-008][CTX-010][MODEL-006]") {
+  NEEDS_FEATURE(windows);
   everything all;
   std::uint64_t next = 1;
   all.each([](auto& handle) { CHECK(must(handle.context()).value() == 0); });
@@ -115,6 +116,7 @@ concept leads_to_a_context = requires(const T& named) {
 } // namespace
 
 TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep]") {
+  NEEDS_FEATURE(windows);
   everything all;
   int session = 0;
   must(all.ep.set_context(&session));
@@ -138,6 +140,7 @@ TEST_CASE("an endpoint's context outlives its connections, and its events lead t
 }
 
 TEST_CASE("a handed-off request, and an endpoint that dat created, begin without a context", "[object][CTX-011]") {
+  NEEDS_FEATURE(windows);
   everything all;
   int mine = 0;
   must(all.request.set_context(&mine));
@@ -175,6 +178,7 @@ TEST_CASE("a handed-off request, and an endpoint that dat created, begin without
 }
 
 TEST_CASE("an empty or closed handle takes no context and returns none", "[object][CTX-016][IA-031][REQ-004]") {
+  NEEDS_FEATURE(windows);
   const auto refused = [](auto& handle) {
     INFO(to_string(handle.kind));
     const dat::error wrong(return_type::invalid_handle, handle_subtype(handle.kind));
@@ -233,6 +237,7 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
 }
 
 TEST_CASE("every call on a handle that is empty or moved from returns invalid_handle", "[object][CTX-016]") {
+  NEEDS_FEATURE(windows);
   everything all;
   const auto refused = [](const auto& r) {
     REQUIRE_FALSE(r);
@@ -352,6 +357,7 @@ TEST_CASE("every call on a handle that is empty or moved from returns invalid_ha
 }
 
 TEST_CASE("objects are outside of their handles, and no memory of the consumer becomes one", "[object]") {
+  NEEDS_FEATURE(windows);
   everything all;
   int objects = 0;
   const auto outside = [&]<class H>(const H& handle) {
@@ -369,6 +375,7 @@ TEST_CASE("objects are outside of their handles, and no memory of the consumer b
 }
 
 TEST_CASE("handles of one object are equal and hash alike, and handles of others are not equal", "[object][IA-002]") {
+  NEEDS_FEATURE(windows);
   everything all;
   std::unordered_set<const void*> different;
   all.each([&](auto& handle) {
@@ -399,6 +406,7 @@ TEST_CASE("handles of one object are equal and hash alike, and handles of others
 }
 
 TEST_CASE("one thread may set a context while another reads it", "[object][CTX-006][CTX-007][SAFE-042]") {
+  NEEDS_FEATURE(windows);
   everything all;
   std::atomic<bool> over = false;
   worker writer([&](worker& w) {
@@ -421,6 +429,7 @@ TEST_CASE("one thread may set a context while another reads it", "[object][CTX-0
 
 TEST_CASE("several threads create, query and close objects of one adapter at once",
           "[safety][SAFE-010][SAFE-011][SAFE-040][SAFE-044][SAFE-046][IA-145]") {
+  NEEDS_FEATURE(windows);
   rig::begin();
   auto ia = rig::open();
   auto shared_pz = must(ia.create_pz());
@@ -606,6 +615,7 @@ TEST_CASE("provider attributes describe the library's behaviour", "[ia]") {
   SHOWS("IA-137");
   CHECK(p.pz_support == dat::pz_support::unique);
   SHOWS("PZ-014");
+  NEEDS_FEATURE(windows);
   CHECK(p.zb_supported);
   SHOWS("IA-101", "LMR-024");
   CHECK(p.completion_flags_supported == dat::completion_flags{true, true, true, true, true});

@@ -85,6 +85,7 @@ concept can_be_modified = requires(R& r) {
 } // namespace
 
 TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere or unbound", "[rmr]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -157,6 +158,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
 TEST_CASE("rmr: a key may be sent at once over the connection that it was bound through",
           "[rmr][RMR-018][RMR-022][RMR-023][RMR-024]"
           "[REQ-147][SAFE-005]") {
+  NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
   using wire = open_window::wire;
@@ -215,6 +217,7 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
 }
 
 TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
+  NEEDS_FEATURE(windows);
   linked t;
   CHECK(must(t.b.ia.query<dat::provider_attributes>()).rmr_scope_supported == dat::rmr_scope::any);
   STATIC_REQUIRE(static_cast<int>(dat::rmr_scope::ep) == 0);
@@ -329,6 +332,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
 }
 
 TEST_CASE("rmr: an access outside the window fails, at the latest at the end of its region", "[rmr][MODEL-012]") {
+  NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
   // rxe checks the bounds of the region, not of the window: so the window is the last part of the region.
@@ -338,6 +342,7 @@ TEST_CASE("rmr: an access outside the window fails, at the latest at the end of 
 }
 
 TEST_CASE("rmr: rxe allows accesses outside a window but inside its region", "[rmr][rxe-deviation]") {
+  NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
   const open_window w = t.bind(rmr, 0, 64);
@@ -355,6 +360,7 @@ TEST_CASE("rmr: rxe allows accesses outside a window but inside its region", "[r
 }
 
 TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DTO-100][DTO-101][DTO-106][DTO-116]") {
+  NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
   std::vector<std::byte> apart(64);
@@ -426,6 +432,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
 }
 
 TEST_CASE("rmr: a message that closes a window takes a buffer of a shared queue as others do", "[rmr][srq]") {
+  NEEDS_FEATURE(windows);
   linked t;
   const auto srq = must(t.b.pz.create_srq());
   auto from = t.new_active();
@@ -445,6 +452,7 @@ TEST_CASE("rmr: a message that closes a window takes a buffer of a shared queue 
 }
 
 TEST_CASE("rmr: a message closes a window before the completion of its bind is taken", "[rmr][DTO-105][RMR-020]") {
+  NEEDS_FEATURE(windows);
   linked t;
   auto received = must(t.b.ia.create_evd<dat::stream::dto>(64));
   auto near = t.new_active();
@@ -471,6 +479,7 @@ TEST_CASE("rmr: a message closes a window before the completion of its bind is t
 
 TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][DTO-144][DTO-145][DTO-146][DTO-147]"
                                              "[REQ-104]") {
+  NEEDS_FEATURE(windows);
   linked t;
   buffer source(t.a.pz, 2000);
   fill(source.bytes, 9);
@@ -512,6 +521,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
 }
 
 TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DTO-040]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -548,6 +558,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
 
 TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
           "[rmr][RMR-007][RMR-011][RMR-029][RMR-032][RMR-035][RMR-036]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -636,6 +647,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
 
 TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
           "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][LMR-033][PZ-005][EP-040]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   const auto start = std::chrono::steady_clock::now();
@@ -745,6 +757,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
 }
 
 TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding", "[rmr]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -769,6 +782,7 @@ TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding",
 }
 
 TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {
+  NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
   // The test binds the window behind the library's back: a window of this type must be free to be bound.
@@ -810,6 +824,7 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
 
 TEST_CASE("rmr: one thread posts requests of every kind, another receives, to one endpoint",
           "[rmr][SAFE-027][SAFE-028][RMR-038][DTO-088][DTO-123][DTO-140]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   linked t;
   dat::rmr rmr = t.make(for_ep);
@@ -860,6 +875,7 @@ TEST_CASE("rmr: one thread posts requests of every kind, another receives, to on
 
 TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or two to move an endpoint's window",
           "[rmr][RMR-022][DTO-072]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -914,6 +930,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
 
 TEST_CASE("rmr: windows are opened, moved and closed while two connections write to their region",
           "[rmr][RMR-014][RMR-021][RMR-034][DTO-101]") {
+  NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
   linked t;
@@ -975,6 +992,7 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
 }
 
 TEST_CASE("rmr: read-only memory can be registered and not bound", "[rmr]") {
+  NEEDS_FEATURE(windows);
   linked t;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* map = static_cast<std::byte*>(::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

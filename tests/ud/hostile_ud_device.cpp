@@ -1,5 +1,6 @@
 // Hostile datagrams: floods of requests, and packets that a program forges without an RDMA device.
 // SPDX-License-Identifier: BSL-1.0
+#include "../device/device_table.hpp"
 #include "../device/support.hpp"
 
 #include <dat/descriptor.hpp>
@@ -174,6 +175,7 @@ std::string text_of(std::span<const std::byte> s) { return {reinterpret_cast<con
 } // namespace
 
 TEST_CASE("during a flood of datagram requests another endpoint still exchanges addresses", "[hostile][ud]") {
+  NEEDS_FEATURE(datagrams);
   end a(0);
   end b(1);
   const auto service = must(dat::ib::datagram_service::listen(b.ia, next_port(), b.evd));
@@ -211,6 +213,7 @@ TEST_CASE("during a flood of datagram requests another endpoint still exchanges 
 
 TEST_CASE("a forged packet of a connection needs the packet number, and a replayed one is dropped",
           "[hostile][forged]") {
+  NEEDS_FEATURE(descriptors);
   if (!in_lab()) SKIP("sends raw packets on the lab's wire");
   two_sides t;
   auto a = t.a.make_ep();
@@ -250,6 +253,7 @@ TEST_CASE("a forged packet of a connection needs the packet number, and a replay
 
 TEST_CASE("a forged datagram needs number and key of the endpoint, and may name any sender; a replay arrives again",
           "[hostile][forged][ud]") {
+  NEEDS_FEATURE(datagrams);
   if (!in_lab()) SKIP("sends raw packets on the lab's wire");
   end b(1);
   auto ep = must(b.pz.create_ep<dat::ud>(b.evd));

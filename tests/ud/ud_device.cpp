@@ -102,6 +102,7 @@ std::string text_of(std::span<const std::byte> s) {
 TEST_CASE(
     "datagram endpoints reach each other at either address of an adapter, and a link-local one leads to its interface",
     "[ud][IBX-050][ADDR-002][ADDR-005]") {
+  NEEDS_FEATURE(datagrams);
   const auto at = link_local_interfaces();
   if (at[0].host.empty()) SKIP("no link-local addresses");
   ud_side a(at[0].seen_from(at[0]));
@@ -129,6 +130,7 @@ TEST_CASE(
 
 TEST_CASE("a datagram request gives each side the other's address, and either may send first",
           "[ud][IBX-050][IBX-056][IBX-057][IBX-059]") {
+  NEEDS_FEATURE(datagrams);
   // Connection requests and datagram requests are accepted on their own kinds of endpoints.
   STATIC_REQUIRE_FALSE(accepts<dat::ib::datagram_request, endpoint>);
   ud_side a(0);
@@ -192,6 +194,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
 
 TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sender",
           "[ud][IBX-062][IBX-065][IBX-053][IBX-014][IBX-032][IBX-064]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   fill(link.out.bytes, 9);
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(1)));
@@ -242,6 +245,7 @@ TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sende
 
 TEST_CASE("a datagram longer than its receive is dropped, or on rxe breaks the endpoint until a reset",
           "[ud][rxe-deviation]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   fill(link.out.bytes, 4);
   must(link.passive.post(dat::recv{link.in.slice(0, 139)}.cookie(7)));
@@ -268,6 +272,7 @@ TEST_CASE("a datagram longer than its receive is dropped, or on rxe breaks the e
 }
 
 TEST_CASE("a datagram longer than the MTU never reaches the device", "[ud][IBX-052][IBX-066]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   const auto mtu = link.active.max_message_size();
   REQUIRE(mtu >= 256);
@@ -292,6 +297,7 @@ TEST_CASE("a datagram longer than the MTU never reaches the device", "[ud][IBX-0
 }
 
 TEST_CASE("reply_to sends to the source of a datagram", "[ud][IBX-063]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   must(link.passive.post(dat::recv{link.in.lmr}));
   must(link.active.post(dat::recv{link.back.lmr}));
@@ -310,6 +316,7 @@ TEST_CASE("reply_to sends to the source of a datagram", "[ud][IBX-063]") {
 
 TEST_CASE("an address from another channel works, and a wrong key or a missing peer gives no event",
           "[ud][IBX-013][IBX-053][IBX-060][DOCA-007]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   const auto where = must(link.passive.address());
   CHECK(where.qp_number == link.passive.number());
@@ -338,6 +345,7 @@ TEST_CASE("an address from another channel works, and a wrong key or a missing p
 
 TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
           "[ud][IBX-066][IBX-067][IBX-040][IBX-064]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   buffer foreign(link.b.pz, 10);
   CHECK(error_of(link.active.post(dat::ib::send_to{foreign.slice(0, 1), link.to_b})).type() ==
@@ -384,6 +392,7 @@ TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
 }
 
 TEST_CASE("a datagram wakes threads as its flags say", "[ud][IBX-064]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   constexpr auto completions = dat::stream::dto | dat::stream::datagrams;
   auto sends = must(link.a.ia.create_evd<streams>(64));
@@ -425,6 +434,7 @@ TEST_CASE("a datagram wakes threads as its flags say", "[ud][IBX-064]") {
 
 TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an event, and another may follow",
           "[ud][IBX-056][CONN-036][CONN-072][CR-051][CR-065]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   must(link.active.connect(link.b.ia.address(), link.port(), patience));
   {
@@ -454,6 +464,7 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
 }
 
 TEST_CASE("connection and datagram requests at one qualifier arrive with their own types", "[ud]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   const auto psp = must(link.b.ia.create_psp(link.port(), link.b.evd));
   auto connecting = must(link.a.pz.create_ep<dat::rc>(link.a.evd));
@@ -477,6 +488,7 @@ TEST_CASE("connection and datagram requests at one qualifier arrive with their o
 
 TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint ready again",
           "[ud][IBX-068][IBX-069][DISC-040]") {
+  NEEDS_FEATURE(datagrams);
   ud_pair link;
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(8)));
   must(link.passive.disconnect());
@@ -523,6 +535,7 @@ TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint re
 }
 
 TEST_CASE("one datagram endpoint exchanges messages with a hundred peers", "[ud][IBX-051][IBX-069]") {
+  NEEDS_FEATURE(datagrams);
   constexpr std::size_t peers = 100;
   ud_side home(1);
   ud_side away(0, 2048);
@@ -562,6 +575,7 @@ TEST_CASE("one datagram endpoint exchanges messages with a hundred peers", "[ud]
 }
 
 TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-005][IBX-016][IBX-065]") {
+  NEEDS_FEATURE(datagrams);
   ud_side a(0);
   ud_side b(1);
   constexpr auto completions_only = dat::stream::dto | dat::stream::datagrams;
@@ -603,6 +617,7 @@ TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-0
 }
 
 TEST_CASE("datagrams that the network loses have no effect", "[ud][loss][IBX-053][IBX-054]") {
+  NEEDS_FEATURE(datagrams);
   constexpr bool slow = dat::detail::thread_sanitizer;
   constexpr std::uint32_t count = slow ? 300 : 1500;
   struct lossy { // 1 % of the packets
@@ -812,6 +827,7 @@ const role plain_ud_server_registered("plain ud server", &plain_ud_server);
 
 TEST_CASE("reply_to reaches a plain rdma_cm program that sends no queue pair number in its request",
           "[ud][foreign][IBX-057]") {
+  NEEDS_FEATURE(datagrams);
   ud_side s(1);
   auto ep = s.make_ep();
   buffer in(s.pz, 256);
@@ -842,6 +858,7 @@ TEST_CASE("reply_to reaches a plain rdma_cm program that sends no queue pair num
 }
 
 TEST_CASE("a datagram request reaches a plain rdma_cm program", "[ud][foreign][IBX-058]") {
+  NEEDS_FEATURE(datagrams);
   ud_side s(0);
   auto ep = s.make_ep();
   buffer in(s.pz, 256);

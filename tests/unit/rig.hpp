@@ -6,6 +6,9 @@
 
 #include <atomic>
 
+/// The fake has each feature: see tests/device/device_table.hpp.
+#define NEEDS_FEATURE(what) static_cast<void>(0)
+
 namespace rig {
 
 using unit::request_on;

@@ -1,5 +1,6 @@
 // The numbers of DAT for events that a device has brought.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/buffer.hpp>
@@ -13,6 +14,7 @@ namespace device {
 using dat::event_number;
 
 TEST_CASE("events of connections and transfers have the numbers of uDAPL and of its extensions", "[dat_code]") {
+  NEEDS_FEATURE(atomics);
   connected_pair link;
   alignas(8) std::array<std::uint64_t, 8> words{};
   auto there = must(link.b.pz.register_memory(words, dat::local_read | dat::local_write | dat::remote_read |
