@@ -240,6 +240,32 @@ TEST_CASE("settle waits for the round of another thread") {
   worker.join();
 }
 
+TEST_CASE("a service thread that stops its own reactor is joined by no thread") {
+  struct stopping : task {
+    opened r;
+    int detached = -1;
+    std::atomic<bool> left{false};
+  } t;
+  t.run = [](task& x) noexcept {
+    auto& self = static_cast<stopping&>(x);
+    self.r.stop();
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+    pthread_attr_getdetachstate(&attributes, &self.detached);
+    pthread_attr_destroy(&attributes);
+  };
+  const auto body = [](void* context) -> void* {
+    auto& self = *static_cast<stopping*>(context);
+    self.r.loop();
+    self.left = true;
+    return nullptr;
+  };
+  REQUIRE(t.r.start(body, &t) == 0);
+  t.r.defer(t);
+  while (!t.left) std::this_thread::yield();
+  CHECK(t.detached == PTHREAD_CREATE_DETACHED);
+}
+
 TEST_CASE("a timer may be armed for the beginning of time") {
   opened r;
   std::vector<int> fired;
