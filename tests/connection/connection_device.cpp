@@ -414,7 +414,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   const auto end = ends_with<dat::connection_unreachable>(a.evd, 2);
   CHECK(end.reason() != 0);
   CHECK(ep.state() == state::disconnected);
-  SHOWS("EPS-006", "EPS-020", "NAME-016");
+  SHOWS("EPS-006", "EPS-007", "EPS-020", "EPS-044", "NAME-016");
 }
 
 TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {

@@ -500,7 +500,7 @@ std::vector<const char*> rules_of(const transition& row) {
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
   if (is("disconnect", {active_connection_pending}))
-    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044", "DISC-021"};
+    return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044", "EPS-007", "DISC-021"};
   if (is("disconnect", {completion_pending}))
     return {"EPS-016", "DISC-004", "DISC-001", "DISC-003", "EPS-044", "DISC-023"};
   if (is("graceful", {active_connection_pending, completion_pending}))

@@ -483,7 +483,7 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
     must(again.close());
     CHECK(ep.state() == ep_state::unconfigured_unconnected);
     must(ep.close());
-    SHOWS("RSP-018");
+    SHOWS("RSP-018", "EPS-037");
   }
 }
 

@@ -463,7 +463,10 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(refused_with({.recv = b.evd, .request = elsewhere.evd, .connect = b.evd}) == subtype::handle_evd_request);
   CHECK(refused_with({.recv = b.evd, .request = b.evd, .connect = elsewhere.evd}) == subtype::handle_evd_conn);
   CHECK(error_of(b.pz.create_ep<dat::rc>(b.evd, srq, {.max_request_iov = 255})).type() == type::invalid_parameter);
-  SHOWS("EP-030");
+  const auto completions_only = must(b.ia.create_evd<dat::stream::dto>(8));
+  CHECK(error_of(b.pz.create_ep<dat::rc>({.recv = completions_only, .request = b.evd, .connect = b.evd}, srq)).type() ==
+        type::model_not_supported);
+  SHOWS("EP-014", "EP-030");
   auto ep = must(
       b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .soft_high_watermark = 7, .hard_high_watermark = 9}));
   CHECK(ep.state() == state::unconnected);
