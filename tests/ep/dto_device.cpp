@@ -916,6 +916,21 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   for (int i = 0; i < 10; ++i) (void)next<dat::send_done>(link.a.evd); // all messages have arrived
   CHECK(error_of(link.passive.post(dat::recv{})) == full);
   for (int i = 0; i < 10; ++i) (void)next<dat::recv_done>(link.b.evd);
+  // Sends, writes and reads fill the queue together.
+  buffer near(link.a.pz, 8);
+  buffer far(link.b.pz, 8);
+  const dat::rdma_write write{near.lmr, far.remote()};
+  const dat::rdma_read read{near.lmr, far.remote()};
+  for (int i = 0; i < 4; ++i) must(link.passive.post(dat::recv{}));
+  for (int i = 0; i < 4; ++i) must(link.active.post(dat::send{}));
+  for (int i = 0; i < 3; ++i) must(link.active.post(write, read));
+  CHECK(error_of(link.active.post(dat::send{})) == full);
+  CHECK(error_of(link.active.post(write)) == full);
+  CHECK(error_of(link.active.post(read)) == full);
+  const auto all = take(link.a.evd, 10);
+  CHECK((count_of<dat::send_done>(all) == 4 && count_of<dat::rdma_write_done>(all) == 3));
+  CHECK(count_of<dat::rdma_read_done>(all) == 3);
+  CHECK(count_of<dat::recv_done>(take(link.b.evd, 4)) == 4);
   still_works(link);
 }
 
