@@ -444,7 +444,7 @@ TEST_CASE("while threads sleep in both waits, every other call on the evd and it
   of_evd.join();
   CHECK(f.evd.post(1).has_value());
   of_cno.join();
-  SHOWS("EVD-069");
+  SHOWS("EVD-069", "SAFE-043", "SAFE-047");
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   SHOWS("CNO-029");
 }
@@ -476,7 +476,7 @@ TEST_CASE("threads create, use and close cnos and evds of one adapter at the sam
     });
   for (auto& t : threads) t.join();
   CHECK(done == 4 * rounds);
-  SHOWS("CNO-036", "EVD-009");
+  SHOWS("CNO-036", "EVD-009", "REQ-152");
 }
 
 TEST_CASE("modify_cno moves notifications to the new cno, those that are due included",

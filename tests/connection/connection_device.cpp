@@ -90,7 +90,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     auto request = link.at_b<dat::connection_request>();
     check_private_data(request.private_data(), asked);
     if (size < 56) DEVIATES("CR-008");
-    SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016");
+    SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016", "REQ-048");
     CHECK(request.local_address() == must(link.b.ia.address(family)).with_port(link.psp.port()));
     CHECK(request.service() == link.psp.id());
     CHECK(request.service().port() == link.psp.port());
@@ -350,6 +350,7 @@ TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer"
   auto ep = link.a.make_ep();
   must(ep.connect(link.target(), link.port(), patience));
   CHECK(must(cno.wait(patience)) == link.b.evd.id());
+  CHECK(error_of(cno.wait(0s)).type() == type::queue_empty); // once
   CHECK(error_of(earlier.wait(0s)).type() == type::queue_empty);
   must(link.at_b<dat::connection_request>().reject());
   CHECK(is_empty(link.b.evd));
@@ -435,7 +436,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004");
+  SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004", "REQ-048");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
@@ -828,7 +829,7 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only",
 
   // The endpoint gives neither events nor completions, and the evd serves another endpoint.
   CHECK(is_empty(link.a.evd));
-  SHOWS("EPS-085"); // this thread takes the events of both sides
+  SHOWS("EPS-085", "REQ-045"); // this thread takes the events of both sides
   auto another = link.a.make_ep();
   auto passive = link.b.make_ep();
   link.connect(another, passive);
@@ -1094,7 +1095,7 @@ TEST_CASE("a peer process that is killed before it answers is reported as a refu
   CHECK(ep.state() == state::active_connection_pending);
   peer.kill();
   CHECK(next<dat::non_peer_rejected>(a.evd).reason() == this_device().peer_killed);
-  SHOWS("CR-013", "CR-064");
+  SHOWS("CR-013", "CR-064", "REQ-076");
 }
 
 namespace {

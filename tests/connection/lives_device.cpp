@@ -258,7 +258,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
           CHECK_FALSE(own.late);
           SHOWS("EVENT-036");
           CHECK(mine.state() == state::disconnected);
-          if (graceful && sends != 0) SHOWS("DISC-008", "EPS-049", "EPS-052");
+          if (graceful && sends != 0) SHOWS("DISC-008", "EPS-049", "EPS-052", "REQ-072");
           if (h == how::abrupt && sends != 0) SHOWS("DISC-005", "DISC-006", "EPS-055");
         } else {
           CHECK(is_empty(ender.evd));

@@ -157,7 +157,7 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   CHECK(next<dat::established>(connections).ep() == passive);
   CHECK(is_empty(e.b.evd));
   CHECK(passive.state() == state::connected);
-  SHOWS("PSP-024");
+  SHOWS("PSP-024", "REQ-043");
   exchange(e.a, active, e.b, passive);
   SHOWS("EPS-029", "REQ-045", "REQ-055", "PSP-017", "PSP-023", "CR-020");
 
@@ -454,7 +454,14 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   CHECK(next<dat::established>(e.a.evd).ep() == ep);
   CHECK(ep.state() == state::connected);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
-  SHOWS("CONN-078", "CONN-080", "MODEL-010");
+  SHOWS("CONN-078", "CONN-080", "MODEL-010", "REQ-044");
+  // The request whose sender has given up waits until its ia ends, and the sender gets no event about it.
+  CHECK(must(unanswered.query()).service == csp.id());
+  must(e.b.ia.close());
+  CHECK(error_of(unanswered.query()) == dat::error(type::invalid_handle, subtype::handle_cr));
+  CHECK(next<dat::disconnected>(e.a.evd).ep() == ep);
+  CHECK(is_empty(e.a.evd));
+  SHOWS("REQ-050");
 }
 
 TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[service_point]") {

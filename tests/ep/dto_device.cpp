@@ -134,7 +134,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       SHOWS("DTO-048", "DTO-049", "DTO-114", "COMP-069");
       arrived(in);
       SHOWS("DTO-001", "DTO-002", "DTO-004", "DTO-010", "DTO-015", "DTO-094", "DTO-109", "REQ-085", "REQ-098",
-            "MODEL-011", "MODEL-022", "MODEL-041");
+            "MODEL-011", "MODEL-022", "MODEL-041", "MODEL-004");
 
       // send with immediate data
       must(link.to().post(dat::recv{cut<N>(in.slice(sink, size), segments, random)}.cookie(3)));
@@ -154,7 +154,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto written = next<dat::rdma_write_done>(link.sends());
       CHECK(written.cookie() == dat::cookie(6));
       CHECK(written.bytes() == size);
-      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156", "COMP-010");
+      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156", "COMP-010", "REQ-099", "REQ-133", "MODEL-008");
       arrived(in);
       SHOWS("DTO-008", "DTO-015", "MODEL-046");
 
@@ -181,7 +181,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
-      SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-010", "COMP-069");
+      SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-010", "COMP-069", "REQ-099", "REQ-133", "MODEL-008", "REQ-136");
       arrived(back);
       SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046", "DTO-004", "DTO-008", "DTO-015");
     }
@@ -1008,7 +1008,7 @@ TEST_CASE("posts return before their operations have completed", "[dto][DTO-050]
   must(link.active.post(dat::rdma_write{near.slice(0, 8), far.remote(8, 8)}.cookie(3)));
   must(link.active.post(dat::rdma_read{near.slice(8, 8), far.remote(8, 8)}.cookie(4)));
   CHECK(is_empty(link.a.evd));
-  SHOWS("DTO-074");
+  SHOWS("DTO-074", "SAFE-043");
   must(link.passive.post(dat::recv{far.slice(0, 8)}.cookie(5)));
   CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(2));
   CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));

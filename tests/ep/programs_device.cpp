@@ -328,8 +328,11 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   CHECK(error_of(passive.post(dat::recv{pieces(in, most + 1)})).type() == type::invalid_parameter);
   const auto to_write = pieces(out, adapter.max_iov_segments_per_rdma_write + 1);
   CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).type() == type::invalid_parameter);
+  CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).verb().empty()); // the device is not asked
   const auto to_read = pieces(out, adapter.max_iov_segments_per_rdma_read + 1);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).type() == type::invalid_parameter);
+  CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).verb().empty());
+  SHOWS("IA-108");
 }
 
 TEST_CASE("memory of flushed operations can be freed", "[programs][DTO-006][MODEL-047]") {

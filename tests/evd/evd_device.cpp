@@ -436,6 +436,8 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
   CHECK((received.ep() == actives[3] && received.cookie() == dat::cookie(50)));
   const auto done = next<dat::send_done>(link.b.evd);
   CHECK((done.ep() == passives[3] && done.cookie() == dat::cookie(51)));
+  CHECK((is_empty(link.a.evd) && is_empty(link.b.evd)));
+  SHOWS("MODEL-004"); // the message has come to the endpoint that the connection joins, and to no other
 }
 
 TEST_CASE("events wake a waiter on every kind of evd", "[evd][EVD-061][EVD-062][EVD-063][EVENT-066][EVENT-109]") {

@@ -63,7 +63,7 @@ void solicited() {
                                         dat::remote_segment<std::byte, dat::mem_priv::remote_write>()}
                             .solicited_immediate(7)));
   CHECK(std::get<dat::ib::recv_write_immediate_done>(must(told.get())).cookie() == dat::cookie(11));
-  SHOWS("IBX-024", "COMP-026");
+  SHOWS("IBX-024", "COMP-026", "REQ-164");
   // At its time limit a wait returns a completion that has come, though it woke no thread.
   background late([&] { return link.receives.wait(3s); });
   late.until_asleep();
@@ -113,7 +113,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   };
   sends_then([&] { must(active.post(dat::send{}.cookie(10))); });
   CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
-  SHOWS("EVENT-062");
+  SHOWS("EVENT-062", "MODEL-014", "REQ-163");
   sends_then([&] { must(own.post(11)); });
   CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
   SHOWS("REQ-160", "MODEL-014", "EVENT-047", "EVENT-029", "REQ-163");
@@ -125,7 +125,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     (void)link.at_b<dat::send_done>(); // the message has arrived
     waiter.until_asleep();
     CHECK_FALSE(waiter.done());
-    SHOWS("COMP-021", "REQ-109");
+    SHOWS("COMP-021", "REQ-109", "MODEL-014", "REQ-163", "REQ-108");
     must(own.post(13));
     CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(12));
     CHECK(next<dat::software_event>(own).cookie() == dat::cookie(13));
@@ -227,18 +227,18 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::rdma_write{write}.immediate(1).cookie(6).suppress_notification()));
   CHECK(link.poll<dat::ib::rdma_write_immediate_done>().cookie() == dat::cookie(6));
   CHECK(link.asleep());
-  SHOWS("IBX-024", "EVENT-031", "IBX-027");
+  SHOWS("IBX-024", "EVENT-031", "IBX-027", "REQ-108", "REQ-164");
   must(link.active.post(dat::rdma_write{write}.cookie(10).suppress_notification()));
   CHECK(link.poll<dat::rdma_write_done>().cookie() == dat::cookie(10));
   CHECK(link.asleep());
-  SHOWS("DTO-055", "DTO-152"); // the peer's segment is empty, and names no region
+  SHOWS("DTO-055", "DTO-152", "REQ-108"); // the peer's segment is empty, and names no region
   must(link.active.post(dat::rdma_read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
                                        dat::remote_segment<std::byte, dat::mem_priv::remote_read>()}
                             .cookie(11)
                             .suppress_notification()));
   CHECK(link.poll<dat::rdma_read_done>().cookie() == dat::cookie(11));
   CHECK(link.asleep());
-  SHOWS("DTO-055", "DTO-140");
+  SHOWS("DTO-055", "DTO-140", "REQ-108");
   must(link.active.post(dat::recv{}.cookie(3).suppress_notification(), dat::recv{}.cookie(4)));
   must(link.passive.post(dat::send{}.solicited())); // `.solicited()` has no effect in this mode
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(3));

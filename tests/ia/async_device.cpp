@@ -174,7 +174,8 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   CHECK(is_empty(first.async_evd()));
 
   // Closing the ia that borrowed the evd keeps it, and so does closing its owner while another ia borrows it.
-  must(must(dat::ia::open(addresses()[0], {.async_evd = shared})).close());
+  for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful})
+    must(must(dat::ia::open(addresses()[0], {.async_evd = shared})).close(how));
   CHECK(error_of(first.close(dat::close_mode::graceful)) == dat::error(type::invalid_state, subtype::ia_in_use));
   first = {};
   auto srq = must(pz.create_srq());
@@ -207,7 +208,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   auto srq = must(pz.create_srq());
   for (int i = 0; i < 12; ++i) must(srq.set_low_watermark(1)); // the queue has no buffer, so each call reports at once
   CHECK(must(cno.wait(patience)) == evd.id());
-  SHOWS("EVENT-083", "EVENT-042", "EVENT-082", "REQ-163");
+  SHOWS("EVENT-083", "EVENT-042", "EVENT-082", "REQ-163", "MODEL-014");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
   CHECK(is_empty(evd));                   // and no overflow
   SHOWS("IA-007", "IA-140", "EVENT-082"); // after the resize

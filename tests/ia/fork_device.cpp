@@ -68,10 +68,11 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
   auto in = must(pz.register_memory(memory, dat::local_write));
   auto ep = must(pz.create_ep<dat::rc>(evd));
   must(ep.post(dat::recv{in}));
-  const auto cno = must(ia.create_cno());
+  auto cno = must(ia.create_cno());
   for (int round = 0; round < 2; ++round) {
     const pid_t child = in_child([&] {
-      if (ia.create_pz() || ia.query() || psp.close()) return 100;
+      if (ia.create_pz() || ia.create_evd<dat::stream::dto>(8) || ia.query() || psp.close()) return 100;
+      if (evd.wait(0s) || cno.wait(0s) || ep.close() || in.close()) return 102;
       if (::fcntl(cno.fd(), F_GETFD) < 0) return 101;         // the kernel has copied the descriptor
       ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // objects of the parent, so nothing happens
       return round == 0 ? visit(psp_port) : open_and_exec();
@@ -89,7 +90,7 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
       must(ep.reset());
     }
     CHECK(end_of(child) == 0);
-    SHOWS("COMP-085", "SAFE-005");
+    SHOWS("COMP-085", "SAFE-005", "REQ-020");
     if (round == 1) SHOWS("REQ-027");
     CHECK(::fcntl(cno.fd(), F_GETFD) >= 0); // the parent's own is still open
     DEVIATES("CNO-024");

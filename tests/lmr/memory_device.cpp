@@ -386,6 +386,13 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   std::vector<std::byte> own(shared_size);
   CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
   SHOWS("LMR-028");
+  { // The same memory at another address, in another zone.
+    const auto elsewhere = map_shared(fd);
+    auto zone = must(a.ia.create_pz());
+    const auto twin = must(dat::register_shared(zone, elsewhere, the_cookie(), dat::local_read));
+    CHECK((twin.data() != mem.data() && must(dat::query(twin)).pz != registered.pz));
+    ::munmap(elsewhere.data(), elsewhere.size());
+  }
   // No registration of the same memory, and no call, modifies the region.
   STATIC_REQUIRE_FALSE(can_be_modified<std::decay_t<decltype(mem)>>);
   SHOWS("LMR-029"); // so no right of a peer is taken back but by a close

@@ -548,7 +548,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   must(rmr.unbind(near, dat::unbind{}.cookie(2).suppress_notification()));
   CHECK(poll() == dat::cookie(2));
   CHECK(asleep());
-  SHOWS("REQ-108", "MODEL-014");
+  SHOWS("REQ-108", "MODEL-014", "REQ-163");
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
   CHECK(must(cno.wait(patience)) == evd.id()); // notification is the default
   CHECK(poll() == dat::cookie(3));
@@ -589,7 +589,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(rmr.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{foreign, both})).type() == violation);
   CHECK(error_of(elsewhere.bind(t.passive, dat::bind{t.b_mem, both})).type() == violation);
-  SHOWS("RMR-037", "PZ-002", "EP-003");
+  SHOWS("RMR-037", "PZ-002", "EP-003", "MODEL-018");
   endpoint apart = t.new_passive();
   CHECK(error_of(rmr.bind(apart, dat::bind{t.b_mem, both})).type() == type::invalid_state);
   SHOWS("RMR-025", "RMR-037");
@@ -740,7 +740,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   must(t.passive.post(dat::send_with_invalidate{open}));
   CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
-  SHOWS("DTO-050", "RMR-018", "REQ-147");
+  SHOWS("DTO-050", "RMR-018", "REQ-147", "SAFE-043");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
@@ -778,7 +778,7 @@ TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding",
   // The end comes with the completions of an evd that has no connection events.
   CHECK(comes_true([&] { return is_empty(t.at_passive) && t.passive.state() == state::disconnected; }));
   (void)next<dat::disconnected>(t.b.evd);
-  SHOWS("DISC-008", "EPS-049");
+  SHOWS("DISC-008", "EPS-049", "REQ-072");
 }
 
 TEST_CASE("rmr: a bind refused by the device fails, and later requests are flushed", "[rmr][COMP-045][COMP-057]") {

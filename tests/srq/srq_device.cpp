@@ -133,7 +133,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(::mallinfo2().uordblks == in_use);
   SHOWS("SRQ-081");
   CHECK((p.now().available == 3u && p.now().outstanding == 3));
-  SHOWS("SRQ-055", "SRQ-056", "SRQ-058");
+  SHOWS("SRQ-055", "SRQ-056", "SRQ-058", "SAFE-043");
   must(p.from[0].post(dat::send{out.slice(0, 8)}));
   (void)next<dat::send_done>(p.a.evd); // the peer's adapter has the message
   p.until_available(2);
@@ -356,7 +356,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   for (auto& ep : p.to) must(ep.reset());
   CHECK(p.now().available == 4u);
   CHECK(must(p.to[0].query()).srq == p.srq);
-  SHOWS("EPS-073");
+  SHOWS("EPS-073", "REQ-115");
   while (p.a.evd.dequeue()) {
   }
   p.connect(p.from[0], p.to[0]);
@@ -525,7 +525,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   const auto told = must(srq.query());
   CHECK(told.pz == b.pz.identity());
   CHECK(told.outstanding == 3);
-  SHOWS("SRQ-004", "SRQ-009");
+  SHOWS("SRQ-004", "SRQ-009", "REQ-114");
   CHECK(told.low_watermark == 0);
   CHECK((told.state == dat::srq_state::operational && told.available == 3u && told.max_recv_iov == most));
   CHECK(told.max_recv_dtos == fresh.max_recv_dtos);
@@ -538,7 +538,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
   CHECK(plain.attributes().max_recv_iov == dat::ep_attributes().max_recv_iov);
   CHECK(plain.attributes().recv_completion == dat::ep_attributes().recv_completion);
-  SHOWS("SRQ-006", "DTO-035", "EP-054", "SRQ-034");
+  SHOWS("SRQ-006", "DTO-035", "EP-054", "SRQ-034", "REQ-124");
   must(ep.close());
   must(srq.close()); // the end of its endpoint has released the queue
   SHOWS("DTO-025", "EP-026", "EP-038");
@@ -796,7 +796,7 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   p.until_available(18);
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
   CHECK(p.to[1].state() == state::connected);
-  SHOWS("EP-092", "SRQ-034");
+  SHOWS("EP-092", "SRQ-034", "REQ-118", "REQ-119");
   CHECK(count_of<dat::recv_done>(take(p.b.evd, 12)) == 12);
   must(p.to[1].set_watermark(3, 9));
   // An endpoint whose messages are taken in time is not disconnected.
