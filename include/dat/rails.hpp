@@ -211,6 +211,7 @@ public:
 
   /// Begins to connect the rails. Each connects by itself: rail_up reports it.
   /// Errors: `invalid_parameter` for no path or more than max_rails, a path without ia, an option out of its range;
+  /// `model_not_supported` for an adapter of iWARP;
   /// as ia::create_pz, ia::create_evd and pz::register_memory.
   /// Allocates: yes; std::bad_alloc passes through.
   /// Blocks: briefly, in the driver.

@@ -1,5 +1,6 @@
 // Rails on a device: a rail is disconnected under load and comes back, and every message arrives once.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/rails.hpp>
@@ -18,6 +19,11 @@ TEST_CASE("several connections stand in for each other, and one that has failed 
   const std::array listening{dat::rail_path{&second, {}, connecting[0].port},
                              dat::rail_path{&first, {}, connecting[1].port}};
   const dat::rails_options options{.failover_within = 20s, .cool_down = 1ms};
+  if (!has(feature::immediate_data)) {
+    CHECK(error_of(dat::rails::listen(listening, options)).type() == type::model_not_supported);
+    CHECK(error_of(dat::rails::connect(connecting, options)).type() == type::model_not_supported);
+    SKIP("rails need immediate data");
+  }
   auto b = must(dat::rails::listen(listening, options));
   auto a = must(dat::rails::connect(connecting, options));
   std::vector<std::uint64_t> out(messages);

@@ -303,12 +303,13 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   init.recv_cq = evds_.recv->cq();
   init.qp_type = datagrams_ ? IBV_QPT_UD : IBV_QPT_RC;
   init.sq_sig_all = 0;
-  init.cap.max_send_wr = max(request_places(attributes_), ia().siw() ? 1u : 0u); // it refuses a queue of none
+  const std::uint32_t least = ia().siw() ? 1 : 0; // siw refuses an empty queue
+  init.cap.max_send_wr = max(request_places(attributes_), least);
   init.cap.max_send_sge = attributes_.max_request_iov;
   if (srq_) {
     init.srq = srq_->native();
   } else {
-    init.cap.max_recv_wr = attributes_.max_recv_dtos;
+    init.cap.max_recv_wr = max(attributes_.max_recv_dtos, least);
     init.cap.max_recv_sge = attributes_.max_recv_iov;
   }
   init.cap.max_inline_data = attributes_.max_inline;

@@ -116,6 +116,11 @@ DAT_DECL expected<rails> rails::make(std::span<const rail_path> paths, const rai
   if (paths.empty() || paths.size() > max_rails) return bad("There must be 1 to 16 paths.", return_subtype::arg1);
   for (const rail_path& p : paths)
     if (!p.ia || !*p.ia) return bad("Each path needs an open ia.", return_subtype::arg1);
+  for (const rail_path& p : paths)
+    if (p.ia->native_handle()->device->transport_type == IBV_TRANSPORT_IWARP)
+      return error(return_type::model_not_supported)
+          .at(call, object_kind::ep)
+          .hint("A path has an adapter of iWARP, which has no immediate data.");
   if (options.spread > rails_spread::round_robin)
     return bad("`spread` must be by_bytes or round_robin.", return_subtype::arg2);
   if (options.failover_within < 90ms || options.failover_within > 60s)

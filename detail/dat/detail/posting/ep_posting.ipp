@@ -87,7 +87,6 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                   "An atomic needs a local word for the old value, and the segment is empty.");
   if (r.is_one_sided() && bytes > r.remote.length)
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
-  if (r.is_immediate() && !has_immediate_) return refuse(return_type::model_not_supported, no_immediate_hint);
   if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
     return refuse(return_type::model_not_supported, "This adapter has no sends that invalidate.");
   if (r.is_atomic() && max_read_ >= word_size && atomic_size_ == 0)
@@ -103,6 +102,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                                                         "bytes, which is at most the MTU."
                                                       : "The request has more bytes than the endpoint's "
                                                         "max_message_size.");
+  if (r.is_immediate() && !has_immediate_) return refuse(return_type::model_not_supported, no_immediate_hint);
   return success();
 }
 
