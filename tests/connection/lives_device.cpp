@@ -186,6 +186,8 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
         INFO((passive_ends ? "passive" : "active")
              << " ends, how " << static_cast<int>(h) << ", load " << static_cast<int>(l));
         const bool shared = l == load::shared; // as sends, but the receives are in shared queues
+        // A message for which the peer has no receive would be the first to end the connection.
+        if (!this_device().waits_for_receives && h != how::graceful && (shared || l == load::sends)) continue;
         auto queue_a = must(t.a.pz.create_srq());
         auto queue_b = must(t.b.pz.create_srq());
         const auto make = [&](side& s, const dat::srq& pool) {
@@ -250,10 +252,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
           CHECK(own.connection == texts{"disconnected"});
           CHECK(own.receives == each("flushed", 1, flushed_here));
           SHOWS("DISC-010");
-          if (graceful || this_device().completes_at_peer)
-            CHECK(own.requests == each(graceful ? "sent" : "flushed", 1, sends));
-          else
-            CHECK(own.requests.size() == sends);
+          CHECK(own.requests == each(graceful ? "sent" : "flushed", 1, sends));
           SHOWS("EPS-064");
           CHECK_FALSE(own.late);
           SHOWS("EVENT-036");
@@ -771,6 +770,7 @@ TEST_CASE("the resources of a killed process are free again, and its memory cann
   auto second = link.a.make_ep({.ack_timeout = 20s}); // a refused write is not repeated
   auto passive = link.b.make_ep({.ack_timeout = 20s});
   link.connect(second, passive);
+  if (!this_device().completes_at_peer) SKIP(completes_early);
   // Nor does the key of the process that has ended open anything over another connection.
   must(second.post(dat::rdma_write{out.slice(0, 8), must(there.slice(0, 8))}));
   CHECK(must(link.a.evd.wait_for<dat::dto_failure>(second, patience)).status() == dat::dto_status::remote_access);

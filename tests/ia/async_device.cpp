@@ -255,6 +255,7 @@ TEST_CASE("with async_exists, asynchronous events take effect and are not report
 
 TEST_CASE("one evd takes the events of every stream with their types, and a second evd takes its own",
           "[async][EVENT-012][EVENT-022][EVENT-024][EVENT-030][EVENT-042][MODEL-010][REQ-187]") {
+  NEEDS_FEATURE(windows);
   constexpr auto all = dat::stream::async | dat::stream::software | dat::stream::dto | dat::stream::connection |
                        dat::stream::connection_requests | dat::stream::rmr_bind;
   auto ia = must(dat::ia::open(addresses()[0]));
