@@ -97,8 +97,10 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
                                                    .request_completion = dat::completion_notification::selective}));
   auto passive = link.b.make_ep();
   link.connect(active, passive);
-  for (int i = 0; i < 40; ++i) must(passive.post(dat::recv{}));
+  for (int i = 0; i < 8; ++i) must(passive.post(dat::recv{}));
+  // Returns what has ended the wait.
   const auto sends_then = [&](auto release) {
+    for (int i = 0; i < 10; ++i) must(passive.post(dat::recv{}));
     background waiter([&] { return own.wait(patience); });
     waiter.until_asleep();
     for (int i = 0; i < 10; ++i) must(active.post(dat::send{}.suppress_notification().cookie(i)));
@@ -107,15 +109,24 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     CHECK_FALSE(waiter.done());
     SHOWS("EVENT-046", "COMP-019", "EVENT-009", "MODEL-014", "REQ-108", "REQ-135");
     release();
-    CHECK(std::get<dat::send_done>(must(waiter.get())).cookie() == dat::cookie(0));
-    for (int i = 1; i < 10; ++i) CHECK(next<dat::send_done>(own).cookie() == dat::cookie(i));
+    auto first = must(waiter.get());
+    const auto* sent = std::get_if<dat::send_done>(&first);
+    if (sent) CHECK(sent->cookie() == dat::cookie(0));
+    for (int i = sent ? 1 : 0; i < 10; ++i)
+      CHECK(must(own.wait_for<dat::send_done>(patience)).cookie() == dat::cookie(i));
     SHOWS("EVENT-044");
+    return first;
   };
-  sends_then([&] { must(active.post(dat::send{}.cookie(10))); });
+  CHECK(std::holds_alternative<dat::send_done>(sends_then([&] { must(active.post(dat::send{}.cookie(10))); })));
   CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
   SHOWS("EVENT-062", "MODEL-014", "REQ-163");
-  sends_then([&] { must(own.post(11)); });
-  CHECK(next<dat::software_event>(own).cookie() == dat::cookie(11));
+  // On a busy machine acknowledgements of the sends may come behind the software event. Then it ends the wait.
+  for (bool in_time = false; !in_time;) {
+    const auto first = sends_then([&] { must(own.post(11)); });
+    in_time = std::holds_alternative<dat::send_done>(first);
+    const auto posted = in_time ? next<dat::software_event>(own) : std::get<dat::software_event>(first);
+    CHECK(posted.cookie() == dat::cookie(11));
+  }
   SHOWS("REQ-160", "MODEL-014", "EVENT-047", "EVENT-029", "REQ-163");
   {
     background waiter([&] { return own.wait(patience); });
