@@ -223,7 +223,8 @@ DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t le
   };
   if (f.mode != completion_notification::evd_threshold) {
     if (!includes(streams::dto | streams::rmr_bind | streams::software | streams::datagrams, streams_))
-      return refuse("An evd whose completions do not all wake may have no streams but dto, rmr_bind and software.");
+      return refuse("An evd whose completions do not all wake may have no streams but dto, datagrams, rmr_bind and "
+                    "software.");
     if (f.mode == completion_notification::selective && is_completions_only(streams_))
       return refuse("Selective completions need an evd that can set completions aside. Create it with "
                     "dat::stream::dto | dat::stream::software.");
