@@ -395,7 +395,7 @@ TEST_CASE("a datagram wakes threads as its flags say", "[ud][IBX-064]") {
   NEEDS_FEATURE(datagrams);
   ud_pair link;
   constexpr auto completions = dat::stream::dto | dat::stream::datagrams;
-  auto sends = must(link.a.ia.create_evd<completions>(64));
+  auto sends = must(link.a.ia.create_evd<completions | dat::stream::software>(64));
   auto cno = must(link.a.ia.create_cno());
   auto from =
       must(link.a.pz.create_ep<dat::ud>(dat::ib::datagram_evds{.recv = sends, .request = sends, .connect = link.a.evd},
