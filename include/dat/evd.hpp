@@ -295,8 +295,8 @@ public:
   [[nodiscard]] bool waitable() const noexcept { return core_ && core_->waitable(); }
 
   /// From now on the evd notifies `notified` of events, and no other cno (uDAPL 2.0 §6.3.4.4). Events that are already
-  /// queued notify it at once. `evd.modify_cno({})` detaches the cno; a cno that was closed is empty, too. A cno reports
-  /// the evd that triggered it by `id()`.
+  /// queued notify it at once. `evd.modify_cno({})` detaches the cno; a cno that was closed is empty, too. A cno
+  /// reports the evd that triggered it by `id()`.
   /// Errors: `invalid_handle` for a cno of another ia, or of an ia that was closed; `insufficient_resources` when the
   /// kernel cannot watch the completion channel.
   /// Allocates: no.
