@@ -1,4 +1,4 @@
-// What the curves share: the adapter with its connected endpoints, and the count of instructions.
+// Shared parts of the curves: the adapter with its connected endpoints, and the counting of instructions.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -319,7 +319,7 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   pair p;
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.immediate(7)), return_type::model_not_supported);
-  // In a list, too: libsiw posts what is before the refused request, and reports success.
+  // Lists are refused, too: libsiw posts the requests before the one that it refuses, and reports success.
   is_error(p.a.ep.post(dat::send{p.a.at(0, 8)}, dat::send{}.immediate(7)), return_type::model_not_supported);
   is_error(p.a.ep.post_n(2, [&](std::size_t) { return dat::send{p.a.at(0, 8)}.immediate(7); }),
            return_type::model_not_supported);

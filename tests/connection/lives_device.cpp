@@ -186,7 +186,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
         INFO((passive_ends ? "passive" : "active")
              << " ends, how " << static_cast<int>(h) << ", load " << static_cast<int>(l));
         const bool shared = l == load::shared; // as sends, but the receives are in shared queues
-        // A message for which the peer has no receive would be the first to end the connection.
+        // Without a receive at the peer, the message ends the connection before the test does.
         if (!this_device().waits_for_receives && h != how::graceful && (shared || l == load::sends)) continue;
         auto queue_a = must(t.a.pz.create_srq());
         auto queue_b = must(t.b.pz.create_srq());

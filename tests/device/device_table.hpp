@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "device_table.hpp"
 #include "support.hpp"
 
 #include <sys/utsname.h>
@@ -67,13 +66,14 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
   return sent < receives || this_device().waits_for_receives;
 }
 
-/// Whether a condition on data of a peer is true; where data may arrive after its write has completed: becomes true.
+/// Whether a condition on the peer's data is true. Where data may arrive after its write has completed, waits until it
+/// is.
 template <class Condition>
 [[nodiscard]] bool arrives(Condition condition) {
   return condition() || (!this_device().completes_at_peer && comes_true(condition));
 }
 
-/// Takes the event of a message whose send has completed; where the message may still be under way, waits for it.
+/// Takes the event of a message whose send has completed. Where the message may still be under way, waits for it.
 template <dat::streams S>
 [[nodiscard]] dat::expected<dat::event<S>> take_arrived(dat::evd<S>& at) {
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);

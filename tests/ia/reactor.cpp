@@ -240,7 +240,7 @@ TEST_CASE("settle waits for the round of another thread") {
   worker.join();
 }
 
-TEST_CASE("a service thread that stops its own reactor is joined by no thread") {
+TEST_CASE("no thread joins a service thread that stops its own reactor") {
   struct stopping : task {
     opened r;
     int detached = -1;

@@ -55,7 +55,7 @@ TEST_CASE("a shared queue that the device does not make smaller keeps its size, 
   CHECK(posted == 31);
 }
 
-TEST_CASE("a shared queue that has the size asked for is larger, although the device reports a failure", "[srq]") {
+TEST_CASE("a resize succeeds when the shared queue has the new size, although the device reports a failure", "[srq]") {
   sized s;
   auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
   fake::intercept(fake::call::ibv_modify_srq, [&] {

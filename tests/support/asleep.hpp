@@ -16,9 +16,9 @@
 
 namespace support {
 
-/// The numbers of ppoll and of futex: of this program's machine, and of x86-64 and arm64. The kernel reports that of
-/// its own machine, which under qemu-user is another one. No thread of a test sleeps in another call with one of these
-/// numbers.
+/// The numbers of the system calls ppoll and futex, on this program's machine, on x86-64 and on arm64. The kernel
+/// reports the number of its own machine, which under qemu-user is another machine. No thread of a test sleeps in
+/// another call with one of these numbers.
 inline constexpr std::array<long, 3> ppoll_numbers{SYS_ppoll, 271, 73};
 inline constexpr std::array<long, 3> futex_numbers{SYS_futex, 202, 98};
 

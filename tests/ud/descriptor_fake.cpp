@@ -59,7 +59,7 @@ TEST_CASE("on RoCE the address of an endpoint is that of its host, with its numb
   CHECK(other.qp_number == own.qp_number);
 }
 
-TEST_CASE("endpoints of adapters that have IPv6 addresses only connect by descriptors", "[descriptor]") {
+TEST_CASE("endpoints connect by descriptors when their adapters have only IPv6 addresses", "[descriptor]") {
   clean_world world({.devices = {{"fk1", {{{"fd99:1::1"}}}}, {"fk2", {{{"fd99:2::1"}}}}}});
   end a("fk1");
   end b("fk2");
