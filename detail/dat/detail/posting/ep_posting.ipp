@@ -144,7 +144,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   sq_.set_next(work_ring::after(first, taken));
   trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr) - taken, err);
   const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  if (immediate && qp_->context->device->transport_type == IBV_TRANSPORT_IWARP)
+  if (immediate && !has_immediate_)
     return at(return_type::model_not_supported, call).index(taken).hint(no_immediate_hint);
   const char* const verb = bad->opcode == atomic_write_opcode ? "ibv_wr_complete" : "ibv_post_send";
   return at(map_errno(err, return_subtype::resource_tep, true).from(verb, err), call).index(taken);
