@@ -201,6 +201,33 @@ constexpr struct {
     {return_type::provider_not_found, return_subtype::name_not_registered, return_subtype::thread_safety_not_found},
 };
 
+/// The texts of these subtypes.
+constexpr std::pair<return_subtype, std::string_view> ends_of_types[] = {
+    {return_subtype::interrupted, "interrupted"},
+    {return_subtype::resource_memory, "host memory"},
+    {return_subtype::resource_srq, "shared receive queues or their entries"},
+    {return_subtype::handle_ia, "ia handle"},
+    {return_subtype::handle_csp, "csp handle"},
+    {return_subtype::handle1, "handle argument 1"},
+    {return_subtype::handle10, "handle argument 10"},
+    {return_subtype::arg1, "argument 1"},
+    {return_subtype::arg10, "argument 10"},
+    {return_subtype::ep_unconnected, "the endpoint is not connected"},
+    {return_subtype::ep_disconnected, "the endpoint is disconnected"},
+    {return_subtype::cno_in_use, "the cno is in use"},
+    {return_subtype::evd_open, "the evd is open"},
+    {return_subtype::evd_async, "the evd belongs to asynchronous errors"},
+    {return_subtype::srq_in_use, "the shared receive queue is in use"},
+    {return_subtype::privileges_read, "local read access"},
+    {return_subtype::privileges_rdma_write, "remote write access"},
+    {return_subtype::protection_read, "memory for local reading"},
+    {return_subtype::protection_rdma_write, "memory for remote writing"},
+    {return_subtype::address_unsupported, "no endpoint can have such an address"},
+    {return_subtype::address_malformed, "it is no valid address"},
+    {return_subtype::name_not_registered, "no adapter of this name"},
+    {return_subtype::thread_safety_not_found, "no adapter of this thread safety"},
+};
+
 constexpr bool belongs(return_type type, return_subtype subtype) {
   for (const auto& of : subtypes_of)
     if (of.type == type) return of.first <= subtype && subtype <= of.last;
@@ -294,6 +321,8 @@ TEST_CASE("every type and subtype has a name and a text of its own", "[ERR-043][
   }
   CHECK(names.size() == all_subtypes.size());
   CHECK(minors.size() == all_subtypes.size());
+  // The first and the last subtype of each type, so that no text can be of a neighbour.
+  for (const auto& [subtype, text] : ends_of_types) CHECK(error(return_type::success, subtype).minor() == text);
 
   STATIC_REQUIRE(to_string(return_type::queue_full) == "queue_full");
   STATIC_REQUIRE(to_string(return_subtype::ep_connected) == "ep_connected");

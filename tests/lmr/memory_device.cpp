@@ -662,6 +662,8 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   });
   for (int i = 0; i < 1000; ++i) REQUIRE(good());
   SHOWS("SYNC-004", "SYNC-010", "SYNC-011");
+  CHECK((dat::sync_rdma_read(link.a.ia) && dat::sync_rdma_write(link.a.ia))); // either call takes no range
+  SHOWS("SYNC-010");
   CHECK(other.get());
   SHOWS("SYNC-007");
   // A signal handler may call both.

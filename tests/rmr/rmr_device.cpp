@@ -570,7 +570,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   CHECK(error_of(none.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
   STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>);    // a query gives all: no mask can be wrong
   STATIC_REQUIRE_FALSE(can_be_modified<dat::rmr>); // a bind is what modifies it
-  SHOWS("RMR-016");
+  SHOWS("RMR-014", "RMR-016");
   CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
         dat::error(type::invalid_handle, subtype::handle_rmr));
   CHECK(error_of(rmr.bind(t.passive, dat::bind{no_region, both})) ==
@@ -641,6 +641,8 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   must(rmr.close());
   CHECK(error_of(rmr.close()) == dat::error(type::invalid_handle, subtype::handle_rmr));
   CHECK(error_of(rmr.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
+  CHECK(error_of(rmr.bind(t.passive, dat::bind{second, 0, 8, both})) ==
+        dat::error(type::invalid_handle, subtype::handle_rmr));
   must(second.close()); // the rmr that was bound to it is free
   SHOWS("RMR-009", "RMR-016");
 }

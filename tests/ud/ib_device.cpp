@@ -174,6 +174,11 @@ TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][
   CHECK(error_of(link.active.post(dat::ib::fetch_and_add{none, link.far.remote(0), 1})).type() == type::length_error);
   CHECK(error_of(link.active.post(dat::ib::fetch_and_add{link.near.at(0), must(link.far.remote(0).slice(0, 0)), 1}))
             .type() == type::length_error);
+  const auto swap_words = [&](const auto& old_value, const auto& word) {
+    return error_of(link.active.post(dat::ib::compare_and_swap{old_value, word, 1, 2}));
+  };
+  CHECK(swap_words(none, link.far.remote(0)) == dat::error(type::length_error));
+  CHECK(swap_words(link.near.at(0), must(link.far.remote(0).slice(0, 0))) == dat::error(type::length_error));
   // A peer may send the address of a word that is not aligned; this side refuses it.
   auto wire = link.far.remote(0).to_wire();
   wire[7] |= std::byte{4};
@@ -199,6 +204,13 @@ TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][
     SHOWS("IBX-049");
   };
   each(link.active, foreign, dat::error(type::protection_violation, subtype::protection_write));
+  words closed(link.a.pz);
+  must(closed.lmr.close());
+  CHECK(swap_words(closed.lmr, link.far.remote(0)) ==
+        dat::error(type::privileges_violation, subtype::privileges_write));
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{closed.lmr, link.far.remote(0), 1})) ==
+        dat::error(type::privileges_violation, subtype::privileges_write));
+  SHOWS("IBX-049");
   auto apart = link.a.make_ep({.max_request_dtos = 1});
   each(apart, link.near, dat::error(type::invalid_state, subtype::ep_unconnected));
   each(endpoint(), link.near, dat::error(type::invalid_handle, subtype::handle_ep));
