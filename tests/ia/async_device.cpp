@@ -307,6 +307,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   constexpr auto others = dat::stream::software | dat::stream::dto | dat::stream::connection |
                           dat::stream::connection_requests | dat::stream::rmr_bind;
   CHECK_FALSE(delivers_paths(static_cast<const dat::event<others>*>(nullptr)));
+  SHOWS("HA-015");
   CHECK(count_of<dat::ha_down_to_1>(got) + count_of<dat::ha_up_to_multi_path>(got) == 0);
   CHECK_FALSE(must(ia.query<dat::provider_attributes>()).ha_supported);
   CHECK(is_empty(evd));

@@ -253,6 +253,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(names.count(name) == 1);
     SHOWS("REQ-183", "HA-006");
     CHECK(must(must(registry.open(name)).query()).adapter_name.view() == name);
+    CHECK(must(registry.find(name)).name == name);
     SHOWS("REG-018", "MODEL-031");
     // The adapters that their addresses lead to are the same.
     const auto with_address = [&](const dat::ia_address& wanted) {

@@ -127,6 +127,10 @@ TEST_CASE("quotes and escapes of dat.conf are read, others refused with their co
 TEST_CASE("an entry of dat.conf has eight fields, no fewer and no more", "[registry][CONF-009][CONF-010]") {
   CHECK(fault_column("a u2.0 threadsafe default lib y.1.0 \"\"") == 39);
   CHECK(fault_column("a u2.0 threadsafe default lib y.1.0 \"\" \"\" more") == 43);
+  CHECK(fault_column("a u1.2 threadsafe default lib y.1.0 \"\"") == 39); // of an earlier version, too
+  const auto spaced = dat::conf::parse("\ta\tu1.2 \t threadsafe\t\tdefault\tlib\ty.1.0\t\"dev 1\"\t\"x\"\n");
+  REQUIRE(spaced.entries.size() == 1);
+  CHECK((spaced.entries[0].instance_data == "dev 1" && spaced.entries[0].platform_data == "x"));
   const auto later = dat::conf::parse("a u3.0 threadsafe default lib y.1.0 \"\" \"\" more \"and more\" # not this");
   CHECK(later.diagnostics.empty());
   REQUIRE(later.entries.size() == 1);
