@@ -113,6 +113,15 @@ template <class T>
 concept connects_commonly_by_qualifier = requires(T& t, dat::ia_address a) {
   t.common_connect(a, dat::conn_qual(7), dat::timeout(1));
 };
+template <class T>
+concept connects_from_port = requires(T& t, dat::ia_address a) {
+  t.connect(a, dat::conn_qual(7), dat::conn_qual(8), dat::timeout(1));
+};
+template <class T>
+concept names_own_address = requires(T& t) {
+  t.local_address;
+}
+|| requires(T& t) { t.local_port; };
 using requests_evd = dat::evd<dat::stream::connection_requests>;
 template <class IA, class... Options>
 concept creates_psp_with = requires(IA& ia, const requests_evd& evd) {
@@ -148,6 +157,11 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   SHOWS("CR-002");
   STATIC_REQUIRE_FALSE(connects<dat::ia>);
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
+  // Connect takes no local port; modify does.
+  STATIC_REQUIRE_FALSE(connects_from_port<dat::ep<dat::rc>>);
+  STATIC_REQUIRE_FALSE(names_own_address<dat::connect_options>);
+  STATIC_REQUIRE(names_own_address<dat::ep_changes>);
+  SHOWS("ADDR-017");
   // A duplicate has a quality of service and no flags, a common connect neither.
   STATIC_REQUIRE(duplicates_with<dat::qos>);
   STATIC_REQUIRE_FALSE(duplicates_with<dat::connect_options>);

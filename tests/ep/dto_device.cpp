@@ -1060,15 +1060,33 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
   must(link.active.post(dat::send{out.lmr}.cookie(10), dat::rdma_write{out.lmr, in.remote()}.cookie(11),
                         dat::rdma_read{out.lmr, in.remote()}.cookie(12),
                         dat::send{}.immediate(1).cookie(13).suppress_completion(),
-                        dat::send_with_invalidate{in.remote()}.cookie(14)));
+                        dat::send_with_invalidate{in.remote()}.cookie(14),
+                        dat::rdma_write{out.lmr, in.remote()}.immediate(1).cookie(15)));
   must(link.active.post(dat::recv{}.cookie(3)));
   using op = dat::dto_operation;
-  const op requests[] = {op::send,      op::send,           op::rdma_write,
-                         op::rdma_read, op::send_immediate, op::send_with_invalidate};
+  std::vector<op> requests{op::send,
+                           op::send,
+                           op::rdma_write,
+                           op::rdma_read,
+                           op::send_immediate,
+                           op::send_with_invalidate,
+                           op::rdma_write_immediate};
+  std::array<std::uint64_t, 2> words{};
+  constexpr auto rights = all_rights | dat::remote_atomic;
+  dat::lmr<std::uint64_t, rights.value> old;
+  dat::lmr<std::uint64_t, rights.value> word;
+  if (has(feature::atomics)) {
+    old = must(link.a.pz.register_memory(words, rights));
+    word = must(link.b.pz.register_memory(words, rights));
+    const auto there = must(word.remote().slice(0, 1));
+    must(link.active.post(dat::ib::fetch_and_add{must(old.slice(0, 1)), there, 1}.cookie(16),
+                          dat::ib::compare_and_swap{must(old.slice(1, 1)), there, 1, 2}.cookie(17)));
+    requests.insert(requests.end(), {op::fetch_and_add, op::compare_and_swap});
+  }
   std::uint64_t receive = 0;
   std::uint64_t request = 9;
   int ended = 0;
-  for (const auto& e : take(link.a.evd, 11)) {
+  for (const auto& e : take(link.a.evd, 4 + requests.size() + 1)) {
     if (std::holds_alternative<dat::disconnected>(e)) {
       ++ended;
       continue;
@@ -1081,13 +1099,13 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
     if (f->operation() == op::recv) {
       CHECK(f->cookie() == dat::cookie(receive++)); // the marker completes after all earlier receives
     } else {
-      REQUIRE(request < 15);
+      REQUIRE(request < 9 + requests.size());
       CHECK(f->operation() == requests[request - 9]);
       CHECK(f->cookie() == dat::cookie(request++)); // so does that of the requests
     }
   }
   CHECK(receive == 4);
-  CHECK(request == 15);
+  CHECK(request == 9 + requests.size());
   SHOWS("DTO-102");
   CHECK(ended == 1);
   CHECK(is_empty(link.a.evd));

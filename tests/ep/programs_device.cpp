@@ -324,6 +324,7 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   (void)next<dat::rdma_read_done>(link.a.evd);
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_read, out.bytes.begin()));
   CHECK(must(link.a.ia.query<dat::provider_attributes>()).iov_ownership_on_return == dat::iov_ownership::consumer);
+  SHOWS("COMP-047");
   CHECK(error_of(active.post(dat::send{pieces(out, most + 1)})).type() == type::invalid_parameter);
   CHECK(error_of(passive.post(dat::recv{pieces(in, most + 1)})).type() == type::invalid_parameter);
   const auto to_write = pieces(out, adapter.max_iov_segments_per_rdma_write + 1);

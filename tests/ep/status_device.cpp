@@ -238,6 +238,17 @@ const row rows[] = {
      read_refused,
      {},
      [](stage& t) { t.read(forged<to_read>(t.writable.remote())); }},
+    {"reading into a window what may be written",
+     {"COMP-039"},
+     read_refused,
+     {},
+     [](stage& t) {
+       t.rmr = must(t.a.pz.create_rmr_for_ep());
+       (void)must(t.rmr.bind(t.initiator, dat::bind{t.near.lmr, 0, 64, both_ways}));
+       (void)next<dat::bind_done>(t.requests);
+       const auto into = must(t.rmr.read_target<std::byte>(t.initiator, 0, 64));
+       t.seven(dat::rdma_read{into, forged<to_read>(t.writable.remote())});
+     }},
     {"writing beyond the end",
      {"LMR-021", "LMR-020", "REQ-149", "DTO-093"},
      write_refused,

@@ -262,6 +262,12 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.passive.post(dat::send{}.solicited())); // nor has it on a receive that notifies
   CHECK(link.woken());
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(12));
+  // Nor has that of a write with immediate data an effect.
+  must(link.active.post(dat::recv{}.cookie(13).suppress_notification()));
+  must(link.passive.post(dat::rdma_write{write}.solicited_immediate(7)));
+  CHECK(link.poll<dat::ib::recv_write_immediate_done>().cookie() == dat::cookie(13));
+  CHECK(link.asleep());
+  SHOWS("COMP-026");
   must(link.evd.post(5)); // events of other streams always trigger
   CHECK(link.woken());
   CHECK(next<dat::software_event>(link.evd).cookie() == dat::cookie(5));
@@ -360,6 +366,10 @@ TEST_CASE("a threshold counts every completion, solicited or not",
   CHECK(std::get<dat::recv_done>(got.first).cookie() == dat::cookie(0));
   CHECK(got.more == 2);
   for (int i = 1; i < 3; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
+  // So do the three sends.
+  const auto sent = must(link.a.evd.wait(patience, 3));
+  CHECK((std::holds_alternative<dat::send_done>(sent.first) && sent.more == 2));
+  SHOWS("COMP-015");
   // Receives that fail count as well.
   for (int i = 3; i < 5; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   background last([&] { return link.receives.wait(patience, 2); });

@@ -392,6 +392,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
           dat::send{}));
     const auto sent = next<dat::send_done>(t.at_active);
     CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
+    SHOWS("COMP-069");
     SHOWS("DTO-102", "DTO-107", "DTO-036");
     (void)next<dat::send_done>(t.at_active);
     // Until the receive is taken, the window counts as open.
@@ -399,6 +400,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
     const auto closing = next<dat::recv_done>(t.at_passive);
     CHECK(closing.cookie().value() == round);
     CHECK(closing.bytes() == size);
+    SHOWS("COMP-069");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(100, size), static_cast<std::uint32_t>(round)));
     SHOWS("DTO-102");
     REQUIRE(closing.invalidated());
@@ -493,6 +495,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
         dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 100, size)), source.remote()}.cookie(size)));
     const auto done = next<dat::rdma_read_done>(t.at_passive);
     CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
+    SHOWS("COMP-069");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
     CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
   }
@@ -602,7 +605,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   (void)t.at_b<dat::peer_rejected>();
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
-  SHOWS("COMP-011", "DTO-076", "RMR-024");
+  SHOWS("COMP-011", "COMP-025", "DTO-076", "RMR-024");
   if (!for_ep) {
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);
     SHOWS("RMR-037", "RMR-033");
@@ -696,7 +699,16 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
     }
     SECTION("the connection ends: binds are flushed, and the endpoint can be used again") {
       (void)next<dat::bind_done>(t.at_passive);
+      const auto into_window = must(rmr.read_target<std::byte>(t.passive, 0, 8));
+      buffer source(t.a.pz, 8);
       t.disconnect(t.active, t.passive);
+      must(t.passive.post(dat::rdma_read{into_window, source.remote()}.cookie(6)));
+      const auto read = next<dat::dto_failure>(t.at_passive);
+      CHECK((read.cookie() == dat::cookie(6) && read.status() == dat::dto_status::flushed));
+      must(rmr.unbind(t.passive, dat::unbind{}.cookie(7)));
+      const auto unbound = next<dat::dto_failure>(t.at_passive);
+      CHECK((unbound.cookie() == dat::cookie(7) && unbound.status() == dat::dto_status::flushed));
+      SHOWS("COMP-037");
       must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(8)));
       const auto flushed = next<dat::dto_failure>(t.at_passive);
       CHECK(flushed.cookie().value() == 8);
