@@ -243,6 +243,9 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     SHOWS("RMR-001", "MODEL-052", "REQ-148", "REQ-146");
   }
   SECTION("the key of an earlier binding gives no access, while the rmr is bound elsewhere") {
+    endpoint reader = t.new_active();
+    endpoint reads_from = t.new_passive();
+    t.connect(reader, reads_from);
     dat::rmr one = t.make(true);
     const open_window of_zone = t.bind(rmr, 0, 64);
     const open_window of_ep = t.bind(one, 64, 64);
@@ -253,6 +256,8 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     CHECK(t.refused(of_zone, far) == dat::dto_status::remote_access);
     CHECK(t.refused(of_ep, t.active) == dat::dto_status::remote_access);
     CHECK(std::ranges::all_of(std::span(t.b_bytes).first(128), [](std::byte b) { return b == std::byte{}; }));
+    must(reader.post(dat::rdma_read{must(t.a_mem.slice(0, 64)), of_zone}));
+    CHECK(next<dat::dto_failure>(t.at_active).operation() == dat::dto_operation::rdma_read);
     SHOWS("MODEL-023", "RMR-020", "REQ-147", "REQ-148");
   }
   SECTION("an rmr of another zone than the endpoint's gives no access") {
@@ -716,6 +721,8 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       CHECK(flushed.operation() == dat::dto_operation::bind);
       SHOWS("DISC-029", "EPS-065");
       CHECK(must(rmr.query()).binding->length == 4096);
+      CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use)); // by the old binding
+      SHOWS("RMR-036");
       must(t.active.reset());
       must(t.passive.reset());
       CHECK(must(rmr.query()).binding.has_value() != for_ep);

@@ -477,7 +477,8 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
   const auto named = must(s.ia.query<dat::provider_attributes>()).specific;
   const auto said = [&](const char* name) {
     const auto* value = named.find(name);
-    return value && value->view() == "TRUE";
+    CHECK((!value || value->view() == "TRUE")); // the name alone means support
+    return value != nullptr;
   };
   for (const char* name : {"DAT_IB_IMMED_DATA_OP", "DAT_IB_IMMED_DATA", "DAT_EXT_RDMA_WRITE_IMMED"})
     CHECK(said(name) == e.immediate_data);

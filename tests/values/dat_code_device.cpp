@@ -58,6 +58,12 @@ TEST_CASE("events of connections and transfers have the numbers of uDAPL and of 
   CHECK(dat::ib_op_of(dat::dto_operation::rdma_write_immediate) == dat::ib_op(2));
   CHECK(dat::ib_op_of(dat::dto_operation::send_ud) == dat::ib_op(3));
   SHOWS("IBX-006");
+  CHECK(dat::ib_ext_type_of(dat::dto_operation::fetch_and_add) == dat::ib_ext_type(0));
+  CHECK(dat::ib_ext_type_of(dat::dto_operation::compare_and_swap) == dat::ib_ext_type(1));
+  CHECK(dat::ib_ext_type_of(dat::dto_operation::rdma_write_immediate) == dat::ib_ext_type(2));
+  CHECK(dat::ib_ext_type_of(dat::dto_operation::recv_rdma_immediate) == dat::ib_ext_type(3));
+  CHECK(dat::ib_ext_type_of(dat::dto_operation::recv_immediate) == dat::ib_ext_type(4));
+  SHOWS("IBX-007");
   CHECK(dat::event_number_of<dat::ha_down_to_1>() == event_number(0x8101));
   CHECK(dat::event_number_of<dat::ha_up_to_multi_path>() == event_number(0x8102));
   SHOWS("HA-015");
