@@ -342,12 +342,16 @@ TEST_CASE("every kind of object has a name") {
 
 TEST_CASE("strerror knows every defined word, success and warnings included", "[ERR-043][ERR-045][ERR-052]") {
   std::size_t described = 0;
+  std::size_t of_errors = 0;
   for (const auto& [type, value] : all_types)
     for (const auto subtype : all_subtypes) {
       const auto text = dat::strerror(value | static_cast<std::uint32_t>(subtype));
       if (text && !text.value().major.empty() && !text.value().minor.empty()) ++described;
+      of_errors += dat::strerror(error(type, subtype).value()).has_value() ? 1u : 0u; // the same, of class error
     }
   CHECK(described == all_types.size() * all_subtypes.size());
+  CHECK(of_errors == described);
+  CHECK(dat::strerror(error(dat::ib_error).value()).value().major == "an InfiniBand extension failed");
   REQUIRE(dat::strerror(0).has_value());
   CHECK(dat::strerror(0).value().major == "the operation succeeded");
   CHECK_FALSE(dat::strerror(0).value().minor.empty());
