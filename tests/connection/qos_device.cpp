@@ -109,6 +109,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     int from_b;
   } const rows[] = {{{}, {}, 0, 0},
                     {{.qos = dat::qos::premium()}, {}, 46 << 2, 46 << 2},
+                    {{.qos = {.traffic_class = 26 << 2}}, {}, 26 << 2, 26 << 2},
                     {{.qos = dat::qos::low_latency()}, {.qos = dat::qos::economy()}, 18 << 2, 1 << 2}};
   for (const auto& row : rows) {
     endpoint from = a.make_ep();

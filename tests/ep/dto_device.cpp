@@ -780,6 +780,14 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == 0);
   SHOWS("COMP-080");
   (void)next<dat::send_done>(link.a.evd);
+  // A write behind a send may be seen before the send is handled.
+  fill(first.bytes, 200);
+  must(link.passive.post(dat::recv{}));
+  must(link.active.post(dat::send{}.suppress_completion(), dat::rdma_write{first.lmr, theirs.remote()}));
+  (void)next<dat::rdma_write_done>(link.a.evd);
+  CHECK(arrives([&] { return has_pattern(theirs.bytes, 200); }));
+  (void)next<dat::recv_done>(link.b.evd);
+  SHOWS("COMP-080");
 }
 
 TEST_CASE("a list of segments may change as soon as the post returns", "[dto][COMP-047][REQ-095]") {

@@ -610,6 +610,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   (void)t.at_b<dat::peer_rejected>();
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.suppress_notification())).type() ==
         type::invalid_parameter);
+  CHECK(error_of(rmr.unbind(t.passive, dat::unbind{}.suppress_notification())).type() == type::invalid_parameter);
   SHOWS("COMP-011", "COMP-025", "DTO-076", "RMR-024");
   if (!for_ep) {
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);

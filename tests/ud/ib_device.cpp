@@ -104,6 +104,13 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   CHECK(link.add(0x0102030405060708) == 0);
   CHECK(link.far.value[0] == 0x0102030405060708); // both in the byte order of their hosts
   CHECK(link.add(0) == 0x0102030405060708);
+  // Each of its completions notifies, as of every request of this endpoint.
+  const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
+  const dat::ib::fetch_and_add add{link.near.at(0), link.far.remote(0), 1};
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{add}.suppress_notification())) == refused);
+  const dat::ib::compare_and_swap swap{link.near.at(0), link.far.remote(0), 1, 2};
+  CHECK(error_of(link.active.post(dat::ib::compare_and_swap{swap}.suppress_notification())) == refused);
+  SHOWS("COMP-025");
   CHECK(link.far.value[1] == 7);                // its neighbour is untouched
   CHECK(link.swap(0, 1) == 0x0102030405060708); // a compare-and-swap takes no receive, either
   CHECK(is_empty(link.a.evd));
