@@ -205,16 +205,19 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   const auto connect = [&] { return error_of(active.connect(link.target(), link.port(), patience)); };
 
   // unconnected
+  must(active.post(dat::recv{}.cookie(77)));
   CHECK(error_of(active.connect(link.target(), link.port(), 0s)) == dat::error(type::invalid_parameter, subtype::arg4));
   SHOWS("ERR-018", "ERR-033");
   CHECK(error_of(active.connect(link.target(), link.port(), -1s)).type() == type::invalid_parameter);
   SHOWS("CONN-040");
+  CHECK(active.state() == state::unconnected);
+  CHECK(is_empty(link.a.evd)); // the receive stays posted: the message below arrives in it
+  SHOWS("CONN-057");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful})
     CHECK(error_of(active.disconnect(how)) == invalid(subtype::ep_unconnected));
   SHOWS("EPS-045");
   CHECK(error_of(active.remote_address()) == invalid(subtype::ep_unconnected));
   SHOWS("ADDR-018");
-  must(active.post(dat::recv{}.cookie(77)));
   must(active.reset()); // no effect: the receive stays posted
   CHECK(active.state() == state::unconnected);
 
@@ -265,6 +268,12 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   must(active.reset());
   CHECK(is_empty(link.a.evd));
   CHECK(active.state() == state::unconnected);
+  if (this_device().name == "rxe") { // siw reports no state
+    ibv_qp_attr now{};
+    ibv_qp_init_attr init{};
+    REQUIRE(ibv_query_qp(active.native_handle(), &now, IBV_QP_STATE, &init) == 0);
+    CHECK((now.qp_state == IBV_QPS_RESET || now.qp_state == IBV_QPS_INIT));
+  }
   SHOWS("EPS-070", "DISC-044");
   CHECK(error_of(active.post(dat::send{})) == invalid(subtype::ep_unconnected));
   buffer memory(link.a.pz, 8);
@@ -333,7 +342,7 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
     SHOWS("CR-052", "CR-057", "CR-059", "CR-064", "REQ-056", "EVENT-095");
     CHECK(ep.state() == state::disconnected);
-    SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075");
+    SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075", "CONN-059");
   }
 }
 
@@ -415,7 +424,7 @@ TEST_CASE("an unused address is unreachable within the time limit",
   const auto end = ends_with<dat::connection_unreachable>(a.evd, 2);
   CHECK(end.reason() != 0);
   CHECK(ep.state() == state::disconnected);
-  SHOWS("EPS-006", "EPS-007", "EPS-020", "EPS-044", "NAME-016");
+  SHOWS("EPS-006", "EPS-007", "EPS-020", "EPS-044", "NAME-016", "CONN-059");
 }
 
 TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[connection]") {
@@ -436,7 +445,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   const auto end = ends_with<dat::connection_timed_out>(link.a.evd, 1);
   CHECK(end.ep() == first);
   CHECK(first.state() == state::disconnected);
-  SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004", "REQ-048");
+  SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004", "REQ-048", "CONN-059");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
   CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
@@ -701,6 +710,8 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()})) == pending);
   CHECK(error_of(link.active.post(dat::rdma_read{memory.slice(0, 1), memory.remote()})) == pending);
   CHECK(error_of(link.active.post(dat::send_with_invalidate{memory.remote()})) == pending);
+  CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()}.immediate(1))) == pending);
+  CHECK(error_of(link.active.post(dat::send{}.immediate(1))) == pending);
   SHOWS("DISC-011", "EPS-001", "REQ-072");
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);

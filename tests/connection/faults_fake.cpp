@@ -708,6 +708,7 @@ TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-
   must(p.a.ep.reset());
   p.connect();
   undisturbed();
+  SHOWS("DISC-041");
 }
 
 TEST_CASE("a disconnect comes after data that has arrived before the last handshake message",

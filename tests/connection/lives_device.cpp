@@ -931,7 +931,7 @@ TEST_CASE("dat serves rping", "[programs][CONN-001][CR-019][CSP-015][MODEL-030][
   CHECK(rping.wait() == 0); // rping compares the data that comes back
 }
 
-TEST_CASE("rping serves", "[programs][CONN-001][CONN-081][MODEL-030][CONN-015]") {
+TEST_CASE("rping serves", "[programs][CONN-001][CONN-081][MODEL-030][CONN-015][EPS-020]") {
   side a(0);
   const auto port = next_port();
   constexpr std::size_t size = 100;

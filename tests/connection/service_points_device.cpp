@@ -454,7 +454,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   CHECK(next<dat::established>(e.a.evd).ep() == ep);
   CHECK(ep.state() == state::connected);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
-  SHOWS("CONN-078", "CONN-080", "MODEL-010", "REQ-044");
+  SHOWS("CONN-078", "CONN-080", "MODEL-010", "REQ-044", "CONN-073");
   // The request whose sender has given up waits until its ia ends, and the sender gets no event about it.
   CHECK(must(unanswered.query()).service == csp.id());
   must(e.b.ia.close());

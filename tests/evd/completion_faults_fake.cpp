@@ -436,6 +436,7 @@ TEST_CASE("a graceful disconnect that cannot finish ends with the cause",
     CHECK(p.a.take() == events{"written 1"});
     must(p.a.ep.post(p.write(2)));
     CHECK(p.a.take() == events{"written 2"});
+    SHOWS("DISC-033");
   }
 }
 

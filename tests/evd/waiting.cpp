@@ -643,6 +643,12 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
   const auto of_requests = must(a.ia.create_evd<dat::stream::dto | dat::stream::connection_requests>(16));
   for (const auto how : {dat::completion_notification::selective, dat::completion_notification::solicited_wait})
     CHECK(make(of_requests, other, how, dat::completion_notification::evd_threshold).error() == refused);
+  const auto of_connections = must(a.ia.create_evd<dat::stream::dto | dat::stream::connection>(16));
+  const auto of_adapter = must(a.ia.create_evd<dat::stream::dto | dat::stream::async>(16));
+  for (const auto how : {dat::completion_notification::selective, dat::completion_notification::solicited_wait}) {
+    CHECK(make(of_connections, other, how, dat::completion_notification::evd_threshold).error() == refused);
+    CHECK(make(of_adapter, other, how, dat::completion_notification::evd_threshold).error() == refused);
+  }
   CHECK(make(a.evd, a.evd, dat::completion_notification::evd_threshold, dat::completion_notification::evd_threshold)
             .has_value());
   CHECK(make(ring, ring, static_cast<dat::completion_notification>(0x40), dat::completion_notification::evd_threshold)

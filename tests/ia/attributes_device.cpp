@@ -365,7 +365,7 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   CHECK(p.completion_flags_supported == dat::completion_flags{true, true, true, true, true});
   SHOWS("DTO-042");
   CHECK(256 % p.optimal_buffer_alignment == 0);
-  SHOWS("DTO-011", "REQ-098");
+  SHOWS("DTO-011", "REQ-098", "SRQ-092");
   const bool iwarp = ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP;
   CHECK(p.dto_async_return_guaranteed == !iwarp);
   SHOWS("IA-131", "COMP-048", "DTO-160");

@@ -416,6 +416,29 @@ TEST_CASE("one thread may take events while another ends the endpoints", "[COMP-
   consumer.join();
 }
 
+TEST_CASE("a post does not wait for a connect that another thread is inside", "[EPS-084]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  bool posted = false;
+  fake::intercept(fake::call::rdma_bind_addr, [&] { // connect holds the lock of the endpoint
+    fake::intercept(fake::call::rdma_bind_addr, {});
+    std::jthread other([&] { posted = a.ep.post(dat::recv{a.at(0, 8)}.cookie(1)) && !a.ep.post(dat::send{}); });
+    other.join();
+  });
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  CHECK(posted); // the receive; the send is refused
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  must(b.ep.post(dat::send{}));
+  CHECK(a.take() == events{"received 1"});
+}
+
 TEST_CASE("the queue pair number may be read while the endpoint is reset", "[EPS-084]") {
   clean_world world;
   automatic_pair p;

@@ -271,7 +271,7 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const open_window w = must(foreign.bind(binder, dat::bind{mem, 0, 64, both}.cookie(1)));
     CHECK(next<dat::bind_done>(t.at_passive).is_of(foreign));
     CHECK(t.refused(w, t.active) == dat::dto_status::remote_access);
-    SHOWS("REQ-148", "PZ-013", "MODEL-018", "MODEL-052");
+    SHOWS("REQ-148", "PZ-013", "MODEL-018", "MODEL-052", "EP-003");
   }
   SECTION("an rmr that was bound without rights gives no access") {
     const auto w = must(rmr.bind(t.passive, dat::bind{t.b_mem, dat::no_rights}));
@@ -760,6 +760,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
   must(t.passive.post(dat::rdma_read{into_window, source.remote()}));
   must(t.passive.post(dat::send_with_invalidate{open}));
+  must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(0, 8)), source.remote()}));
   CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
   SHOWS("DTO-050", "RMR-018", "REQ-147", "SAFE-043");
@@ -769,12 +770,14 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both})) == pending);
   CHECK(error_of(rmr.unbind(t.passive)) == pending);
   CHECK(must(rmr.query()).binding->key == key);
-  SHOWS("DISC-011", "EPS-050", "RMR-025", "REQ-072");
+  SHOWS("DISC-011", "EPS-050", "RMR-025", "REQ-072", "EPS-001");
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
   CHECK(next<dat::dto_failure>(t.at_passive).operation() == dat::dto_operation::send);
   const auto unbound = next<dat::dto_failure>(t.at_passive);
   CHECK((unbound.operation() == dat::dto_operation::bind && unbound.status() == dat::dto_status::flushed));
+  for (int i = 0; i < 3; ++i) // the read, the send that closes a window, and the write
+    CHECK(next<dat::dto_failure>(t.at_passive).status() == dat::dto_status::flushed);
   SHOWS("DISC-005", "EPS-064");
 }
 
