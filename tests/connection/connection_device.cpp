@@ -368,6 +368,21 @@ TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer"
   CHECK(must(mine.wait(patience)) == link.a.evd.id());
   (void)link.at_a<dat::peer_rejected>();
   SHOWS("REQ-041", "CONN-002");
+  // Requests are taken in the order of their arrival.
+  auto earlier_ep = link.a.make_ep();
+  auto later_ep = link.a.make_ep();
+  must(earlier_ep.connect(link.target(), link.port(), patience, bytes_of("earlier")));
+  CHECK(must(cno.wait(patience)) == link.b.evd.id()); // it has arrived
+  must(link.b.evd.modify_cno({}));
+  must(later_ep.connect(link.target(), link.port(), patience, bytes_of("later")));
+  auto both = must(link.b.evd.wait(patience, 2));
+  auto& first = std::get<dat::connection_request>(both.first);
+  check_private_data(first.private_data(), bytes_of("earlier"));
+  auto second = link.at_b<dat::connection_request>();
+  check_private_data(second.private_data(), bytes_of("later"));
+  SHOWS("REQ-150");
+  must(first.reject());
+  must(second.reject());
 }
 
 TEST_CASE("a request that the consumer drops is refused", "[connection][PSP-026][EVENT-015]") {

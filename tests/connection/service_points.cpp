@@ -289,7 +289,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   refuses(s.b.ia.create_psp(s.service, s.b.evd), return_type::conn_qual_in_use);
   SHOWS("RSP-004");
   refuses(ep.close(), return_type::invalid_state, return_subtype::ep_passconnpending);
-  SHOWS("RSP-010");
+  SHOWS("RSP-010", "REQ-005");
   refuses(ep.disconnect(), return_type::invalid_state, return_subtype::ep_passconnpending);
 
   CHECK(request.service() == rsp.id());

@@ -216,7 +216,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   CHECK(must(rsp.query()).ep == dat::ep_ref());
   SHOWS("RSP-003", "RSP-027", "EPS-039");
   CHECK(error_of(e.b.ia.create_psp(port, e.b.evd)) == dat::error(type::conn_qual_in_use));
-  SHOWS("RSP-004", "PSP-001", "ERR-014");
+  SHOWS("RSP-004", "PSP-001", "ERR-014", "REQ-052");
   must(rsp.close());
   SHOWS("RSP-003");
 
@@ -295,7 +295,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
         dat::error(type::comm_not_supported));
   STATIC_REQUIRE(static_cast<std::uint32_t>(type::port_in_use) == 0x00160000);
   STATIC_REQUIRE(static_cast<std::uint32_t>(type::comm_not_supported) == 0x00170000);
-  SHOWS("CSP-010", "ERR-029");
+  SHOWS("CSP-010", "ERR-029", "REQ-052");
 
   auto active = e.a.make_ep({.comm = {comm.domain, SOCK_STREAM, IPPROTO_TCP}});
   must(active.common_connect(where, patience, bytes_of("a socket?")));

@@ -580,6 +580,15 @@ TEST_CASE("a batch is posted as a whole, can be posted again, and on another end
 
 // --- flags ---------------------------------------------------------------------------------------------------------
 
+namespace {
+/// Whether an endpoint has a call that takes back one posted operation, or all of them.
+template <class Ep>
+concept can_cancel = requires(Ep& ep, dat::cookie which) {
+  ep.cancel(which);
+}
+|| requires(Ep& ep) { ep.cancel(); };
+} // namespace
+
 TEST_CASE("posting and taking completions allocate nothing", "[dto][REQ-100][SAFE-022][DTO-074]") {
   if (!allocations_of_this_thread()) SKIP("the requests for memory belong to the sanitizer");
   const auto completions_only = GENERATE(true, false);
@@ -612,6 +621,7 @@ TEST_CASE("posting and taking completions allocate nothing", "[dto][REQ-100][SAF
   CHECK(*allocations_of_this_thread() == before);
   CHECK(failed == 0);
   CHECK(rounds == 500);
+  STATIC_REQUIRE_FALSE(can_cancel<endpoint>);
   // Objects come from the heap of the program, in verbs as in dat. It shows that allocations are counted.
   auto another = must(link.a.ia.create_evd<dat::stream::dto>(8));
   CHECK(*allocations_of_this_thread() > before);

@@ -68,7 +68,7 @@ TEST_CASE("software events are taken in the order of posting", "[EVD-069][EVD-07
   SHOWS("EVD-060");
   CHECK(std::get<dat::software_event>(must(q.evd.dequeue())).cookie().as<int*>() == &object);
   CHECK(number(must(q.evd.dequeue())) == ~std::uint64_t{0});
-  SHOWS("EVENT-033");
+  SHOWS("EVENT-033", "REQ-150");
   CHECK(q.evd.dequeue().error() == dat::error(return_type::queue_empty));
 }
 

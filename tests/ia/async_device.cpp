@@ -119,6 +119,7 @@ TEST_CASE("overflowing connection events are lost and reported, and the state st
   CHECK(next<dat::evd_overflow>(shared).evd() == full[0].id());
   CHECK(next<dat::evd_overflow>(shared).evd() == full[1].id());
   CHECK(next<dat::evd_overflow>(shared).evd() == shared.id());
+  SHOWS("REQ-150");
   CHECK(is_empty(shared));
   must(passives[0].disconnect());
   (void)link.at_b<dat::disconnected>(passives[0]);
@@ -130,7 +131,7 @@ TEST_CASE("overflowing connection events are lost and reported, and the state st
     must(passives[i].disconnect()); // there is room again
     (void)next<dat::disconnected>(full[i]);
     CHECK(actives[i].state() == state::disconnected);
-    SHOWS("EVENT-033");
+    SHOWS("EVENT-033", "REQ-150");
   }
 }
 
@@ -213,6 +214,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   CHECK(is_empty(evd));                   // and no overflow
   SHOWS("IA-007", "IA-140", "EVENT-082"); // after the resize
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+  SHOWS("REQ-005");
   must(evd.modify_cno({}));
   must(cno.close());
   must(srq.close());

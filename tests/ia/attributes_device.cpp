@@ -380,6 +380,9 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   must(ia.close());
   CHECK(its.pz_support == must(other.query<dat::provider_attributes>()).pz_support);
   CHECK(error_of(ia.query<dat::provider_attributes>()).type() == type::invalid_handle);
+  // A copy: a change of it changes no attribute.
+  STATIC_REQUIRE(
+      std::is_same_v<decltype(ia.query<dat::provider_attributes>()), dat::expected<dat::provider_attributes>>);
   SHOWS("IA-110", "IA-144");
 }
 

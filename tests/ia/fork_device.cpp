@@ -1,10 +1,17 @@
 // Forked children: the calls that they can make, and no effect on an adapter of their parent.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "support.hpp"
+
+#include <dat/csp.hpp>
+#include <dat/rmr.hpp>
+#include <dat/rsp.hpp>
+#include <dat/srq.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 namespace device {
@@ -69,11 +76,19 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
   auto ep = must(pz.create_ep<dat::rc>(evd));
   must(ep.post(dat::recv{in}));
   auto cno = must(ia.create_cno());
+  auto srq = must(pz.create_srq());
+  auto csp = must(ia.create_csp({.domain = AF_INET, .type = SOCK_STREAM}, evd));
+  auto reserved = must(pz.create_ep<dat::rc>(evd));
+  auto rsp = must(ia.create_rsp(next_port(), reserved, evd));
+  dat::rmr rmr;
+  if (has(feature::windows)) rmr = must(pz.create_rmr());
   for (int round = 0; round < 2; ++round) {
     const pid_t child = in_child([&] {
       if (ia.create_pz() || ia.create_evd<dat::stream::dto>(8) || ia.query() || psp.close()) return 100;
       if (evd.wait(0s) || cno.wait(0s) || ep.close() || in.close()) return 102;
-      if (::fcntl(cno.fd(), F_GETFD) < 0) return 101;         // the kernel has copied the descriptor
+      if (::fcntl(cno.fd(), F_GETFD) < 0) return 101; // the kernel has copied the descriptor
+      if (srq.close() || csp.close() || rsp.close() || rmr.close() || cno.close() || evd.close() || pz.close())
+        return 103;
       ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // objects of the parent, so nothing happens
       return round == 0 ? visit(psp_port) : open_and_exec();
     });
@@ -96,6 +111,8 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
     DEVIATES("CNO-024");
   }
   CHECK(must(ia.query()).state == dat::port_state::active);
+  must(srq.close()); // the parent's own, as before
+  must(rsp.close());
 }
 
 TEST_CASE("children that exec other programs do not affect transfers", "[ia][REQ-027]") {

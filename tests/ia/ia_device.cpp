@@ -302,6 +302,9 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find(rx(2))).port}));
   CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // which this program has added
   SHOWS("REG-007", "REQ-017", "REQ-018");
+  must(registry.add({.name = "ours", .port = must(registry.find(rx(2))).port}));
+  CHECK(opened_as("ours") == "name_not_registered"); // by another process, which has a registry of its own
+  SHOWS("REQ-016");
 }
 
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
@@ -377,6 +380,9 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-0
   auto cno = must(ia.create_cno());
   refused();
   must(cno.close());
+  auto unconfigured = must(ia.create_ep<dat::rc>());
+  refused();
+  must(unconfigured.close());
   auto pz = must(ia.create_pz());
   refused();
   auto evd = must(ia.create_evd<all_streams>(16));
@@ -420,7 +426,9 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-0
   CHECK_FALSE(ia);
   CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));
   SHOWS("IA-042");
+  const auto next_one = open_first(); // which does not make the closed handle valid again
   CHECK(error_of(ia.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
+  CHECK(ia != next_one);
 }
 
 TEST_CASE("every handle returns invalid_handle after an abrupt close",

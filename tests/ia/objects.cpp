@@ -233,7 +233,7 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
   CHECK(number == 12); // from which on kinds are those of extensions
   CHECK_FALSE(dat_code(object_kind::none));
   CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
-  SHOWS("CTX-009");
+  SHOWS("CTX-009", "SAFE-042"); // constants: any thread and any handler may read them
 }
 
 TEST_CASE("every call on a handle that is empty or moved from returns invalid_handle", "[object][CTX-016]") {

@@ -194,6 +194,18 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   CHECK(next<dat::bind_done>(t.at_passive).is_of(behind));
   CHECK((must(rmr.query()).binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data())));
   SHOWS("RMR-022");
+  // Nor does a read begin before a bind that was posted before it: the window is open when the read has completed.
+  const open_window before_read = must(rmr.bind(t.passive, dat::bind{t.b_mem, 128, 64, both}.suppress_completion()));
+  must(t.passive.post(dat::rdma_read{must(t.b_mem.slice(0, 8)), inbox.remote(0, 8)}.cookie(3)));
+  CHECK(next<dat::rdma_read_done>(t.at_passive).cookie() == dat::cookie(3));
+  t.write(before_read, 9);
+  CHECK(has_pattern(std::span(t.b_bytes).subspan(128, 64), 9));
+  // Binds complete in the order of their posting.
+  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.cookie(4)));
+  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, 64, 64, both}.cookie(5)));
+  CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(4));
+  CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(5));
+  SHOWS("REQ-150");
   // A fenced bind, and so the write behind it, waits for the read before it: the write has the end of what was read.
   constexpr std::size_t size = 256 * 1024;
   buffer source(t.a.pz, size);
@@ -397,8 +409,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
           dat::send{}));
     const auto sent = next<dat::send_done>(t.at_active);
     CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
-    SHOWS("COMP-069");
-    SHOWS("DTO-102", "DTO-107", "DTO-036");
+    SHOWS("COMP-069", "DTO-102", "DTO-107", "DTO-036", "MODEL-008", "REQ-099", "REQ-133");
     (void)next<dat::send_done>(t.at_active);
     // Until the receive is taken, the window counts as open.
     if (round == 3) CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
@@ -500,7 +511,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
         dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 100, size)), source.remote()}.cookie(size)));
     const auto done = next<dat::rdma_read_done>(t.at_passive);
     CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
-    SHOWS("COMP-069");
+    SHOWS("COMP-069", "MODEL-008", "REQ-099", "REQ-133");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
     CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
   }
@@ -538,7 +549,8 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   auto cno = must(t.b.ia.create_cno());
   must(evd.modify_cno(cno));
   auto near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{evd, evd, t.b.evd},
-                                             {.recv_completion = dat::completion_notification::selective,
+                                             {.ack_timeout = 20s,
+                                              .recv_completion = dat::completion_notification::selective,
                                               .request_completion = dat::completion_notification::selective}));
   auto far = t.new_active();
   t.connect(far, near);
@@ -560,6 +572,26 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
   CHECK(must(cno.wait(patience)) == evd.id()); // notification is the default
   CHECK(poll() == dat::cookie(3));
+  // Nor does a read into the window, or a message that closes a window of the peer.
+  const auto polls = [&]<class E>(const E*) {
+    auto e = evd.dequeue();
+    for (; !e; e = evd.dequeue()) std::this_thread::yield();
+    return std::get<E>(e.assume_value()).cookie();
+  };
+  buffer source(t.a.pz, 8);
+  must(near.post(
+      dat::rdma_read{must(rmr.read_target<std::byte>(near, 0, 8)), source.remote()}.cookie(5).suppress_notification()));
+  CHECK(polls(static_cast<const dat::rdma_read_done*>(nullptr)) == dat::cookie(5));
+  CHECK(asleep());
+  dat::rmr theirs = must(t.a.pz.create_rmr_for_ep());
+  const auto opened = must(theirs.bind(far, dat::bind{t.a_mem, both}));
+  (void)next<dat::bind_done>(t.at_active);
+  must(far.post(dat::recv{}));
+  must(near.post(dat::send_with_invalidate{opened}.cookie(6).suppress_notification()));
+  CHECK(polls(static_cast<const dat::send_done*>(nullptr)) == dat::cookie(6));
+  CHECK(asleep());
+  SHOWS("REQ-108");
+  CHECK(next<dat::recv_done>(t.at_active).invalidated());
   must(rmr.unbind(near, dat::unbind{}.cookie(4).suppress_notification()));
   CHECK(poll() == dat::cookie(4));
 }
@@ -793,12 +825,14 @@ TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding",
   CHECK(must(t.passive.status()).request_idle);
   SHOWS("EP-046");
   buffer far(t.a.pz, 4096);
-  for (int i = 0; i < 32; ++i) must(t.passive.post(dat::rdma_write{t.b_mem, far.remote()}));
-  must(rmr.bind(t.passive, dat::bind{t.b_mem, both})); // behind the writes
+  for (int i = 0; i < 31; ++i) must(t.passive.post(dat::rdma_write{t.b_mem, far.remote()}));
+  must(t.passive.post(dat::rdma_read{t.b_mem, far.remote()}));
+  must(rmr.bind(t.passive, dat::bind{t.b_mem, both})); // behind the writes and the read
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   CHECK(is_empty(t.b.evd));
-  for (int i = 0; i < 32; ++i) (void)next<dat::rdma_write_done>(t.at_passive);
+  for (int i = 0; i < 31; ++i) (void)next<dat::rdma_write_done>(t.at_passive);
+  CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 4096);
   CHECK(next<dat::bind_done>(t.at_passive).is_of(rmr));
   // The end comes with the completions of an evd that has no connection events.
   CHECK(comes_true([&] { return is_empty(t.at_passive) && t.passive.state() == state::disconnected; }));

@@ -870,7 +870,7 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
     must(p.srq.set_low_watermark(i % 32 == 0 ? 1 : 0));
   }
   CHECK(coherent);
-  SHOWS("SRQ-060");
+  SHOWS("SRQ-060", "SAFE-024");
   CHECK(maker.get() == 0);
   CHECK(other_maker.get() == 0);
   SHOWS("SRQ-008", "SRQ-016", "EP-032");
