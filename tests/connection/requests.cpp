@@ -394,6 +394,9 @@ TEST_CASE("requests have room of their own in an evd that also takes connection 
   // The first two of three requests take both places, in whichever order they arrive.
   const std::array first{s.ask(s.service), s.ask(s.other), s.ask(s.other)};
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+  const auto beyond = s.ask(s.service);
+  CHECK((s.a.take(1) == events{"non_peer_rejected 35"} && beyond.state() == ep_state::disconnected));
+  CHECK(s.b.ia.async_evd().dequeue().error().type() == return_type::queue_empty); // no overflow
   CHECK(rig::take(small, 3) == events{"non_peer_rejected 8", "request", "request"});
   s.settle();
   CHECK(s.a.take(2) == events{"non_peer_rejected 35", "non_peer_rejected 35"}); // taken, and dropped unanswered
