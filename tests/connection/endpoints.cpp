@@ -271,7 +271,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     SHOWS("DISC-046");
     allowed("close", !pending && (!unconfigured || s == unconfigured_unconnected),
             [](in_state& t) { return t.ep.close(); });
-    SHOWS("EP-034", "EPS-047", "EPS-078", "RSP-010");
+    SHOWS("EP-034", "EPS-047", "EPS-078", "RSP-010", "EPS-068");
     allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
@@ -491,11 +491,12 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("modify", {unconfigured_unconnected, unconfigured_reserved, unconfigured_passive, unconfigured_tentative}))
     return {"EPS-080"};
   if (is("a request", {reserved, unconfigured_reserved})) return {"EPS-035", "EPS-004", "RSP-014"};
-  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023", "EPS-034", "DISC-025"};
+  if (is("rsp.close", {reserved, unconfigured_reserved})) return {"RSP-023", "EPS-034", "DISC-025", "EPS-045"};
   if (is("rsp.close", {passive_connection_pending, unconfigured_passive})) return {"RSP-024"};
-  if (is("reject", {passive_connection_pending})) return {"EPS-037", "EPS-044", "CR-054", "RSP-018", "DISC-025"};
-  if (is("reject", {unconfigured_passive, unconfigured_tentative})) return {"CR-055"};
-  if (is("reject", {tentative_connection_pending})) return {"DISC-025"};
+  if (is("reject", {passive_connection_pending}))
+    return {"EPS-037", "EPS-044", "CR-054", "RSP-018", "DISC-025", "EPS-045"};
+  if (is("reject", {unconfigured_passive, unconfigured_tentative})) return {"CR-055", "EPS-045"};
+  if (is("reject", {tentative_connection_pending})) return {"DISC-025", "EPS-045"};
   if (is("handoff",
          {passive_connection_pending, unconfigured_passive, unconfigured_tentative, tentative_connection_pending}))
     return {"EPS-048", "CR-073"};
@@ -513,9 +514,9 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("close", {connected})) return {"DISC-037", "EP-035", "EP-036"};
   if (is("close", {disconnect_pending})) return {"DISC-037", "EPS-053", "EP-035", "EP-036"};
   if (is("the peer ends it", {connected}) || is("the peer ends it, too", {disconnected}))
-    return {"EPS-057", "DISC-026"};
+    return {"EPS-057", "DISC-026", "EPS-069"};
   if (row.from == disconnected) return {"EPS-068"};
-  if (is("the peer ends it", {disconnect_pending})) return {"EPS-053"};
+  if (is("the peer ends it", {disconnect_pending})) return {"EPS-053", "DISC-016"};
   if (is("a send fails", {connected})) return {"EPS-062"};
   if (is("a send fails", {disconnect_pending})) return {"EPS-053"};
   return {};

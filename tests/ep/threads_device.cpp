@@ -301,13 +301,18 @@ TEST_CASE("a disconnect from another thread lets every accepted post complete on
     poster.get();
     std::uint64_t completed = 0;
     int ended = 0;
+    bool failed = false;
     while (completed < accepted || ended == 0) {
       auto e = must(link.a.evd.wait(patience));
-      if (std::holds_alternative<dat::disconnected>(e))
+      if (std::holds_alternative<dat::disconnected>(e)) {
         ++ended;
-      else
-        ++completed;
+        continue;
+      }
+      ++completed;
+      CHECK_FALSE((failed && std::holds_alternative<dat::rdma_write_done>(e))); // behind the first failure all fail
+      failed = failed || std::holds_alternative<dat::dto_failure>(e);
     }
+    SHOWS("DISC-006");
     CHECK(ended == 1);
     CHECK(completed == accepted);
     CHECK(is_empty(link.a.evd));

@@ -167,6 +167,8 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).verb().empty()); // the device is not asked
   SHOWS("SRQ-003", "SRQ-014", "IA-108");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
+  must(p.srq.set_low_watermark(size));
+  CHECK(p.now().low_watermark == size);
   SHOWS("SRQ-041");
 }
 
