@@ -409,6 +409,12 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   must(ep.post(dat::send{out}));
   CHECK(peer.hear() == "received");
   CHECK(has_pattern(memory, 31)); // the data that the peer received is in this process, too
+  // No region is the first: one that was made later outlives an earlier one, and others can join it.
+  auto early = must(dat::register_shared(a.pz, memory, another, dat::local_read));
+  const auto later = must(dat::register_shared(a.pz, memory, another, dat::local_read));
+  must(early.close());
+  CHECK(must(dat::query(later)).cookie == another);
+  CHECK(dat::register_shared(a.pz, memory, another, dat::local_read));
   ::munmap(memory.data(), memory.size());
   ::close(fd);
 }

@@ -1047,6 +1047,7 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
   while (rounds == so_far && !traffic.done()) std::this_thread::yield(); // the other connection still works
   stop = true;
   CHECK(traffic.get());
+  SHOWS("SAFE-011"); // binds beside the posts of another endpoint to the same region
   CHECK(must(standing.query()).binding);
 }
 

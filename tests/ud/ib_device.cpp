@@ -160,7 +160,7 @@ TEST_CASE("an atomic can have a cookie, be suppressed and fenced, and be posted 
   must(link.active.post(batch));
   for (std::uint64_t i = 0; i < 3; ++i) CHECK(next<dat::ib::fetch_and_add_done>(link.a.evd).cookie() == dat::cookie(i));
   CHECK(next<dat::ib::compare_and_swap_done>(link.a.evd).cookie() == dat::cookie(3));
-  SHOWS("IBX-044", "MODEL-008", "REQ-099", "REQ-133");
+  SHOWS("IBX-044", "REQ-136", "MODEL-008", "REQ-099", "REQ-133");
   CHECK(link.far.value[0] == 50);
   CHECK(link.near.value[1] == 5);
   // A read that completes before a fenced atomic returns the old word.
