@@ -214,7 +214,7 @@ TEST_CASE("two endpoints of one process are connected by descriptors, with reads
   must(a.post(dat::rdma_read{out.lmr, in.remote()}));
   (void)next<dat::rdma_read_done>(sides.a.evd);
   CHECK(has_pattern(out.bytes, 5));
-  CHECK(error_of(a.connect(of_b)).type() == type::invalid_state);
+  CHECK(error_of(a.connect(of_b)) == dat::error(type::invalid_state, subtype::ep_connected));
   // One side disconnects, and the other side detects that when it sends. Then both sides reset and connect by new
   // descriptors.
   must(b.disconnect());
@@ -222,8 +222,9 @@ TEST_CASE("two endpoints of one process are connected by descriptors, with reads
   must(a.post(dat::send{out.slice(0, 1)}));
   (void)next<dat::dto_failure>(sides.a.evd);
   (void)next<dat::connection_broken>(sides.a.evd);
-  CHECK(error_of(a.connect(of_b)).type() == type::invalid_state);
-  CHECK(error_of(b.connect(of_a)).type() == type::invalid_state);
+  CHECK(error_of(a.connect(of_b)) == dat::error(type::invalid_state, subtype::ep_disconnected));
+  CHECK(error_of(b.connect(of_a)) == dat::error(type::invalid_state, subtype::ep_disconnected));
+  SHOWS("EPS-001");
   CHECK((a.state() == state::disconnected && b.state() == state::disconnected));
   must(a.post(dat::send{out.slice(0, 1)}));
   CHECK(next<dat::dto_failure>(sides.a.evd).status() == dat::dto_status::flushed);

@@ -983,7 +983,7 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   refuses(ep.local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
   must(ep.modify({.local_address = a.ia.address().with_port(s.other.port())}));
   CHECK(must(ep.query()).local_address == a.ia.address().with_port(s.other.port()));
-  SHOWS("EP-053");
+  SHOWS("EP-053", "EPS-001");
   refuses(ep.connect(must(b.ia.address(dat::address_family::ipv6)), s.service, patience), return_type::invalid_address);
   // Connect ignores the port of the address and uses the qualifier.
   must(ep.connect(b.ia.address().with_port(9), s.service, patience));

@@ -616,6 +616,7 @@ TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion
   CHECK(active.state() == state::disconnected);
   const story seen(take(t.b.evd, 2));
   CHECK(seen.connection == texts{"accept_completion_error, reason 4"});
+  SHOWS("DISC-041");
   CHECK(seen.receives == texts{"flushed 2"});
   CHECK(passive.state() == state::disconnected);
   CHECK(is_empty(t.a.evd));

@@ -227,7 +227,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   const auto last = next_async<dat::srq_low_watermark>(p.b.ia);
   CHECK(error_of(last.srq().post(dat::recv{})).type() == type::invalid_handle);
   CHECK(error_of(e.srq().post(dat::recv{})).type() == type::invalid_handle);
-  SHOWS("SRQ-048");
+  SHOWS("SRQ-048", "EPS-085");
 }
 
 TEST_CASE("a shared queue is resized while its endpoints receive, and every message arrives once",

@@ -494,6 +494,9 @@ TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint re
   must(link.passive.disconnect());
   must(link.passive.disconnect());
   CHECK(link.passive.state() == state::disconnected);
+  CHECK(error_of(link.passive.connect(link.a.ia.address(), link.port(), patience)) ==
+        dat::error(type::invalid_state, subtype::ep_disconnected));
+  SHOWS("EPS-001");
   std::size_t flushed = 0;
   for (int i = 0; i < 2; ++i) {
     auto e = must(link.b.evd.wait(patience));
