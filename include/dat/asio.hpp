@@ -8,9 +8,8 @@
 //     co_await notifier.async_wait(boost::asio::use_awaitable);           // where the compiler and Boost have it
 //
 // <dat/asio_coro.hpp> has single operations with completion tokens. With the coroutines of <dat/coro.hpp>: after
-// async_wait, driver.poll(visitor). Boost 1.74 has boost::asio::awaitable with g++; with
-// clang 14 and the standard library of g++ it has not, and callbacks, futures and dat's own coroutines are what there
-// is.
+// async_wait, driver.poll(visitor). With g++, Boost 1.74 has boost::asio::awaitable. With clang 14 on the standard
+// library of g++, Boost does not have it: use callbacks, futures or dat's own coroutines.
 #pragma once
 
 #include <dat/cno.hpp>
@@ -80,7 +79,7 @@ public:
     const auto failed = [](const char* verb, int err) {
       return detail::map_errno(err, return_subtype::resource_device).from(verb, err).at(call, object_kind::cno);
     };
-    // An operation of Asio waits for one descriptor: an epoll set with all that matters in it.
+    // An operation of Asio waits for one descriptor, so all descriptors that can end the wait are in one epoll set.
     detail::unique_fd set(::epoll_create1(EPOLL_CLOEXEC));
     if (!set) return failed("epoll_create1", errno);
     epoll_event e{};
@@ -106,9 +105,9 @@ public:
     return which.modify_cno(state_->cno);
   }
 
-  /// Completes with `void(boost::system::error_code, dat::evd_id)` when an evd has triggered. The id is that of the
-  /// latest. Take events from all watched evds until they are empty, because they do not trigger again for events that
-  /// were left.
+  /// Completes with `void(boost::system::error_code, dat::evd_id)` when an evd has triggered. The id is that of the evd
+  /// that triggered last. Take events from all watched evds until they are empty, because they do not trigger again for
+  /// events that were left.
   /// Errors: `operation_aborted` when cancelled; `bad_descriptor` when the ia was closed. The end of an evd ends no
   /// wait.
   /// Allocates: as Asio does, for the handler.
@@ -119,8 +118,9 @@ public:
   }
 
   /// Takes up to `max` events of a watched evd and calls `visit` with each, as evd::drain; waits until there is one.
-  /// Completes with `void(boost::system::error_code, std::size_t)`: how many. `visit` is called in the executor, and
-  /// copied or moved into the operation. For the only watched evd: the triggers of others would be taken, too.
+  /// Completes with `void(boost::system::error_code, std::size_t)`; the second argument is the number of events.
+  /// `visit` is called in the executor, and copied or moved into the operation. Call it only if no other evd is
+  /// watched, because it also takes the triggers of other evds.
   /// Errors: as async_wait; also `bad_descriptor` for an evd that was closed before.
   template <streams S, class Visitor, class Token>
   auto async_drain(const evd<S>& from, Visitor visit, Token&& token, std::size_t max = 16) {
@@ -140,14 +140,14 @@ public:
 private:
   using wait_type = boost::asio::posix::descriptor_base;
 
-  /// Operations keep it: a handler that is on its way when the notifier goes finds it alive.
+  /// Each operation holds a reference, so the state outlives the notifier while a handler has still to run.
   struct state {
     state(const Executor& executor, dat::cno&& c, detail::unique_fd&& fd)
         : cno(std::move(c)), set(std::move(fd)), descriptor(executor) {}
     state(const state&) = delete;
     state& operator=(const state&) = delete;
     ~state() {
-      if (descriptor.is_open()) descriptor.release(); // Asio would close it
+      if (descriptor.is_open()) descriptor.release(); // the descriptor belongs to `set`, and Asio would close it
     }
     dat::cno cno;
     detail::unique_fd set;
@@ -197,7 +197,7 @@ private:
         return boost::asio::post(executor, std::move(self));
       }
       if (!evd || evd->dead()) return self.complete(boost::asio::error::bad_descriptor, 0);
-      if (phase == waiting) { // before looking: what comes later triggers again
+      if (phase == waiting) { // before the drain, so that an event that comes later triggers again
         auto trigger = all->cno.wait(timeout::zero());
         if (!trigger && !may_come(trigger.assume_error())) return self.complete(boost::asio::error::bad_descriptor, 0);
       }

@@ -9,9 +9,9 @@
 //       boost::asio::use_awaitable)); co_return dat::success();
 //     }
 //
-// boost::asio::awaitable, as other coroutine types that are closed, awaits only what is made for it. The functions here
-// take every completion token: use_awaitable, use_future, callbacks. (boost::asio::co_spawn needs a result that can be
-// made without a value, which an expected is not: spawn an awaitable<void> that awaits the others.)
+// Some coroutine types await only what is made for them, among them boost::asio::awaitable. The functions here take
+// every completion token: use_awaitable, use_future, callbacks. (boost::asio::co_spawn needs a result that can be made
+// without a value, which an expected is not: spawn an awaitable<void> that awaits the others.)
 #pragma once
 
 #include <dat/asio.hpp>
@@ -119,7 +119,7 @@ private:
     boost::asio::executor_work_guard<boost::asio::associated_executor_t<Handler, Executor>> work_;
   };
 
-  /// Handlers of the notifier keep it. The frames of pending operations belong to it.
+  /// Handlers of the notifier hold references to it. It owns the frames of pending operations.
   struct state : std::enable_shared_from_this<state> {
     state(basic_notifier<Executor>&& n, const evd<S>& events) : notifier(std::move(n)), driver(events) {}
     state(const state&) = delete;
@@ -155,7 +155,7 @@ private:
       [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
       [[nodiscard]] std::suspend_never final_suspend() const noexcept { return {}; }
       void return_void() const noexcept {}
-      void unhandled_exception() const noexcept { std::terminate(); } // posting a handler found no memory
+      void unhandled_exception() const noexcept { std::terminate(); } // no memory to post a handler
     };
   };
   /// Stores the handle of the coroutine that awaits it, which continues.

@@ -81,12 +81,13 @@ public:
 };
 
 /// A call of verbs or of the connection manager failed, and no call of the consumer could return the error
-/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR). After ia_catastrophic there is none: the device fails all its calls.
+/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR). After ia_catastrophic this event no longer comes, because the device then
+/// fails every call.
 class provider_internal_error : public async_event {
 public:
   static constexpr std::string_view name = "provider_internal_error";
   [[nodiscard]] std::string message() const { return text(detail::async_kind::provider_internal_error); }
-  /// The evd that may lack events because of it; empty when it concerns the whole ia.
+  /// The evd that may lack events because of the failure; empty when the failure concerns the whole ia.
   [[nodiscard]] evd_id evd() const noexcept { return evd_id(what().number); }
   /// The call that failed, and its errno.
   [[nodiscard]] const char* verb() const noexcept { return what().verb; }

@@ -18,8 +18,8 @@
 namespace dat { inline namespace v0 {
 
 /// A chain of up to `N` pieces of registered memory. The first bytes of each piece are its data section, the rest is
-/// room. Sends and writes take the data, in the order of the chain. Receives and reads fill the room, which becomes
-/// data by `append` when the event has come, so that a failed operation changes nothing.
+/// room. Sends and writes take the data, in the order of the chain. Receives and reads fill the room. When the event
+/// has come, `append` turns the room into data, so a failed operation changes nothing.
 ///
 ///     dat::buffer<4, rights> inbox;
 ///     inbox.push_back(piece);

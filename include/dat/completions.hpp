@@ -97,8 +97,8 @@ public:
   using transfer::transfer;
 };
 
-/// An operation failed, or a bind (uDAPL 2.0 §6.7.3.5). The connection is then broken, and a connection event reports
-/// it (uDAPL 2.0 §6.8.2).
+/// An operation or a bind failed (uDAPL 2.0 §6.7.3.5). The connection is then broken, and a connection event reports it
+/// (uDAPL 2.0 §6.8.2).
 class dto_failure : public completion {
 public:
   static constexpr std::string_view name = "dto_failure";

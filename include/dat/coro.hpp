@@ -54,7 +54,7 @@ namespace dat { inline namespace v0 { namespace coro {
 /// - the `next` that has waited longest among those that ask for a type of event or an endpoint
 /// - the `next` that has waited longest among those that take any event
 /// - the queue of kept events, for the next wait that asks for the event
-/// - the visitor of the call. It also gets the completions of DTOs that were not posted by the driver, with any cookie.
+/// - the visitor of the call. It also gets the completions of DTOs that the driver did not post, with any cookie.
 ///
 /// **Kept events.** After `next<E>()` has returned an event, the driver keeps each further event of type `E` for which
 /// no coroutine waits, so the loop of a server loses no request:
@@ -75,28 +75,28 @@ namespace dat { inline namespace v0 { namespace coro {
 /// these functions again, but not destroy the driver. An exception of a coroutine or the visitor leaves through the
 /// call, and the driver stays usable.
 ///
-/// The driver works with evds of every kind, and with automatic and manual progress. As a part of another event loop:
-/// attach a cno to the evd, and call poll when cno::fd is readable and the trigger has been taken (see also
+/// The driver works with evds of every kind, and with automatic and manual progress. To use the driver inside another
+/// event loop, attach a cno to the evd. When cno::fd is readable, take the trigger, then call poll (see also
 /// <dat/asio.hpp>). For several evds use one driver for each, and a driver_set for all (<dat/coro_set.hpp>).
 ///
 /// **Cancellation.** Everything that can be awaited takes a std::stop_token. Any thread may call
 /// std::stop_source::request_stop, which also wakes the driver. The request takes effect in the thread of the driver,
 /// in the next round of poll or run, and the coroutine resumes when it has nothing left to wait for:
 /// - next: the wait ends. No event is lost.
-/// - post: only the end of its connection ends a posted DTO, so the connection is ended (abrupt ep::disconnect). All
-///   outstanding operations of the endpoint are flushed, and this operation resumes with its completion, when its
+/// - post: only the end of its connection ends a posted DTO, so the driver ends the connection (abrupt ep::disconnect).
+///   All outstanding operations of the endpoint are flushed, and this operation resumes with its completion, when its
 ///   memory is free. It may still be a success. On an unconnected endpoint, a stop has no effect on a receive:
 ///   driver::close or driver::reset ends it.
-/// - connect, accept: the attempt is ended (abrupt ep::disconnect), also one that has just succeeded. The coroutine
+/// - connect, accept: the driver ends the attempt (abrupt ep::disconnect), even if it has just succeeded. The coroutine
 ///   resumes with the end of the connection.
 /// - disconnect: a graceful disconnect becomes abrupt.
 ///
-/// If a stop was requested before the call, nothing is posted or begun, and co_await does not suspend. Only a
-/// disconnect is still made, abruptly.
+/// If a stop was requested before the call, the driver posts and begins nothing, and co_await does not suspend. The
+/// exception is disconnect: the driver still disconnects, abruptly.
 ///
-/// Operations live in the frames of coroutines, so nothing here allocates but the keeping of an event. A coroutine that
-/// is destroyed while it waits no longer waits; the operations document what continues. Destroying the driver resumes
-/// no coroutine.
+/// Operations live in the frames of coroutines, so the driver allocates only to keep an event. A coroutine that is
+/// destroyed while it waits no longer waits; the operations document what continues. Destroying the driver resumes no
+/// coroutine.
 ///
 /// Thread safety: the driver, its operations and the coroutines belong to one thread at a time; stop tokens to any
 /// thread. Not movable. The consumer owns the evd and may close it first; then everything ends with `abort` at the next
@@ -130,7 +130,7 @@ public:
     D own(operation); // outside the coroutine's frame, so that the compiler knows what it contains
     return posted<result_of<D>>(core_, ep, own);
   }
-  /// Posts the same for a token: a request to stop is served as described above.
+  /// Posts as the overload without a token; a request to stop has the effect that the class describes.
   /// Allocates: never.
   /// Blocks: never.
   template <class D>
@@ -215,7 +215,7 @@ public:
     return {core_, kept_, of, std::move(stop)};
   }
 
-  /// Awaits the time `limit` from now on, at least; with zero, it does not suspend. The time passes only inside poll,
+  /// Suspends the coroutine for at least `limit`; with zero, it does not suspend. The time passes only inside poll,
   /// run_once and run_until.
   [[nodiscard]] sleeping sleep_for(timeout limit, std::stop_token stop = {}) noexcept {
     return {core_, limit, std::move(stop)};
@@ -240,18 +240,18 @@ public:
     return slot<T>(core_);
   }
 
-  /// Ends what would wait without end, so that coroutines can finish: each `next` and `sleep_for`, the present ones and
-  /// those to come, ends with `interrupted_call`. Kept events are dropped, and so requests are refused. Operations that
-  /// were posted or begun continue until they are done. To stop gracefully, call this from any thread, and run the
-  /// driver until its coroutines have ended.
+  /// Ends every present and later `next` and `sleep_for` with `interrupted_call`, so that coroutines can finish. The
+  /// driver drops its kept events, which refuses the requests among them. Operations that were posted or begun continue
+  /// until they are done. To stop gracefully, call this from any thread, and run the driver until its coroutines have
+  /// ended.
   /// Allocates: never.
   /// Blocks: never.
   /// Thread safety: safe, until the driver is destroyed.
   void stop() noexcept { core_.stop_waits(); }
   /// True when `stop` was called.
   [[nodiscard]] bool stopping() const noexcept { return core_.stopping(); }
-  /// The time until a `sleep_for` or `within` expires; `infinite` when there is none. For another event loop, which
-  /// calls poll then.
+  /// The time until a `sleep_for` or `within` expires; `infinite` when there is none. Another event loop calls poll at
+  /// that time.
   [[nodiscard]] timeout until_timer() noexcept {
     const detail::deadline first = core_.timers().first();
     if (first.never()) return infinite;
@@ -287,8 +287,8 @@ public:
   }
 
   /// Takes up to `max` queued events, resumes coroutines and calls `visit` with the other events, as evd::drain.
-  /// Returns the number of events, requests to stop, and timers. Never sleeps. With a cno, and without `max`, it leaves
-  /// no event for which the cno would not trigger again.
+  /// Returns the number of events, requests to stop, and timers. Never sleeps. Without `max`, the cno triggers again
+  /// for every event that the call leaves.
   template <class Visitor>
   std::size_t poll(Visitor&& visit, std::size_t max = no_limit) {
     check<Visitor>();
@@ -399,7 +399,7 @@ private:
       if constexpr (std::is_base_of_v<completion, E>) {
         if (detail::coro_dto* mine = core_.find(e.cookie(), detail::event_access::endpoint_of(e)))
           return mine->complete(e);
-        if (core_.issued(e.cookie())) return; // its coroutine waits no longer
+        if (core_.issued(e.cookie())) return; // its coroutine no longer waits
       }
       for (const auto rank : {detail::coro_driver::outcome, detail::coro_driver::some, detail::coro_driver::any}) {
         auto& list = core_.listeners(rank);

@@ -96,10 +96,10 @@ private:
       : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up) {
     start(d, ep, operation, std::move(stop));
   }
-  /// For another operation in the same place.
+  /// Starts another operation in this object.
   template <class D>
   void restart(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
-    unlink(); // it may be among the ready, if its coroutine was destroyed
+    unlink(); // if its coroutine was destroyed, it may still be in the list of ready operations
     begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
     forget_result();
     start(d, ep, operation, std::move(stop));
@@ -142,7 +142,7 @@ private:
         .hint(stopping() ? "A stop was requested, and only the end of the connection ends a DTO."
                          : usual_cause(status_).data()); // a literal
   }
-  std::uint32_t number_ = 0; // of the endpoint, which may be gone when the result is asked for
+  std::uint32_t number_ = 0; // of the endpoint, which may have ended when the result is read
 };
 
 }}} // namespace dat::v0::coro

@@ -59,7 +59,7 @@ class [[nodiscard]] next_of : public detail::coro_listener<S> {
 public:
   /// The event.
   /// Errors: as next_event; `invalid_state` (ep_disconnected) when the named endpoint can no longer deliver such an
-  /// event. The hint names the event that came instead, which is taken.
+  /// event. The hint names the event that came instead; the wait has taken that event.
   /// Allocates: never.
   /// Blocks: no; `co_await` suspends the coroutine.
   /// Thread safety: the thread of the driver.
@@ -79,7 +79,8 @@ public:
 private:
   friend class driver<S>;
   using events = detail::event_list<S>;
-  // A failed completion ends the hope for other completions of its endpoint; the end of the connection ends all hope.
+  // After a failed completion, no successful one of its endpoint can follow. After the end of the connection, no event
+  // can.
   static constexpr detail::event_set endings =
       detail::event_ends<events> |
       (std::is_base_of_v<completion, E> ? detail::event_bit<dto_failure, events> : detail::event_set{0});

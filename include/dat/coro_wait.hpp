@@ -92,7 +92,7 @@ private:
     d.listeners(detail::coro_driver::limited).push_back(*this);
     watch(std::move(stop));
   }
-  /// What was awaited may be over, with its coroutine among the ready. Then the limit has no effect.
+  /// The limit has no effect if the awaited operation is already done and its coroutine is ready to resume.
   void end(const error& e) noexcept {
     if (done()) return;
     if (what_.await_ready()) {

@@ -175,13 +175,13 @@ public:
     struct {
       dto_operation operation;
       std::uint64_t bytes;
-    } made[group]; // those that may still be refused
+    } made[group]; // requests that the device may still refuse
     const auto count = [&](std::size_t some) noexcept {
       for (std::size_t i = 0; i != some; ++i) add_posted(made[i].operation, made[i].bytes);
     };
     std::size_t first = 0; // the index of made[0]
     auto posted = ep.post_n(n, [&](std::size_t i) noexcept(noexcept(make(std::size_t{}))) -> decltype(auto) {
-      if (i == first + group) { // the group before is posted
+      if (i == first + group) { // the previous group is posted
         count(group);
         first = i;
       }
@@ -216,7 +216,7 @@ public:
   template <streams S, class Visitor>
   [[nodiscard]] expected<std::size_t> wait_and_drain(evd<S>& from, Visitor&& visit, timeout limit,
                                                      std::size_t max = 256) {
-    // A wait for no time finds out whether there is anything to wait for.
+    // A wait with a limit of zero shows whether an event is already queued.
     auto n = from.wait_and_drain(visitor(visit), timeout::zero(), max);
     const bool waits = !n && limit > timeout::zero() && n.assume_error().type() == return_type::timeout_expired;
     if (waits) n = from.wait_and_drain(visitor(visit), limit, max);
@@ -285,8 +285,8 @@ private:
       raise(c.most_drained_, n);
     });
   }
-  /// Counts a refusal; returns the number of operations that the call has posted: of a chain that the device refused in
-  /// part, those before the refused one.
+  /// Counts a refusal. Returns the number of operations that the call has posted: if the device refused a part of a
+  /// chain, those before the refused one.
   [[nodiscard]] std::size_t note_refused(const error& why) noexcept {
     each([](counters& c) noexcept { add(c.refused_posts_, 1); });
     return why.index();

@@ -25,7 +25,7 @@ namespace dat { inline namespace v0 {
 /// The parameters of a request (DAT_CR_PARAM).
 struct cr_params {
   ia_address remote_address;               ///< the peer's address and port
-  ia_address local_address;                ///< where it came to; its port is the service point's
+  ia_address local_address;                ///< the address that it arrived at; the port is the service point's
   std::span<const std::byte> private_data; ///< valid until the request is answered or dropped
   service_id service;                      ///< the service point that it came to, or was handed to
   ep_ref local_ep;                         ///< empty for requests without an endpoint of their own

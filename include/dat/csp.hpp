@@ -16,7 +16,7 @@ namespace dat { inline namespace v0 {
 struct csp_params {
   service_id id;
   evd_id requests;    ///< the evd that gets the requests
-  communicator comm;  ///< with the protocol that 0 was replaced by
+  communicator comm;  ///< never with protocol 0: dat has replaced it
   ia_address address; ///< the address that it listens at, with the port
 };
 

@@ -125,7 +125,8 @@ enum class ib_ext_type : std::uint32_t {
                            "unknown ib_ext_type");
 }
 
-/// DAT_IB_OP: the InfiniBand extensions' own numbers of their operations. As completions report them: dat_code.
+/// DAT_IB_OP: the InfiniBand extensions' own numbers of their operations. Completions report the numbers of dat_code
+/// instead.
 enum class ib_op : std::uint32_t { fetch_and_add = 0, cmp_and_swap = 1, rdma_write_immed = 2, ud_send = 3 };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
@@ -191,8 +192,8 @@ namespace detail {
 template <class E, class... T>
 inline constexpr bool is_one_of = (std::is_same_v<E, T> || ...);
 
-/// The number in DAT_IB_EXT_TYPE of the events of one type. A dto_failure and a datagram_established have one of
-/// several, which the event itself tells.
+/// The number in DAT_IB_EXT_TYPE of the events of one type. A dto_failure or a datagram_established has one of several
+/// numbers: see ib_ext_type_of.
 template <class E>
 [[nodiscard]] constexpr std::optional<ib_ext_type> ext_type() noexcept {
   using type = ib_ext_type;

@@ -284,11 +284,11 @@ private:
   std::span<const std::byte> whole_;
 };
 
-// --- getting to know each other ------------------------------------------------------------------------------------
+// --- exchange of addresses -----------------------------------------------------------------------------------------
 
-/// A peer is now known (DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED): the result of ep<ud>::connect on one side and of
-/// datagram_request::accept on the other. An endpoint may know any number of peers, and it also receives messages of
-/// peers that it does not know. A message of the accepted peer may arrive before this event.
+/// The address of a peer is now known (DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED): the result of ep<ud>::connect on one
+/// side and of datagram_request::accept on the other. An endpoint may know the addresses of any number of peers, and
+/// also receives messages from other peers. A message of the accepted peer may arrive before this event.
 class datagram_established : public connection_event {
 public:
   static constexpr std::string_view name = "ib::datagram_established";

@@ -42,7 +42,7 @@ std::ostream& operator<<(std::ostream& out, const E& event) {
   return out << event.message();
 }
 namespace ib {
-using v0::operator<<; // where the events of the extensions look for it
+using v0::operator<<; // for argument-dependent lookup of the events in dat::ib
 } // namespace ib
 
 }} // namespace dat::v0

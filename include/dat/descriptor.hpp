@@ -77,7 +77,7 @@ private:
 
 namespace detail {
 
-/// The way from the numbers of a descriptor to the descriptor and back.
+/// Converts the numbers of a descriptor to the descriptor and back.
 struct descriptor_access {
   [[nodiscard]] static const direct_peer& of(const ib::descriptor& d) noexcept { return d.raw_; }
   [[nodiscard]] static ib::descriptor make(const direct_peer& raw) noexcept {

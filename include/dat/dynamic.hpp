@@ -249,8 +249,8 @@ private:
   mem_priv rights_ = mem_priv::none;
 };
 
-/// Registers bytes with rights that are known at run time; see pz::register_memory. Memory of constants is registered
-/// through a const_cast, with reading rights only.
+/// Registers bytes with rights that are known at run time; see pz::register_memory. To register const elements, use a
+/// const_cast and reading rights only.
 /// Errors: as pz::register_memory; `invalid_parameter` (arg6) for a bit that is no right.
 /// Allocates: yes.
 /// Blocks: while the system pins the pages.

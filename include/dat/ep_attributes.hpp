@@ -100,9 +100,10 @@ inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 struct dead_peer_detection {
   std::chrono::microseconds ack_timeout; ///< a step of the adapter's scale, 4.096 us x 2^n
   std::uint8_t retry_count;
-  std::chrono::microseconds keep_alive; ///< until an idle connection has such a request
-  /// The time from a request that the peer does not answer to the broken connection: on an adapter that waits for
-  /// ack_timeout as it is, and on one that waits up to four times as long, as InfiniBand allows.
+  std::chrono::microseconds keep_alive; ///< the time after which an idle connection tests its peer
+  /// The time from a request that the peer does not answer to the break of the connection. `usual` is that of an
+  /// adapter that waits exactly for ack_timeout, `longest` that of one that waits four times as long, as InfiniBand
+  /// allows.
   std::chrono::microseconds usual;
   std::chrono::microseconds longest;
 };
@@ -120,7 +121,7 @@ struct ep_attributes {
 
   /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at
   /// most 16. The connection runs with the smaller of this side's and the peer's number. 0 forbids them. Devices count
-  /// in powers of two: of another `max_rdma_read_out`, this side runs the power below it.
+  /// in powers of two: with another `max_rdma_read_out`, this side runs the next lower power of two.
   std::optional<std::uint8_t> max_rdma_read_out = std::nullopt;
   std::optional<std::uint8_t> max_rdma_read_in = std::nullopt;
 
@@ -141,13 +142,13 @@ struct ep_attributes {
   /// 1 ms.
   std::chrono::milliseconds accept_timeout{30'000};
   /// The time after which a connection without a request tests its peer, up to 8760 h, 0 for never. The test is a
-  /// request that moves no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and is no
-  /// event there or here. If the peer does not answer, the connection breaks as by any other request. A side
-  /// that only receives notices a dead peer by its `keep_alive`.
+  /// request that moves no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and causes
+  /// no event on either side. If the peer does not answer, the connection breaks as by any other request. A side that
+  /// only receives notices a dead peer by its `keep_alive`.
   ///
-  /// The service thread posts it; with progress::manual ia::run, or a call that does its work (see progress). It takes
-  /// one more place of the request queue and of its evd. A completions-only evd must be polled for the break to be
-  /// noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
+  /// The service thread posts it. With progress::manual, ia::run or a call that does its work posts it (see progress).
+  /// It takes one more place of the request queue and of its evd. A completions-only evd must be polled for the break
+  /// to be noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
   std::chrono::microseconds keep_alive{0};
   /// The completions that wake a waiting thread: see completion_notification.
   completion_notification recv_completion = completion_notification::evd_threshold;

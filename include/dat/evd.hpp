@@ -187,8 +187,8 @@ public:
   /// Takes the next event of type `E`, waits for it up to `limit`, and leaves other events in their order. It serves
   /// programs that expect one event at a time, for example during set-up. With `of`, only the events of that endpoint
   /// count. The wait ends early when a connection attempt or connection ends, and a wait for completions also when an
-  /// operation fails; the call takes that event, and its error names it. A wait for connection requests or software
-  /// events does not end so.
+  /// operation fails; the call takes that event, and its error names it. These events do not end a wait for connection
+  /// requests or software events.
   ///
   ///     auto request = evd.wait_for<dat::connection_request>(2s);
   ///     auto up = evd.wait_for<dat::established>(ep, 2s);
@@ -259,7 +259,7 @@ public:
     static constexpr const char* call = "evd.post";
     if (!core_) return empty_handle(call);
     if (detail::as_merged<S>(*core_).push_software(posted)) return success();
-    if (core_->dead()) return core_->closed(call); // asked after the push, which a dead evd refuses, too
+    if (core_->dead()) return core_->closed(call); // after the push, because a dead evd also refuses it
     return core_->at(error(return_type::queue_full), call).hint("Take events first, or resize the evd.");
   }
 
@@ -416,9 +416,9 @@ public:
   /// False if it names no evd, or was made from an empty handle.
   explicit operator bool() const noexcept { return static_cast<bool>(core_); }
 
-  /// True when it was to name an evd and the handle was empty.
+  /// True when it was made from an empty handle.
   [[nodiscard]] bool lost() const noexcept { return given_ && !core_; }
-  /// True when it was made of `drop_events`.
+  /// True when it was made from `drop_events`.
   [[nodiscard]] bool dropped() const noexcept { return dropped_; }
 
 private:

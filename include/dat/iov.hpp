@@ -78,7 +78,7 @@ inline constexpr bool is_iov<iov<N, P>> = true;
 /// Whether a type names local memory in a DTO.
 template <class S>
 concept names_local = names_memory<S> || is_iov<std::remove_cvref_t<S>>;
-/// For assertions: clang explains every part of a concept that is not satisfied, at the length of a page.
+/// For assertions, in place of the concept: clang explains every part of an unsatisfied concept, which takes a page.
 template <class S>
 inline constexpr bool is_local = names_local<S>;
 }}} // namespace dat::v0::detail

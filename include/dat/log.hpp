@@ -17,7 +17,7 @@ namespace dat { inline namespace v0 {
 /// How much an entry of the log matters.
 enum class log_level : std::uint8_t {
   error,   ///< a call that failed, a failed operation, a broken connection, a lost event, a failed device
-  warning, ///< something that a program with a plan for it survives: a refused request, a port that is down
+  warning, ///< a condition that a program can handle: a refused request, a port that is down
   info,    ///< a connection that is up, or was ended by one of its sides; a port that is up again
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown log_level". Never allocates.
@@ -61,8 +61,8 @@ template <class Text>
       report(log_entry(level, &text, [](const void* what) { return (*static_cast<const Text*>(what))(); }));
 }
 
-/// Gives the error of a call to the log, once: copies of the error are known. Times that passed, queues without an
-/// event and calls that a signal interrupted are ordinary results.
+/// Gives the error of a call to the log, once: the copies of a logged error are marked, too. Expired time limits, empty
+/// queues and interrupted calls are ordinary results, and not logged.
 [[gnu::cold]] inline void log_error(error& e) noexcept {
   const auto report = log_report.load(std::memory_order_acquire);
   if (!report || e.call().empty() || e.type() == return_type::timeout_expired || e.type() == return_type::queue_empty ||

@@ -40,7 +40,8 @@ struct unchecked {
       return detail::post(detail::queue_for<detail::unchecked_request_queue, D...>(ep),
                           detail::request_access::of(operations)...);
   }
-  /// Checks nothing. The post of a datagram calls it first, and then checks as without a policy.
+  /// Checks nothing. The post of a datagram calls this function first, and then makes the checks of a post without a
+  /// policy.
   /// Errors: none.
   /// Allocates: never.
   /// Blocks: never.

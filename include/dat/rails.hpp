@@ -1,4 +1,4 @@
-// Rails: several adapters or ports to one peer as one endpoint, whose messages arrive once, whatever fails between.
+// Rails: several adapters or ports to one peer act as one endpoint. Each message arrives once, even if a rail fails.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -36,9 +36,10 @@
 // | 3 closed | a side that has closed `life` of `rail`, on any rail that works | the messages of it that have arrived |
 //
 // A side that notices a failure disconnects the rail, so that no late packet can change its memory, takes the last
-// completions, and reports the count. A connection delivers in order, so the count, in which a message that the adapter
-// has delivered twice is one, names the messages that have arrived: the peer sends exactly the others again, on other
-// rails. A report is repeated until the send of it has completed; a report of a life that is settled has no effect.
+// completions, and reports the count. A connection delivers in order, so the count identifies the messages that have
+// arrived; a message that the adapter has delivered twice counts once. The peer sends exactly the others again, on
+// other rails. A side repeats a report until the send of the report has completed. A report of a life that is settled
+// has no effect.
 
 #include <dat/dto.hpp>
 #include <dat/ep.hpp>
@@ -207,7 +208,7 @@ public:
   rails() noexcept;
   rails(rails&&) noexcept;
   rails& operator=(rails&&) noexcept;
-  ~rails(); ///< disconnects the rails at once; what is under way may have arrived or not
+  ~rails(); ///< disconnects the rails at once; messages under way may or may not arrive
 
   /// Begins to connect the rails. Each connects by itself: rail_up reports it.
   /// Errors: `invalid_parameter` for no path or more than max_rails, a path without ia, an option out of its range;
@@ -250,8 +251,8 @@ public:
   expected<void> write(const rails_memory& from, std::size_t first, std::size_t bytes, const rails_remote& to,
                        std::uint64_t at, const rails_write& properties = {}) noexcept;
 
-  /// Does what is to be done now, and calls `visit` with each event. Returns their number. `visit` takes the five
-  /// types of rails_event, and may write.
+  /// Does all pending work without waiting, and calls `visit` with each event. Returns their number. `visit` takes the
+  /// five types of rails_event, and may write.
   /// Errors: `invalid_handle`.
   /// Allocates: when a rail connects.
   /// Blocks: never.
@@ -278,7 +279,7 @@ public:
       if (auto ok = sleep(until); !ok) return ok.assume_error();
     }
   }
-  /// Descriptors that are readable when `run` has work, for poll and epoll; besides, run it every `failover_within /
+  /// Descriptors that are readable when `run` has work, for poll and epoll. Also call `run` every `failover_within /
   /// 4`. The rails own them. Allocates.
   [[nodiscard]] std::vector<int> descriptors() const;
   /// Resets the descriptors: call it when one is readable, before `run`.
@@ -287,8 +288,8 @@ public:
   [[nodiscard]] std::size_t size() const noexcept;     ///< the number of rails
   [[nodiscard]] std::size_t up() const noexcept;       ///< the number of rails that are up
   [[nodiscard]] std::size_t not_done() const noexcept; ///< messages that were written and are neither done nor failed
-  /// Messages that arrived twice, and were dropped: 0, unless the peer does not follow the protocol, or an adapter
-  /// delivers a message again, as Soft-RoCE of Linux 6.1 does now and then when an acknowledgement was lost.
+  /// The number of messages that arrived twice and were dropped. It is 0 unless the peer violates the protocol, or an
+  /// adapter delivers a message again. Soft-RoCE of Linux 6.1 sometimes does so when an acknowledgement was lost.
   [[nodiscard]] std::uint64_t duplicates() const noexcept;
   /// The health of the rail with this index; an empty one for another index.
   [[nodiscard]] rail_health health(std::size_t rail) const noexcept;

@@ -8,7 +8,7 @@
 //     ...                                     // the peer writes, and says so
 //     rmr.unbind(ep);
 //
-// Besides: the send that closes a window of the peer's, and the RDMA read into a window.
+// This header also has the send that closes a window of the peer, and the RDMA read into a window.
 
 #include <dat/attributes.hpp>
 #include <dat/dto.hpp>

@@ -76,7 +76,7 @@ public:
   coro_awaited waiting;           // the coroutine that awaits this task alone
   tasks_awaited* group = nullptr; // of a coroutine that awaits this task and others
   bool started = false;
-  bool starting = false; // the coroutine that awaits is in await_suspend, and sees itself that the task has ended
+  bool starting = false; // the awaiting coroutine is still in await_suspend, and itself detects the end of the task
 
 private:
   /// The coroutine that the end of this task resumes.
@@ -184,7 +184,7 @@ public:
       else
         return std::move(coroutine_.promise().result());
     }
-    /// The coroutine that awaits waits no longer; the task continues.
+    /// Detaches the awaiting coroutine; the task continues.
     void await_cancel() noexcept { waiter_.leave(); }
 
   private:
@@ -308,8 +308,8 @@ public:
       while (member* const m = list->front()) m->destroy();
   }
 
-  /// Starts a task, which runs until it first waits. What it throws leaves the call that has resumed it: `spawn`, or a
-  /// call of the driver. Allocates, and throws std::bad_alloc.
+  /// Starts a task, which runs until it first waits. An exception of the task leaves the call that has resumed the
+  /// task: `spawn`, or a call of the driver. Allocates, and throws std::bad_alloc.
   template <class T>
   void spawn(task<T> which) {
     run(*this, std::move(which));

@@ -21,9 +21,9 @@ namespace dat { inline namespace v0 { namespace trace {
 /// The steps that are traced. In parentheses: the probe of USDT and its arguments.
 enum class point : std::uint8_t {
   post,       ///< dat gives an operation to the device (`dat:post`: number, operation, bytes, cookie)
-  refused,    ///< the device did not take the last ones (`dat:refused`: number, how many, errno)
+  refused,    ///< the device refused the last operations (`dat:refused`: number, how many, errno)
   completion, ///< a poll got a completion (`dat:completion`: number, operation, bytes, cookie, verbs status)
-  state,      ///< an endpoint has another state (`dat:state`: number, old state, new state)
+  state,      ///< the state of an endpoint has changed (`dat:state`: number, old state, new state)
   connection, ///< an event of a connection was queued (`dat:connection`: number, its name, reason)
   request,    ///< a peer asks for a connection (`dat:request`: port, 0 or the errno of its refusal)
   arm,        ///< an evd asks the device to notify (`dat:arm`: number, errno)
@@ -57,8 +57,8 @@ struct record {
   /// and request. A wake at the time limit has ETIMEDOUT; a post that the state of the endpoint does not allow has 0.
   std::int32_t code = 0;
   std::uint64_t time = 0; ///< nanoseconds of CLOCK_MONOTONIC
-  /// Of post; of a completion that succeeded: what arrived, or the bytes of the request. Of refused: how many
-  /// operations that this thread has posted last with this number.
+  /// The bytes of a post; of a successful completion, the bytes that arrived or those of the request. For refused: the
+  /// number of refused operations, which are the last that this thread has posted with this number.
   std::uint64_t bytes = 0;
   std::uint64_t cookie = 0;    ///< of post and completion
   std::string_view event = {}; ///< of connection: the name of its event, "established"

@@ -107,7 +107,7 @@ public:
     } else if constexpr ((detail::is_recv<D> && ...)) {
       return Policy::post(posting(), operations...);
     } else {
-      return post(operations...); // says which operations there are
+      return post(operations...); // does not compile, and names the possible operations
     }
   }
 
