@@ -328,6 +328,10 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   REQUIRE(list.push_back(dat::send{p.a.at(0, 8)}.immediate(7)));
   is_error(p.a.ep.post(list), return_type::model_not_supported);
   SHOWS("IBX-027");
+  const auto apart = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  is_error(apart.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
+  is_error(apart.post(dat::send{p.a.at(0, 8)}), return_type::invalid_state);
+  SHOWS("IBX-003");
   const auto merges = must(p.a.ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
   CHECK_FALSE(includes(merges, dat::stream::datagrams));
   is_error(p.a.ep.export_descriptor(), return_type::model_not_supported);

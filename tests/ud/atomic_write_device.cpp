@@ -32,6 +32,10 @@ TEST_CASE("an atomic write puts its word at the peer, behind the data that was w
   const dat::ib::atomic_write one{link.at(1), 0x0123'4567'89ab'cdef};
   if (!this_device().atomic_writes) {
     CHECK(error_of(link.active.post(one)).type() == type::model_not_supported);
+    const auto unconnected = must(link.a.pz.create_ep<dat::rc>(link.a.evd));
+    CHECK(error_of(unconnected.post(one)).type() == type::model_not_supported);
+    CHECK(error_of(unconnected.post(dat::send{})).type() == type::invalid_state);
+    SHOWS("IBX-003");
     must(link.passive.post(dat::recv{}));
     must(link.active.post(dat::send{}.cookie(1)));
     CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(1));

@@ -122,6 +122,7 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
       IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   invalidates_ = (device.device_cap_flags & invalidating) != 0;
   has_immediate_ = !ia().iwarp();
+  has_atomics_ = device.atomic_cap != IBV_ATOMIC_NONE;
   max_message_ = a.max_message_size.value_or(ia().max_message());
   max_inline_message_ = min(max_message_, max_inline_);
   max_read_iov_ = ia().iwarp()            ? 1
@@ -208,6 +209,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     ep->announced_ = true; // its completions need no event before them
   }
   ep->set_attributes(a);
+  ep->has_atomic_writes_ = ia->has_atomic_writes();
   if (datagrams && !a.max_message_size) ep->max_message_ = datagrams->mtu;
   ep->watermarks_.set(a.soft_high_watermark, a.hard_high_watermark);
   ep->set_state(ep_state::unconfigured_unconnected);
@@ -266,7 +268,7 @@ DAT_DECL void ep_core::note_zone() noexcept { own_zone_ = pz_ ? zone_tag(pz_.get
 
 DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
   max_read_ = initiator_depth != 0 ? max_message_ : 0;
-  atomic_size_ = max_read_ >= word_size && ia().device().atomic_cap != IBV_ATOMIC_NONE ? word_size : 0;
+  atomic_size_ = max_read_ >= word_size && has_atomics_ ? word_size : 0;
 }
 
 // --- queue pair ------------------------------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ public:
     return ibv_post_send(ep_.send_to(), wr, bad);
   }
 
+  [[nodiscard]] expected<void> supports(const request_header& r) const noexcept { return ep_.check_support(call, r); }
   [[nodiscard]] expected<void> usable(std::size_t n) const noexcept {
     if (!ep_.takes_requests()) return ep_.wrong_state(call);
     if (!has_room(n)) return ep_.queue_full(call, 0);

@@ -120,6 +120,8 @@ public:
   [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept {
     return zone == own_zone_ && bytes <= max_message_;
   }
+  /// Whether the adapter has the operation. Success for an endpoint that is gone, of which other checks tell.
+  [[nodiscard, gnu::cold]] expected<void> check_support(const char* call, const request_header& r) const noexcept;
   /// Checks as `accepts`, with the cause as an error, for a tidy list. `zone`: its zone before it was tidied.
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, const request_header& r, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
@@ -147,6 +149,8 @@ public:
   [[nodiscard, gnu::cold]] error queue_full(const char* call, std::uint32_t index) const noexcept;
   [[nodiscard, gnu::cold]] error recv_queue_full(const char* call) const noexcept;
   [[nodiscard, gnu::cold]] error no_receives_here(const char* call) const noexcept;
+  /// The adapter has no immediate data, which a request of a call has.
+  [[nodiscard, gnu::cold]] error no_immediate(const char* call, std::uint32_t index) const noexcept;
   /// Another post of the same class runs (checked builds).
   [[nodiscard, gnu::cold]] error overlaps(const char* call) const noexcept {
     return at(error(return_type::invalid_state), call)
@@ -176,6 +180,8 @@ protected:
     recv_link_.wr.num_sge = 1;
   }
 
+  /// Whether a request has immediate data, and the adapter does not.
+  [[nodiscard, gnu::cold]] bool lacks_immediate(const ibv_send_wr& wr) const noexcept;
   /// Moves all that is posted to its completion.
   void flush_queues() noexcept;
   [[gnu::cold]] void flush_late_receive() noexcept;
@@ -198,7 +204,8 @@ protected:
   bool shares_ = false;            // receives come from a shared queue, and rq_ has no room
   bool invalidates_ : 1 = false;   // the adapter can invalidate a peer's window
   bool has_immediate_ : 1 = true;  // iWARP has no immediate data
-  bool has_atomic_writes_ = false; // its queue pair is an extended one
+  bool has_atomics_ : 1 = true;    // the adapter has atomics
+  bool has_atomic_writes_ = false; // its queue pair is an extended one; before there is one, the adapter has them
   std::uint32_t max_inline_ = 0;
   std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these
   std::uint64_t max_inline_message_ = 0; // the smaller of the two

@@ -49,8 +49,19 @@ DAT_DECL error ep_posting::no_receives_here(const char* call) const noexcept {
       .hint("This endpoint takes its receives from an srq: post them there.");
 }
 
+DAT_DECL expected<void> ep_posting::check_support(const char* call, const request_header& r) const noexcept {
+  if (state() == ep_dead) return success();
+  const auto refuse = [&](const char* hint) { return at(return_type::model_not_supported, call).hint(hint); };
+  if (r.is_atomic() && !has_atomics_) return refuse("This adapter has no atomics.");
+  if (r.is_atomic_write() && !has_atomic_writes_) return refuse("This adapter has no atomic writes.");
+  if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return refuse("This adapter has no sends that invalidate.");
+  if (r.is_immediate() && !has_immediate_) return no_immediate(call, 0);
+  return success();
+}
+
 DAT_DECL expected<void> ep_posting::check(const char* call, const request_header& r, const sge_summary& list,
                                           zone_tag zone) const noexcept {
+  if (auto ok = check_support(call, r); !ok) return ok;
   const auto refuse = [&](error e, const char* hint) { return at(e, call).hint(hint); };
   const std::uint64_t bytes = list.bytes();
   const bool writes_here = r.is_read() || r.is_atomic();
@@ -78,8 +89,6 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
   if ((r.is_atomic() || r.is_atomic_write()) && r.remote.address % word_size != 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg6},
                   "The remote word of an atomic must be at a multiple of 8.");
-  if (r.is_atomic_write() && !has_atomic_writes_)
-    return refuse(return_type::model_not_supported, "This adapter has no atomic writes.");
   if (r.is_atomic_write() && r.remote.length < word_size)
     return refuse(return_type::length_error, "An atomic write needs a remote word, and the segment is empty.");
   if (r.is_atomic() && bytes != word_size)
@@ -87,10 +96,6 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                   "An atomic needs a local word for the old value, and the segment is empty.");
   if (r.is_one_sided() && bytes > r.remote.length)
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
-  if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_)
-    return refuse(return_type::model_not_supported, "This adapter has no sends that invalidate.");
-  if (r.is_atomic() && max_read_ >= word_size && atomic_size_ == 0)
-    return refuse(return_type::model_not_supported, "This adapter has no atomics.");
   if ((r.is_read() || r.is_atomic()) && max_read_ == 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg1},
                   "This connection allows no RDMA reads and atomics: give max_rdma_read_out here and max_rdma_read_in "
@@ -102,7 +107,6 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                                                         "bytes, which is at most the MTU."
                                                       : "The request has more bytes than the endpoint's "
                                                         "max_message_size.");
-  if (r.is_immediate() && !has_immediate_) return refuse(return_type::model_not_supported, no_immediate_hint);
   return success();
 }
 
@@ -122,6 +126,13 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
   return success();
 }
 
+DAT_DECL bool ep_posting::lacks_immediate(const ibv_send_wr& wr) const noexcept {
+  return !has_immediate_ && (wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+DAT_DECL error ep_posting::no_immediate(const char* call, std::uint32_t index) const noexcept {
+  return at(return_type::model_not_supported, call).index(index).hint(no_immediate_hint);
+}
+
 // --- posts that failed ---------------------------------------------------------------------------------------------
 
 DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, int err, ibv_send_wr* wr,
@@ -131,7 +142,10 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   taken = 0;
   sq_.set_next(first);
   if (err == null_device_errno) {
-    if (!usable) return trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr), err), wrong_state(call);
+    if (!usable) {
+      trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr), err);
+      return state() != ep_dead && lacks_immediate(*wr) ? no_immediate(call, 0) : wrong_state(call);
+    }
     sq_.set_next(end); // the state has changed meanwhile
     bad = wr;          // not every provider sets it
     err = wr->opcode == atomic_write_opcode ? post_extended(qp_, *wr) : ibv_post_send(qp_, wr, &bad);
@@ -143,9 +157,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   taken = chain_length(wr, bad);
   sq_.set_next(work_ring::after(first, taken));
   trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr) - taken, err);
-  const bool immediate = bad->opcode == IBV_WR_SEND_WITH_IMM || bad->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  if (immediate && !has_immediate_)
-    return at(return_type::model_not_supported, call).index(taken).hint(no_immediate_hint);
+  if (lacks_immediate(*bad)) return no_immediate(call, taken);
   const char* const verb = bad->opcode == atomic_write_opcode ? "ibv_wr_complete" : "ibv_post_send";
   return at(map_errno(err, return_subtype::resource_tep, true).from(verb, err), call).index(taken);
 }

@@ -77,6 +77,8 @@ struct kept_sum {
 template <std::size_t N>
 [[nodiscard, gnu::noinline]] expected<void> check_kept(const batch_queue queue, kept_link<N>* links,
                                                        const kept_request* kept, std::size_t n) noexcept {
+  for (std::size_t i = 0; i != n; ++i)
+    if (auto ok = queue.supports(kept[i].restored(links[i])); !ok) return ok;
   if (auto ok = queue.usable(n); !ok) return ok;
   for (std::size_t i = 0; i != n; ++i) {
     send_request<N> r = kept[i].restored(links[i]);

@@ -12,7 +12,8 @@
 // | kept_link<room>()                   | that link                                                            |
 // | refused()                           | where the device puts it when it refuses it; null before             |
 // | accepts(r)                          | whether `r` can be posted as it is                                   |
-// | usable(n)                           | if not: checks state and room                                        |
+// | supports(r)                         | if not: checks that the adapter has the operation                    |
+// | usable(n)                           | then checks state and room                                           |
 // | check(r, zone)                      | then checks `r` itself                                               |
 // | reserve<n>()                        | `n` entries: has_room(), take(), commit(), entries()                 |
 // | fill(wr, entry, r)                  | fills in all of `r` but its segments                                 |
@@ -164,12 +165,20 @@ template <class Queue, class R>
   return queue.check(r, zone);
 }
 
+/// Checks that the adapter has the operation. Every adapter has receives.
+template <class Queue, class R>
+[[nodiscard]] expected<void> supports(const Queue& queue, const R& r) noexcept {
+  if constexpr (requires { queue.supports(r); }) return queue.supports(r);
+  return success();
+}
+
 /// Posts operations of which one is not accepted as it is, or returns the reason. Takes copies, so that the caller's
 /// operations need not be in memory.
 template <class Queue, class... R>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void> post_checked(const Queue queue, R... r) noexcept {
-  expected<void> ok = queue.usable(sizeof...(R));
-  if (!ok || !((ok = tidy_and_check(queue, r)) && ...)) return ok;
+  expected<void> ok = success();
+  if (!((ok = supports(queue, r)) && ...) || !(ok = queue.usable(sizeof...(R)))) return ok;
+  if (!((ok = tidy_and_check(queue, r)) && ...)) return ok;
   return post_anew(queue, r...);
 }
 
