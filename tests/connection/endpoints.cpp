@@ -193,6 +193,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
       return t.ep.set_watermark(dat::no_watermark, dat::no_watermark);
     });
     SHOWS("EP-044", "EP-065", "EP-085");
+    SHOWS("EP-048"); // no state is an error of status
     // Both addresses are known from the request or the connect until the end of the connection.
     const bool has_peer =
         !one_of(s, {unconnected, unconfigured_unconnected, reserved, unconfigured_reserved, disconnected});
@@ -779,8 +780,10 @@ TEST_CASE("modify changes all named parameters or none", "") {
   CHECK((changed.attributes.max_recv_dtos == 16 && changed.local_address == now.local_address));
   CHECK(changed.attributes.max_request_dtos == now.attributes.max_request_dtos);
   SHOWS("EP-067");
-  must(ep.modify({.max_request_iov = 2, .max_recv_iov = 3}));
+  must(ep.modify({.max_request_dtos = 9, .max_request_iov = 2, .max_recv_iov = 3}));
   const auto lists = must(ep.query()).attributes;
+  CHECK(lists.max_request_dtos == 9);
+  SHOWS("EP-072");
   CHECK((lists.max_request_iov == 2 && lists.max_recv_iov == 3));
   SHOWS("EP-080");
   // Parameters that can be set once.
@@ -791,6 +794,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
   refuses(with.modify({.comm = tcp}), return_type::invalid_parameter); // its creation has set it
   SHOWS("EP-078", "ADDR-015");
+  SHOWS("EP-068");
   // Restores the first zone and evds, so that the second ones can be closed.
   must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
   must(completions.close());

@@ -343,6 +343,30 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   CHECK(p.b.take() == events{"received 1"});
 }
 
+TEST_CASE("Soft-iWARP never notifies of a solicited message, so an endpoint that waits for one is refused", "[iwarp]") {
+  const fake::with manner{fake::personality::iwarp};
+  fake::world siw;
+  for (auto& d : siw.devices) {
+    d.transport = IBV_TRANSPORT_IWARP;
+    auto limits = fake::rxe_attr();
+    limits.vendor_id = 0x626d74;
+    limits.max_mw = 0;
+    limits.atomic_cap = IBV_ATOMIC_NONE;
+    limits.device_cap_flags &= ~unsigned(IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    d.attr = limits;
+  }
+  const clean_world world(siw);
+  end e;
+  CHECK_FALSE(must(e.ia.query<dat::provider_attributes>()).completion_flags_supported.solicited_wait);
+  const auto receives = must(e.ia.create_evd<dat::stream::dto>(64));
+  const auto requests = must(e.ia.create_evd<dat::stream::dto>(64));
+  const auto refused = e.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = e.evd},
+                                               {.recv_completion = dat::completion_notification::solicited_wait});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().type() == return_type::model_not_supported);
+  SHOWS("DTO-042");
+}
+
 TEST_CASE("an evd on iWARP has room for several endpoints, and says when it has not", "[iwarp][evd]") {
   const iwarp_world world;
   end a("fk1");

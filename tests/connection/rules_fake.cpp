@@ -145,6 +145,7 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   STATIC_REQUIRE(names_the_unchangeable<dat::ep_params>);
   STATIC_REQUIRE_FALSE(names_the_unchangeable<dat::ep_changes>);
   SHOWS("EP-069");
+  SHOWS("EP-068");
   STATIC_REQUIRE(has_no_modify<dat::psp>);
   STATIC_REQUIRE(has_no_modify<dat::rsp>);
   STATIC_REQUIRE(has_no_modify<dat::csp>);

@@ -139,7 +139,10 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       // send with immediate data
       must(link.to().post(dat::recv{cut<N>(in.slice(sink, size), segments, random)}.cookie(3)));
       must(link.from().post(dat::send{pieces()}.immediate(0x01020304).cookie(4)));
-      CHECK(next<dat::send_done>(link.sends()).cookie() == dat::cookie(4));
+      const auto told = next<dat::send_done>(link.sends());
+      CHECK(told.cookie() == dat::cookie(4));
+      CHECK(told.bytes() == size);
+      SHOWS("DTO-036", "DTO-049");
       const auto with = next<dat::ib::recv_immediate_done>(link.receives());
       CHECK(with.immediate() == 0x01020304);
       SHOWS("IBX-005", "IBX-014", "IBX-018", "IBX-032");

@@ -273,6 +273,15 @@ const row rows[] = {
        must(t.writable.close());
        t.write(there);
      }},
+    {"a region that has been closed, for reading",
+     {"LMR-037"},
+     read_refused,
+     {},
+     [](stage& t) {
+       const auto there = t.readable.remote();
+       must(t.readable.close());
+       t.read(there);
+     }},
     {"a region of another zone than the responder",
      {"DTO-137", "PZ-002", "EP-003", "MODEL-018", "REQ-148"},
      write_refused,

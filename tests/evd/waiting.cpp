@@ -737,9 +737,18 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
                   .request_completion = completion_notification::evd_threshold}));
   CHECK(mode(evd) == completion_notification::solicited_wait);
   CHECK(mode(other) == completion_notification::evd_threshold);
+  // The queues feed an evd each: the value itself is refused.
+  const auto why = [&](const dat::ep_changes& c) { return ep.modify(c).error().type(); };
+  for (const int no_mode : {0x01, 0x08}) {
+    CHECK(why({.recv_completion = static_cast<completion_notification>(no_mode)}) == return_type::invalid_parameter);
+    CHECK(why({.request_completion = static_cast<completion_notification>(no_mode)}) == return_type::invalid_parameter);
+  }
+  CHECK(why({.request_completion = completion_notification::solicited_wait}) == return_type::invalid_parameter);
+  CHECK(mode(other) == completion_notification::evd_threshold);
   must(ep.post(dat::recv{}));
   CHECK(ep.modify({.recv_completion = completion_notification::evd_threshold}).error() ==
         dat::error(return_type::invalid_state, return_subtype::ep_notready));
+  SHOWS("EP-068");
   CHECK(mode(evd) == completion_notification::solicited_wait);
   // The mode of requests does not affect receives.
   must(ep.modify({.request_completion = completion_notification::selective}));

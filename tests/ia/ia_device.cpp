@@ -465,6 +465,13 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
     CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
     SHOWS("LMR-028");
+    { // What is made next does not come to be named by the old handles.
+      side again(0);
+      buffer fresh(again.pz, 64);
+      CHECK(is_gone(error_of(pz.register_memory(fresh.bytes, dat::local_read))));
+      CHECK(is_gone(error_of(memory.lmr.slice(1, 1))));
+      SHOWS("PZ-008", "LMR-040");
+    }
 
     // Closing a handle of an ended object returns an error once; the handle is empty afterwards.
     CHECK(error_of(link.active.close()) == dat::error(type::invalid_handle, subtype::handle_ep));

@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <dat/credits.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/memory.hpp>
 #include <dat/policies.hpp>
 #include <dat/pool.hpp>
@@ -170,6 +171,7 @@ TEST_CASE("memory without the needed access cannot be registered", "[memory][LMR
   CHECK_THAT(unmapped.message(), support::starts_with_text("pz.register_memory"));
   const std::span read_only(map, page);
   CHECK(error_of(a.pz.register_memory(read_only, dat::local_write)).type() == type::invalid_parameter);
+  CHECK(error_of(a.pz.register_memory(read_only, dat::remote_write)).type() == type::invalid_parameter);
   CHECK(error_of(a.pz.register_memory(std::span(map, 0), dat::local_read)) ==
         dat::error(type::invalid_parameter, subtype::arg3));
   CHECK(must(a.pz.register_memory(read_only, dat::local_read)).size() == page); // an allowed operation works
@@ -304,6 +306,10 @@ int ordinary_user_role(channel& to, const std::vector<std::string>& args) {
   auto evd = must(ia.create_evd<dat::stream::connection_requests>(4));
   const auto low = ia.create_psp(700, evd);
   to.say(low ? "allowed" : std::string(to_string(low.assume_error().type())));
+  auto ep = must(ia.create_ep<dat::rc>());
+  const auto low_end = ep.modify({.local_address = ia.address().with_port(700)});
+  to.say(low_end ? "allowed" : std::string(to_string(low_end.assume_error().type())));
+  must(ep.modify({.local_address = ia.address()})); // with any other port
   return 0;
 }
 const role ordinary_user_registered("ordinary user", &ordinary_user_role);
@@ -319,6 +325,9 @@ TEST_CASE("registration errors name the limits of an ordinary user", "[memory][L
   CHECK_THAT(message, support::contains_text("ibv_reg_mr"));
   const auto low_port = peer.hear();
   if (in_lab()) CHECK(low_port == "privileges_violation"); // elsewhere net.ipv4.ip_unprivileged_port_start may allow it
+  const auto low_end = peer.hear();
+  CHECK((low_end == "invalid_parameter" || !in_lab()));
+  SHOWS("EP-079");
   CHECK(peer.wait() == 0);
 }
 
@@ -437,6 +446,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
     CHECK(next<dat::recv_done>(link.a.evd).bytes() == 64);
     CHECK(has_pattern(out.bytes, 9));
     SHOWS("LMR-014");
+    SHOWS("DTO-001");
     (void)next<dat::send_done>(link.b.evd);
     fill(out.bytes, 8);
   }

@@ -416,6 +416,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
     const auto closing = next<dat::recv_done>(t.at_passive);
     CHECK(closing.cookie().value() == round);
     CHECK(closing.bytes() == size);
+    SHOWS("DTO-036", "DTO-049");
     SHOWS("COMP-069");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(100, size), static_cast<std::uint32_t>(round)));
     SHOWS("DTO-102");
@@ -512,6 +513,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
     const auto done = next<dat::rdma_read_done>(t.at_passive);
     CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
     SHOWS("COMP-069", "MODEL-008", "REQ-099", "REQ-133");
+    SHOWS("DTO-036", "DTO-049");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
     CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
   }

@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <dat/ep_params.hpp>
+#include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 #include <support/signal_handler.hpp>
 
@@ -338,6 +339,12 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(error_of(p.to[1].post(dat::send{foreign.lmr})).type() == type::protection_violation);
   CHECK(error_of(p.to[1].post(dat::rdma_write{foreign.lmr, out.remote()})).type() == type::protection_violation);
   CHECK(error_of(p.to[1].post(dat::rdma_read{foreign.lmr, out.remote()})).type() == type::protection_violation);
+  if (has(feature::windows)) {
+    dat::rmr of_other = must(elsewhere.create_rmr());
+    CHECK(error_of(of_other.bind(p.to[1], dat::bind{foreign.lmr, dat::remote_read})).type() ==
+          type::protection_violation);
+  }
+  CHECK(p.to[1].state() == state::connected);
   SHOWS("EP-023"); // the endpoint's own zone governs its requests
   // A disconnect takes no buffer from the queue, and the next life uses it again.
   for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
@@ -503,6 +510,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   must(ep.modify({.max_recv_iov = 999}));
   CHECK(must(ep.query()).attributes.max_recv_iov == 0);
   SHOWS("EP-028", "EPATTR-011");
+  SHOWS("EP-068");
   CHECK(params.attributes.hard_high_watermark == 9);
   CHECK(params.attributes.soft_high_watermark == 7);
   CHECK(params.attributes.max_recv_dtos == 9); // in DAT it is the hard watermark

@@ -150,6 +150,7 @@ TEST_CASE("operations have the codes of DAT and of its InfiniBand extensions", "
   STATIC_REQUIRE_FALSE(dat_code(dto_operation::bind).has_value());
   STATIC_REQUIRE_FALSE(dat_code(dto_operation::atomic_write).has_value());
   STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(5)).has_value());
+  STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(6)).has_value());
   STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(200)).has_value());
 }
 
