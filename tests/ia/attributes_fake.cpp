@@ -90,7 +90,11 @@ TEST_CASE("reads are guaranteed only when the device has enough for every endpoi
 }
 
 TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
-  const auto ia = opened(small_device());
+  auto device = small_device();
+  device.devices[0].attr->max_mw = 13;
+  device.devices[0].attr->max_srq = 14;
+  device.devices[0].attr->max_srq_wr = 150;
+  const auto ia = opened(device);
   const auto a = must(ia.query());
   CHECK(a.adapter_name.view() == "fk1");
   CHECK(a.port == 1);
@@ -105,20 +109,33 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   CHECK(a.link_layer == dat::link_layer::ethernet);
   CHECK(a.state == dat::port_state::active);
   CHECK(a.active_mtu == 4096);
+  // Soft-RoCE has one number for many of these limits; this device has another for each.
   CHECK(a.max_eps == 100);
   CHECK(a.max_dto_per_ep == 127);
+  SHOWS("IA-077", "IA-078");
   CHECK(a.max_rdma_read_per_ep_in == 9);
   CHECK(a.max_rdma_read_per_ep_out == 5);
+  SHOWS("IA-079", "IA-080");
   CHECK(a.max_rdma_read_in == 900);
   CHECK(a.max_rdma_read_out == 500);
+  SHOWS("IA-097", "IA-098");
   CHECK(a.max_evds == 77);
   CHECK(a.max_evd_qlen == 200);
+  SHOWS("IA-081", "IA-082");
   CHECK(a.max_iov_segments_per_dto == 6);
   CHECK(a.max_iov_segments_per_rdma_write == 6);
   CHECK(a.max_iov_segments_per_rdma_read == 3);
+  SHOWS("IA-083", "IA-095", "IA-096");
   CHECK(a.max_lmrs == 11);
   CHECK(a.max_lmr_block_size == std::uint64_t{1} << 40);
+  SHOWS("IA-084", "IA-085");
   CHECK(a.max_pzs == 12);
+  CHECK(a.max_rmrs == 13);
+  SHOWS("IA-087", "IA-090");
+  CHECK(a.max_srqs == 14);
+  CHECK(a.max_ep_per_srq == 100);
+  CHECK(a.max_recv_per_srq == 150);
+  SHOWS("IA-092", "IA-093", "IA-094");
   CHECK(a.max_message_size == 8388608);
   CHECK(a.max_rdma_size == a.max_message_size);
   CHECK(a.extension_supported == dat::extension::infiniband);
