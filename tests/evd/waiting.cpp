@@ -279,6 +279,7 @@ TEST_CASE("a resize keeps the queued events", "[EVD-036][EVD-037][EVD-039]") {
   }) != 0) {
   }
   CHECK(next == 100);
+  SHOWS("REQ-152");
   must(q.evd.resize(20));
   CHECK(q.evd.capacity() >= 20);
   for (std::uint64_t i = 0; i < 20; ++i) must(q.evd.post(i));

@@ -524,10 +524,13 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand",
           "[ia][IA-095][IA-102][IA-133][DTO-018][DTO-136][DTO-160]") {
   auto w = small_device();
   w.devices[0].transport = IBV_TRANSPORT_IWARP;
+  w.devices[0].attr->vendor_id = 0x626d74; // Soft-iWARP
   const auto iwarp = core_of(w);
   dat::ia_attributes a;
   must(dat::detail::query(*iwarp, a));
   CHECK(a.extension_supported == dat::extension::none);
+  CHECK(a.extension_version == 0);
+  SHOWS("IA-103");
   CHECK(a.max_iov_segments_per_rdma_read == 1);
   dat::provider_attributes p;
   must(dat::detail::query(*iwarp, p));
@@ -535,11 +538,17 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand",
   CHECK(p.rdma_write_for_rdma_read_req);
   CHECK(p.rdma_read_lmr_rmr_context_exposure);
   CHECK_FALSE(p.immediate_data_supported);
+  SHOWS("REQ-104", "REQ-149");
+  CHECK_FALSE(p.completion_flags_supported.solicited_wait);
+  CHECK_FALSE(p.zb_supported);
+  SHOWS("IA-101");
 
   const auto infiniband = must(must(dat::ia::open("fk2", manual)).query<dat::provider_attributes>());
   CHECK(infiniband.dto_async_return_guaranteed);
   CHECK_FALSE(infiniband.rdma_write_for_rdma_read_req);
   CHECK_FALSE(infiniband.rdma_read_lmr_rmr_context_exposure);
+  CHECK(infiniband.completion_flags_supported.solicited_wait);
+  SHOWS("REQ-110");
   CHECK(infiniband.immediate_data_supported);
   dat::provider_attributes again; // another instance does not change those of the first
   must(dat::detail::query(*iwarp, again));
