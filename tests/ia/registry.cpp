@@ -322,7 +322,7 @@ TEST_CASE("a provider is found by name, major version, minor version and thread 
 }
 
 TEST_CASE("ports of one device are related, devices are not, unless they are one adapter",
-          "[registry][REG-040][REG-044][HA-007]") {
+          "[registry][REG-040][REG-044][HA-007][REQ-183]") {
   const dat::registry r({port("one", 1, "", 5), port("one", 2, "", 5), port("two", 1, "", 7), port("three", 1, "", 5),
                          port("four", 1, ""), port("five", 1, "")},
                         dat::conf::parse(line("alias", "one 2") + line("absent", "nosuch")));
