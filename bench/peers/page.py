@@ -106,9 +106,9 @@ def page(rows: list[results.row], reasons: dict[str, str], facts: dict[str, str]
 <!-- SPDX-License-Identifier: BSL-1.0 -->
 # Performance beside peers
 
-`./dev bench peers` writes this page. Each number is the time or the cost of a peer in times that of hand-written verbs: 1 is equal, more is
-slower, for rates as well. ± is the noise: half of the range of all turns, at least {verdicts.FLOOR:.2f}, and at least {verdicts.FLOOR_OF_CONNECTIONS:.2f} for connections per second: as much
-differ two boots. *dat is* compares the best one of *dat lean*, *dat merged* and *dat manual* with all peers; it is *ahead* or *behind* only
+`./dev bench peers` writes this page. Each number is the time or the cost of a peer divided by that of hand-written verbs: 1 is equal, and more than 1 is
+slower, also for rates. ± is the noise: half of the range of all turns, and at least {verdicts.FLOOR:.2f}. For connections per second it is at
+least {verdicts.FLOOR_OF_CONNECTIONS:.2f}, because two boots differ that much. *dat is* compares the best one of *dat lean*, *dat merged* and *dat manual* with all peers; it is *ahead* or *behind* only
 beyond the noise of both. [The benchmarks](../bench/README.md#peers-dat-beside-perftest-rdma-core-ofa-dapl-libfabric-and-ucx) say which programs these are.
 
 ![Latency, rates, connections and memory in times hand-written verbs](peers.svg)
@@ -126,25 +126,26 @@ of both sides, the kernel's and the device's included. Rates have {programs.DEPT
 
 ## Polled, by the host's time
 
-A turn of a peer stands between two turns of hand-written verbs. Both sides spin on two emulated processors. The software device needs the same processors, so an operation may wait for a tick of the
-scheduler, and most differences are within the noise. On hardware this is otherwise.
+Each turn of a peer runs between two turns of hand-written verbs. Both sides spin on two emulated processors. The software device needs the same processors, so an operation may wait for a tick of the
+scheduler, and most differences are within the noise. On hardware, the device does its own work.
 
 {table(polled) if polled else "Not measured in this run."}
 
 ## Connections
 
-The same program with each library, over the wire, on the counted machine: {programs.JOINED["connections"]} connections one after the other, from the
-first call to the end of the disconnect on both sides, and the memory of the connecting process for each of {programs.JOINED["heap"]} connections that
-stay: of the heap, and resident. The last one includes queues that the device's library shares with the kernel. *dat lean* has the service thread,
-*dat manual* has not.
+The same program runs with each library, over the wire, on the counted machine. It makes {programs.JOINED["connections"]} connections one after the
+other, each from the first call to the end of the disconnect on both sides. *heap* and *resident* are the memory of the connecting process for each
+of {programs.JOINED["heap"]} connections that stay. *resident* includes queues that the device's library shares with the kernel. *dat lean* has the
+service thread, and *dat manual* has none.
 
 {table(joined) if joined else "Not measured in this run."}
 
 ## System calls and instructions
 
-8 bytes, waiting, over the wire, on the counted machine: the difference of 600 and 200 messages there and back. The kernel counts the system calls
-of a message, those of both sides together. callgrind counts the instructions in user space of the client for a message there and back, the libraries'
-included; it slows the client so that its replies have arrived before it would sleep, so no wake-up is in that number.
+The messages have 8 bytes, and both sides wait, over the wire, on the counted machine. Each number comes from the difference between 600 and 200
+messages there and back. The kernel counts the system calls of both sides. callgrind counts the instructions of the client in user space for a message
+there and back, those of the libraries included. It slows the client so much that each reply arrives before the client would sleep, so that number
+includes no wake-up.
 
 {table(costs) if costs else "Not measured in this run."}
 
