@@ -151,9 +151,10 @@ TEST_CASE("a provider psp makes an endpoint for each request", "[service_point]"
   must(request.ep().modify({.pz = &e.b.pz, .recv = e.b.evd, .request = e.b.evd, .connect = connections}));
   CHECK(request.ep().state() == state::tentative_connection_pending);
   SHOWS("EPS-041");
-  must(request.accept());
+  must(request.accept(bytes_of("made for you")));
   endpoint passive = std::move(request.ep());
-  (void)next<dat::established>(e.a.evd);
+  CHECK(text_of(next<dat::established>(e.a.evd).private_data()) == "made for you");
+  SHOWS("REQ-055");
   CHECK(next<dat::established>(connections).ep() == passive);
   CHECK(is_empty(e.b.evd));
   CHECK(passive.state() == state::connected);
@@ -231,10 +232,10 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   SHOWS("EPS-004", "EPS-035");
   auto request = must(std::move(queued));
   CHECK(request.local_ep() == passive);
-  must(request.accept());
+  must(request.accept(bytes_of("reserved")));
   const auto begun = passive.state();
   CHECK((begun == state::completion_pending || begun == state::connected));
-  (void)next<dat::established>(e.a.evd);
+  CHECK(text_of(next<dat::established>(e.a.evd).private_data()) == "reserved");
   (void)next<dat::established>(e.b.evd);
   CHECK(passive.state() == state::connected);
   SHOWS("RSP-017", "RSP-024", "RSP-025", "EPS-036", "REQ-055", "MODEL-019");
@@ -317,8 +318,8 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   SHOWS("CSP-017");
   CHECK(text_of(request.private_data()) == "a socket?");
   auto passive = e.b.make_ep();
-  must(request.accept(passive));
-  (void)next<dat::established>(e.a.evd);
+  must(request.accept(passive, bytes_of("a socket")));
+  CHECK(text_of(next<dat::established>(e.a.evd).private_data()) == "a socket");
   (void)next<dat::established>(e.b.evd);
   const auto there = must(passive.query());
   CHECK(there.comm.domain == comm.domain);
