@@ -759,6 +759,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
   CHECK(now.request == completions.id());
   CHECK(now.connect == e.evd.id());
   CHECK((now.state == ep_state::unconnected && now.has_pz && !now.remote_address && !now.srq));
+  CHECK(ep.owner() == e.ia.identity());
   SHOWS("EP-049");
   refuses(completions.close(), return_type::invalid_state, return_subtype::evd_in_use);
   refuses(zone.close(), return_type::invalid_state, return_subtype::pz_in_use);

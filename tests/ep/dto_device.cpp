@@ -157,6 +157,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto written = next<dat::rdma_write_done>(link.sends());
       CHECK(written.cookie() == dat::cookie(6));
       CHECK(written.bytes() == size);
+      CHECK(written.ep() == link.from());
       SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156", "COMP-010", "REQ-099", "REQ-133", "MODEL-008");
       arrived(in);
       SHOWS("DTO-008", "DTO-015", "MODEL-046");
@@ -184,6 +185,8 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       const auto read = next<dat::rdma_read_done>(link.sends());
       CHECK(read.cookie() == dat::cookie(8));
       CHECK(read.bytes() == size);
+      CHECK(read.ep() == link.from());
+      SHOWS("DTO-048");
       SHOWS("DTO-036", "DTO-049", "DTO-131", "COMP-010", "COMP-069", "REQ-099", "REQ-133", "MODEL-008", "REQ-136");
       arrived(back);
       SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046", "DTO-004", "DTO-008", "DTO-015");
@@ -1217,6 +1220,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::send{closed.lmr})) == dat::error(type::privileges_violation, subtype::privileges_read));
   SHOWS("ERR-036");
   still_works(link);
+  SHOWS("DTO-086");
   must(ep.post(dat::rdma_write{out.slice(0, 4096), in.remote()}));
   CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 4096);
   must(ep.post(dat::rdma_read{out.slice(0, 4096), in.remote()}));

@@ -428,6 +428,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
     CHECK(must(other.query()).binding);
     CHECK_FALSE(next<dat::recv_done>(t.at_passive).invalidated()); // a plain send
     SHOWS("DTO-115");
+    SHOWS("DTO-046");
   }
   // In the other direction: the passive side closes a window that the active side has bound.
   dat::rmr mine = must(t.a.pz.create_rmr_for_ep());
@@ -441,10 +442,11 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
   t.a_mem = must(t.a.pz.register_memory(t.a_bytes, local));
 
   const open_window last = t.bind(rmr, 0, 64);
-  must(t.passive.post(dat::recv{}));
-  must(t.active.post(dat::send_with_invalidate{last}));
-  (void)next<dat::send_done>(t.at_active);
-  (void)next<dat::recv_done>(t.at_passive);
+  must(t.passive.post(dat::recv{}, dat::recv{}));
+  must(t.active.post(dat::send_with_invalidate{last}.suppress_completion().fence(), dat::send{}.cookie(8)));
+  CHECK(next<dat::send_done>(t.at_active).cookie() == dat::cookie(8)); // no event of the suppressed one
+  SHOWS("DTO-102");
+  for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(t.at_passive);
   must(t.b_mem.close()); // the window is closed
   CHECK(t.refused(last, t.active) == dat::dto_status::remote_access);
   SHOWS("DTO-105", "RMR-020");
@@ -513,7 +515,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
     const auto done = next<dat::rdma_read_done>(t.at_passive);
     CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
     SHOWS("COMP-069", "MODEL-008", "REQ-099", "REQ-133");
-    SHOWS("DTO-036", "DTO-049");
+    SHOWS("DTO-036", "DTO-046", "DTO-049");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
     CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
   }
@@ -798,6 +800,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
   SHOWS("DTO-050", "RMR-018", "REQ-147", "SAFE-043");
+  SHOWS("DTO-074");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
