@@ -277,6 +277,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
     SHOWS("DTO-069", "RSP-011");
+    SHOWS("DTO-067");
     // Without bytes, so that the peer's rights do not matter.
     const dat::remote_segment<char, dat::mem_priv::remote_write> sink;
     allowed("post(rdma_write)", s == connected || s == disconnected, [&](in_state& t) {

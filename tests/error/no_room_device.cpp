@@ -395,7 +395,7 @@ TEST_CASE("addresses run out, and the calls can be repeated", "[no_room]") {
   const auto failures = failures_of("few addresses");
   CHECK(failures.size() > 1);
   CHECK(std::ranges::any_of(failures, [](const auto& f) { return f.ends_with(", resource_memory"); }));
-  SHOWS("ERR-031");
+  SHOWS("ERR-031", "DTO-067");
   CHECK(failures.back() == "enough");
 }
 

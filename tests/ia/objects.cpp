@@ -484,13 +484,19 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
     }
     w.check(made == rounds);
   };
+  const auto is_whole = [&] {
+    const auto region = dat::query(shared_lmr);
+    return region && region.assume_value().pz == shared_pz.identity() &&
+           region.assume_value().registered_size == shared_memory.size() &&
+           region.assume_value().rights == all_rights.value;
+  };
   worker asking([&](worker& w) {
     int good = 0, asked = 0;
     while (!over) {
       ++asked;
       good += static_cast<int>(ia.query() && ia.query<dat::provider_attributes>() && !ia.address().is_any() &&
                                shared_psp.query() && shared_csp.query() && shared_rsp.query() && request.query() &&
-                               shared_lmr.slice(0, 1) && shared_pz.owner() == ia.identity() &&
+                               shared_lmr.slice(0, 1) && shared_pz.owner() == ia.identity() && is_whole() &&
                                dat::sync_rdma_read(ia, shared_lmr) && dat::sync_rdma_write(ia, shared_lmr));
     }
     w.check(good == asked);
@@ -499,7 +505,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
   over = true;
   asking.join();
   CHECK(shared_pz.owner() == ia.identity());
-  SHOWS("PZ-012", "PZ-003", "LMR-027");
+  SHOWS("PZ-012", "PZ-003", "LMR-027", "LMR-044");
 }
 
 TEST_CASE("one evd and one cno serve several threads at once",
