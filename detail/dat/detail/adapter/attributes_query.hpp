@@ -106,7 +106,7 @@ struct firmware_number {
 
 [[nodiscard]] expected<void> query(const ia_core& core, ia_attributes& a) noexcept;
 [[nodiscard]] expected<void> query(const ia_core& core, provider_attributes& a) noexcept;
-/// With a processor, in the order of their distance from it.
+/// With a processor, the adapters are in the order of their distance from that processor.
 [[nodiscard]] expected<adapter_list> list_adapters(const char* call, std::optional<std::uint32_t> cpu = {}) noexcept;
 
 }}} // namespace dat::v0::detail

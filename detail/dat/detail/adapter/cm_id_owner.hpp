@@ -1,8 +1,8 @@
 // The owner of an rdma_cm_id: a listener, a connection, or a request that waits for an answer.
 //
 // An id keeps one reference to its owner. rdma_destroy_id returns only when every event that was read for the id has
-// been acknowledged, so the reactor, between reading and acknowledging, may take a reference of its own: no table of
-// live ids is needed, and an event of a dead id cannot reach a new object.
+// been acknowledged, so the reactor may take its own reference between reading and acknowledging. So dat needs no table
+// of live ids, and an event of a dead id cannot reach a new object.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -48,7 +48,7 @@ public:
   /// Called between reading a CONNECT_REQUEST and acknowledging it. Takes over the new id.
   void on_request(rdma_cm_id* child, const rdma_cm_event& e) noexcept;
 
-  /// Refuses a request that no call can answer any more, so that the peer need not wait.
+  /// Refuses a request that no call can answer any longer, so that the peer does not wait.
   void abandon() noexcept {
     if (!ia().foreign()) type().abandon(*this);
   }

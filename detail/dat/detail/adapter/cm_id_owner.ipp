@@ -17,7 +17,7 @@ DAT_DECL cm_event::cm_event(const rdma_cm_event& e) noexcept : type(e.event), st
   case RDMA_CM_EVENT_REJECTED:
   case RDMA_CM_EVENT_UNREACHABLE: // of datagrams: a reject
   case RDMA_CM_EVENT_ESTABLISHED: {
-    const rdma_conn_param& p = e.param.conn; // both kinds of parameters begin alike
+    const rdma_conn_param& p = e.param.conn; // both kinds of parameters begin with the same members
     if (type == RDMA_CM_EVENT_ESTABLISHED && e.id->ps == RDMA_PS_UDP) datagram = e.param.ud;
     responder_resources = p.responder_resources;
     initiator_depth = p.initiator_depth;

@@ -57,7 +57,7 @@ struct window_table {
 struct adapter_location {
   std::array<char, 64> device{};
   std::uint8_t port = 1;
-  std::uint16_t pkey = 0xffff;         ///< of the interface; InfiniBand only
+  std::uint16_t pkey = 0xffff;         ///< the P_Key of the interface; InfiniBand only
   std::array<ia_address, 2> address{}; // IPv4, IPv6
   std::array<bool, 2> has{};
 };
@@ -118,7 +118,7 @@ public:
   detail::reactor reactor;
   wake_fd closing; ///< raised by an abrupt close; every waiter polls it
   work_arena work;
-  std::mutex work_mutex; ///< for those functions of `work` that need it
+  std::mutex work_mutex; ///< for the functions of `work` that the caller calls locked
 
   /// A number for a new evd, never 0.
   [[nodiscard]] std::uint32_t next_evd_number() noexcept {
@@ -168,7 +168,7 @@ public:
 
   // --- the connection manager ----------------------------------------------------------------------------------------
 
-  /// What a thread writes before it calls the connection manager happens before the reactor's use of the event that
+  /// A write of a thread before its call of the connection manager happens before the reactor uses the event that
   /// follows. The kernel orders the two; this pair of functions shows that order to the C++ memory model (and to
   /// ThreadSanitizer).
   void release_to_reactor() noexcept { cm_order_.fetch_add(1, std::memory_order_release); }
@@ -193,7 +193,7 @@ public:
   }
   std::atomic<window_table*> windows{nullptr};
 
-  /// Whether a region may end. It always may, unless a policy remembers posted operations.
+  /// Whether a region may end. It always may, unless a policy tracks posted operations.
   [[nodiscard]] expected<void> region_ends(const ibv_mr& mr, bool ending) noexcept {
     posts_observer* const w = posts_observed_by.load(std::memory_order_acquire);
     return w ? w->region_ends(*w, mr, ending) : success();

@@ -14,7 +14,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 inline void release_adapter(ia_core& core) noexcept { core.release_adapter(); }
 
-/// The owner in the handle of an ia. It keeps the adapter open.
+/// Owns the ia_core in the handle of an ia, and keeps the adapter open.
 class ia_handle : public unique_ref<ia_core, &release_adapter> {
 public:
   ia_handle() noexcept = default;

@@ -1,7 +1,7 @@
 // Where an RDMA device sits in the machine: its PCI address, its NUMA node, and its distance from a processor.
 //
-// All of it is read from sysfs, from the tree in which libibverbs has found the device. What has no such files, as a
-// software device, has no place.
+// All of it is read from sysfs, from the tree in which libibverbs has found the device. A device without such files,
+// such as a software device, has no place.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

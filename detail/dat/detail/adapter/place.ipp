@@ -15,7 +15,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 using sysfs_path = std::array<char, IBV_SYSFS_PATH_MAX + 64>;
-/// A text of sysfs, cut where it is longer.
+/// A text of sysfs; the rest of a longer text is cut off.
 struct sysfs_text {
   std::array<char, 4096> room; // a file of sysfs has at most a page
   std::size_t size = 0;

@@ -8,7 +8,7 @@
 
 #include <dat/detail/base/checked.hpp> // the linker checks DAT_CHECKED, too
 
-// Before all other headers of dat, so that this is the first message of the compiler.
+// This check precedes all other headers of dat, so that its message is the first one of the compiler.
 static_assert(sizeof(void*) == 8, "dat: needs a 64-bit system: it reserves gigabytes of addresses for each ia");
 
 // The linker refuses a program that mixes the two: this name is a thread-local variable in one form and not in the

@@ -9,7 +9,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 class coro_waiter;
 
-/// The side of what is awaited: the coroutine that waits, if there is one.
+/// The side of the awaited object: names the coroutine that waits, if there is one.
 class coro_awaited {
 public:
   coro_awaited() noexcept = default;
@@ -17,7 +17,8 @@ public:
   coro_awaited& operator=(const coro_awaited&) = delete;
   ~coro_awaited() { forget(); }
 
-  /// A coroutine waits whose frame has this object, so that both end together. Others use a coro_waiter.
+  /// Records the waiting coroutine, whose frame must contain this object, so that both end together. A coroutine with
+  /// another frame uses a coro_waiter.
   void wait(std::coroutine_handle<> c) noexcept { coroutine_ = c; }
   /// Whether a coroutine waits.
   explicit operator bool() const noexcept { return static_cast<bool>(coroutine_); }
@@ -32,8 +33,8 @@ private:
   coro_waiter* waiter_ = nullptr;
 };
 
-/// The side of a coroutine that waits for what may be outside of its frame. It is in an awaiter, and so in the frame:
-/// it ends with the coroutine.
+/// The side of a coroutine whose awaited object may be outside of its frame. This object is part of an awaiter, and so
+/// of the frame: it ends with the coroutine.
 class coro_waiter {
 public:
   coro_waiter() noexcept = default;

@@ -1,4 +1,4 @@
-// What functions need that compile only to say what is wrong with their call.
+// The parts of overloads that compile only to report what is wrong with a call.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -13,7 +13,7 @@ template <class T>
 concept complete = requires {
   sizeof(T);
 };
-/// In place of an object whose header was not included.
+/// Takes the place of an object whose header was not included.
 struct missing_header {};
 template <class T>
 using if_complete = std::conditional_t<complete<T>, T, missing_header>;
@@ -24,11 +24,11 @@ template <class T, class Object>
   return object;
 }
 
-/// False, but only where a template is compiled for `T`.
+/// False. The compiler evaluates it only where a template is compiled for `T`.
 template <class T>
 inline constexpr bool never = false;
 
-/// A time limit without a unit, with one that is finer than microseconds, or with a fraction.
+/// True for a time limit without a unit, with a unit finer than microseconds, or with a fraction.
 template <class T>
 concept no_time_limit = std::integral<T> || std::floating_point<T> ||
     (requires { typename T::period; } && !std::is_convertible_v<T, std::chrono::microseconds>);

@@ -15,7 +15,7 @@ DAT_DECL void quick_mutex::sleep_and_lock() noexcept {
     ::pthread_cond_wait(&freed_, sleep_.native_handle());
 }
 
-/// Holds `sleep_` while it signals, so that a thread that has just marked the mutex as awaited sleeps already.
+/// Holds `sleep_` while it signals: a thread that has just marked the mutex as awaited then sleeps already.
 DAT_DECL void quick_mutex::wake_one() noexcept {
   const std::lock_guard held(sleep_);
   ::pthread_cond_signal(&freed_);

@@ -1,4 +1,4 @@
-// A descriptor that poll is to find readable.
+// Asks poll about the readability of a descriptor.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

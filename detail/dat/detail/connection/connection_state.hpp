@@ -39,7 +39,7 @@ public:
   enum class phase : std::uint8_t {
     resolving,   ///< active: resolves the address and the route
     requested,   ///< active: has sent the request
-    stale,       ///< active: the peer still has an older connection, and the request is repeated soon
+    stale,       ///< active: the peer still has an older connection, and this side repeats the request soon
     waiting,     ///< passive: waits for the consumer's answer
     completing,  ///< passive: accepted
     established, ///< both

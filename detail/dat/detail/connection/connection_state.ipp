@@ -263,7 +263,7 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
     rdma_conn_param p = parameters(std::span(data_).first(data_size_));
     phase_ = phase::requested;
     if (rdma_connect(id(), &p) == 0) return;
-    // Some drivers of iWARP make the connection of TCP in this call.
+    // Some iWARP drivers make the TCP connection in this call.
     const bool silent = errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH;
     return ended(silent ? kind::unreachable : kind::non_peer_rejected, errno);
   }
@@ -286,9 +286,9 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
   }
 }
 
-/// The kernel has moved the queue pair to RTS, and the wire carries the length of private data. The event has what this
-/// side may do, not the offer of the peer: siw, erdma and irdma report the reads that it may run as
-/// responder_resources.
+/// The kernel has moved the queue pair to RTS, and the wire carries the length of private data. The event has the
+/// limits of this side, not the offer of the peer: siw, erdma and irdma report in responder_resources the reads that
+/// this side may run.
 DAT_DECL void connection_state::iwarp_established(const cm_event& e) noexcept {
   keep_addresses();
   keep_private_data(e.data());
@@ -330,7 +330,7 @@ DAT_DECL void connection_state::rejected(const cm_event& e) noexcept {
   ended(consumer && any ? kind::peer_rejected : kind::non_peer_rejected, std::abs(e.status));
 }
 
-/// The peer's connection manager takes the queue pair for one of a connection that it has not forgotten yet. The queue
+/// The peer's connection manager mistakes the queue pair for that of an earlier connection that it still has. The queue
 /// pair keeps its posted receives. Returns false when no time is left for another attempt.
 DAT_DECL bool connection_state::ask_later() noexcept {
   const clock::time_point at = clock::now() + pause_;

@@ -7,7 +7,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// A communicator whose parts do not fit is invalid. A valid one that dat lacks is refused as unsupported.
+/// A communicator is invalid if its parts do not fit together. A valid communicator that dat does not support is
+/// refused as unsupported.
 [[nodiscard]] DAT_DECL expected<void> check_comm(const communicator& c) noexcept {
   const auto invalid = [](const char* hint) {
     return error(return_type::invalid_parameter, return_subtype::arg2).hint(hint);

@@ -117,8 +117,8 @@ inline constexpr child_type service_point::table = make_table();
 [[nodiscard]] result<ref<service_point>> create_csp(const ref<ia_core>& ia, communicator comm,
                                                     const ia_address* address, const ref<evd_core>& evd) noexcept;
 
-/// For traces and the log: a request has come and was taken, or was refused: for want of room (ENOBUFS) or memory, or
-/// because the service point takes none any more (ECONNREFUSED).
+/// For traces and the log: a request was taken or refused. The cause of a refusal is no room (ENOBUFS), no memory, or a
+/// service point that takes no more requests (ECONNREFUSED).
 void note_request(std::uint32_t port, int err) noexcept;
 
 }}} // namespace dat::v0::detail

@@ -1,4 +1,4 @@
-// The core of datagram endpoints: their addresses, and the exchange by which two endpoints get each other's.
+// The core of datagram endpoints: their addresses, and the exchange of addresses between two endpoints.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

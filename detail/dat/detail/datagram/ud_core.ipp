@@ -51,7 +51,7 @@ DAT_DECL void ud_core::teardown() noexcept {
 DAT_DECL void ud_core::reap() noexcept {
   const std::uint64_t posted = sent.value(); // read before the outstanding sends, so that no handle is freed too early
   const std::uint64_t done = ep_ ? posted - min<std::uint64_t>(posted, ep_->requests().used()) : posted;
-  // Where one is still in use, those behind it are, too: they were dropped later.
+  // If one handle is still in use, so are the handles behind it, because they were dropped later.
   const auto over = [done](const address_node& n) { return n.until <= done; };
   while (address_node* n = dropped_.pop_front_if(over)) {
     destroy(*n);
@@ -128,7 +128,7 @@ DAT_DECL void ud_core::announce(record::kind what, ref<connection_base> source, 
   const ref<ep_core> ep = endpoint();
   if (!ep) return;
   ep->locked([&](ep_core& to) noexcept {
-    if (to.state() != ep_datagram) return; // the endpoint was disconnected: events of its past do not count
+    if (to.state() != ep_datagram) return; // the endpoint was disconnected, so it gets no more events of earlier calls
     merged(to.evds().connect.get())->push_connection(record(what, ref<counted>(&to), std::move(source), reason), to);
   });
 }
@@ -447,8 +447,8 @@ DAT_DECL void ud_service::take_request(rdma_cm_id* child, const rdma_cm_event& e
   if (!c->names_its_address()) return c->drop_unanswered();
   if (answers_->repeat(*c)) return c->end();
   record r{request_ref(ref<connection_base>(c.get())), record::kind::datagram_request};
-  // Without room, destroying the record refuses the request. The consumer has not decided that: a repeated request may
-  // find room.
+  // Without room, destroying the record refuses the request. The refusal is no decision of the consumer: a repeated
+  // request may find room.
   if (!ia().is_ours(*child)) return c->keep_no_answer();
   const bool taken = merged(evd_.get())->push_request(std::move(r));
   note_request(port(), taken ? 0 : ENOBUFS);

@@ -135,7 +135,7 @@ inline constexpr event_set event_ends =
 template <streams S>
 class coro_listener : public coro_operation {
 public:
-  /// Takes the event if it is one of those. False: the event is for another listener.
+  /// Takes the event if it is one of those. Returns false when the event is for another listener.
   template <class E>
   [[nodiscard]] bool offer(E& e) noexcept {
     if ((wanted_ & event_bit<E, events>) == 0) return false;
@@ -147,7 +147,7 @@ public:
       }
     }
     if constexpr (std::is_same_v<E, established>)
-      if (stopping()) return true; // the event came before the stop took effect; the end follows
+      if (stopping()) return true; // the event came before the stop took effect; the event of the end follows
     event_.emplace(std::in_place_type<E>, std::move(e));
     if (repeated_) repeated_->expect_wait(wanted_);
     finish();
@@ -167,8 +167,8 @@ protected:
     d.listeners(rank).push_back(*this);
     watch(std::move(stop));
   }
-  /// Takes the first event that was kept for a wait as this one, or else listens. A wait for any endpoint is likely to
-  /// be repeated: events that come until then are kept.
+  /// Takes the first kept event that this wait accepts, or else listens. A wait for any endpoint is likely to be
+  /// repeated: events that come until then are kept.
   void take_or_listen(coro_driver& d, kept_events<S>& kept, coro_driver::rank rank, std::stop_token&& stop) noexcept {
     if (!whose()) repeated_ = &kept;
     if (!kept.take_if([this](auto& e) { return this->offer(e); })) listen(d, rank, std::move(stop));

@@ -42,7 +42,8 @@ DAT_DECL void coro_driver::abandon(const ep_core* whose, const error& why) noexc
   for (auto& list : buckets_) sweep(list);
   for (const rank r : {outcome, some, any, asleep, idle}) sweep(listeners_[r]);
   if (whose) return;
-  // What these limit has just ended, or is a task: they know whether their coroutine is ready already.
+  // The operations that these limit have just ended, or are tasks. Each limit knows whether its coroutine is already
+  // ready.
   while (coro_operation* const o = listeners_[limited].front()) o->on_stop(*o);
 }
 

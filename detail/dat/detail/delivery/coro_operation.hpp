@@ -46,7 +46,8 @@ protected:
   /// An operation that was never started counts as done.
   coro_operation() noexcept;
   coro_operation(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept { begin(s, whose, serve_stop); }
-  /// Whether a new life can begin: the last one is over, and no coroutine that awaited it is still to be resumed.
+  /// Whether the object can be used again: its operation is over, and no coroutine that awaited it has still to be
+  /// resumed.
   [[nodiscard]] bool idle() const noexcept { return done_ && !(linked() && waiting); }
   void begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept;
   ~coro_operation() {
@@ -84,14 +85,14 @@ private:
     coro_operation* self;
     void operator()() const noexcept { self->schedule_->request_stop(*self); }
   };
-  /// What an operation has that ends at a request to stop. Keeps the endpoint alive.
+  /// The additional state of an operation that a request to stop can end. Keeps the endpoint alive.
   struct stoppable {
     stoppable(std::stop_token&& token, coro_operation& o) noexcept
         : endpoint(o.whose_), callback(std::move(token), stopper{&o}) {}
     ref<ep_core> endpoint;
     std::stop_callback<stopper> callback;
   };
-  /// Leaves the schedule, but no list.
+  /// Leaves the schedule, and stays in its list.
   void detach() noexcept {
     if (stop_) [[unlikely]]
       forget_stop();
@@ -124,7 +125,7 @@ public:
     waiter_.leave();
     return of_.await_resume();
   }
-  /// The coroutine does not wait any longer; the operation continues.
+  /// Detaches the coroutine; the operation continues.
   void await_cancel() noexcept { waiter_.leave(); }
 
 private:

@@ -16,8 +16,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// An operation, as the schedule sees it. Until it is over it is in a list of its driver. Then it is in the list of the
-/// ready, if a coroutine waits for it.
+/// An operation, as the schedule sees it. Until the operation is over, the entry is in a list of its driver. Afterwards
+/// it is in the list of ready entries, if a coroutine waits for the operation.
 struct coro_entry : list_node {
   /// The function that serves a request to stop, in the driver's thread.
   using stop_function = void (*)(coro_entry&) noexcept;
@@ -57,7 +57,7 @@ public:
   void request_stop(coro_entry& o) noexcept;
   /// Serves requests to stop, and returns their number.
   std::size_t take_stops() noexcept;
-  /// Whether there is one.
+  /// Whether there is a request to stop.
   [[nodiscard]] bool stop_requested() const noexcept { return stops_ || requested_.load(std::memory_order_relaxed); }
   /// Removes requests to stop this operation.
   void forget_stop(const coro_entry& o) noexcept;
@@ -67,7 +67,7 @@ private:
 
   ref<evd_core> evd_;
   timer_heap timers_;
-  std::coroutine_handle<> first_; // before those that are ready
+  std::coroutine_handle<> first_; // resumed before the ready coroutines
   intrusive_list<coro_entry> ready_;
   std::atomic<coro_entry*> requested_{nullptr};
   coro_entry* stops_ = nullptr;

@@ -11,7 +11,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 class timer_heap;
 
-/// A timer. While it is set it is in one heap; its end removes it.
+/// A timer. A timer that is set is in one heap; its destructor removes it.
 class timer_node {
 public:
   /// What the heap calls when the time has come, once. The timer is no longer set then.

@@ -41,13 +41,13 @@ std::size_t take_one(evd_core& e, Visitor& visit) {
   } else {
     e.ia().progress(0);
     const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, 1);
-    if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // else the wait returns it
+    if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // otherwise the present wait returns the failure
     return taken;
   }
 }
 
-/// Puts something else in the place of an error, which needs no destruction: the event that comes goes straight to
-/// where the call returns it.
+/// Replaces an error in `out`, which needs no destruction. So the event is built directly in the object that the call
+/// returns.
 template <class T, class... A>
 [[gnu::always_inline]] inline void replace_error(expected<T>& out, A&&... with) noexcept {
   ::new (static_cast<void*>(&out)) expected<T>(std::forward<A>(with)...);

@@ -21,8 +21,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// How a function that is out of line takes a visitor: a constant one by value, so that the common case keeps what it
-/// captures in registers.
+/// The type by which a function that is out of line takes a visitor. A constant visitor is passed by value, so that the
+/// common case keeps its captures in registers.
 template <class Visitor>
 using out_of_line =
     std::conditional_t<std::is_const_v<Visitor> && std::is_trivially_copyable_v<Visitor>, Visitor, Visitor&>;
@@ -105,13 +105,13 @@ template <streams S>
   return static_cast<merged_evd&>(e);
 }
 
-/// The device failed to give completions.
+/// Records that a poll of the device has failed.
 [[gnu::cold, gnu::noinline]] inline void polling_failed(const evd_polling& e) noexcept {
   auto& core = static_cast<evd_core&>(const_cast<evd_polling&>(e)); // null_evd does not fail
   core.note_poll_failure();
   if (!core.has_waiter()) core.report_poll_failure(); // else the wait returns it
 }
-/// A drain has taken its maximum of events, and more may be queued. The next wait on the cno finds the evd.
+/// Called when a drain has taken its maximum of events, and more may be queued: triggers the cno of the evd again.
 [[gnu::cold, gnu::noinline]] inline void notify_of_rest(const evd_polling& e) noexcept {
   static_cast<evd_core&>(const_cast<evd_polling&>(e)).notify(); // null_evd has no cno
 }
@@ -217,7 +217,7 @@ template <streams S, class Visitor>
   return true;
 }
 
-/// Calls `visit` with the event of a completion that bypassed the ring. False when it is none.
+/// Calls `visit` with the event of a completion that bypassed the ring. Returns false when the completion is no event.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool visit_ready(ep_core& ep, const ibv_wc& wc, const posted_work& posted,
                                                Visitor& visit) {
@@ -239,14 +239,14 @@ template <streams S, class Visitor>
   return visit_completion<S>(ep, wc.wr_id, wc, posted, visit);
 }
 
-/// Calls `visit` with the event of one that was taken alone. False when it is none.
+/// Calls `visit` with the event of a completion that was taken alone. Returns false when the completion is no event.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool visit_only(const ready_completion& one, const ibv_wc& wc, Visitor& visit) {
   ep_core& ep = endpoint_of(*one.ep);
   const ref<ep_core> keep(&ep, adopt);
   return visit_ready<S>(ep, wc, one.posted, visit);
 }
-/// Calls `visit` with the events of several. Returns their number.
+/// Calls `visit` with the events of several completions. Returns the number of events.
 template <streams S, class Visitor>
 [[gnu::noinline]] std::size_t visit_several(const work_entries& entries, const ready_completions& ready,
                                             Visitor& visit) {
@@ -280,7 +280,7 @@ template <streams S, class Visitor>
   }
 }
 
-/// Takes up to `max` events of a merged evd so, several at a time.
+/// Takes up to `max` events of a merged evd as take_merged does, but several at a time.
 template <streams S, class Visitor>
 [[gnu::noinline]] std::size_t drain_many(merged_evd& e, Visitor& visit, std::size_t max) {
   using found = merged_evd::found;

@@ -42,7 +42,7 @@ public:
 
   /// A coroutine has had an event of this set and may wait again.
   void expect_wait(event_set s) noexcept { between_ |= s; }
-  /// A wait has ended without an event: there may be no further one.
+  /// A wait has ended without an event, so no further wait may follow.
   void expect_no_wait(event_set s) noexcept { between_ &= ~s; }
 
   /// Keeps an event that comes between two waits. False, and the event is unchanged, for any other, and when there is
@@ -81,7 +81,7 @@ public:
     })) {
     }
   }
-  /// Drops all events; a connection request is refused thereby.
+  /// Drops all events, which refuses the connection requests among them.
   void clear() noexcept {
     while (node* n = list_.front()) erase(n);
   }

@@ -17,7 +17,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-// What datagram endpoints give. Defined where their events are, in <dat/ud.hpp>.
+// The functions for completions of datagram endpoints. <dat/ud.hpp>, which has their events, defines them.
 template <streams S, class Visitor>
 void visit_datagram(ep_core& ep, const ibv_wc& wc, const posted_work& posted, Visitor& visit);
 template <streams S, class Visitor>
@@ -30,7 +30,7 @@ template <streams S, class Visitor>
 // Each function calls `visit` with the event of a completion whose queue entry is known. `life` is the wr_id of the
 // completion, or the generation of its endpoint: it distinguishes the lives of an endpoint.
 
-/// An operation that failed. `window`: of a bind.
+/// Visits the failure of an operation. `window` is the window of a bind.
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                                 Visitor& visit, dto_operation reported, const void* window = nullptr) {

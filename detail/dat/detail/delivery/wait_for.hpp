@@ -67,8 +67,8 @@ inline constexpr std::uint32_t completion_bit =
 struct wanted_events {
   std::uint32_t kinds = 0;       ///< 1 << record::kind
   std::uint32_t completions = 0; ///< completion_bit
-  bool completion_hoped = false; ///< A failed operation ends the hope for one of the types.
-  bool connection_hoped = false; ///< The end of a connection does.
+  bool completion_hoped = false; ///< a failed operation ends the wait, because one of the types is a completion
+  bool connection_hoped = false; ///< the end of a connection ends the wait
 
   [[nodiscard]] constexpr bool contain(const record& r) const noexcept {
     if (r.what == record::kind::completion) return completions != 0 && (completions & becomes(r)) != 0;
@@ -79,9 +79,9 @@ template <class... E>
 inline constexpr wanted_events wanted = {
     (0 | ... | (kind_of<E> != record::kind::completion ? std::uint32_t{1} << static_cast<unsigned>(kind_of<E>) : 0)),
     (0 | ... | (kind_of<E> == record::kind::completion ? completion_bit<E> : 0)),
-    // The end of a connection follows the operations that it flushes.
+    // The failure comes first: the end of a connection follows the operations that it flushes.
     (std::is_base_of_v<completion, E> || ...),
-    // A request or a software event can still come after it.
+    // A request or a software event can still come after the end of a connection.
     ((!std::is_same_v<E, cr> && !std::is_same_v<E, software_event> && !std::is_same_v<E, ib::datagram_request>) ||
      ...)};
 

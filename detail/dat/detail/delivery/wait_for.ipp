@@ -70,7 +70,7 @@ DAT_DECL dto_failure failure_of(ep_core& ep, const record& r, const bind_outcome
   return instead(ep_ref(static_cast<ep_core*>(r.endpoint.get())).number(), cause_of(r.what, r.reason));
 }
 
-/// Does what taking a completion does. False when the record is no event.
+/// Applies the effects of taking a completion. Returns false when the record is no event.
 [[nodiscard]] DAT_DECL bool take_effect(taken_record& taken) noexcept {
   const record& r = taken.of;
   if (r.what != record::kind::completion) return true;

@@ -132,7 +132,7 @@ DAT_DECL result<adapter_location> search(std::string_view device, std::uint8_t p
 }
 
 DAT_DECL result<adapter_location> first_adapter() noexcept {
-  // One with the InfiniBand extensions, if there is one.
+  // Prefers an adapter with the InfiniBand extensions.
   auto found = search({}, 0, {}, true, false);
   if (!found && !is_exhausted(found.assume_error())) found = search({}, 0, {}, true);
   return found || is_exhausted(found.assume_error()) ? found : search({}, 0);
@@ -233,7 +233,7 @@ DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept 
     return found;
   const conf_text overrides(conf_override());
   const conf_text system(::access(conf_file, F_OK) == 0 ? conf_file : conf_file_2);
-  // A file that cannot be read for want of a descriptor may have the name.
+  // If a file could not be read because no descriptor was left, the file may have the name.
   for (const conf_text* file : {&overrides, &system})
     if (const error e = map_errno(file->err(), return_subtype::resource_memory); is_exhausted(e))
       return e.at(open_call, object_kind::ia).from("open", file->err());

@@ -170,7 +170,7 @@ DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const 
     error e = map_errno(r.err, return_subtype::resource_tep);
     if (mine && r.err == EADDRNOTAVAIL) e = error(return_type::invalid_address, return_subtype::address_unreachable);
     if (mine && r.err == EADDRINUSE) e = error(return_type::invalid_parameter);
-    // The route leaves the host by an interface without an RDMA device.
+    // The route leaves the host through an interface without an RDMA device.
     if (r.err == ENODEV && std::string_view(r.verb) == "rdma_resolve_addr")
       e = error(return_type::invalid_address, return_subtype::address_unreachable);
     return at(e.from(r.verb, r.err), call);

@@ -94,7 +94,7 @@ public:
 
   /// The quality of service of packets from this endpoint, where no call sets another.
   [[nodiscard]] qos quality_of_service() const noexcept { return attributes_.qos.or_else(ia().qos()); }
-  /// A window was bound through the endpoint: those that still are end before its queue pair.
+  /// A window was bound through the endpoint. Bindings that still exist end before the queue pair of the endpoint.
   std::atomic<bool> has_windows{false};
 
   // --- completing ----------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ private:
   std::atomic<bool> last_wqe_seen_{false};
 };
 
-/// The endpoint with which an entry was posted: the only place where higher layers find an endpoint from a completion.
+/// The endpoint to which an entry was posted. Higher layers find the endpoint of a completion only by this function.
 [[nodiscard, gnu::always_inline]] inline ep_core& endpoint_of(completion_owner& owner) noexcept {
   return static_cast<ep_core&>(owner);
 }

@@ -206,7 +206,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     ep->datagrams_ = datagrams->core;
     ep->counter_ = datagrams->sent;
     ep->requeue_ = datagrams->requeue;
-    ep->announced_ = true; // its completions need no event before them
+    ep->announced_ = true; // no connection event has to come before its completions
   }
   ep->set_attributes(a);
   ep->has_atomic_writes_ = ia->has_atomic_writes();
@@ -386,7 +386,8 @@ DAT_DECL expected<void> ep_core::reset() noexcept {
     return qp.assume_error(); // still disconnected
   }
   leave_srq();
-  // Completions of the old life are taken from the device now: one that keeps them would fill up with the resets.
+  // Takes the completions of the old life from the device now. Some devices keep them, and repeated resets would fill
+  // the queue.
   for (evd_core* e : {evds_.recv.get(), evds_.request.get()})
     if (merged_evd* m = merged(e)) m->forget(tag(), true);
   life_->forget(ia());

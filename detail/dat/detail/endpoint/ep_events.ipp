@@ -152,8 +152,8 @@ DAT_DECL void ep_core::run_deferred() noexcept {
     if ((what & deferred_watermark) != 0) check_watermarks();
     if (state() == ep_state::disconnect_pending) requests = evds_.request;
   }
-  // The consumer may not be taking completions while a graceful disconnect waits for them, so the reactor takes them
-  // from the device now and then.
+  // A graceful disconnect waits for completions that the consumer may not be taking, so the reactor polls the device
+  // from time to time.
   if (merged_evd* m = merged(requests.get())) {
     m->drain();
     defer(deferred_tick, whose);

@@ -66,11 +66,11 @@ struct window_binding : window_place {
   void end() noexcept {
     if (region) region->users.fetch_sub(1, std::memory_order_release);
     region = nullptr;
-    through = nullptr; // it may be gone before the next binding
+    through = nullptr; // the endpoint may end before the next binding
   }
 };
 
-/// A copy of a binding, which keeps the region.
+/// A copy of a binding that holds a reference to the region.
 struct kept_binding : window_binding {
   explicit kept_binding(const window_binding& of) noexcept : window_binding(of), keeps(of.region) {}
   ref<lmr_core> keeps;
@@ -182,7 +182,8 @@ private:
     add_ref();
     users.store(1, std::memory_order_relaxed);
   }
-  /// The outstanding bind, if there is one, has ended. Returns its reference, to be released without the lock.
+  /// The outstanding bind, if there is one, has ended. Returns the reference that the bind held; the caller releases it
+  /// without the lock.
   [[nodiscard]] ref<rmr_core> forget_bind() noexcept {
     if (!posted_to_) return {};
     posted_to_ = nullptr;

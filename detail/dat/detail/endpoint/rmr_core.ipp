@@ -1,4 +1,4 @@
-// Definitions of rmr_core.hpp: what is rarer than a bind of a window for a zone.
+// Definitions of rmr_core.hpp: everything but the common case, a bind of a window for a zone.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

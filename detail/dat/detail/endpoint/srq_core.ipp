@@ -50,7 +50,7 @@ DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const sr
         .from("ibv_create_srq", errno);
   q->srq_ = made;
   q->number_ = made->handle;
-  // A driver without ibv_query_srq (siw) has written what it made into `init`.
+  // A driver without ibv_query_srq (siw) has written the actual sizes into `init`.
   ibv_srq_attr real = init.attr;
   if (const int err = ibv_query_srq(made, &real); err != 0 && err != EOPNOTSUPP && err != ENOSYS)
     return map_errno(err, return_subtype::resource_srq).at(call, object_kind::srq).from("ibv_query_srq", err);
@@ -214,7 +214,7 @@ DAT_DECL std::uint32_t srq_core::count_available() noexcept {
     ep.locked([&](ep_core& one) {
       if (one.srq().get() == this) e = one.evds().recv;
     });
-    if (e) merged(e.get())->drain(); // ep_core::attach takes no other evd
+    if (e) merged(e.get())->drain(); // ep_core::attach refuses every other evd
   });
   const std::uint32_t held = held_.load(std::memory_order_relaxed);
   const std::uint32_t all = outstanding();
@@ -249,7 +249,7 @@ DAT_DECL void srq_core::limit_reached() noexcept {
   const std::lock_guard lock(mutex_);
   if (!armed_ || !native()) return;
   ibv_srq_attr now{};
-  // After it has reported its limit, a device has none.
+  // A device that has reported its limit has no limit any longer.
   if (rearmed_ && ibv_query_srq(srq_, &now) == 0 && now.srq_limit != 0) return;
   raise_low();
 }

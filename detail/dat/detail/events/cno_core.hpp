@@ -1,4 +1,4 @@
-// The notification object behind dat::cno: remembers the latest trigger, wakes waiters, calls the agent.
+// The notification object behind dat::cno: stores the latest trigger, wakes waiters, calls the agent.
 //
 // Its state is one eventfd with the number of the evd that triggered last, which is readable until a thread takes it,
 // by read or by wait. So a trigger without a waiter is not lost, and the descriptor works in any event loop.

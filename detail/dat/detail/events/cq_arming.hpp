@@ -1,8 +1,8 @@
 // Arms the device of an evd, so that it notifies of the next completion, and reads the notifications.
 //
 // The device notifies once for each time that it is armed. With completion_notification::solicited_wait its
-// notification is the only sign that a solicited completion has come, so it is not armed again before it has notified;
-// in the other modes a thread may arm it as often as it likes.
+// notification is the only sign that a solicited completion has come, so the device is not armed again before it has
+// notified; in the other modes a thread may arm it as often as it likes.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

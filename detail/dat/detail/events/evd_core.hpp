@@ -119,7 +119,7 @@ public:
     if (first) wake();
     return first;
   }
-  /// An endpoint has ended while operations of it were outstanding: they have no completions.
+  /// An endpoint has ended with outstanding operations, which get no completions.
   void left_outstanding() noexcept { left_outstanding_.store(true, std::memory_order_relaxed); }
   /// No event came in time.
   [[nodiscard]] error expired(const char* call) const noexcept;

@@ -14,7 +14,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// By itself an evd that is always empty. The handle that names no evd polls this one.
+/// An object of this class alone is an evd that is always empty. A handle that names no evd polls such an object.
 class evd_polling : public taking_class<checked_build> {
 public:
   constexpr evd_polling() noexcept = default;
@@ -38,9 +38,9 @@ public:
   [[nodiscard, gnu::always_inline]] bool find(const ibv_wc& wc, work_entry*& e) const noexcept {
     return entries().find(wc.wr_id, e);
   }
-  /// Not of an evd that is always empty: it has none.
+  /// Must not be called for an evd that is always empty, because it has no entries.
   [[nodiscard, gnu::always_inline]] const work_entries& entries() const noexcept { return entries_; }
-  /// The endpoint of a present life; otherwise null.
+  /// The endpoint of that life if the life is the present one; otherwise null.
   [[nodiscard]] completion_owner* owner_of(ep_generation life) const noexcept {
     work_entry* e;
     return entries_.find(life, e) ? &e->ring().owner() : nullptr;
@@ -54,12 +54,12 @@ protected:
   bool notifies_cno_ = false;
 
 private:
-  work_entries entries_; // where wr_ids lead to
+  work_entries entries_; // finds the entry of a wr_id
 };
 
 inline constinit struct null_events final : evd_polling { constexpr null_events() noexcept = default; } null_evd;
 
-/// Names what a handle polls. Never null, so that a poll need not ask: without an evd, it names null_evd.
+/// Names what a handle polls. It is never null, so that a poll needs no check: without an evd, it names null_evd.
 class polling_ref {
 public:
   constexpr polling_ref() noexcept = default;

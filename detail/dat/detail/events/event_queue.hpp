@@ -81,8 +81,8 @@ struct record {
   }
 };
 
-/// A queue in a circular array that grows when it must. Memory is reserved, and not touched before a record is put
-/// there: a long queue costs address space, and memory only as far as it fills. Not synchronised.
+/// A queue in a circular array that grows when it must. The queue reserves memory, and touches it only when a record is
+/// put there. So a long queue costs address space, and memory only for its records. Not synchronised.
 class event_queue {
 public:
   event_queue() noexcept = default;
@@ -133,7 +133,7 @@ public:
     for (; i > 0; --i) at(i) = std::move(at(i - 1));
     at(0).~record();
     --size_;
-    // An empty queue restarts at the begin of its memory, so that a short queue uses few pages.
+    // An empty queue restarts at the beginning of its memory, so that a short queue uses few pages.
     first_ = size_ == 0 || first_ + 1 == capacity_ ? 0 : first_ + 1;
   }
   /// Removes every element that `gone` accepts, keeping the order of the others.

@@ -18,8 +18,8 @@ namespace dat { inline namespace v0 { namespace detail {
 ///
 /// Lock order: endpoint before evd. No function calls into an endpoint's lock with the evd's lock held.
 ///
-/// Completions, connection events, and all other events are counted apart, so that a flood of one kind costs no event
-/// of another. There is room for every completion that the attached queues can give, for `qlen` software events,
+/// The evd counts completions, connection events and all other events separately, so that a flood of one kind costs no
+/// event of another. There is room for every completion that the attached queues can give, for `qlen` software events,
 /// requests and asynchronous events, and for `qlen` connection events or two of each attached endpoint, whichever is
 /// more.
 class merged_evd final : public evd_core {
@@ -34,12 +34,12 @@ public:
 
   /// Takes the next event; returns false when there is none. `left` is the number of events that the ring still has.
   [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
-  /// Whether completions were taken straight from the device, without the ring: one of them; several, behind which
-  /// there is none, or may be more. Or the next event is in the ring.
+  /// The result of taking completions straight from the device, without the ring. `one`: one completion. `last`:
+  /// several, and no more follow. `some`: several, and more may follow. `queued`: the next event is in the ring.
   enum class found : std::uint8_t { none, one, last, some, queued };
-  /// Takes one: returns `none`, `one` or `queued`.
+  /// Takes one completion: returns `none`, `one` or `queued`.
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out) noexcept;
-  /// Takes up to `max` of them. One that is the only one is in `one`, others are in `several`.
+  /// Takes up to `max` completions: a single one into `one`, several into `several`.
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& one, ready_completions& several,
                                                      int max) noexcept;
   /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
@@ -111,13 +111,13 @@ private:
   void drain_locked() noexcept;
   /// Whether completions bypass the ring.
   [[nodiscard]] bool bypasses_ring() noexcept { return ring_.empty() && !arming().is_selective(); }
-  /// The rest of take_ready, for what is not an ordinary success of a running connection. Both `n` completions and the
-  /// events after them.
+  /// The rest of take_ready, for completions that are not ordinary successes of a running connection. Handles the `n`
+  /// completions and the events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
   /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
   /// connection.
   [[nodiscard, gnu::always_inline]] bool take_only(int n, const ibv_wc& c, ready_completion& out) noexcept;
-  /// The rest of take_ready for several.
+  /// The rest of take_ready for several completions.
   [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
   /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
   [[nodiscard]] completion_owner* take_shared(ibv_wc& c, work_entry& e) noexcept;

@@ -286,7 +286,7 @@ DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int 
       }
       ++c;
     }
-    if (!out.empty() || queued) break; // else none of these was an event, but later ones may be
+    if (!out.empty() || queued) break; // otherwise none of these completions was an event, but later ones may be events
   }
   if (n < 0) [[unlikely]]
     note_poll_failure();
@@ -368,7 +368,7 @@ DAT_DECL void merged_evd::push_connection(record&& r, completion_owner& whose) n
   const bool kept = sink_ || (has_place_for(whose) && ring_.push(std::move(r)));
   if (kept && !sink_) ++connection_events_;
   whose.announce(true);
-  // An endpoint of another ia has no completions here, but may have the tag of one that has.
+  // An endpoint of another ia has no completions here, but its tag may equal that of an endpoint with completions here.
   const bool parks = &static_cast<const ia_child&>(whose.object()).ia() == &ia();
   const auto follows = [&](const record& p) { return parks && p.tag == whose.tag(); };
   for (std::uint32_t i = 0; i < parked_.size(); ++i)

@@ -37,11 +37,12 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
   wakeup& w = e.waking();
   cq_arming& arming = e.arming();
   const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };
-  const std::uint32_t allowed = w.times_forbidden(); // before the check: waiting is forbidden first, and counted then
+  // Read before the check, because a thread that forbids waiting counts only afterwards.
+  const std::uint32_t allowed = w.times_forbidden();
   if (!w.allowed()) return unwaitable();
   const waiter me(e);
   if (!me) return has_waiter_already(e, w, call);
-  if (e.dead()) return e.closed(call); // the evd has ended since the first check, and did not wait for this thread
+  if (e.dead()) return e.closed(call); // the evd has ended since the first check, without waiting for this thread
   if (const int err = w.open()) return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
   const auto interrupted = [&] {
     return e.at(error(return_type::interrupted_call), call).hint("The program called evd.wake.");
@@ -74,7 +75,8 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
     if (e.take_poll_failure()) [[unlikely]]
       return e.poll_error(call);
     if (auto slept = e.sleep(until); !slept) {
-      // An event that came at the last moment counts: a passed deadline or a signal means that there is none.
+      // Checks for an event that came at the last moment: the wait reports a deadline or a signal only if there is no
+      // event.
       const return_type why = slept.assume_error().type();
       if ((why == return_type::timeout_expired || why == return_type::interrupted_call) && look()) return success();
       return slept;

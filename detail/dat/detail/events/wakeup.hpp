@@ -88,7 +88,7 @@ public:
   [[nodiscard]] std::uint32_t times_forbidden() const noexcept { return forbidden_.load(std::memory_order_seq_cst); }
 
 private:
-  enum : std::uint8_t { interrupted = 1, forbidden = 2 }; // what ends or bars waits
+  enum : std::uint8_t { interrupted = 1, forbidden = 2 }; // what ends or forbids waits
 
   struct delayed_kick : task {
     wakeup* self = nullptr;

@@ -1,4 +1,4 @@
-// The way from a handle to what is behind it, for the headers that join handles to something else.
+// Gives the core object of a handle to headers that combine handles with other parts.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -27,7 +27,7 @@ struct core_access {
   [[nodiscard]] static decltype(auto) of(const evd_ref<S>& e) noexcept {
     return e.shared();
   }
-  /// The handle of a new core, or of what the arguments say.
+  /// Makes the handle of a new core, or a handle from other arguments.
   template <class Handle, class... A>
   [[nodiscard]] static Handle make(A&&... a) noexcept {
     return Handle(static_cast<A&&>(a)...);

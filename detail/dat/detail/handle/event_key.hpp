@@ -12,7 +12,7 @@ class event_key {
   constexpr event_key() noexcept = default;
 };
 
-/// Makes events, and finds what is behind them.
+/// Makes events, and finds the core objects of events.
 struct event_access {
   template <class E, class... A>
   [[nodiscard, gnu::always_inline]] static E make(A&&... a) noexcept {

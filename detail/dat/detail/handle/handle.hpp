@@ -56,8 +56,8 @@ private:
 };
 
 /// Ends an object whose handle is dropped. An endpoint or service point has no users: it ends here, although a thread
-/// may hold a reference for a moment. A region ends as well, because its memory may end now: windows that are bound to
-/// it lose it. Other objects end with their last user.
+/// may hold a reference for a moment. A region ends as well, because its memory may end now, and so do the bindings of
+/// windows to it. Other objects end with their last user.
 template <class Core>
 void end_with_handle(Core& core) noexcept {
   if constexpr (

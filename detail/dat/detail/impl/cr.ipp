@@ -9,7 +9,7 @@
 namespace dat { inline namespace v0 {
 
 DAT_DECL cr::cr(detail::event_key, detail::request_ref r) noexcept : unique_object(std::move(r)) {
-  // A request that was handed off is a new one to the consumer that gets it.
+  // For the consumer that gets it, a request that was handed off is a new request.
   core_.get()->consumer_context.store(0, std::memory_order_relaxed);
   if (auto* made = endpoint(); made && made->state() == ep_state::unconfigured_tentative)
     ep_ = dat::ep<rc>(detail::ref<detail::ep_core>(made));

@@ -1,4 +1,4 @@
-// Definitions of dynamic.hpp: run-time checks of what the types of dat say elsewhere.
+// Definitions of dynamic.hpp: run-time checks of the requirements that elsewhere are part of types.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -18,7 +18,7 @@ struct ep_core::changes {
   const ep_changes* values;
 };
 
-/// `a` with what `c` names. Sets `rebuild` when that needs another queue pair.
+/// `a` with the changes in `c`. Sets `rebuild` when a change needs another queue pair.
 [[nodiscard]] DAT_DECL ep_attributes changed(ep_attributes a, const ep_changes& c, bool& rebuild) noexcept {
   const auto set = [](auto& to, const auto& from) {
     if (!from) return false;
@@ -96,7 +96,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
   const ep_attributes old_attributes = attributes_;
   const bool other_recv = future.recv_completion != old_attributes.recv_completion;
   const bool other_request = future.request_completion != old_attributes.request_completion;
-  queues added; // evds of completions that are fed anew, or in another mode
+  queues added; // evds of completions that are new, or that the endpoint feeds in another mode
   queues gone;
   if (replaces(evds.recv, evds_.recv) || other_recv || future.max_recv_dtos != old_attributes.max_recv_dtos) {
     added.recv = evds.recv ? evds.recv : evds_.recv;
@@ -148,7 +148,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
   detach(gone, attached_, srq_.get(), this);
   if (added.recv) attached_.recv = n.recv;
   if (added.request) attached_.request = n.request;
-  // Uses are counted only for what stays.
+  // Counts uses only for the objects that the endpoint keeps.
   const auto moved = [](const auto& from, const auto& to) {
     if (to.get() == from.get()) return;
     if (to) to->users.fetch_add(1, std::memory_order_relaxed);

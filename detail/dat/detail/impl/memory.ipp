@@ -18,7 +18,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Whether [first, first + bytes) is mapped, all of it as shared: what the system says of the process's mappings.
+/// Whether all of [first, first + bytes) is mapped as shared, according to the mappings of the process.
 [[nodiscard]] DAT_DECL bool is_shared_mapping(const void* first, std::size_t bytes) noexcept {
   std::FILE* const maps = std::fopen("/proc/self/maps", "re");
   if (!maps) return true; // the mappings are unknown, so the consumer's choice counts

@@ -67,7 +67,7 @@ DAT_DECL void rails::impl::step() {
     if (active && r.at == stage::down && time >= r.connect_at) connect(r);
     if (r.at != stage::up) continue;
     send_controls(r);
-    // A rail that carries nothing is asked by a write of no bytes, which the peer's adapter answers.
+    // An idle rail is tested by a write of no bytes, which the peer's adapter answers.
     if (r.at == stage::up && r.posted.empty() && !r.probing && time - r.active >= probe_interval()) {
       r.probing =
           r.ep.post(dat::rdma_write{local_segment<std::byte, mem_priv::local_read>{}, rails_remote::segment{}}.cookie(
@@ -137,7 +137,7 @@ DAT_DECL void rails::impl::take(rail& r) {
 );
 } // namespace dat
 
-/// The first step of the end of a life: nothing arrives any more, once the connection has ended.
+/// The first step of the end of a life: ends the connection, after which nothing can arrive.
 DAT_DECL void rails::impl::fail(rail& r, std::string_view cause) noexcept {
   using detail::rail::stage;
   if (r.at == stage::down || r.at == stage::closing) return;
@@ -269,7 +269,7 @@ DAT_DECL void rails::impl::received(rail& r, const detail::rail::control& c) {
   }
   if (c.rail >= all.size()) return fail(r, "The peer reports a rail that does not exist.");
   rail& of = all[c.rail];
-  if (of.life == c.life && of.at != stage::down) { // the peer has noticed first
+  if (of.life == c.life && of.at != stage::down) { // the peer has detected the failure first
     of.settled = c.count;
     return fail(of, "The peer has closed the rail.");
   }
@@ -288,7 +288,7 @@ DAT_DECL void rails::impl::arrived(rail& r, std::uint32_t immediate, std::size_t
   std::uint32_t& expected = expected_sequence[which];
   arrival& slot = arrivals[which][sequence % detail::rail::half];
   if (((sequence - expected) & (detail::rail::sequences - 1)) >= detail::rail::half || slot.here) {
-    ++twice; // Soft-RoCE delivers a message twice now and then, when its acknowledgement was lost: counts once
+    ++twice; // Soft-RoCE sometimes delivers a message twice, when its acknowledgement was lost: it counts once
     return;
   }
   ++r.received;
@@ -432,7 +432,7 @@ DAT_DECL expected<void> rails::impl::post(rail& r, std::uint32_t place) noexcept
       dat::rdma_write{from.assume_value(), to.assume_value()}.solicited_immediate(immediate).cookie(place));
 }
 
-/// When there is something to do without an event.
+/// The time of the next work that no event announces.
 DAT_DECL detail::rail::time_point rails::impl::next_time() const noexcept {
   auto first = now() + options.failover_within;
   for (const rail& r : all) {

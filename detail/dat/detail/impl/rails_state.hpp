@@ -23,7 +23,7 @@ inline constexpr std::uint32_t sequences = 1u << 14;
 inline constexpr std::uint32_t half = sequences / 2; ///< messages of a class that may be between the first and the last
 inline constexpr std::uint32_t classes = 2;
 
-/// What the immediate data of a message says. The adapter sends the number as it is in memory, and on the wire its
+/// The contents of the immediate data of a message. The adapter sends the bytes as they are in memory; on the wire the
 /// lowest byte is first.
 struct label {
   bool ordered = false;
@@ -193,7 +193,7 @@ struct rails::impl {
   std::vector<std::uint32_t> free;
   detail::rail::place_queue queue;
   std::array<std::uint32_t, detail::rail::classes> next_sequence{};
-  std::array<std::uint32_t, detail::rail::classes> oldest{}; ///< that is not settled
+  std::array<std::uint32_t, detail::rail::classes> oldest{}; ///< the oldest number that is not settled
   std::array<std::vector<bool>, detail::rail::classes> settled;
   std::vector<detail::rail::unsettled> lives;
   std::vector<detail::rail::report> reports;

@@ -50,8 +50,8 @@ namespace detail {
   return e;
 }
 
-/// The ports of a device; one of unknown state when it may not be opened. Without descriptors or memory for opening it:
-/// the errno; otherwise 0.
+/// Adds the ports of a device; one port of unknown state when the process may not open the device. Returns the errno if
+/// there are no descriptors or memory to open the device; otherwise 0.
 [[nodiscard]] DAT_DECL int add_ports(ibv_device* device, std::vector<device_port>& to) {
   device_port p;
   p.device = ibv_get_device_name(device);
@@ -113,7 +113,7 @@ DAT_DECL conf conf::parse(std::string_view text, std::string_view file, std::str
     }
   }
 
-  // One entry of each key is chosen: the first.
+  // Chooses the first entry of each key.
   for (std::size_t n = 0; n < c.entries.size(); ++n) {
     conf_entry& e = c.entries[n];
     const conf_entry* before = nullptr;
@@ -126,7 +126,7 @@ DAT_DECL conf conf::parse(std::string_view text, std::string_view file, std::str
       if (m < n) first_of_key = false;
       if (m < n && o.chosen && !before) before = &o;
     }
-    // An override in front of the system's default is what it is for.
+    // An override before a default of the system is intended, so it gets no remark.
     if (e.chosen && e.is_default && before && before->file == e.file)
       say(e.file, e.line, 0,
           "a second default for " + e.ia_name + ": line " + std::to_string(before->line) + " counts");
@@ -134,7 +134,7 @@ DAT_DECL conf conf::parse(std::string_view text, std::string_view file, std::str
     if (first_of_key && !any) say(e.file, e.line, 0, "no entry for " + e.ia_name + " is marked default");
   }
 
-  // Selections: one of each key, and of something that exists.
+  // Checks that there is one selection for each key, and that it selects an existing entry.
   detail::conf_item other;
   for (detail::conf_reader r(override_text, true); r.next(i);) {
     if (i.what != kind::selection) continue;
@@ -256,7 +256,7 @@ DAT_DECL std::vector<provider_info> registry::list() const {
     if (!e.user_level || !e.chosen) continue;
     bool listed = false;
     for (const device_port& p : devices_) listed = listed || (p.name() == e.ia_name);
-    if (listed) continue; // a device's own name means the device
+    if (listed) continue; // the name of a device always means that device
     const device_port* p = port_of(e.instance_data);
     all.push_back({e.ia_name, e.api_major, e.api_minor, e.thread_safe, p ? std::optional(*p) : std::nullopt,
                    e.file + ':' + std::to_string(e.line)});
@@ -360,7 +360,7 @@ DAT_DECL expected<std::string> find_adapter(const ia_address& local) {
 
 DAT_DECL expected<std::string> find_adapter_on(const std::string& interface) {
   static constexpr const char* call = "find_adapter_on";
-  if (interface.empty()) // so are the interfaces of ports that have none
+  if (interface.empty()) // ports without an interface have an empty name, too
     return error(return_type::invalid_parameter, return_subtype::arg1)
         .at(call, object_kind::ia)
         .hint("Give the name of a network interface, as `ip link` shows it.");

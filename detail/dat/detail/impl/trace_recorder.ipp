@@ -257,7 +257,7 @@ private:
         {{"bytes", o.post.bytes}, {"cookie", o.post.cookie}, {"thread", static_cast<std::uint64_t>(o.thread)}});
   }
   void change(const trace::record& r) {
-    if (r.number == 0) return; // it has no queue pair yet
+    if (r.number == 0) return; // the endpoint has no queue pair yet
     const auto it = states_.find(r.number);
     if (it != states_.end() && it->second.state != trace::no_state)
       out_.slice(to_string(it->second.state), row_of_ep(r.number), it->second.since, at_);
@@ -296,7 +296,7 @@ DAT_DECL std::size_t recorder::dropped() const noexcept { return next_.load(std:
 DAT_DECL std::string recorder::to_json() {
   stop();
   const auto end = kept_.begin() + static_cast<std::ptrdiff_t>(size());
-  // Threads get their times before they get their places.
+  // A thread reads the time before it gets its place in the records, so the order can differ.
   std::stable_sort(kept_.begin(), end, [](const kept& a, const kept& b) { return a.what.time < b.what.time; });
   detail::trace_writer writer(size() == 0 ? 0 : kept_.front().what.time);
   for (auto k = kept_.begin(); k != end; ++k) writer.add(k->what, k->thread);

@@ -55,7 +55,7 @@ public:
   explicit lmr_core(ref<pz_core> pz) noexcept;
 
   [[nodiscard]] ibv_mr* mr() const noexcept { return mr_; }
-  /// The zone as a segment of `bytes` bytes keeps it.
+  /// The tag of the zone for a segment of `bytes` bytes.
   [[nodiscard]] zone_tag zone_of(std::size_t bytes) const noexcept { return bytes == 0 ? zone_tag::no_bytes() : zone_; }
   /// The address of the first byte, as segments name it.
   [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
@@ -68,7 +68,7 @@ public:
   std::atomic<std::uint32_t> users{0}; ///< number of windows that are bound to the region, or about to be
   static constexpr bool ends_with_handle = true;
 
-  // How the region was made, for queries (memory.hpp). Written before the region is published.
+  // Records how the region was made, for queries (memory.hpp). Written before the region is published.
   std::uint8_t kind = 0;              ///< mem_type
   bool zero_based = false;            ///< va_type
   std::optional<std::uint64_t> iova;  ///< the address of the first byte, where it is no pointer of this process

@@ -19,7 +19,7 @@ inline constexpr bool is_span = false;
 template <class T, std::size_t N>
 inline constexpr bool is_span<std::span<T, N>> = true;
 /// Whether a range is contiguous and sized. (std::span decides, because <ranges> costs more to compile than all of
-/// verbs. A span is asked for nothing, because the constraints of its constructors cost much, too.)
+/// verbs. A span needs no such question, because the constraints of its constructors are expensive, too.)
 template <class R>
 concept contiguous = is_span<std::remove_cvref_t<R>> || requires(R&& r) {
   std::span(r);

@@ -43,7 +43,7 @@ public:
   registration_cache_core(const registration_cache_core&) = delete;
   registration_cache_core& operator=(const registration_cache_core&) = delete;
 
-  /// A region that covers the bytes, in use once more.
+  /// Finds or registers a region that covers the bytes, and counts another use of it.
   [[nodiscard]] expected<entry*> acquire(std::uintptr_t first, std::size_t bytes) noexcept {
     {
       const std::lock_guard lock(mutex_);

@@ -203,7 +203,8 @@ DAT_DECL expected<registration_cache_core::entry*> registration_cache_core::regi
   if (!reserved) return reserved;
   entry& e = *reserved.assume_value();
   auto region = lmr_core::create(call, pz_, reinterpret_cast<void*>(from), to - from, access_);
-  // The system limits pinned memory, and the device the number of regions: those of the cache count, too.
+  // The system limits pinned memory, and the device limits the number of regions. Unused regions of the cache count, so
+  // they end first.
   while (!region && region.assume_error().type() == return_type::insufficient_resources && evict_one())
     region = lmr_core::create(call, pz_, reinterpret_cast<void*>(from), to - from, access_);
   entry* made = &e;

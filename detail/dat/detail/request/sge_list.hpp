@@ -165,7 +165,8 @@ inline constexpr mem_priv rights_of = std::remove_cvref_t<S>::rights;
 template <class... S>
 inline constexpr mem_priv common_rights = (rights_of<S> & ...);
 
-/// False for an lmr that is an rvalue: it would close before the adapter is done with it. A segment owns nothing.
+/// False for an lmr that is an rvalue, because it would close before the adapter has finished with the memory. A
+/// segment owns nothing.
 template <class S>
 inline constexpr bool outlives_call = !is_lmr<std::remove_cvref_t<S>> || std::is_lvalue_reference_v<S>;
 
@@ -266,7 +267,8 @@ public:
 
 private:
   [[gnu::always_inline]] void put(std::size_t i, const raw_segment& s) noexcept {
-    bytes_ += s.length; // before the copy: a load of its own, where a part of the copy would have to be extracted
+    // Before the copy, so that this is a separate load. After it, the compiler would extract the length from the copy.
+    bytes_ += s.length;
     copy_16(&sge_[i], &s);
     zone_ = i == 0 ? s.zone : zone_ | s.zone;
   }

@@ -37,7 +37,8 @@ DAT_DECL std::string meaning_text(return_type type, return_subtype subtype) {
   return text.append(": ").append(describe(subtype).meaning);
 }
 
-// In quotation marks, one character for each: a log keeps its lines and its encoding.
+// Puts the text into quotation marks and replaces each unsuitable character by one, so that lines and encoding of a log
+// stay intact.
 DAT_DECL std::string quoted_text(std::string_view quoted, bool cut) {
   std::string text("\"");
   for (const char c : quoted) text += c >= ' ' && c <= '~' ? c : '?';
@@ -180,7 +181,7 @@ DAT_DECL std::string error::message() const {
   }
   if (!text.empty()) text += ": ";
   const std::string remedy = detail::remedy(*this);
-  // A position among the arguments of uDAPL's function in C misleads where a remedy names the argument.
+  // Where a remedy names the argument, its position in uDAPL's C function would mislead.
   const bool position = subtype_ >= return_subtype::arg1 && subtype_ <= return_subtype::arg10;
   text += detail::meaning_text(type_, position && !remedy.empty() ? return_subtype::none : subtype_);
   const facts_of_call known = facts();

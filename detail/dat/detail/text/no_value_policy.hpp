@@ -37,8 +37,8 @@ private:
 namespace detail {
 
 // A program may have source files with exceptions and without. For each type, they share one copy of value() and
-// error(), which the linker keeps from a file of either kind. Both kinds of copies do the same: they throw if the
-// program has the throwing function, which only files with exceptions define, and otherwise end the program.
+// error(), which the linker keeps from a file of either kind. Both kinds of copies behave alike. They throw if the
+// program has the throwing function, which only files with exceptions define. Otherwise they end the program.
 #if defined(__cpp_exceptions)
 extern "C" [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("default")]] inline void
 dat_v0_throw_no_value(const error& e) {

@@ -1,6 +1,6 @@
 // Queues that take no work, and a completion queue that is always empty.
 //
-// They replace the queues of objects that may not be used at the moment, so that the fast paths need no check.
+// They replace the queues of objects that may not be used at present, so that the fast paths need no check.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -54,8 +54,8 @@ template <class Describe>
     r.err = ibv_modify_qp(qp, &attr, mask);
     return r.err == 0;
   };
-  // The queue pair is in INIT. Its rights may have changed since, and where there are partitions the path may use
-  // another one than the previous attempt.
+  // The queue pair is in INIT. Its rights may have changed since. Where there are partitions, the path may use another
+  // partition than the previous attempt.
   if (!s.ethernet || now.access != s.access) {
     if (!begin(IBV_QPS_INIT)) return r;
     attr.qp_access_flags = static_cast<unsigned>(s.access);

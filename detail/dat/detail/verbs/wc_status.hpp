@@ -57,7 +57,8 @@ inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | I
   case IBV_WC_LOC_QP_OP_ERR:
     return dto_status::local_length;
   case IBV_WC_REM_INV_REQ_ERR:
-    // The message should have closed a window that cannot be closed; on rxe also: a datagram is longer than its buffer.
+    // The message was to close a window that cannot be closed. rxe reports this status also for a datagram that is
+    // longer than its buffer.
     return operation == dto_operation::recv_ud || operation == dto_operation::recv_ud_immediate
                ? dto_status::local_length
                : dto_status::local_ep;

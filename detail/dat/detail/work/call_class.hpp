@@ -44,7 +44,7 @@ public:
     class_->thread.store(nullptr, std::memory_order_relaxed);
     class_->call.store(nullptr, std::memory_order_release);
   }
-  /// False when another call of the class runs: then this one must not begin.
+  /// False when another call of the class runs; this call must then not begin.
   [[nodiscard]] bool alone() const noexcept { return alone_; }
 
 private:
@@ -52,7 +52,7 @@ private:
   bool alone_ = true;
 };
 
-/// In builds that are not checked, nothing.
+/// The class_member of a build that is not checked: has no effect.
 struct unwatched_call {
   [[nodiscard]] static constexpr bool alone() noexcept { return true; }
 };

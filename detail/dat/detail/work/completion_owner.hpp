@@ -42,7 +42,7 @@ public:
   [[nodiscard]] bool may_bypass_ring(const counted* evd) const noexcept {
     return announced_on(evd) && watermarks_.off();
   }
-  /// A message has arrived and is queued in the recv evd, whose lock is held; or was taken from it.
+  /// A message has arrived and is queued in the recv evd, or was taken from that evd. The lock of the evd is held.
   void hold_receive() noexcept {
     if (watermarks_.add()) [[unlikely]]
       defer(deferred_watermark, tag());

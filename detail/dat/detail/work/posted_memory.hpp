@@ -75,7 +75,7 @@ public:
     record* staged = nullptr; // in reverse order
     std::array<const work_entry*, 64> armed{};
     std::uint32_t count = 0;
-    bool inside = false; // the table is locked by this thread
+    bool inside = false; // this thread has locked the table
   };
   [[nodiscard]] static post& current() noexcept {
     static thread_local post p;

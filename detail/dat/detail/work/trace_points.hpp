@@ -172,7 +172,7 @@ private:
 
 #else
 
-/// Each call stands where its step happens, and is nothing.
+/// Without DAT_TRACE, each function is empty.
 struct trace_points {
   static constexpr void post_last(const auto&...) noexcept {}
   static constexpr void post(const auto&...) noexcept {}

@@ -70,7 +70,7 @@ inline constexpr work_kind pre_connect_recv_work = with_bits(kind_of_work(dto_op
   return no_notify ? with_bits(k, no_notify_bit) : k;
 }
 
-/// Longest message that a request can have: the bit above it is taken.
+/// Longest message that a request can have: the bit above is the mark of immediate data.
 inline constexpr std::uint32_t longest_message = (1u << 31) - 1;
 inline constexpr std::uint32_t immediate_mark = longest_message + 1;
 
@@ -238,11 +238,12 @@ public:
   // Posting side.
   /// The entry that the next post takes, if the ring is not full.
   [[nodiscard, gnu::always_inline]] work_entry* next() const noexcept { return next_.load(std::memory_order_relaxed); }
-  /// Whether `e`, next or one that follows it, may not be taken.
+  /// Whether a post must not take `e`, which is next() or an entry after it.
   [[nodiscard, gnu::always_inline]] bool taken(const work_entry* e) const noexcept {
     return e == load_plain(last_retired_);
   }
-  /// Whether `n` entries may be taken, starting with `e`, which is next. Counts in bytes, so that it needs no division.
+  /// Whether a post may take `n` entries, starting with `e`, which is next(). Counts in bytes, so that it needs no
+  /// division.
   [[nodiscard, gnu::always_inline]] bool has_room(const work_entry* e, std::size_t n) const noexcept {
     if (n == 1) return !taken(e);
     if (n > max_ring) return false;
@@ -267,7 +268,7 @@ public:
   }
 
   // Retiring side. A queue completes in order: all work that was posted before a completed entry is done as well.
-  /// Frees `e` and all before it. For completions that are taken as they come.
+  /// Frees `e` and all before it. For completions that are taken in the order in which they come.
   [[gnu::always_inline]] static void retire(work_entry& e) noexcept {
     if constexpr (checked_build) e.ring().end_watch(e);
     store(e.ring().last_retired_, &e);
