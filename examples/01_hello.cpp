@@ -17,7 +17,7 @@ dat::expected<std::size_t> hello(std::span<const char> text, std::span<char> inb
   DAT_TRY(auto out, pz.register_memory(text, dat::local_read));
   DAT_TRY(auto in, pz.register_memory(inbox, dat::local_write));
 
-  DAT_TRYV(server.post(dat::recv{in}.cookie(2))); // a message needs a receive that waits for it
+  DAT_TRYV(server.post(dat::recv{in}.cookie(2))); // a message needs a posted receive at its target
   DAT_TRYV(client.connect(ia.address(), 7471, 2s));
   DAT_TRY(auto request, evd.wait_for<dat::connection_request>(2s));
   DAT_TRYV(request.accept(server));

@@ -1,6 +1,6 @@
 // Many messages: a visitor takes the events, receives are posted ahead, and buffers are used in turn. The client sends
-// no more than the server has receives for: the server tells it when a number of them is posted again. Start
-// `04_drain_many`, then `04_drain_many HOST`. SPDX-License-Identifier: BSL-1.0
+// only messages for which the server has receives: the server reports each group of receives that it has posted again.
+// Start `04_drain_many`, then `04_drain_many HOST`. SPDX-License-Identifier: BSL-1.0
 #include "peer.hpp"
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t messages = 2000;
 constexpr std::size_t buffers = 32; // receives of the server, and sends of the client, that are under way at a time
-constexpr std::size_t news = 16;    // the server reports so many receives at once
+constexpr std::size_t news = 16;    // the number of receives that the server reports at once
 using numbers = std::array<std::uint64_t, buffers>;
 
 /// The server: sums up what arrives. Each receive is posted again as soon as its number has been read.
@@ -44,7 +44,7 @@ struct sender {
   dat::lmr<std::uint64_t, dat::local_read> memory{};
   std::size_t sent = 0;
   std::size_t completed = 0;
-  std::size_t granted = buffers; // so many messages find a receive
+  std::size_t granted = buffers; // this number of messages find a receive
   dat::expected<void> result = dat::success();
 
   dat::expected<void> post() {
@@ -60,7 +60,7 @@ struct sender {
     ++completed;
     go_on();
   }
-  void operator()(const dat::recv_done&) { // the news of the server
+  void operator()(const dat::recv_done&) { // the reports of the server
     granted += news;
     if (auto posted = self.ep.post(dat::recv{}); !posted) result = posted;
     go_on();

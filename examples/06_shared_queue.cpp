@@ -9,9 +9,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::size_t clients = 4; // the server ends when so many have come and gone
+constexpr std::size_t clients = 4; // the server ends after this number of clients
 constexpr std::size_t questions = 50;
-constexpr std::size_t buffers = 8; // enough, since a client asks again when it has the answer
+constexpr std::size_t buffers = 8; // enough, because a client asks again only after it has the answer
 using number = std::uint64_t;
 
 /// What the server knows of one client.
@@ -75,7 +75,7 @@ dat::expected<void> ask(peer<>& self) {
   DAT_TRY(auto memory, self.pz.register_memory(out, dat::local_read));
   DAT_TRYV(self.connect());
   for (out[0] = 1; out[0] <= questions; ++out[0]) {
-    DAT_TRYV(self.ep.post(dat::recv{})); // before the question: then the answer finds it
+    DAT_TRYV(self.ep.post(dat::recv{})); // posted before the question, so that the answer finds a receive
     DAT_TRYV(self.ep.post(dat::send{memory}));
     DAT_TRYV(self.evd.wait_for<dat::send_done>(self.limit));
     DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));

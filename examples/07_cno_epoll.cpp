@@ -29,7 +29,7 @@ struct server {
   }
   dat::expected<void> answer(session& to, std::size_t bytes) {
     echo = to.text;
-    DAT_TRYV(to.ep.post(dat::recv{to.memory})); // before the answer: then the next message finds it
+    DAT_TRYV(to.ep.post(dat::recv{to.memory})); // posted before the answer, so that the next message finds a receive
     DAT_TRY(const auto text, out.slice(0, bytes));
     return to.ep.post(dat::send{text}.inlined()); // copied by the post: the memory is free for the next answer
   }

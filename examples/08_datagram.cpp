@@ -59,7 +59,7 @@ dat::expected<void> serve(node& self) {
   return dat::success();
 }
 
-/// The answer to a number. What is lost is sent again.
+/// The answer to a number. A lost message is sent again.
 dat::expected<number> ask(node& self, number n, const dat::ib::address_handle& server) {
   for (int tries = 0; tries < 10; ++tries) {
     DAT_TRYV(self.send(n, server));

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::datagrams;
-constexpr std::size_t messages = 2; // the listener ends when so many have come
+constexpr std::size_t messages = 2; // the listener ends after this number of messages
 using page = std::array<char, dat::ib::grh::size + 64>;
 
 dat::expected<void> run(const char* text) {

@@ -19,7 +19,7 @@ dat::expected<void> own(self_type& self) {
   DAT_TRYV(self.ep.post(dat::recv{}));
   DAT_TRYV(self.connect());
 
-  // A bind is a posted operation: it opens the window before the send behind it starts.
+  // A bind is a posted operation: it opens the window before the send that is posted after it starts.
   DAT_TRY(const auto open, rmr.bind(self.ep, dat::bind{memory, 16, 32, dat::remote_write}));
   outbox = open.to_wire();
   DAT_TRYV(self.ep.post(dat::send{out}));
@@ -39,7 +39,7 @@ dat::expected<void> use(self_type& self) {
   DAT_TRYV(self.connect());
   DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));
   DAT_TRY(const auto theirs, window::from_wire(inbox));
-  // The write, and the message that closes the window behind it. A later write to it would break the connection.
+  // The write, then the message that closes the window. A later write to the window would break the connection.
   DAT_TRYV(self.ep.post(dat::rdma_write{out, theirs}.suppress_completion(), dat::send_with_invalidate{theirs}));
   DAT_TRYV(self.evd.wait_for<dat::send_done>(self.limit));
   return self.finish();

@@ -16,7 +16,7 @@ using driver = dat::coro::driver<peer<>::streams>;
 constexpr auto rights = dat::local_read | dat::local_write;
 constexpr int clients = 3;
 
-/// What a session needs is in its coroutine, and ends with it.
+/// The objects of a session are variables of its coroutine, and end with it.
 task echo(peer<>& self, driver& events, dat::connection_request request) {
   std::array<char, 64> chars{};
   DAT_CO_TRY(auto memory, self.pz.register_memory(chars, rights));
@@ -26,7 +26,7 @@ task echo(peer<>& self, driver& events, dat::connection_request request) {
   DAT_CO_TRYV(co_await events.accept(request, ep));
   while (const auto got = co_await message) { // until the client disconnects
     std::copy_n(&chars[0], got.value().bytes(), &chars[32]);
-    DAT_CO_TRYV(events.post(message, ep, dat::recv{in})); // before the answer, and so before the next message
+    DAT_CO_TRYV(events.post(message, ep, dat::recv{in})); // posted before the answer, and so before the next message
     DAT_CO_TRY(const auto text, memory.slice(32, got.value().bytes()));
     if (const auto sent = co_await events.post(ep, dat::send{text}); !sent) break;
   }
@@ -37,7 +37,7 @@ task serve(peer<>& self, driver& events, dat::task_group& sessions) {
   DAT_CO_TRY(const auto psp, self.listen());
   for (int i = 0; i < clients; ++i) {
     DAT_CO_TRY(auto request, co_await events.next<dat::connection_request>());
-    sessions.spawn(echo(self, events, std::move(request))); // runs on its own, and this loop goes on
+    sessions.spawn(echo(self, events, std::move(request))); // runs on its own, and this loop continues
   }
   co_return dat::success();
 }

@@ -18,7 +18,8 @@ void show(const dat::error& e) {
   std::cout << '\n';
 }
 
-/// Asks a service that may start later: repeats what may get better, and passes on the rest.
+/// Connects to a service that may start later: repeats the attempts whose failure may be temporary, and returns all
+/// other errors.
 dat::expected<void> connect(dat::ia& ia, dat::evd<streams>& evd, dat::ep<dat::rc>& ep, dat::conn_qual port) {
   for (int tries = 0;; ++tries) {
     DAT_TRYV(ep.connect(ia.address(), port, 2s));
@@ -52,7 +53,7 @@ dat::expected<void> run() {
   }
 
   // 4. An operation that the peer's adapter refuses fails later: its completion is a dto_failure, and the connection
-  //    breaks. Here the wire form was for more than the peer has registered.
+  //    breaks. Here the wire form names more memory than the peer has registered.
   DAT_TRYV(client.reset());
   DAT_TRY(auto server, pz.create_ep<dat::rc>(evd));
   DAT_TRY(auto psp, ia.create_psp_any(evd));

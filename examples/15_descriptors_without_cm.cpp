@@ -15,7 +15,7 @@ namespace {
 
 using tcp = boost::asio::ip::tcp;
 
-/// What one side sends to the other: its endpoint, and the memory that it opens.
+/// The data that each side sends to the other: its endpoint, and the memory that it opens.
 constexpr auto rights = dat::remote_write;
 using remote_words = dat::remote_segment<std::uint32_t, rights>;
 struct introduction {
@@ -46,7 +46,8 @@ dat::expected<void> run(const char* host, tcp::socket& channel) {
   DAT_TRYV(ep.connect(peer));
   DAT_TRYV(evd.wait_for<dat::established>(limit));
 
-  // The peer may connect later than this side. What is sent before would be lost, so each side says that it is ready.
+  // The peer may connect later than this side. A message that is sent before would be lost, so each side reports that
+  // it is ready.
   char ready = 'r';
   boost::asio::write(channel, boost::asio::buffer(&ready, 1));
   boost::asio::read(channel, boost::asio::buffer(&ready, 1));

@@ -1,4 +1,4 @@
-// Speaks with the rping of rdma-core in both roles: a program with dat works with every program of librdmacm.
+// Exchanges messages with rdma-core's rping in both roles: a program that uses dat works with every librdmacm program.
 // `16_rping` serves `rping -c -a HOST -C 5 -V`. `16_rping HOST` is a client of `rping -s -a HOST`.
 // SPDX-License-Identifier: BSL-1.0
 #include "peer.hpp"

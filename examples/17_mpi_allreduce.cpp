@@ -18,7 +18,7 @@ namespace {
 using numbers = dat::lmr<std::uint32_t, (dat::local_read | dat::remote_write)>;
 using remote_numbers = dat::remote_segment<std::uint32_t, dat::remote_write>;
 
-/// What each process publishes: its two endpoints, and the memory into which its left neighbour writes.
+/// The data that each process publishes: its two endpoints, and the memory into which its left neighbour writes.
 struct card {
   dat::ib::descriptor::wire left;
   dat::ib::descriptor::wire right;

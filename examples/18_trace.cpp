@@ -1,4 +1,4 @@
-// Seeing inside: every step of dat in a file for https://ui.perfetto.dev, and errors and connection events as a log.
+// Tracing: writes every step of dat to a file for https://ui.perfetto.dev, and errors and connection events to a log.
 // SPDX-License-Identifier: BSL-1.0
 #ifndef DAT_TRACE
 #define DAT_TRACE // a program of several source files defines it for all of them: -DDAT_TRACE
@@ -91,7 +91,7 @@ dat::expected<void> run(const std::string& file) {
 } // namespace
 
 int main(int argc, char** argv) {
-  // The function must not call dat, and several threads may be in it at once.
+  // The function must not call dat, and several threads may run it at once.
   dat::on_log([](const dat::log_entry& e) noexcept {
     std::clog << std::string(to_string(e.level())).append(": ").append(e.message()).append("\n");
   });

@@ -1,5 +1,5 @@
 // Rails: several adapters or ports to one peer as one endpoint. A rail fails under way, and every message arrives once.
-// Both ends are in this program, and both rails on one adapter; with two adapters, name one in each path.
+// This program has both ends, and both rails use one adapter. With two adapters, name a different one in each path.
 // SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <cstdint>

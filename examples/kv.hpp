@@ -18,8 +18,8 @@ using place = dat::remote_segment<char, dat::remote_read>;
 
 enum class kind : std::uint32_t { get, put, value, done, missing, refused };
 
-/// A request or its answer. Both hosts have the same byte order. A short value is in the message. A long one stays
-/// where it is, and the other side reads it from `where`.
+/// A request or its answer. Both hosts have the same byte order. A short value is in the message. A long value stays in
+/// its memory, and the other side reads it from `where`.
 struct message {
   kind what{};
   std::uint32_t size = 0; ///< of the value
@@ -36,7 +36,7 @@ struct message {
   [[nodiscard]] bool is_short() const { return size <= text.size(); }
 };
 
-/// A client of kv_server. When the server has died, the client connects again and repeats what it has asked.
+/// A client of kv_server. When the server has died, the client connects again and repeats its request.
 struct client : peer<> {
   std::array<message, 1> inbox{};
   std::array<message, 1> outbox{};
@@ -59,14 +59,14 @@ struct client : peer<> {
     DAT_TRY(const auto answer, call(message::of(kind::put, key, value, where.to_wire())));
     return answer.what == kind::done;
   }
-  /// Nothing when the server has no such key.
+  /// Empty when the server has no such key.
   dat::expected<std::optional<std::string>> get(std::string_view key) {
     DAT_TRY(const auto answer, call(message::of(kind::get, key)));
     if (answer.what != kind::value) return std::optional<std::string>();
     return std::optional(std::string(answer.is_short() ? answer.text.data() : chars.data(), answer.size));
   }
 
-  /// Asks until there is an answer. All requests may be repeated: to do one twice changes nothing.
+  /// Repeats the request until there is an answer. Every request may be repeated, because a repetition has no effect.
   dat::expected<message> call(const message& request) {
     for (int tries = 0;; ++tries) {
       const auto done = ask(request);
@@ -78,7 +78,7 @@ struct client : peer<> {
     }
   }
   dat::expected<void> ask(const message& request) {
-    if (ep.state() != dat::ep_state::connected) { // a new endpoint: nothing of an earlier connection is left
+    if (ep.state() != dat::ep_state::connected) { // a new endpoint, which no earlier connection can affect
       evd.drain([](const auto&) {});
       DAT_TRY(ep, pz.create_ep<dat::rc>(evd));
       DAT_TRYV(connect({}, port));

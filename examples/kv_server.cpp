@@ -88,7 +88,7 @@ struct server : peer<> {
   dat::expected<void> get(const std::string& key, session& from) {
     const auto found = values.find(key);
     if (found == values.end()) return answer(from, kv::message::of(kv::kind::missing, key));
-    from.lent = found->second; // it may be replaced before the client has read it
+    from.lent = found->second; // the value may be replaced before the client has read it
     DAT_TRY(const auto where, memory.remote(*from.lent));
     const std::string_view text(from.lent->data(), from.lent->size());
     return answer(from, kv::message::of(kv::kind::value, key, text, where.to_wire()));

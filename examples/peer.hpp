@@ -1,4 +1,4 @@
-// One end of a connection between two processes: rung 02 as a class, with which the later rungs begin.
+// One end of a connection between two processes: rung 02 as a class, which the later rungs use.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -44,7 +44,8 @@ struct peer {
     return psp;
   }
 
-  /// Connects the endpoint, on which receives may be posted already. Each side gets what the other gives as `mine`.
+  /// Connects the endpoint, on which receives may be posted already. Each side gets the data that the other side passes
+  /// as `mine`.
   dat::expected<private_data> connect(std::span<const std::byte> mine = {}, dat::conn_qual port = 7471) {
     private_data theirs{};
     const auto keep = [&](std::span<const std::byte> data) {

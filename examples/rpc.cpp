@@ -23,9 +23,9 @@ struct message {
   work kind;
 };
 
-// One end of a connection. Its memory outlives every call: an abandoned call may leave a posted operation.
+// One end of a connection. Its memory outlives every call, because an abandoned call may leave a posted operation.
 struct connection {
-  std::array<message, 2 * depth> messages{}; // those that arrive, then those to send
+  std::array<message, 2 * depth> messages{}; // messages that arrive, then messages to send
   dat::lmr<message, rights.value> memory;
   dat::ep<dat::rc> ep;
   std::map<std::uint32_t, dat::coro::slot<std::uint32_t>*> calls; // the client's, by id
@@ -132,7 +132,7 @@ nothing run() {
     (void)serving.run_until([&] { return group.empty(); }, ignore);
   });
   std::deque<connection> all(connections);
-  dat::task_group group; // after `all`: its tasks end before the receives that they await
+  dat::task_group group; // declared after `all`, so that its tasks end before the receives that they await
   driver asking(client_evd);
   for (connection& c : all) DAT_TRYV(c.open(pz, client_evd, asking));
   std::stop_source cancel;

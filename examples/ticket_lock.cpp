@@ -57,7 +57,7 @@ public:
     DAT_TRYV(add(now_serving, 1));
     return dat::success();
   }
-  /// Two steps, not one: correct only while no other client runs them.
+  /// A read and a write are two steps: the result is correct only while no other client runs them.
   dat::expected<void> count() {
     DAT_TRY(const auto before, read(counter));
     word_[0] = before + 1;

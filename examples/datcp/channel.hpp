@@ -120,7 +120,7 @@ private:
   remote_ring peer_ring_;
   dat::ep<dat::rc> ep_;
 
-  // Sending: blocks are numbered from the begin of the connection; block n uses index n % blocks in both rings.
+  // Sending: blocks are numbered from the beginning of the connection; block n uses index n % blocks in both rings.
   std::uint64_t posted_ = 0;  // posted to the adapter
   std::uint64_t written_ = 0; // completed here: this side's copy may be overwritten
   std::uint64_t granted_ = 0; // consumed by the peer: the peer's copy may be overwritten

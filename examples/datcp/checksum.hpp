@@ -23,7 +23,7 @@ public:
   }
   void reset() { XXH3_128bits_reset(state_.get()); }
   void update(std::span<const std::byte> data) { XXH3_128bits_update(state_.get(), data.data(), data.size()); }
-  /// Of all data since the last reset. More may follow.
+  /// The checksum of all data since the last reset. More may follow.
   [[nodiscard]] checksum sum() const {
     XXH128_canonical_t canonical; // big-endian
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));

@@ -63,7 +63,7 @@ private:
   descriptor directory_; // empty: not confined
 };
 
-/// A path's directory ("." if it has none) and last part. Slashes at the end do not count.
+/// A path's directory ("." if it has none) and last part. Slashes at the end are ignored.
 struct split_path {
   std::string directory, name;
 };
@@ -76,7 +76,7 @@ struct found {
 };
 
 /// Visits `path` and, if `recursive`, all that is in it, directories before their contents, in the order of the names.
-/// What cannot be read is visited as `unreadable`.
+/// An entry that cannot be read is visited as `unreadable`.
 void walk(const tree& from, const std::string& path, bool recursive, const std::function<void(found)>& visit);
 
 /// Reads the bytes of the file from `offset` on; fewer than requested only at its end.

@@ -148,7 +148,7 @@ struct request {
   void fields(auto& f) { f(what, recursive, resume, into_directory, path); }
 };
 
-/// Server: the request is accepted, or the reason why not.
+/// Server: the request is accepted, or the reason why it is refused.
 struct reply {
   bool ok = false;
   std::string text{};
@@ -167,7 +167,7 @@ struct entry {
   std::uint32_t mode = 0; ///< permission bits
   std::uint64_t size = 0; ///< bytes of a file
   std::int64_t mtime = 0; ///< ns since 1970
-  std::string path{};     ///< relative, beginning with the name of what was asked for, "." if it has none
+  std::string path{};     ///< relative, beginning with the last part of the requested path, "." if it has none
   std::string text{};     ///< the target of a symlink; the reason why an entry is unreadable
   void fields(auto& f) { f(what, mode, size, mtime, path, text); }
 };
@@ -211,7 +211,7 @@ struct finished {
   void fields(auto& f) { f(text); }
 };
 
-/// Receiver: the number of blocks, counted from the begin of the connection, that the sender may overwrite.
+/// Receiver: the number of blocks, counted from the beginning of the connection, that the sender may overwrite.
 struct credit {
   std::uint64_t consumed = 0;
   void fields(auto& f) { f(consumed); }

@@ -175,7 +175,7 @@ void receive_file(channel& from, part_file& part, const entry& what, bool resume
     } catch (const file_error& e) {
       fail(e.what());
     }
-    from.release_block(); // only now: until then the block must not be overwritten
+    from.release_block(); // only now, because the peer must not overwrite the block before
   }
   try {
     if (!failure) {

@@ -15,12 +15,12 @@
 
 namespace dat_info {
 
-/// An interrupt that tells of completions.
+/// An interrupt that reports completions.
 struct interrupt {
   unsigned number = 0;
   unsigned vector = 0;    ///< the completion vector, as the driver numbers it in the name
   std::string name;       ///< "mlx5_comp3@pci:0000:3b:00.0"
-  std::string processors; ///< as the kernel lists them: "3", "0-7,16"; empty when it does not say
+  std::string processors; ///< as the kernel lists them: "3", "0-7,16"; empty when the kernel lists none
 };
 
 /// The completion vector in the name that a driver gives its interrupt: mlx5_comp3@..., efa-comp3@...,

@@ -266,7 +266,7 @@ void print(const json& j) {
 }
 
 /// The lines of dat.conf by which uDAPL programs open each adapter through dat's provider (docs/provider.md), one for
-/// programs that ask for a provider that is thread-safe, and one for those that do not.
+/// programs that request a thread-safe provider, and one for those that do not.
 void print_provider(const std::string& library) {
   const auto names = dat::registry::system();
   if (!names) throw std::runtime_error(names.error().message());
@@ -291,7 +291,7 @@ int main(int argc, char** argv) {
   std::optional<std::uint32_t> cpu;
   app.add_option("--to", remote, "Also: which adapter leads to this host");
   app.add_option("--near", cpu, "Also: the adapters in the order of their distance from this processor")
-      ->check(CLI::Range(0u, 8191u)); // Linux has room for no more; which of them are there, the library knows
+      ->check(CLI::Range(0u, 8191u)); // Linux allows no more; the library reports which of them exist
   std::string library;
   app.add_flag("--provider{libdatprovider.so}", library,
                "Only: lines for dat.conf, by which uDAPL programs in C open each adapter; --provider=LIBRARY names the "

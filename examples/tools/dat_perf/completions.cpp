@@ -65,7 +65,7 @@ private:
   dat::evd<S>& evd_;
   std::array<finished, 64> taken_{};
   std::size_t count_ = 0;
-  std::string failure_; // the first one: others are its consequences
+  std::string failure_; // the first failure: the others are its consequences
 };
 
 } // namespace

@@ -16,7 +16,7 @@ namespace perf {
 inline constexpr dat::streams lean = dat::stream::dto | dat::stream::datagrams;
 inline constexpr dat::streams merged = dat::stream::dto | dat::stream::datagrams | dat::stream::software;
 
-/// What was posted, as its cookie says.
+/// The kind of a posted operation, from its cookie.
 struct ticket {
   enum class kind : std::uint8_t { request, credit, receive };
   kind what = kind::request;
@@ -44,9 +44,10 @@ public:
   completion_source(const completion_source&) = delete;
   completion_source& operator=(const completion_source&) = delete;
   virtual ~completion_source() = default;
-  /// Those that are there.
+  /// Takes the completions that are there.
   virtual std::span<const finished> poll() = 0;
-  /// The same, and sleeps for at most `limit` while there is none. Empty after that, after wake, and after a signal.
+  /// Takes completions, and sleeps for at most `limit` while there is none. Empty after `limit`, after wake, and after
+  /// a signal.
   virtual std::span<const finished> wait(dat::timeout limit) = 0;
   /// Ends the wait of another thread, or the next one.
   virtual void wake() = 0;

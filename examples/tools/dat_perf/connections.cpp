@@ -60,7 +60,7 @@ result connect_again_and_again(control& peer, dat::ia& ia, dat::pz& pz, const op
     ++begun[i];
     ++open;
   };
-  // What has happened is handled after the drain, since endpoints end then.
+  // The events are handled after the drain, because the handling ends endpoints.
   std::vector<std::pair<std::uint32_t, bool>> happened; // the endpoint, and whether it is connected
   std::string problem;
   const auto add = [&](const dat::connection_event& e, bool connected) {

@@ -49,7 +49,7 @@ control::control(dat::ia& ia, dat::pz& pz, double limit)
       evd_(ia.create_evd<streams>(16).value()),
       region_(pz.register_memory(memory_, dat::local_read | dat::local_write).value()) {
   dat::ep_attributes attributes{.max_request_dtos = 4, .max_recv_dtos = slots};
-  // Tests may keep both processors busy, and the links of a test may be bad: no less than ten seconds.
+  // At least ten seconds, because a test may keep both processors busy, and its links may be bad.
   (void)attributes.detect_dead_peer_within(std::max<std::chrono::microseconds>(limit_, std::chrono::seconds(10)));
   ep_ = pz.create_ep<dat::rc>(evd_, attributes).value();
   for (std::uint64_t i = 0; i < slots; ++i) post_receive(i);
@@ -164,7 +164,7 @@ void control::explain() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::min<dat::timeout>(limit_, std::chrono::seconds(2)),
                     [&] { return !ended_.empty() || throw_report(); });
-  throw_report(); // the report and the end of the connection may both have come before
+  throw_report(); // both the report and the end of the connection may have come already
 }
 
 bool control::throw_report() {

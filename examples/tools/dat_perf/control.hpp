@@ -49,11 +49,11 @@ public:
   void accept(dat::cr request);
 
   void send(const message& m);
-  /// The same for the report of a failure, which the peer may be gone for.
+  /// Sends the report of a failure; the peer may already have ended.
   void try_send(const failure& m) noexcept;
   /// The next message. Throws when the peer reports a failure or has ended, and without a message within the limit.
   message receive();
-  /// The same, of one type, without a limit when `limit` is false.
+  /// Receives a message of one type; without a limit when `limit` is false.
   template <class M>
   M expect(bool limited = true) {
     message m = receive_within(limited);
@@ -63,13 +63,14 @@ public:
   message receive_within(bool limited);
   /// Whether receive would return or throw at once. Fast: a test polls it.
   [[nodiscard]] bool arrived() const noexcept { return arrived_.load(std::memory_order_acquire); }
-  /// Throws when the peer has ended the connection, or it broke: with what the peer reports, if it has.
+  /// Throws when the peer has ended the connection, or the connection broke. The exception has the report of the peer,
+  /// if there is one.
   void check();
-  /// Calls `wake` from the thread of the connection whenever something has arrived; an empty one ends that.
+  /// Sets the function that the thread of the connection calls whenever something has arrived; an empty one removes it.
   void on_arrival(std::function<void()> wake);
-  /// Waits a moment for what the peer reports, and throws that: it explains more than a connection that has broken.
+  /// Waits a moment for the report of the peer, and throws it, because it explains more than a broken connection.
   void explain();
-  /// Ends a test: receive and check throw. Safe at any time.
+  /// Ends a test: from now on receive and check throw. Safe at any time.
   void abandon(const std::string& why);
   /// Ends the connection when all messages have left.
   void finish();

@@ -41,7 +41,7 @@ private:
         fill(e);
   }
 
-  /// For what no completion reports: the end of the time, lost datagrams.
+  /// For the events that no completion reports: the end of the time, lost datagrams.
   [[nodiscard]] dat::timeout longest_wait() const {
     if (run_.operation == operation::datagram) return 20ms;
     if (!sending_ || run_.iterations != 0) return 500ms;

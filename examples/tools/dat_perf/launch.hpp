@@ -17,7 +17,7 @@ namespace perf {
 /// The command that runs dat-perf with `arguments` on `host`.
 [[nodiscard]] std::vector<std::string> command_on(const options& o, const std::string& host,
                                                   const std::vector<std::string>& arguments);
-/// Throws when the program that launches others is not there.
+/// Throws when the launcher is not installed.
 void need_launcher(const options& o);
 
 /// A process. It ends, at the latest, with its object.
@@ -37,7 +37,7 @@ public:
   /// Readable when the process has ended.
   [[nodiscard]] int descriptor() const { return ended_; }
   [[nodiscard]] std::string output() const; ///< of a process that does not serve
-  /// What the process says about its failure: the last line of its errors, or its exit code.
+  /// The cause of a failure of the process: the last line of its errors, or its exit code.
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] int exit_code() const { return code_; }
 

@@ -33,7 +33,7 @@ std::vector<std::byte> from_hex(std::string_view text) {
   return bytes;
 }
 
-/// Throws where the adapter has not what the test needs.
+/// Throws if the adapter lacks a feature that the test needs.
 void check(const dat::ia& ia, const parameters& run) {
   const auto extensions = dat::ib::query_extensions(ia).value();
   const auto needs = [&](bool there, std::string_view what) {
@@ -146,7 +146,7 @@ links::links(dat::ia& ia, dat::pz& pz, const parameters& run, bool client)
       for (std::uint32_t slot = 0; slot < receive_slots(); ++slot) post_receive(e, slot);
 }
 
-/// An adapter that has not so much inline data gets endpoints without, unless the user asked for it.
+/// If the adapter does not support so much inline data, the endpoints have none, unless the user requested it.
 template <class Make>
 void links::make_endpoints(Make make) {
   dat::ep_attributes attributes{.max_request_dtos = std::max(request_slots(), 1u),

@@ -27,7 +27,7 @@ public:
   using remote_part = dat::remote_segment<std::byte, dat::mem_priv::remote_read | dat::mem_priv::remote_write>;
   using remote_words = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>;
 
-  /// Makes the endpoints, and posts their receives. Throws where the adapter cannot have them.
+  /// Makes the endpoints, and posts their receives. Throws if the adapter cannot have such endpoints.
   links(dat::ia& ia, dat::pz& pz, const parameters& run, bool client);
 
   [[nodiscard]] grants offer() const;
@@ -41,7 +41,7 @@ public:
   /// Whether this side begins operations, and whether the peer's operations arrive in receives of this side.
   [[nodiscard]] bool active() const { return client_ || run_.bidirectional; }
   [[nodiscard]] bool receives() const { return run_.with_receives() && (!client_ || run_.bidirectional); }
-  /// Whether the receiver returns credits. Datagrams have none: those without a receive are lost.
+  /// Whether the receiver returns credits. Datagrams have no credits: a datagram without a receive is lost.
   [[nodiscard]] bool with_credits() const {
     return run_.with_receives() && run_.operation != operation::datagram && !run_.there_and_back();
   }
@@ -91,7 +91,7 @@ private:
   bool client_;
   std::uint32_t buffers_ = 1, size_ = 1, max_inline_ = 0;
   std::size_t out_stride_ = 0, in_stride_ = 0, header_ = 0; // bytes
-  std::vector<std::byte> memory_;                           // the buffers that go out, then those that come in
+  std::vector<std::byte> memory_;                           // the buffers for sends, then those for receives
   std::vector<std::uint64_t> words_, old_;
   dat::evd<lean> evd_;
   dat::evd<merged> merged_evd_;

@@ -1,4 +1,4 @@
-// What the forms of results share.
+// The functions that all forms of results share.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

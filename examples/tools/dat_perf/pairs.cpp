@@ -84,7 +84,7 @@ public:
     for (auto& s : servers_)
       if (s) s->end_input();
     for (std::size_t h = 0; h < servers_.size(); ++h)
-      if (servers_[h]) (void)servers_[h]->wait(clock::now() + std::chrono::seconds(10)); // otherwise its end ends it
+      if (servers_[h]) (void)servers_[h]->wait(clock::now() + std::chrono::seconds(10)); // else ended by the destructor
     if (terminal_) fmt::print(stderr, "\r\x1b[K");
     return std::move(all_);
   }

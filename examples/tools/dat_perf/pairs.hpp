@@ -20,7 +20,7 @@ struct host_entry {
 /// Reads a file with a host in each line: NAME [ADDRESS]. Throws with the number of a line that has another form.
 [[nodiscard]] std::vector<host_entry> read_hosts(const std::string& file);
 
-/// The result of one host that sends to another one: a figure, or what has failed.
+/// The result for a host that sends to another one: a figure, or the failure.
 struct cell {
   std::optional<double> value;
   std::string problem;
@@ -28,7 +28,7 @@ struct cell {
 
 struct matrix {
   std::vector<host_entry> hosts;
-  std::vector<std::vector<cell>> cells; ///< by the host that sends, and the one that serves
+  std::vector<std::vector<cell>> cells; ///< indexed by the host that sends, then by the one that serves
 
   // What judge finds.
   double median = 0;

@@ -8,9 +8,9 @@
 
 namespace perf {
 
-/// Throws std::runtime_error when there is no gnuplot: before a test, so that none runs for nothing.
+/// Throws std::runtime_error when there is no gnuplot: call it before a test, so that no test runs in vain.
 void need_gnuplot();
-/// Draws to `file` what the commands say; its suffix decides the format.
+/// Draws the picture of the commands to `file`, whose suffix decides the format.
 void gnuplot(const std::string& file, const std::string& commands);
 /// The results of a test: over the sizes; of one size over the time, or the distribution of the times.
 void plot(const options& o, const report& all);

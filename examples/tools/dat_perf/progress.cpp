@@ -1,4 +1,4 @@
-// The line that shows how a run goes on.
+// The line that shows the progress of a run.
 // SPDX-License-Identifier: BSL-1.0
 #include "progress.hpp"
 #include "units.hpp"

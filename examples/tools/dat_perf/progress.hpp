@@ -1,4 +1,4 @@
-// The line that shows how a run goes on, and the course of the run.
+// The line that shows the progress of a run, and the rates over its time.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -180,7 +180,7 @@ private:
       }
       (void)peer.expect<bye>();
       peer.send(bye());
-    } catch (const std::exception& e) { // reported before the endpoints end, which the client notices
+    } catch (const std::exception& e) { // reported before the endpoints end, because the client notices their end
       forget();
       peer.try_send(failure{e.what()});
       throw;

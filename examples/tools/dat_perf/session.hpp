@@ -12,7 +12,7 @@
 
 namespace perf {
 
-/// What a run has given to one side.
+/// The result of a run on one side.
 struct outcome {
   ended mine, theirs;     ///< what both sides have sent
   received arrived_there; ///< what the other side has received

@@ -63,8 +63,8 @@ void worker::count_received(flow& f, std::uint32_t bytes) {
   if (links_.with_credits()) ++f.owed;
 }
 
-// Four messages with credits are under way at most, since the peer has credits for twice the depth: they always find a
-// receive.
+// At most four messages with credits are under way, because the peer has credits for twice the depth. So each of them
+// finds a receive.
 bool worker::takes_credits_due(flow& f) {
   if (f.owed < credits_of_message() || f.credits_under_way == links::credit_slots) return false;
   f.owed -= credits_of_message();

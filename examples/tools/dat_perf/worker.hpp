@@ -1,4 +1,4 @@
-// What moves the data of one side during a run, and counts it.
+// Moves the data of one side during a run, and counts it.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -31,7 +31,7 @@ struct flow {
   histogram times;
 };
 
-/// Called now and then while a run goes on, with the number of operations so far.
+/// Called from time to time during a run, with the number of operations so far.
 using observer = std::function<void(clock::time_point, std::uint64_t)>;
 
 class worker {
@@ -44,7 +44,7 @@ public:
   void begin(std::uint32_t size);
   /// Begins to send.
   void start(observer seen);
-  /// Moves data until `condition` is true; it is asked after whatever happens, wake included.
+  /// Moves data until `condition` is true. Checks the condition after each event, wake included.
   virtual void run(const std::function<bool()>& condition) = 0;
   virtual void wake() = 0;
 
@@ -52,7 +52,8 @@ public:
   [[nodiscard]] bool sending_over() const { return !sending_ && under_way_ == 0; }
   /// Whether there is something to do for a side that does not send.
   [[nodiscard]] bool has_receives() const { return links_.receive_slots() != 0; }
-  /// Whether everything has arrived that the peer has sent. Datagrams may be lost: then nothing has come for a while.
+  /// Whether everything has arrived that the peer has sent. Datagrams may be lost, so for them: whether nothing has
+  /// come for a while.
   [[nodiscard]] bool all_received(const std::vector<std::uint64_t>& sent) const;
   [[nodiscard]] bool all_credits(const std::vector<std::uint64_t>& sent) const;
 
@@ -78,14 +79,14 @@ protected:
     if (++posted_ == (run_.iterations + warm_up()) * run_.endpoints && run_.iterations != 0) sending_ = false;
     if (run_.test == test::latency) f.began[slot] = clock::now();
   }
-  /// A message of the peer with credits returns so many.
+  /// A credit message of the peer returns this number of credits.
   [[nodiscard]] std::uint32_t credits_of_message() const { return run_.depth > 1 ? run_.depth / 2 : 1; }
   /// Whether the next message with credits is due, which the caller then posts.
   [[nodiscard]] bool takes_credits_due(flow& f);
   void count_completed(flow& f, std::uint32_t slot);
   /// Checks the length of a message, and counts it.
   void count_received(flow& f, std::uint32_t bytes);
-  /// Looks at the clock: ends the time of the run, and reports to the observer.
+  /// Checks the clock: ends the run when its time is over, and reports to the observer.
   void look_at_clock();
 
   links& links_;
