@@ -1,4 +1,4 @@
-// Two sides that connect to each other, on a device and in the fake world alike.
+// Two sides that connect to each other, on a device or on the fake.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

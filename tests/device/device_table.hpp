@@ -1,4 +1,4 @@
-// What differs between the devices that the tests have run on. docs/devices.md has the table for readers.
+// The differences between the devices that the tests have run on. docs/devices.md has the table for readers.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -79,7 +79,7 @@ template <dat::streams S>
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
 }
 
-/// What some cases need, and iWARP lacks.
+/// The features that some cases need, and that iWARP lacks.
 enum class feature { windows, immediate_data, datagrams, descriptors, atomics, zero_based, solicited_waits };
 [[nodiscard]] bool has(feature what);
 /// Whether each call that asks this device for the feature fails with `model_not_supported`. Defined in needs.cpp.

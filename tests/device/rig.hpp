@@ -22,7 +22,7 @@ inline dat::conn_qual port() { return device::next_port(); }
 
 struct [[maybe_unused]] world {}; // a device that the test does not own
 
-/// The text of an event as an adapter of InfiniBand gives it: another adapter has other reasons.
+/// The text of an event with the reasons of InfiniBand: another adapter has other reasons.
 inline std::string usual_words(std::string text) {
   constexpr const char* rejected = "non_peer_rejected ";
   const auto& here = device::this_device();

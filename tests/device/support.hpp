@@ -1,6 +1,6 @@
 // Support of the device tests: adapters, connected pairs, patterned memory, a second process.
 //
-// The test framework's assertions are not thread-safe, and a helper has no expression of its own to show: helpers throw
+// The test framework's assertions are not thread-safe, and a helper has no useful expression to show: helpers throw
 // device::failure, which names the caller's place and dat's error. The exception passes through threads (std::async)
 // and ends the test case.
 // SPDX-License-Identifier: BSL-1.0
@@ -67,7 +67,7 @@ using endpoint = dat::ep<dat::rc>;
 /// emulated, and sanitizers slow them down further.
 inline constexpr dat::timeout patience = 30s;
 
-/// Time limit for a connect that nobody answers. It is short, since the test waits for its end, but long enough for a
+/// Time limit for a connect without an answer. It is short, because the test waits for its end, but long enough for a
 /// busy machine to send the request first.
 inline constexpr dat::timeout unanswered_limit = 3s;
 

@@ -59,7 +59,7 @@ struct device_config {
   std::uint8_t active_width = 1; ///< as ibv_query_port gives it: 1, 2, 4, 8, 12 lanes are 1, 16, 2, 4, 8
   std::uint8_t active_speed = 1; ///< as ibv_query_port gives it: SDR 1, DDR 2, ... NDR 128
   bool atomic_writes = false;    ///< the kernel says that the device has them
-  bool extended_qps = true;      ///< false: the provider has none, as one that is older than the kernel
+  bool extended_qps = true;      ///< false: the provider lacks them, because it is older than the kernel
 };
 
 /// Which work completion statuses a failing operation gives.
@@ -217,8 +217,8 @@ std::string errno_name(int error); ///< "ENOMEM"; "errno 4711" for an unknown nu
 /// is, for functions that return -1, as a read that ends early does.
 inline constexpr int no_errno = -1;
 void fail(call c, unsigned nth = 1, int error = 0);
-/// Calls `f` in the calling thread at the beginning of every call of `c`, before the call checks its arguments. An
-/// empty function ends that, as does reset().
+/// At the beginning of every call of `c`, before the call checks its arguments, calls `f` in the same thread. An empty
+/// function, or reset(), ends this.
 void intercept(call c, std::function<void()> f);
 /// Whether the calling thread is inside a call of this library, which allocates as it likes.
 bool inside() noexcept;

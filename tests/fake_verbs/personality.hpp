@@ -8,7 +8,7 @@
 namespace fake {
 
 enum class personality {
-  kind,    ///< the default: Soft-RoCE where its manners are kind, and nothing is late
+  kind,    ///< the default: the convenient behaviour of Soft-RoCE, without any delay
   rxe,     ///< Soft-RoCE of Linux 6.1 as it is
   mlx5,    ///< ConnectX adapters with RoCE
   ib,      ///< the same adapters on an InfiniBand fabric
@@ -31,7 +31,7 @@ struct manners {
   bool late_flush = false;       ///< flush completions arrive some time after the move to ERR, see finish()
   bool fatal_overrun = false;    ///< a completion queue that overruns is dead, and moves its queue pairs to ERR
   bool last_wqe_event = false;   ///< QP_LAST_WQE_REACHED follows the move to ERR of each queue pair with an srq
-  bool vendor_errors = false;    ///< failed completions have a vendor error, and garbage where verbs leaves a hole
+  bool vendor_errors = false;    ///< failed completions have a vendor error, and garbage in undefined members
   bool lengths_of_reads = false; ///< byte_len is valid for receives, reads and atomics only, garbage for other sends
   bool srq_resize = true;        ///< false: ibv_modify_srq refuses another size
   bool srq_query = true;         ///< false: the driver has no ibv_query_srq
@@ -56,10 +56,10 @@ private:
   std::function<void(manners&)> outer_;
 };
 
-/// The devices finish what they do late: all flush completions are there (late_flush). Otherwise these arrive after a
-/// few more calls of the program, or after 100 microseconds.
+/// The devices finish their delayed work: afterwards all flush completions are there (late_flush). Otherwise these
+/// arrive after a few more calls of the program, or after 100 microseconds.
 void finish();
-/// From now on nothing that is late arrives before finish().
+/// From now on delayed completions arrive only in finish().
 void hold_late();
 
 } // namespace fake

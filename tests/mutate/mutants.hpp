@@ -30,7 +30,7 @@ reach(int number) noexcept {
 
 } // namespace mutate
 
-/// Whether the code is to be wrong here.
+/// Whether the fault is active here.
 [[nodiscard]] constexpr bool dat_mutant(int number) noexcept {
   if (__builtin_is_constant_evaluated()) return false;
   mutate::reach(number);

@@ -32,7 +32,7 @@ inline fake::world world_of(std::size_t n) {
   return w;
 }
 
-/// What has happened at one end.
+/// The events of one end.
 struct account {
   std::map<std::uint64_t, int> done, failed; ///< by cookie
   std::map<std::uint16_t, int> arrived;      ///< by tag

@@ -1,5 +1,5 @@
-// The threads of a session, and the turn that one of them has. All functions but `point` are called by the thread that
-// has it. SPDX-License-Identifier: BSL-1.0
+// The threads of a session. One of them has the turn, and only that thread calls the functions here, except `point`.
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct agent {
 
 /// The calling thread, while it belongs to a session; otherwise null.
 [[nodiscard]] agent* self() noexcept;
-/// Another thread may go on here.
+/// Another thread may continue here.
 void point() noexcept;
 /// An access to memory: a point in the schedules of some seeds.
 void access() noexcept;

@@ -42,10 +42,11 @@ inline constexpr unsigned usual = 200;
 /// How many schedules a test explores: `few`, or the number in DAT_SCHEDULES if it is set.
 [[nodiscard]] unsigned runs(unsigned few);
 /// Calls `body(s)` in a session of its own for each seed: 1, 2, ... `runs(few)`, or the seed in DAT_SCHEDULE alone. A
-/// failed assertion shows the seed. One call without a schedule comes first, so that what is made once is made.
+/// failed assertion shows the seed. One call without a schedule comes first, so that objects which are made only once
+/// already exist.
 void explore(unsigned few, const std::function<void(session&)>& body);
 
-/// With how many preemptions a test runs: `few`, or the number in DAT_PREEMPTIONS if it is set.
+/// The number of preemptions with which a test runs: `few`, or the number in DAT_PREEMPTIONS if it is set.
 [[nodiscard]] unsigned most_preemptions(unsigned few);
 /// Calls `body(s)` once for each order of the threads in `together` with at most so many preemptions, and returns the
 /// number of orders. A preemption lets another thread go on where the present one could. Where a thread waits or ends,

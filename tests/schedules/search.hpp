@@ -8,8 +8,8 @@
 
 namespace schedule::impl {
 
-/// The choices of one order, and from them those of the next. The test must do the same whenever the choices are the
-/// same: another number of options at a choice that was made before ends the program.
+/// The choices of one order, and from them those of the next. The test must be deterministic: if a repeated choice has
+/// another number of options than before, the program ends.
 class search {
 public:
   explicit search(unsigned preemptions) noexcept : most_(preemptions) {}
@@ -24,7 +24,7 @@ public:
 
   /// The choices that are not the first option, as `number:option` with commas between.
   [[nodiscard]] std::string text() const;
-  /// The choices are those of a text.
+  /// Sets the choices from a text.
   void replay(const std::string& text);
 
 private:

@@ -1,4 +1,4 @@
-// The board: what every life has counted, in memory that all processes share and that survives their death.
+// The board: the counts of every life, in memory that all processes share and that survives their death.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -29,7 +29,7 @@ public:
     ++counts_->accepted[index(kind)];
     return dat::cookie((life_ << index_bits) | (entries_.size() - 1));
   }
-  /// The post of the last entry was refused: it never was.
+  /// Removes the last entry, because its post was refused.
   void refuse() noexcept {
     --counts_->accepted[index(entries_.back().kind)];
     entries_.pop_back();
@@ -49,7 +49,7 @@ public:
     if (good) counts_->bytes += bytes;
     return &e;
   }
-  /// The endpoint is closed: what is outstanding never completes.
+  /// The endpoint is closed: outstanding operations never complete.
   void drop() noexcept {
     for (entry& e : entries_) {
       if (e.ended) continue;

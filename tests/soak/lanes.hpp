@@ -1,4 +1,4 @@
-// The lanes that are not of rc_lane.hpp.
+// The lanes that rc_lane.hpp does not have.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

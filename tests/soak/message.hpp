@@ -19,7 +19,7 @@ using random = std::mt19937_64;
 
 enum class message_kind : std::uint32_t { request = 1, answer, keep_alive, window, last };
 
-/// What precedes the payload of each message.
+/// The header before the payload of each message.
 struct message_header {
   std::uint64_t life = 0;
   std::uint64_t number = 0; ///< counts the messages of one side in one life
@@ -74,7 +74,7 @@ inline std::size_t write_message(std::span<std::byte> room, message_header heade
   return static_cast<std::byte>((life * 0x9e3779b97f4a7c15u + i * 0x5851f42d4c957f2du) >> 56);
 }
 
-/// What the sink of a read or an atomic has before the data comes.
+/// The contents of the target of a read or an atomic before the data comes.
 inline constexpr std::byte untouched{0xa5};
 
 } // namespace soak

@@ -22,7 +22,7 @@ namespace soak {
 
 using clock = std::chrono::steady_clock;
 
-/// What the lanes do. The numbers grow in the order of a run.
+/// The phases of the lanes, numbered in the order of a run.
 enum class phase : int {
   work,   ///< clients begin lives, servers serve
   rest,   ///< clients end the lives that are under way, servers serve
@@ -40,8 +40,8 @@ struct settings {
   unsigned box = 0; ///< the mailbox of this process's client
 };
 
-/// How long beyond its stated time limit something may take before it counts as lost. It detects what never comes, not
-/// what is slow: a busy machine delays everything.
+/// How long beyond its stated time limit something may take before it counts as lost. It detects events that never
+/// come, not slow ones: a busy machine delays everything.
 inline constexpr std::chrono::seconds patience{90};
 
 class process;
@@ -53,7 +53,7 @@ struct lane {
   bool client = false;
   void (*run)(process&, dat::ia&, lane&) = nullptr;
   std::atomic<bool> idle{false};       ///< no life is under way
-  std::atomic<std::uint64_t> lives{0}; ///< lives that did all that they had planned
+  std::atomic<std::uint64_t> lives{0}; ///< lives that completed their plan
   std::atomic<std::uint64_t> ends{0};  ///< all others
   std::jthread thread{};
 };

@@ -74,7 +74,7 @@ struct merged_events {
   [[nodiscard]] const dat::evd<streams>& requests() const { return all; }
   template <class Visitor>
   void pump(Visitor&& visit, dat::timeout limit) {
-    (void)all.wait_and_drain(visit, limit); // a time limit or a signal ends the wait: both are no fault
+    (void)all.wait_and_drain(visit, limit); // a time limit or a signal ended the wait, and neither is a fault
   }
 };
 
@@ -107,7 +107,7 @@ struct lean_events {
   }
 };
 
-/// What a lane of connections is made of.
+/// The parts of a lane of connections.
 struct rc_options {
   bool shared = false;  ///< the server's receives come from a shared queue
   bool windows = false; ///< the client writes through windows of the server
@@ -235,7 +235,7 @@ private:
     std::memcpy(&wanted, request.private_data().data(), sizeof wanted);
     auto* const place = owner_.counts().find(wanted.life);
     if (!place || wanted.how >= ending::count) return; // its client was killed, and its place is free again
-    // The buffers of messages that have arrived go with a closed endpoint: this lane needs all of them.
+    // A closed endpoint keeps the buffers of messages that have arrived, but this lane needs all of them.
     if (options_.shared && wanted.how == ending::server_leaves) wanted.how = ending::server_cuts;
     if (place->sides[1].state != 0) return owner_.note(lane_, "a second request of one life; it is refused");
     auto made = endpoint();

@@ -1,4 +1,4 @@
-// One connection, seen from one of its sides: what was posted, what has come, and how it ends.
+// One side of a connection: its posted operations, its events, and its end.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -93,7 +93,7 @@ public:
   /// Time limits, keep-alives, and whether the session is over. Returns true when it can be destroyed.
   bool over(clock::time_point now);
   [[nodiscard]] std::string state_of_queue_pair() const;
-  /// The lane ends: closes the endpoint with whatever is under way.
+  /// The lane ends: closes the endpoint with all operations that are under way.
   void leave();
   /// Ends the connection: its peer or its adapter is gone.
   void cut();

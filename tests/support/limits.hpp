@@ -6,7 +6,7 @@
 
 namespace support {
 
-/// False under qemu-user, which takes a limit on addresses and forgets it: the emulator needs addresses, too.
+/// False under qemu-user, which accepts a limit on addresses and ignores it, because the emulator needs addresses, too.
 inline bool limits_addresses() {
   rlimit before{};
   if (::getrlimit(RLIMIT_AS, &before) != 0) return false;

@@ -34,7 +34,7 @@ struct world_of_tests {
   std::function<std::string()> describe;    ///< the devices, for instance "rx1 (rxe)"
   std::function<void()> begin_case;         ///< before each case
   std::function<void()> end_run;            ///< after each run of a case, which runs once for each section
-  std::function<std::string()> left_behind; ///< after each case: what it left behind; empty when nothing
+  std::function<std::string()> left_behind; ///< after each case: the objects that are left; empty when none are
 };
 world_of_tests& world();
 

@@ -33,7 +33,7 @@ public:
     reported_ = true;
     return must(refusing(call));
   }
-  /// An event, or its absence, is what the consumer sees of the failure.
+  /// The consumer sees the failure as an event, or as the absence of one.
   void seen(const std::string& what) {
     INFO("instead: " << what);
     REQUIRE(out_of_memory::failed());

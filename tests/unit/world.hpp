@@ -60,7 +60,7 @@ using support::events;
 using support::text_of;
 using support::unpadded;
 
-/// Takes all events that are queued, those that the device is late with included.
+/// Takes all queued events, including those that the device has delayed.
 template <dat::streams S>
 events take(dat::evd<S>& evd) {
   fake::finish();
