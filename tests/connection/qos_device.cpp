@@ -154,7 +154,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     (void)must(b.evd.wait_for<dat::recv_done>(other, patience));
     (void)must(a.evd.wait_for<dat::send_done>(second, patience));
     CHECK(wire.of_connections(at_a) == std::set<int>{10 << 2});
-    SHOWS("CONN-090", "IA-116");
+    SHOWS("CONN-090", "IA-116", "EPATTR-004");
     must(second.disconnect());
     (void)must(a.evd.wait_for<dat::disconnected>(second, patience));
     (void)must(b.evd.wait_for<dat::disconnected>(other, patience));

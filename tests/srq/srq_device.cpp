@@ -826,6 +826,10 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   must(p.to[1].set_watermark(1, 2)); // set again: another event
   CHECK(next_async<dat::ep_soft_high_watermark>(p.b.ia).ep() == p.to[1]);
   SHOWS("EP-088");
+  must(p.to[1].set_watermark(9, 5)); // a soft one above the hard one is no error
+  CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
+  CHECK(p.to[1].state() == state::connected);
+  SHOWS("EP-093");
   must(p.to[1].set_watermark(2, 9)); // not exceeded, and armed, though the one before was reported
   CHECK(no_async<dat::ep_soft_high_watermark>(p.b.ia));
   const auto set = must(p.to[1].query()).attributes;
