@@ -98,6 +98,25 @@ TEST_CASE("after threads have waited on evds, their cno is triggered again", "[c
   }
 }
 
+TEST_CASE("a completion that leaves a blocked thread below its threshold does not trigger the cno",
+          "[cno][EVENT-065][CNO-008]") {
+  watched_pair link(GENERATE(dat::progress::automatic, dat::progress::manual));
+  must(link.merged.modify_cno(link.cno));
+  const auto message = [&] {
+    must(link.far.post(dat::recv{}));
+    must(link.near.post(dat::send{}));
+    (void)must(link.completions_only.wait(patience)); // the message has arrived
+  };
+  background waiter([&] { return link.merged.wait(patience, 2); });
+  waiter.until_asleep();
+  message();
+  waiter.until_asleep();
+  CHECK(error_of(link.cno.wait(0s)).type() == type::queue_empty);
+  CHECK_FALSE(waiter.done());
+  message();
+  CHECK(must(waiter.get()).more == 1);
+}
+
 TEST_CASE("an edge-triggered epoll set over a cno's descriptor sees every burst",
           "[cno][CNO-019][CNO-020][MODEL-015]") {
   watched_pair link;

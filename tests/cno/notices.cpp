@@ -241,6 +241,28 @@ TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[C
   CHECK(a.calls == 1); // `a` was replaced before its first trigger, and set again after `b` was called
 }
 
+TEST_CASE("a query of a cno never mixes two of its agents", "[CNO-042]") {
+  rig::begin();
+  fixture f;
+  counting_agent a;
+  counting_agent b;
+  const dat::wait_proxy_agent other{[](void*, dat::evd_id) noexcept {}, &b};
+  std::atomic<bool> over{false};
+  worker setter([&](worker& w) {
+    for (int i = 0; i < 500; ++i)
+      w.check(f.cno.modify_agent(a.agent()) && f.cno.modify_agent(other) && f.cno.modify_agent({}));
+    over = true;
+  });
+  bool whole = true;
+  while (!over) {
+    const auto now = must(f.cno.query()).agent;
+    const void* const expected = !now.call ? nullptr : now.call == other.call ? &b : &a;
+    whole = whole && now.instance == expected;
+  }
+  setter.join();
+  CHECK(whole);
+}
+
 TEST_CASE("an agent may post a software event", "[EVD-069]") {
   rig::begin();
   fixture f;
@@ -395,17 +417,21 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
       std::this_thread::yield();
     }
     if (disabled) w.check(f.evd.disable().has_value());
-    w.check(f.evd.post(1).has_value());
+    w.check(f.evd.post(1).has_value()); // one of the two events that the wait needs
+    w.check(f.evd.dequeue().error().subtype() == return_subtype::evd_waiter);
+    w.check(!readable(f.cno.fd()));
+    w.check(f.evd.post(2).has_value());
   });
-  CHECK(f.evd.wait(patience).has_value());
+  CHECK(must(f.evd.wait(patience, 2)).more == 1);
   poster.join();
+  CHECK(f.evd.dequeue().has_value());
   if (disabled) must(f.evd.enable());
   CHECK_FALSE(readable(f.cno.fd()));
   f.ia.run(); // with manual progress, this would call the agent
   CHECK(a.calls == 0);
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
   SHOWS("EVD-005");
-  must(f.evd.post(2)); // no thread waits any more
+  must(f.evd.post(3)); // no thread waits any more
   CHECK(readable(f.cno.fd()));
   CHECK(f.cno.wait(0us).has_value());
   f.ia.run();
@@ -576,6 +602,10 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
           dat::error(return_type::invalid_state, return_subtype::cno_in_use)); // by its waiters
     SHOWS("CNO-025");
     must(f.evd.modify_cno(f.cno));
+    auto other = must(f.ia.create_evd<soft>(4));
+    must(other.modify_cno(f.cno));
+    must(other.close());
+    for (const auto& thread : threads) until_asleep(thread); // one evd is left
     must(f.cno.modify_agent(a.agent()));
     must(f.evd.close());
   }

@@ -340,7 +340,7 @@ TEST_CASE("a consumer's reject arrives with exactly its data", "[connection]") {
     SHOWS("CR-061", "CR-056", "CR-015", "SAFE-032", "EVENT-015");
     const auto rejected = ends_with<dat::peer_rejected>(link.a.evd, 2);
     CHECK(std::equal(data.begin(), data.end(), rejected.private_data().begin(), rejected.private_data().end()));
-    SHOWS("CR-052", "CR-057", "CR-059", "CR-064", "REQ-056", "EVENT-095");
+    SHOWS("CR-052", "CR-057", "CR-059", "CR-064", "REQ-056", "EVENT-095", "EVENT-018");
     CHECK(ep.state() == state::disconnected);
     SHOWS("CONN-021", "EPS-008", "REQ-057", "REQ-075", "CONN-059");
   }

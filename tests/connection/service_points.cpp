@@ -226,11 +226,18 @@ TEST_CASE("requests that are queued when their service point closes keep their e
   auto requests = must(s.b.ia.create_evd<dat::stream::connection_requests>(4));
   auto psp = must(s.b.ia.create_psp(s.service, requests, dat::psp_flags::provider));
   const auto id = psp.id();
-  const std::array asked{s.ask(s.service), s.ask(s.service)};
+  auto cno = must(s.b.ia.create_cno());
+  must(requests.modify_cno(cno));
+  const auto asked = s.ask(s.service, "first");
+  CHECK(must(cno.wait(patience)) == requests.id()); // it has arrived
+  const auto asked_later = s.ask(s.service, "second");
   auto first = must(requests.wait(patience, 2)); // the other one stays in the evd
   CHECK(first.more == 1);
   must(psp.close());
-  auto accept = [&](dat::cr request) {
+  must(requests.modify_cno({}));
+  auto accept = [&](dat::cr request, std::string_view data) {
+    CHECK(unpadded(request.private_data()) == data); // in the order of their arrival
+    SHOWS("EVENT-033");
     CHECK(request.service() == id);
     SHOWS("PSP-037");
     REQUIRE(request.ep());
@@ -238,8 +245,8 @@ TEST_CASE("requests that are queued when their service point closes keep their e
     must(request.accept());
     return endpoint(std::move(request.ep()));
   };
-  const auto one = accept(std::get<dat::cr>(std::move(first.first)));
-  const auto two = accept(request_on(requests));
+  const auto one = accept(std::get<dat::cr>(std::move(first.first)), "first");
+  const auto two = accept(request_on(requests), "second");
   s.settle();
   CHECK(s.a.take(2) == events{"established", "established"});
   CHECK(s.b.take(2) == events{"established", "established"});

@@ -578,6 +578,7 @@ TEST_CASE("dup_connect reaches the peer of the first connection",
   auto request = e.request();
   CHECK(request.service() == csp.id());
   CHECK(text_of(request.private_data()) == "the second");
+  SHOWS("EVENT-018");
   must(request.accept(stranger));
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);

@@ -534,6 +534,8 @@ TEST_CASE("a merged evd from which no thread takes completions reports each brok
     (void)link.at_a<dat::connection_broken>(active);
     CHECK(active.state() == state::disconnected);
     (void)link.at_b<dat::disconnected>(passive);
+    CHECK(passive.state() == state::disconnected);
+    SHOWS("EVENT-099");
     const auto check = [&](const auto& e, dat::dto_status status, std::uint64_t cookie) {
       REQUIRE(std::holds_alternative<dat::dto_failure>(e));
       CHECK(std::get<dat::dto_failure>(e).status() == status);

@@ -54,7 +54,7 @@ void solicited() {
   SHOWS("EVENT-043", "EVENT-050", "DTO-113", "EPATTR-005", "MODEL-014", "REQ-163");
   must(link.active.post(dat::send{}.solicited()));
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
-  SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026");
+  SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026", "COMP-009");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
   // So does a write with immediate data.
   background told([&] { return link.receives.wait(patience); });
@@ -101,7 +101,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   // Returns what has ended the wait.
   const auto sends_then = [&](auto release) {
     for (int i = 0; i < 10; ++i) must(passive.post(dat::recv{}));
-    background waiter([&] { return own.wait(patience); });
+    background waiter([&] { return own.wait(patience, 1); });
     waiter.until_asleep();
     for (int i = 0; i < 10; ++i) must(active.post(dat::send{}.suppress_notification().cookie(i)));
     for (int i = 0; i < 10; ++i) (void)link.at_b<dat::recv_done>();
@@ -109,20 +109,23 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     CHECK_FALSE(waiter.done());
     SHOWS("EVENT-046", "COMP-019", "EVENT-009", "MODEL-014", "REQ-108", "REQ-135");
     release();
-    auto first = must(waiter.get());
-    const auto* sent = std::get_if<dat::send_done>(&first);
+    const auto ended = must(waiter.get());
+    const auto* sent = std::get_if<dat::send_done>(&ended.first);
     if (sent) CHECK(sent->cookie() == dat::cookie(0));
     for (int i = sent ? 1 : 0; i < 10; ++i)
       CHECK(must(own.wait_for<dat::send_done>(patience)).cookie() == dat::cookie(i));
     SHOWS("EVENT-044");
-    return first;
+    return ended;
   };
-  CHECK(std::holds_alternative<dat::send_done>(sends_then([&] { must(active.post(dat::send{}.cookie(10))); })));
+  const auto woken = sends_then([&] { must(active.post(dat::send{}.cookie(10))); });
+  CHECK(std::holds_alternative<dat::send_done>(woken.first));
+  CHECK(woken.more == 10); // when the thread has the first of eleven
+  SHOWS("EVENT-058", "COMP-009");
   CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
   SHOWS("EVENT-062", "MODEL-014", "REQ-163");
   // On a busy machine acknowledgements of the sends may come behind the software event. Then it ends the wait.
   for (bool in_time = false; !in_time;) {
-    const auto first = sends_then([&] { must(own.post(11)); });
+    const auto first = sends_then([&] { must(own.post(11)); }).first;
     in_time = std::holds_alternative<dat::send_done>(first);
     const auto posted = in_time ? next<dat::software_event>(own) : std::get<dat::software_event>(first);
     CHECK(posted.cookie() == dat::cookie(11));
@@ -171,9 +174,9 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
     if (!in_time) CHECK(error_of(got).type() == type::timeout_expired);
     while (!got) got = own.dequeue();
     CHECK(std::get<dat::recv_done>(got.value()).cookie() == dat::cookie(14));
-    if (in_time) SHOWS("EVENT-056");
     if (in_time) break;
   }
+  SHOWS("EVENT-056", "COMP-009");
 }
 
 namespace {
@@ -320,6 +323,12 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::rdma_write{write}.immediate(1).suppress_notification())) == refused);
   SHOWS("IBX-027");
+  CHECK(error_of(link.active.post(dat::send{}.immediate(1).suppress_notification())) == refused);
+  const dat::local_segment<std::uint64_t, dat::mem_priv::local_write> old_value;
+  const dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic> word;
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{old_value, word, 1}.suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::ib::compare_and_swap{old_value, word, 1, 2}.suppress_notification())) ==
+        refused);
   CHECK(is_empty(link.evd)); // nothing was posted
   const auto after = must(link.active.status());
   CHECK((after.state == state::connected && after.recv_idle && after.request_idle));
@@ -355,7 +364,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
 }
 
 TEST_CASE("a threshold counts every completion, solicited or not",
-          "[notification][COMP-013][COMP-014][COMP-026][EVD-059]") {
+          "[notification][COMP-013][COMP-014][COMP-026][EVD-059][COMP-009]") {
   receiver<mixed> link(dat::completion_notification::evd_threshold);
   for (int i = 0; i < 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   background waiter([&] { return link.receives.wait(patience, 3); });

@@ -209,6 +209,7 @@ TEST_CASE("an unwaitable evd refuses waits, and its events can still be taken",
   CHECK(number(must(q.evd.dequeue())) == 1);
   for (int twice = 0; twice < 2; ++twice) must(q.evd.clear_unwaitable());
   CHECK(q.evd.waitable());
+  CHECK(must(q.evd.query()).waitable);
   CHECK(number(must(q.evd.wait(patience))) == 2);
   SHOWS("EVENT-059");
 }
@@ -848,6 +849,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
     check(limit, return_type::timeout_expired,
           [&](dat::timeout t) { return completions_only.wait_and_drain([](auto&) {}, t).error(); });
     check(limit, return_type::queue_empty, [&](dat::timeout t) { return cno.wait(t).error(); });
+    SHOWS("CNO-031");
   }
   // A longer wait is interrupted again and again.
   for (int i = 0; i < 3; ++i) {

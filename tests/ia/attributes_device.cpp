@@ -133,7 +133,9 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   SHOWS("IA-133", "REQ-104");
   CHECK((p.specific.find("DAT_IB_IMMED_DATA_OP") != nullptr) == infiniband);
   CHECK((p.specific.find("DAT_IB_FETCH_AND_ADD_OP") != nullptr) == (infiniband && d.atomic_cap != IBV_ATOMIC_NONE));
-  SHOWS("IA-138");
+  CHECK((!p.provider_name.empty() && ::strnlen(p.provider_name.data(), 256) == p.provider_name.size()));
+  CHECK(named(p.specific));
+  SHOWS("IA-138", "IA-146");
 
   const auto again = must(must(dat::ia::open(addresses()[0])).query());
   CHECK(again == a);

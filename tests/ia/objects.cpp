@@ -551,6 +551,7 @@ TEST_CASE("one evd and one cno serve several threads at once",
   }
   CHECK(taken == 2 * each);
   CHECK(posted == taken);
+  SHOWS("EVENT-107");
   // The waiting threads are released before cno and evd are closed.
   while (cno.wait(0us)) {
   }

@@ -191,7 +191,7 @@ TEST_CASE("a zone cannot be closed while a region or an endpoint uses it",
   auto pz = must(a.ia.create_pz());
   const auto another = must(a.ia.create_pz());
   CHECK(another.native_handle() != pz.native_handle());
-  SHOWS("PZ-001");
+  SHOWS("PZ-001", "IA-122");
   {
     const auto lmr = must(pz.register_memory(bytes, dat::local_read));
     CHECK(error_of(pz.close()) == in_use);

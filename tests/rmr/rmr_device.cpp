@@ -139,6 +139,11 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     key = now;
     if (i % 50 == 0) t.write(w, 4);
   }
+  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 8, both}.cookie(21)));
+  (void)must(other.bind(t.passive, dat::bind{t.b_mem, 8, 8, both}.cookie(22)));
+  CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(21));
+  CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(22));
+  SHOWS("EVENT-033");
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
   SHOWS("LMR-033", "REQ-005", "ERR-034");
   must(rmr.unbind(t.passive, dat::unbind{}.cookie(5)));
@@ -409,7 +414,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
           dat::send{}));
     const auto sent = next<dat::send_done>(t.at_active);
     CHECK((sent.cookie() == dat::cookie(7) && sent.bytes() == size));
-    SHOWS("COMP-069", "DTO-102", "DTO-107", "DTO-036", "MODEL-008", "REQ-099", "REQ-133");
+    SHOWS("COMP-069", "DTO-102", "DTO-107", "DTO-036", "MODEL-008", "REQ-099", "REQ-133", "COMP-010");
     (void)next<dat::send_done>(t.at_active);
     // Until the receive is taken, the window counts as open.
     if (round == 3) CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
@@ -514,8 +519,7 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
         dat::rdma_read{must(rmr.read_target<std::byte>(t.passive, 100, size)), source.remote()}.cookie(size)));
     const auto done = next<dat::rdma_read_done>(t.at_passive);
     CHECK((done.bytes() == size && done.cookie() == dat::cookie(size)));
-    SHOWS("COMP-069", "MODEL-008", "REQ-099", "REQ-133");
-    SHOWS("DTO-036", "DTO-046", "DTO-049");
+    SHOWS("COMP-069", "MODEL-008", "REQ-099", "REQ-133", "DTO-036", "DTO-046", "DTO-049", "COMP-010");
     CHECK(has_pattern(std::span(t.b_bytes).subspan(1600, size), 9));
     CHECK((t.b_bytes[1599] == std::byte{} && t.b_bytes[1600 + size] == std::byte{}));
   }

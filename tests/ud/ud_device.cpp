@@ -614,6 +614,7 @@ TEST_CASE("a completions-only evd delivers datagrams through drain", "[ud][IBX-0
   SHOWS("IBX-054", "REQ-164");
   // The stream of datagrams ends with its endpoint.
   CHECK(error_of(cq_a.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
+  SHOWS("EVD-015");
   must(ep_a.close());
   CHECK(cq_a.close().has_value());
   SHOWS("EVD-018");
