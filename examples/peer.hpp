@@ -84,7 +84,7 @@ struct session_list : std::list<Session> {
     if (whose->ep) (void)whose->ep.set_context(0); // an event of the endpoint may be queued
     this->remove_if([&](const Session& s) { return &s == whose; });
   }
-  /// Ends a session that cannot be served. The server goes on.
+  /// Ends a session that cannot be served. The server continues.
   void end_unless(const dat::expected<void>& good, Session& whose) {
     if (good) return;
     std::cerr << good.error().message() << '\n';

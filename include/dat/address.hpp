@@ -1,4 +1,4 @@
-// Where an adapter is (dat::ia_address) and which service there (dat::conn_qual).
+// Addresses of adapters (dat::ia_address), and numbers of services at an address (dat::conn_qual).
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -11,7 +11,7 @@
 
 namespace dat { inline namespace v0 { namespace checked {
 
-/// What a checked build has found.
+/// The kinds of misuse that a checked build finds.
 enum class finding : std::uint8_t {
   overlapping_calls,   ///< two calls of a class whose calls must not overlap
   closed_region,       ///< an lmr was destroyed while a posted operation names it

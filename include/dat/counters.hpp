@@ -129,7 +129,7 @@ struct labelled_counters {
 ///     mine.drain(evd, visitor);                   // in place of evd.drain(visitor)
 ///     std::cout << to_prometheus(mine.read(), "ep=\"1\"");
 ///
-/// What dat does by itself, and what the program does without this object, is not counted:
+/// The object does not count calls that do not pass through it:
 /// - Posts by a coroutine, `send_credits` or a policy. They are counted when they are given to `note_post`.
 /// - Waits by `wait_for` or a coroutine. Their events are counted when they are given to `note`.
 /// - Calls of `connect` that are refused at once. The others end with an event, which is counted.

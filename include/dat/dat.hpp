@@ -1,4 +1,4 @@
-// What most programs need of dat. Other headers of this folder are opt-in: README.md names them.
+// The headers that most programs need. Other headers of this folder are opt-in: README.md names them.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

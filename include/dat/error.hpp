@@ -331,7 +331,7 @@ private:
     return s != nullptr ? std::string_view(s) : std::string_view();
   }
 
-  /// What a failure of a call has, and a text that could not be parsed lacks.
+  /// The members of the failure of a call. The failure to parse a text has `quotation_` in their place.
   struct facts_of_call {
     std::uint32_t object_id;
     std::int32_t sys_errno;

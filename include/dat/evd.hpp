@@ -35,8 +35,8 @@ struct evd_attributes {
   bool waitable = false;               ///< evd_state
   std::uint32_t completion_vector = 0; ///< of the device; 0 for an evd without dat::stream::dto
   cno_ref cno;                         ///< empty: none
-  /// Which completions notify, as the endpoints that feed the evd request: DAT_EVD_STATE_CONFIG_NOTIFY, _SOLICITED or
-  /// _THRESHOLD.
+  /// The completions that notify, as requested by the endpoints that feed the evd: DAT_EVD_STATE_CONFIG_NOTIFY,
+  /// _SOLICITED or _THRESHOLD.
   completion_notification config = completion_notification::evd_threshold;
 };
 

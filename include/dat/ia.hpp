@@ -67,7 +67,7 @@ private:
   bool out_of_scope_ = false;
 };
 
-/// What `ia::open` needs besides the adapter. A default-constructed object has the usual settings.
+/// The options of `ia::open`. A default-constructed object has the usual settings.
 struct ia_options {
   dat::progress progress = progress::automatic;
   std::uint32_t async_qlen = 16; ///< room of the evd of `ia::async_evd`

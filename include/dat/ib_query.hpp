@@ -1,4 +1,4 @@
-// Which of the InfiniBand extensions an adapter has.
+// The InfiniBand extensions that an adapter has.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -29,7 +29,7 @@ enum class log_level : std::uint8_t {
 class log_entry {
 public:
   [[nodiscard]] log_level level() const noexcept { return level_; }
-  /// What message() of the error or event says: one line, with the remedy. Allocates.
+  /// The message() of the error or event: one line, with the remedy. Allocates.
   [[nodiscard]] std::string message() const { return text_(what_); }
   /// The error of a call; null for an event.
   [[nodiscard]] const dat::error* error() const noexcept { return error_; }

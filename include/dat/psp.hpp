@@ -17,7 +17,7 @@
 
 namespace dat { inline namespace v0 {
 
-/// Which side creates the endpoint that a request is accepted on (DAT_PSP_FLAGS, uDAPL 2.0 §6.4.4.1.1).
+/// The side that creates the endpoint on which a request is accepted (DAT_PSP_FLAGS, uDAPL 2.0 §6.4.4.1.1).
 enum class psp_flags : std::uint8_t {
   consumer = 0, ///< the consumer, which gives any of its endpoints to `cr::accept`
   provider = 1  ///< dat: the request brings one, `cr::ep()`, which the consumer configures

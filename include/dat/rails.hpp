@@ -136,7 +136,7 @@ struct rail_down {
   std::string_view cause; ///< a sentence; valid until the rails end
   std::size_t up;         ///< the number of rails that are left
 };
-/// What `rails::wait` gives to its visitor.
+/// The events that `rails::run` and `rails::wait` give to their visitor.
 using rails_event = std::variant<rails_write_done, rails_write_failed, rails_message, rail_up, rail_down>;
 
 /// The health of one rail.
@@ -161,7 +161,7 @@ public:
   rails_memory() noexcept = default; ///< names no memory
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_ ? regions_->front().size_bytes() : 0; }
   explicit operator bool() const noexcept { return regions_ != nullptr; }
-  /// What the peer needs to write there, for `rails_remote::from_wire`: 24 bytes for each rail. Allocates.
+  /// The data that the peer needs to write there, for `rails_remote::from_wire`: 24 bytes for each rail. Allocates.
   [[nodiscard]] std::vector<std::byte> to_wire() const;
 
 private:

@@ -213,8 +213,8 @@ private:
   detail::ref<detail::open_names> open_ = detail::open_names::make(); // copies share it
 };
 
-/// What this host or this user lacks for RDMA: a kernel module, a device, a permission. Each text has the remedy, as in
-/// the errors of ia::open. Empty when nothing is missing. Allocates; asks the kernel.
+/// The requirements of RDMA that this host or this user lacks: a kernel module, a device, a permission. Each text has
+/// the remedy, as in the errors of ia::open. Empty when nothing is missing. Allocates; asks the kernel.
 [[nodiscard]] std::vector<std::string> list_missing();
 
 /// The name, as ia::open takes it, of the adapter that has this local address (uDAPL 2.0 §9.1.1). Opens nothing.

@@ -66,14 +66,15 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
   return sent < receives || this_device().waits_for_receives;
 }
 
-/// Whether a condition on the peer's data is true. Where data may arrive after its write has completed, waits until it
-/// is.
+/// Whether a condition on the peer's data is true. Waits for the condition on devices where data may arrive after its
+/// write has completed.
 template <class Condition>
 [[nodiscard]] bool arrives(Condition condition) {
   return condition() || (!this_device().completes_at_peer && comes_true(condition));
 }
 
-/// Takes the event of a message whose send has completed. Where the message may still be under way, waits for it.
+/// Takes the event of a message whose send has completed. Waits for the message on devices where it may still be under
+/// way.
 template <dat::streams S>
 [[nodiscard]] dat::expected<dat::event<S>> take_arrived(dat::evd<S>& at) {
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);

@@ -62,7 +62,7 @@ struct device_config {
   bool extended_qps = true;      ///< false: the provider lacks them, because it is older than the kernel
 };
 
-/// Which work completion statuses a failing operation gives.
+/// The work completion statuses of failing operations.
 enum class statuses {
   rxe, ///< what Soft-RoCE reports (bad lkey: LOC_QP_OP_ERR, receive too short: LOC_QP_OP_ERR / REM_OP_ERR)
   iba, ///< what InfiniBand prescribes (LOC_PROT_ERR, LOC_LEN_ERR / REM_INV_REQ_ERR)
@@ -281,7 +281,7 @@ std::vector<rdma_cm_id*> ids();           ///< ids that the program holds, in or
 ibv_qp* qp_by_num(std::uint32_t qp_num);  ///< nullptr if none lives
 int resolve_timeout_ms();                 ///< the timeout of the latest rdma_resolve_addr
 std::vector<ibv_ah_attr> ah_attributes(); ///< of the live address handles, in order of creation
-/// From now on the descriptor is a dmabuf with this memory, which stands for that of another device.
+/// From now on the descriptor is a dmabuf with this memory, which represents the memory of another device.
 void offer_dmabuf(int descriptor, std::span<std::byte> memory);
 unsigned mr_access(const ibv_mr* mr);             ///< the access flags that the region was registered with
 rdma_cm_id* id_of_qp(std::uint32_t qp_num);       ///< the newest id that was connected or accepted with it

@@ -154,7 +154,7 @@ struct send_wqe {
   enum class wait { none, receive, peer, forever } waits = wait::none;
 };
 
-/// The functions by which an extended queue pair posts. The first member is what verbs knows.
+/// The functions by which an extended queue pair posts. The first member is the one that verbs declares.
 struct extended_qp {
   ibv_qp_ex verbs{};
   ibv_qp* qp = nullptr;

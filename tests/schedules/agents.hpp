@@ -64,7 +64,7 @@ void fire(int fd) noexcept;
 int real_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept;
 /// The monotonic clock of the kernel.
 [[nodiscard]] nanoseconds real_now() noexcept;
-/// What to add to the kernel's clock outside sessions, so that time never runs backwards.
+/// The time to add to the kernel's clock outside sessions, so that time never runs backwards.
 [[nodiscard]] nanoseconds skipped() noexcept;
 
 } // namespace schedule::impl

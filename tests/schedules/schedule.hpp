@@ -25,12 +25,12 @@ public:
   session& operator=(const session&) = delete;
 
   /// Runs the functions at once, each in a thread of its own, and joins them. At each operation on a mutex, a condition
-  /// variable, an atomic or a descriptor the seed chooses the thread that goes on.
+  /// variable, an atomic or a descriptor the seed chooses the thread that continues.
   void together(std::initializer_list<std::function<void()>> all);
   /// The next schedules follow this seed.
   void reseed(std::uint64_t seed);
 
-  /// The number of points at which another thread could have gone on, since the session began.
+  /// The number of points since the session began at which another thread could have continued.
   [[nodiscard]] std::uint64_t points() const noexcept;
 
   /// The orders in `together` follow this search, not the seed.
@@ -49,9 +49,10 @@ void explore(unsigned few, const std::function<void(session&)>& body);
 /// The number of preemptions with which a test runs: `few`, or the number in DAT_PREEMPTIONS if it is set.
 [[nodiscard]] unsigned most_preemptions(unsigned few);
 /// Calls `body(s)` once for each order of the threads in `together` with at most so many preemptions, and returns the
-/// number of orders. A preemption lets another thread go on where the present one could. Where a thread waits or ends,
-/// each of the others may go on, and that counts as none. Points are operations on mutexes, condition variables,
-/// atomics and descriptors. A failed assertion shows the choices; DAT_SCHEDULE_CHOICES replays them.
+/// number of orders. A preemption switches to another thread although the present one could continue. When a thread
+/// waits or ends, each of the others may continue, which does not count as a preemption. Points are operations on
+/// mutexes, condition variables, atomics and descriptors. A failed assertion shows the choices; DAT_SCHEDULE_CHOICES
+/// replays them.
 std::size_t explore_all(unsigned preemptions, const std::function<void(session&)>& body);
 /// Whether DAT_SCHEDULE_CHOICES asks for one order.
 [[nodiscard]] bool replays();

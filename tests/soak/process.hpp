@@ -27,7 +27,7 @@ enum class phase : int {
   work,   ///< clients begin lives, servers serve
   rest,   ///< clients end the lives that are under way, servers serve
   leave,  ///< all lanes end, because the process ends
-  reopen, ///< all lanes end, because the adapter is gone
+  reopen, ///< all lanes end, because the adapter was removed
 };
 
 struct settings {

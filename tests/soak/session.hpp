@@ -95,7 +95,7 @@ public:
   [[nodiscard]] std::string state_of_queue_pair() const;
   /// The lane ends: closes the endpoint with all operations that are under way.
   void leave();
-  /// Ends the connection: its peer or its adapter is gone.
+  /// Ends the connection, because its peer has ended or its adapter was removed.
   void cut();
 
   [[nodiscard]] const dat::ep<dat::rc>& endpoint() const noexcept { return ep_; }

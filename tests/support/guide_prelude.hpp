@@ -1,4 +1,4 @@
-// What the blocks of docs/guide.md may use by name: each becomes the body of a function behind this prelude.
+// The names that the blocks of docs/guide.md may use: each block becomes the body of a function after this prelude.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

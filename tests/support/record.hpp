@@ -1,4 +1,4 @@
-// Which rules of the catalogue a test case shows, recorded at the assertion. docs/conformance/README.md says how the
+// Records the rules of the catalogue that a test case shows, at the assertion. docs/conformance/README.md says how the
 // ledger uses it.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
@@ -29,7 +29,7 @@ enum class record_kind { shows, deviates };
 /// False when no assertion has run since the last record of another line. Defined in main.cpp.
 [[nodiscard]] bool recorded(record_kind kind, int line, std::initializer_list<const char*> rules);
 
-/// What a program adds to its record; the function of a world sets it before main.
+/// The parts that a test program adds to its record; they are set before main.
 struct world_of_tests {
   std::function<std::string()> describe;    ///< the devices, for instance "rx1 (rxe)"
   std::function<void()> begin_case;         ///< before each case

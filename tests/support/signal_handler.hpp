@@ -7,7 +7,7 @@
 
 namespace support {
 
-/// What `call` returns in a handler of SIGUSR1, which this thread raises. One thread at a time.
+/// Runs `call` in a handler of SIGUSR1, which this thread raises, and returns its result. One thread at a time.
 inline bool in_handler(const std::function<bool()>& call) {
   static const std::function<bool()>* called;
   static bool result;

@@ -76,7 +76,7 @@ int for_each_allocation(Flow flow) {
   return for_each_allocation_with<nothing>([&](no_memory_steps& step, nothing&) { flow(step); });
 }
 
-/// Where the sanitizer does not let a test refuse memory.
+/// Skips the case if the sanitizer does not let a test refuse memory.
 inline void needs_refusals() {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
 }

@@ -142,7 +142,7 @@ struct pair {
 };
 
 /// Makes the next registration fail. ibv_reg_mr is a macro: the symbol that it calls depends on whether the compiler
-/// knows the rights, so on the level of optimisation.
+/// can evaluate the rights, and so on the optimisation level.
 inline void fail_registration(int error) {
   fake::fail(fake::call::ibv_reg_mr, 1, error);
   fake::fail(fake::call::ibv_reg_mr_iova2, 1, error);

@@ -27,7 +27,7 @@ inline constexpr std::array<std::string_view, 3> mode_names{"polled", "waiting",
 [[nodiscard]] constexpr std::string_view to_string(operation o) { return operation_names[static_cast<std::size_t>(o)]; }
 [[nodiscard]] constexpr std::string_view to_string(mode m) { return mode_names[static_cast<std::size_t>(m)]; }
 
-/// What both sides agree on before a test.
+/// The parameters that both sides agree on before a test.
 struct parameters {
   perf::test test = test::latency;
   perf::operation operation = operation::send;

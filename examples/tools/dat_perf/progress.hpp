@@ -14,7 +14,7 @@ namespace perf {
 class progress {
 public:
   explicit progress(const options& o);
-  /// What a worker calls during a run with operations of `size` bytes.
+  /// Returns the function that a worker calls during a run with operations of `size` bytes.
   [[nodiscard]] observer begin(std::uint32_t size);
   /// Seconds from the start, and operations per second since the last.
   [[nodiscard]] const std::vector<std::pair<double, double>>& course() const { return course_; }

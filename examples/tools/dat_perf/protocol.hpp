@@ -23,7 +23,7 @@
 
 namespace perf {
 
-/// What a peer needs to reach this side: wire forms of dat as hexadecimal digits.
+/// The data that a peer needs to reach this side: wire forms of dat as hexadecimal digits.
 struct grants {
   std::string data, words;            ///< remote segments; empty where the test needs none
   std::vector<std::string> datagrams; ///< descriptors of datagram endpoints

@@ -12,7 +12,7 @@
 
 namespace perf {
 
-/// What one side has sent.
+/// The operations that one side has sent.
 struct direction {
   std::uint64_t operations = 0; ///< that arrived
   double seconds = 0;

@@ -58,7 +58,7 @@ inline constexpr std::string_view evd_overflow_cause =
     return log_level::error;
   }
 }
-/// What message() of the event says.
+/// The message() of the event.
 [[nodiscard]] std::string async_message(async_kind what, const async_info& info);
 
 }}} // namespace dat::v0::detail

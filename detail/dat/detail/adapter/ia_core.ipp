@@ -128,7 +128,8 @@ DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool 
   core->qos_ = qos;
   if (const int err = count_forks()) return failed("pthread_atfork", err, return_subtype::resource_memory);
   // Before Linux 5.12 a fork moves the parent to copies of its registered pages, while the adapter keeps the originals.
-  // Verbs knows whether the kernel needs the call, and refuses it when the process has registered memory before.
+  // Verbs itself checks whether the kernel needs the call. It refuses the call when the process has already registered
+  // memory.
   if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) (void)ibv_fork_init();
 
   int count = 0;

@@ -1,4 +1,4 @@
-// Where dat's definitions are compiled: in every source file, or in one. And whether they have trace points.
+// Decides whether dat's definitions are compiled in every source file or in one, and whether they have trace points.
 //
 // By default dat is header-only: each header brings its definitions (`*.ipp`), which are inline. With
 // DAT_SEPARATE_COMPILATION in all of its source files a program gets declarations only, and one of the files includes

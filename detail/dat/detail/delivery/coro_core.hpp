@@ -78,7 +78,7 @@ public:
     ++issued_;
     return key_ += key_step;
   }
-  /// Whether a cookie is a key of this driver. If `find` does not know it, its coroutine has gone.
+  /// Whether a cookie is a key of this driver. If `find` does not find it, its coroutine was destroyed.
   [[nodiscard]] bool issued(dat::cookie c) const noexcept { return (key_ - c.value()) * key_step_inverse < issued_; }
   void expect(coro_dto& o) noexcept { bucket(o.key()).push_back(o); }
   [[nodiscard]] coro_dto* find(dat::cookie c, const ep_core* whose) noexcept {

@@ -1,4 +1,4 @@
-// What a coroutine awaits: an operation in the coroutine's frame, its result, and its end by a request to stop.
+// An awaited operation: it is in the frame of the coroutine, has a result, and can be ended by a request to stop.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -109,8 +109,8 @@ private:
   std::optional<stoppable> stop_;
 };
 
-/// Awaits an operation that may be outside of the frame of the coroutine. If the coroutine is destroyed where it waits,
-/// the operation forgets it and continues.
+/// Awaits an operation that may be outside of the frame of the coroutine. If the coroutine is destroyed while it waits,
+/// the operation is detached from it and continues.
 template <class Operation>
 class coro_awaiter {
 public:

@@ -1,4 +1,4 @@
-// What resumes coroutines: the list of those that are ready, timers, and requests to stop from any thread.
+// The schedule that resumes coroutines: the list of ready ones, timers, and requests to stop from any thread.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -14,7 +14,7 @@ class timer_heap;
 /// A timer. A timer that is set is in one heap; its destructor removes it.
 class timer_node {
 public:
-  /// What the heap calls when the time has come, once. The timer is no longer set then.
+  /// The function that the heap calls once, when the time has come. The timer is no longer set then.
   using function = void (*)(timer_node&) noexcept;
 
   explicit timer_node(function expire) noexcept : expire_(expire) {}

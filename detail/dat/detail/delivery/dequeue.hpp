@@ -144,7 +144,7 @@ template <streams S, class Visitor>
   e.awaited.store(static_cast<std::uint32_t>(threshold), std::memory_order_relaxed);
   auto r = wait_until(e, deadline::in(limit), [&] {
     record taken;
-    // A completion of an endpoint that is gone is no event: those behind it count without it.
+    // A completion of an endpoint that has ended is no event, and the threshold does not count it.
     while (!out && as_merged<S>(e).take_from(taken, static_cast<std::uint32_t>(threshold), count))
       out = take_record<S>(taken, visit);
     return out;

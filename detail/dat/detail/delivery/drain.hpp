@@ -58,7 +58,7 @@ template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_completion(const work_entries& entries, const ibv_wc& wc, Visitor& visit) {
   work_entry* e;
   if (!entries.find(wc.wr_id, e)) [[unlikely]]
-    return false; // its endpoint is gone or was reset
+    return false; // its endpoint has ended or was reset
   work_ring::tsan_acquire(*e);
   // One comparison for each kind of success: kinds and statuses have no bits in common.
   constexpr auto code = [](dto_operation o) constexpr noexcept { return static_cast<std::int32_t>(kind_of_work(o)); };

@@ -31,7 +31,7 @@ inline constexpr mem_priv remote_rights = mem_priv::remote_read | mem_priv::remo
   return (held & wanted) != mem_priv::none;
 }
 
-/// What a window is bound to; without a region it is unbound.
+/// The memory that a window is bound to; without a region the window is unbound.
 struct window_place {
   lmr_core* region = nullptr;
   ep_core* through = nullptr; ///< of a window for one endpoint: the only one that the key works on

@@ -40,7 +40,7 @@ namespace dat { inline namespace v0 { namespace detail {
   }
 }
 
-/// What cause() of the event says; empty for an event without a cause. A literal.
+/// The cause() of the event; empty for an event without a cause. A literal.
 [[nodiscard]] inline std::string_view cause_of(record::kind what, int reason) noexcept {
   switch (what) {
   case record::kind::peer_rejected:

@@ -1,4 +1,4 @@
-// What dat::get and dat::get_if need: which types are events, and their refusals.
+// Parts of dat::get and dat::get_if: the check that a type is an event, and their refusals.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

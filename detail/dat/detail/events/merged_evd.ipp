@@ -118,7 +118,7 @@ DAT_DECL bool merged_evd::wakes(const ibv_wc& c, const posted_work& posted) cons
   case completion_notification::selective:
     return posted.notifies();
   case completion_notification::solicited_wait:
-    return c.status != IBV_WC_SUCCESS; // only the device knows which others were solicited: see cq_arming
+    return c.status != IBV_WC_SUCCESS; // only the device can tell whether others were solicited: see cq_arming
   default:
     return true;
   }

@@ -1,4 +1,4 @@
-// Which event types belong to which streams.
+// The event types of each stream.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

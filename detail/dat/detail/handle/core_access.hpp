@@ -17,7 +17,7 @@ struct core_access {
     else
       return h.shared();
   }
-  /// What an ep_ref posts to. Never null.
+  /// The core to which an ep_ref posts. Never null.
   template <class Ref>
   [[nodiscard]] static auto& posting(const Ref& r) noexcept {
     return *r.core_;

@@ -103,7 +103,7 @@ namespace dat { inline namespace v0 { namespace detail {
                                                                        std::size_t bytes, int access) noexcept {
   static constexpr const char* call = "register_relaxed_ordering";
   if (!pz) return empty_handle(call, return_subtype::handle_pz);
-  // The flag is one of those that verbs drops where the kernel does not know them.
+  // The flag is one of those that verbs ignores if the kernel does not support them.
   return lmr_core::create(call, pz, first, bytes, access | IBV_ACCESS_RELAXED_ORDERING);
 }
 

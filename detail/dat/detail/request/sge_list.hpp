@@ -1,4 +1,4 @@
-// What DTOs are made of: the zone, address, length and key of segments, and lists of them in the form of verbs.
+// The parts of DTOs: the zone, address, length and key of segments, and lists of segments in the form of verbs.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

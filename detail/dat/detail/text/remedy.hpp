@@ -31,7 +31,7 @@ inline constexpr const char* memlock_text =
     "Registered memory is locked, and RLIMIT_MEMLOCK of this process is {memlock}: raise it (`ulimit -l unlimited`, "
     "`memlock` in /etc/security/limits.conf, or LimitMEMLOCK= of the systemd unit) or register less.";
 
-// Where that limit cannot be the reason.
+// The remedy if that limit cannot be the reason.
 inline constexpr const char* too_large_text = "The adapter or the kernel has no room for this region; RLIMIT_MEMLOCK "
                                               "of this process is unlimited. Register less, "
                                               "several smaller regions, or free others.";

@@ -13,7 +13,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The state of an endpoint that is gone. It is no DAT state: every call answers invalid_handle.
+/// The state of an endpoint that has ended. It is no DAT state: every call answers invalid_handle.
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
 
 /// The base of every endpoint. An evd reads it for each completion, so its functions on that path are neither virtual

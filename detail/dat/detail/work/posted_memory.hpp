@@ -34,9 +34,9 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 /// The memory of posted operations: a record for each work entry, and one for each region. `stage` makes the record,
-/// `arm` puts it into the table when the post reaches the device, and the completion removes it. AddressSanitizer knows
-/// granules of eight bytes, so only whole granules are poisoned. The sums are of copies that process_vm_readv makes: no
-/// sanitizer checks them, and memory that is not mapped does no harm.
+/// `arm` puts it into the table when the post reaches the device, and the completion removes it. AddressSanitizer works
+/// with granules of eight bytes, so only whole granules are poisoned. The sums are of copies that process_vm_readv
+/// makes: no sanitizer checks them, and memory that is not mapped does no harm.
 class posted_memory {
 public:
   static constexpr std::uint32_t most = 8; ///< segments of an operation that are watched

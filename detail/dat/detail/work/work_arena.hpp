@@ -95,7 +95,8 @@ public:
 
   /// The argument of the static `find`.
   [[nodiscard]] const std::byte* base() const noexcept { return base_; }
-  /// The entry with this wr_id, or null: the work of an endpoint that is gone or was reset, or not of this library.
+  /// The entry with this wr_id, or null: the work of an endpoint that has ended or was reset, or work that this library
+  /// did not post.
   [[nodiscard]] work_entry* find(std::uint64_t wr_id) const noexcept {
     work_entry* e;
     return find(base_, wr_id, e) ? e : nullptr;

@@ -1,6 +1,6 @@
 // The work that was posted to a queue and has not completed.
 //
-// The wr_id of a work request names the entry that remembers it, see work_arena. Entries of a queue form a ring that is
+// The wr_id of a work request names the entry that records it, see work_arena. Entries of a queue form a ring that is
 // linked, not indexed: a post takes the next one, and a completion frees one, by a load and a store each.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
@@ -38,7 +38,8 @@ enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr bool has_bits(work_kind k, std::int32_t bits) noexcept {
   return (static_cast<std::int32_t>(k) & bits) != 0;
 }
-/// A receive of a datagram endpoint. kind_of_work, which is in the path of every post, does not know it.
+/// A receive of a datagram endpoint. kind_of_work does not handle it, because that function is in the path of every
+/// post.
 inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
     static_cast<std::int32_t>(static_cast<std::uint32_t>(kind_of_work(dto_operation::recv_ud)) | 1u << 31));
 // Bits that join a kind.

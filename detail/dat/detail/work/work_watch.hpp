@@ -11,11 +11,11 @@ namespace dat { inline namespace v0 { namespace detail {
 
 struct work_entry;
 
-/// What happens to the memory of an operation.
+/// The use of the memory of an operation.
 enum class memory_use : std::uint8_t { none, read, written };
 
-/// The watch over posted work and registered memory. Empty unless the build is checked; posted_memory.hpp has the other
-/// one.
+/// The watch over posted work and registered memory. This one is empty. Checked builds have the one in
+/// posted_memory.hpp.
 template <bool Checked>
 struct work_watch {
   /// The completion of the entry's work was taken.
