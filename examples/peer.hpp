@@ -20,7 +20,7 @@ template <dat::streams More = dat::streams{}>
 struct peer {
   static constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests | More;
   static constexpr dat::timeout limit = std::chrono::seconds(10);
-  using private_data = std::array<std::byte, 56>; // the most that a connect or an accept carries
+  using private_data = std::array<std::byte, 56>; // the largest private data of a connect or an accept
 
   const char* host = nullptr; ///< null in the server
   dat::ia ia{};

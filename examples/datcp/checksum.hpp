@@ -40,7 +40,7 @@ private:
   std::unique_ptr<XXH3_state_t, release> state_;
 };
 
-/// As `xxhsum -H2` prints it.
+/// The checksum as text, as `xxhsum -H2` prints it.
 [[nodiscard]] inline std::string to_hex(const checksum& sum) {
   std::string text;
   for (const std::byte b : sum) text += fmt::format("{:02x}", std::to_integer<unsigned>(b));

@@ -116,7 +116,7 @@ private:
   bool complete_ = false;
 };
 
-/// Creates a directory, or does nothing if it exists. Its rights permit filling it; see finish_directory.
+/// Creates a directory, or does nothing if it exists. The rights allow the owner to fill it; see finish_directory.
 void make_directory(const tree& base, const std::string& path, const entry& what);
 /// Gives a directory that has been filled its rights and time.
 void finish_directory(const tree& base, const std::string& path, const entry& what);

@@ -172,8 +172,8 @@ struct entry {
   void fields(auto& f) { f(what, mode, size, mtime, path, text); }
 };
 
-/// Receiver, in reply to every entry: continue, not needed, or the reason of a failure. For a file whose first `part`
-/// bytes exist already, their checksum.
+/// Receiver, in reply to every entry: continue, not needed, or the reason of a failure. If the first `part` bytes of a
+/// file exist already, the message has their checksum.
 struct answer {
   enum class kind : std::uint8_t { go = 1, have = 2, failed = 3 } what = kind::go;
   std::uint64_t part = 0;
@@ -254,7 +254,7 @@ message read_message(std::size_t number, reader& from) {
   return m;
 }
 
-/// For private data, which arrives padded with zeros: the rest is ignored.
+/// Reads private data, which arrives padded with zeros: ignores the rest.
 template <class T>
 [[nodiscard]] T decode_prefix(std::span<const std::byte> bytes) {
   T value;

@@ -58,7 +58,7 @@ public:
   [[nodiscard]] static expected<ia_address> parse(std::string_view text) noexcept;
 
   [[nodiscard]] address_family family() const noexcept;
-  /// In host byte order; 0 if there is none.
+  /// The port in host byte order; 0 if there is none.
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// This address with another port (host byte order).
   [[nodiscard]] ia_address with_port(std::uint16_t port) const noexcept;
@@ -94,7 +94,7 @@ public:
   [[nodiscard]] const ::sockaddr* native_handle() const noexcept;
   [[nodiscard]] ::socklen_t native_size() const noexcept;
 
-  /// By family, address, scope, port. IPv6 flow labels are kept but not compared.
+  /// Compares family, address, scope and port. IPv6 flow labels are kept but not compared.
   friend std::strong_ordering operator<=>(const ia_address&, const ia_address&) noexcept;
   friend bool operator==(const ia_address&, const ia_address&) noexcept;
 
@@ -195,7 +195,7 @@ private:
     return (value & 0xFFFF) != 0 && (value <= 0xFFFF || (value & ~std::uint64_t{0xFFFF}) == service_id_base);
   }
 
-  // Not constexpr: naming it in a constant expression is the compile error.
+  // It is not constexpr, so that its use in a constant expression does not compile.
   static void a_connection_qualifier_is_a_port_from_1_to_65535() noexcept {}
 
   template <class I>

@@ -7,8 +7,8 @@
 //     notifier.async_drain(evd, visitor, [&](auto error, std::size_t events) {...});
 //     co_await notifier.async_wait(boost::asio::use_awaitable);           // where the compiler and Boost have it
 //
-// <dat/asio_coro.hpp> has single operations with completion tokens. With the coroutines of <dat/coro.hpp>: after
-// async_wait, driver.poll(visitor). With g++, Boost 1.74 has boost::asio::awaitable. With clang 14 on the standard
+// <dat/asio_coro.hpp> has single operations with completion tokens. With the coroutines of <dat/coro.hpp>, call
+// driver.poll(visitor) after async_wait. With g++, Boost 1.74 has boost::asio::awaitable. With clang 14 on the standard
 // library of g++, Boost does not have it: use callbacks, futures or dat's own coroutines.
 #pragma once
 
@@ -97,7 +97,7 @@ public:
   /// The cno, for calls such as evd::modify_cno, or for `wait` in another thread.
   [[nodiscard]] dat::cno& cno() noexcept { return state_->cno; }
 
-  /// From now on, events of this evd complete operations; so do the events that are already queued. The same as
+  /// From now on, events of this evd complete operations; so do the events that are already queued. Equal to
   /// `evd.modify_cno(cno())`.
   /// Errors, Allocates, Blocks and Thread safety: as evd::modify_cno.
   template <streams S>
@@ -211,7 +211,7 @@ private:
   std::shared_ptr<state> state_;
 };
 
-/// For the executors that most programs have.
+/// The notifier for the executors that most programs use.
 using notifier = basic_notifier<>;
 
 }}} // namespace dat::v0::asio

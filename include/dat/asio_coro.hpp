@@ -158,7 +158,7 @@ private:
       void unhandled_exception() const noexcept { std::terminate(); } // no memory to post a handler
     };
   };
-  /// Stores the handle of the coroutine that awaits it, which continues.
+  /// Stores the handle of the awaiting coroutine, and does not suspend it.
   struct frame_of {
     pending_base& of;
     [[nodiscard]] bool await_ready() const noexcept { return false; }
@@ -191,7 +191,7 @@ private:
   std::shared_ptr<state> state_;
 };
 
-/// For the executors that most programs have.
+/// The loop for the executors that most programs use.
 template <streams S>
 using loop = basic_loop<S>;
 

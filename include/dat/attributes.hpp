@@ -227,7 +227,7 @@ struct srq_watermarks {
   bool soft_high = false;
   bool hard_high = false;
 
-  /// As DAT has them in srq_watermarks_supported.
+  /// The value of DAT's srq_watermarks_supported.
   [[nodiscard]] constexpr std::uint32_t dat_code() const noexcept {
     return (low ? 0x001u : 0) | (soft_high ? 0x010u : 0) | (hard_high ? 0x100u : 0);
   }
@@ -238,7 +238,7 @@ struct srq_counts {
   bool available = false;
   bool outstanding = false;
 
-  /// As DAT has them in srq_info_supported.
+  /// The value of DAT's srq_info_supported.
   [[nodiscard]] constexpr std::uint32_t dat_code() const noexcept {
     return (available ? 0x01u : 0) | (outstanding ? 0x10u : 0);
   }

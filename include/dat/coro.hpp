@@ -66,7 +66,7 @@ namespace dat { inline namespace v0 { namespace coro {
 ///
 /// The next wait takes the oldest kept event that it asks for. `next()` has the same effect for events of all types.
 /// The driver stops keeping a type when a wait for it ends without an event: by a stop, or because its coroutine was
-/// destroyed. Not kept are completions, and events after the limit of the constructor was reached: the visitor gets
+/// destroyed. The driver does not keep completions, nor events beyond the limit of the constructor: the visitor gets
 /// them. A wait for the events of one endpoint takes kept events, but causes none to be kept. Closing or resetting an
 /// endpoint by the driver drops its kept events; the end of the driver drops all of them, and so refuses requests.
 ///

@@ -47,7 +47,7 @@ struct cr_params {
 class cr : public detail::unique_object<cr, detail::connection_base, object_kind::cr, detail::request_ref> {
 public:
   static constexpr std::string_view name = "connection_request";
-  /// The request in words, for logs. Allocates.
+  /// The request as text, for logs. Allocates.
   [[nodiscard]] std::string message() const { return detail::request_text(name, remote_address()); }
   cr() noexcept = default; ///< names no request
 

@@ -72,8 +72,8 @@ public:
 
   /// `n` receives were posted in place of those that have completed.
   void reposted(std::uint32_t n = 1) noexcept { owed_.fetch_add(n, std::memory_order_relaxed); }
-  /// The credits to report to the peer now: 0 while they are fewer than a batch. With `all` also fewer, for a message
-  /// that goes to the peer anyway.
+  /// The credits to report to the peer now: 0 while they are fewer than a batch. With `all`, also fewer than a batch,
+  /// for a message that goes to the peer in any case.
   [[nodiscard]] std::uint32_t take(bool all = false) noexcept {
     std::uint32_t owed = owed_.load(std::memory_order_relaxed);
     while (owed != 0 && (all || owed >= batch_))

@@ -346,8 +346,8 @@ public:
   [[nodiscard]] std::string message() const { return detail::request_text(name, remote_address()); }
   datagram_request() noexcept = default;
 
-  /// The data that the peer gave to `connect`, with its length. From a program that does not use dat: the bytes that it
-  /// sent, followed by zeros.
+  /// The data that the peer gave to `connect`, with its length. If the peer's program does not use dat, the data is
+  /// followed by zeros.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
     return request_ ? request_.get()->private_data() : std::span<const std::byte>();
   }
@@ -441,9 +441,9 @@ template <streams S, class Visitor>
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_datagram_received(work_entry& e, const ibv_wc& wc, Visitor& visit) {
   posted_work posted = work_ring::read(e);
-  posted.kind = recv_ud_work; // known here, so the functions below need not determine it
+  posted.kind = recv_ud_work; // the kind is known here, so the called functions need not determine it
   ep_core& ep = detail::endpoint_of(e);
-  work_ring::retire(e); // first: the visitor may post
+  work_ring::retire(e); // before the visitor, which may post
   visit_datagram<S>(ep, wc, posted, visit);
   return true;
 }

@@ -1,4 +1,4 @@
-// Events in words, for logs: dat::describe, operator<<, and std::format where the library has it. Not in <dat/dat.hpp>.
+// Events as text, for logs: dat::describe, operator<<, and std::format where the library has it. Not in <dat/dat.hpp>.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -24,7 +24,7 @@ concept describable = requires(const E& e) {
   { e.message() } -> std::same_as<std::string>;
 };
 
-/// The event in words, such as "recv_done on ep (qp 17): 64 bytes, cookie 7". A completion must not be older than its
+/// The event as text, such as "recv_done on ep (qp 17): 64 bytes, cookie 7". A completion must not be older than its
 /// endpoint. Allocates.
 template <describable E>
 [[nodiscard]] std::string describe(const E& event) {

@@ -73,14 +73,14 @@ private:
 template <class Self, std::size_t N>
 class outward_request : public request<Self, N> {
 public:
-  /// Sends 32 bits along, as they are in memory; the completion of the peer's receive has them (IB extensions §2,
+  /// Sends 32 additional bits, unchanged from memory; the completion of the peer's receive has them (IB extensions §2,
   /// immediate data). Between hosts of different byte orders the consumer converts them: `immediate(htole32(n))` here,
   /// `le32toh(e.immediate())` there. On an RDMA write this consumes one receive of the peer.
   Self& immediate(std::uint32_t value) & noexcept { return this->wr_.immediate(value), self(); }
   Self&& immediate(std::uint32_t value) && noexcept { return this->wr_.immediate(value), std::move(self()); }
 
-  /// The adapter copies the data during `post`, so that the memory may be reused afterwards. For at most `max_inline`
-  /// bytes of the endpoint: `post` refuses a longer DTO with `length_error`.
+  /// The adapter copies the data during `post`, so that the memory may be reused afterwards. `post` refuses a DTO of
+  /// more than `max_inline` bytes of the endpoint with `length_error`.
   Self& inlined() & noexcept { return this->wr_.set(send_flag::inlined), self(); }
   Self&& inlined() && noexcept { return this->wr_.set(send_flag::inlined), std::move(self()); }
 
@@ -166,7 +166,7 @@ public:
     this->wr_.start_list(dto_operation::rdma_write, from);
     this->wr_.target(to);
   }
-  /// As `immediate`; the completion of the receive that it consumes at the peer notifies. (A plain RDMA write has no
+  /// As `immediate`, and the completion of the consumed receive at the peer notifies. (A plain RDMA write has no
   /// receive to solicit.)
   rdma_write& solicited_immediate(std::uint32_t value) & noexcept { return this->solicit().immediate(value); }
   rdma_write&& solicited_immediate(std::uint32_t value) && noexcept {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// For language bindings, plugins and libraries with an interface of their own, which get these as arguments. Each call
-// checks at run time what the compiler checks elsewhere, and gives the typed object that the rest of dat takes:
+// It is for language bindings, plugins and libraries with an interface of their own, which get these as arguments. Each
+// call checks at run time what the compiler checks elsewhere, and gives the typed object that the rest of dat takes:
 //
 //     DAT_TRY(auto evd, dat::dynamic::create_evd(ia, streams, 64));               // dat::streams streams
 //     DAT_TRY(auto memory, dat::dynamic::register_memory(pz, bytes, rights));     // dat::mem_priv rights

@@ -128,8 +128,8 @@ struct ep_attributes {
   /// The number of times that a request is sent again before the connection breaks, 0..6. Seven is refused: some
   /// adapters then retry indefinitely, and a dead link would never be detected.
   std::uint8_t retry_count = 6;
-  /// The number of times that a send is tried again when the peer has no receive posted; 7 means indefinitely.
-  /// Soft-RoCE breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer runs on.
+  /// The number of times that a send is repeated when the peer has no receive posted; 7 means indefinitely. Soft-RoCE
+  /// breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer runs on.
   std::uint8_t rnr_retry_count = 7;
   /// Time to wait for an acknowledgement before sending again, 1 us to 8796 s. Rounded up to the adapter's scale
   /// (4.096 us x 2^n).

@@ -246,7 +246,7 @@ public:
     return copy;
   }
 
-  /// For calls that take several operations: the number of operations before the one that failed.
+  /// Sets, for calls that take several operations, the number of operations before the one that failed.
   [[nodiscard]] constexpr error index(std::uint32_t taken) const noexcept {
     error copy = unquoted();
     copy.facts_.index = taken;
@@ -301,9 +301,9 @@ public:
   }
   static constexpr std::size_t quote_capacity = 24; ///< characters of quoted()
 
-  /// The meaning of type() in words: dat_strerror's major message. Static storage.
+  /// The meaning of type() as text: dat_strerror's major message. Static storage.
   [[nodiscard]] constexpr std::string_view major() const noexcept;
-  /// The meaning of subtype() in words: dat_strerror's minor message. Static storage.
+  /// The meaning of subtype() as text: dat_strerror's minor message. Static storage.
   [[nodiscard]] constexpr std::string_view minor() const noexcept;
 
   /// One line of text: the call, the object, the failure, the system call with its errno, and the remedy. Allocates the

@@ -66,10 +66,10 @@ struct evd_options {
 /// their own places: `qlen`, or two for each endpoint, whichever is more. Software events, requests and asynchronous
 /// events together have `qlen` places. A flood of one kind costs no event of another.
 ///
-/// Move-only. Thread safety: several threads may take from a merged evd at once, and one of them may wait. From a
-/// completions-only evd one thread at a time may take. `post`, `wake`, `set_unwaitable` and `clear_unwaitable` are safe
-/// at any time, and so is `resize` of a merged evd. `resize` of a completions-only evd must not overlap a call that
-/// takes events. `close` and destruction must not overlap other uses.
+/// Move-only. Thread safety: several threads may take from a merged evd at once, and one of them may wait. Only one
+/// thread at a time may take from a completions-only evd. `post`, `wake`, `set_unwaitable` and `clear_unwaitable` are
+/// safe at any time, and so is `resize` of a merged evd. `resize` of a completions-only evd must not overlap a call
+/// that takes events. `close` and destruction must not overlap other uses.
 template <streams S>
 class evd : public detail::unique_object<evd<S>, detail::evd_core, object_kind::evd> {
 public:
@@ -296,7 +296,7 @@ public:
 
   /// From now on the evd notifies `notified` of events, and no other cno (uDAPL 2.0 §6.3.4.4). Events that are already
   /// queued notify it at once. `evd.modify_cno({})` detaches the cno; a cno that was closed is empty, too. A cno
-  /// reports the evd that triggered it by `id()`.
+  /// reports the `id()` of the evd that triggered it.
   /// Errors: `invalid_handle` for a cno of another ia, or of an ia that was closed; `insufficient_resources` when the
   /// kernel cannot watch the completion channel.
   /// Allocates: no.

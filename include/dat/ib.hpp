@@ -140,8 +140,8 @@ public:
 ///     DAT_TRY(auto head, ring.slice(0, 1));
 ///     DAT_TRYV(ep.post(dat::ib::atomic_write{head, produced}.cookie(7)));
 ///
-/// Post it in a call of its own: verbs posts it by itself, so no batch and no post of several requests can have it.
-/// `query_extensions` says whether the kernel has it for this adapter: Soft-RoCE does since Linux 6.3.
+/// Post it in a separate call: verbs has a separate function for it, so a batch or a post of several requests cannot
+/// contain it. `query_extensions` says whether the kernel has it for this adapter: Soft-RoCE does since Linux 6.3.
 ///
 /// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without atomic writes;
 /// `length_error` when the segment is empty; `invalid_parameter` when it is not at a multiple of 8.

@@ -28,7 +28,7 @@ public:
 
   iov() noexcept = default;
 
-  /// From segments, or lmrs as a whole.
+  /// A list of these segments, or of whole lmrs.
   template <class... S>
   requires(sizeof...(S) > 0 && sizeof...(S) <= N && (detail::names_memory<S> && ...))
       [[gnu::always_inline]] explicit iov(S&&... segments) noexcept {

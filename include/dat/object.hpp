@@ -153,7 +153,7 @@ private:
   [[nodiscard]] const Self& self() const noexcept { return static_cast<const Self&>(*this); }
 };
 
-/// For std::hash of handles.
+/// The hash of a handle, for std::hash.
 template <class Handle>
 struct handle_hash {
   [[nodiscard]] std::size_t operator()(const Handle& h) const noexcept {

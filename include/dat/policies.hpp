@@ -25,8 +25,8 @@ namespace dat { inline namespace v0 {
 
 /// Posts without the checks of zones, lengths and limits. An operation that they would have refused reaches the
 /// adapter, which breaks the connection, or worse: to some adapters a segment of length 0 means 2 GiB. Types, room in
-/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). For programs
-/// that have run with `tracked`.
+/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). Use it for
+/// programs that have run with `tracked`.
 struct unchecked {
   static constexpr bool is_posting_policy = true;
   /// Posts operations without those checks; `ep::post<dat::unchecked>` calls it.
@@ -69,7 +69,7 @@ struct posted_dto {
 ///
 /// Each error names the endpoint of the operation, and `last_offender` returns the operation. Use this policy for all
 /// posts of an endpoint, for connections or datagrams. Batches, `post_n` and buffers of shared queues cannot have it,
-/// and are not tracked. Of an operation with more than eight segments the first eight are tracked.
+/// and are not tracked. If an operation has more than eight segments, only the first eight are tracked.
 struct tracked {
   static constexpr bool is_posting_policy = true;
   /// Posts operations and tracks them; `ep::post<dat::tracked>` calls it.

@@ -78,7 +78,8 @@ public:
   }
 
   /// The memory resource for containers of std::pmr. Without room it throws std::bad_alloc, as the standard requires; a
-  /// program without exceptions is terminated then, and should use `try_allocate`. Not for an empty pool.
+  /// program without exceptions is terminated then, and should use `try_allocate`. Must not be called for an empty
+  /// pool.
   [[nodiscard]] std::pmr::memory_resource& resource() noexcept { return *core_; }
   /// Allocates from the pool alone. Null without room, and for alignments of more than a page.
   [[nodiscard]] void* try_allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {

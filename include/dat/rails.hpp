@@ -192,7 +192,7 @@ private:
 
 // --- rails ----------------------------------------------------------------------------------------------------------
 
-/// Several rails to one peer. `connect` makes the active side and `listen` the passive one; both write and receive.
+/// A set of rails to one peer. `connect` makes the active side and `listen` the passive one; both write and receive.
 ///
 /// No thread is started: `run` and `wait` do all the work, connecting and failing over included, so the program calls
 /// one of them often. Nothing blocks while rails are down: up to `window` messages wait.
@@ -210,7 +210,7 @@ public:
   rails& operator=(rails&&) noexcept;
   ~rails(); ///< disconnects the rails at once; messages under way may or may not arrive
 
-  /// Begins to connect the rails. Each connects by itself: rail_up reports it.
+  /// Begins to connect the rails. Each rail connects independently; rail_up reports it.
   /// Errors: `invalid_parameter` for no path or more than max_rails, a path without ia, an option out of its range;
   /// `model_not_supported` for an adapter of iWARP;
   /// as ia::create_pz, ia::create_evd and pz::register_memory.

@@ -165,8 +165,8 @@ private:
 /// never deregisters a region that a cached_registration holds.
 ///
 /// Without remote rights, regions consist of whole pages. With a remote right they consist of exactly the elements, so
-/// that a peer reaches nothing beside them. A cache suits memory that the program does not allocate itself. For memory
-/// that it does, a `dat::memory_pool` needs neither lookups nor `forget`.
+/// that a peer cannot access other memory. A cache suits memory that the program does not allocate itself. For its own
+/// allocations, a `dat::memory_pool` needs neither lookups nor `forget`.
 ///
 /// Move-only. Every region keeps the zone in use: `close` or `trim` the cache before the zone is closed. Thread safety:
 /// all calls are safe but `close`, moving and destruction, which must not overlap another use, the end of a

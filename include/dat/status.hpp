@@ -99,7 +99,7 @@ inline constexpr std::uint8_t dto_operation_count = 21; ///< of dat::dto_operati
   }
 }
 
-/// The name in words ("remote access error", "rdma_write"); total: other values give "unknown ...".
+/// The name as text ("remote access error", "rdma_write"); total: other values give "unknown ...".
 [[nodiscard]] constexpr std::string_view to_string(dto_status) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(dto_operation) noexcept;
 

@@ -1,4 +1,4 @@
-// dat::strerror: a DAT_RETURN word in words.
+// dat::strerror: the meaning of a DAT_RETURN word as text.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

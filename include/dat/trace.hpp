@@ -18,7 +18,7 @@
 
 namespace dat { inline namespace v0 { namespace trace {
 
-/// The steps that are traced. In parentheses: the probe of USDT and its arguments.
+/// The steps that are traced. The USDT probe and its arguments are in parentheses.
 enum class point : std::uint8_t {
   post,       ///< dat gives an operation to the device (`dat:post`: number, operation, bytes, cookie)
   refused,    ///< the device refused the last operations (`dat:refused`: number, how many, errno)
@@ -39,7 +39,7 @@ inline constexpr std::size_t point_count = 10; ///< of dat::trace::point
       "unknown point");
 }
 
-/// In a record: the state of an endpoint that does not exist yet, or not any more.
+/// In a record, the state of an endpoint that does not exist yet, or no longer exists.
 inline constexpr ep_state no_state = static_cast<ep_state>(255);
 
 /// One step. A value; its texts are literals.
@@ -112,7 +112,7 @@ inline constexpr bool enabled = detail::trace_build;
 /// Errors: none.
 /// Allocates: never.
 /// Blocks: while another thread is inside the present sink.
-/// Thread safety: safe. Not from within a sink.
+/// Thread safety: safe. Must not be called inside a sink.
 inline void set_sink(sink* to) noexcept {
   // Either a thread that is about to enter sees the new sink, or this one sees that it is inside.
   detail::trace_to.sink.store(to, std::memory_order_seq_cst);

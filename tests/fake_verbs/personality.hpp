@@ -9,7 +9,7 @@ namespace fake {
 
 enum class personality {
   kind,    ///< the default: the convenient behaviour of Soft-RoCE, without any delay
-  rxe,     ///< Soft-RoCE of Linux 6.1 as it is
+  rxe,     ///< the actual behaviour of Soft-RoCE of Linux 6.1
   mlx5,    ///< ConnectX adapters with RoCE
   ib,      ///< the same adapters on an InfiniBand fabric
   iwarp,   ///< siw: iWARP over TCP
@@ -20,7 +20,7 @@ enum class personality {
 
 /// All of them, the default first.
 const std::vector<personality>& personalities();
-/// As FAKE_VERBS_PERSONALITY has it: "mlx5".
+/// The name as in FAKE_VERBS_PERSONALITY: "mlx5".
 const char* name(personality p);
 /// The one that reset() applies: that of the innermost scope, then that of FAKE_VERBS_PERSONALITY, then `kind`. An
 /// unknown name in the environment ends the program with the list of names.

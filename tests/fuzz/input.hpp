@@ -29,7 +29,7 @@ T must(dat::expected<T>&& r) {
   if constexpr (!std::is_void_v<T>) return std::move(r).value();
 }
 
-/// Reads the bytes from front to back. After the last byte everything is 0.
+/// Reads the bytes from front to back. After the last byte every value is 0.
 class input {
 public:
   input(const std::uint8_t* data, std::size_t size) noexcept : left_(std::as_bytes(std::span(data, size))) {}

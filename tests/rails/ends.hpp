@@ -77,7 +77,7 @@ struct end {
   }
   void learn(const end& other) { there = must(dat::rails_remote::from_wire(other.into.to_wire())); }
   void run() { must(rails.run(seen)); }
-  /// Writes the next message: its bytes are its number, in a slot of its own.
+  /// Writes the next message into its own slot; its bytes are its number.
   dat::expected<void> write(bool ordered = true, std::size_t bytes = slot) {
     const std::size_t at = written * slot;
     std::memset(out.data() + at, int(written % 251) + 1, slot);
@@ -118,7 +118,7 @@ struct ends {
     }
     return holds();
   }
-  /// As until, and lets a tenth of a second pass with each turn.
+  /// Like `until`, and advances the clock by a tenth of a second in each turn.
   template <class Condition>
   bool until_later(Condition holds, int turns = 4000) {
     for (int i = 0; i < turns; ++i) {

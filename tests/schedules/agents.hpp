@@ -55,7 +55,7 @@ void changed() noexcept;
 void set_timer(int fd, nanoseconds when) noexcept;
 /// Starts a thread that belongs to the session.
 int start(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept;
-/// Waits for the end of a thread of the session. Returns false if it is none.
+/// Waits for the end of a thread of the session. Returns false if the thread does not belong to the session.
 bool await_end(pthread_t thread) noexcept;
 
 /// Fires the timer of a descriptor at once.

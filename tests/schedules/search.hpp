@@ -16,7 +16,7 @@ public:
 
   /// The number of the option to take.
   [[nodiscard]] std::size_t choose(std::size_t options) noexcept;
-  /// As choose, where every option but the first costs a preemption.
+  /// Like `choose`, but every option except the first costs a preemption.
   [[nodiscard]] std::size_t choose_with_preemption(std::size_t options) noexcept;
 
   /// Goes on to the next order. Returns false when there is none.

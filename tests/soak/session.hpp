@@ -25,8 +25,8 @@ enum class ending : std::uint8_t {
   client_leaves,   ///< the client closes its endpoint after `cut` of them
   client_early,    ///< gracefully, after `cut` of them and with others under way
   server_graceful, ///< after `cut` messages have arrived
-  server_cuts,     ///< abruptly, likewise
-  server_leaves,   ///< the server closes its endpoint, likewise
+  server_cuts,     ///< abruptly, after `cut` messages have arrived
+  server_leaves,   ///< the server closes its endpoint after `cut` messages have arrived
   count            ///< not one
 };
 

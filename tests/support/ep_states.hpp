@@ -6,7 +6,7 @@
 
 namespace support {
 
-/// In the order of DAT_EP_STATE.
+/// The states in the order of DAT_EP_STATE.
 inline constexpr dat::ep_state all_ep_states[] = {
     dat::ep_state::unconnected,
     dat::ep_state::unconfigured_unconnected,

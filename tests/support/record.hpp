@@ -18,7 +18,7 @@ namespace support {
       FAIL_CHECK("SHOWS without an assertion before it");                                                              \
   } while (false)
 
-/// Records likewise that the assertion before this line shows how dat deviates from the rules.
+/// Records that the assertion before this line shows how dat deviates from the rules.
 #define DEVIATES(...)                                                                                                  \
   do {                                                                                                                 \
     if (!::support::recorded(::support::record_kind::deviates, __LINE__, {__VA_ARGS__}))                               \

@@ -104,7 +104,7 @@ inline constexpr int failed = 1, wrong_use = 2, threshold_missed = 3;
 /// The arguments by which another process gets the same parameters.
 [[nodiscard]] std::vector<std::string> arguments_of(const parameters& of);
 
-/// The figures that a test gives, by which thresholds and the matrix name them.
+/// The names of the figures of a test, for thresholds and for the matrix.
 [[nodiscard]] std::vector<std::string_view> figures_of(const parameters& of);
 
 } // namespace perf

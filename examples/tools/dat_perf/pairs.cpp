@@ -46,7 +46,7 @@ cell read_result(const options& o, const child& client) {
     if (o.figure == "bandwidth") return {result.at("bits_per_second").get<double>(), {}};
     if (o.figure == "lost") return {result.at("lost").at("per_cent").get<double>(), {}};
     return {result.at("microseconds").at(o.figure).get<double>(), {}};
-  } catch (const nlohmann::json::exception&) { // it did not get so far
+  } catch (const nlohmann::json::exception&) { // the test ended before this step
     return {std::nullopt, client.problem()};
   }
 }

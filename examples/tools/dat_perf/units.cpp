@@ -1,4 +1,4 @@
-// Numbers with units, as they are given and as they are printed.
+// Reads and prints numbers with units.
 // SPDX-License-Identifier: BSL-1.0
 #include "units.hpp"
 

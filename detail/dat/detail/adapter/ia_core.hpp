@@ -182,7 +182,7 @@ public:
     if (!t) return {};
     return done ? t->bind_done(*t, key) : t->bind_failed(*t, key, first_half);
   }
-  /// A peer has invalidated the window with that key. False when there is none.
+  /// A peer has invalidated the window with that key. Returns false when there is no such window.
   [[nodiscard]] bool invalidated(std::uint32_t key) noexcept {
     window_table* const t = windows.load(std::memory_order_acquire);
     return t && t->invalidated(*t, key);
@@ -222,8 +222,8 @@ public:
   void raise(async_kind what, const async_info& more = {}, const ref<counted>& endpoint = {}) noexcept;
   /// Reports that an evd has lost events.
   void overflowed(std::uint32_t evd) noexcept { raise(async_kind::evd_overflow, {.number = evd}); }
-  /// Reports a failed call whose error no call of the consumer can return. After a failure of the device, whose report
-  /// covers what it causes, it reports nothing.
+  /// Reports a failed call whose error no call of the consumer can return. After a failure of the device, it reports
+  /// nothing, because the report of that failure covers the consequences.
   void failed_inside(const char* verb, int err, std::uint32_t evd = 0) noexcept {
     if (catastrophic_.load(std::memory_order_relaxed)) return;
     raise(async_kind::provider_internal_error, {.verb = verb, .number = evd, .reason = err < 0 ? -err : err}); // siw

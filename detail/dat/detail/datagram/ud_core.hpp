@@ -242,7 +242,7 @@ public:
     if (other_family_) other_family_->end();
     destroy_id();
     evd_->users.fetch_sub(1, std::memory_order_release);
-    answers_ = {}; // no request is being handled any more
+    answers_ = {}; // no request is being handled any longer
   }
   static constexpr child_kind kind_of_child = child_kind::datagram_service;
 

@@ -123,8 +123,8 @@ template <streams S>
   return out;
 }
 
-/// Takes the next event when at least `threshold` events are queued, and waits for that. Returns the number of events
-/// that are left.
+/// Waits until at least `threshold` events are queued, then takes the next one. Returns the number of events that are
+/// left.
 template <streams S, class Visitor>
 [[nodiscard]] expected<std::size_t> take_when(evd_core& e, timeout limit, std::size_t threshold,
                                               Visitor& visit) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {

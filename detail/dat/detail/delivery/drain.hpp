@@ -116,8 +116,8 @@ template <streams S>
   static_cast<evd_core&>(const_cast<evd_polling&>(e)).notify(); // null_evd has no cno
 }
 
-/// In a checked build the call that takes from a completions-only evd, for its duration; otherwise nothing. A visitor
-/// may take from the evd itself.
+/// In a checked build, records the call that takes from a completions-only evd, for its duration. In other builds it
+/// has no effect. A visitor may take from the evd itself.
 template <bool Checked = checked_build>
 [[nodiscard, gnu::always_inline]] inline auto enter_taking([[maybe_unused]] const evd_polling& e,
                                                            [[maybe_unused]] const char* call) noexcept {

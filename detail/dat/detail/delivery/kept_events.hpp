@@ -61,7 +61,7 @@ public:
     }
   }
 
-  /// Passes the oldest event that `take` returns true for, and removes it. False when there is none.
+  /// Passes the oldest event that `take` returns true for, and removes it. Returns false when there is no such event.
   template <class F>
   bool take_if(F take) noexcept {
     for (node* n = list_.front(); n; n = list_.after(*n))

@@ -1,4 +1,4 @@
-// From a completion or a record of a merged evd to its event: what draining and waiting have in common.
+// Turns a completion or a record of a merged evd into its event: the common part of draining and waiting.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -162,7 +162,7 @@ void visit_async(record& r, Visitor& visit, type_list<E...>) {
   ((nth-- == 0 ? give(std::type_identity<E>()) : void()), ...);
 }
 
-/// Turns a record of a merged evd into its event. False when it is none.
+/// Turns a record of a merged evd into its event. Returns false when the record is no event.
 template <streams S, class Visitor>
 bool take_record(record& r, Visitor&& visit) {
   using access = event_access;

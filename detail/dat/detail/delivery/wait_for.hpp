@@ -139,8 +139,7 @@ template <class Out, class E, class... Rest>
   return take_as<E>(taken);
 }
 
-/// The kind of work that ends in an event of type `E` with nothing but a number of bytes; marker_work when there is
-/// none.
+/// The kind of work whose event has type `E` and no data but a number of bytes; marker_work when there is no such kind.
 template <class E>
 inline constexpr work_kind work_of = marker_work;
 template <>

@@ -70,7 +70,7 @@ private:
   int err_ = 0;
 };
 
-/// A field of the file, without its quotes. Reading it resolves the escapes.
+/// A field of the file, without its quotes. The escapes are resolved when the field is read.
 class conf_field {
 public:
   conf_field() noexcept = default;

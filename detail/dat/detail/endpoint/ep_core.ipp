@@ -327,7 +327,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   }
   max_inline_ = init.cap.max_inline_data;
   max_inline_message_ = min(max_message_, max_inline_);
-  // In INIT from the start, so that receives can be posted before connecting.
+  // The queue pair is in INIT from the start, so that receives can be posted before connecting.
   if (const int err = datagrams_ ? datagram_qp_to_rts(qp, ia().where().port, ia().pkey_index(), datagram_qkey)
                                  : connection_qp_to_init(qp, settings(), init_)) {
     ibv_destroy_qp(qp);
@@ -409,7 +409,8 @@ DAT_DECL void ep_core::teardown() noexcept {
   ref<connection_state> last;
   {
     const std::lock_guard lock(mutex_);
-    // As an abrupt disconnect, but without an event. A request that was not answered can still be answered.
+    // Ends the connection like an abrupt disconnect, but without an event. A request that was not answered can still be
+    // answered.
     end_connection(record::kind::disconnected, -1);
     set_state(ep_dead);
     last = std::move(connection_);
@@ -432,7 +433,7 @@ DAT_DECL void ep_core::teardown() noexcept {
     ibv_destroy_qp(qp_);
     qp_ = nullptr;
   }
-  if (datagrams_) datagrams_->end(); // the address handles, which no send uses any more
+  if (datagrams_) datagrams_->end(); // the address handles, which no send uses any longer
   sq_.set(nullptr);
   rq_.set(nullptr);
   for (ep_life& l : lives_) l.end(ia());

@@ -77,8 +77,7 @@ public:
 
 private:
   void read_for_waiter() noexcept;
-  /// The device has notified. In solicited_wait mode the notification itself is the news, because it does not name its
-  /// completion.
+  /// The device has notified. In solicited_wait mode only the notification shows that a solicited completion has come.
   void on_notification() noexcept;
 
   ibv_cq* cq_ = nullptr;

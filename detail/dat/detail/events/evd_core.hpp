@@ -149,8 +149,8 @@ public:
 protected:
   static const child_type table;
 
-  /// Called after an event was queued: wakes the waiter, or else triggers the cno. With or without the lock of a merged
-  /// evd.
+  /// Called after an event was queued, with or without the lock of a merged evd: wakes the waiter, or else triggers the
+  /// cno.
   void wake() noexcept {
     if (wakeup_.has_waiter())
       wakeup_.kick();

@@ -45,7 +45,7 @@ struct record {
   posted_work posted{};       // completions; software events: the cookie
   std::uint32_t position = 0; // completions: the position of the entry in its ring
   /// The endpoint of the event. A connection event keeps its endpoint, so that the event can name it after a reset or a
-  /// close. For a completion it is looked up when the event is taken, and empty when the endpoint has ended.
+  /// close. The endpoint of a completion is looked up when the event is taken; it is empty when the endpoint has ended.
   ref<counted> endpoint;
   ref<connection_base> source; // connection events: private data
   request_ref request;         // requests

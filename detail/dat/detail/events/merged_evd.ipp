@@ -58,7 +58,7 @@ DAT_DECL void merged_evd::teardown() noexcept {
 
 DAT_DECL std::uint32_t merged_evd::connection_places() const noexcept { return max(qlen(), 2 * endpoints_); }
 
-/// With the lock held, or before any other thread uses the evd.
+/// Called with the lock held, or before any other thread uses the evd.
 DAT_DECL bool merged_evd::reserve_ring(std::uint32_t n) noexcept {
   constexpr streams limited = streams::software | streams::connection_requests | streams::async;
   std::uint64_t places = room_for_completions_ + 1; // plus one overflow event, see push_async

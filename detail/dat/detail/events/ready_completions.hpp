@@ -24,7 +24,7 @@ namespace dat { inline namespace v0 { namespace detail {
 [[nodiscard, gnu::always_inline]] inline bool is_success_of(work_kind kind, const work_entry& e,
                                                             const ibv_wc& c) noexcept {
   work_queue::tsan_acquire(e);
-  // One test: kinds and statuses have no bits in common.
+  // One comparison suffices, because kinds and statuses have no bits in common.
   return (static_cast<std::int32_t>(e.posted.kind) | static_cast<std::int32_t>(c.status)) ==
              static_cast<std::int32_t>(kind) &&
          (c.wc_flags & relevant_flags) == 0;

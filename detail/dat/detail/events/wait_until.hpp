@@ -31,8 +31,8 @@ private:
   bool (*call_)(void* look);
 };
 
-/// The error of a call that needs an evd on which a thread waits. In a checked build it tells a visitor of the calling
-/// thread's own wait from another thread.
+/// The error of a call that needs an evd on which a thread waits. In a checked build the error distinguishes another
+/// thread from a visitor inside a wait of the calling thread.
 template <bool Checked = checked_build>
 [[nodiscard]] error has_waiter_already(const evd_core& e, wakeup& w, const char* call) noexcept {
   const error refusal = e.at({return_type::invalid_state, return_subtype::evd_waiter}, call);

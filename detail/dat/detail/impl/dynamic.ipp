@@ -30,7 +30,7 @@ DAT_DECL expected<evd> create_evd(ia& at, streams which, std::uint32_t qlen, con
     return error(return_type::invalid_parameter, return_subtype::arg4)
         .at(call, object_kind::evd)
         .hint("An evd needs at least one stream, and only the streams of <dat/streams.hpp> exist.");
-  // With a stream besides those of completions, so that it is merged.
+  // Adds a stream besides those of completions, so that the evd is merged.
   auto core =
       detail::evd_core::create(detail::core_access::of(at), which | streams::software, qlen, options.completion_vector);
   if (!core) return core.assume_error();

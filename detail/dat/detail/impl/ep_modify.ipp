@@ -26,7 +26,7 @@ struct ep_core::changes {
     to = *from;
     return other;
   };
-  // In a list, not in one || expression, so that every one is set.
+  // This is a list and not one || expression, so that every member is set.
   for (const bool other : {set(a.max_request_dtos, c.max_request_dtos), set(a.max_recv_dtos, c.max_recv_dtos),
                            set(a.max_request_iov, c.max_request_iov), set(a.max_recv_iov, c.max_recv_iov),
                            set(a.max_inline, c.max_inline)})
@@ -59,7 +59,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
         .hint("The zone is closed or belongs to another ia.");
   if (auto ok = check_evds(ia(), wanted.evds); !ok) return at(ok.assume_error(), call);
   if (wanted.local_address) {
-    // Before the endpoint is locked, because the probe takes a moment.
+    // Checked before the endpoint is locked, because the probe takes time.
     if (!wanted.local_address->check(address_role::local))
       return invalid("An endpoint cannot connect from such an address.");
     probe p;

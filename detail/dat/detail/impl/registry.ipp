@@ -236,7 +236,7 @@ DAT_DECL const device_port* registry::port_of(std::string_view instance_data) co
   if (i.what.empty() || i.port < 0) return nullptr;
   const auto address = ia_address::parse(i.what);
   const auto fits = [&](const device_port& p) { return i.port == 0 || p.port == i.port; };
-  // The same order as in detail::adapter_of_instance.
+  // The order is that of detail::adapter_of_instance.
   for (const device_port& p : devices_)
     if (p.device == i.what && p.port == (i.port == 0 ? 1 : i.port)) return &p;
   for (const device_port& p : devices_) {

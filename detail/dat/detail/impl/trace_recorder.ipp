@@ -1,4 +1,4 @@
-// Definitions of trace_recorder.hpp: from records to the events of a trace file.
+// Definitions of trace_recorder.hpp: turns records into the events of a trace file.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -21,7 +21,7 @@ class buddy {
 public:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  /// For the blocks 0 to n - 1, all of them free; n is at most 2^31. Returns false when memory is exhausted.
+  /// Starts with the blocks 0 to n - 1, all of them free; n is at most 2^31. Returns false when memory is exhausted.
   /// Bookkeeping memory is used only where pieces begin: untouched pages read as zero, which means that no piece begins
   /// there.
   [[nodiscard]] bool reserve(std::size_t n) noexcept {

@@ -52,7 +52,7 @@ public:
   /// errno.
   [[nodiscard]] int watch(int fd, event_source& source, bool once = false) noexcept;
   int watch_again(int fd, event_source& source, bool once) noexcept;
-  /// Removes a descriptor. After the return the reactor no longer uses `source`.
+  /// Removes a descriptor. When the call has returned, the reactor no longer uses `source`.
   void unwatch(int fd, event_source& source) noexcept;
 
   // --- tasks ---------------------------------------------------------------------------------------------------------

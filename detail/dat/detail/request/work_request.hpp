@@ -32,7 +32,7 @@ template <class D>
 inline constexpr bool is_recv = false;
 template <class D>
 inline constexpr bool is_request = false;
-/// Whether verbs posts a request by itself, by functions of an extended queue pair, so that no chain can have it.
+/// Whether verbs posts a request alone, by functions of an extended queue pair, so that a chain cannot contain it.
 template <class D>
 inline constexpr bool is_posted_alone = false;
 

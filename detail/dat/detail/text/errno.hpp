@@ -1,4 +1,4 @@
-// From an errno of libibverbs, librdmacm or the system to the DAT error that means it.
+// Maps an errno of libibverbs, librdmacm or the system to the matching DAT error.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

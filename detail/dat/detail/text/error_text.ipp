@@ -14,7 +14,7 @@
 namespace dat { inline namespace v0 {
 namespace detail {
 
-// "ENOMEM (Cannot allocate memory)". Not strerror(), which may share its buffer between threads.
+// "ENOMEM (Cannot allocate memory)". It does not use strerror(), which may share its buffer between threads.
 DAT_DECL std::string errno_text(int errnum) {
   if (errnum == kernel_enotsupp) return "ENOTSUPP (Operation is not supported by the kernel)";
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 32))

@@ -1,4 +1,4 @@
-// From ibv_wc_status to DAT's completion status (uDAPL 2.0 §6.8.3, completed for every enumerator of rdma-core).
+// Maps ibv_wc_status to DAT's completion status (uDAPL 2.0 §6.8.3, completed for every enumerator of rdma-core).
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The flags of a completion that its event depends on. IBV_WC_GRH, which RoCE devices set on every receive of RC, is
-/// none of them.
+/// The flags of a completion that its event depends on. IBV_WC_GRH, which RoCE devices set on every receive of RC, does
+/// not belong to them.
 inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
 
 [[nodiscard]] constexpr dto_status request_status(int status, dto_operation operation) noexcept {

@@ -28,7 +28,7 @@ public:
   [[nodiscard]] ep_generation tag() const noexcept { return generation_.load(std::memory_order_relaxed); }
   /// True for a generation, or the wr_id of a completion, of the present life.
   [[nodiscard]] bool is_life(ep_generation whose) const noexcept { return same_life(tag(), whose); }
-  /// The counted object that it is part of. Not for the endpoint of empty handles.
+  /// The counted object that it is part of. Must not be called for the endpoint of empty handles.
   [[nodiscard]] counted& object() const noexcept { return *object_; }
 
   /// False while completions on `evd` wait for ESTABLISHED, which goes to the same evd.
@@ -52,7 +52,7 @@ public:
   /// The probe of an idle connection has completed.
   void probe_ended() noexcept { probing_.store(false, std::memory_order_release); }
 
-  // For callers that may not lock the endpoint: the reactor does the rest.
+  // For callers that must not lock the endpoint: the reactor does the remaining work.
   void defer_break(ep_generation whose) noexcept { defer(deferred_break, whose); }
   void defer_arrival(ep_generation whose) noexcept { defer(deferred_arrival, whose); }
   void defer_drained(ep_generation whose) noexcept { defer(deferred_marker, whose); }

@@ -1,4 +1,4 @@
-// The ring that an endpoint posts to now: each life of an endpoint has rings of its own.
+// The ring that an endpoint posts to now: each life of an endpoint has its own rings.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -79,7 +79,7 @@ public:
     r.bytes = n;
     give(r);
   }
-  /// A poll got `n` completions. Those of endpoints that have ended are none.
+  /// A poll got `n` completions. Completions of endpoints that have ended do not count.
   static void completed(const work_entries& entries, const ibv_wc* wc, int n) noexcept {
     for (; n > 0; --n, ++wc)
       if (work_entry * e; entries.find(wc->wr_id, e)) completed(*wc, work_queue::read(*e));

@@ -56,7 +56,7 @@ public:
     return 0;
   }
 
-  /// Memory for `n` entries, all of them without a wr_id; null when there is none. Locked by the caller.
+  /// Memory for `n` entries, all of them without a wr_id; null when there is no memory. Locked by the caller.
   [[nodiscard]] work_entry* allocate(std::uint32_t n) noexcept {
     const size_class c = class_of(n);
     work_entry* block = free_[c.index];

@@ -99,7 +99,8 @@ struct posted_work {
   }
   [[nodiscard]] bool is_shared() const noexcept { return kind == shared_recv_work; }
   /// True when an ordinary operation of the consumer on the endpoint's own queue, with none of the bits above, has
-  /// succeeded. One test: the bits of a kind above the lower 16 and a status have no bits in common.
+  /// succeeded. One comparison suffices, because the bits of a kind above the lower 16 and a status have no bits in
+  /// common.
   [[nodiscard]] bool is_plain_success(ibv_wc_status s) const noexcept {
     return ((static_cast<std::int32_t>(kind) & 0x7fff'0000) | static_cast<std::int32_t>(s)) == 0;
   }
@@ -287,8 +288,8 @@ public:
     retired_position_ = position;
     retire(e);
   }
-  /// As retire, for a completion that is taken as it comes, after a time in which completions were set aside. All of
-  /// those have been freed, so positions may start anew at `e`.
+  /// As retire, for the first completion that is taken directly after others were set aside. All entries of those have
+  /// been freed, so positions may start again at `e`.
   [[gnu::always_inline]] void retire_next(work_entry& e) noexcept {
     seen_ = &e;
     retire(e);
@@ -309,7 +310,7 @@ private:
       work_watch<checked_build>::done(*done);
     } while (done != &e);
   }
-  // From 1, the neighbour, to count_, the entry itself.
+  // The result is 1 for the next entry, and count_ for the entry itself.
   [[nodiscard]] std::uint32_t distance(const work_entry* from, const work_entry* to) const noexcept {
     return static_cast<std::uint32_t>(to > from ? to - from : to - from + count_);
   }

@@ -14,8 +14,8 @@ struct work_entry;
 /// The use of the memory of an operation.
 enum class memory_use : std::uint8_t { none, read, written };
 
-/// The watch over posted work and registered memory. This one is empty. Checked builds have the one in
-/// posted_memory.hpp.
+/// The watch over posted work and registered memory. This class does nothing. Checked builds have the class in
+/// posted_memory.hpp instead.
 template <bool Checked>
 struct work_watch {
   /// The completion of the entry's work was taken.
