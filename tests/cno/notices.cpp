@@ -701,6 +701,7 @@ TEST_CASE("create_cno sets the agent of the new cno",
   CHECK(a.calls == 0);
   CHECK(cno.agent().call == nullptr);
   CHECK(must(ia.create_cno()).agent().call == nullptr);
+  CHECK(must(must(ia.create_cno()).query()).agent.call == nullptr);
 }
 
 TEST_CASE("without file descriptors, creating a cno or an evd fails, and existing objects stay usable",

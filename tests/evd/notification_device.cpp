@@ -235,7 +235,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.woken());
   SHOWS("COMP-018", "EVENT-045");
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
-  SHOWS("REQ-111");
+  SHOWS("REQ-111", "COMP-004");
   const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
                               dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
   NEEDS_FEATURE(immediate_data);
