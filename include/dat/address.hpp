@@ -123,7 +123,7 @@ public:
   [[nodiscard]] const ia_address& front() const noexcept { return addresses_.front(); }
   [[nodiscard]] const ia_address& operator[](std::size_t i) const noexcept { return addresses_[i]; }
 
-  /// Appends an address. False when there is no room.
+  /// Appends an address. Returns false when there is no room.
   bool push_back(const ia_address& address) noexcept {
     if (size_ == capacity) return false;
     addresses_[size_++] = address;

@@ -206,7 +206,7 @@ enum class mem_type : std::uint8_t { virtual_memory, lmr, shared_virtual };
 enum class psp_creates_ep : std::uint8_t { never, if_asked, always };
 /// Whether protection zones separate their objects from all others (DAT_PZ_SUPPORT).
 enum class pz_support : std::uint8_t { unique, shareable };
-/// How connections are spread over paths (DAT_HA_LB).
+/// The way in which connections are spread over paths (DAT_HA_LB).
 enum class ha_load_balancing : std::uint8_t { none, inter_connection, intra_connection };
 
 /// DAT_COMPLETION_FLAGS, one by one.

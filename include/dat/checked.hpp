@@ -21,7 +21,7 @@ enum class finding : std::uint8_t {
   wrong_cookie_type,   ///< cookie::as of another type than the cookie was made from
   waiting_visitor,     ///< a visitor waits on the evd whose event it was called with
   evd_overflow,        ///< an evd was too small for what completed
-  empty_evd,           ///< drain, which returns no error, of an evd that was moved from, closed or never created
+  empty_evd,           ///< drain of an evd that was moved from, closed or never created; drain itself returns no error
 };
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown finding". Never allocates.

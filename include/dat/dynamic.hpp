@@ -45,8 +45,8 @@ inline constexpr streams every_stream = streams::software | streams::connection_
 
 // --- event dispatchers -----------------------------------------------------------------------------------------------
 
-/// An evd whose streams are known at run time. `dynamic::create_evd` creates it. Its members are those of a
-/// dat::evd with every stream, and behave as there; only what needs a stream checks at run time that the evd has it.
+/// An evd whose streams are known at run time. `dynamic::create_evd` creates it. It has the members of a dat::evd with
+/// every stream. A member that needs a stream checks at run time that the evd has the stream.
 ///
 /// It is always a merged evd, also with dat::stream::dto alone: any number of threads may take from it, and a wait may
 /// have a threshold. A visitor must be able to take the events of all streams; a generic lambda takes the rest.

@@ -9,7 +9,8 @@
 
 namespace dat { inline namespace v0 {
 
-/// Why a connection has ended, for the events `disconnected` and `connection_broken`. uDAPL has no such number.
+/// The reason why a connection has ended, for the events `disconnected` and `connection_broken`. uDAPL has no such
+/// number.
 enum class end_reason : std::uint8_t {
   local,              ///< this side called `disconnect`
   peer,               ///< the peer disconnected, or its process ended

@@ -64,7 +64,7 @@ enum class ep_state : std::uint8_t {
   return "unknown ep_state";
 }
 
-/// How to end a connection (uDAPL 2.0 §6.6.17).
+/// The way to end a connection (uDAPL 2.0 §6.6.17).
 enum class close_mode : std::uint8_t {
   abrupt = 0,  ///< at once: outstanding operations are flushed
   graceful = 1 ///< after all posted requests have completed

@@ -14,7 +14,7 @@
 
 namespace dat { inline namespace v0 {
 
-/// How much an entry of the log matters.
+/// The severity of an entry of the log.
 enum class log_level : std::uint8_t {
   error,   ///< a call that failed, a failed operation, a broken connection, a lost event, a failed device
   warning, ///< a condition that a program can handle: a refused request, a port that is down
@@ -34,7 +34,7 @@ public:
   /// The error of a call; null for an event.
   [[nodiscard]] const dat::error* error() const noexcept { return error_; }
 
-  /// `text(what)` makes the message.
+  /// The function `text(what)` returns the message.
   log_entry(log_level level, const void* what, std::string (*text)(const void* what),
             const dat::error* error = nullptr) noexcept
       : level_(level), what_(what), text_(text), error_(error) {}

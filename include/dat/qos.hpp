@@ -85,7 +85,7 @@ struct connect_options {
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The error of a quality of service that no device, or (`iwarp`) no connection of iWARP can have.
+/// The error of a quality of service that no device can have or, with `iwarp`, no connection of iWARP.
 [[nodiscard]] inline expected<void> check_qos(const qos& q, bool iwarp, return_subtype arg) noexcept {
   const auto invalid = [arg](const char* hint) { return error(return_type::invalid_parameter, arg).hint(hint); };
   if (q.service_level > qos::max_service_level) return invalid("qos.service_level must be within 0..15.");

@@ -76,7 +76,7 @@ struct rail_path {
   conn_qual port = 7471; ///< of the peer; where `listen` listens
 };
 
-/// How the next message chooses among the rails that are up.
+/// The rule by which the next message chooses one of the rails that are up.
 enum class rails_spread : std::uint8_t {
   by_bytes,   ///< the rail with the fewest bytes under way: a slow rail gets less
   round_robin ///< one rail after the other

@@ -40,7 +40,7 @@ namespace dat { inline namespace v0 {
 template <mem_priv P>
 class registration_cache;
 
-/// How much a registration_cache keeps registered.
+/// The limits of the memory that a registration_cache keeps registered.
 struct registration_cache_limits {
   std::size_t bytes =
       std::size_t{1} << 30;     ///< of all regions together, those in use included; RLIMIT_MEMLOCK counts too

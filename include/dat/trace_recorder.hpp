@@ -40,9 +40,9 @@ public:
   /// Allocates: never.
   /// Blocks: as set_sink.
   void stop() noexcept;
-  /// How many records it has.
+  /// The number of records.
   [[nodiscard]] std::size_t size() const noexcept;
-  /// How many records had no room.
+  /// The number of records that had no room.
   [[nodiscard]] std::size_t dropped() const noexcept;
   /// Ends the recording, and returns the trace as JSON. std::bad_alloc passes through.
   [[nodiscard]] std::string to_json();

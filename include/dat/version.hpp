@@ -4,8 +4,8 @@
 
 #include <compare>
 
-// The only macros of the library (besides the opt-in <dat/try.hpp>): a program that supports several versions of dat
-// has to choose before it compiles.
+// The only macros of the library, besides the opt-in <dat/try.hpp>. A program that supports several versions of dat
+// needs them for the preprocessor.
 /// The first number of the version.
 #define DAT_VERSION_MAJOR 0
 /// The second number: before 1.0, versions that differ in it may not be compatible.

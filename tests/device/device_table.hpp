@@ -30,7 +30,7 @@ struct device_row {
   bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
 };
 
-/// Why a case ends on a device that lacks one of these.
+/// The reason why a case ends on a device that lacks one of these.
 inline constexpr const char* no_late_flush = "this device does not flush what is posted after the end of a connection";
 inline constexpr const char* no_wait = "this device ends a connection whose message finds no receive";
 inline constexpr const char* completes_early = "on this device a request has completed before it has reached its peer";

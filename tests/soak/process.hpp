@@ -40,8 +40,8 @@ struct settings {
   unsigned box = 0; ///< the mailbox of this process's client
 };
 
-/// How long beyond its stated time limit something may take before it counts as lost. It detects events that never
-/// come, not slow ones: a busy machine delays everything.
+/// The time beyond its stated limit after which an event counts as lost. It detects events that never come, not slow
+/// ones: a busy machine delays everything.
 inline constexpr std::chrono::seconds patience{90};
 
 class process;

@@ -18,7 +18,7 @@
 
 namespace soak {
 
-/// How the client plans that a connection ends. The server gets the plan with the request.
+/// The way in which the client plans to end a connection. The server gets the plan with the request.
 enum class ending : std::uint8_t {
   client_graceful, ///< after all operations
   client_cuts,     ///< abruptly, after `cut` of them

@@ -1,4 +1,4 @@
-// How many asynchronous events of one kind an ia has reported.
+// Counts the asynchronous events of one kind that an ia has reported.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

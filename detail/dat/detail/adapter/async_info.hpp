@@ -42,7 +42,7 @@ inline constexpr std::string_view evd_overflow_cause =
     "The evd was full and lost events. Take events more often, or create it with a larger qlen.";
 /// The name of the type of the event.
 [[nodiscard]] std::string_view name_of(async_kind what) noexcept;
-/// How much the event matters in the log.
+/// The severity of the event in the log.
 [[nodiscard]] constexpr log_level level_of(async_kind what) noexcept {
   switch (what) {
   case async_kind::port_active:

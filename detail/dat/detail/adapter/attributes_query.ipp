@@ -173,7 +173,7 @@ DAT_DECL expected<void> query(const ia_core& core, provider_attributes& a) noexc
   return success();
 }
 
-/// Stable, so that adapters of one distance, and those without one, stay in the order of verbs.
+/// A stable sort, so that adapters with equal distances, and adapters without a distance, stay in the order of verbs.
 DAT_DECL void sort_by_distance(adapter_list& all) noexcept {
   const auto of = [](const adapter& a) { return a.numa_distance.value_or(~std::uint32_t{0}); };
   for (std::size_t i = 1; i < all.size(); ++i)

@@ -64,7 +64,7 @@ public:
       const std::lock_guard lock(id_mutex_);
       id_use_.fetch_or(id_used, std::memory_order_relaxed);
       if (rdma_cm_id* const i = id()) result = use(i);
-      // Takes the lock, so that the mark of another thread that waits for the lock is not cleared.
+      // With the lock held, so that this does not clear the mark of another thread that waits for the lock.
       dropped = (id_use_.fetch_and(~id_used, std::memory_order_acq_rel) & id_dropped) != 0;
     }
     if (dropped) destroy_id();

@@ -75,7 +75,7 @@ struct child_type {
   void (*abandon)(connection_base&) noexcept = nullptr;
 };
 
-/// How often this process and its ancestors were forked since the process opened its first ia. Default visibility, so
+/// The number of forks of this process and its ancestors since the process opened its first ia. Default visibility, so
 /// that all shared objects of a program have one counter.
 [[gnu::visibility("default")]] inline std::atomic<std::uint32_t> forks{0};
 

@@ -354,7 +354,7 @@ DAT_DECL void connection_state::ask_again() noexcept {
   if (!deadline_.never()) arm_timer(deadline_.at);
 }
 
-/// Why a connection that was up has ended.
+/// The reason why a connection that was up has ended.
 DAT_DECL end_reason reason_of(const cm_event& e) noexcept {
   return e.type == RDMA_CM_EVENT_DEVICE_REMOVAL ? end_reason::device_failed : end_reason::connection_manager;
 }

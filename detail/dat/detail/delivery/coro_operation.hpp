@@ -71,7 +71,7 @@ protected:
   /// From now on a request to stop is served by `on_stop`. Keeps the endpoint alive, whose handle may be destroyed
   /// first.
   void watch(std::stop_token&& token) noexcept;
-  /// Ends the connection, and with it the operations on it. False without a connection.
+  /// Ends the connection, and with it the operations on it. Returns false without a connection.
   [[nodiscard]] bool hang_up() noexcept;
   static void end_by_hanging_up(coro_entry& o) noexcept { (void)static_cast<coro_operation&>(o).hang_up(); }
   [[nodiscard]] static error stopped(const char* call, const char* hint) noexcept {

@@ -76,7 +76,7 @@ template <streams S>
   }
 }
 
-/// Why a dequeue has no event.
+/// The reason why a dequeue has no event.
 [[nodiscard]] error no_event(evd_core& e, const char* call) noexcept;
 
 /// A closed evd has no events: `no_event` names the reason.

@@ -52,8 +52,8 @@ template <class E, class Visitor>
   return true;
 }
 
-/// Takes a completion straight from the device. False when it is no event. All completions of a completions-only
-/// evd belong to queues of endpoints: those of shared queues go to merged evds.
+/// Takes a completion straight from the device. Returns false when it is no event. All completions of a
+/// completions-only evd belong to queues of endpoints: those of shared queues go to merged evds.
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline bool take_completion(const work_entries& entries, const ibv_wc& wc, Visitor& visit) {
   work_entry* e;
@@ -158,7 +158,7 @@ template <streams S, class Visitor>
   return taken;
 }
 
-/// Takes one completion, after one that was no event.
+/// Takes one completion, when the previous completion was no event.
 template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] std::size_t drain_one_more(const evd_polling& e, Visitor& visit) {
   return drain_rest<S>(e, visit, 1);
@@ -206,7 +206,7 @@ template <streams S, class Visitor>
 }
 
 /// Takes from the ring until `taken` is `max` or the ring is empty; then completions may come straight from the device
-/// again. False when the ring was empty.
+/// again. Returns false when the ring was empty.
 template <streams S, class Visitor>
 [[gnu::noinline]] bool drain_ring(merged_evd& e, Visitor& visit, std::size_t max, std::size_t& taken) {
   record r;

@@ -41,7 +41,7 @@ template <class Visitor>
     if (wc.status != IBV_WC_WR_FLUSH_ERR) log_event(log_level::error, [&] { return e.message(); });
   visit(e);
 }
-/// A bind that has succeeded: its window changes now. False when it is no event.
+/// A bind that has succeeded: its window changes now. Returns false when it is no event.
 template <streams S, class Visitor>
 bool visit_bound(ep_core& ep, const posted_work& posted, Visitor& visit) {
   const bind_outcome outcome = ep.ia().bind_ended(posted.length, true);
@@ -50,7 +50,7 @@ bool visit_bound(ep_core& ep, const posted_work& posted, Visitor& visit) {
   visit(e);
   return true;
 }
-/// A bind, which also changes its window. False when it is no event.
+/// A bind, which also changes its window. Returns false when it is no event.
 template <streams S, class Visitor>
 [[gnu::cold, gnu::noinline]] bool visit_bind(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                              Visitor& visit) {

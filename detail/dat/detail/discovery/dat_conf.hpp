@@ -84,7 +84,8 @@ public:
   template <class F>
   constexpr void each(F f) const noexcept(noexcept(f('a'))) {
     for (std::size_t i = 0; i < raw_.size(); ++i) {
-      if (quoted_ && raw_[i] == '\\') ++i; // never the last one: it would have escaped the closing quote
+      // The backslash is never the last character, because it would escape the closing quote.
+      if (quoted_ && raw_[i] == '\\') ++i;
       f(raw_[i]);
     }
   }

@@ -1,8 +1,8 @@
 // The memory window behind dat::rmr: its current binding, and the binding of a posted bind.
 //
 // Three sides change a window: the consumer that binds it, the completion of a bind (or a message that invalidates),
-// and an endpoint or a region that ends. One lock for all windows of an ia keeps them apart; it is a leaf, taken for a
-// few stores, and for the post itself.
+// and an endpoint or a region that ends. One lock for all windows of an ia serialises these sides. It is a leaf, held
+// for a few stores and for the post itself.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

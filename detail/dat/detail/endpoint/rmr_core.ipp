@@ -284,8 +284,8 @@ DAT_DECL bool windows_of_ia::invalidated_here(std::uint32_t key) noexcept {
   const std::lock_guard lock(mutex);
   rmr_core* const w = find(key);
   if (!w || !w->for_ep_) return false;
-  // The peer has the key since the bind was posted: its message may overtake the bind's completion, which then leaves
-  // the window unbound.
+  // The peer may have had the key since the bind was posted. So its message may overtake the completion of the bind,
+  // which then leaves the window unbound.
   window_binding& named = *w->pending_ && w->pending_->key == key ? *w->pending_ : *w->current_;
   if (!named || named.key != key) return false;
   named.end();

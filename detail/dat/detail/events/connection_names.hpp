@@ -61,7 +61,7 @@ namespace dat { inline namespace v0 { namespace detail {
   }
 }
 
-/// How much the event matters in the log.
+/// The severity of the event in the log.
 [[nodiscard]] constexpr log_level level_of(record::kind what) noexcept {
   switch (what) {
   case record::kind::peer_rejected:

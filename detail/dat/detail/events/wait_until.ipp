@@ -84,7 +84,7 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
     if (w.times_forbidden() != allowed) return unwaitable();
     if (w.take_interrupt()) return interrupted();
     if (!arming.is_selective() && look()) return success();
-    if (until.passed()) { // a cause that ends each sleep at once
+    if (until.passed()) { // checked here, too, in case something ends every sleep at once
       if (arming.is_selective() && look()) return success();
       return e.expired(call);
     }

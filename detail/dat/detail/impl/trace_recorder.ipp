@@ -123,7 +123,7 @@ public:
     }
   }
   /// Calls `done(operation, suppressed)` with the operation of a completion and those before it in its queue, which had
-  /// no completion of their own. False when the operation was posted before the trace began.
+  /// no completion of their own. Returns false when the operation was posted before the trace began.
   template <class Done>
   [[nodiscard]] bool complete(const trace::record& c, const Done& done) {
     const bool receive = is_receive(c.operation);

@@ -87,7 +87,7 @@ public:
   void run(int wait_ms) noexcept;
   /// Returns when everything that is due now has been handled.
   void settle() noexcept;
-  /// True when the reactor has called the running code.
+  /// True when the calling code runs on the reactor.
   [[nodiscard]] bool runs_here() const noexcept { return runner_.load(std::memory_order_relaxed) == &this_thread(); }
   /// Readable when `run` has work to do.
   [[nodiscard]] int fd() const noexcept { return epoll_.get(); }

@@ -15,7 +15,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Why a post refuses a list whose zone_tag has no region.
+/// The reason why a post refuses a list whose zone_tag has no region.
 inline constexpr const char* no_region_hint = "A segment is of an lmr that is empty or closed.";
 
 /// The protection zones of some segments, together. An endpoint compares it with its own, once per list.

@@ -19,7 +19,7 @@ inline constexpr bool verbs_has_atomic_writes = requires(Qp* to) {
   to->wr_atomic_write;
 };
 
-/// Posts an atomic write, which `ibv_post_send` does not know. `create_extended_qp` has created `qp`; `wr` names the
+/// Posts an atomic write, which `ibv_post_send` does not support. `create_extended_qp` has created `qp`; `wr` names the
 /// word as an atomic does, and has the value as `compare_add`. Returns 0 or an errno.
 template <class Qp = ibv_qp_ex>
 [[nodiscard]] int post_extended(ibv_qp* qp, const ibv_send_wr& wr) noexcept {

@@ -42,7 +42,7 @@ enum class work_kind : std::int32_t {};
 /// post.
 inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
     static_cast<std::int32_t>(static_cast<std::uint32_t>(kind_of_work(dto_operation::recv_ud)) | 1u << 31));
-// Bits that join a kind.
+// Flag bits that can be added to a kind.
 /// The receive was posted before the connection was known to be up.
 inline constexpr std::int32_t pre_connect_bit = 1 << 16;
 /// The completion is no notification.
