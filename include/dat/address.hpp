@@ -17,7 +17,7 @@
 
 namespace dat { inline namespace v0 {
 
-/// The version of IP of an address.
+/// The IP version of an address.
 enum class address_family : std::uint8_t { ipv4, ipv6 };
 
 /// The use of an address: local to listen on or send from, remote to connect to.

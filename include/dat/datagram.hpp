@@ -1,4 +1,4 @@
-// Datagrams: the send to an address, what arrives, and the addresses. For datagram endpoints, see ud.hpp.
+// Datagrams: sends to an address, the events of arrived messages, and addresses. For datagram endpoints, see ud.hpp.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -77,9 +77,9 @@ template <class Text>
 
 namespace dat { inline namespace v0 {
 
-/// Sets the function that gets the log of the program; null removes it. It is called in the thread in which the error
-/// or event comes up, and at the same time in several threads. It may hold locks of dat: it must not call dat, nor wait
-/// for a thread that does. A build without DAT_TRACE never calls it.
+/// Sets the function that gets the log of the program; null removes it. dat calls it in the thread in which the error
+/// or event occurs, so several threads may call it at the same time. The thread may hold locks of dat: the function
+/// must not call dat, nor wait for a thread that does. A build without DAT_TRACE never calls it.
 ///
 ///     dat::on_log([](const dat::log_entry& e) noexcept {
 ///       std::clog << to_string(e.level()) << ": " << e.message() << '\n';

@@ -73,8 +73,8 @@ template <class Range, mem_priv P>
 /// Registers memory whose writes the adapter may reorder on their way through the PCI bus: faster on many servers with
 /// several processors. The order that a program may rely on is weaker:
 /// - A completion still means that all data of its operation, and of all operations before it, is in memory.
-/// - Data of one RDMA write, and of several, may arrive in any order before that. A program that polls the memory, such
-///   as the last byte of a message, may see that byte before those in front of it.
+/// - Data of one RDMA write, and of several, may arrive in any order before that. A program that polls the memory, for
+///   example the last byte of a message, may see that byte before the bytes that precede it.
 ///
 /// So signal the arrival by a send or by an RDMA write with immediate data, and not by the contents of memory. An
 /// adapter without this feature registers the memory as pz::register_memory does.

@@ -23,8 +23,8 @@ namespace dat { inline namespace v0 {
 /// The named values are those of DAT_QOS (uDAPL 2.0 §6.6.14), as the classes of RFC 4594 and RFC 8622. Whether switches
 /// treat the classes differently is a setting of the network. A value.
 struct qos {
-  /// The traffic class of IPv6, or the type of service of IPv4: DSCP times 4. The lowest two bits, for congestion
-  /// notification, are the adapter's on most devices.
+  /// The traffic class of IPv6, or the type of service of IPv4: DSCP times 4. On most devices, the adapter sets the
+  /// lowest two bits, which are for congestion notification.
   std::optional<std::uint8_t> traffic_class = std::nullopt;
   /// The service level, 0..15: the virtual lane on InfiniBand, on RoCE the priority of a VLAN. Not on iWARP.
   std::optional<std::uint8_t> service_level = std::nullopt;

@@ -67,8 +67,8 @@ struct record {
 /// Takes the records. The program derives from it, and gives it to `set_sink`.
 class sink {
 public:
-  /// `function` is called with each record, in the thread of the step and at the same time in several threads. It may
-  /// hold locks of dat: it must not call dat, nor wait for a thread that does.
+  /// A sink whose `function` gets each record in the thread of the step, so several threads may call it at the same
+  /// time. The caller may hold locks of dat: `function` must not call dat, nor wait for a thread that does.
   explicit constexpr sink(void (*function)(sink& self, const record& r) noexcept) noexcept : take_(function) {}
   sink(const sink&) = delete;
   sink& operator=(const sink&) = delete;

@@ -22,7 +22,7 @@ namespace dat { inline namespace v0 { namespace trace {
 ///     ...
 ///     recorder.write("trace.json");
 ///
-/// One recorder at a time: it is the sink of the program. Not movable.
+/// Only one recorder may exist at a time, because it is the sink of the program. Not movable.
 /// Thread safety: records are taken from any number of threads; the members are for one thread at a time.
 class recorder : public sink {
 public:

@@ -23,7 +23,7 @@ namespace perf {
 
 namespace {
 
-/// A word that a shell reads as it is.
+/// Quotes a word so that a shell does not change it.
 std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -138,7 +138,7 @@ private:
       arguments.insert(arguments.end(), {"--json", "-"});
       auto client = start(p.from, with_common(o_, all_.hosts[p.from], arguments), false, into.problem);
       if (!client) continue;
-      // Each step of the client has its limit; a test by iterations may take its time.
+      // Each step of the client has a time limit. A test by iterations may run as long as it needs.
       const auto longest = o_.run.iterations != 0
                                ? std::chrono::hours(24 * 365)
                                : start_limit + std::chrono::duration_cast<clock::duration>(

@@ -1,4 +1,4 @@
-// Counts what one side moves, and takes its time.
+// Counts the operations of one side, and measures their time.
 // SPDX-License-Identifier: BSL-1.0
 #include "worker.hpp"
 

@@ -80,7 +80,7 @@ public:
   /// Ends an id that has no further use. If another thread uses the id at this moment, that thread ends it: an event
   /// may arrive before the call that caused it returns, and the reactor must not wait for the call.
   void drop_id() noexcept;
-  /// Ends the id. First waits until no thread reads an event of the id; that takes no lock and is short.
+  /// Ends the id. First waits until no thread reads an event of the id; such a read takes no lock and is short.
   void destroy_id() noexcept;
 
 protected:

@@ -29,7 +29,7 @@ DAT_DECL timer_node* timer_heap::meld(timer_node* a, timer_node* b) noexcept {
 }
 
 DAT_DECL timer_node* timer_heap::join(timer_node* first) noexcept {
-  timer_node* pairs = nullptr; // the last pair first
+  timer_node* pairs = nullptr; // the list of pairs, the last one first
   while (first) {
     timer_node* const a = first;
     timer_node* const b = a->next_;

@@ -72,7 +72,8 @@ template <streams S, class Visitor>
 template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_invalidating(ep_core& ep, const ibv_wc& wc, dat::cookie posted,
                                                      Visitor& visit) {
-  // rxe sets the kernel's bit for it, which libibverbs reads as that of a checksum: there, a window must know the key.
+  // rxe reports the invalidation with the kernel's bit, which libibverbs interprets as a checksum bit. Then the key
+  // counts only if it belongs to a window.
   const bool known = ep.ia().invalidated(wc.invalidated_rkey);
   const std::uint32_t key = known || (wc.wc_flags & IBV_WC_WITH_INV) != 0 ? wc.invalidated_rkey : 0;
   auto e = event_access::make<recv_done>(&ep, posted, wc.byte_len, key);

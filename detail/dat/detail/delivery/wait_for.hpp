@@ -24,7 +24,7 @@ template <class E, class... A>
   return place;
 }
 
-/// Kind of a record by the event type it becomes.
+/// The kind of the records that become an event of type `E`.
 template <class E>
 inline constexpr record::kind kind_of = contains<E, async_events>
                                             ? record::of(static_cast<async_kind>(place_in<E>(async_events())))

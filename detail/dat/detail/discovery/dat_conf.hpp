@@ -165,7 +165,7 @@ public:
   /// \param overrides the file is DAT_OVERRIDE's: lines of four fields select, lines of eight add
   conf_reader(std::string_view text, bool overrides) noexcept : rest_(text), overrides_(overrides) {}
 
-  /// False at the end of the text.
+  /// Returns false at the end of the text.
   [[nodiscard]] bool next(conf_item& item) noexcept {
     while (!rest_.empty()) {
       const std::size_t end = rest_.find('\n');

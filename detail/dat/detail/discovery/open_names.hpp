@@ -13,8 +13,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The registry and the ias that it has opened share one. Any thread may close such an ia, also after the registry is
-/// gone.
+/// A registry and the ias that it has opened share one object. Any thread may close such an ia, also after the end of
+/// the registry.
 class open_names : public counted {
 public:
   [[nodiscard]] static ref<open_names> make() { return ref<open_names>(new open_names, adopt); }

@@ -462,7 +462,7 @@ DAT_DECL result<ref<evd_core>> async_evd_for(ia_core& ia, evd_core* given, std::
   if (!given) {
     auto own = evd_core::create(ref(&ia), streams::async, qlen);
     if (!own) return own.assume_error().at(call, object_kind::ia);
-    own.assume_value()->users.store(1, std::memory_order_relaxed); // the own reference of the ia
+    own.assume_value()->users.store(1, std::memory_order_relaxed); // the reference that the ia itself holds
     ia.set_own_evd(own.assume_value().get());
     return own;
   }

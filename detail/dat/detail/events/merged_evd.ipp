@@ -213,7 +213,7 @@ DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noe
   work_queue::tsan_acquire(e);
   if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return nullptr;
   completion_owner* const ep = shared_queue::of(e).owner_of(c.qp_num);
-  // A message that comes before the end of the handshake ends it.
+  // A message that comes before the end of the handshake completes the handshake.
   if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return nullptr;
   c.wr_id = ep->tag(); // names the endpoint's life in place of the entry, which can be posted again
   return ep;

@@ -57,7 +57,7 @@ public:
     for (const run& r : *this) r.ep->object().release();
   }
 
-  /// The place of the completions, for `most` of them.
+  /// The array for up to `most` completions.
   [[nodiscard]] ibv_wc* wc() noexcept { return wc_; }
 
   // The following are called with the lock of the evd held, so that no endpoint can end.

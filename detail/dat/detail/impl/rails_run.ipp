@@ -335,7 +335,7 @@ DAT_DECL void rails::impl::failed(rail& r, const dto_failure& e) {
   fail(r, e.cause());
 }
 
-/// The peer has reported how many messages of a life have arrived.
+/// Settles a life: the peer has reported how many of its messages have arrived.
 DAT_DECL void rails::impl::settle(const detail::rail::unsettled& life, std::uint64_t arrived) {
   const std::uint64_t more = arrived > life.completed ? arrived - life.completed : 0;
   for (std::size_t i = life.posted.size(); i-- > 0;)

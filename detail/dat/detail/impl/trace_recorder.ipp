@@ -35,7 +35,7 @@ public:
     begin("process_name", 'M', 0, 0);
     text_.append(R"(,"args":{"name":")").append(name).append("\"}}");
   }
-  /// An event that lasts.
+  /// Writes an event that has a duration.
   void slice(std::string_view name, std::uint64_t tid, std::uint64_t from, std::uint64_t to,
              std::initializer_list<argument> arguments = {}) {
     begin(name, 'X', from, tid);
@@ -49,7 +49,7 @@ public:
     text_.append(",\"s\":\"t\"");
     end(arguments);
   }
-  /// The begin ('b') or end ('e') of one of several operations that run at a time.
+  /// Writes the beginning ('b') or end ('e') of an operation; several may run at a time.
   void operation(char phase, std::string_view name, std::uint64_t id, std::uint64_t tid, std::uint64_t at,
                  std::initializer_list<argument> arguments) {
     begin(name, phase, at, tid);

@@ -57,7 +57,7 @@ private:
   static constexpr unsigned address_bits =
       48; // of a user-space address; a pointer tag above bit 53 is part of the word
   // Zones are aligned to 16 bytes, so the low four bits are free.
-  static constexpr std::uint64_t gone_mark = one; // also the word of none(); a list has it together with empty_mark
+  static constexpr std::uint64_t gone_mark = one; // also the word of none(); in a list it occurs only with empty_mark
   static constexpr std::uint64_t empty_mark = 2;
   static constexpr std::uint64_t offset_mark = 8;
   static constexpr std::uint64_t marks = empty_mark | offset_mark;

@@ -79,7 +79,8 @@ struct unwrap_by_value_or_DAT_TRY : boost::outcome_v2::policy::base {
   }
 
 #ifdef DAT_TRACE
-  /// Called for each expected that is made: by Outcome of later versions of Boost here, by that of 1.74 below.
+  /// Called for each expected that is made. The Outcome of Boost 1.74 calls the function below, that of later versions
+  /// this one.
   template <class Impl, class From>
   static constexpr void on_result_construction(Impl* self, From&&) noexcept {
     if constexpr (std::is_same_v<std::remove_cvref_t<From>, error>)
