@@ -50,8 +50,8 @@ namespace dat { inline namespace v0 { namespace asio {
 /// Move-only. Destruction and `cancel` complete waiting operations with `operation_aborted`, without waiting for their
 /// handlers. It must be destroyed before the io_context.
 ///
-/// Thread safety: distinct objects are safe; one object is for one thread at a time, as all I/O objects of Asio: use a
-/// strand when several threads run the executor.
+/// Thread safety: distinct objects are safe. Like all I/O objects of Asio, one object is for one thread at a time: use
+/// a strand when several threads run the executor.
 template <class Executor = boost::asio::any_io_executor>
 class basic_notifier {
 public:

@@ -93,8 +93,8 @@ enum class extension : std::uint8_t { infiniband, iwarp, none };
 }
 
 /// The attributes of the adapter, equal for every program that opens it (DAT_IA_ATTR, uDAPL 2.0 §6.2.1.3). Names are
-/// those of DAT. A limit is an upper bound: other programs, and the sizes of one object, may leave less. 0 of max_rmrs
-/// and max_srqs means that the device has no such objects.
+/// those of DAT. A limit is an upper bound: other programs, and the sizes of one object, may leave less. If max_rmrs or
+/// max_srqs is 0, the device has no such objects.
 struct ia_attributes {
   /// The name that the ia was opened by. If it was opened without a name, by an address or by a route: the name by
   /// which `ia::open` opens it.
@@ -161,8 +161,8 @@ struct adapter {
   short_text name;                                       ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
   port_state state = port_state::unknown;                ///< unknown also when the device may not be opened
   std::optional<std::uint32_t> numa_node = std::nullopt; ///< as ia_attributes::numa_node
-  /// Only of ia::list_adapters_near: how far the node is from that of the processor, as the firmware states it. 10 for
-  /// the same node, usually 20 or more for another one.
+  /// Set by ia::list_adapters_near only: the distance of the node from the node of the processor, as the firmware
+  /// states it. The distance is 10 for the same node, and usually 20 or more for another node.
   std::optional<std::uint32_t> numa_distance = std::nullopt;
 };
 

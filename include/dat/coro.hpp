@@ -15,9 +15,9 @@
 // dat::task (<dat/task.hpp>). boost::asio::awaitable restricts it: <dat/asio_coro.hpp> has functions for it. Tested
 // with g++ 12, and with clang 14 on the standard library of g++ 12.
 //
-// g++ 12 has a fault: a coroutine without any variable of its own that awaits a temporary in the condition of a loop,
-// or of an `if` in a loop, has undefined behaviour, whatever it awaits. Name the result: `if (const auto got = co_await
-// driver.post(...); !got)`.
+// g++ 12 has a fault. A coroutine without local variables has undefined behaviour if it awaits a temporary in the
+// condition of a loop, or of an `if` in a loop. Name the result: `if (const auto got = co_await driver.post(...);
+// !got)`.
 #pragma once
 
 #include <dat/cno.hpp>

@@ -166,10 +166,10 @@ struct ep_attributes {
   dat::qos qos{};
 
   /// Sets ack_timeout, retry_count and keep_alive so that a connection breaks within `limit` when the peer, or the way
-  /// to it, no longer answers, also when the connection is idle. Returns what it chose. It prefers six repetitions, and
-  /// chooses fewer where ack_timeout would be below 4.2 ms, but at least two; and gives the rest of the time, at least
-  /// a quarter, to keep_alive. For a limit below 67 ms, `longest` and keep_alive together are more than the limit. A
-  /// limit that is not positive sets an ack_timeout of 0, which `pz::create_ep` and `ep::modify` refuse.
+  /// to it, no longer answers, also when the connection is idle. Returns what it chose. It prefers six repetitions. If
+  /// ack_timeout would be below 4.2 ms, it chooses fewer, but at least two. keep_alive gets the remaining time, at
+  /// least a quarter. For a limit below 67 ms, `longest` and keep_alive together are more than the limit. A limit that
+  /// is not positive sets an ack_timeout of 0, which `pz::create_ep` and `ep::modify` refuse.
   ///
   ///     dat::ep_attributes a{.max_recv_dtos = 512};
   ///     const auto chosen = a.detect_dead_peer_within(2s); // 34 ms, 6 repetitions: 235 to 940 ms; idle 1.06 s

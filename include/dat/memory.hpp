@@ -109,9 +109,9 @@ private:
   detail::raw_segment raw_{};
 };
 
-/// A region whose addresses, for this side and for peers, begin at an iova in place of a pointer of this process: at 0
-/// (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB) when `register_zero_based` has made it, and at the iova of the call when
-/// `register_dmabuf` has. Otherwise it is like an lmr; its data cannot be sent `.inlined()`.
+/// A region whose addresses, for this side and for peers, begin at an iova in place of a pointer of this process. The
+/// iova is 0 (uDAPL 2.0 §6.7.2.1, DAT_VA_TYPE_ZB) for a region of `register_zero_based`, and an argument of
+/// `register_dmabuf`. Otherwise it is like an lmr; its data cannot be sent `.inlined()`.
 template <class T, mem_priv P>
 class iova_lmr : public detail::object<iova_lmr<T, P>, object_kind::lmr> {
 public:

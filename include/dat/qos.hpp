@@ -13,9 +13,9 @@
 
 namespace dat { inline namespace v0 {
 
-/// The quality of service of the packets that this side sends. A member that is not set is left to the endpoint, then
-/// to the ia, and then to the network: the peer's traffic class for an accepted connection, the path record of the
-/// subnet manager on InfiniBand, and 0 otherwise.
+/// The quality of service of the packets that this side sends. A member that is not set has the value of the endpoint,
+/// then of the ia, and then of the network. The value of the network is the peer's traffic class for an accepted
+/// connection, the path record of the subnet manager on InfiniBand, and 0 otherwise.
 ///
 ///     pz.create_ep<dat::rc>(evd, {.qos = dat::qos::low_latency()});
 ///     ep.connect(address, 7471, 2s, {}, {.qos = {.traffic_class = 26 << 2}}); // DSCP 26

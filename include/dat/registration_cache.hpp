@@ -301,9 +301,9 @@ private:
   detail::registration_cache_core* core_ = nullptr;
 };
 
-/// The hook for allocators: as registration_cache::forget for all caches of the process, but it frees no memory and
-/// takes only locks of dat, so that an allocator may call it with its own locks held. The regions are deregistered by
-/// the next call of their cache that registers, forgets or trims, or by the end of a use.
+/// The hook for allocators. It does the same as registration_cache::forget for all caches of the process, but it frees
+/// no memory and takes only locks of dat. So an allocator may call it with its own locks held. The regions are
+/// deregistered by the next call of their cache that registers, forgets or trims, or by the end of a use.
 ///
 /// Returns the number of removed regions that are in use: 0 in a correct program.
 /// Allocates: never.

@@ -26,8 +26,8 @@ namespace dat { inline namespace v0 { namespace trace {
 /// Thread safety: records are taken from any number of threads; the members are for one thread at a time.
 class recorder : public sink {
 public:
-  /// Begins to record. `capacity` is the number of records that it has room for, of about 80 bytes each; the first ones
-  /// are kept, and those without room are counted. std::bad_alloc passes through.
+  /// Begins to record. `capacity` is the number of records that it has room for, of about 80 bytes each. It keeps the
+  /// first records, and counts those without room. std::bad_alloc passes through.
   template <bool On = enabled>
   explicit recorder(std::size_t capacity = std::size_t{1} << 18) : sink(&take_one), kept_(capacity) {
     static_assert(On, "dat: a recorder needs a program whose source files all define DAT_TRACE (Meson: -Dtrace=true)");

@@ -45,9 +45,9 @@ struct ib::datagram_evds {
   }
 };
 
-/// A datagram endpoint (InfiniBand UD). `pz::create_ep<dat::ud>` creates it. It can send at once to every peer of which
-/// it has an address handle: from `connect` and `accept`, from a message that has arrived, or from an address that came
-/// by other means.
+/// A datagram endpoint (InfiniBand UD). `pz::create_ep<dat::ud>` creates it. It can send at once to every peer for
+/// which it has an address handle. The handle comes from `connect` or `accept`, from a message that has arrived, or
+/// from an address that the program got in another way.
 ///
 ///     auto ep = pz.create_ep<dat::ud>(evd);                  // an evd of dto | connection | datagrams
 ///     ep->connect(address, 7471, 2s);
@@ -175,8 +175,8 @@ public:
   /// Blocks: no.
   /// Thread safety: safe.
   expected<void> disconnect() noexcept;
-  /// Makes a disconnected endpoint ready again. It then has another number, and its address handles stay valid.
-  /// Completions that were not taken may be lost.
+  /// Makes a disconnected endpoint ready again. The endpoint then has another number, and its address handles stay
+  /// valid. Completions that were not taken may be lost.
   /// Errors: `insufficient_resources` when the device has no queue pair left; `invalid_handle`.
   /// Allocates: no.
   /// Blocks: briefly, in the driver.

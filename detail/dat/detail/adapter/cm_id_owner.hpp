@@ -77,8 +77,8 @@ public:
   [[nodiscard]] const ia_address& local_address() const noexcept { return local_; }
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return {private_.data(), private_size_}; }
 
-  /// Ends an id that has no further use. If another thread uses the id at this moment, that thread ends it: an event
-  /// may arrive before the call that caused it returns, and the reactor must not wait for the call.
+  /// Ends an id that has no further use. If another thread uses the id at this moment, that thread ends it. The reactor
+  /// must not wait for the call of that thread, because an event may arrive before the call that caused it returns.
   void drop_id() noexcept;
   /// Ends the id. First waits until no thread reads an event of the id; such a read takes no lock and is short.
   void destroy_id() noexcept;

@@ -1,5 +1,5 @@
-// A mutex for short sections that seldom collide: without contention, lock and unlock are one atomic operation each in
-// the caller's code, where those of the C library are calls of 57 instructions together.
+// A mutex for short sections that seldom collide. Without contention, lock and unlock are one inlined atomic operation
+// each; those of the C library are calls of 57 instructions together.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

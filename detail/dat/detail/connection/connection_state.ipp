@@ -299,8 +299,8 @@ DAT_DECL void connection_state::iwarp_established(const cm_event& e) noexcept {
 
 DAT_DECL void connection_state::response(const cm_event& e) noexcept {
   keep_addresses();
-  // The wire does not carry the length. Data beyond what a peer with dat can send comes from another rdma_cm program,
-  // and the consumer gets all of it.
+  // The wire does not carry the length. More data than dat can send comes from another rdma_cm program, and the
+  // consumer gets all of it.
   const auto all = e.data();
   const auto usual = all.first(min(all.size(), max_private_data));
   keep_private_data(any_nonzero(all.subspan(usual.size())) ? all : usual);

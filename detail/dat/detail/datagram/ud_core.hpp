@@ -35,8 +35,8 @@ struct datagram_target {
   std::uint32_t qkey = datagram_qkey;
 };
 
-/// The header before the private data of a request, since that message of InfiniBand does not name its sender:
-/// mark (4), version (1), length of the private data (1), lid (2), number (4), key (4), gid (16).
+/// The header before the private data of a request. It names the sender, which the InfiniBand message does not: mark
+/// (4), version (1), length of the private data (1), lid (2), number (4), key (4), gid (16).
 struct datagram_header {
   static constexpr std::size_t size = 32;
   static constexpr std::array<std::byte, 4> mark{std::byte{'D'}, std::byte{'A'}, std::byte{'T'}, std::byte{'U'}};

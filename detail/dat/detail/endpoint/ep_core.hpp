@@ -104,8 +104,8 @@ public:
   /// Called when a completion has been taken. On an accepted connection without the last handshake message, data proves
   /// that the connection is established.
   [[gnu::cold]] void arrived(ep_generation whose) noexcept;
-  /// The completion of a request of the library's own has been taken: of the marker of a graceful disconnect, which
-  /// ends it, or of the probe of an idle connection.
+  /// The completion of an internal request has been taken. It is the marker of a graceful disconnect, which completes
+  /// the disconnect, or the probe of an idle connection.
   [[gnu::cold]] void own_taken(work_kind kind, ep_generation whose, ibv_wc_status status) noexcept;
   /// An operation of the life `whose` failed, so the connection is broken. In another life the call has no effect.
   [[gnu::cold]] void broke(ep_generation whose, end_reason why = end_reason::operation_failed) noexcept;
@@ -151,8 +151,9 @@ public:
   // Called with the endpoint locked.
   [[nodiscard]] std::uint32_t soft_watermark() const noexcept { return watermarks_.soft(); }
   [[nodiscard]] std::uint32_t hard_watermark() const noexcept { return watermarks_.hard(); }
-  /// Tests the peer of a connection that has posted no request since the last call: posts a request that moves no data,
-  /// and that fails, as any other, when the peer does not answer. Called on the reactor, once in each keep_alive.
+  /// Tests the peer if the connection has posted no request since the last call. Posts a request that moves no data,
+  /// and that fails like any other request when the peer does not answer. Called on the reactor, once in each
+  /// keep_alive.
   void test_peer() noexcept;
   /// Calls `look(*this)` with the endpoint locked.
   template <class Look>

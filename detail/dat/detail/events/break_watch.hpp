@@ -1,8 +1,8 @@
 // Detects broken connections of a merged evd from which no thread takes completions.
 //
-// A failed completion is the only sign of some breaks. The device is armed for one completion at a time, and the
-// queue is polled 20 ms after its notification: a busy evd costs the reactor at most fifty polls a second, an idle one
-// none. A completions-only evd has no such watch: the consumer polls it, and breaks show in the completions.
+// A failed completion is the only sign of some breaks. The device is armed for one completion at a time, and the queue
+// is polled 20 ms after its notification. So a busy evd costs the reactor at most fifty polls a second, and an idle one
+// no poll. A completions-only evd has no such watch: the consumer polls it, and breaks show in the completions.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

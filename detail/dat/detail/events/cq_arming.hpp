@@ -2,7 +2,7 @@
 //
 // The device notifies once for each time that it is armed. With completion_notification::solicited_wait its
 // notification is the only sign that a solicited completion has come, so the device is not armed again before it has
-// notified; in the other modes a thread may arm it as often as it likes.
+// notified. In the other modes a thread may arm it at any time.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -13,8 +13,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Its ring holds events of all streams. Completions move there from the device's queue when an event of another stream
-/// comes, so that each event has the right place; while the ring is empty, completions bypass it.
+/// Its ring holds events of all streams. When an event of another stream comes, completions move from the device's
+/// queue to the ring, so that each event has the right place. While the ring is empty, completions bypass it.
 ///
 /// Lock order: endpoint before evd. No function calls into an endpoint's lock with the evd's lock held.
 ///

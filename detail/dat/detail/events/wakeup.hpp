@@ -15,8 +15,8 @@ namespace dat { inline namespace v0 { namespace detail {
 
 /// One thread waits at a time. Before its final check for events it sets `asleep`. A thread that appends an event while
 /// `asleep` is set wakes the waiter, once; at other times the waiter checks again by itself. Both sides use
-/// sequentially consistent operations: the waiter sets `asleep` and then checks for events, the other thread appends an
-/// event and then reads `asleep`, so at least one of them sees what the other wrote.
+/// sequentially consistent operations. The waiter sets `asleep` and then checks for events. The other thread appends an
+/// event and then reads `asleep`. So at least one of them sees the write of the other.
 class wakeup {
 public:
   /// `owner` is the evd with that number. A wake-up that the reactor delays keeps a reference to it.

@@ -1,8 +1,8 @@
 // The memory of all work entries of an ia, and the way from a wr_id to its entry.
 //
-// A wr_id is (generation, offset of the entry), never a pointer: completions outlive destroyed queue pairs, and those
-// must be distinguished from the completions of the endpoint that took the memory over. The entry stores its own wr_id,
-// so that one comparison suffices.
+// A wr_id is (generation, offset of the entry), never a pointer. Completions outlive destroyed queue pairs, and they
+// must differ from the completions of an endpoint that reuses the memory. The entry stores its own wr_id, so that one
+// comparison suffices.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -28,8 +28,8 @@ using ep_generation = std::uint64_t;
 /// Stays mapped while the ia lives: any wr_id may be looked up at any time, also that of work which the consumer
 /// posted to a native queue pair.
 ///
-/// Reserves 4 GiB of addresses, which is what 32 bits of offset reach; a sixteenth of RLIMIT_AS where there is such a
-/// limit; and less where the system gives less, down to 1 MiB. Memory is used only for entries. Under
+/// Reserves 4 GiB of addresses, the range of a 32-bit offset. With a limit RLIMIT_AS it reserves at most a sixteenth of
+/// that limit. If the system refuses, it reserves less, down to 1 MiB. Memory is used only for entries. Under
 /// mlockall(MCL_FUTURE) only used memory stays locked. But RLIMIT_MEMLOCK must allow the reserve for a moment,
 /// otherwise the reserve is smaller.
 class work_arena {

@@ -1,7 +1,7 @@
 // The work that was posted to a queue and has not completed.
 //
-// The wr_id of a work request names the entry that records it, see work_arena. Entries of a queue form a ring that is
-// linked, not indexed: a post takes the next one, and a completion frees one, by a load and a store each.
+// The wr_id of a work request names the entry that records it, see work_arena. Entries of a queue form a linked ring
+// without indices. A post takes the next entry, and a completion frees one, by a load and a store each.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
