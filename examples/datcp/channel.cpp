@@ -167,8 +167,8 @@ void channel::wait() {
 void channel::on(const dat::recv_done& e) {
   const auto place = inbox_.slice(e.cookie().as<std::size_t>() * message_size, e.bytes()).value();
   message m = decode(place.elements());
-  // Decoding has copied the message, so its receive is posted again at once: before any message to the peer shows that
-  // there is room.
+  // Decoding has copied the message, so its receive is posted again at once. This comes before any message that shows
+  // the peer that there is room.
   repost(e.cookie());
   if (const auto* c = std::get_if<credit>(&m)) {
     if (c->consumed < granted_ || c->consumed > posted_)
@@ -265,8 +265,8 @@ bool channel::message_waiting() {
 // --- blocks -------------------------------------------------------------------------------------------------------
 
 std::span<std::byte> channel::next_block() {
-  // Two conditions, and neither implies the other: the peer's credit may overtake the completion of the write that it
-  // answers, since that completion waits for the adapter's acknowledgement.
+  // Neither of these two conditions implies the other. The peer's credit may overtake the completion of the write that
+  // it answers, because that completion waits for the adapter's acknowledgement.
   while (posted_ - written_ >= geometry_.blocks || posted_ - granted_ >= geometry_.blocks) wait();
   const auto place = posted_ % geometry_.blocks;
   return ring_.slice(place * geometry_.block_size, geometry_.block_size).value().elements();

@@ -89,8 +89,8 @@ std::uint64_t hash_file(int file, std::uint64_t bytes, hasher& running);
 /// complete. If the copy ends early, the part stays, and a later copy can continue it.
 class part_file {
 public:
-  /// `path` is relative to `base`. With `resume`, the part of an earlier attempt is kept; if the complete file exists
-  /// (same size and time), complete() returns true and no data is needed.
+  /// `path` is relative to `base`. With `resume`, the part of an earlier attempt is kept. If the complete file exists
+  /// (same size and time), complete() returns true, and no data is needed.
   part_file(const tree& base, const std::string& path, const entry& what, bool resume);
 
   [[nodiscard]] bool complete() const noexcept { return complete_; }

@@ -155,8 +155,8 @@ private:
   };
   explicit basic_notifier(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-  /// Whether a trigger may still come after a failed attempt to take it: another operation took it, or the descriptor
-  /// was readable for the ia's own work.
+  /// Whether a trigger may still come after a failed attempt to take one. It may if another operation took the trigger,
+  /// or the descriptor was readable for the work of the ia.
   [[nodiscard]] static bool may_come(const error& e) noexcept {
     return e.type() == return_type::queue_empty || e.type() == return_type::interrupted_call;
   }

@@ -226,9 +226,9 @@ public:
   ///     const auto got = co_await driver.within(100ms, reply);              // `reply` can be awaited again
   ///     const auto answer = co_await driver.within(100ms, call(...), stop); // the task ends with the statement
   ///
-  /// The end of the limit, or a stop, ends the waiting and nothing else: a posted DTO stays posted, and its connection
-  /// is as before. A temporary operation or task is destroyed by the statement as usual. So this abandons a call, and
-  /// the driver drops late completions of its DTOs. Keep memory that is posted outside of the task.
+  /// The end of the limit, or a stop, ends only the wait: a posted DTO stays posted, and its connection does not
+  /// change. A temporary operation or task is destroyed by the statement as usual. So this abandons a call, and the
+  /// driver drops late completions of its DTOs. Keep memory that is posted outside of the task.
   template <class A>
   auto within(timeout limit, A&& what, std::stop_token stop = {}) noexcept {
     return timed<decltype(detail::awaiter_of(what))>(core_, limit, what, std::move(stop));
@@ -371,7 +371,7 @@ private:
     if (core_.stopping()) kept_.clear();
     return n;
   }
-  /// When a poll ends before the evd is empty, by its `max` or by an exception, the next wait on the cno finds the evd.
+  /// When a poll ends before the evd is empty, by its `max` or by an exception, triggers the cno again.
   struct rest {
     explicit rest(detail::coro_driver& d) noexcept : core(d) {}
     rest(const rest&) = delete;

@@ -26,8 +26,8 @@ namespace dat { inline namespace v0 { namespace coro {
 /// Several drivers in one thread: it takes the events of all their evds, and sleeps until one of them has an event. The
 /// evds have the streams `S`, are of one ia, and trigger the cno of the set and no other.
 ///
-/// Each event goes where its driver passes it; the visitor is called with the events of all. Coroutines may use all of
-/// the drivers.
+/// Each driver passes on its events as usual; the visitor gets the remaining events of all drivers. Coroutines may use
+/// all of the drivers.
 ///
 /// Move-only. The end of the set detaches the evds from its cno. Destroy it before the drivers. Thread safety: as
 /// driver; `stop` is safe.

@@ -112,16 +112,16 @@ struct labelled_counters {
   counter_values values;
 };
 
-/// The numbers of several objects in the text format of Prometheus, which allows a metric once in a text, with the
-/// samples of all objects. Operations and statuses that never occurred are left out. Allocates.
+/// The numbers of several objects in the text format of Prometheus. The format allows each metric once in a text, with
+/// the samples of all objects. Operations and statuses that never occurred are left out. Allocates.
 [[nodiscard]] std::string to_prometheus(std::span<const labelled_counters> objects);
 /// The numbers of one object, with `labels` on every sample.
 [[nodiscard]] std::string to_prometheus(const counter_values& values, std::string_view labels = {});
 /// The numbers as one JSON object. Operations and statuses that never occurred are left out. Allocates.
 [[nodiscard]] std::string to_json(const counter_values& values);
 
-/// Counts what passes through it: posts and drains that are called by it, and events that are given to it. Use one for
-/// an endpoint, an evd, an ia or the whole program, as the program needs; `parent` counts everything too.
+/// Counts the posts and drains that it makes, and the events that it is given. Use one for an endpoint, an evd, an ia
+/// or the whole program, as the program needs; `parent` counts everything too.
 ///
 ///     dat::counters all;
 ///     dat::counters mine(&all);
@@ -227,8 +227,8 @@ public:
       each([](counters& c) noexcept { add(c.wake_ups_, 1); });
     return n;
   }
-  /// A visitor that counts each event and passes it to `visit`, which must live as long: for calls that take events in
-  /// another way.
+  /// A visitor that counts each event and passes it to `visit`, for calls that take events in another way. `visit` must
+  /// live as long as the visitor.
   template <class Visitor>
   [[nodiscard]] auto visitor(Visitor& visit) noexcept {
     return [ this, &visit ]<class E>(E & e) noexcept(noexcept(visit(e))) requires requires { visit(e); }

@@ -116,7 +116,7 @@ namespace dat { inline namespace v0 { namespace ib {
 
 /// Sends a message to one peer (IB extensions §4.1, dat_ib_post_send_ud). The memory needs `local_read`. The
 /// completion, `ib::datagram_send_done`, means that the memory may be reused. It does not mean that the message has
-/// arrived: a message is dropped when it is lost, damaged, longer than its receive, or finds no receive.
+/// arrived: a message may be lost or damaged, may be longer than its receive, or may find no receive.
 ///
 ///     ep.post(dat::ib::send_to{out, peer}.cookie(7));
 ///     ep.post(dat::ib::send_to{out, peer}.immediate(1), dat::ib::send_to{out, another}.immediate(2));

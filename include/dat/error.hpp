@@ -367,8 +367,8 @@ static_assert(sizeof(error) <= 48);
 static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>);
 
 /// The category of dat's std::error_code: one object for a program and the shared objects it is linked with. Objects
-/// loaded by dlopen share it if the program exports its symbols (-rdynamic); if not, only comparing two codes with each
-/// other is affected, which std::error_code does by address. Comparing with a return_type or std::errc always works.
+/// loaded by dlopen share it if the program exports its symbols (-rdynamic). If not, only the comparison of two codes
+/// is affected, because std::error_code compares addresses. Comparing with a return_type or std::errc always works.
 ///
 /// The value of a code is type and subtype of the DAT_RETURN word without the class bits, so it is positive. A code
 /// equals a return_type when its type does, and a std::errc when both mean the same (timeout_expired and

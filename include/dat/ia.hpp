@@ -140,9 +140,9 @@ public:
   /// Thread safety: safe.
   [[nodiscard]] static expected<adapter_list> list_adapters() noexcept;
 
-  /// The adapters of this host, those first that are nearest to a processor: a thread that runs there reaches them
-  /// without a way through another processor. Adapters whose node the kernel does not know come last, in the order of
-  /// list_adapters; so do all on a host with one node.
+  /// The adapters of this host, the nearest to a processor first. A thread on that processor reaches the nearest
+  /// adapters without a path through another processor. Adapters whose node the kernel does not know come last, in the
+  /// order of list_adapters. On a host with one node, this is the order of all adapters.
   ///
   ///     const auto near = dat::ia::list_adapters_near(static_cast<unsigned>(::sched_getcpu()));
   ///

@@ -50,8 +50,8 @@ class memory_pool {
 public:
   memory_pool() noexcept = default; ///< names no memory
 
-  /// Creates a pool of at least `bytes`: up to 2 MiB rounded up to a power of two of pages, beyond that to a multiple
-  /// of 2 MiB.
+  /// Creates a pool of at least `bytes`. A size of up to 2 MiB is rounded up to a power of two of pages, a larger one
+  /// to a multiple of 2 MiB.
   /// Errors: as pz::register_memory; `insufficient_resources` also when the system has no such pages;
   /// `invalid_parameter` for 0 bytes, or more than 128 GiB.
   /// Allocates: yes.

@@ -35,9 +35,9 @@
 // | 2 credit | the receiver of messages | the messages of this life that the peer may send, from the first one |
 // | 3 closed | a side that has closed `life` of `rail`, on any rail that works | the messages of it that have arrived |
 //
-// A side that notices a failure disconnects the rail, so that no late packet can change its memory, takes the last
-// completions, and reports the count. A connection delivers in order, so the count identifies the messages that have
-// arrived; a message that the adapter has delivered twice counts once. The peer sends exactly the others again, on
+// A side that notices a failure disconnects the rail, so that no late packet can change its memory. Then it takes the
+// last completions, and reports the count. A connection delivers in order, so the count identifies the messages that
+// have arrived; a message that the adapter has delivered twice counts once. The peer sends exactly the others again, on
 // other rails. A side repeats a report until the send of the report has completed. A report of a life that is settled
 // has no effect.
 
@@ -197,8 +197,8 @@ private:
 /// No thread is started: `run` and `wait` do all the work, connecting and failing over included, so the program calls
 /// one of them often. Nothing blocks while rails are down: up to `window` messages wait.
 ///
-/// Exactly once holds between two `rails` objects. If a process ends, the other side keeps what was not done, and its
-/// rails stay down: the peer's next process is another session, and is rejected.
+/// Exactly once holds between two `rails` objects. If a process ends, the other side keeps the messages that were not
+/// done, and its rails stay down. The peer's next process is another session, and is rejected.
 ///
 /// Move-only. Thread safety: one thread at a time.
 class rails {

@@ -240,10 +240,10 @@ private:
   detail::raw_remote raw_{};
 };
 
-/// An rkey, an lkey, an address or a length, for peers that agree on an order of bytes of their own in place of the
-/// wire form of remote_segment: `to_lsb` gives the number whose bytes in memory begin with the least significant one,
-/// `to_msb` the one whose bytes begin with the most significant one. Each of them also converts back to the order of
-/// the host (uDAPL 2.0 appendix A.4, DAT_RMRC_TO_LSB and the other seven macros).
+/// Converts an rkey, an lkey, an address or a length, for peers that agree on a byte order in place of the wire form of
+/// remote_segment: `to_lsb` gives the number whose bytes in memory begin with the least significant one, `to_msb` the
+/// one whose bytes begin with the most significant one. Each of them also converts back to the order of the host (uDAPL
+/// 2.0 appendix A.4, DAT_RMRC_TO_LSB and the other seven macros).
 ///
 ///     message m{dat::to_lsb(region.rkey()), dat::to_lsb(region.address()), dat::to_lsb(region.size_bytes())};
 ///

@@ -17,8 +17,8 @@ enum class service_kind : std::uint8_t { psp, rsp, csp };
 }
 
 /// Names a service point without owning it. `cr::service()` is the service point that a request came to, and
-/// `psp::id()`, `rsp::id()` and `csp::id()` are those of handles. An id stays comparable when its service point is
-/// closed, and no later one equals it. Ids of different ias are not comparable. Copyable.
+/// `psp::id()`, `rsp::id()` and `csp::id()` are those of handles. An id can still be compared when its service point is
+/// closed, and no later id equals it. Ids of different ias are not comparable. Copyable.
 class service_id {
 public:
   constexpr service_id() noexcept = default; ///< names no service point

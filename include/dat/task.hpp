@@ -294,8 +294,9 @@ template <class Range>
 requires requires(Range& r) { r.begin()->done(); }
 [[nodiscard]] detail::all_of_range<Range> when_all(Range& tasks) noexcept { return detail::all_of_range<Range>(tasks); }
 
-/// Tasks that run on their own. The group frees each one when it has ended. Its end destroys those that have not ended,
-/// where they wait. So destroy the group before the objects that its tasks use, and not inside one of its tasks.
+/// Tasks that run on their own. The group frees each one when it has ended. The end of the group destroys the tasks
+/// that have not ended, where they wait. So destroy the group before the objects that its tasks use, and not inside one
+/// of its tasks.
 ///
 /// Not movable. Thread safety: one thread at a time, the one that resumes the tasks.
 class task_group {

@@ -49,9 +49,9 @@ struct record {
   ep_state from{};           ///< of state
   ep_state to{};             ///< of state
   bool shared = false;       ///< of post: to a shared receive queue
-  /// The endpoint, as ep::number, of post, refused, completion, state and connection; the evd, as in errors, of arm,
-  /// sleep, wake and notify; the port of request. A receive that is posted to a shared queue has the number of that
-  /// queue.
+  /// The ep::number of the endpoint for post, refused, completion, state and connection; the number of the evd, as in
+  /// errors, for arm, sleep, wake and notify; the port for request. A receive that is posted to a shared queue has the
+  /// number of that queue.
   std::uint32_t number = 0;
   /// The verbs status of a completion, 0 for success; the reason of a connection event; the errno of refused, arm, wake
   /// and request. A wake at the time limit has ETIMEDOUT; a post that the state of the endpoint does not allow has 0.

@@ -11,8 +11,8 @@
 
 namespace perf {
 
-/// The streams of the evd for completions: a completion queue and nothing else; with a shared receive queue a merged
-/// evd, which such a queue needs.
+/// The streams of the evd for completions. It is a completions-only evd, or a merged one with a shared receive queue,
+/// which needs that.
 inline constexpr dat::streams lean = dat::stream::dto | dat::stream::datagrams;
 inline constexpr dat::streams merged = dat::stream::dto | dat::stream::datagrams | dat::stream::software;
 

@@ -85,8 +85,8 @@ public:
   [[nodiscard]] ia_core& ia() const noexcept { return *ia_; }
   [[nodiscard]] child_kind kind() const noexcept { return type_.kind; }
   [[nodiscard]] const child_type& type() const noexcept { return type_; }
-  /// Sequentially consistent with begin_end: a thread that registers as a waiter and then finds the child alive is seen
-  /// by the end of the child.
+  /// Sequentially consistent with begin_end: if a thread registers as a waiter and then finds the child alive, the end
+  /// of the child sees that waiter.
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_seq_cst); }
   /// True in a forked child of the process that made the object: see ia_core::foreign.
   [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }

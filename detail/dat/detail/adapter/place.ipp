@@ -61,7 +61,8 @@ DAT_DECL std::optional<std::uint32_t> numa_node_of(const ibv_device& device) noe
   return take_number(left); // the kernel writes -1 when it knows no node
 }
 
-/// The place of a node in the list of the nodes that are online, as "0-1,3"; the distances of a node are in this order.
+/// The position of a node in the list of online nodes, such as "0-1,3". The distances of a node are in the order of
+/// that list.
 [[nodiscard]] DAT_DECL std::optional<std::uint32_t> position_in(std::string_view online, std::uint32_t node) noexcept {
   std::uint32_t before = 0;
   while (const auto first = take_number(online)) {

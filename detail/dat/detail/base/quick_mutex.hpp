@@ -37,7 +37,7 @@ private:
   [[gnu::cold]] void wake_one() noexcept;
 
   std::atomic<std::uint32_t> state_{free};
-  std::mutex sleep_; // taken by a thread that goes to sleep, and by one that wakes it
+  std::mutex sleep_; // locked by a thread that goes to sleep, and by a thread that wakes it
   pthread_cond_t freed_ = PTHREAD_COND_INITIALIZER;
 };
 

@@ -73,8 +73,8 @@ DAT_DECL error no_interfaces(const char* call) noexcept {
   return map_errno(err, return_subtype::resource_memory).at(call, object_kind::ia).from("getifaddrs", err);
 }
 
-/// An error that is not about the name or address: another way of finding the adapter would have the same one, or find
-/// another adapter.
+/// An error that the name or address did not cause: another way of finding the adapter would fail in the same way, or
+/// find a different adapter.
 [[nodiscard]] DAT_DECL bool is_exhausted(const error& e) noexcept {
   return e.type() == return_type::insufficient_resources;
 }

@@ -378,8 +378,8 @@ DAT_DECL expected<void> ep_core::reset() noexcept {
   if (state() != ep_state::disconnected) return wrong_state(call);
   ep_life* const fresh = make_life();
   if (!fresh) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
-  // A fresh queue pair, because its number is new: neither late packets nor the peer's connection manager can take the
-  // new connection for the old one.
+  // Creates a new queue pair, because it has a new number. So neither late packets nor the peer's connection manager
+  // can mistake the new connection for the old one.
   auto qp = make_qp(call, fresh->generation());
   if (!qp) {
     fresh->end(ia());

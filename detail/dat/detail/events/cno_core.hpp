@@ -1,7 +1,8 @@
 // The notification object behind dat::cno: stores the latest trigger, wakes waiters, calls the agent.
 //
-// Its state is one eventfd with the number of the evd that triggered last, which is readable until a thread takes it,
-// by read or by wait. So a trigger without a waiter is not lost, and the descriptor works in any event loop.
+// Its state is one eventfd with the number of the evd that triggered last. The eventfd is readable until a thread takes
+// the trigger, by read or by wait. So a trigger without a waiter is not lost, and the descriptor works in any event
+// loop.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

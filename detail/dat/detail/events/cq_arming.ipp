@@ -44,8 +44,8 @@ DAT_DECL void cq_arming::read_for_waiter() noexcept {
   while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) {
     on_notification();
     ++unacknowledged_;
-    // There is nearly always one notification. A second one only ends the next sleep at once, which costs less than
-    // another read; but in a selective mode all of them count.
+    // There is nearly always one notification. A second notification only ends the next sleep at once, which costs less
+    // than another read. In a selective mode, all notifications count.
     if (!is_selective()) break;
   }
   // Acknowledging takes a lock, so many notifications are acknowledged at once.

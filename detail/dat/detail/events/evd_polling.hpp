@@ -22,8 +22,8 @@ public:
   evd_polling(const evd_polling&) = delete;
   evd_polling& operator=(const evd_polling&) = delete;
 
-  /// Takes up to `n` completions from the device; a negative number when the device fails. 0 for an evd without a
-  /// completion queue, and for a closed one.
+  /// Takes up to `n` completions from the device, and returns their number. The result is negative when the device
+  /// fails, and 0 for an evd that is closed or has no completion queue.
   [[gnu::always_inline]] int poll(int n, ibv_wc* wc) const noexcept {
     const int got = ibv_poll_cq(polled_, n, wc);
     if constexpr (trace_build)

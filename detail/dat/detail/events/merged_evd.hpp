@@ -66,8 +66,8 @@ public:
   void push_connection(record&& r, completion_owner& whose) noexcept;
   /// Appends a connection request. Returns false without room: the caller then refuses the request.
   [[nodiscard]] bool push_request(record&& r) noexcept { return push_if_room(std::move(r)); }
-  /// Appends an asynchronous event. Without room, appends one overflow of this evd, for which there is always room, and
-  /// nothing more until there is room again (uDAPL 2.0 §6.3.1.3).
+  /// Appends an asynchronous event. If there is no room, appends one overflow of this evd, which always has room, and
+  /// then no event until there is room again (uDAPL 2.0 §6.3.1.3).
   void push_async(record&& r) noexcept;
   /// Appends a software event. Returns false without room.
   [[nodiscard]] bool push_software(dat::cookie posted) noexcept { return push_if_room(record(posted)); }

@@ -58,8 +58,8 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
       return e.poll_error(call);
     if (w.times_forbidden() != allowed) return unwaitable();
     if (w.take_interrupt()) return interrupted();
-    // In a selective mode the device is armed again only after it has notified: with solicited receives its
-    // notification is the only sign of one. A completion from before it was armed may have been one, so look once.
+    // In a selective mode the device is armed again only after it has notified, because its notification is the only
+    // sign of a solicited receive. A completion from before it was armed may have been solicited, so check once.
     if (arming.take_fired() || !arming.is_selective()) armed = false;
     if (!armed) {
       arming.read_unread();

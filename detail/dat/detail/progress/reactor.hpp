@@ -60,8 +60,9 @@ public:
   /// The time for tasks that are due at once.
   static constexpr clock::time_point at_once{};
 
-  /// Arms the task for `at` unless it is armed for an earlier time. Returns true when the task was idle: the next call
-  /// of `run` then belongs to this call, and so does the reference that keeps the owner. Thread safety: safe.
+  /// Arms the task for `at` unless it is armed for an earlier time. Returns true when the task was idle. The next call
+  /// of `run` then results from this call, and the caller provides the reference that keeps the owner. Thread safety:
+  /// safe.
   bool defer(task& t, clock::time_point at = at_once) noexcept;
   /// Cancels the task. Returns true when the task was armed, so that `run` is not called for it. Returns
   /// false when the task is idle; its `run` may be in progress then. Thread safety: safe.

@@ -79,8 +79,8 @@ inline void set_qos(ibv_ah_attr& path, const qos& q) noexcept {
 [[nodiscard]] rts_result connection_qp_to_rts(ibv_qp* qp, const qp_settings& s, qp_init_state& now,
                                               const qp_path& path) noexcept;
 
-/// Prepares a queue pair in INIT for a connection of iWARP, whose further steps are the kernel's: gives it the rights
-/// of the peer.
+/// Prepares a queue pair in INIT for a connection of iWARP: sets the rights of the peer. The kernel makes the further
+/// steps.
 [[nodiscard]] rts_result prepare_iwarp_qp(ibv_qp* qp, const qp_settings& s, qp_init_state& now) noexcept;
 
 /// Moves all posted requests and receives of a queue pair to their completions. Some devices flush a receive that was

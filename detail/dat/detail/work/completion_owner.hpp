@@ -17,7 +17,7 @@ namespace dat { inline namespace v0 { namespace detail {
 inline constexpr ep_state ep_dead = static_cast<ep_state>(255);
 
 /// The base of every endpoint. An evd reads it for each completion, so its functions on that path are neither virtual
-/// nor in a table; the endpoint itself is known to higher layers only.
+/// nor in a table. Only higher layers know the type of the endpoint.
 class completion_owner {
 public:
   completion_owner(const completion_owner&) = delete;

@@ -25,8 +25,8 @@ using ep_generation = std::uint64_t;
 /// it.
 [[nodiscard]] constexpr bool same_life(std::uint64_t a, std::uint64_t b) noexcept { return a >> 32 == b >> 32; }
 
-/// Stays mapped while the ia lives: any wr_id may be looked up at any time, also that of work which the consumer
-/// posted to a native queue pair.
+/// Stays mapped while the ia lives, because any wr_id may be looked up at any time, even that of work which the
+/// consumer posted to a native queue pair.
 ///
 /// Reserves 4 GiB of addresses, the range of a 32-bit offset. With a limit RLIMIT_AS it reserves at most a sixteenth of
 /// that limit. If the system refuses, it reserves less, down to 1 MiB. Memory is used only for entries. Under
@@ -107,7 +107,8 @@ public:
   }
 
 private:
-  // Blocks come in sizes of four steps to the power of two: at most a quarter is wasted, and a block fits its kind.
+  // There are four sizes of blocks for each power of two. So at most a quarter of a block is wasted, and a block can be
+  // reused for any request of its size class.
   struct size_class {
     std::uint32_t index;
     std::uint64_t bytes;
