@@ -8,7 +8,7 @@
 namespace {
 
 using table = std::array<std::uint32_t, 8>;
-constexpr auto rights = dat::remote_read | dat::remote_write; // what the server grants
+constexpr auto rights = dat::remote_read | dat::remote_write; // the rights that the server grants
 using remote_table = dat::remote_segment<std::uint32_t, rights>;
 
 dat::expected<void> own(peer<>& self) {

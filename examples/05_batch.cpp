@@ -18,7 +18,7 @@ dat::expected<void> own(peer<>& self) {
   DAT_TRY(auto memory, self.pz.register_memory(numbers, rights));
   std::array<std::uint32_t, 1> promised{};
   DAT_TRY(auto in, self.pz.register_memory(promised, dat::local_write));
-  DAT_TRYV(self.ep.post(dat::recv{in})); // for the message behind the writes
+  DAT_TRYV(self.ep.post(dat::recv{in})); // for the message after the writes
   DAT_TRYV(self.connect(memory.remote().to_wire()));
   DAT_TRYV(self.evd.wait_for<dat::recv_done>(self.limit));
   std::cout << "sum " << std::accumulate(numbers.begin(), numbers.end(), 0u) << ", promised " << promised[0] << '\n';

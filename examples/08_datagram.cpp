@@ -68,7 +68,7 @@ dat::expected<number> ask(node& self, number n, const dat::ib::address_handle& s
     if (!got) return got.error();
     const auto answer = dat::ib::datagram_view(got.value(), self.in).payload_as<number>();
     DAT_TRYV(self.ep.post(dat::recv{self.in}));
-    if (answer == n * n) return n * n; // and not a late answer to an earlier number
+    if (answer == n * n) return n * n; // otherwise this is a late answer to an earlier number
   }
   return dat::error(dat::return_type::timeout_expired).at("ask");
 }

@@ -34,14 +34,14 @@ dat::expected<void> run(const char* host, tcp::socket& channel) {
   std::iota(outbox.begin(), outbox.end(), host ? 1u : 101u);
   DAT_TRY(auto in, pz.register_memory(inbox, rights));
   DAT_TRY(auto out, pz.register_memory(outbox, dat::local_read));
-  DAT_TRYV(ep.post(dat::recv{})); // before the peer can know this endpoint
+  DAT_TRYV(ep.post(dat::recv{})); // posted before the peer gets the descriptor
 
   DAT_TRY(const auto mine, ep.export_descriptor());
   const introduction own{mine.to_wire(), in.remote().to_wire()};
   introduction other{};
   boost::asio::write(channel, boost::asio::buffer(&own, sizeof own));
   boost::asio::read(channel, boost::asio::buffer(&other, sizeof other));
-  DAT_TRY(const auto peer, dat::ib::descriptor::from_wire(other.endpoint)); // with a check sum
+  DAT_TRY(const auto peer, dat::ib::descriptor::from_wire(other.endpoint)); // verifies the checksum
   DAT_TRY(const auto there, remote_words::from_wire(other.memory));
   DAT_TRYV(ep.connect(peer));
   DAT_TRYV(evd.wait_for<dat::established>(limit));
@@ -77,7 +77,7 @@ int main(int argc, char** argv) try {
     channel = acceptor.accept();
   }
   return report(run(host, channel));
-} catch (const boost::system::system_error& e) { // of the TCP connection
+} catch (const boost::system::system_error& e) { // an error of the TCP connection
   std::cerr << e.what() << '\n';
   return 1;
 }

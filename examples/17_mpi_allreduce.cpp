@@ -35,7 +35,8 @@ dat::expected<void> all_reduce(std::vector<std::uint32_t>& sums, std::size_t ran
   DAT_TRY(auto evd, ia.create_evd<dat::stream::dto | dat::stream::connection>(64));
   DAT_TRY(auto left, pz.create_ep<dat::rc>(evd, {.max_recv_dtos = static_cast<std::uint32_t>(steps + 1)}));
   DAT_TRY(auto right, pz.create_ep<dat::rc>(evd));
-  for (std::size_t s = 0; s < steps; ++s) DAT_TRYV(left.post(dat::recv{})); // for the immediate data of each step
+  for (std::size_t s = 0; s < steps; ++s)
+    DAT_TRYV(left.post(dat::recv{}));            // one receive for the immediate data of each step
   std::vector<std::uint32_t> parts(sums.size()); // the left neighbour writes here while chunks are still added up
   DAT_TRY(numbers own, pz.register_memory(sums, dat::local_read | dat::remote_write));
   DAT_TRY(numbers in, pz.register_memory(parts, dat::local_read | dat::remote_write));

@@ -16,7 +16,7 @@ using stored = std::shared_ptr<std::pmr::vector<char>>;
 
 struct session {
   stored lent{};                        // the client may still read it, until its next request
-  stored coming{};                      // this side still reads it from the client ...
+  stored coming{};                      // the value that this side still reads from the client ...
   std::string key{};                    // ... and will store it so
   dat::ep<dat::with_srq<dat::rc>> ep{}; // ends first: then nothing uses the values
 };

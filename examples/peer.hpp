@@ -80,7 +80,7 @@ struct session_list : std::list<Session> {
   static Session* of(const auto& event) { return event.ep().template context<Session>(); }
 
   void end(Session* whose) {
-    if (!whose) return;                            // it has ended before
+    if (!whose) return;                            // the session has ended before
     if (whose->ep) (void)whose->ep.set_context(0); // an event of the endpoint may be queued
     this->remove_if([&](const Session& s) { return &s == whose; });
   }

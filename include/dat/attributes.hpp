@@ -106,7 +106,7 @@ struct ia_attributes {
   std::uint32_t vendor_part_id = 0;
   std::uint32_t hardware_version_major = 0;
   std::uint32_t hardware_version_minor = 0; ///< always 0: verbs devices have one version number
-  std::uint32_t firmware_version_major = 0; ///< of the text "20.31.1014"; 0 when it does not begin with numbers
+  std::uint32_t firmware_version_major = 0; ///< the first number of "20.31.1014"; 0 without numbers
   std::uint32_t firmware_version_minor = 0;
   short_text firmware_version; ///< the whole text of the version
   ia_address address;          ///< ia_address_ptr: as ia::address()
@@ -118,11 +118,12 @@ struct ia_attributes {
   std::uint64_t link_speed = 0;           ///< bits per second of all lanes together; 0 unknown
   std::uint32_t num_comp_vectors = 0;     ///< for evd_options::completion_vector
   short_text pci_address;                 ///< "0000:3b:00.0"; empty when the device is not on a PCI bus
-  std::optional<std::uint32_t> numa_node; ///< of the device; empty when the host has one node, or the device is virtual
-  std::uint64_t node_guid = 0;            ///< host byte order
-  std::uint64_t system_image_guid = 0;    ///< host byte order; the same for the devices of one adapter
+  std::optional<std::uint32_t>
+      numa_node;               ///< the node of the device; empty when the host has one node, or the device is virtual
+  std::uint64_t node_guid = 0; ///< host byte order
+  std::uint64_t system_image_guid = 0; ///< host byte order; the same for the devices of one adapter
 
-  std::uint32_t max_eps = 0;                      ///< of all programs together
+  std::uint32_t max_eps = 0;                      ///< the limit for all programs together
   std::uint32_t max_dto_per_ep = 0;               ///< requests, and as many receives, outstanding at an endpoint
   std::uint32_t max_rdma_read_per_ep_in = 0;      ///< RDMA reads that an endpoint serves at a time
   std::uint32_t max_rdma_read_per_ep_out = 0;     ///< RDMA reads that an endpoint runs at a time
@@ -130,12 +131,12 @@ struct ia_attributes {
   std::uint64_t max_rdma_read_out = 0;            ///< RDMA reads that the device runs at a time
   read_resources max_rdma_read_per_ep_in_kind{};  ///< max_rdma_read_per_ep_in_guaranteed
   read_resources max_rdma_read_per_ep_out_kind{}; ///< max_rdma_read_per_ep_out_guaranteed
-  std::uint32_t max_evds = 0;                     ///< with the stream dto; others are limited by memory
+  std::uint32_t max_evds = 0;                     ///< evds with the stream dto; only memory limits others
   std::uint32_t max_evd_qlen = 0;                 ///< events
   std::uint32_t max_iov_segments_per_dto = 0;
   std::uint32_t max_iov_segments_per_rdma_read = 0;
   std::uint32_t max_iov_segments_per_rdma_write = 0;
-  std::uint32_t max_lmrs = 0;           ///< of all programs together
+  std::uint32_t max_lmrs = 0;           ///< the limit for all programs together
   std::uint64_t max_lmr_block_size = 0; ///< bytes
   std::uint64_t max_lmr_virtual_address = 0;
   std::uint32_t max_pzs = 0;
@@ -148,7 +149,7 @@ struct ia_attributes {
   std::uint32_t max_recv_per_srq = 0; ///< buffers outstanding
 
   dat::extension extension_supported = extension::none;
-  std::uint32_t extension_version = 0; ///< of the InfiniBand extensions; 0 without them
+  std::uint32_t extension_version = 0; ///< the version of the InfiniBand extensions; 0 without them
 
   named_attributes transport; ///< transport_attr: link_layer, active_mtu, port_state, gid (the first, as text)
   named_attributes vendor;    ///< vendor_attr: device, port, firmware, node_guid, system_image_guid
@@ -160,7 +161,7 @@ struct ia_attributes {
 struct adapter {
   short_text name;                                       ///< as `ia::open` takes it: "mlx5_0", "mlx5_0/2"
   port_state state = port_state::unknown;                ///< unknown also when the device may not be opened
-  std::optional<std::uint32_t> numa_node = std::nullopt; ///< as ia_attributes::numa_node
+  std::optional<std::uint32_t> numa_node = std::nullopt; ///< see ia_attributes::numa_node
   /// Set by ia::list_adapters_near only: the distance of the node from the node of the processor, as the firmware
   /// states it. The distance is 10 for the same node, and usually 20 or more for another node.
   std::optional<std::uint32_t> numa_distance = std::nullopt;
@@ -192,7 +193,7 @@ private:
 enum class rmr_scope : std::uint8_t {
   ep = 0,  ///< on the connection that it is bound through
   pz = 1,  ///< on all connections of its zone
-  any = 2, ///< only for what a provider supports: both scopes
+  any = 2, ///< both scopes; only in provider_attributes
 };
 [[nodiscard]] constexpr std::string_view to_string(rmr_scope value) noexcept {
   return detail::enum_name(value, {"ep", "pz", "any"}, "unknown rmr_scope");

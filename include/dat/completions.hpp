@@ -123,7 +123,7 @@ public:
       : completion(key, ep, c), window_(window), vendor_(vendor), operation_(op), status_(s), verbs_(verbs) {}
 
 private:
-  const void* window_; // of a bind
+  const void* window_; // the window of a bind
   std::uint32_t vendor_;
   dto_operation operation_;
   dto_status status_;

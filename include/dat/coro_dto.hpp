@@ -142,7 +142,7 @@ private:
         .hint(stopping() ? "A stop was requested, and only the end of the connection ends a DTO."
                          : usual_cause(status_).data()); // a literal
   }
-  std::uint32_t number_ = 0; // of the endpoint, which may have ended when the result is read
+  std::uint32_t number_ = 0; // the number of the endpoint, which may have ended when the result is read
 };
 
 }}} // namespace dat::v0::coro

@@ -106,12 +106,12 @@ enum class event_number : std::uint32_t {
 enum class ib_ext_type : std::uint32_t {
   fetch_and_add = 0,
   cmp_and_swap = 1,
-  rdma_write_immed = 2,      ///< of the side that wrote
-  rdma_write_immed_data = 3, ///< of the side that was written to
+  rdma_write_immed = 2,      ///< the completion at the side that wrote
+  rdma_write_immed_data = 3, ///< the completion at the side that was written to
   recv_immed_data = 4,
   ud_connect_request = 5,
-  ud_remote_ah = 6,         ///< of the side that connected
-  ud_passive_remote_ah = 7, ///< of the side that accepted
+  ud_remote_ah = 6,         ///< the event at the side that connected
+  ud_passive_remote_ah = 7, ///< the event at the side that accepted
   ud_send = 8,
   ud_recv = 9
 };

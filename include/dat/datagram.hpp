@@ -32,8 +32,8 @@ inline constexpr std::uint32_t default_qkey = detail::datagram_qkey;
 /// The address of a datagram endpoint, from which a peer creates an address handle. Any channel may carry it.
 /// `ep<ud>::address` returns the address of an endpoint. A value.
 struct datagram_address {
-  std::array<std::byte, 16> gid{};   ///< of its adapter's port; on RoCE its IP address, IPv4 as ::ffff:a.b.c.d
-  std::uint16_t lid = 0;             ///< of its port on InfiniBand; 0 on Ethernet
+  std::array<std::byte, 16> gid{};   ///< the GID of the port; on RoCE its IP address, IPv4 as ::ffff:a.b.c.d
+  std::uint16_t lid = 0;             ///< the LID of the port on InfiniBand; 0 on Ethernet
   std::uint32_t qp_number = 0;       ///< ep<ud>::number()
   std::uint32_t qkey = default_qkey; ///< a message with another key is dropped by the receiver
 

@@ -17,11 +17,11 @@ namespace dat { inline namespace v0 {
 /// DAT_EP_STATE (uDAPL 2.0 §6.6.7).
 enum class ep_state : std::uint8_t {
   unconnected = 0,                  ///< may connect, be given to `cr::accept`, and take receives
-  unconfigured_unconnected = 1,     ///< as unconnected, but a zone or an evd is missing: `modify` supplies it
+  unconfigured_unconnected = 1,     ///< like unconnected, but a zone or an evd is missing: `modify` supplies it
   reserved = 2,                     ///< belongs to an rsp and waits for its request
-  unconfigured_reserved = 3,        ///< as reserved, but a zone or an evd is missing
+  unconfigured_reserved = 3,        ///< like reserved, but a zone or an evd is missing
   passive_connection_pending = 4,   ///< its rsp has got the request: `cr::accept` or `cr::reject` answers it
-  unconfigured_passive = 5,         ///< as passive_connection_pending, but a zone or an evd is missing
+  unconfigured_passive = 5,         ///< like passive_connection_pending, but a zone or an evd is missing
   active_connection_pending = 6,    ///< `connect` was called, and no answer has arrived
   tentative_connection_pending = 7, ///< dat created it for a request, and the consumer has configured it
   unconfigured_tentative = 8,       ///< dat created it for a request: `modify` configures it

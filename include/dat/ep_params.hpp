@@ -73,7 +73,7 @@ struct ep_params {
 struct ep_status {
   ep_state state = ep_state::disconnected;
   bool recv_idle = true;    ///< true when the completion of every posted receive was taken
-  bool request_idle = true; ///< as recv_idle, for requests; a suppressed one counts until a later completion is taken
+  bool request_idle = true; ///< like recv_idle, for requests; a suppressed one counts until a later completion is taken
 };
 
 /// Receive buffers of an endpoint (uDAPL 2.0 §6.6.11). Empty with an srq (DAT_VALUE_UNKNOWN): adapters do not report

@@ -33,7 +33,7 @@ struct evd_attributes {
   std::uint32_t qlen = 0;              ///< the number of events that it has room for, at least
   bool enabled = false;                ///< evd_state: whether events notify the cno
   bool waitable = false;               ///< evd_state
-  std::uint32_t completion_vector = 0; ///< of the device; 0 for an evd without dat::stream::dto
+  std::uint32_t completion_vector = 0; ///< the vector of the device; 0 for an evd without dat::stream::dto
   cno_ref cno;                         ///< empty: none
   /// The completions that notify, as requested by the endpoints that feed the evd: DAT_EVD_STATE_CONFIG_NOTIFY,
   /// _SOLICITED or _THRESHOLD.
@@ -394,7 +394,7 @@ private:
 /// uDAPL 2.0 §6.3.1). A dropped completion still frees its place in the endpoint's queue, a moment later, and a failed
 /// operation still breaks the connection.
 struct drop_events_t {};
-inline constexpr drop_events_t drop_events; ///< in the place of an evd
+inline constexpr drop_events_t drop_events; ///< passed in the place of an evd
 
 /// Names an evd that has at least the streams `Needed`. Objects that feed an evd are created with it. It converts from
 /// every such evd, and from no other.

@@ -47,7 +47,7 @@ enum class progress : std::uint8_t {
 /// (DAT_EVD_ASYNC_EXISTS, uDAPL 2.0 §6.2.1.1). `ia::async_evd` is empty then (DAT_EVD_OUT_OF_SCOPE), and no
 /// asynchronous event is reported. Their effects on endpoints and evds remain.
 struct async_exists_t {};
-inline constexpr async_exists_t async_exists; ///< in the place of an evd
+inline constexpr async_exists_t async_exists; ///< passed in the place of an evd
 
 /// Names an evd with dat::stream::async for the time of a call.
 class async_target {

@@ -194,11 +194,11 @@ template <class T, mem_priv P>
 
 /// The parameters of a region (DAT_LMR_PARAM).
 struct lmr_params {
-  const void* ia = nullptr; ///< the identities of its ia
-  const void* pz = nullptr; ///< and of its zone
+  const void* ia = nullptr; ///< the identity of its ia
+  const void* pz = nullptr; ///< the identity of its zone
   mem_type type = mem_type::virtual_memory;
-  const void* origin = nullptr;            ///< of register_over: the identity of the original while that lives
-  std::optional<shared_cookie> cookie;     ///< of shared memory
+  const void* origin = nullptr;            ///< the identity of the original of register_over, while the original lives
+  std::optional<shared_cookie> cookie;     ///< the cookie of shared memory
   mem_priv rights{};                       ///< the rights as requested
   bool zero_based = false;                 ///< va_type: the addresses begin at 0
   std::uint32_t lmr_key = 0;               ///< lmr_context

@@ -18,7 +18,7 @@ namespace dat { inline namespace v0 { namespace ib {
 
 /// The purpose for which an endpoint is in a group.
 enum class membership : std::uint8_t {
-  full,     ///< to send and to receive
+  full,     ///< sends and receives
   send_only ///< only to send: some InfiniBand subnet managers do not support this
 };
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.

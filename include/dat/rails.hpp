@@ -72,8 +72,8 @@ namespace dat { inline namespace v0 {
 /// One rail: an adapter of this host and, on the active side, the peer's address and port.
 struct rail_path {
   dat::ia* ia = nullptr; ///< must outlive the rails
-  ia_address remote{};   ///< of the peer's adapter; not used by `listen`
-  conn_qual port = 7471; ///< of the peer; where `listen` listens
+  ia_address remote{};   ///< the address of the peer's adapter; not used by `listen`
+  conn_qual port = 7471; ///< the port of the peer; for `listen`, the port to listen on
 };
 
 /// The rule by which the next message chooses one of the rails that are up.
@@ -94,8 +94,8 @@ struct rails_options {
   /// The time from the failure of a rail until its messages go by another one, 90 ms to 60 s. It chooses the retries of
   /// the adapters, and how often an idle rail is probed. The rails must be run more often than that.
   std::chrono::milliseconds failover_within{2000};
-  std::chrono::milliseconds cool_down{1000};      ///< from a failure to the next attempt; doubled when it fails, too
-  std::chrono::milliseconds max_cool_down{30000}; ///< at most
+  std::chrono::milliseconds cool_down{1000}; ///< from a failure to the next attempt; doubles with each failed attempt
+  std::chrono::milliseconds max_cool_down{30000}; ///< the maximum of the doubled time
   std::uint32_t depth = 64;                       ///< messages under way on a rail, 1 to 4096, and receives posted
   std::uint32_t window = 1024;                    ///< messages that are written and not done, 1 to 8192
   /// The clock, for programs that simulate time. Must not go backwards.
@@ -147,7 +147,7 @@ struct rail_health {
   std::uint64_t received = 0;  ///< messages that arrived on it
   std::uint32_t under_way = 0; ///< messages
   std::uint64_t bytes_under_way = 0;
-  std::string_view cause; ///< of the latest failure; empty when there was none
+  std::string_view cause; ///< the cause of the latest failure; empty when there was none
 };
 
 // --- memory ---------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class registration_cache;
 /// The limits of the memory that a registration_cache keeps registered.
 struct registration_cache_limits {
   std::size_t bytes =
-      std::size_t{1} << 30;     ///< of all regions together, those in use included; RLIMIT_MEMLOCK counts too
+      std::size_t{1} << 30;     ///< the total of all regions, also those in use; RLIMIT_MEMLOCK limits it, too
   std::uint32_t regions = 1024; ///< the cache needs about 100 bytes of memory for each of them
 };
 

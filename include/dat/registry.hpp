@@ -22,8 +22,8 @@ namespace dat { inline namespace v0 {
 /// A remark about a line of dat.conf: the line has no meaning, or probably not the intended one.
 struct conf_diagnostic {
   std::string file;
-  std::uint32_t line = 0;   ///< from 1; 0: the file as a whole
-  std::uint32_t column = 0; ///< from 1, in bytes; 0: the line as a whole
+  std::uint32_t line = 0;   ///< counted from 1; 0: the file as a whole
+  std::uint32_t column = 0; ///< counted from 1, in bytes; 0: the line as a whole
   std::string text;
 
   /// The remark as text: "/etc/dat.conf:3:12: no closing quote". Allocates.
@@ -107,7 +107,7 @@ struct provider_info {
   std::string name = {};
   std::uint16_t api_major = 2;
   std::uint16_t api_minor = 0;
-  bool thread_safe = false; ///< as provider_attributes::is_thread_safe; of a name of dat.conf: the word of its line
+  bool thread_safe = false; ///< provider_attributes::is_thread_safe; for a name of dat.conf, the word of its line
   std::optional<device_port> port = std::nullopt; ///< empty: a name of dat.conf whose device is absent
   std::string origin = {};                        ///< "device", the line of dat.conf: "/etc/dat.conf:3", or "added"
 };

@@ -85,7 +85,7 @@ public:
 
 /// The memory that an rmr is bound to.
 struct rmr_binding {
-  std::uint64_t address; ///< of the first byte, as the peer names it
+  std::uint64_t address; ///< the address of the first byte, as the peer names it
   std::uint64_t length;  ///< in bytes
   std::uint32_t key;     ///< DAT_RMR_CONTEXT
   mem_priv rights;       ///< remote rights only
@@ -95,8 +95,8 @@ struct rmr_binding {
 
 /// The parameters of an rmr (DAT_RMR_PARAM).
 struct rmr_params {
-  const void* ia = nullptr;           ///< the identities of its ia
-  const void* pz = nullptr;           ///< and of its zone
+  const void* ia = nullptr;           ///< the identity of its ia
+  const void* pz = nullptr;           ///< the identity of its zone
   rmr_scope scope{};                  ///< ep or pz
   std::optional<rmr_binding> binding; ///< empty while the rmr is not bound
 };

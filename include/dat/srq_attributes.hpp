@@ -38,7 +38,7 @@ struct srq_params {
   std::uint32_t low_watermark = 0; ///< the latest setting, also after its event; 0: none
   /// Buffers that are posted and whose completions are not taken.
   std::uint32_t outstanding = 0;
-  std::optional<std::uint32_t> available = std::nullopt; ///< those of them that no message has taken; see srq::query
+  std::optional<std::uint32_t> available = std::nullopt; ///< buffers that no message has taken; see srq::query
 };
 
 }} // namespace dat::v0

@@ -74,7 +74,7 @@ public:
   }
 
   coro_awaited waiting;           // the coroutine that awaits this task alone
-  tasks_awaited* group = nullptr; // of a coroutine that awaits this task and others
+  tasks_awaited* group = nullptr; // the group of a coroutine that awaits this task and others
   bool started = false;
   bool starting = false; // the awaiting coroutine is still in await_suspend, and itself detects the end of the task
 
@@ -224,7 +224,7 @@ public:
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> h) {
     awaited_.coroutine = h;
-    awaited_.missing = 1; // this function: no task resumes the coroutine before all were started
+    awaited_.missing = 1; // counts this function, so that no task resumes the coroutine before all were started
     each_([&](auto&) { ++awaited_.missing; });
     each_([&](auto& t) { t.start_as_one_of(awaited_); });
     return --awaited_.missing != 0;

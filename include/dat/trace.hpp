@@ -45,10 +45,10 @@ inline constexpr ep_state no_state = static_cast<ep_state>(255);
 /// One step. A value; its texts are literals.
 struct record {
   point what{};
-  dto_operation operation{}; ///< of post and completion
-  ep_state from{};           ///< of state
-  ep_state to{};             ///< of state
-  bool shared = false;       ///< of post: to a shared receive queue
+  dto_operation operation{}; ///< for post and completion
+  ep_state from{};           ///< for state: the old state
+  ep_state to{};             ///< for state: the new state
+  bool shared = false;       ///< for post: to a shared receive queue
   /// The ep::number of the endpoint for post, refused, completion, state and connection; the number of the evd, as in
   /// errors, for arm, sleep, wake and notify; the port for request. A receive that is posted to a shared queue has the
   /// number of that queue.
@@ -60,8 +60,8 @@ struct record {
   /// The bytes of a post; of a successful completion, the bytes that arrived or those of the request. For refused: the
   /// number of refused operations, which are the last that this thread has posted with this number.
   std::uint64_t bytes = 0;
-  std::uint64_t cookie = 0;    ///< of post and completion
-  std::string_view event = {}; ///< of connection: the name of its event, "established"
+  std::uint64_t cookie = 0;    ///< for post and completion
+  std::string_view event = {}; ///< for connection: the name of its event, such as "established"
 };
 
 /// Takes the records. The program derives from it, and gives it to `set_sink`.

@@ -61,7 +61,7 @@ private:
   static void take_one(sink& self, const record& r) noexcept;
 
   std::vector<kept> kept_;
-  std::atomic<std::size_t> next_{0}; // also counts the records without room
+  std::atomic<std::size_t> next_{0}; // counts the records without room, too
   bool recording_ = true;
 };
 

@@ -46,7 +46,7 @@ public:
   void operator()(const E& request) {
     add(ticket::of(request.cookie().value()), request.bytes(), 0);
   }
-  void operator()(const auto&) {} // of streams that the tests do not use
+  void operator()(const auto&) {} // events of streams that the tests do not use
 
 private:
   void add_receive(const dat::transfer& r, std::size_t bytes, std::uint32_t immediate) {

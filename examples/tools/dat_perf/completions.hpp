@@ -34,8 +34,8 @@ struct ticket {
 /// A completion without an error.
 struct finished {
   ticket of;
-  std::uint32_t bytes = 0;     ///< of a receive: without the header of a datagram
-  std::uint32_t immediate = 0; ///< of a receive; 0 without immediate data
+  std::uint32_t bytes = 0;     ///< for a receive: without the header of a datagram
+  std::uint32_t immediate = 0; ///< for a receive; 0 without immediate data
 };
 
 /// Takes completions. A failed operation throws std::runtime_error.

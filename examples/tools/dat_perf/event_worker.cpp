@@ -9,7 +9,7 @@ namespace perf {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto answer_limit = 100ms; // after it a datagram, or its answer, is lost
+constexpr auto answer_limit = 100ms; // after this time a datagram, or its answer, counts as lost
 
 class event_worker final : public worker {
 public:

@@ -36,7 +36,7 @@ public:
   bool wait(clock::time_point until);
   /// Readable when the process has ended.
   [[nodiscard]] int descriptor() const { return ended_; }
-  [[nodiscard]] std::string output() const; ///< of a process that does not serve
+  [[nodiscard]] std::string output() const; ///< for a process that does not serve
   /// The cause of a failure of the process: the last line of its errors, or its exit code.
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] int exit_code() const { return code_; }

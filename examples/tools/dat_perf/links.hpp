@@ -115,7 +115,7 @@ private:
     std::uint32_t messages = 0; // there and back
   };
   std::vector<counters> counts_;
-  std::vector<std::uint64_t> expected_; // what each atomic under way returns
+  std::vector<std::uint64_t> expected_; // the value that each atomic under way must return
 };
 
 template <class D>

@@ -37,8 +37,8 @@ struct parameters {
   std::uint32_t endpoints = 1;
   std::uint32_t depth = 1;          ///< operations under way at each endpoint
   std::vector<std::uint32_t> sizes; ///< bytes of one operation; each is one run
-  double seconds = 2;               ///< of each run, unless `iterations` is set
-  std::uint64_t iterations = 0;     ///< of each endpoint in each run; 0: as many as `seconds` allow
+  double seconds = 2;               ///< the time of each run, unless `iterations` is set
+  std::uint64_t iterations = 0;     ///< operations of each endpoint in each run; 0: as many as `seconds` allow
   std::uint32_t warm_up = 0;        ///< operations of each endpoint that a latency test does not measure
   std::uint32_t max_inline = 64;    ///< requests of at most so many bytes are posted with inline data
   bool exact_inline = false;        ///< whether a device without so much inline data is an error
@@ -69,7 +69,7 @@ struct threshold {
   bool above;         ///< whether results above the limit fail, or those below
   std::string figure; ///< "p99", "bandwidth", ...
   double limit;       ///< in microseconds, bits per second, per second, or per cent
-  std::string text;   ///< as it was given
+  std::string text;   ///< the limit as it was given
 };
 
 enum class role : std::uint8_t { server, client, all_pairs };
@@ -78,8 +78,8 @@ struct options {
   perf::role role = role::server;
   parameters run;
   std::vector<threshold> thresholds;
-  std::string host;    ///< of the server
-  std::string address; ///< of the adapter of this side
+  std::string host;    ///< the host of the server
+  std::string address; ///< the address of the adapter of this side
   std::uint16_t port = 7480;
   double limit = 10; ///< seconds that the peer may take for a step
   bool once = false;
@@ -90,7 +90,7 @@ struct options {
   std::string hosts; ///< the file with the list of hosts
   std::string launch = "ssh";
   std::string program = "dat-perf"; ///< on the hosts
-  std::string figure;               ///< that the matrix shows
+  std::string figure;               ///< the figure that the matrix shows
   double slow = 2;                  ///< times worse than the median
   std::uint32_t parallel = 1;
 };

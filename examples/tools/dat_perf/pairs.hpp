@@ -13,7 +13,7 @@ namespace perf {
 
 struct host_entry {
   std::string name;    ///< for the launcher
-  std::string address; ///< of its adapter; empty: the adapter that leads to the other host
+  std::string address; ///< the address of its adapter; empty: the adapter that leads to the other host
   [[nodiscard]] const std::string& target() const { return address.empty() ? name : address; }
 };
 

@@ -14,7 +14,7 @@ namespace perf {
 
 /// The operations that one side has sent.
 struct direction {
-  std::uint64_t operations = 0; ///< that arrived
+  std::uint64_t operations = 0; ///< operations that arrived
   double seconds = 0;
   [[nodiscard]] double rate() const { return seconds > 0 ? static_cast<double>(operations) / seconds : 0; }
 };
@@ -24,7 +24,7 @@ struct result {
   direction out, back;                           ///< of the client; of the server, in a bidirectional test
   std::uint64_t sent = 0, lost = 0;              ///< datagrams
   std::vector<std::uint64_t> endpoints;          ///< operations of the client on each endpoint
-  histogram times;                               ///< of a test of latency or connections
+  histogram times;                               ///< the times of a test of latency or connections
   std::vector<std::pair<double, double>> course; ///< seconds from the start, operations per second since the last
 
   [[nodiscard]] double rate() const { return out.rate() + back.rate(); }

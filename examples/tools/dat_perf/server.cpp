@@ -185,7 +185,7 @@ private:
       peer.try_send(failure{e.what()});
       throw;
     }
-    forget(); // before the endpoints end
+    forget(); // called before the endpoints end
   }
   void move_data(control& peer, const setup& theirs, ready& mine, links& on) {
     const parameters& run = theirs.run;

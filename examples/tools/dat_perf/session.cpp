@@ -62,7 +62,7 @@ outcome run_to_end(control& peer, links& on, worker& with, const parameters& run
       return theirs && with.all_received(theirs->sent);
     });
   } else if (!theirs) {
-    theirs = peer.expect<ended>(false); // it lasts as long as the peer's test
+    theirs = peer.expect<ended>(false); // has no limit, because it lasts as long as the peer's test
   }
   out.theirs = *theirs;
 

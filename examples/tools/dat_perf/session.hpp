@@ -14,8 +14,8 @@ namespace perf {
 
 /// The result of a run on one side.
 struct outcome {
-  ended mine, theirs;     ///< what both sides have sent
-  received arrived_there; ///< what the other side has received
+  ended mine, theirs;     ///< the operations that both sides have sent
+  received arrived_there; ///< the operations that the other side has received
 };
 
 /// Runs `size` with a worker, when the other side is ready. Throws when the counts of both sides differ.

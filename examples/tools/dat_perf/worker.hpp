@@ -22,11 +22,11 @@ struct flow {
   dat::send_credits credits;            ///< messages for which the peer has receives
   std::uint32_t owed = 0;               ///< receives that are posted again, and not yet credited
   std::vector<std::uint32_t> free;      ///< places of requests
-  std::vector<clock::time_point> began; ///< of each place
+  std::vector<clock::time_point> began; ///< the start of the operation in each place
   std::uint64_t posted = 0, completed = 0, received = 0, lost = 0;
   std::uint64_t credits_sent = 0, credits_received = 0;
   std::uint32_t credits_under_way = 0;
-  std::uint32_t sequence = 0; ///< of a message there and back, and of its answer
+  std::uint32_t sequence = 0; ///< the number of a message there and back, and of its answer
   bool waits_for_answer = false;
   histogram times;
 };

@@ -32,9 +32,9 @@ enum class async_kind : std::uint8_t {
 };
 
 struct async_info {
-  const ibv_context* context = nullptr; ///< of the ia where the event happened
+  const ibv_context* context = nullptr; ///< the context of the ia where the event happened
   const char* verb = nullptr;           ///< the name of the call that failed
-  std::uint32_t number = 0;             ///< of the evd or endpoint that the event concerns, or 0
+  std::uint32_t number = 0;             ///< the number of the evd or endpoint that the event concerns, or 0
   int reason = 0;                       ///< depends on the kind: errno, cause, change
 };
 

@@ -188,7 +188,7 @@ private:
   std::uint8_t peer_initiator_depth_ = 0;
   connection_qp qp_;
   std::uint8_t data_size_ = 0;
-  std::array<std::byte, max_private_data> data_{}; // of a connect, sent once the route is known
+  std::array<std::byte, max_private_data> data_{}; // the data of a connect, sent once the route is known
   deadline deadline_;
   std::chrono::milliseconds pause_{20}; // delay before a stale peer gets the request again
   owned_timer timer_;

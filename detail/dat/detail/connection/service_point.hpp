@@ -70,7 +70,7 @@ public:
   enum class delivery : std::uint8_t {
     taken,
     no_room,   ///< the evd is full
-    no_memory, ///< for the endpoint of the request
+    no_memory, ///< no memory for the endpoint of the request
     over       ///< the service point is closed, or has had its only request
   };
   /// Gives a request to the consumer. Nothing has changed when it is not taken.

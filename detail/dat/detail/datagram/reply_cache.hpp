@@ -27,8 +27,8 @@ struct answered : list_node {
 class reply_cache final : public counted {
 public:
   static constexpr std::chrono::seconds kept{70};      // a peer does not repeat its request after that
-  static constexpr std::uint32_t most = 256;           // of all peers
-  static constexpr std::uint32_t most_of_address = 64; // of one peer address
+  static constexpr std::uint32_t most = 256;           // the replies to all peers
+  static constexpr std::uint32_t most_of_address = 64; // the replies to one peer address
 
   reply_cache() noexcept : counted([](counted& c) noexcept { delete static_cast<reply_cache*>(&c); }) {}
 

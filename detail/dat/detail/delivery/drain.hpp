@@ -109,7 +109,7 @@ template <streams S>
 [[gnu::cold, gnu::noinline]] inline void polling_failed(const evd_polling& e) noexcept {
   auto& core = static_cast<evd_core&>(const_cast<evd_polling&>(e)); // null_evd does not fail
   core.note_poll_failure();
-  if (!core.has_waiter()) core.report_poll_failure(); // else the wait returns it
+  if (!core.has_waiter()) core.report_poll_failure(); // otherwise the present wait returns the failure
 }
 /// Called when a drain has taken its maximum of events, and more may be queued: triggers the cno of the evd again.
 [[gnu::cold, gnu::noinline]] inline void notify_of_rest(const evd_polling& e) noexcept {
@@ -323,7 +323,7 @@ template <streams S, class Visitor>
   } else {
     e.ia().progress(0);
     const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, max);
-    if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // else the wait returns it
+    if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // otherwise the present wait returns the failure
     if (taken == max && e.notifies_cno()) [[unlikely]]
       notify_of_rest(e);
     return taken;

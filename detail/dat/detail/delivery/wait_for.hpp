@@ -95,7 +95,7 @@ template <class E>
 /// A record that a wait has taken, and what ended with it.
 struct taken_record {
   record of;
-  bind_outcome bind{};          ///< of the completion of a bind
+  bind_outcome bind{};          ///< the outcome of a bind
   std::uint32_t invalidated{0}; ///< the key that a message has invalidated
 };
 

@@ -151,7 +151,7 @@ struct conf_item {
   std::string_view version_id; ///< of the provider version "acme.2.1": "acme", 2, 1
   std::uint16_t version_major = 0;
   std::uint16_t version_minor = 0;
-  std::string_view extra; ///< what follows the eighth field, comments excluded
+  std::string_view extra; ///< the text after the eighth field, without comments
 
   [[nodiscard]] bool same_key(const conf_item& o) const noexcept {
     return user_level == o.user_level && major == o.major && minor == o.minor && thread_safe == o.thread_safe &&

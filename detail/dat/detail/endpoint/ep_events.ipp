@@ -131,7 +131,7 @@ DAT_DECL void ep_core::defer_to_reactor(std::uint32_t what, ep_generation whose)
   const auto generation = static_cast<std::uint32_t>(whose >> 32);
   std::uint64_t now = deferred_.load(std::memory_order_relaxed);
   do
-    if (static_cast<std::uint32_t>(now >> 32) != generation) return; // of another life
+    if (static_cast<std::uint32_t>(now >> 32) != generation) return; // the work of another life
   while (!deferred_.compare_exchange_weak(now, now | what, std::memory_order_acq_rel));
   add_ref();
   const auto at = what == deferred_tick ? clock::now() + std::chrono::milliseconds(1) : reactor::at_once;

@@ -34,8 +34,8 @@ inline constexpr mem_priv remote_rights = mem_priv::remote_read | mem_priv::remo
 /// The memory that a window is bound to; without a region the window is unbound.
 struct window_place {
   lmr_core* region = nullptr;
-  ep_core* through = nullptr; ///< of a window for one endpoint: the only one that the key works on
-  std::uint64_t address = 0;  ///< in the region
+  ep_core* through = nullptr; ///< for a window of one endpoint: the only endpoint on which the key works
+  std::uint64_t address = 0;  ///< the first byte in the region
   std::uint64_t length = 0;
   mem_priv rights{};
   bool zero_based = false;
@@ -247,7 +247,7 @@ private:
   rmr_core* next_ = nullptr;
   window_binding bindings_[2];
   window_binding* current_ = &bindings_[0];
-  window_binding* pending_ = &bindings_[1]; // of an outstanding bind; no region for an unbind
+  window_binding* pending_ = &bindings_[1]; // the binding of an outstanding bind; it has no region for an unbind
   ep_core* posted_to_ = nullptr;            // the endpoint of an outstanding bind
   std::uint32_t old_key_ = 0;               // the previous key of the window
   dto_operation operation_{};               // bind or unbind

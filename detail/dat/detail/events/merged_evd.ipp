@@ -222,7 +222,7 @@ DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noe
 DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
   for (; n > 0; n = poll(1, &out.wc)) {
     work_entry* e;
-    if (!find(out.wc, e)) continue; // of an endpoint that has ended or was reset
+    if (!find(out.wc, e)) continue; // the endpoint has ended or was reset
     if (completion_owner* const ep = take_shared(out.wc, *e)) {
       ep->object().add_ref();
       out.ep = ep;
@@ -268,7 +268,7 @@ DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int 
   for (; n > 0; n = poll(max, wc)) {
     for (ibv_wc* c = wc; c < wc + n;) {
       work_entry* e;
-      if (!entries.find(c->wr_id, e)) { // of an endpoint that has ended or was reset
+      if (!entries.find(c->wr_id, e)) { // the endpoint has ended or was reset
         ++c;
         continue;
       }

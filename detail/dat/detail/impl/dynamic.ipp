@@ -19,7 +19,7 @@ DAT_DECL expected<void> evd::check(const char* call, streams needed) const noexc
 
 DAT_DECL expected<evd_attributes> evd::query() const noexcept {
   auto a = base::query();
-  if (a) a.assume_value().streams = streams_; // without the one that makes it a merged evd
+  if (a) a.assume_value().streams = streams_; // without the stream that makes it a merged evd
   return a;
 }
 

@@ -117,7 +117,7 @@ private:
 struct unsettled {
   std::size_t rail;
   std::uint32_t life;
-  std::uint64_t completed; ///< of the messages before `posted`
+  std::uint64_t completed; ///< completed messages before `posted`
   std::vector<std::uint32_t> posted;
 };
 
@@ -141,12 +141,12 @@ struct rail {
   dat::cno cno;
   dat::evd<all> evd;
   dat::psp psp;
-  std::vector<std::byte> memory; ///< of control messages: received, then sent
+  std::vector<std::byte> memory; ///< for control messages: received ones, then sent ones
   lmr<std::byte, (dat::local_read | dat::local_write).value> region;
   dat::ep<rc> ep;
   std::size_t largest = 0; ///< bytes of a message
   dat::cr waiting;         ///< the request for the next life, while this one closes
-  greeting wanted;         ///< of `waiting`
+  greeting wanted;         ///< the greeting of `waiting`
 
   stage at = stage::down;
   bool known = false; ///< the peer may have messages for, or of, this life
@@ -155,11 +155,11 @@ struct rail {
   std::string_view cause;
   std::uint32_t life = 0;
   std::uint64_t received = 0;
-  std::uint64_t granted = 0;   ///< to the peer, by a credit message
-  std::uint64_t allowed = 0;   ///< by the peer
+  std::uint64_t granted = 0;   ///< messages granted to the peer, by a credit message
+  std::uint64_t allowed = 0;   ///< messages allowed by the peer
   std::uint64_t completed = 0; ///< messages of this life
   place_queue posted;
-  std::uint64_t bytes = 0;              ///< of `posted`
+  std::uint64_t bytes = 0;              ///< bytes of the messages in `posted`
   std::optional<std::uint64_t> settled; ///< the peer's report of this life, while it closes
   bool hello_due = false;
   bool credit_under_way = false;
@@ -186,7 +186,7 @@ struct rails::impl {
   bool active = false;
   std::uint64_t session = 0;
   std::deque<rail> all; ///< rails do not move
-  std::size_t turn = 0; ///< of round_robin
+  std::size_t turn = 0; ///< the next rail of round_robin
 
   // Messages to the peer.
   std::vector<detail::rail::message> messages;

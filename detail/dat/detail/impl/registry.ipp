@@ -295,7 +295,7 @@ DAT_DECL expected<void> registry::add(provider_info provider) {
     if (p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
         p.thread_safe == provider.thread_safe)
       return error(return_type::provider_already_registered).at(call, object_kind::ia);
-  if (!open_) open_ = detail::open_names::make(); // after a move from this registry
+  if (!open_) open_ = detail::open_names::make(); // needed after a move from this registry
   if (provider.origin.empty()) provider.origin = "added";
   added_.push_back(std::move(provider));
   return success();

@@ -24,7 +24,7 @@ namespace dat { inline namespace v0 { namespace detail {
 /// the lock, because the system may take long to pin pages.
 class registration_cache_core : public list_node {
 public:
-  struct entry : list_node { // of unused_, or of unlisted_
+  struct entry : list_node { // an element of unused_ or unlisted_
     ref<lmr_core> region;
     std::uintptr_t first = 0;
     std::uintptr_t last = 0; // behind the last byte

@@ -55,7 +55,7 @@ public:
 private:
   static constexpr std::uint64_t one = 1;
   static constexpr unsigned address_bits =
-      48; // of a user-space address; a pointer tag above bit 53 is part of the word
+      48; // bits of a user-space address; a pointer tag above bit 53 is part of the word
   // Zones are aligned to 16 bytes, so the low four bits are free.
   static constexpr std::uint64_t gone_mark = one; // also the word of none(); in a list it occurs only with empty_mark
   static constexpr std::uint64_t empty_mark = 2;

@@ -50,11 +50,11 @@ enum class send_flag : unsigned {
 /// The members of a request other than its local segments.
 struct request_header {
   dat::cookie cookie{};
-  raw_remote remote; ///< only of RDMA and atomics
+  raw_remote remote; ///< only for RDMA and atomics
   ibv_wr_opcode opcode = IBV_WR_SEND;
   unsigned flags = IBV_SEND_SIGNALED;
   std::uint32_t imm = 0;         ///< immediate data in the consumer's byte order, or the key to invalidate
-  std::uint64_t compare_add = 0; ///< only of atomics, as `swap`; the word of an atomic write
+  std::uint64_t compare_add = 0; ///< only for atomics, like `swap`; for an atomic write, the word
   std::uint64_t swap = 0;
   bool no_notify = false; ///< its completion is no notification
 

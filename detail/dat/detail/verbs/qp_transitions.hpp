@@ -29,7 +29,7 @@ struct rts_result : verb_result {
 /// The parameters that an endpoint sets on its queue pair. qp_path has the path to the peer.
 struct qp_settings {
   std::uint8_t port = 1;
-  std::uint16_t pkey_index = 0;         ///< of the interface
+  std::uint16_t pkey_index = 0;         ///< the P_Key index of the interface
   bool ethernet = true;                 ///< a RoCE port has one partition, so the P_Key index never changes
   int access = 0;                       ///< rights of the peer: IBV_ACCESS_*
   std::uint8_t initiator_depth = 0;     ///< RDMA reads and atomics that this side runs at a time

@@ -78,7 +78,7 @@ inline constexpr std::uint32_t immediate_mark = longest_message + 1;
 /// The part of a posted operation that its entry keeps.
 struct posted_work {
   dat::cookie cookie{};
-  std::uint32_t length = 0; ///< see bytes(); of a bind, the key of its window
+  std::uint32_t length = 0; ///< see bytes(); for a bind, the key of its window
   work_kind kind{};
 
   /// A send with immediate data has a mark in its length and the kind of a send, because both end in the same event.
@@ -158,7 +158,7 @@ template <class T>
 /// The entries of an arena, for finding many of them.
 class work_entries {
 public:
-  constexpr work_entries() noexcept = default; ///< of no arena: nothing may be looked up
+  constexpr work_entries() noexcept = default; ///< has no arena, so no entry may be looked up
   explicit work_entries(const std::byte* base) noexcept
       : base_(base), mask_(*reinterpret_cast<const std::uint64_t*>(base)) {}
   /// Finds the entry with this wr_id; false when there is none. A foreign wr_id may point between entries: the word
