@@ -25,7 +25,7 @@ namespace datcp {
 struct connection_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// The peer does not speak this protocol, or not this version of it.
+/// The peer does not use this protocol, or uses another version of it.
 struct stranger : connection_error {
   using connection_error::connection_error;
 };

@@ -118,10 +118,9 @@ struct ia_attributes {
   std::uint64_t link_speed = 0;           ///< bits per second of all lanes together; 0 unknown
   std::uint32_t num_comp_vectors = 0;     ///< for evd_options::completion_vector
   short_text pci_address;                 ///< "0000:3b:00.0"; empty when the device is not on a PCI bus
-  std::optional<std::uint32_t>
-      numa_node;               ///< the node of the device; empty when the host has one node, or the device is virtual
-  std::uint64_t node_guid = 0; ///< host byte order
-  std::uint64_t system_image_guid = 0; ///< host byte order; the same for the devices of one adapter
+  std::optional<std::uint32_t> numa_node; ///< empty when the host has one node, or the device is virtual
+  std::uint64_t node_guid = 0;            ///< host byte order
+  std::uint64_t system_image_guid = 0;    ///< host byte order; the same for the devices of one adapter
 
   std::uint32_t max_eps = 0;                      ///< the limit for all programs together
   std::uint32_t max_dto_per_ep = 0;               ///< requests, and as many receives, outstanding at an endpoint

@@ -51,7 +51,7 @@ namespace dat { inline namespace v0 { namespace coro {
 /// Each event goes to the first of these receivers that exists, so no event is lost:
 /// - for a completion, the `posted` that it belongs to
 /// - for a connection event, the `connecting` or `disconnecting` of its endpoint
-/// - the `next` that has waited longest among those that ask for a type of event or an endpoint
+/// - the `next` that has waited longest among those for one type of event or one endpoint
 /// - the `next` that has waited longest among those that take any event
 /// - the queue of kept events, for the next wait that asks for the event
 /// - the visitor of the call. It also gets the completions of DTOs that the driver did not post, with any cookie.

@@ -239,7 +239,8 @@ private:
   std::uint32_t immediate_;
 };
 
-/// A datagram was sent, and its memory may be reused (operation SEND_UD). The completion says nothing about the peer.
+/// A datagram was sent, and its memory may be reused (operation SEND_UD). The completion does not mean that the peer
+/// has the message.
 class datagram_send_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::datagram_send_done";

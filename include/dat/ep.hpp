@@ -55,8 +55,8 @@ public:
   /// Errors: the checks come before anything reaches the device, and they cover all operations of the call together:
   /// - `invalid_state` with the endpoint's state as subtype: a request without a connection
   /// - `insufficient_resources`: no room in the queue. The endpoint stays usable: take completions, then post again.
-  /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more. The subtype says what
-  ///   the operation does with the memory: `protection_read`; RDMA reads, atomics and receives `protection_write`
+  /// - `protection_violation`: memory of another protection zone, or a segment of 4 GiB and more. The subtype is the
+  ///   use of the memory by the operation: `protection_read`; RDMA reads, atomics and receives `protection_write`
   /// - `length_error`: the operation is longer than max_message_size, than the remote segment, or than max_inline for
   ///   `.inlined()`
   /// - `invalid_parameter`: more segments than the endpoint's limit; a read of more segments than the adapter's

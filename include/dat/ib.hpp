@@ -44,8 +44,8 @@ private:
 /// The common part of both atomics (IB extensions §3). An atomic changes one 64-bit word at the peer in one step, as
 /// seen by all operations of the peer's adapter. The old value arrives in one local word, in the byte order of this
 /// host. An atomic counts as an RDMA read: `max_rdma_read_out` limits how many run at once, and `fence()` waits for
-/// earlier ones. For other adapters and the peer's processors the change is one step only if the attributes of the ia
-/// say so (ib_query.hpp).
+/// earlier ones. Whether the change is one step for other adapters and the peer's processors is an attribute of the ia
+/// (ib_query.hpp).
 ///
 /// The arguments are a `local_word` and a `remote_word`, whose requirements were checked at their creation, so that
 /// posts do not check again. Or they are segments and lmrs of `std::uint64_t` with `local_write` and `remote_atomic`,
@@ -141,7 +141,7 @@ public:
 ///     DAT_TRYV(ep.post(dat::ib::atomic_write{head, produced}.cookie(7)));
 ///
 /// Post it in a separate call: verbs has a separate function for it, so a batch or a post of several requests cannot
-/// contain it. `query_extensions` says whether the kernel has it for this adapter: Soft-RoCE does since Linux 6.3.
+/// contain it. `query_extensions` returns whether the kernel has it for this adapter: Soft-RoCE does since Linux 6.3.
 ///
 /// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without atomic writes;
 /// `length_error` when the segment is empty; `invalid_parameter` when it is not at a multiple of 8.

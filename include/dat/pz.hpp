@@ -122,7 +122,7 @@ public:
   }
   template <class Service, streams S>
   void create_ep(const expected<evd<S>>& all, const ep_attributes& = {}) noexcept {
-    (void)evd_ref<streams::dto>(all); // does not compile, and says why
+    (void)evd_ref<streams::dto>(all); // does not compile, and its message names the reason
   }
 
   /// Creates a datagram endpoint (IB extensions §4); see <dat/ud.hpp>. `evds` is an ib::datagram_evds, or one evd with

@@ -13,8 +13,8 @@
 // `rails_message` with its tag. A rail that fails is replaced by the others, and connects again after a cool-down.
 // Messages arrive exactly once; those of the ordered class in the order of their writes. Not part of <dat/dat.hpp>.
 //
-// The protocol, for programs that want to speak it without this header. All numbers are big-endian, other
-// than the immediate data, whose lowest byte is first.
+// The protocol, for programs that use it without this header. All numbers are big-endian, other than the immediate
+// data, whose lowest byte is first.
 //
 // | item | bytes |
 // |---|---|

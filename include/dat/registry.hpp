@@ -96,7 +96,7 @@ struct device_port {
 /// device is gone or the process ends. The kernel cannot remove a Soft-RoCE device before then (docs/reliability.md).
 /// ia::list_adapters leaves no device open.
 /// Errors: the errno of ibv_get_device_list or getifaddrs; `insufficient_resources`: no descriptor or memory to open a
-/// device or to look at its addresses.
+/// device or to read its addresses.
 /// Allocates: yes.
 /// Blocks: briefly, in the kernel.
 /// Thread safety: safe.

@@ -50,7 +50,7 @@ private:
   intrusive_list<task_promise_base> tasks_;
 };
 
-/// The end of a task: an exception is kept for the coroutine that asks for the result.
+/// The end of a task: keeps an exception for the coroutine that gets the result.
 class task_promise_base : public list_node {
 public:
   task_promise_base() noexcept = default;

@@ -54,7 +54,7 @@ struct end : device::side {
   void make_ep(const dat::ep_attributes& a = {}) { ep = side::make_ep(a); }
   support::events take(std::size_t n, device::place where = device::place::here()) { return rig::take(evd, n, where); }
 };
-/// While it lives, the last handshake message to `b`'s peer `a` is lost. Works in the lab only.
+/// While the object exists, the last handshake message to `b`'s peer `a` is lost. Works in the lab only.
 struct lost_handshake : device::cut_wire {
   static inline const bool possible = device::in_lab();
   lost_handshake() : cut_wire(of::second) {}

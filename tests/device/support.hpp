@@ -118,7 +118,7 @@ struct resources {
   [[nodiscard]] static bool no_more_than(const resources& before);
 };
 
-/// While it lives, the lab's wire drops the packets of one adapter, or all packets.
+/// While the object exists, the lab's wire drops the packets of one adapter, or all packets.
 class cut_wire {
 public:
   enum class of { first, second, both };

@@ -58,7 +58,7 @@ struct device_config {
   std::string sysfs = {};        ///< ibv_device::ibdev_path: its folder in sysfs
   std::uint8_t active_width = 1; ///< as ibv_query_port gives it: 1, 2, 4, 8, 12 lanes are 1, 16, 2, 4, 8
   std::uint8_t active_speed = 1; ///< as ibv_query_port gives it: SDR 1, DDR 2, ... NDR 128
-  bool atomic_writes = false;    ///< the kernel says that the device has them
+  bool atomic_writes = false;    ///< the kernel reports that the device has them
   bool extended_qps = true;      ///< false: the provider lacks them, because it is older than the kernel
 };
 

@@ -43,7 +43,8 @@ struct manners {
   unsigned slow_query_us = 0;    ///< how long ibv_query_qp and ibv_query_srq take, at least
 };
 
-/// While it lives, reset() applies this personality: for a test that expects a manner. `change` adds to it.
+/// While the object exists, reset() applies this personality: for a test that expects a certain behaviour. `change`
+/// adds to it.
 class with {
 public:
   explicit with(personality p, std::function<void(manners&)> change = {});

@@ -302,7 +302,7 @@ bool same_address(const sockaddr_storage& a, const sockaddr_storage& b);
 int copy_address(sockaddr_storage& to, const sockaddr* from); ///< 0 or errno
 id_obj* find_listener(const sockaddr_storage& dst, rdma_port_space ps);
 
-/// Copies as a device does, which AddressSanitizer does not see: a posted buffer may be poisoned.
+/// Copies like a device, without checks of AddressSanitizer, because a posted buffer may be poisoned.
 void dma_copy(std::byte* to, const std::byte* from, std::size_t n);
 
 } // namespace fake::impl

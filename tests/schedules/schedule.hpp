@@ -13,10 +13,10 @@ namespace impl {
 class search;
 }
 
-/// While it lives, the calling thread and all threads that start run one at a time. Outside `together` they switch only
-/// where a thread has to wait, so that a test reaches its interesting part by the same path each time. The clock is
-/// virtual: when all threads wait, it moves to the earliest time limit. A deadlock ends the program with the threads,
-/// the calls in which they wait, and the seed.
+/// While the object exists, the calling thread and all threads that start run one at a time. Outside `together` they
+/// switch only where a thread has to wait, so that a test reaches its interesting part by the same path each time. The
+/// clock is virtual: when all threads wait, it moves to the earliest time limit. A deadlock ends the program with the
+/// threads, the calls in which they wait, and the seed.
 class session {
 public:
   explicit session(std::uint64_t seed);

@@ -46,7 +46,7 @@ inline constexpr std::chrono::seconds patience{90};
 
 class process;
 
-/// A thread of a process, that serves or asks for one service.
+/// A thread of a process that is a server or a client of one service.
 struct lane {
   std::string name;
   unsigned service = 0;

@@ -18,7 +18,7 @@ using namespace unit;
 using dat::trace::point;
 using dat::trace::record;
 
-/// Collects the records while it lives.
+/// Collects the records while the object exists.
 class records : public dat::trace::sink {
 public:
   records() : sink(&take_one) { dat::trace::set_sink(this); }

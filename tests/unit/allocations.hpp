@@ -14,8 +14,9 @@ extern const bool counts_allocations;
 /// Whether this build can refuse requests. The operators of ThreadSanitizer cannot be replaced one by one.
 extern const bool refuses_allocations;
 
-/// While it lives, the request number `n` of this thread fails, counted from 0; later ones succeed. dat requests memory
-/// by the functions that return a null pointer for want of it, except where its documentation names std::bad_alloc.
+/// While the object exists, the request number `n` of this thread fails, counted from 0; later ones succeed. dat
+/// requests memory by the functions that return a null pointer for want of it, except where its documentation names
+/// std::bad_alloc.
 class out_of_memory {
 public:
   explicit out_of_memory(int n) noexcept;
@@ -28,8 +29,8 @@ public:
   /// Lets all further requests of this thread succeed.
   static void stop() noexcept;
 
-  /// While it lives, requests that throw std::bad_alloc count and fail, too, where this build counts requests. Requests
-  /// for which `other` returns true do not count.
+  /// While the object exists, requests that throw std::bad_alloc count and fail, too, if this build counts requests.
+  /// Requests for which `other` returns true do not count.
   class throwing {
   public:
     explicit throwing(bool (*other)() noexcept) noexcept;

@@ -21,7 +21,7 @@ inline void explains(const dat::error& e) {
   CHECK_FALSE(dat::detail::remedy(e).empty());
 }
 
-/// The calls of a flow. A call that fails for want of memory is repeated, and then succeeds.
+/// The calls of a flow. A call that fails without memory is repeated, and then succeeds.
 class no_memory_steps {
 public:
   template <class Call>

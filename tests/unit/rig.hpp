@@ -44,7 +44,7 @@ struct end : unit::end {
   static constexpr auto streams = unit::all_streams;
   unit::events take(std::size_t n) { return rig::take(evd, n); }
 };
-/// While it lives, the last message of a handshake is lost, and the accepting side waits for it.
+/// While the object exists, the last message of a handshake is lost, and the accepting side waits for it.
 struct lost_handshake {
   static constexpr bool possible = true;
   lost_handshake() { fake::hold_events(RDMA_CM_EVENT_ESTABLISHED); }

@@ -98,7 +98,7 @@ struct options {
 /// Exit codes besides 0.
 inline constexpr int failed = 1, wrong_use = 2, threshold_missed = 3;
 
-/// Reads the arguments. Returns 0; -1 when they asked for help, which was printed; `wrong_use` after an error.
+/// Reads the arguments. Returns 0, or -1 when help was requested and printed, or `wrong_use` after an error.
 [[nodiscard]] int read_arguments(int argc, char** argv, options& into);
 
 /// The arguments by which another process gets the same parameters.

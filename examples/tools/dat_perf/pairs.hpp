@@ -44,7 +44,7 @@ struct matrix {
 void judge(const options& o, matrix& all);
 /// Whether a greater figure is better.
 [[nodiscard]] bool greater_is_better(const std::string& figure);
-/// Writes the matrix to where the options ask for it.
+/// Writes the matrix to the outputs that the options name.
 void write(const options& o, const matrix& all);
 
 /// Starts a server on each host, and clients for all pairs. Returns the exit code.

@@ -52,9 +52,9 @@ struct report {
 
 /// Compares the results with the thresholds.
 void check_thresholds(const options& o, report& all);
-/// Writes the results to where the options ask for them.
+/// Writes the results to the outputs that the options name.
 void write(const options& o, const report& all);
-/// Writes what is known of a test that has failed, where the options ask for JSON.
+/// Writes the known data of a failed test, if the options request JSON.
 void write_failure(const options& o, const std::string& problem);
 
 } // namespace perf

@@ -1,4 +1,4 @@
-// Definitions of place.hpp: what sysfs says of a device and of the nodes of the machine.
+// Definitions of place.hpp: reads sysfs about a device and the nodes of the machine.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Private data: its limit, and the mark by which a peer tells a consumer's reject from one of the kernel.
+// Private data: its limit, and the mark by which a peer distinguishes a consumer's reject from a reject of the kernel.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -16,8 +16,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// An operation, as the schedule sees it. Until the operation is over, the entry is in a list of its driver. Afterwards
-/// it is in the list of ready entries, if a coroutine waits for the operation.
+/// The part of an operation that the schedule uses. Until the operation is over, the entry is in a list of its driver.
+/// Afterwards it is in the list of ready entries, if a coroutine waits for the operation.
 struct coro_entry : list_node {
   /// The function that serves a request to stop, in the driver's thread.
   using stop_function = void (*)(coro_entry&) noexcept;

@@ -1,4 +1,4 @@
-// Draining: from a work completion, or a record of a merged evd, to the event that the visitor sees.
+// Draining: turns work completions, or records of a merged evd, into events for the visitor.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

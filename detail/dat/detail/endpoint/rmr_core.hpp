@@ -51,7 +51,7 @@ struct window_place {
 struct window_binding : window_place {
   std::uint32_t key = 0;
 
-  /// Member by member: a copy as one block would put a place that lives in registers into memory.
+  /// Copies member by member: a copy as one block would put a place from registers into memory.
   [[gnu::always_inline]] void set(const window_place& to, std::uint32_t named) noexcept {
     region = to.region;
     through = to.through;

@@ -83,8 +83,8 @@ public:
     }
   }
   [[nodiscard]] bool allowed() const noexcept { return (bars_.load(std::memory_order_acquire) & forbidden) == 0; }
-  /// A number that changes each time waiting is forbidden. A waiter that sees another number leaves, even if waiting is
-  /// allowed again.
+  /// A number that changes each time waiting is forbidden. A waiter that reads another number leaves, even if waiting
+  /// is allowed again.
   [[nodiscard]] std::uint32_t times_forbidden() const noexcept { return forbidden_.load(std::memory_order_seq_cst); }
 
 private:

@@ -22,8 +22,8 @@ inline constexpr const char* no_region_hint = "A segment is of an lmr that is em
 ///
 /// The word of a zone is its address beside the number of zero bits in that address (a Berger code). No such word is a
 /// bitwise subset of another, so the OR of several is the word of a zone only if all of them are equal. Mark bits use
-/// address bits that are always zero: a list with a mark equals no zone, and the post looks at it segment by segment.
-/// The address is compared and never used: the zone may be closed already.
+/// address bits that are always zero: a list with a mark equals no zone, and the post checks it segment by segment. The
+/// address is compared and never used: the zone may be closed already.
 class zone_tag {
 public:
   /// The tag of a list without segments.
@@ -215,8 +215,8 @@ public:
     bytes_ = word_size;
   }
   void push(const raw_segment& s) noexcept { put(count_++, s); }
-  /// Takes over a list of at most N segments. Copies only the segments that there are, where `=` copies a block, which
-  /// would put a list that lives in registers into memory.
+  /// Takes over a list of at most N segments. Copies only the segments that exist. The operator `=` copies a block,
+  /// which would put a list from registers into memory.
   template <std::size_t M>
   [[gnu::always_inline]] void assign(const sge_list<M>& o) noexcept {
     zone_ = o.zone();

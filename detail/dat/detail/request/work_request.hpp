@@ -59,7 +59,7 @@ struct request_header {
   bool no_notify = false; ///< its completion is no notification
 
   request_header() noexcept = default;
-  /// Member by member: a copy as one block would put a request that lives in registers into memory.
+  /// Copies member by member: a copy as one block would put a request from registers into memory.
   [[gnu::always_inline]] request_header(const request_header& o) noexcept
       : cookie(o.cookie),
         remote{o.remote.address, o.remote.length, o.remote.key},

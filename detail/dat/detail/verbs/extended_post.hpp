@@ -9,8 +9,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// A device says in this bit of `ibv_device_attr_ex::device_cap_flags_ex` that it has atomic writes (Linux 6.3).
-/// verbs.h has no name for it.
+/// This bit of `ibv_device_attr_ex::device_cap_flags_ex` means that the device has atomic writes (Linux 6.3). verbs.h
+/// has no name for it.
 inline constexpr std::uint64_t device_has_atomic_writes = std::uint64_t{1} << 40;
 
 /// Whether verbs.h has atomic writes: since rdma-core 44.

@@ -26,7 +26,8 @@ namespace dat { inline namespace v0 { namespace detail {
 inline constexpr std::uint32_t max_ring = 1u << 20;
 
 /// The kind of work of an entry: a dto_operation, or a kind that no consumer can post. Shifted, so that it can be
-/// joined with the status of a completion and one comparison covers both. The sign tells receives from requests.
+/// joined with the status of a completion and one comparison covers both. The sign distinguishes receives from
+/// requests.
 enum class work_kind : std::int32_t {};
 [[nodiscard]] constexpr work_kind kind_of_work(dto_operation o) noexcept {
   const std::uint32_t receive = o == dto_operation::recv ? 1u << 31 : 0u;
@@ -142,7 +143,7 @@ inline constexpr bool thread_sanitizer = false;
 
 /// Reads a word that another thread may write with `store` meanwhile. A plain load, because compilers do not fold an
 /// atomic one into the comparison that it is for. Every such word is aligned and is compared once, and the load orders
-/// nothing but stores that depend on the comparison. ThreadSanitizer sees an atomic load.
+/// nothing but stores that depend on the comparison. For ThreadSanitizer it is an atomic load.
 template <class T>
 [[nodiscard, gnu::always_inline]] inline T load_plain(const T& word) noexcept {
   if constexpr (thread_sanitizer)
