@@ -11,7 +11,7 @@ constexpr std::size_t buffers = 32; // receives of the server, and sends of the 
 constexpr std::size_t news = 16;    // the number of receives that the server reports at once
 using numbers = std::array<std::uint64_t, buffers>;
 
-/// The server: sums up what arrives. Each receive is posted again as soon as its number has been read.
+/// The server: adds up the numbers that arrive. Each receive is posted again as soon as its number has been read.
 struct receiver {
   peer<>& self;
   numbers inbox{};

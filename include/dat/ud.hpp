@@ -25,7 +25,7 @@
 
 namespace dat { inline namespace v0 {
 
-/// The evds of a datagram endpoint, as ep_evds for other endpoints. All have the stream `dat::stream::datagrams` in
+/// The evds of a datagram endpoint, the counterpart of ep_evds. All have the stream `dat::stream::datagrams` in
 /// addition to the stream of their use, so that their events include those of datagrams. None can be omitted; for
 /// events that the consumer does not want, pass `dat::drop_events`.
 struct ib::datagram_evds {

@@ -65,7 +65,7 @@ DAT_DECL bool reactor::defer(task& t, clock::time_point at) noexcept {
   t.at_ = at;
   if (at == at_once) {
     due_now_.push_back(t);
-    if (!batches_tasks()) wake_.raise(); // a timer that is set to the past would fire a little later
+    if (!batches_tasks()) wake_.raise(); // a timer that is set to a past time would fire with a delay
     return idle;
   }
   // Most tasks are deferred to a later time than all others, so the search begins at the end.

@@ -187,7 +187,7 @@ DAT_DECL expected<ia_address> ia_address::parse(std::string_view text) noexcept 
 
 DAT_DECL expected<conn_qual> conn_qual::make(std::uint64_t value) noexcept {
   if (valid(value)) return conn_qual(static_cast<std::uint16_t>(value));
-  std::array<char, 20> digits; // the longest number has as many
+  std::array<char, 20> digits; // the length of the longest number
   std::size_t first = digits.size();
   do digits[--first] = static_cast<char>('0' + value % 10);
   while ((value /= 10) != 0);
