@@ -1,5 +1,5 @@
-// Memory of posted operations in a checked build: poisoned, freed, unmapped, changed; and the same programs without the
-// mistake.
+// Memory of posted operations in a checked build: poisoned, freed, unmapped and changed memory, and the same programs
+// without the mistake.
 // SPDX-License-Identifier: BSL-1.0
 #include "findings.hpp"
 
@@ -53,7 +53,7 @@ TEST_CASE("the buffer of a receive is poisoned until its event is taken, in whol
   CHECK(poisoned(&bytes[23]) == asan);
   CHECK_FALSE(poisoned(&bytes[24]));
   must(p.b.ep.post(dat::send{p.b.at(0, 3)}));
-  CHECK(poisoned(&bytes[8]) == asan); // the completion is there, and nobody has taken it
+  CHECK(poisoned(&bytes[8]) == asan); // the completion is queued, and no thread has taken it
   CHECK(p.a.take() == events{"received 0"});
   CHECK_FALSE(poisoned(&bytes[8]));
   CHECK(found.empty());

@@ -62,7 +62,7 @@ TEST_CASE("completions-only and merged evds trigger one cno without a missed com
   must(link.merged.modify_cno(earlier));
   must(link.completions_only.modify_cno(link.cno));
   must(link.merged.modify_cno(link.cno));
-  while (earlier.wait(0s)) { // takes a trigger from before it was replaced
+  while (earlier.wait(0s)) { // takes a trigger that came before the cno was replaced
   }
   constexpr std::size_t rounds = 300;
   for (std::size_t i = 0; i < rounds; ++i) {
@@ -90,7 +90,7 @@ TEST_CASE("after threads have waited on evds, their cno is triggered again", "[c
     message();
     (void)must(link.merged.wait(patience));
     (void)must(link.completions_only.wait(patience));
-    while (link.cno.wait(0s)) { // takes triggers from before the first wait
+    while (link.cno.wait(0s)) { // takes the triggers that came before the first wait
     }
     message();
     for (std::size_t taken = 0; taken < 2; taken += link.drain()) (void)must(link.cno.wait(patience));
@@ -224,7 +224,7 @@ TEST_CASE("an evd is resized under traffic, and nothing is lost or out of order"
   CHECK(resized > 0);
   must(link.merged.resize(512));
   CHECK(link.merged.capacity() >= 512);
-  must(link.merged.resize(4000)); // more than its endpoint needs
+  must(link.merged.resize(4000)); // more receives than its endpoint needs
   CHECK(link.merged.native_handle()->cqe >= 4000);
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("two processes flood each other, and each sleeps on one edge-triggered
   CHECK(is_empty(a.evd));
   CHECK(is_empty(a.ia.async_evd()));
   must(ep.disconnect());
-  // Takes the completions of the receives that are left.
+  // Takes the completions of the remaining receives.
   while (!std::holds_alternative<dat::disconnected>(must(a.evd.wait(patience)))) {
   }
 }

@@ -1,5 +1,5 @@
-// Consumer notification objects: tests that need a connection, or that count what is left. notices.cpp has the other
-// tests.
+// Consumer notification objects: tests that need a connection, or that count the remaining objects. notices.cpp has the
+// other tests.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -57,7 +57,7 @@ TEST_CASE("with manual progress a wait on the cno does the work that leads to it
   while (cno.wait(0us)) { // takes the trigger that modify_cno caused
   }
   a.make_ep();
-  must(a.ep.connect(must(dat::ia_address::parse("10.99.2.1")), service, plenty)); // no program listens there
+  must(a.ep.connect(must(dat::ia_address::parse("10.99.2.1")), service, plenty)); // no program listens on this port
   CHECK(must(cno.wait(plenty)) == a.evd.id());
   CHECK(a.ep.state() == dat::ep_state::disconnected);
 }

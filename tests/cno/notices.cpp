@@ -105,7 +105,7 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   CHECK(must(f.cno.query()).latest == other.id());
   CHECK(must(f.cno.wait(patience)) == other.id()); // the queries have not taken the trigger
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
-  CHECK(f.cno.latest() == other.id()); // nor does a wait change what they return
+  CHECK(f.cno.latest() == other.id()); // nor does a wait change the results of the queries
   // A cno takes no events: each event is still in its evd.
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
@@ -236,7 +236,7 @@ TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[C
   CHECK(must(f.cno.wait(patience)) == f.evd.id());
   must(f.cno.modify_agent(a.agent()));
   must(f.evd.post(3));
-  a.await(1); // agents run one after another, so no earlier call is still due
+  a.await(1); // agents run one after another, so no earlier call is still pending
   CHECK(b.calls == 1);
   CHECK(a.calls == 1); // `a` was replaced before its first trigger, and set again after `b` was called
 }
@@ -335,7 +335,7 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   CHECK(a.calls == 2);
   CHECK(a.last == g.evd.id().number()); // the one agent is told the evd of either ia
   SHOWS("REQ-010");
-  STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, and no object of dat
+  STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, which is no object of dat
   SHOWS("SAFE-005");
   // One poll set may hold the descriptors of both cnos.
   std::array<pollfd, 2> both{{{f.cno.fd(), POLLIN, 0}, {g.cno.fd(), POLLIN, 0}}};
@@ -431,7 +431,7 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
   CHECK(a.calls == 0);
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
   SHOWS("EVD-005");
-  must(f.evd.post(3)); // no thread waits any more
+  must(f.evd.post(3)); // no thread waits now
   CHECK(readable(f.cno.fd()));
   CHECK(f.cno.wait(0us).has_value());
   f.ia.run();
@@ -556,14 +556,14 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-0
   SHOWS("EVENT-010", "REQ-131");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
-  // A closed ia makes neither.
+  // A closed ia creates neither an evd nor a cno.
   must(g.ia.close(dat::close_mode::abrupt));
   const auto closed = dat::error(return_type::invalid_handle, return_subtype::handle_ia);
   CHECK(g.ia.create_cno().error() == closed);
   SHOWS("CNO-016", "CNO-018");
   CHECK(g.ia.create_evd<soft>(8).error() == closed);
   CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
-  CHECK(must(f.evd.query()).cno == f.cno); // neither the cno of another ia nor one that has ended
+  CHECK(must(f.evd.query()).cno == f.cno); // the evd takes neither the cno of another ia nor a closed one
 }
 
 TEST_CASE("an agent with data and no function is refused", "[CNO-016][CNO-040]") {
@@ -599,7 +599,7 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
     for (const auto& thread : threads) until_asleep(thread);
     must(f.evd.modify_cno({}));
     CHECK(f.cno.close().error() ==
-          dat::error(return_type::invalid_state, return_subtype::cno_in_use)); // by its waiters
+          dat::error(return_type::invalid_state, return_subtype::cno_in_use)); // its waiters use it
     SHOWS("CNO-025");
     must(f.evd.modify_cno(f.cno));
     auto other = must(f.ia.create_evd<soft>(4));
@@ -681,7 +681,8 @@ TEST_CASE("an evd with a cno can be closed while completions arrive", "[EVD-012]
   CHECK(cno.close().has_value()); // no evd of the cno is left
 }
 
-// --- the descriptor, and what a cno is made of -----------------------------------------------------------------------
+// --- the descriptor, and the parts of a cno
+// ---------------------------------------------------------------------------
 
 TEST_CASE("create_cno sets the agent of the new cno",
           "[CNO-001][CNO-014][CNO-015][CNO-017][CNO-041][CNO-042][REQ-155]") {
@@ -741,7 +742,7 @@ TEST_CASE("a cno works after the program has closed its descriptor by close_fd",
   fixture f;
   const int fd = f.cno.fd();
   REQUIRE(fd >= 0);
-  // A close(2) behind the back of the cno is not noticed: the cno still reports the number.
+  // The cno does not detect a close(2) of its descriptor by the program: it still reports the number.
   const int copy = ::dup(fd);
   REQUIRE(::close(fd) == 0);
   CHECK(f.cno.fd() == fd);

@@ -72,7 +72,7 @@ TEST_CASE("the first packet number of a connection by descriptor is random and c
     CHECK(psn_of(all.back()) <= 0xff'ffff);
     numbers.insert(psn_of(all.back()));
   }
-  CHECK(numbers.size() > 6); // of 2^24
+  CHECK(numbers.size() > 6); // of 2^24 possible numbers
   b.make_ep();
   must(all[0].connect(must(b.ep.export_descriptor())));
   const auto before = psn_of(all[0]);
@@ -195,7 +195,7 @@ TEST_CASE("connection events can go to the evd of another ia of the adapter, and
   must(b.ep.disconnect());
   settle(a, b);
   CHECK(other.take() == events{"disconnected"});
-  // Without its evd the endpoint goes on, and its events are lost.
+  // Without its evd the endpoint still works, and its events are lost.
   must(other.ia.close(dat::close_mode::abrupt));
   must(a.ep.reset());
   must(b.ep.reset());
@@ -223,7 +223,7 @@ TEST_CASE("an event of another ia's endpoint leaves data waiting for the establi
   must(request_on(b.evd).accept(b.ep));
   settle(a, b);
   must(a.ep.post(dat::send{a.at(0, 8)}));
-  must(other.ep.connect(a.ia.address(), service + 1, plenty)); // where no service point is
+  must(other.ep.connect(a.ia.address(), service + 1, plenty)); // at a port without a service point
   for (int i = 0; i < 12; ++i) {
     fake::finish();
     other.ia.run();

@@ -64,7 +64,7 @@ void exchange(connected_pair& p) { exchange(p.a.evd, p.active, p.b.evd, p.passiv
 
 } // namespace
 
-// --- making them ---------------------------------------------------------------------------------------------------
+// --- creating connections ------------------------------------------------------------------------------------------
 
 TEST_CASE("a connection comes up on both sides and carries private data both ways", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
@@ -119,7 +119,7 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
     SHOWS("CR-034", "CR-035", "CONN-003", "EPS-023", "EVENT-017", "EVENT-094", "REQ-043");
 
     CHECK(must(passive.query()).comm.domain == (family == dat::address_family::ipv4 ? AF_INET : AF_INET6));
-    SHOWS("ADDR-016", "CR-030"); // of the psp, which has none, by its ia
+    SHOWS("ADDR-016", "CR-030"); // the psp has no communicator, so its ia decides
 
     // Each side reports both addresses, and both sides report the same.
     CHECK(must(active.local_address()).port() == from_port);
@@ -165,7 +165,7 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
   REQUIRE(request);
-  check_private_data(request.private_data(), longest); // as before
+  check_private_data(request.private_data(), longest); // the data has not changed
   CHECK(active.state() == state::active_connection_pending);
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
@@ -279,7 +279,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   buffer memory(link.a.pz, 8);
   CHECK(error_of(active.post(dat::rdma_write{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
   CHECK(error_of(active.post(dat::rdma_read{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
-  if (this_device().name != "siw") { // which has no windows
+  if (this_device().name != "siw") { // siw has no memory windows
     auto window_of_it = must(link.a.pz.create_rmr());
     CHECK(error_of(window_of_it.bind(active, dat::bind{memory.lmr, dat::remote_write})) ==
           invalid(subtype::ep_unconnected));
@@ -291,7 +291,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   CHECK(link.at_a<dat::recv_done>().cookie() == dat::cookie(78));
   SHOWS("DISC-053", "EPS-072");
 
-  // An endpoint that was never connected.
+  // The next endpoint was never connected.
   endpoint none;
   const auto null_ep = dat::error(type::invalid_handle, subtype::handle_ep);
   CHECK(error_of(none.connect(link.target(), link.port(), patience)) == null_ep);
@@ -354,7 +354,7 @@ TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer"
   auto elsewhere = must(link.b.ia.create_evd<dat::stream::connection_requests>(4));
   must(elsewhere.modify_cno(earlier));
   must(link.b.evd.modify_cno(earlier));
-  must(link.b.evd.modify_cno(cno)); // in place of the first
+  must(link.b.evd.modify_cno(cno)); // replaces the first cno
   must(link.a.evd.modify_cno(mine));
   auto ep = link.a.make_ep();
   must(ep.connect(link.target(), link.port(), patience));
@@ -372,7 +372,7 @@ TEST_CASE("a request comes to one evd and wakes one cno, and so does the answer"
   auto earlier_ep = link.a.make_ep();
   auto later_ep = link.a.make_ep();
   must(earlier_ep.connect(link.target(), link.port(), patience, bytes_of("earlier")));
-  CHECK(must(cno.wait(patience)) == link.b.evd.id()); // it has arrived
+  CHECK(must(cno.wait(patience)) == link.b.evd.id()); // the request has arrived
   must(link.b.evd.modify_cno({}));
   must(later_ep.connect(link.target(), link.port(), patience, bytes_of("later")));
   auto both = must(link.b.evd.wait(patience, 2));
@@ -505,7 +505,7 @@ TEST_CASE("a service point whose evd is full refuses the next request at once", 
     eps.push_back(a.make_ep());
     must(eps.back().connect(b.ia.address(), to(p), patience));
   };
-  // Asks for one connection more than the evd has room for, from both service points.
+  // Requests one connection more than the evd has room for, from both service points.
   for (int i = 0; i < 4; ++i) ask(i % 2 == 0 ? one : two);
   const auto refused = next<dat::non_peer_rejected>(a.evd);
   CHECK(refused.reason() == this_device().dropped);
@@ -608,7 +608,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
     must(clients.back().connect(link.target(), must(dat::conn_qual::make(to.port())), patience));
     auto request = link.at_b<dat::connection_request>();
     CHECK(request.service() == to.id());
-    if (i == 3) pool.push_back(link.b.make_ep()); // made for the request that has arrived
+    if (i == 3) pool.push_back(link.b.make_ep()); // created for the request that has arrived
     if (i < 4)
       must(request.accept(pool[static_cast<std::size_t>(i)]));
     else
@@ -619,13 +619,14 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
     rejected += std::holds_alternative<dat::peer_rejected>(e) ? 1 : 0;
   }
   CHECK(connected == 4);
-  SHOWS("EPS-032"); // on endpoints of the consumer
+  SHOWS("EPS-032"); // requests for endpoints of the consumer
   CHECK(rejected == 2);
   CHECK(count_of<dat::established>(take(link.b.evd, 4)) == 4);
   for (const auto& ep : pool) CHECK(ep.state() == state::connected);
 }
 
-// --- ending them ---------------------------------------------------------------------------------------------------
+// --- ending connections
+// -----------------------------------------------------------------------------------------------
 
 TEST_CASE("either side ends a connection abruptly, and each side gets one event", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
@@ -636,7 +637,8 @@ TEST_CASE("either side ends a connection abruptly, and each side gets one event"
   must((by_active ? link.active : link.passive).disconnect());
   CHECK((by_active ? link.active : link.passive).state() == state::disconnected);
   SHOWS("DISC-005");
-  // The queue pair has ended what was outstanding, before either side is notified. (siw reports no state.)
+  // The queue pair has ended the outstanding operations before either side is notified. (siw does not report its
+  // state.)
   if (this_device().name == "rxe") {
     ibv_qp_attr now{};
     ibv_qp_init_attr init{};
@@ -715,7 +717,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   connected_pair link({.active = {.max_request_dtos = 1}});
   buffer memory(link.a.pz, 64);
   must(link.active.post(dat::send{memory.slice(0, 64)}.cookie(1))); // the peer has posted no receive
-  CHECK(error_of(link.active.post(dat::send{})).type() == type::insufficient_resources); // and its queue is full
+  CHECK(error_of(link.active.post(dat::send{})).type() == type::insufficient_resources); // and the queue is full
   must(link.active.disconnect(dat::close_mode::graceful));
   CHECK(link.active.state() == state::disconnect_pending);
   SHOWS("DISC-001", "DISC-030", "DISC-033");
@@ -762,7 +764,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   }
   SECTION("a failed request breaks the connection and ends the graceful disconnect") {
     buffer room(link.b.pz, 8);
-    must(link.passive.post(dat::recv{room.lmr})); // too short
+    must(link.passive.post(dat::recv{room.lmr})); // shorter than the message
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
@@ -789,7 +791,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
 TEST_CASE("a graceful disconnect does not wait for the requests of the peer", "[connection][DISC-017]") {
   if (!this_device().waits_for_receives) SKIP("this device ends a connection whose message finds no receive");
   connected_pair link;
-  must(link.passive.post(dat::send{}.cookie(1000))); // never finds a receive
+  must(link.passive.post(dat::send{}.cookie(1000))); // the peer never posts a receive for it
   must(link.active.disconnect(dat::close_mode::graceful));
   (void)next<dat::disconnected>(link.a.evd);
   (void)ends_with<dat::disconnected>(link.b.evd, 1);
@@ -850,7 +852,7 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only",
   else
     link.active = {};
   CHECK_FALSE(link.active);
-  memory.reset(); // the adapter no longer uses the memory
+  memory.reset(); // the adapter has stopped using the memory
   (void)next<dat::disconnected>(link.b.evd);
 
   // The endpoint gives neither events nor completions, and the evd serves another endpoint.
@@ -900,7 +902,7 @@ TEST_CASE("a connection attempt can be cancelled",
 }
 
 namespace {
-/// The timers of this process that are armed. The kernel shows them with their descriptors.
+/// The number of armed timers of this process. The kernel shows timers with their descriptors.
 int armed_timers() {
   int armed = 0;
   for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -932,7 +934,7 @@ TEST_CASE("a request waits without a timer for as long as its consumer leaves it
   must(link.at_b<dat::connection_request>().reject());
   (void)link.at_a<dat::peer_rejected>();
   auto passive = link.b.make_ep();
-  must(request.accept(passive)); // it is still there
+  must(request.accept(passive)); // the request is still valid
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
 }
@@ -1023,7 +1025,7 @@ TEST_CASE("closing an adapter abruptly ends all its connections",
     passives.push_back(link.b.make_ep());
     link.connect(actives.back(), passives.back());
   }
-  // And one to another peer: an instance of the adapter itself.
+  // Another connection goes to another instance of the same adapter.
   side c(0);
   const auto port = next_port();
   const auto psp = must(c.ia.create_psp(port, c.evd));
@@ -1089,7 +1091,7 @@ TEST_CASE("a killed peer process is reported as disconnected", "[connection][CON
   if (busy)
     for (int i = 0; i < 32; ++i) must(ep.post(dat::rdma_write{memory.slice(0, 4096), must(there.slice(0, 4096))}));
   peer.kill();
-  // No thread takes events, and the state still changes.
+  // The state changes although no thread takes events.
   CHECK(comes_true([&] { return ep.state() == state::disconnected; }));
   // There is exactly one end event; the receive and the writes that did not arrive are flushed or fail.
   int ended = 0;
@@ -1104,10 +1106,10 @@ TEST_CASE("a killed peer process is reported as disconnected", "[connection][CON
       FAIL(describe(e));
   }
   CHECK(ended == 1);
-  if (!busy) DEVIATES("REQ-079", "CONN-029"); // a connection_broken fails this round
+  if (!busy) DEVIATES("REQ-079", "CONN-029"); // in this round, connection_broken would fail the test
   CHECK(ep.state() == state::disconnected);
   CHECK(is_empty(a.evd));
-  CHECK(is_empty(a.ia.async_evd())); // no event about paths either
+  CHECK(is_empty(a.ia.async_evd())); // nor is there an event about paths
   SHOWS("HA-016");
 }
 

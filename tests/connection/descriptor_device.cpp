@@ -88,9 +88,9 @@ descriptor::wire moved(const descriptor::wire& w, const char* text) {
   return changed;
 }
 
-/// Arguments: a seed. First sends descriptors that must not work, each with a word before it: "no" marks bytes that are
-/// no descriptor, "link" an adapter of another kind, "nowhere" an address without a path, and "perhaps" a descriptor
-/// that may work. Then sends its real descriptor, and echoes a message.
+/// Arguments: a seed. First sends descriptors that must not work, each with a word before it. The word "no" marks bytes
+/// that are no descriptor, "link" an adapter of another kind, "nowhere" an address without a path, and "perhaps" a
+/// descriptor that may work. Then sends its real descriptor, and echoes a message.
 int liar_role(channel& to, const std::vector<std::string>& args) {
   std::mt19937 random(static_cast<std::uint32_t>(std::stoul(args.at(0))));
   side s(1);
@@ -134,7 +134,7 @@ int liar_role(channel& to, const std::vector<std::string>& args) {
     tell("link", with(with(with(good, 24, {0, 1}), 8, {IBV_LINK_LAYER_INFINIBAND}), 5, {service}));
   // These descriptors are well formed, and no path leads to their addresses.
   for (const unsigned service : {1u, 2u}) tell("nowhere", with(moved(good, "2001:db8::1"), 5, {service}));
-  tell("nowhere", moved(good, "10.78.254.254")); // in this network, but does not answer
+  tell("nowhere", moved(good, "10.78.254.254")); // an address in this network that does not answer
   for (int i = 0; i < 40; ++i) {
     auto w = good;
     for (const std::size_t at : {std::size_t{9}, std::size_t{10}, std::size_t{13}, std::size_t{14}, std::size_t{15},
@@ -370,13 +370,13 @@ TEST_CASE("a bad descriptor from another process gives an error with a reason, o
   }
   CHECK(believed > 40);
   CHECK(reached > 20);
-  // The same endpoint connects by the real descriptor, so the bad ones have harmed neither side.
+  // The same endpoint connects by the real descriptor, so the invalid descriptors have harmed neither side.
   must(ep.post(dat::recv{memory.slice(8, 8)}));
   must(ep.connect(exchange(liar.talk(), must(ep.export_descriptor()))));
   (void)next<dat::established>(s.evd);
   REQUIRE(liar.hear() == "ready");
   must(ep.post(dat::send{memory.slice(0, 8)}));
-  (void)must(s.evd.wait_for<dat::send_done>(patience)); // in either order
+  (void)must(s.evd.wait_for<dat::send_done>(patience)); // the two events come in either order
   CHECK(must(s.evd.wait_for<dat::recv_done>(patience)).bytes() == 8);
   CHECK(std::memcmp(&memory.bytes[0], &memory.bytes[8], 8) == 0);
   liar.say("end");
@@ -460,7 +460,7 @@ TEST_CASE("a stale, reused or own descriptor is refused by connect or by the pee
   moves(a, b);
   CHECK(is_empty(sides.a.evd));
   CHECK(is_empty(sides.b.evd));
-  // To itself.
+  // An endpoint connects to itself.
   endpoint c = sides.a.make_ep();
   buffer back(sides.a.pz, 16);
   must(c.connect(must(c.export_descriptor())));
@@ -537,7 +537,7 @@ constexpr auto job_rights = decltype(all_rights)::value;
 template <std::size_t N>
 using chain = dat::buffer<N, job_rights>;
 
-/// A chain of N pieces of 16 bytes.
+/// A chain of N buffers of 16 bytes.
 template <std::size_t N>
 chain<N> pieces_of(const buffer& b, std::size_t data_in_first = 0) {
   chain<N> c;
@@ -580,7 +580,7 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   const auto got = next<dat::recv_done>(link.b.evd);
   CHECK(got.cookie() == dat::cookie(0xfedcba9876543210)); // the consumer's data is unchanged
   CHECK(got.bytes() == 20);
-  // The peer is that of the connection, and its address comes with datagrams only.
+  // The peer is the one of the connection. Its address is reported with datagrams only.
   CHECK(got.ep() == link.passive);
   STATIC_REQUIRE_FALSE(names_its_sender<dat::recv_done>);
   STATIC_REQUIRE(names_its_sender<dat::ib::datagram_recv_done>);
@@ -610,10 +610,10 @@ TEST_CASE("receives append to the data sections of a chain, and sends transmit t
   SHOWS("DOCA-004");
   inbox.clear();
   CHECK(inbox.data().empty());
-  // A chain with more pieces than the endpoint's limit.
+  // A chain with more buffers than the endpoint's limit.
   buffer long_one(link.b.pz, 16 * 5);
   CHECK(error_of(link.passive.post(dat::recv{pieces_of<5>(long_one).room()})).type() == type::invalid_parameter);
-  must(link.passive.post(dat::recv{pieces_of<4>(long_one).room()})); // the limit itself
+  must(link.passive.post(dat::recv{pieces_of<4>(long_one).room()})); // as many buffers as the limit allows
   // A job needs an endpoint.
   endpoint none;
   CHECK(error_of(none.post(dat::send{text.data()})) == dat::error(type::invalid_handle, subtype::handle_ep));
@@ -635,8 +635,8 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   CHECK(remote.data_size() == 80);
   CHECK(has_pattern(in.part(0, 40), 3));
   CHECK(has_pattern(in.part(40, 40), 3));
-  CHECK(std::ranges::count(in.part(80, 20), std::byte{}) == 20); // and no byte more
-  // 20 bytes of room for 40: this side refuses the write.
+  CHECK(std::ranges::count(in.part(80, 20), std::byte{}) == 20); // no further byte was written
+  // The peer has room for 20 of 40 bytes: this side refuses the write.
   CHECK(error_of(link.active.post(dat::rdma_write{mine.data(), remote.room()})).type() == type::length_error);
   CHECK_FALSE(remote.append(40));
   CHECK(remote.data_size() == 80); // unchanged
@@ -650,11 +650,12 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   const auto told = next<dat::ib::recv_write_immediate_done>(link.b.evd);
   CHECK(told.immediate() == 0x04030201); // all 32 bits, in the order that both sides agree on
   CHECK(told.bytes() == 0);
-  must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()})); // the data was of one job
+  must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()})); // one job only had data
   (void)next<dat::rdma_write_done>(link.a.evd);
   CHECK(is_empty(link.b.evd));
   SHOWS("DOCA-022");
-  // First 80 bytes of data there and 60 of room here; then 80 bytes there and 100 of room here.
+  // First the peer has 80 bytes and this side has room for 60. Then the peer has 80 bytes and this side has room for
+  // 100.
   fill(in.bytes, 6);
   chain<1> small(out.slice(0, 64), 4);
   must(link.active.post(dat::rdma_read{small.room_for(remote), remote.data()}));
@@ -675,7 +676,7 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   // An empty RDMA read.
   must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);
-  // Empty jobs without any buffer, here or there.
+  // Empty jobs without any buffer on either side.
   const dat::local_segment<std::byte, job_rights> here;
   const dat::remote_segment<std::byte, job_rights> there;
   must(link.passive.post(dat::recv{here}.cookie(1), dat::recv{here}.cookie(2), dat::recv{here}.cookie(3)));
@@ -716,7 +717,7 @@ TEST_CASE("data that does not fit is refused, or fails at the peer and changes n
   else
     CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_responder);
   CHECK(link.at_b<dat::dto_failure>().status() == dat::dto_status::local_length);
-  SHOWS("ERR-020"); // of a receive that is too small, which its post cannot know
+  SHOWS("ERR-020"); // the failure of a receive that is too small, which its post cannot detect
   CHECK(inbox.data_size() == 2);
   CHECK(text.data_size() == 40);
   SHOWS("DOCA-013");

@@ -278,7 +278,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
     SHOWS("DTO-069", "RSP-011");
     SHOWS("DTO-067");
-    // Without bytes, so that the peer's rights do not matter.
+    // The write has no bytes, so that the peer's rights do not matter.
     const dat::remote_segment<char, dat::mem_priv::remote_write> sink;
     allowed("post(rdma_write)", s == connected || s == disconnected, [&](in_state& t) {
       return t.ep.post(dat::rdma_write{t.s.a.at(0, 0), sink});
@@ -288,7 +288,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
       return t.ep.post(dat::rdma_read{t.s.a.at(0, 0), source});
     });
     SHOWS("DTO-069", "EPS-001", "EP-068");
-    if (s == connected || s == disconnected) continue; // what follows needs a receive, or a window, of the peer
+    if (s == connected || s == disconnected) continue; // the next calls need a receive or a window of the peer
     allowed("post(send_with_invalidate)", false,
             [&](in_state& t) { return t.ep.post(dat::send_with_invalidate{sink}); });
     SHOWS("DTO-069", "DTO-102");
@@ -296,7 +296,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
       return t.ep.post(dat::rdma_write{t.s.a.at(0, 0), sink}.immediate(1));
     });
     SHOWS("IBX-027");
-    if (auto rmr = both.a.pz.create_rmr()) { // an adapter may have no windows
+    if (auto rmr = both.a.pz.create_rmr()) { // some adapters have no windows
       allowed("bind", false, [&](in_state& t) -> dat::expected<void> {
         const auto bound = rmr.value().bind(t.ep, dat::bind{t.s.a.mem, dat::remote_read});
         if (!bound) return bound.error();
@@ -310,7 +310,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
 namespace {
 
 /// A row of the state table: a call on an endpoint with two posted receives and, where it is connected, a send for
-/// which its peer has no receive; the next state; and the events on each evd. `gone`: the endpoint has ended.
+/// which its peer has no receive; the next state; and the events on each evd. `gone` means that the endpoint has ended.
 struct transition {
   const char* what;
   ep_state from;
@@ -374,10 +374,10 @@ std::vector<transition> transitions() {
   const auto peer_ends = [](t_ t) { must(t.peer.disconnect()); };
   const auto peer_receives = [](t_ t) { must(t.peer.post(dat::recv{t.s.b.at(0, 8)}.cookie(4))); };
   const auto peer_has_no_room = [](t_ t) { must(t.peer.post(dat::recv{t.s.b.at(0, 2)}.cookie(4))); };
-  const events failed{""};  // flushed, or given up for want of an answer
-  const events one_end{""}; // broken, or disconnected by the peer, for whom it is broken, too
+  const events failed{""};  // the operation was flushed, or its retries ended without an answer
+  const events one_end{""}; // the connection is broken, or the peer has disconnected because it is broken for the peer
   const events broken_there{"local length error 4", ""};
-  const events whatever{"?"}; // there: depends on which message is faster
+  const events whatever{"?"}; // the peer's events depend on which message is faster
   const events up{"established"};
   const events over{"disconnected"};
   const events rejected{"peer_rejected"};
@@ -472,7 +472,7 @@ std::vector<transition> transitions() {
   };
 }
 
-/// The rules that a row shows; those that hold for all rows stand in the test.
+/// The rules that a row shows. The test names the rules that all rows show.
 std::vector<const char*> rules_of(const transition& row) {
   using enum ep_state;
   const std::string_view what = row.what;
@@ -533,7 +533,8 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
       const bool made_elsewhere = dat::detail::is_unconfigured(row.from) ||
                                   // These states have no shared queue.
                                   row.from == ep_state::tentative_connection_pending;
-      // Where the call does not end the endpoint, a shared queue makes no difference. A reserved endpoint uses it, too.
+      // If the call does not end the endpoint, a shared queue makes no difference. A reserved endpoint uses a shared
+      // queue, too.
       const bool releases = row.what == std::string_view("rsp.close");
       if (shares && (made_elsewhere || (row.to != ep_state::disconnected && !releases))) continue;
       const bool waits = row.from == ep_state::completion_pending || row.to == ep_state::completion_pending;
@@ -682,7 +683,7 @@ TEST_CASE("an endpoint can be configured at once, in steps, or not at all",
     if (given == 15) continue;
     refuses(ep.connect(e.ia.address(), rig::port(), patience), return_type::invalid_state,
             return_subtype::ep_unconfigured);
-    // Supplies the missing parameters one by one: the endpoint can connect when the last one is there.
+    // Supplies the missing parameters one by one: the endpoint can connect when the last one is set.
     for (unsigned bit = 1; bit < 16; bit *= 2) {
       if (given & bit) continue;
       CHECK(ep.state() == ep_state::unconfigured_unconnected);
@@ -777,7 +778,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
   CHECK(must(ep.query()).attributes.rnr_retry_count == 2);
   const auto changed = must(ep.query());
   CHECK((changed.attributes.max_rdma_read_in == 3 && changed.attributes.qos == dat::qos::economy()));
-  // What was not named is as it was.
+  // Parameters that the call did not name are unchanged.
   CHECK((changed.recv == now.recv && changed.request == now.request && changed.connect == now.connect));
   CHECK((changed.attributes.max_recv_dtos == 16 && changed.local_address == now.local_address));
   CHECK(changed.attributes.max_request_dtos == now.attributes.max_request_dtos);
@@ -794,10 +795,10 @@ TEST_CASE("modify changes all named parameters or none", "") {
   auto with = must(e.pz.create_ep<dat::rc>(e.evd, {.comm = tcp}));
   CHECK(must(with.query()).comm == must(ep.query()).comm);
   refuses(ep.modify({.comm = tcp}), return_type::invalid_parameter);
-  refuses(with.modify({.comm = tcp}), return_type::invalid_parameter); // its creation has set it
+  refuses(with.modify({.comm = tcp}), return_type::invalid_parameter); // set by the creation of the endpoint
   SHOWS("EP-078", "ADDR-015");
   SHOWS("EP-068");
-  // Restores the first zone and evds, so that the second ones can be closed.
+  // Restores the first zone and evds, so that the second zone and evds can be closed.
   must(ep.modify({.pz = &e.pz, .recv = e.evd, .request = e.evd}));
   must(completions.close());
   must(zone.close());
@@ -909,7 +910,7 @@ TEST_CASE("status counts an operation as outstanding until its completion is tak
     p.settle();
     CHECK(p.a.take(1).size() == 1);
     CHECK(idle() == std::pair(true, true));
-    CHECK((must(p.b.ep.recv_query()).allocated == 1 && must(p.b.ep.recv_query()).span == 1)); // they take no receive
+    CHECK((must(p.b.ep.recv_query()).allocated == 1 && must(p.b.ep.recv_query()).span == 1)); // they need no receive
   }
   for (const auto soft : {0u, 5u, dat::no_watermark})
     for (const auto hard : {0u, 5u, dat::no_watermark}) {
@@ -927,7 +928,7 @@ TEST_CASE("parameter calls on a closed endpoint return invalid_handle", "[EP-041
   e.make_ep();
   auto first = must(e.pz.create_ep<dat::rc>(e.evd));
   must(first.close());
-  const auto second = must(e.pz.create_ep<dat::rc>(e.evd)); // the closed handle does not come to name it
+  const auto second = must(e.pz.create_ep<dat::rc>(e.evd)); // the closed handle does not name the new endpoint
   refuses(first.query(), return_type::invalid_handle, return_subtype::handle_ep);
   CHECK(second.state() == ep_state::unconnected);
   must(e.ia.close());
@@ -1004,7 +1005,7 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   refuses(second.connect(b.ia.address(), s.service, patience), return_type::invalid_parameter);
   CHECK(second.state() == ep_state::unconnected);
 
-  // The local address of an endpoint that accepts must be the address that the request came to.
+  // An endpoint that accepts must have the local address at which the request arrived.
   const auto accepting = [&](const dat::ep_changes& c) {
     auto with = must(b.pz.create_ep<dat::rc>(b.evd));
     must(with.modify(c));

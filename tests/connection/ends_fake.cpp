@@ -1,4 +1,4 @@
-// Ends of connections that take their time, and the end of an rdma_cm_id that another thread uses.
+// Ends of connections that take long, and the end of an rdma_cm_id that another thread uses.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -20,7 +20,8 @@ using namespace unit;
 
 namespace {
 
-/// Waits until `done`, but not for long: it must not happen yet, and a thread that waits cannot be seen to wait.
+/// Waits briefly for `done`, which must not happen yet. The wait is short because no test can observe that another
+/// thread waits.
 template <class Done>
 void wait_a_while_for(Done done) {
   for (const auto until = std::chrono::steady_clock::now() + 200ms;
@@ -57,7 +58,7 @@ TEST_CASE("a graceful close returns when the service thread has ended the last c
     must(b.evd.wait_for<dat::disconnected>(b.ep, plenty)); // the answer
     while (!ending) std::this_thread::yield();
     must(a.ia.close(dat::close_mode::graceful));
-    CHECK(fake::live().contexts == 1); // that of b
+    CHECK(fake::live().contexts == 1); // the context of b
     closed = true;
   }
   fake::intercept(fake::call::rdma_destroy_id, {});
@@ -163,7 +164,7 @@ TEST_CASE("only the mark and a length begin the reject of a consumer", "[connect
   REQUIRE(whole.size() == 7);
   CHECK(is_marked(whole));
   CHECK(text_of(behind_mark(whole)) == "abc");
-  CHECK(text_of(behind_mark(whole.first(6))) == "ab"); // cut off on its way
+  CHECK(text_of(behind_mark(whole.first(6))) == "ab"); // the end was lost on the wire
   CHECK(is_marked(whole.first(4)));
   CHECK_FALSE(is_marked(whole.first(3)));
   CHECK_FALSE(is_marked(whole.subspan(1)));
@@ -193,7 +194,7 @@ TEST_CASE("the peer of a cancelled accept is disconnected when its last handshak
   CHECK(fake::count(fake::call::rdma_disconnect) > before);
   CHECK(a.take() == events{"disconnected"});
   settle(a, b);
-  CHECK(fake::live().ids < ids); // the id of the accept has ended with the answer of the peer
+  CHECK(fake::live().ids < ids); // the peer's answer has ended the id of the accept
 }
 
 TEST_CASE("the last handshake message may arrive while another thread cancels the accept", "[connection]") {
@@ -208,8 +209,8 @@ TEST_CASE("the last handshake message may arrive while another thread cancels th
   auto request = must(b.evd.wait_for<dat::connection_request>(plenty));
   must(request.accept(b.ep));
   must(a.evd.wait_for<dat::established>(plenty));
-  // The disconnect looks for a message that has arrived, and holds the endpoint meanwhile. The service thread has read
-  // the handshake message then, and waits for the endpoint.
+  // The disconnect checks for a message that has arrived, and holds the endpoint's lock meanwhile. At that time the
+  // service thread has read the handshake message, and waits for the endpoint's lock.
   const auto caller = std::this_thread::get_id();
   fake::intercept(fake::call::ibv_poll_cq, [&] {
     if (std::this_thread::get_id() != caller) return;
@@ -236,8 +237,8 @@ TEST_CASE("a connection whose completions are lost during a disconnect that is r
   must(a.evd.wait_for<dat::established>(plenty));
   fake::hold(a.ep.native_handle());
   must(a.ep.post(dat::rdma_write{a.at(0, 8), b.mem.remote()}));
-  // The disconnect holds the endpoint while it posts. The service thread has read the device's report then, and waits
-  // for the endpoint.
+  // The disconnect holds the endpoint's lock while it posts. At that time the service thread has read the device's
+  // report, and waits for the endpoint's lock.
   const auto caller = std::this_thread::get_id();
   std::atomic<pid_t> reading = 0;
   fake::intercept(fake::call::ibv_get_async_event, [&] { reading = ::gettid(); });
@@ -270,7 +271,7 @@ TEST_CASE("a graceful disconnect waits for a slow request, and no thread takes c
          condition() && std::chrono::steady_clock::now() < until;)
       (void)p.a.ia.run(1ms);
   };
-  // The reactor polls the device again and again, and that alone ends nothing.
+  // The reactor polls the device repeatedly. Polling alone ends no connection.
   const auto polls = fake::count(fake::call::ibv_poll_cq);
   run_while([&] {
     return p.a.ep.state() == dat::ep_state::disconnect_pending && fake::count(fake::call::ibv_poll_cq) < polls + 3;

@@ -17,7 +17,7 @@ namespace {
 
 const std::string flushed(to_string(dat::dto_status::flushed));
 
-/// A time limit that ends a test soon, but not before a busy machine has done the steps before it.
+/// A time limit that ends a test soon, but only after a busy machine has done the earlier steps.
 constexpr auto soon = 1s;
 
 /// An endpoint with one receive posted, and a peer that listens.
@@ -42,7 +42,7 @@ struct attempt {
     fake::deliver({.event = type, .status = status, .private_data = data, .id = active_id()});
     settle();
   }
-  /// The attempt has ended with this event and no other, and the endpoint can be used again.
+  /// Checks that the attempt has ended with this event and no other, and that the endpoint can be used again.
   void ended(const std::string& event) {
     CHECK(a.ep.state() == ep_state::disconnected);
     auto seen = a.take();
@@ -203,7 +203,7 @@ TEST_CASE_METHOD(attempt, "the time limit of connect ends when the connection is
   must(request_on(b.evd).accept(b.ep));
   settle();
   REQUIRE(a.take() == events{"established"});
-  // The test passes time on purpose: no event may come when the limit has passed.
+  // The test waits beyond the limit on purpose: no event may come when the limit has passed.
   while (std::chrono::steady_clock::now() < before + soon + 1ms) settle();
   CHECK(a.take().empty());
   CHECK(a.ep.state() == ep_state::connected);
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(attempt, "an address that resolves to another adapter or port e
 
 TEST_CASE_METHOD(attempt, "each failure that the connection manager reports ends the attempt once",
                  "[CONN-016][CONN-024][EVENT-096][EVENT-097][EPS-007][CONN-059]") {
-  /// In place of the event `due`, `event` comes.
+  /// The event `event` comes in place of `due`.
   const auto fails = [&](rdma_cm_event_type due, rdma_cm_event_type event, int error, const std::string& as) {
     fake::hold_events(due);
     connect();
@@ -268,14 +268,14 @@ TEST_CASE("each connection manager event ends an accepted or established connect
   struct report {
     rdma_cm_event_type type;
     int status;
-    const char* accepted; ///< what it is before the last handshake; "" for nothing
+    const char* accepted; ///< the event before the last handshake message; "" for none
     const char* up;
   };
   const report reports[] = {
       {RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, "accept_completion_error 110", ""},
       {RDMA_CM_EVENT_REJECTED, 4, "accept_completion_error 4", "disconnected"},
       {RDMA_CM_EVENT_REJECTED, 28, "accept_completion_error 28",
-       "disconnected"}, // the peer ended it after its last word
+       "disconnected"}, // the peer ended the connection after its last handshake message
       {RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, "accept_completion_error 22", "broken"},
       {RDMA_CM_EVENT_DISCONNECTED, 0, "accept_completion_error 0", "disconnected"},
       {RDMA_CM_EVENT_DEVICE_REMOVAL, 0, "accept_completion_error 0", "broken"},
@@ -363,7 +363,7 @@ TEST_CASE("the rights of the peer follow the latest attributes, also after a fai
   must(a.ep.connect(b.ia.address(), service, plenty));
   settle(a, b);
   auto request = request_on(b.evd);
-  fake::fail(fake::call::ibv_modify_qp, 1, EIO); // the transition that grants the right to read fails
+  fake::fail(fake::call::ibv_modify_qp, 1, EIO); // the transition that grants the read access fails
   CHECK_FALSE(request.accept(b.ep));
   CHECK(fake::forget_faults() == 0);
   must(request.accept(b.ep));
@@ -403,13 +403,13 @@ TEST_CASE("only a reject by the peer's consumer gives peer_rejected",
   const std::string mark("DAT");
   const auto marked = [&](const std::string& s) { return mark + static_cast<char>(s.size()) + s; };
   std::vector<reject> rejects{
-      {28, "", "non_peer_rejected 28", ""},      // the peer's process is gone
-      {28, marked(""), "peer_rejected", ""},     // dat, no data
+      {28, "", "non_peer_rejected 28", ""},      // the peer's process has ended
+      {28, marked(""), "peer_rejected", ""},     // a reject of dat, without data
       {28, marked("no"), "peer_rejected", "no"}, // dat
       {28, marked(std::string(3, '\0')), "peer_rejected", std::string(3, '\0')},
       {28, marked(std::string(56, 'x')), "peer_rejected", std::string(56, 'x')},
-      {28, mark + '\xff' + "short", "peer_rejected", "short" + std::string(148 - 9, '\0')}, // a length that is a lie
-      {28, "go away", "peer_rejected", "go away" + std::string(148 - 7, '\0')},             // a program that is not dat
+      {28, mark + '\xff' + "short", "peer_rejected", "short" + std::string(148 - 9, '\0')}, // a false length
+      {28, "go away", "peer_rejected", "go away" + std::string(148 - 7, '\0')},             // a program without dat
       {28, mark, "peer_rejected", std::string()},                                           // padded: length 0
   };
   for (int reason = 1; reason < 36; ++reason)
@@ -438,7 +438,7 @@ TEST_CASE("only a reject by the peer's consumer gives peer_rejected",
     CHECK(rejected == 1);
     must(t.a.ep.reset());
   }
-  SHOWS("CONN-051"); // 14 and 15 refuse the service level and the traffic class
+  SHOWS("CONN-051"); // the reasons 14 and 15 refuse the service level and the traffic class
   fake::release_events();
 }
 
@@ -532,9 +532,9 @@ TEST_CASE("losing the device ends each connection on it once", "[EVENT-087]") {
   std::sort(seen.begin(), seen.end());
   CHECK(seen == events{"broken", flushed + " 3"});
   CHECK(p.b.take() == events{"disconnected"});
-  for (int i = 0; i < 20; ++i) p.settle(); // a dead descriptor is read a few times before it is given up
+  for (int i = 0; i < 20; ++i) p.settle(); // a dead descriptor is read a few times before dat stops reading it
   CHECK(p.a.take().empty());
-  // The device and the connection manager have told of one failure.
+  // The device and the connection manager have both reported one failure.
   int reported = 0;
   while (const auto e = p.a.ia.async_evd().dequeue())
     reported += std::holds_alternative<dat::ia_catastrophic>(e.assume_value()) ? 1 : 0;
@@ -649,8 +649,8 @@ TEST_CASE("a disconnect that crosses another message gives one event on each sid
     t.connect();
     auto request = request_on(t.b.evd);
     fake::hold_events();
-    must(request.accept(t.b.ep)); // CONNECT_RESPONSE for a
-    must(t.a.ep.disconnect());    // ends the attempt: REJECTED for b
+    must(request.accept(t.b.ep)); // the event CONNECT_RESPONSE of a
+    must(t.a.ep.disconnect());    // the event REJECTED of b ends the attempt
     must(t.b.ep.disconnect());
     t.settle();
     for (const auto i : order) {
@@ -691,7 +691,7 @@ TEST_CASE("late messages of an old connection do not reach the new one", "[DISC-
     CHECK(p.b.take().empty());
   };
   undisturbed();
-  // A reject that comes when its attempt has been cancelled.
+  // A reject that comes after its attempt was cancelled.
   must(p.a.ep.disconnect());
   p.settle();
   CHECK(p.a.take() == events{"disconnected"});
@@ -738,7 +738,7 @@ TEST_CASE("an event comes after data that has arrived before the last handshake 
   struct report {
     rdma_cm_event_type type;
     int status;
-    const char* end; ///< "" for nothing: the connection stays
+    const char* end; ///< "" if no event comes because the connection stays
   };
   for (const report& r : {report{RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, ""},
                           {RDMA_CM_EVENT_REJECTED, 28, "disconnected"},
@@ -771,7 +771,7 @@ TEST_CASE("data that has arrived keeps accept_timeout from ending the connection
   must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
   t.connect();
   must(request_on(t.b.evd).accept(t.b.ep));
-  while (t.a.ep.state() != ep_state::connected) { // b does not look at the time meanwhile
+  while (t.a.ep.state() != ep_state::connected) { // b does not read the clock meanwhile
     fake::finish();
     t.a.ia.run();
   }
@@ -872,7 +872,7 @@ TEST_CASE("a full evd refuses requests at once, and takes requests again when it
   CHECK(a.take() == events{"non_peer_rejected 35", "non_peer_rejected 35"});
   { auto one = request_on(requests); }
   settle(a, b);
-  CHECK(a.take() == events{"non_peer_rejected 35"}); // dropped unanswered
+  CHECK(a.take() == events{"non_peer_rejected 35"}); // dropped without an answer
   must(eps[3].reset());
   must(eps[3].connect(b.ia.address(), service, plenty));
   settle(a, b);

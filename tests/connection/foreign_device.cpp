@@ -12,7 +12,7 @@
 namespace device {
 namespace {
 
-// --- the stranger, in C's manner -----------------------------------------------------------------------------------
+// --- the plain rdma_cm program, in the style of C -------------------------------------------------------------------
 
 void check(bool ok, const char* what, place where = place::here()) {
   if (!ok) fail(std::string(what) + ": " + std::strerror(errno), where);
@@ -167,7 +167,7 @@ TEST_CASE("a plain rdma_cm server accepts, echoes and ends a connection",
   buffer memory(a.pz, 4096);
   const auto asked = pattern(10, 1);
   must(ep.connect(addresses()[1], port, patience, asked));
-  // The peer sees the consumer's bytes and no bytes of dat.
+  // The peer gets the consumer's bytes and no bytes of dat.
   CHECK(peer.hear() == hex(asked) + zeros(46));
   const auto up = next<dat::established>(a.evd);
   if (long_data) {
@@ -197,13 +197,13 @@ TEST_CASE("a plain rdma_cm server rejects", "[foreign][CONN-001][CONN-021][CR-05
                     {addresses()[1].host_string(), std::to_string(port.port()), "reject", std::to_string(bytes)});
   REQUIRE(peer.hear() == "listening");
   side b(1);
-  CHECK(error_of(b.ia.create_psp(port, b.evd)).type() == type::conn_qual_in_use); // the program has it
+  CHECK(error_of(b.ia.create_psp(port, b.evd)).type() == type::conn_qual_in_use); // the program uses the port
   SHOWS("REQ-052");
   auto ep = a.make_ep();
   must(ep.connect(addresses()[1], port, patience));
   if (bytes != 0) {
     const auto no = next<dat::peer_rejected>(a.evd);
-    REQUIRE(no.private_data().size() == 148); // padded, because the wire does not carry the length
+    REQUIRE(no.private_data().size() == 148); // the data is padded, because the wire does not carry its length
     const auto padded = std::string(bytes, 'n') + std::string(148 - bytes, '\0');
     CHECK(std::equal(no.private_data().begin(), no.private_data().end(), bytes_of(padded).begin()));
   } else {
@@ -283,7 +283,7 @@ TEST_CASE("requests arrive with any private data unchanged, and a malformed requ
     p.initiator_depth = static_cast<std::uint8_t>(random() % 129);
     p.retry_count = static_cast<std::uint8_t>(random() % 8);
     p.rnr_retry_count = static_cast<std::uint8_t>(random() % 8);
-    p.qp_num = 0x800000 + static_cast<std::uint32_t>(random() % 0x7fffff); // of nobody
+    p.qp_num = 0x800000 + static_cast<std::uint32_t>(random() % 0x7fffff); // no queue pair has this number
     bare_request peer(addresses()[1].with_port(port.port()), p);
     auto request = next<dat::connection_request>(b.evd);
     data.resize(56);

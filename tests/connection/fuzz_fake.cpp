@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <random>
 
-// Instrumented steps take several times as long, and the sanitizers check memory, not every order: fewer steps suffice.
+// Instrumented steps take several times as long. The sanitizers check memory and not every order, so fewer steps
+// suffice.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define DAT_TESTS_INSTRUMENTED 1
@@ -73,7 +74,7 @@ TEST_CASE("random connection manager events give each connection at most one beg
     unit::settle(a, b);
   };
   for (int n = 0; n < (instrumented ? 200 : 1500); ++n) {
-    // Somebody asks.
+    // A peer sends a connection request.
     auto asked = message(RDMA_CM_EVENT_CONNECT_REQUEST, 56);
     asked.port = unit::service;
     fake::deliver(asked);
@@ -96,7 +97,7 @@ TEST_CASE("random connection manager events give each connection at most one beg
     }
     unit::settle(a, b);
     told_once(b.take());
-    // Loses a request.
+    // A connection request is lost.
     a.make_ep();
     fake::drop_next(RDMA_CM_EVENT_CONNECT_REQUEST);
     unit::must(a.ep.connect(b.ia.address(), unit::service, unit::plenty));

@@ -1,4 +1,4 @@
-// Peers that mean harm: plain rdma_cm programs that flood, vanish, stay silent, send too much and guess keys.
+// Hostile peers: plain rdma_cm programs that flood, vanish, do not answer, send too much and guess keys.
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
@@ -39,7 +39,7 @@ rdma_conn_param parameters(std::string_view data) {
 
 // --- programs ------------------------------------------------------------------------------------------------------
 
-/// One request without a queue pair, and how far it has come.
+/// One request without a queue pair, and its progress.
 struct bare {
   rdma_cm_id* id = nullptr;
   explicit bare(rdma_event_channel* channel, const dat::ia_address& to) {
@@ -79,13 +79,14 @@ int flood_role(channel& to, const std::vector<std::string>& args) {
       of->go_on(type, "enemy");
     else
       all.remove_if([&](const bare& b) { return &b == of; });
-    // Now and then the oldest one vanishes while its request is under way.
+    // At random times the oldest one vanishes while its request is under way.
     if (random() % 16 == 0 && !all.empty()) all.pop_front();
   }
 }
 const role flood_registered("hostile flood", &flood_role);
 
-/// Arguments: address, port. Sends a request, says "asked", and when the reply has come "answered". Completes nothing.
+/// Arguments: address, port. Sends a request and prints "asked"; prints "answered" when the reply has come. Does not
+/// complete the handshake.
 int half_open_role(channel& to, const std::vector<std::string>& args) {
   rdma_event_channel* const events = rdma_create_event_channel();
   const bare one(events, target_of(args));
@@ -98,7 +99,7 @@ int half_open_role(channel& to, const std::vector<std::string>& args) {
     if (type == RDMA_CM_EVENT_ROUTE_RESOLVED) to.say("asked");
     if (type != RDMA_CM_EVENT_CONNECT_RESPONSE) continue;
     to.say("answered");
-    (void)to.closed(); // silent until its end
+    (void)to.closed(); // sends nothing until it ends
     return 0;
   }
 }
@@ -190,7 +191,7 @@ int intruder_role(channel& to, const std::vector<std::string>& args) {
 }
 const role intruder_registered("hostile intruder", &intruder_role);
 
-// --- the side that is attacked -------------------------------------------------------------------------------------
+// --- the attacked side ---------------------------------------------------------------------------------------------
 
 /// All events up to the end of a connection, whichever event reports it.
 std::vector<event> until_ended(queue& evd, const endpoint& ep) {
@@ -214,7 +215,7 @@ void friend_works(two_sides& t) {
   fill(out.bytes, 3);
   must(far.post(dat::recv{in.lmr}));
   must(near.connect(t.target(), t.port(), patience, bytes_of("friend")));
-  for (bool found = false; !found;) { // the kernel may still have requests of an enemy that has gone
+  for (bool found = false; !found;) { // the kernel may still have requests of an enemy that has ended
     auto request = t.at_b<dat::connection_request>({});
     found = std::ranges::equal(request.private_data().first(6), bytes_of("friend"));
     if (found) must(request.accept(far));
@@ -235,7 +236,7 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
   constexpr int clients = 5;
   two_sides t({.qlen = 64});
   friend_works(t);
-  // All requests of others are refused: with a reject, or by destroying them. A full evd refuses by itself.
+  // All requests of other peers are refused by a reject, or by destroying them. A full evd refuses further requests.
   std::atomic<bool> done = false;
   std::atomic<std::size_t> enemies = 0;
   std::vector<endpoint> near;
@@ -263,7 +264,7 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
   std::size_t most_heap = 0;
   std::size_t refused = 0;
   const auto befriend = [&](endpoint& ep) {
-    // An evd that is full at this moment refuses a friend, too. The friend asks again, and gets through in time.
+    // An evd that is full at this moment refuses a friend, too. The friend repeats its request, which arrives in time.
     const auto until = std::chrono::steady_clock::now() + patience;
     for (;;) {
       must(ep.connect(t.target(), t.port(), patience, bytes_of("friend")));
@@ -287,7 +288,7 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
   done = true;
   server.get();
   INFO(enemies << " requests of the flood, " << refused << " refusals of friends");
-  CHECK(most_descriptors <= before + 4); // of which two lead to the other process
+  CHECK(most_descriptors <= before + 4); // two of which lead to the other process
   CHECK(most_heap < heap + 1024 * 1024);
   for (auto* some : {&near, &far})
     for (auto& ep : *some) (void)ep.disconnect();
@@ -315,7 +316,7 @@ TEST_CASE("a peer that vanishes while its connection is made, at any point, cost
     if (ep.state() == state::disconnected) must(ep.reset());
   }
   friend_works(t);
-  { // with the reply in its hands
+  { // the enemy has the reply
     peer_process enemy("hostile half open", target(t.psp));
     CHECK(enemy.hear() == "asked");
     must(t.at_b<dat::connection_request>().accept(ep));
@@ -379,7 +380,7 @@ TEST_CASE("a message that is longer than its receive changes nothing beyond it, 
     CHECK(count_of<dat::recv_done>(events) == (bytes == 1024 ? 1 : 0));
     CHECK(count_of<dat::dto_failure>(events) == (bytes == 1024 ? 0 : 1));
     must(ep.reset());
-    // The receive has the peer's bytes or some of them; what is before and behind it has not changed.
+    // The receive has the peer's bytes or some of them. The bytes before and behind it have not changed.
     CHECK(std::ranges::equal(in.part(0, 1024), std::span(unchanged).first(1024)));
     CHECK(std::ranges::equal(in.part(2048, 2048), std::span(unchanged).subspan(2048)));
   }
@@ -435,18 +436,18 @@ TEST_CASE(
   const std::uint32_t key = here.rkey();
   CHECK(attempt("read", here.address(), key, 64) == "success");
   CHECK(attempt("read", read_only.remote().address(), read_only.remote().rkey(), 64) == "success");
-  // Rights, zone, bounds, life.
+  // Accesses that violate the rights, the zone, the bounds or the lifetime of a region fail.
   CHECK(attempt("write", read_only.remote().address(), read_only.remote().rkey(), 64) == "failure");
   CHECK(attempt("write", elsewhere.remote().address(), elsewhere.remote().rkey(), 64) == "failure");
   CHECK(attempt("write", here.address() + 4090, key, 64) == "failure");
   CHECK(attempt("write", here.address() - 1, key, 64) == "failure");
   CHECK(attempt("write", of_closed.address(), of_closed.rkey(), 64) == "failure");
-  // A message that closes windows does not close a region.
+  // A send that invalidates a window does not close a region.
   must(ep.post(dat::recv{open.slice(512, 64)}));
   (void)attempt("invalidate", 0, key, 8);
   fill(open.bytes, 1);
   CHECK(attempt("read", here.address(), key, 64) == "success");
-  // Guesses.
+  // Guessed keys fail.
   std::mt19937 random(random_seed());
   INFO("DAT_TEST_SEED=" << random_seed());
   std::vector<std::uint32_t> guesses{0, 0xffffffff, key + 1, key - 1, key ^ 0x80000000};

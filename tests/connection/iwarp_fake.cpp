@@ -1,4 +1,4 @@
-// dat on iWARP: connections, whose queue pairs the kernel moves, and what such an adapter does not have.
+// dat on iWARP: connections, whose queue pairs the kernel moves, and features that such an adapter lacks.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -12,7 +12,7 @@ using dat::return_type;
 
 namespace {
 
-/// Adapters of siw, and nothing left at the end.
+/// Adapters of siw. Checks that no object is left at the end.
 struct iwarp_world {
   fake::with manner{fake::personality::iwarp};
   clean_world clean;
@@ -215,8 +215,8 @@ TEST_CASE("iWARP may need remote_write of the memory that is read into, and a re
   CHECK(must(p.a.ia.query<dat::provider_attributes>()).rdma_write_for_rdma_read_req);
   const auto sink = must(p.a.pz.register_memory(p.a.memory, dat::local_write));
   fake::hold(p.a.ep.native_handle());
-  must(p.a.ep.post(dat::rdma_read{must(sink.slice(0, 8)), p.b.mem.remote()}.cookie(1))); // no error of the post
-  REQUIRE(fake::complete(p.a.ep.native_handle(), {}, IBV_WC_LOC_PROT_ERR));              // the adapter's answer
+  must(p.a.ep.post(dat::rdma_read{must(sink.slice(0, 8)), p.b.mem.remote()}.cookie(1))); // the post returns no error
+  REQUIRE(fake::complete(p.a.ep.native_handle(), {}, IBV_WC_LOC_PROT_ERR));              // the adapter refuses the read
   p.settle();
   const auto all = p.a.take();
   CHECK(std::count(all.begin(), all.end(), std::string(to_string(dat::dto_status::local_protection)) + " 1") == 1);
@@ -269,7 +269,7 @@ TEST_CASE("each side of an iWARP connection runs as many RDMA reads as the other
 TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp]") {
   const iwarp_world world;
   two_ends e;
-  must(e.b.ep.post(dat::recv{}.cookie(1))); // before the connection
+  must(e.b.ep.post(dat::recv{}.cookie(1))); // posted before the connection
   e.connect();
   must(request_on(e.b.evd).accept(e.b.ep));
   e.settle();
@@ -285,7 +285,7 @@ TEST_CASE("iWARP takes receives without memory, in any place of a call", "[iwarp
 TEST_CASE("a receive without memory that is refused for another reason is not posted", "[iwarp]") {
   const iwarp_world world;
   pair p;
-  fake::fail(fake::call::ibv_post_recv, 2, ENOMEM); // the driver refuses the first try for want of a segment
+  fake::fail(fake::call::ibv_post_recv, 2, ENOMEM); // the driver refuses the first try, which has no segment
   const auto refused = p.b.ep.post(dat::recv{}.cookie(1));
   is_error(refused, return_type::insufficient_resources, dat::return_subtype::resource_tep);
   must(p.b.ep.post(dat::recv{}.cookie(2)));
@@ -396,7 +396,7 @@ TEST_CASE("a connection of iWARP has a traffic class, but no service level and n
   must(a.ep.connect(b.ia.address(), service, plenty, {}, {.qos = dat::qos::premium()}));
   settle(a, b);
   auto request = request_on(b.evd);
-  // The side that accepts has no choice, and the request stays.
+  // The accepting side cannot choose the quality of service, and the request stays valid.
   for (const auto& q : {dat::qos::premium(), dat::qos{.service_level = 1}, dat::qos{.flow_label = 1}})
     is_error(request.accept(b.ep, {}, {.qos = q}), dat::return_type::model_not_supported);
   CHECK(b.ep.state() == dat::ep_state::unconnected);

@@ -1,4 +1,5 @@
-// Idle connections that test their peer: when they do, what it shows, and that the consumer sees nothing of it.
+// Idle connections that test their peer: the time and the result of the tests, and that the consumer does not notice
+// them.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -12,7 +13,7 @@ using dat::return_type;
 
 namespace {
 
-/// Never comes by itself: the tests call what the reactor would call.
+/// The period is too long to pass during a test: the tests call the functions that the reactor would call.
 constexpr dat::ep_attributes hourly{.keep_alive = 1h};
 
 auto& core_of(const dat::ep<dat::rc>& ep) { return *dat::detail::core_access::of(ep); }
@@ -43,7 +44,7 @@ TEST_CASE("an idle connection tests its peer, and neither side sees an event", "
   const clean_world world;
   pair p(hourly);
   const auto before = requests();
-  tick(p.a.ep); // the first one notes what was posted until now
+  tick(p.a.ep); // the first tick records the requests that were posted until now
   CHECK(requests() == before);
   tick(p.a.ep);
   CHECK(requests() == before + 1);
@@ -54,12 +55,12 @@ TEST_CASE("an idle connection tests its peer, and neither side sees an event", "
   CHECK(requests() == before + 2);
   CHECK(p.a.take().empty());
   CHECK(p.a.ep.state() == dat::ep_state::connected);
-  // The passive side, too.
+  // The passive side is tested, too.
   tick(p.b.ep);
   tick(p.b.ep);
   CHECK(requests() == before + 3);
   CHECK(p.b.take().empty());
-  // All places of the queue are still the consumer's.
+  // The consumer can still use all places of the queue.
   for (unsigned i = 0; i < 64; ++i) must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(i)));
   CHECK(p.a.take().size() == 64);
 }
@@ -170,7 +171,7 @@ TEST_CASE("the test of an idle connection is no event of a completions-only evd"
   tick(p.ep);
   CHECK(requests() == before + 1);
   CHECK(p.evd.drain([](const auto&) { FAIL("the test is no event"); }) == 0);
-  // Requests before and after a test complete as ever.
+  // Requests before and after a test complete as they do without one.
   must(p.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
   tick(p.ep); // active
   tick(p.ep);
@@ -276,7 +277,7 @@ TEST_CASE("keep_alive takes places of its own, and can be changed before the con
     fake::hold(p.a.ep.native_handle());
     tick(p.a.ep);
     tick(p.a.ep);
-    // All places of the queue are still the consumer's, and so are those of the evd.
+    // The consumer can still use all places of the queue and of the evd.
     for (unsigned i = 0; i < 64; ++i) must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(i)));
     fake::hold(p.a.ep.native_handle(), false);
     CHECK(p.a.take().size() == 64);

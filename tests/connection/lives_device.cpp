@@ -1,5 +1,5 @@
-// Connections from begin to end: which side ends them, how, and with which operations in flight; many at once; with
-// other programs.
+// Connections from beginning to end: which side ends them, how, and with which operations in flight. Also many
+// connections at once, and connections with other programs.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "rig.hpp"
@@ -107,7 +107,7 @@ public:
     (void)wait();
   }
   explicit operator bool() const noexcept { return pid_ > 0; }
-  /// Its exit code, 128 + n for signal n.
+  /// The exit code of the program, or 128 + n for signal n.
   int wait() {
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -185,7 +185,7 @@ TEST_CASE("a connection ends correctly for every way to end it, from either side
       for (const load l : {load::nothing, load::receives, load::sends, load::shared}) {
         INFO((passive_ends ? "passive" : "active")
              << " ends, how " << static_cast<int>(h) << ", load " << static_cast<int>(l));
-        const bool shared = l == load::shared; // as sends, but the receives are in shared queues
+        const bool shared = l == load::shared; // like sends, but the receives are in shared queues
         // Without a receive at the peer, the message ends the connection before the test does.
         if (!this_device().waits_for_receives && h != how::graceful && (shared || l == load::sends)) continue;
         auto queue_a = must(t.a.pz.create_srq());
@@ -484,7 +484,7 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   CHECK(failure.cookie() == dat::cookie(4));
   (void)must(t.a.evd.wait_for<dat::connection_broken>(active[1], patience));
   CHECK(active[1].state() == state::disconnected);
-  // When the last path is lost, that event comes alone: there is none about paths.
+  // When the last path is lost, that event comes alone: there is no event about paths.
   CHECK(error_of(t.a.ia.async_evd().wait_for<dat::ha_down_to_1>(0s)) == dat::error(type::timeout_expired));
   SHOWS("REQ-187");
   // Connections without traffic detect nothing.
@@ -513,7 +513,7 @@ TEST_CASE("of two connections over a cut wire, that with the shorter time for a 
   buffer memory(t.a.pz, 64);
   const cut_wire cut(cut_wire::of::both);
   REQUIRE(cut);
-  must(patient.post(dat::send{memory.slice(0, 8)})); // posted before the other
+  must(patient.post(dat::send{memory.slice(0, 8)})); // posted before the send below
   must(impatient.post(dat::send{memory.slice(0, 8)}));
   (void)must(t.a.evd.wait_for<dat::connection_broken>(impatient, patience));
   CHECK(patient.state() == state::connected);
@@ -527,7 +527,7 @@ TEST_CASE("an idle connection over a cut wire breaks if it tests its peer, and l
   testing.detect_dead_peer_within(200ms);
   endpoint watches = t.a.make_ep(testing);
   endpoint idle = t.a.make_ep();
-  endpoint first = t.b.make_ep(); // only receives
+  endpoint first = t.b.make_ep(); // this endpoint only receives
   endpoint second = t.b.make_ep();
   t.connect(watches, first);
   t.connect(idle, second);
@@ -544,7 +544,7 @@ TEST_CASE("tests of an idle connection are no event on either side", "[lives]") 
   endpoint active = t.a.make_ep(testing);
   endpoint passive = t.b.make_ep(testing);
   t.connect(active, passive);
-  // Tests come between the messages, which are the only events.
+  // Keep-alive tests run between the messages. The only events are those of the messages.
   for (unsigned i = 0; i < 200; ++i) {
     must(passive.post(dat::recv{}.cookie(i)));
     must(active.post(dat::send{}.cookie(i)));
@@ -725,7 +725,7 @@ TEST_CASE("a wire with a smaller MTU passes small messages, fails large ones, an
 }
 
 namespace {
-/// Has a hundred endpoints, and memory that its parent may write to, until it is killed.
+/// Keeps a hundred endpoints, and memory that its parent may write to, until it is killed.
 int hoard_role(channel& to, const std::vector<std::string>&) {
   side b(1);
   const auto port = next_port();
@@ -757,7 +757,7 @@ TEST_CASE("the resources of a killed process are free again, and its memory cann
   if (in_lab()) CHECK(resources::of(peer.id()).count["lqpn"] >= 100);
   CHECK(error_of(link.b.ia.create_psp(port, link.b.evd)).type() == type::conn_qual_in_use);
   peer.kill();
-  // The process that continues to write gets an event, and nothing is written to memory that another process now has.
+  // The process that continues to write gets an event. It changes no memory that now belongs to another process.
   for (;;) {
     if (!ep.post(dat::rdma_write{out.lmr, must(there.slice(0, 4096))}.cookie(7))) break; // the connection ended first
     const auto e = must(link.a.evd.wait(patience));
@@ -772,7 +772,7 @@ TEST_CASE("the resources of a killed process are free again, and its memory cann
   auto passive = link.b.make_ep({.ack_timeout = 20s});
   link.connect(second, passive);
   if (!this_device().completes_at_peer) SKIP(completes_early);
-  // Nor does the key of the process that has ended open anything over another connection.
+  // The key of the ended process gives no access over another connection either.
   must(second.post(dat::rdma_write{out.slice(0, 8), must(there.slice(0, 8))}));
   CHECK(must(link.a.evd.wait_for<dat::dto_failure>(second, patience)).status() == dat::dto_status::remote_access);
 }
@@ -818,7 +818,7 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
     else
       CHECK(std::get<dat::dto_failure>(e).status() == dat::dto_status::transport);
   }
-  // Shows that packets were damaged. The kernel may answer from values that it has read a moment ago.
+  // Shows that packets were damaged. The kernel may return values that it has read a moment ago.
   CHECK((!up || comes_true([&] { return repairs() > before; })));
   // Where no packet arrives undamaged, the operation fails.
   REQUIRE(std::system("tc qdisc change dev v1 root netem corrupt 100%") == 0);
@@ -836,7 +836,7 @@ TEST_CASE("a cut wire breaks the connections that send, and the others continue 
   buffer here(t.a.pz, 256);
   buffer there(t.b.pz, 256);
   struct link {
-    bool passive_has_it; ///< the work
+    bool passive_has_it; ///< the passive side has the operation
     loaded mine;
     endpoint theirs;
   };
@@ -1059,7 +1059,7 @@ rdma_program ofa_peer(const char* what, std::size_t at, dat::conn_qual port) {
                        addresses()[1 - at].host_string(), std::to_string(port.port())});
 }
 
-/// The private data of both sides: who sends it, and where the peer may write to.
+/// The private data of both sides: the name of the sender, and the memory that the peer may write to.
 constexpr std::size_t hello_size = 24;
 std::vector<std::byte> ofa_hello(const buffer& memory) {
   std::vector<std::byte> h(hello_size);

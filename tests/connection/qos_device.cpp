@@ -1,4 +1,4 @@
-// Quality of service on the wire: the frames of connections and datagrams, as a packet socket sees them.
+// Quality of service on the wire: the frames of connections and datagrams, as a packet socket receives them.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "support.hpp"
@@ -25,7 +25,8 @@ namespace device {
 
 namespace {
 
-/// Reads the frames that leave this host. Only root may open one, and only Soft-RoCE sends by the network stack.
+/// Reads the frames that leave this host. Only root may open a packet socket, and only Soft-RoCE sends by the network
+/// stack.
 class frame_reader {
 public:
   frame_reader() : fd_(::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, htons(ETH_P_ALL))) {
@@ -101,7 +102,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
   REQUIRE(wire);
   const auto port = next_port();
   auto psp = must(b.ia.create_psp(port, b.evd));
-  // What is asked for, what the accept sets, and the types of service of the two sides.
+  // The requested quality of service, that of the accept, and the types of service of the two sides.
   struct {
     dat::connect_options asking;
     dat::connect_options accepting;
@@ -129,7 +130,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
     must(to.post(dat::send{there.slice(0, 8)}));
     (void)next<dat::recv_done>(a.evd);
     (void)next<dat::send_done>(b.evd);
-    // One look reads the frames of both sides.
+    // One call reads the frames of both sides.
     must(from.post(dat::recv{memory.slice(0, 32)}));
     must(to.post(dat::recv{there.lmr}));
     must(to.post(dat::send{there.slice(0, 8)}));
@@ -182,7 +183,7 @@ TEST_CASE("a connection by descriptor, and one that sets nothing, have the type 
   buffer there(b.pz, 64);
   const auto port = next_port();
   auto psp = must(b.ia.create_psp(port, b.evd));
-  // What the endpoint and the call set; without either, the ia decides.
+  // The quality of service of the endpoint and of the call. Without either, the ia decides.
   struct {
     bool by_descriptor;
     dat::qos of_endpoint;

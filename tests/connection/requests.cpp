@@ -191,7 +191,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   CHECK(request.query().error() == dat::error(return_type::invalid_handle, return_subtype::handle_cr));
   SHOWS("CR-006");
   t.settle();
-  CHECK(t.b.take(1).at(0).starts_with("accept_completion_error")); // the peer had ended
+  CHECK(t.b.take(1).at(0).starts_with("accept_completion_error")); // the peer's endpoint had ended before
   auto other = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
   must(other.connect(t.b.ia.address(), t.service, patience, bytes_of("and me")));
   t.settle();
@@ -277,7 +277,7 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(t.b.take(1) == events{"established"});
   CHECK(same(must(t.a.ep.query()).attributes, a));
   CHECK(same(must(t.b.ep.query()).attributes, b));
-  // The defaults suffice for messages.
+  // The default attributes suffice for messages.
   must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(1)));
   must(t.b.ep.post(dat::send{t.b.at(0, 4)}.cookie(2)));
   t.settle();
@@ -290,7 +290,7 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(t.b.take(1) == events{"disconnected"});
   for (auto* ep : {&t.a.ep, &t.b.ep}) {
     must(ep->reset());
-    // The ports were those of the connection.
+    // The ports belonged to the connection that has ended.
     refuses(ep->local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
     refuses(ep->remote_address(), return_type::invalid_state, return_subtype::ep_unconnected);
     CHECK(must(ep->query()).local_address.port() == 0);
@@ -399,7 +399,7 @@ TEST_CASE("requests have room of their own in an evd that also takes connection 
   CHECK(s.b.ia.async_evd().dequeue().error().type() == return_type::queue_empty); // no overflow
   CHECK(rig::take(small, 3) == events{"non_peer_rejected 8", "request", "request"});
   s.settle();
-  CHECK(s.a.take(2) == events{"non_peer_rejected 35", "non_peer_rejected 35"}); // taken, and dropped unanswered
+  CHECK(s.a.take(2) == events{"non_peer_rejected 35", "non_peer_rejected 35"}); // dropped without an answer
   const std::array then{s.ask(s.service), s.ask(s.other)};
   CHECK(rig::take(small, 2) == events{"request", "request"});
 }
@@ -418,13 +418,13 @@ TEST_CASE("a queued request survives a resize of its evd and is rejected when th
   const std::array asking{s.ask(s.service, "first"), s.ask(s.service, "second")};
   while (evd.wait(std::chrono::milliseconds(1), 3).error().index() < 2) s.settle();
   must(evd.resize(16));
-  // The evd cannot go while a service point feeds it.
+  // The evd cannot be closed while a service point feeds it.
   refuses(evd.close(), return_type::invalid_state, return_subtype::evd_in_use);
   must(common ? csp.close() : psp.close()); // with both events in the evd
   s.settle();
   CHECK(s.a.take(0).empty());
   auto request = request_on(evd);
-  const bool first = unpadded(request.private_data()) == "first"; // which of the two is faster is not said
+  const bool first = unpadded(request.private_data()) == "first"; // either of the two may be faster
   s.b.make_ep();
   must(request.accept(s.b.ep));
   s.settle();
@@ -568,7 +568,7 @@ TEST_CASE("queries return in other threads and in signal handlers while connecti
   }
   std::signal(SIGUSR1, SIG_DFL);
   stop = true;
-  asks.join(); // its checks have been made: a query is one consistent look
+  asks.join(); // the thread has checked that each query is one consistent snapshot
   CHECK(statuses >= 20);
   SHOWS("EP-060");
 }
@@ -579,7 +579,7 @@ TEST_CASE("manual progress advances connections even when every wait finds an ev
   auto active = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
   auto passive = s.make();
   const auto rsp = must(s.b.ia.create_rsp(s.service, passive, s.b.evd));
-  // No call makes progress but the waits, which never sleep.
+  // Only the waits make progress, and they never sleep.
   const auto in_time = [&](const auto& reached) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (!reached() && std::chrono::steady_clock::now() < end)

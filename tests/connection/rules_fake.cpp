@@ -158,7 +158,7 @@ TEST_CASE("service points and requests cannot be modified, and only endpoints co
   SHOWS("CR-002");
   STATIC_REQUIRE_FALSE(connects<dat::ia>);
   STATIC_REQUIRE(connects<dat::ep<dat::rc>>);
-  // Connect takes no local port; modify does.
+  // Connect takes no local port, but modify does.
   STATIC_REQUIRE_FALSE(connects_from_port<dat::ep<dat::rc>>);
   STATIC_REQUIRE_FALSE(names_own_address<dat::connect_options>);
   STATIC_REQUIRE(names_own_address<dat::ep_changes>);
@@ -228,7 +228,7 @@ TEST_CASE("completions flushed late by the device are reported once each", "[DIS
     settle(a, b);
     events all = take(completions);
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(completions)>, decltype(a.evd)>) {
-      CHECK(all == events{"disconnected"}); // which does not wait for them
+      CHECK(all == events{"disconnected"}); // the event does not wait for the completions
       DEVIATES("REQ-071");
     }
     late = false;
@@ -331,7 +331,7 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
   SECTION("until the time limit") {
     must(t.a.ep.disconnect());
     (void)t.a.take();
-    // Where the machine is busy, a limit can pass within an attempt. Then that is reported, and a longer limit follows.
+    // On a busy machine, a limit can pass during an attempt. Then the timeout is reported, and a longer limit follows.
     // The first pause is 20 ms, and each pause is twice the one before it.
     for (auto [limit, most] = std::pair(600ms, std::size_t{5});; limit *= 2, ++most) {
       (void)t.b.take();

@@ -40,7 +40,7 @@ TEST_CASE("a service point on any qualifier reports its qualifier and accepts re
   must(psp.close());
   refuses(psp.query(), return_type::invalid_handle, return_subtype::handle_psp);
   SHOWS("PSP-012");
-  // As a service point on a given qualifier, it may create the endpoint, and has the room of its evd.
+  // Like a service point on a given qualifier, it may create the endpoint, and it shares the room of its evd.
   auto provider = must(s.b.ia.create_psp_any(s.b.evd, dat::psp_flags::provider));
   CHECK(must(provider.query()).flags == dat::psp_flags::provider);
   auto third = s.ask(provider.port());
@@ -99,7 +99,7 @@ TEST_CASE("a service point that is closed while requests arrive has delivered or
   }
 }
 
-// --- endpoints that dat makes ----------------------------------------------------------------------------------------
+// --- endpoints that dat creates --------------------------------------------------------------------------------------
 
 TEST_CASE("a request can have an endpoint of its own, which the consumer configures and accepts on",
           "[PSP-021][PSP-022][PSP-024][CR-005][CR-021][EPS-040][EPS-041][EPS-042][EPS-077][EPS-080][EPS-083]") {
@@ -135,7 +135,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
 
   must(made.modify({.pz = &s.b.pz}));
   CHECK(made.state() == ep_state::unconfigured_tentative);
-  refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative); // without evds
+  refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative); // the endpoint has no evds
   SHOWS("CR-023");
   must(made.modify({.recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd, .max_recv_dtos = 5}));
   CHECK(made.state() == ep_state::tentative_connection_pending);
@@ -206,7 +206,7 @@ TEST_CASE("an endpoint made for a request ends with that request",
     auto [active, request] = arrive();
     CHECK((request.ep().state() == ep_state::tentative_connection_pending) == configure);
     if (!configure) return;
-    must(active.close()); // the peer is gone before the accept
+    must(active.close()); // the peer ends before the accept
     s.settle();
     must(request.accept());
     s.settle();
@@ -229,9 +229,9 @@ TEST_CASE("requests that are queued when their service point closes keep their e
   auto cno = must(s.b.ia.create_cno());
   must(requests.modify_cno(cno));
   const auto asked = s.ask(s.service, "first");
-  CHECK(must(cno.wait(patience)) == requests.id()); // it has arrived
+  CHECK(must(cno.wait(patience)) == requests.id()); // the request has arrived
   const auto asked_later = s.ask(s.service, "second");
-  auto first = must(requests.wait(patience, 2)); // the other one stays in the evd
+  auto first = must(requests.wait(patience, 2)); // the second request stays in the evd
   CHECK(first.more == 1);
   must(psp.close());
   must(requests.modify_cno({}));
@@ -324,7 +324,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(params.local_address == s.b.ia.address().with_port(s.service.port()));
   SHOWS("RSP-017");
   CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
-  SHOWS("ADDR-016", "CR-030"); // of the rsp, which has none, by its ia
+  SHOWS("ADDR-016", "CR-030"); // the rsp has no communicator, so its ia decides
   must(s.b.ia.create_psp(s.service, s.b.evd));
   SHOWS("RSP-004");
 }
@@ -582,7 +582,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   auto late = s.ask(params.address.port());
   CHECK(s.a.take(1) == events{"non_peer_rejected 8"});
   SHOWS("CSP-018");
-  CHECK((active.state() == ep_state::connected && s.b.ep.state() == ep_state::connected)); // made before the close
+  CHECK((active.state() == ep_state::connected && s.b.ep.state() == ep_state::connected)); // requested before the close
   SHOWS("CSP-019");
   // A public service point also accepts common_connect.
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
@@ -642,7 +642,7 @@ TEST_CASE("a common service point at the wildcard address takes requests of its 
   s.settle();
   CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
   CHECK(s.b.take(0).empty());
-  // The other address family: no service point listens, and the kernel reports that in another way where the port is
+  // The other address family has no listening service point. The kernel reports that in another way if the port is
   // taken.
   auto six = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
   must(six.connect(must(s.b.ia.address(dat::address_family::ipv6)), must(dat::conn_qual::make(csp.port())), patience));
@@ -734,7 +734,7 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   const auto elsewhere = must(again.ia.create_psp_any(again.evd));
   refuses(request.handoff(must(dat::conn_qual::make(elsewhere.port()))), return_type::invalid_parameter);
   for (const auto port : {s.other, s.third, s.fourth}) refuses(request.handoff(port), return_type::invalid_state);
-  SHOWS("CR-067"); // two have no room, and the third has had its request
+  SHOWS("CR-067"); // two service points have no room, and the third has had its request
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());
   CHECK(unpadded(request.private_data()) == "stay");

@@ -185,7 +185,7 @@ TEST_CASE("a reserved service point brings one request to its endpoint", "[servi
   auto rsp = must(e.b.ia.create_rsp(port, passive, e.b.evd));
   CHECK(passive.state() == state::reserved);
   SHOWS("EPS-033");
-  must(rsp.close()); // free again, with its receive
+  must(rsp.close()); // the endpoint is free again, with its receive
   CHECK(passive.state() == state::unconnected);
   SHOWS("RSP-023", "EPS-034");
   {
@@ -301,7 +301,7 @@ TEST_CASE("a common service point listens on the port of a socket address", "[se
   auto active = e.a.make_ep({.comm = {comm.domain, SOCK_STREAM, IPPROTO_TCP}});
   must(active.common_connect(where, patience, bytes_of("a socket?")));
   const auto asked_with = active.attributes();
-  const auto from = must(active.local_address()); // known when connect returns
+  const auto from = must(active.local_address()); // the port is known when connect returns
   CHECK(from.port() != 0);
   SHOWS("CONN-049", "EP-052");
   CHECK(from.with_port(0) == must(e.a.ia.address(six ? dat::address_family::ipv6 : dat::address_family::ipv4)));
@@ -411,7 +411,7 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
   CHECK(reached(a, at[1].seen_from(at[0])) == at[1].seen_from(at[1]).host_string());
   CHECK(reached(global.a, far.value()) == far.value().host_string());
   SHOWS("CSP-008");
-  // An endpoint with an address of its own uses that address, and not the one that its adapter was opened by.
+  // An endpoint with a local address uses that address, and not the address by which its adapter was opened.
   const auto own = at[0].seen_from(at[0]);
   CHECK(must(global.a.ia.address(dat::address_family::ipv6)) != own);
   auto active = global.a.make_ep();
@@ -436,7 +436,7 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   };
   again(where, patience);
   auto refused = e.request();
-  // Only an attempt that waits for this program's answer is sure to be under way still.
+  // Only an attempt that waits for this program's answer is certainly still under way.
   CHECK(ep.state() == state::active_connection_pending);
   must(refused.reject());
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == ep);
@@ -456,7 +456,8 @@ TEST_CASE("a common connect ends with the events of a connect", "[service_point]
   CHECK(ep.state() == state::connected);
   CHECK(next<dat::established>(e.b.evd).ep() == passive);
   SHOWS("CONN-078", "CONN-080", "MODEL-010", "REQ-044", "CONN-073");
-  // The request whose sender has given up waits until its ia ends, and the sender gets no event about it.
+  // A request whose sender has stopped waiting stays queued until its ia ends. The sender gets no event about the
+  // request.
   CHECK(must(unanswered.query()).service == csp.id());
   must(e.b.ia.close());
   CHECK(error_of(unanswered.query()) == dat::error(type::invalid_handle, subtype::handle_cr));
@@ -475,7 +476,7 @@ TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[
     const std::string& before;
     ~at_end() { std::ofstream(range) << before; }
   } at_end{before};
-  std::ofstream(range) << "50122 50123"; // two: the kernel never gives one port twice in a row
+  std::ofstream(range) << "50122 50123"; // two calls, because the kernel never assigns one port twice in a row
   const auto any = [&] { return must(e.b.ia.create_psp_any(e.b.evd)).port(); };
   {
     const auto one = must(e.b.ia.create_psp_any(e.b.evd));
@@ -484,7 +485,7 @@ TEST_CASE("a service point on any qualifier fails when no qualifier is free", "[
     CHECK(error_of(e.b.ia.create_psp_any(e.b.evd)) == dat::error(type::conn_qual_unavailable));
     SHOWS("PSP-032", "ERR-028");
   }
-  CHECK(any() + any() == 50122 + 50123); // the failed call left nothing behind
+  CHECK(any() + any() == 50122 + 50123); // the failed call left no service point behind
   SHOWS("PSP-031");
   // A qualifier that another instance of the adapter uses is not chosen.
   std::ofstream(range) << "50122 50124";
@@ -505,7 +506,7 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   auto csp = must(e.b.ia.create_csp(tcp, e.b.evd));
   auto active = e.ask(first.port(), "from far");
   auto r = e.request();
-  CHECK_FALSE(r.ep()); // none is made where the consumer does not ask for it
+  CHECK_FALSE(r.ep()); // dat creates no endpoint unless the consumer requests it
   SHOWS("IA-121");
   CHECK(error_of(r.handoff(must(dat::conn_qual::make(first.port())))).type() == type::invalid_parameter);
   SHOWS("CR-072");
@@ -547,7 +548,7 @@ TEST_CASE("requests are handed from service point to service point, and the peer
   SHOWS("CR-011");
   exchange(e.a, active, e.b, reserved);
   SHOWS("REQ-055");
-  // Accepted and handed on above; the third answer is a reject.
+  // The requests above were accepted and handed on. The third answer is a reject.
   const auto again = e.ask(first.port());
   must(e.request().reject());
   CHECK(next<dat::peer_rejected>(e.a.evd).ep() == again);
@@ -583,7 +584,7 @@ TEST_CASE("dup_connect reaches the peer of the first connection",
   (void)next<dat::established>(e.a.evd);
   (void)next<dat::established>(e.b.evd);
   exchange(e.a, second, e.b, stranger);
-  // Its failures are those of a connect.
+  // Its failures are the same as those of a connect.
   auto third = e.a.make_ep();
   must(third.dup_connect(second, patience));
   must(e.request().reject());
@@ -658,7 +659,7 @@ TEST_CASE("a thousand random calls on a device follow the state table", "[fuzz]"
   try {
     fuzz::walk walk(addresses()[0], addresses()[1], next_port().port(), random_seed());
     walk.run(under_tsan ? 150 : 1000, 2ms);
-    for (int more = 0; walk.connections() == 0 && more < 20; ++more) walk.run(100, 50ms); // longer on a slow machine
+    for (int more = 0; walk.connections() == 0 && more < 20; ++more) walk.run(100, 50ms); // for a slow machine
     CHECK(walk.connections() > 0);
   } catch (const fuzz::wrong& w) {
     what = w.what();
