@@ -165,7 +165,7 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
   REQUIRE(request);
-  check_private_data(request.private_data(), longest); // the data has not changed
+  check_private_data(request.private_data(), longest); // as before
   CHECK(active.state() == state::active_connection_pending);
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
