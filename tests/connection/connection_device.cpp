@@ -625,8 +625,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
   for (const auto& ep : pool) CHECK(ep.state() == state::connected);
 }
 
-// --- ending connections
-// -----------------------------------------------------------------------------------------------
+// --- ending connections --------------------------------------------------------------------------------------------
 
 TEST_CASE("either side ends a connection abruptly, and each side gets one event", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);

@@ -20,7 +20,7 @@ TEST_CASE("create_psp_any fails when no qualifier is free", "[PSP-031][PSP-032]"
     fake::fail(fake::call::rdma_bind_addr, 1, err);
     is_error(e.ia.create_psp_any(e.evd), return_type::conn_qual_unavailable);
   }
-  must(e.ia.create_psp_any(e.evd)); // the failed call left nothing behind
+  must(e.ia.create_psp_any(e.evd)); // the failed call left no service point behind
 }
 
 TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {
@@ -38,7 +38,7 @@ TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {
 TEST_CASE("every verbs call fails once while service points and endpoints are created",
           "[PSP-020][PSP-031][PSP-033][CSP-011][RSP-012]"
           "[EP-001][EP-067]") {
-  // A failed call can be repeated, and leaves nothing behind.
+  // A failed call can be repeated, and leaves no object behind.
   const auto result = fake::for_each_failure([&](const fake::injected& i) {
     INFO(i.text());
     const auto twice = [](auto make) {

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 int main() {
-  // From either library one function, so that a missing -l shows.
+  // Uses one function of each library, so that a missing -l shows.
   int devices = 0;
   if (ibv_device** list = ibv_get_device_list(&devices)) ibv_free_device_list(list);
   std::printf("dat %d.%d.%d, %s\n", dat::version.major_part, dat::version.minor_part, dat::version.patch_part,

@@ -1,4 +1,4 @@
-// What users reported to give a warning inside dat: options.py compiles it with each option.
+// Code for which users reported a warning inside dat: options.py compiles it with each option.
 // SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <cstdio>
@@ -33,7 +33,7 @@ dat::task<dat::expected<void>> echo(driver& events, dat::ep<dat::rc>& ep, memory
   co_return dat::success();
 }
 
-// The same without a coroutine.
+// The same segment without a coroutine.
 dat::expected<std::size_t> call(dat::pz& pz, dat::evd<dat::stream::dto | dat::stream::connection>& evd) {
   std::array<char, 16> chars{};
   DAT_TRY(auto ep, pz.create_ep<dat::rc>(evd));

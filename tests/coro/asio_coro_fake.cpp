@@ -26,7 +26,7 @@ namespace {
 
 using looping = dat::asio::loop<all_streams>;
 
-/// Two ends in one io_context, and what came of their operations.
+/// Two ends in one io_context, and the results of their operations.
 struct joined {
   explicit joined(const dat::ia_options& how = automatic) : a("fk1", how), b("fk2", how) {
     a.make_ep();
@@ -69,7 +69,7 @@ TEST_CASE("operations with callbacks connect, transfer and part in an io_context
     j.log.push_back("got " + std::to_string(got.value().bytes()) + " " + std::to_string(got.value().cookie().value()));
   });
   dat::asio::async_post(j.near, j.a.ep, dat::send{j.a.at(0, 7)}, j.note("send"));
-  CHECK(j.log.empty()); // never before the function returns
+  CHECK(j.log.empty()); // the handler never runs before the function returns
   j.run();
   std::sort(j.log.begin(), j.log.end());
   CHECK(j.log == events{"got 7 3", "send good"});
@@ -136,7 +136,7 @@ TEST_CASE("operations that are outstanding when the io_context ends are destroye
     dat::asio::async_next<dat::connection_request>(*loop, [held](const auto&) {});
     io.poll();
     CHECK(held.use_count() == 2);
-    loop.reset(); // posts the handler, which is not called any more
+    loop.reset(); // posts the handler, which is then never called
   }
   CHECK(held.use_count() == 1);
 }

@@ -57,9 +57,9 @@ text_task serve(party& s) {
     const auto got = co_await next;
     if (!got) co_return "served";
     const char number = static_cast<char>(s.memory[0] + 1);
-    (void)s.driver.post(next, s.ep, dat::recv{s.mem}); // posted before the reply, after which the peer may send again
+    (void)s.driver.post(next, s.ep, dat::recv{s.mem}); // the peer may send again after the reply
     s.memory[1] = number;
-    // The peer may disconnect right after the last reply, so this side may not learn that the reply has arrived.
+    // The peer may disconnect right after the last reply, so this side may get no completion for the reply.
     if (const auto sent = co_await s.driver.post(s.ep, dat::send{must(s.mem.slice(1, 1))}); !sent) co_return "served";
   }
 }

@@ -160,7 +160,7 @@ TEST_CASE("an operation may be awaited after it is done, and several may be outs
     auto a = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(1));
     auto b = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(2));
     auto c = w.far.post(w.b.ep, dat::recv{w.b.mem}.cookie(3));
-    const auto third = co_await c; // the other two are done by then
+    const auto third = co_await c; // the other two coroutines are done before
     was_done = a.done() && b.done();
     std::string all;
     for (const auto& r : {co_await b, co_await a, third}) all += std::to_string(r.value().cookie().value());
@@ -257,9 +257,9 @@ TEST_CASE("a disconnect resumes every outstanding operation with a failure", "[c
   CHECK(two.result() == "flushed 4, ep_disconnected with a hint");
   CHECK(bye.result() == "disconnected");
   CHECK(end_of.result() == "disconnected");
-  CHECK(received.result() == "invalid_state"); // can come no more
+  CHECK(received.result() == "invalid_state"); // no message can come after the end
   CHECK(foreign.empty());                      // the receive that no coroutine awaits completed as `recv_done`
-  CHECK(disconnect(p.near, p.a.ep, dat::close_mode::graceful).result() == "disconnected"); // again: at once
+  CHECK(disconnect(p.near, p.a.ep, dat::close_mode::graceful).result() == "disconnected"); // ends at once
 }
 
 TEST_CASE("a graceful disconnect resumes when all posted operations are done", "[coro]") {
@@ -374,7 +374,7 @@ TEST_CASE("a stop ends a wait for events and loses none of them", "[coro]") {
   CHECK(all.result() == "interrupted_call");
   CHECK(one.result() == "interrupted_call");
   CHECK(log.empty());
-  CHECK(listen(p.far, log, source.get_token()).result() == "interrupted_call"); // asked before: does not even wait
+  CHECK(listen(p.far, log, source.get_token()).result() == "interrupted_call"); // already stopped: no wait
   CHECK(next<dat::recv_done>(p.far, {}, source.get_token()).result() == "interrupted_call");
 }
 
@@ -485,7 +485,7 @@ TEST_CASE("a stop turns a graceful disconnect into an abrupt one", "[coro]") {
   clean_world world;
   driven_pair p;
   std::stop_source source;
-  auto sent = request(p.near, p.a.ep, dat::send{}); // the peer has no receive for it
+  auto sent = request(p.near, p.a.ep, dat::send{}); // the peer has no receive for the send
   auto bye = disconnect(p.near, p.a.ep, dat::close_mode::graceful, source.get_token());
   (void)p.run();
   CHECK_FALSE(bye.done());
@@ -501,7 +501,7 @@ TEST_CASE("the late completion of a destroyed coroutine is dropped, and reaches 
   driven_pair p;
   auto first = receive(p.far, p.b.ep, 1);
   first = {};
-  auto second = receive(p.far, p.b.ep, 2); // probably at the same address as the first frame
+  auto second = receive(p.far, p.b.ep, 2); // the frame is probably at the same address as the first one
   must(p.a.ep.post(dat::send{}.suppress_completion()));
   p.settle();
   std::size_t foreign = 0;
@@ -527,7 +527,7 @@ TEST_CASE("a coroutine may be destroyed at any await, also by another coroutine"
     co_return "killed";
   };
   auto k = killer(p.near, p.a.ep, victims); // the killer is behind the fourth victim, which has got the event
-  source.request_stop();                    // pending when the victims are destroyed
+  source.request_stop();                    // the stop is pending when the victims are destroyed
   p.settle();
   p.near.poll(ignore);
   CHECK(victims[3].done());
@@ -719,11 +719,11 @@ TEMPLATE_TEST_CASE_SIG("a driver of completions alone works with automatic and m
   auto cno = must(ia.create_cno());
   must(dtos.modify_cno(cno));
   std::size_t events_taken = 0;
-  while (!t.done()) { // as an event loop of the consumer does
+  while (!t.done()) { // like an event loop of the consumer
     (void)must(cno.wait(plenty));
     events_taken += transfers.poll(ignore);
   }
-  CHECK(events_taken == 100); // of a send and a receive in each round
+  CHECK(events_taken == 100); // a send and a receive in each round
   CHECK(t.result() == 50);
   must(dtos.modify_cno({}));
 }
@@ -761,7 +761,7 @@ TEST_CASE("awaiting an operation allocates nothing beyond what posting and drain
   auto t = exchange(p, source.get_token(), awaited);
   while (!t.done()) p.near.poll(ignore), p.far.poll(ignore);
   by_hand();
-  CHECK(plain < 3 * n);            // otherwise the comparison would mean little
+  CHECK(plain < 3 * n);            // with more allocations the comparison would show little
   CHECK(awaited < plain + n / 10); // the device's own allocations vary
 }
 
@@ -772,7 +772,7 @@ TEST_CASE("DAT_CO_TRY unwraps an awaited result, and returns an error by co_retu
     if (check)
       DAT_CO_TRYV(w.b.ia.query());
     else
-      DAT_CO_TRYV(co_await w.near.post(w.b.ep, dat::send{})); // its completions go to another driver's evd
+      DAT_CO_TRYV(co_await w.near.post(w.b.ep, dat::send{})); // the endpoint's completions go to another driver's evd
     DAT_CO_TRY(const auto got, co_await w.far.post(w.b.ep, dat::recv{w.b.mem}));
     co_return got.bytes();
   };

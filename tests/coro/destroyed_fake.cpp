@@ -1,5 +1,5 @@
-// Coroutines that are destroyed where they wait, while what they wait for is outside of their frame and continues; and
-// the other order.
+// Coroutines that are destroyed while they wait for an object outside of their frame, which continues. Also the other
+// order.
 // SPDX-License-Identifier: BSL-1.0
 #include "driven_pair.hpp"
 #include <support/coroutine.hpp>
@@ -22,7 +22,7 @@ namespace {
 
 using support::ignore;
 
-/// Awaits what is outside of its frame.
+/// Awaits an object outside of its frame.
 template <class Awaited>
 text_task await_there(Awaited& what) {
   co_return told(co_await what);
@@ -57,7 +57,7 @@ TEST_CASE("a destroyed coroutine is not resumed by an operation outside of its f
   text_task second = await_within(p.far, receives[1], plenty);
   first = {};
   second = {};
-  CHECK(p.far.until_timer() == dat::infinite); // the limit went with its coroutine
+  CHECK(p.far.until_timer() == dat::infinite); // the time limit has ended with its coroutine
   const auto arrive = [&] {
     for (int i = 0; i < 2; ++i) send_to_far(p);
     CHECK(p.run().empty());
@@ -92,7 +92,7 @@ TEST_CASE("a coroutine that is destroyed after its operation is done, and before
   waits = await_there(received);
   send_to_far(p);
   (void)p.run();
-  CHECK(closer.result() == "invalid_handle"); // the endpoint has gone, and no "operation is not done"
+  CHECK(closer.result() == "invalid_handle"); // the error names the closed endpoint, and is no "operation is not done"
 }
 
 TEST_CASE("a coroutine may end after the operation that it awaited", "[coro]") {

@@ -1,4 +1,5 @@
-// Events that come between two waits of a coroutine: which ones a driver keeps, for which wait, how many, and its end.
+// Events that come between two waits of a coroutine: which and how many a driver keeps, for which wait, and the
+// driver's end.
 // SPDX-License-Identifier: BSL-1.0
 #include <support/coroutine.hpp>
 #include <support/streams.hpp>
@@ -17,7 +18,7 @@ namespace {
 
 using support::ignore;
 
-/// Servers and clients on two adapters, a driver at each end, and what their visitors got.
+/// Servers and clients on two adapters, a driver at each end, and the events that their visitors got.
 struct crowd {
   explicit crowd(std::size_t clients, std::size_t keep = queue_driver::default_keep) : far(b.evd, keep) {
     for (std::size_t i = 0; i < clients; ++i) {
@@ -56,7 +57,7 @@ struct crowd {
   }
 };
 
-/// The loop that everybody writes: requests come while it awaits an accept.
+/// The usual loop of a server: requests come while it awaits an accept.
 task<int> accept_all(crowd& c, std::stop_token stop = {}) {
   int n = 0;
   for (auto& ep : c.passive) {
@@ -91,10 +92,10 @@ TEST_CASE("a driver keeps events up to its limit, and its visitor gets the other
   c.connect_all();
   c.run();
   CHECK(c.far.kept() == 3);
-  CHECK(c.foreign == events(4, "request")); // refused: the visitor did not move them out
+  CHECK(c.foreign == events(4, "request")); // the requests were refused, because the visitor did not move them out
   fake::release_events();
   c.run();
-  CHECK_FALSE(server.done()); // it waits for the fifth
+  CHECK_FALSE(server.done()); // the coroutine waits for the fifth request
   CHECK(c.far.kept() == 0);
   CHECK(c.established() == 4);
   server = {};

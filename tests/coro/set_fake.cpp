@@ -1,4 +1,4 @@
-// Several drivers in one thread: events of all, sleeping until one has something, timers, stops, and the ends.
+// Several drivers in one thread: events of all, sleeping until one has an event, timers, stops, and the ends.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
 #include "driven_pair.hpp"
@@ -111,7 +111,7 @@ TEST_CASE("a set sleeps until any of its evds has an event, and misses none", "[
     }
   });
   const auto ran = t.both.run_until([&] { return task.done(); }, ignore, plenty);
-  over = true; // if the task has ended early, no thread takes what the poster posts
+  over = true; // if the task has ended early, no thread takes the posted events
   if (!ran) FAIL(ran.error().message());
   poster.join();
   CHECK(task.result() == n);
@@ -193,7 +193,7 @@ TEST_CASE("the end of the ia ends all waits of a set, and the end of a set frees
   { const auto moved = std::move(t.both); }
   auto cno = must(t.ia.create_cno());
   must(t.one.post(1));
-  CHECK(cno.wait(0us).error().type() == return_type::queue_empty); // attached to none
+  CHECK(cno.wait(0us).error().type() == return_type::queue_empty); // the evd is attached to no cno
   dat::coro::driver<soft> none{dat::evd<soft>()};
   using set_of_one = dat::coro::driver_set<soft>;
   CHECK(set_of_one::create(t.ia, none).error().type() == return_type::invalid_handle);

@@ -16,7 +16,7 @@ using namespace unit;
 
 namespace {
 
-/// A coroutine waits for it by hand: the test resumes it.
+/// A coroutine waits for a gate until the test resumes it.
 struct gate {
   std::coroutine_handle<> waiting;
   [[nodiscard]] bool await_ready() const noexcept { return false; }
@@ -43,7 +43,7 @@ dat::task<dat::expected<int>> failing(gate& g) {
   co_await g;
   co_return dat::error(dat::return_type::length_error);
 }
-/// Says when its frame ends.
+/// Releases `held` when its frame ends.
 dat::task<int> holding(gate& g, std::shared_ptr<int> held) {
   co_await g;
   co_return *held;
@@ -117,7 +117,7 @@ TEST_CASE("when_all starts all tasks and resumes when the last one has ended", "
   };
   auto t = both(first, second);
   t.start();
-  REQUIRE(second.waiting); // started, though the first one waits
+  REQUIRE(second.waiting); // the second task has started, although the first one waits
   second.open();
   CHECK_FALSE(t.done());
   first.open();
@@ -138,7 +138,7 @@ TEST_CASE("when_all of a range keeps the tasks, and throws nothing until their r
   for (int i = 0; i < 4; ++i) tasks.push_back(through(gates[static_cast<std::size_t>(i)], i));
   tasks.push_back(throwing(gates[4]));
   tasks[0].start();
-  gates[0].open(); // ended before
+  gates[0].open(); // this task ends before the wait
   const auto all = [](std::vector<dat::task<int>>& which) -> dat::task<> { co_await dat::when_all(which); };
   auto t = all(tasks);
   t.start();
@@ -243,7 +243,7 @@ TEST_CASE("tasks post on a driver, and DAT_CO_TRY passes their errors up", "[cor
     near.poll([](const auto&) {});
   }
   CHECK(must(std::move(t.result())) == 12);
-  auto wrong = twice(far, p.a.ep); // its completions are not far's
+  auto wrong = twice(far, p.a.ep); // its completions do not go to the driver `far`
   wrong.start();
   REQUIRE(wrong.done());
   CHECK(wrong.result().error().type() == dat::return_type::invalid_handle);

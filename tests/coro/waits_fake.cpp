@@ -1,4 +1,5 @@
-// What coroutines wait for beside events: times, time limits, values of each other; and the graceful end of a driver.
+// Waits of coroutines for other things than events: times, time limits, values of each other. Also the graceful end of
+// a driver.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
 #include "driven_pair.hpp"
@@ -58,10 +59,10 @@ TEST_CASE("timers expire in the order of their times, whichever of them were can
   std::vector<std::pair<int, int>> expected; // time and number
   constexpr int n = 500;
   for (int i = 0; i < n; ++i) {
-    const int time = i < 5 ? i : static_cast<int>(random() % 100'000) * n + i; // all different
+    const int time = i < 5 ? i : static_cast<int>(random() % 100'000) * n + i; // all times are different
     all.emplace_back(i).set(heap, {past + std::chrono::microseconds(time / n)});
     expected.emplace_back(time / n, i);
-    if (i % 50 == 49) { // with removals from all over the tree
+    if (i % 50 == 49) { // removes entries from all parts of the tree
       for (int k = 0; k < 10; ++k) {
         const auto which = random() % all.size();
         all[which].cancel();
@@ -285,7 +286,7 @@ TEST_CASE("a driver that another thread stops lets its coroutines finish what th
   dat::task_group group;
   events log;
   const auto serve = [](driven_pair& w, events& all) -> dat::task<> {
-    auto got = w.far.post(w.b.ep, dat::recv{}); // begun: it ends with its message
+    auto got = w.far.post(w.b.ep, dat::recv{}); // the receive has begun, and ends with its message
     const auto request = co_await w.far.next<dat::connection_request>();
     all.push_back("requests: " + told(request));
     const auto again = co_await w.far.next<dat::connection_request>();

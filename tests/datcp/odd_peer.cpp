@@ -23,7 +23,7 @@ std::vector<std::byte> private_data(const std::string& which, remote_ring::wire 
   if (which == "other-version") g.version = 77;
   if (which == "no-blocks") g.blocks = 0;
   if (which == "huge-blocks") g.block_size = ~0u;
-  if (which == "small-ring") g.blocks = 255; // more than the ring holds
+  if (which == "small-ring") g.blocks = 255; // more messages than the ring holds
   if (which == "no-ring") g.ring = {};
   return encode_prefix(g);
 }
@@ -63,7 +63,7 @@ int accept_oddly(const std::string& which, const dat::ia_address& here, dat::con
     request.reject().value();
   else
     request.accept(ep, private_data(which, ring.remote().to_wire())).value();
-  // Until the client disconnects.
+  // Waits until the client disconnects.
   while (auto event = evd.wait(5s))
     if (std::holds_alternative<dat::disconnected>(event.assume_value())) break;
   return 0;

@@ -45,7 +45,7 @@ void add_summary(std::span<const char> attributes, counts& all) {
   });
 }
 
-/// What `rdma resource` counts on all devices. Empty where the kernel does not tell.
+/// The counts of `rdma resource` on all devices. Empty if the kernel does not report them.
 counts rdma_objects() {
   counts all;
   const int socket = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
@@ -112,7 +112,7 @@ std::string left_behind() {
   return excess;
 }
 
-/// The driver of a device: Soft-RoCE, Soft-iWARP, or the vendor by its number.
+/// The driver of a device: Soft-RoCE, Soft-iWARP, or the number of the vendor.
 std::string driver_of(const ibv_device_attr& attr) {
   if (attr.vendor_id == 0xff'ffff) return "rxe";
   if (attr.vendor_id == 0x62'6d74) return "siw";

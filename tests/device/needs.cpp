@@ -1,4 +1,4 @@
-// Whether the device has what a case needs, and how dat refuses it where it lacks.
+// Whether the device has the features that a case needs, and how dat refuses missing ones.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "support.hpp"

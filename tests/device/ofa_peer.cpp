@@ -21,7 +21,7 @@
 namespace {
 
 constexpr DAT_TIMEOUT patience = 30'000'000; // microseconds
-// Of the memory: the region that the peer writes to, and the data that this side sends.
+// The parts of the memory: the region that the peer writes to, and the data that this side sends.
 constexpr std::size_t half = 1024;
 
 void check(DAT_RETURN r, const char* what) {
@@ -97,7 +97,7 @@ public:
   void refuse(DAT_CONN_QUAL port) {
     const DAT_CR_HANDLE request = next_request(port);
     check(dat_cr_reject(request, sizeof mine_, &mine_), "dat_cr_reject");
-    ::sleep(1); // the library sends it in a thread of its own
+    ::sleep(1); // the library sends the reject in a thread of its own
   }
   void connect(const char* remote, DAT_CONN_QUAL port) {
     sockaddr_in to{};

@@ -40,7 +40,7 @@ bool in_lab() {
 
 const std::array<dat::ia_address, 2>& addresses() {
   static const std::array<dat::ia_address, 2> both = [] {
-    ::signal(SIGPIPE, SIG_IGN); // siw raises it in a thread that posts on a connection that its peer has closed
+    ::signal(SIGPIPE, SIG_IGN); // siw raises the signal in a thread that posts on a connection that its peer has closed
     if (const char* given = std::getenv("DAT_TEST_ADDRESSES")) {
       const std::string text = given;
       const auto comma = text.find(',');
@@ -110,7 +110,7 @@ bool resources::no_more_than(const resources& before) {
 }
 
 namespace {
-/// tc qdisc `what` dev `whose` root `how`
+/// Runs: tc qdisc `what` dev `whose` root `how`
 bool set_wires(cut_wire::of whose, const std::string& what, const std::string& how) {
   bool good = true;
   for (const auto& [one, wire] :
@@ -130,7 +130,8 @@ side::side(std::size_t which, dat::progress how, std::uint32_t qlen)
     : side(must(dat::ia::open(addresses().at(which), {.progress = how})), qlen) {}
 
 namespace {
-/// Drivers of iWARP cannot resize the queue of an evd, so there it has room for many endpoints from the start.
+/// Drivers of iWARP cannot resize the queue of an evd, so on iWARP the queue has room for many endpoints from the
+/// start.
 std::uint32_t length_on(const dat::ia& ia, std::uint32_t qlen) {
   const bool fixed = ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP;
   return fixed && qlen >= usual_qlen ? std::max(qlen, 64u * 1024) : qlen;
@@ -242,7 +243,7 @@ std::optional<std::size_t> allocations_of_this_thread() { return std::nullopt; }
 #else
 } // namespace device
 
-// Counts all allocations of the program, those of the libraries below dat included.
+// Counts all allocations of the program, including those of the libraries below dat.
 namespace {
 thread_local std::size_t allocations = 0;
 }
@@ -330,7 +331,7 @@ peer_process::peer_process(const std::string& role, const std::vector<std::strin
   std::vector<char*> environment;
   for (char** e = environ; *e; ++e)
     if (!std::string_view(*e).starts_with(std::string(role_variable) + '=') &&
-        !std::string_view(*e).starts_with("DAT_TESTS_RECORD=")) // the record is this process's, as is the report
+        !std::string_view(*e).starts_with("DAT_TESTS_RECORD=")) // record and report belong to this process
       environment.push_back(*e);
   environment.push_back(variable.data());
   environment.push_back(nullptr);

@@ -74,7 +74,7 @@ TEST_CASE("an atomic write of memory that the peer has not granted breaks the co
   word_pair p;
   const auto readable = must(p.b.pz.register_memory(p.value, dat::local_write | dat::remote_read));
   auto wire = readable.remote().to_wire();
-  wire[22] |= static_cast<std::byte>(dat::mem_priv::remote_write); // as a peer that lies
+  wire[22] |= static_cast<std::byte>(dat::mem_priv::remote_write); // like a peer that sends false rights
   const auto there = must(dat::remote_segment<std::uint64_t, dat::mem_priv::remote_write>::from_wire(wire));
   must(p.a.ep.post(dat::ib::atomic_write{there, 1}.cookie(4)));
   p.settle();
@@ -97,7 +97,7 @@ TEST_CASE("an atomic write that cannot be posted is refused, and the endpoint st
   is_error(post(dat::detail::segment_access::make<word_pair::words>(odd)), return_type::invalid_parameter,
            dat::return_subtype::arg6);
 
-  // The device refuses it: nothing is outstanding.
+  // The device refuses the request, so no request is outstanding.
   fake::fail(fake::call::ibv_post_send, 1, ENOMEM);
   const auto refused = post(p.at(0));
   is_error(refused, return_type::insufficient_resources, dat::return_subtype::resource_tep);
@@ -121,7 +121,7 @@ TEST_CASE("an atomic write that cannot be posted is refused, and the endpoint st
 }
 
 TEST_CASE("an adapter or a provider without atomic writes refuses them, and the endpoint stays usable", "[ib]") {
-  // The kernel can have them where the library of its devices is older.
+  // The kernel can have atomic writes although the library of its devices is older.
   const bool old_provider = GENERATE(false, true);
   clean_world world(old_provider ? with_atomic_writes(false) : fake::world{});
   word_pair p;

@@ -109,7 +109,7 @@ TEST_CASE("a batch that is filled again takes requests of other zones and other 
   CHECK(p.a.ep.post(b).error().type() == return_type::protection_violation);
   CHECK(there.post(b).error().type() == return_type::protection_violation);
 
-  // A list without data is of every zone.
+  // A list without data is valid in every zone.
   b.clear();
   CHECK(b.push_back(dat::rdma_write{p.a.at(0, 0), target}.cookie(1)));
   must(p.a.ep.post(b));
@@ -323,7 +323,7 @@ TEST_CASE("post_n posts the requests before a refused one", "[DTO-081][DTO-149]"
     CHECK(made == bad + 1);
     CHECK(p.a.take().size() == bad);
   }
-  // When the requests do not fit, or the endpoint cannot post, post_n calls neither the callable nor the device.
+  // If the requests do not fit, or the endpoint cannot post, post_n calls neither the callable nor the device.
   const auto never = [&](std::size_t) -> dat::rdma_write<1> { throw std::logic_error("asked for"); };
   const auto calls = fake::count(fake::call::ibv_post_send);
   CHECK(p.a.ep.post_n(31, never).error().type() == return_type::insufficient_resources);

@@ -83,7 +83,7 @@ TEST_CASE("refused posts and failed operations are counted, the failed by their 
     CHECK(c.read().of(dto_operation::send) == operation_numbers{});
   }
   SECTION("of a chain that the device refuses in part, the posted operations count") {
-    // The device's queue is filled behind the library's back, up to one place.
+    // The test fills the device's queue up to one place, without dat's knowledge.
     auto* qp = p.a.ep.native_handle();
     fake::hold(qp);
     ibv_send_wr stranger{};
@@ -259,7 +259,7 @@ TEST_CASE("events of connections are counted by outcome, and requests of peers a
   must(a.ep.connect(b.ia.address(), service, plenty));
   settle(a, b);
   auto first = must(b.evd.dequeue());
-  cb.note(first); // the variant
+  cb.note(first); // counts the event in the variant
   must(std::get<dat::cr>(first).reject());
   settle(a, b);
   ca.drain(a.evd, ignore);
@@ -298,7 +298,7 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
   CHECK(v.drains == 3);
   CHECK(v.empty_drains == 1);
   CHECK(v.expired_waits == 1);
-  CHECK(v.wake_ups == 0); // the events were there
+  CHECK(v.wake_ups == 0); // the events were already queued
   CHECK(v.most_drained == 2);
   CHECK(v.other_events == 2);
   must(evd.set_unwaitable());
@@ -314,7 +314,7 @@ TEST_CASE("waits that another thread ends are counted as wake-ups", "[counters]"
   dat::counters all;
   dat::counters c(&all);
   std::uint64_t taken = 0;
-  // The other thread may post before the wait has found that there is nothing.
+  // The other thread may post before the wait has found the evd empty.
   while (c.read().wake_ups == 0) {
     std::jthread other([&](const std::stop_token& stop) {
       while (evd.dequeue().assume_error().subtype() != dat::return_subtype::evd_waiter && !stop.stop_requested())
@@ -355,7 +355,7 @@ TEST_CASE("datagrams are counted as such", "[counters]") {
 
 TEST_CASE("the numbers have a form for Prometheus and one for JSON", "[counters]") {
   dat::counter_values v;
-  CHECK(to_prometheus(v).find("operations") == std::string::npos); // what never occurred
+  CHECK(to_prometheus(v).find("operations") == std::string::npos); // operations that never occurred are left out
   v.operations[static_cast<std::size_t>(dto_operation::send)] = {3, 30, 2, 20};
   v.failures[static_cast<std::size_t>(dat::dto_status::flushed)] = 1;
   v.connection_outcomes[0] = 4;

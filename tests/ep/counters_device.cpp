@@ -54,7 +54,7 @@ TEST_CASE("messages that dat counts are packets that the device counts", "[count
   CHECK(std::ranges::is_sorted(after, {}, &dat::device_counter::name));
   if (!in_lab()) return; // the names are those of Soft-RoCE
   const auto enough = value_of(before.value(), "sent_pkts") + messages;
-  // The kernel may answer from values that it has read a moment ago.
+  // The kernel may return values that it has read a moment ago.
   CHECK(comes_true([&] { return value_of(must(dat::read_device_counters(link.a.ia)), "sent_pkts") >= enough; }));
 }
 

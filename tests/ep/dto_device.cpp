@@ -192,7 +192,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       SHOWS("MODEL-046", "DTO-128", "MODEL-040", "REQ-106", "COMP-001", "COMP-046", "DTO-004", "DTO-008", "DTO-015");
     }
   // Keeps the memory registered: on a busy machine a completed read may be requested again, and rxe ends the connection
-  // when the memory is gone.
+  // if the memory is no longer registered.
   link.no_more();
   SHOWS("REQ-131"); // each event has come once, and at one evd
 }
@@ -261,7 +261,7 @@ ending until_broken(queue& evd, std::size_t completions, place where = place::he
 
 } // namespace
 
-// --- what moves ----------------------------------------------------------------------------------------------------
+// --- the transferred data ------------------------------------------------------------------------------------------
 
 TEST_CASE("every operation moves every size in any number of segments, on one evd for everything",
           "[dto][EVENT-001][EVENT-002][EP-007]") {
@@ -270,7 +270,7 @@ TEST_CASE("every operation moves every size in any number of segments, on one ev
   NEEDS_FEATURE(immediate_data);
   every_operation(link); // with default attributes
 
-  // No segments at all.
+  // Operations without a segment.
   must(link.passive.post(dat::recv{}.cookie(1)));
   must(link.active.post(dat::send{}.cookie(2)));
   const auto empty = next<dat::recv_done>(link.b.evd);
@@ -297,7 +297,7 @@ TEST_CASE("every operation moves every size in any number of segments, on comple
   if (!has(feature::immediate_data)) plain_operations(link);
   NEEDS_FEATURE(immediate_data);
   every_operation(link);
-  // What is posted after the end is flushed at once, each to the evd of its queue.
+  // Operations that are posted after the end are flushed at once, each to the evd of its queue.
   must(link.a.ep.disconnect());
   (void)next<dat::disconnected>(link.a.others);
   must(link.a.ep.post(dat::recv{}.cookie(11)));
@@ -330,7 +330,7 @@ TEST_CASE("a receive fills its segments in order, the last one used only in part
   buffer in(link.b.pz, 192);
   fill(out.bytes, 1);
   must(link.passive.post(dat::recv{dat::iov{in.slice(128, 64), in.slice(0, 64), in.slice(64, 64)}}));
-  // The same piece twice: segments that are read may overlap.
+  // The list has the same segment twice: segments that are read may overlap.
   must(link.active.post(dat::send{dat::iov{out.lmr, out.slice(0, 50)}}));
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == 100);
   std::vector<std::byte> message(out.bytes);
@@ -488,7 +488,7 @@ TEST_CASE("several operations in one call complete in order and allocate nothing
   CHECK(::mallinfo2().uordblks == in_use);
   SHOWS("IBX-027");
 
-  // One invalid request: none of the call is posted.
+  // With one invalid request, no request of the call is posted.
   const auto refused = error_of(link.active.post(dat::send{}, dat::rdma_write{out.lmr, in.remote(0, 10)}, dat::send{}));
   CHECK(refused.type() == type::length_error);
   still_works(link);
@@ -587,7 +587,7 @@ TEST_CASE("a batch is posted as a whole, can be posted again, and on another end
 // --- flags ---------------------------------------------------------------------------------------------------------
 
 namespace {
-/// Whether an endpoint has a call that takes back one posted operation, or all of them.
+/// Whether an endpoint has a call that cancels one posted operation, or all of them.
 template <class Ep>
 concept can_cancel = requires(Ep& ep, dat::cookie which) {
   ep.cancel(which);
@@ -653,7 +653,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   // Suppressed requests alone never free their entries.
   for (int i = 0; i < 4; ++i)
     must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote(0, 64)}.suppress_completion()));
-  must(link.passive.post(dat::rdma_read{in.slice(0, 1), out.remote(0, 1)})); // completes after the writes
+  must(link.passive.post(dat::rdma_read{in.slice(0, 1), out.remote(0, 1)})); // the read completes after the writes
   (void)next<dat::rdma_read_done>(link.b.evd);
   CHECK(error_of(link.active.post(dat::send{})) == full);
   SHOWS("DTO-072");
@@ -714,8 +714,8 @@ TEST_CASE("a fenced send waits for the reads before it", "[dto][DTO-044][DTO-079
     CHECK(has_pattern(in.bytes, round));
     (void)next<dat::send_done>(link.a.evd);
   }
-  // So do the requests behind a fenced one, and a fenced write. The reads are long: without the fence, what follows
-  // them would send memory that they have not written yet.
+  // So do the requests behind a fenced one, and a fenced write. The reads are long: without the fence, the next
+  // requests would send memory that the reads have not written yet.
   constexpr std::size_t long_size = 256 * 1024;
   buffer source(link.b.pz, long_size);
   buffer sink(link.a.pz, long_size);
@@ -778,7 +778,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     SHOWS("COMP-078", "DTO-140", "REQ-111", "COMP-004");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
-  // A read of no bytes returns as late: when it has completed, the writes before it are in place.
+  // A read of no bytes completes as late as other reads: when it has completed, the writes before it are in place.
   const dat::rdma_read no_bytes{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
                                 dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
   for (std::uint32_t i = 100; i < 120; ++i) {
@@ -789,7 +789,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
     CHECK(has_pattern(theirs.bytes, i));
     SHOWS("COMP-078");
   }
-  // The peer has no event of all that; a send has.
+  // The peer gets no event for these operations, but it gets one for a send.
   CHECK(is_empty(link.b.evd));
   must(link.passive.post(dat::recv{}));
   must(link.active.post(dat::send{}));
@@ -868,7 +868,7 @@ TEST_CASE("a write is in place when the receive of a later send completes",
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xee});
     CHECK(has_pattern(in.bytes, round));
   }
-  // Nor does what this side writes behind the completion of a send change a message that the peer takes later.
+  // Memory that this side writes after the completion of a send does not change a message that the peer takes later.
   for (std::uint32_t round = 0; round < 20; ++round) {
     fill(message.bytes, round);
     must(link.passive.post(dat::recv{inbox.lmr}));
@@ -878,7 +878,7 @@ TEST_CASE("a write is in place when the receive of a later send completes",
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(has_pattern(inbox.bytes, round));
   }
-  must(out.lmr.close()); // and free it
+  must(out.lmr.close()); // this side may also free the memory
   must(in.lmr.close());
   CHECK(link.active.state() == state::connected);
   SHOWS("DTO-006");
@@ -923,7 +923,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(0));
-    // There is room for one request, not for two.
+    // The queue has room for one request, not for two.
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
     CHECK(error_of(link.passive.post(dat::recv{}, dat::recv{})) == full);
     must(link.passive.post(dat::recv{}.cookie(10)));
@@ -991,10 +991,10 @@ TEST_CASE("requests need a connection and receives do not",
   auto request = link.at_b<dat::connection_request>();
   refused(passive, subtype::ep_unconnected);
   must(request.accept(passive));
-  CHECK_FALSE(request); // answered, when the call returns
+  CHECK_FALSE(request); // the peer has answered when the call returns
   CHECK(passive.state() == state::completion_pending);
   SHOWS("CR-049");
-  refused(passive, subtype::ep_complpending); // this side's progress is manual, so its state does not change
+  refused(passive, subtype::ep_complpending); // with manual progress, the state of this side does not change
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
 
@@ -1004,7 +1004,7 @@ TEST_CASE("requests need a connection and receives do not",
   must(passive.post(dat::send{}.immediate(43)));
   CHECK(link.at_b<dat::ib::recv_immediate_done>().immediate() == 42);
   CHECK(link.at_a<dat::ib::recv_immediate_done>().immediate() == 43);
-  SHOWS("REQ-019"); // calls and extensions reach two adapters, and name none
+  SHOWS("REQ-019"); // calls and extensions work on two adapters, and take no adapter as argument
   (void)link.at_a<dat::send_done>();
   (void)link.at_b<dat::send_done>();
   CHECK(is_empty(link.a.evd));
@@ -1079,7 +1079,7 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
   buffer out(link.a.pz, 16);
   buffer in(link.b.pz, 16);
   for (int i = 0; i < 3; ++i) must(link.active.post(dat::recv{out.slice(0, 16)}.cookie(i)));
-  must(link.active.post(dat::send{out.slice(0, 4)}.cookie(9))); // the peer has no receive
+  must(link.active.post(dat::send{out.slice(0, 4)}.cookie(9))); // the peer has no receive for the send
   must(link.active.disconnect());
   must(link.active.post(dat::send{out.lmr}.cookie(10), dat::rdma_write{out.lmr, in.remote()}.cookie(11),
                         dat::rdma_read{out.lmr, in.remote()}.cookie(12),
@@ -1125,7 +1125,7 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
     } else {
       REQUIRE(request < 9 + requests.size());
       CHECK(f->operation() == requests[request - 9]);
-      CHECK(f->cookie() == dat::cookie(request++)); // so does that of the requests
+      CHECK(f->cookie() == dat::cookie(request++)); // the marker of the requests also completes last
     }
   }
   CHECK(receive == 4);
@@ -1133,7 +1133,7 @@ TEST_CASE("a disconnected endpoint flushes everything that is posted",
   SHOWS("DTO-102");
   CHECK(ended == 1);
   CHECK(is_empty(link.a.evd));
-  must(link.active.reset()); // nothing is left that it could lose
+  must(link.active.reset()); // no completion is left that the reset could drop
   CHECK(is_empty(link.a.evd));
 }
 
@@ -1192,7 +1192,7 @@ TEST_CASE("receives that were posted before connecting are used in order", "[dto
   }
 }
 
-// --- what is refused at once ---------------------------------------------------------------------------------------
+// --- posts that are refused at once ---------------------------------------------------------------------------------
 
 TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") {
   connected_pair link({.active = {.max_request_iov = 2, .max_recv_iov = 1, .max_message_size = 4096}});
@@ -1209,7 +1209,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   CHECK(error_of(ep.post(dat::rdma_write{out.slice(0, 4097), in.remote()}.immediate(1))).type() == type::length_error);
   SHOWS("IBX-027");
   CHECK(error_of(ep.post(dat::send{dat::iov{out.slice(0, 4000), out.slice(0, 97)}})) == dat::error(type::length_error));
-  // The length comes first: the window is none.
+  // The length is checked first: the segment belongs to no window.
   CHECK(error_of(ep.post(dat::send_with_invalidate{out.slice(0, 4097), in.remote()})).type() == type::length_error);
   SHOWS("ERR-020");
   DEVIATES("DTO-087", "COMP-034");
@@ -1346,7 +1346,7 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
                                    .max_rdma_read_out = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_out),
                                    .max_rdma_read_in = static_cast<std::uint8_t>(most.max_rdma_read_per_ep_in)};
   must(must(a.pz.create_ep<dat::rc>(a.evd, largest)).close());
-  // What is granted is kept as it was asked for.
+  // The endpoint keeps the requested attributes that were granted.
   const dat::ep_attributes given{.max_message_size = 1000,
                                  .max_rdma_read_out = std::uint8_t{3},
                                  .max_rdma_read_in = std::uint8_t{5},
@@ -1431,7 +1431,7 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   CHECK(must(link.active.query()).attributes.max_rdma_read_out == out);
   SHOWS("EPATTR-014");
   CHECK(must(link.passive.query()).attributes.max_rdma_read_in == in);
-  SHOWS("EPATTR-013", "EP-012"); // also where the device has another number for it
+  SHOWS("EPATTR-013", "EP-012"); // also if the device has another number for this attribute
 
   buffer mine(link.a.pz, 16 * 1024);
   buffer theirs(link.b.pz, 16 * 1024);
@@ -1440,8 +1440,8 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   must(link.passive.post(dat::recv{inbox.lmr}));
   for (std::size_t i = 0; i < 16; ++i)
     must(link.active.post(dat::rdma_read{mine.slice(i * 1024, 1024), theirs.remote(i * 1024, 1024)}.cookie(i)));
-  // The send behind the reads stalls until all of them have begun. Then as many as the limit may be outstanding, and
-  // the one before them has its data.
+  // The send behind the reads stalls until all reads have begun. Then as many reads as the limit may be outstanding,
+  // and the read before them has its data.
   const std::size_t complete = 15u - attr.max_rd_atomic;
   must(link.active.post(dat::send{mine.slice(complete * 1024, 8)}));
   for (std::size_t i = 0; i < 16; ++i) CHECK(next<dat::rdma_read_done>(link.a.evd).cookie() == dat::cookie(i));

@@ -57,7 +57,7 @@ TEST_CASE("a send becomes a signaled verbs send with the same segments", "[DTO-0
   CHECK(wr.sg_list[0].addr == 0x100);
   CHECK(wr.sg_list[0].length == 10);
   CHECK(wr.sg_list[0].lkey == 0x55);
-  CHECK(wr.imm_data == 0xffffffff); // neither read nor written
+  CHECK(wr.imm_data == 0xffffffff); // the post neither reads nor writes this member
   CHECK(operation(one) == dto_operation::send);
 
   const dat::send two{dat::iov{piece(0x100, 10), piece(0x200, 20)}};
@@ -274,7 +274,7 @@ TEST_CASE("an invalid post is refused before any of it reaches the device",
   CHECK(fake::count(fake::call::ibv_post_recv) == recvs);
   CHECK(p.a.ep.state() == dat::ep_state::connected);
 
-  // Just inside.
+  // These receives just fit.
   must(p.b.ep.post(dat::recv{p.b.at(0, 1000)}, dat::recv{p.b.at(0, 1000)}));
   must(p.a.ep.post(dat::send{p.a.at(0, 1000)}));
   must(p.a.ep.post(dat::send{dat::iov{p.a.at(0, 500), p.a.at(0, 500)}}));
@@ -372,7 +372,7 @@ TEST_CASE("a receive that is posted late is flushed, also on devices that do not
 TEST_CASE("when the device refuses an operation of a call, those before it stay posted", "[DTO-086]") {
   clean_world world;
   pair p({.max_request_dtos = 8, .max_recv_dtos = 8});
-  // The device's queue is as long as the library's, so the test fills it behind the library's back.
+  // The device's queue is as long as the library's, so the test fills it without the library's knowledge.
   auto* qp = p.a.ep.native_handle();
   fake::hold(qp);
   ibv_send_wr stranger{};
@@ -406,7 +406,7 @@ TEST_CASE("a refused post leaves no trace: its cookie is not seen again", "[DTO-
     expect(r, return_type::insufficient_resources);
     CHECK(r.error().index() == 0);
     auto good = write;
-    // Success means that the device has the request: the fake completes what it was given, and nothing else.
+    // Success means that the device has the request: the fake completes the requests that it was given, and no others.
     const auto posts = fake::count(fake::call::ibv_post_send);
     must(p.a.ep.post(good.cookie(1)));
     CHECK(fake::count(fake::call::ibv_post_send) == posts + 1);
@@ -519,7 +519,7 @@ TEST_CASE("all segments that transfer data count", "[DTO-055]") {
   CHECK(b.push_back(dat::send{list}));
   CHECK(p.a.ep.post(b).error().type() == dat::return_type::invalid_parameter);
   // A segment of length 0 between two others does not hide a foreign zone. A checked build finds that the memory is not
-  // registered with this ia before it looks at the zone.
+  // registered with this ia before it checks the zone.
   const auto refused =
       dat::detail::checked_build ? dat::return_type::privileges_violation : dat::return_type::protection_violation;
   const auto foreign = p.b.at(0, 1);
@@ -579,7 +579,7 @@ TEST_CASE("a post checks first whether the adapter has the operation", "[IBX-003
   const auto of_another_zone = must(p.b.pz.register_memory(words, rights));
   const dat::ib::fetch_and_add add{must(mine.slice(0, 1)), mine.remote(), 1};
   const dat::ib::compare_and_swap swap{must(of_another_zone.slice(0, 1)), mine.remote(), 1, 2};
-  // Before the state of the endpoint.
+  // The adapter is checked before the state of the endpoint.
   auto apart = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   expect(apart.post(dat::send{}), return_type::invalid_state, dat::return_subtype::ep_unconnected);
   expect(apart.post(add), return_type::model_not_supported);
@@ -588,13 +588,13 @@ TEST_CASE("a post checks first whether the adapter has the operation", "[IBX-003
   dat::batch<1> list;
   REQUIRE(list.push_back(add));
   expect(apart.post(list), return_type::model_not_supported);
-  // Before the operation, and before the room of the queue.
+  // The adapter is checked before the operation, and before the room of the queue.
   expect(p.a.ep.post(swap), return_type::model_not_supported);
   for (int i = 0; i != 4; ++i) must(p.a.ep.post(dat::send{}.suppress_completion()));
   expect(p.a.ep.post(dat::send{}), return_type::insufficient_resources);
   expect(p.a.ep.post(add), return_type::model_not_supported);
   expect(p.a.ep.post(list), return_type::model_not_supported);
-  // An endpoint that is gone has no adapter.
+  // A closed endpoint has no adapter.
   must(apart.close());
   expect(apart.post(add), return_type::invalid_handle);
 }

@@ -95,7 +95,7 @@ TEST_CASE("the queue pair gets the sizes of the attributes, and one request for 
   end e;
   auto ep = must(made(
       e, {.max_request_dtos = 10, .max_recv_dtos = 20, .max_request_iov = 3, .max_recv_iov = 2, .max_inline = 32}));
-  CHECK(fake::qp_state(ep.native_handle()) == IBV_QPS_INIT); // takes receives
+  CHECK(fake::qp_state(ep.native_handle()) == IBV_QPS_INIT); // in this state the queue pair takes receives
   const auto cap = asked(ep.native_handle()).cap;
   CHECK(cap.max_send_wr >= 11);
   CHECK(cap.max_recv_wr >= 20);
@@ -130,7 +130,7 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
   clean_world world(small_device());
   end e;
   struct limit {
-    const char* said; ///< in the message: the member and its range
+    const char* said; ///< the text in the message: the member and its range
     std::function<void(ep_attributes&)> good;
     std::function<void(ep_attributes&)> bad;
   };
@@ -273,11 +273,11 @@ TEST_CASE("the time in which a dead peer is to be noticed sets ack_timeout, retr
     CHECK(chosen.longest == chosen.usual * 4);
     if (row.limit < 67ms) continue;
     CHECK(chosen.longest + chosen.keep_alive <= row.limit);
-    CHECK(chosen.longest > row.limit / 3); // not much sooner than asked for, either
+    CHECK(chosen.longest > row.limit / 3); // nor is it much shorter than the requested limit
   }
   // The largest code of the adapter, and no more.
   CHECK(ep_attributes().detect_dead_peer_within(std::chrono::hours(10'000)).ack_timeout == 8'796'093'022us);
-  // The queue pair gets the code that the time stands for.
+  // The queue pair gets the code of this time.
   pair p([] {
     ep_attributes a;
     a.detect_dead_peer_within(2s);

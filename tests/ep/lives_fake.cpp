@@ -113,7 +113,7 @@ TEST_CASE("an endpoint that was never connected detaches from its shared queue a
   std::size_t posted = 0;
   while (srq.post(dat::recv{b.at(0, 8)})) ++posted;
   auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
-  // Its queue knows the queue pair that a modify replaces no longer.
+  // The shared queue no longer refers to the queue pair that a modify has replaced.
   const auto& queue = *dat::detail::core_access::of(srq);
   const std::uint32_t before = ep.native_handle()->qp_num;
   CHECK(queue.owner_of(before));
@@ -139,7 +139,7 @@ TEST_CASE("a shared buffer that holds half a message returns to its queue after 
   auto ep = must(b.pz.create_ep<dat::rc>(b.evd, srq));
   int moves = 0;
   fake::intercept(fake::call::ibv_modify_qp, [&] {
-    if (++moves == 2) CHECK(fake::begin_message(ep.native_handle())); // in RTR
+    if (++moves == 2) CHECK(fake::begin_message(ep.native_handle())); // the queue pair is in RTR
   });
   fake::fail(fake::call::ibv_modify_qp, 2, EIO);
   CHECK(ep.connect(must(a.ep.export_descriptor())).error().sys_errno() == EIO);

@@ -96,7 +96,7 @@ TEST_CASE("a tracked post finds regions closed before or after it and names the 
   CHECK(dat::tracked::last_offender(p.a.ia)->cookie.value() == 78);
   CHECK(p.a.ep.state() == dat::ep_state::connected);
 
-  // A destructor cannot refuse, so it calls the function of on_misuse. `verify` reports the same operation.
+  // A destructor cannot return an error, so it calls the function of on_misuse. `verify` reports the same operation.
   auto other = must(p.a.pz.register_memory(bytes, all_rights));
   must(p.b.ep.post(dat::recv{}, dat::recv{}));
   fake::hold(p.a.ep.native_handle());
@@ -110,7 +110,7 @@ TEST_CASE("a tracked post finds regions closed before or after it and names the 
   is_error(dat::tracked::verify(p.a.ia), dat::return_type::invalid_state);
   CHECK(dat::tracked::last_offender(p.a.ia)->cookie.value() == 80);
   CHECK(dat::tracked::last_offender(p.a.ia)->operation == dat::dto_operation::rdma_write);
-  must(p.a.ep.close()); // the records end with the endpoint
+  must(p.a.ep.close()); // the records of posted operations end with the endpoint
   must(dat::tracked::verify(p.a.ia));
   dat::ia closed;
   is_error(dat::tracked::verify(closed), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
@@ -170,7 +170,7 @@ TEST_CASE("dat::tracked finds posted memory that is no longer mapped", "[policie
   REQUIRE(map != MAP_FAILED);
   const auto mem = must(p.a.pz.register_memory(std::span(static_cast<char*>(map), page), all_rights));
   must(p.a.ep.post<dat::tracked>(dat::recv{mem}.cookie(5)));
-  errno = ENOMEM; // what an earlier call left there says nothing about this memory
+  errno = ENOMEM; // the errno of an earlier call does not concern this memory
   must(dat::tracked::verify(p.a.ia));
   ::munmap(map, page);
   is_error(dat::tracked::verify(p.a.ia), dat::return_type::invalid_state);
@@ -252,7 +252,7 @@ TEST_CASE("allocations of a pool never overlap, are aligned, and can all be free
       std::swap(held[upto(held.size() - 1)], held.back());
       const piece p = held.back();
       held.pop_back();
-      // The contents stay.
+      // The contents are unchanged.
       CHECK(std::all_of(p.at, p.at + p.size, [&](std::byte b) { return b == std::byte(p.size & 0xff); }));
       shares.deallocate(p.at, p.size, p.alignment);
       continue;

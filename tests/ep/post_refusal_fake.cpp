@@ -78,10 +78,10 @@ TEST_CASE("memory of a moved-from or closed lmr is refused on every post path", 
 }
 
 TEST_CASE("a request that meets the moment of connecting is posted once, or its error is returned", "[posting]") {
-  const fake::with positive(fake::personality::kind); // others negate the errno of the null device
+  const fake::with positive(fake::personality::kind); // other personalities negate the errno of the null device
   const clean_world world;
   pair p;
-  // What a post gets that began just before the endpoint was connected.
+  // The error of a post that began just before the endpoint was connected.
   fake::fail(fake::call::ibv_post_send, 1, dat::detail::null_device_errno);
   must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
   CHECK(p.a.take() == events{"written 1"});

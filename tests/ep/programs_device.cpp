@@ -289,7 +289,7 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   const auto adapter = must(link.a.ia.query());
   const auto most = adapter.max_iov_segments_per_dto;
   CHECK((most > 1 && adapter.max_iov_segments_per_rdma_write > 1));
-  if (this_device().name == "rxe") CHECK(adapter.max_iov_segments_per_rdma_read > 1); // iWARP has one
+  if (this_device().name == "rxe") CHECK(adapter.max_iov_segments_per_rdma_read > 1); // iWARP allows one
   const dat::ep_attributes attributes{.max_request_iov = most, .max_recv_iov = most};
   auto active = link.a.make_ep(attributes);
   auto passive = link.b.make_ep(attributes);
@@ -305,11 +305,11 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   }
   must(passive.post(dat::recv{into}));
   must(active.post(dat::send{list}));
-  list.clear(); // a post copies the list; DTO-007 reports that by an attribute
+  list.clear(); // a post copies the list; an attribute reports that (DTO-007)
   (void)next<dat::send_done>(link.a.evd);
   CHECK(next<dat::recv_done>(link.b.evd).bytes() == most);
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + most, out.bytes.begin()));
-  // RDMA operations have attributes of their own for this.
+  // For RDMA operations, other attributes have the number of segments.
   const auto pieces = [](buffer& of, std::uint32_t n) {
     dat::iov<256, all_rights.value> all;
     for (std::uint32_t i = 0; i < n; ++i) REQUIRE(all.push_back(of.slice(i, 1)));
@@ -329,7 +329,7 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   CHECK(error_of(passive.post(dat::recv{pieces(in, most + 1)})).type() == type::invalid_parameter);
   const auto to_write = pieces(out, adapter.max_iov_segments_per_rdma_write + 1);
   CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).type() == type::invalid_parameter);
-  CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).verb().empty()); // the device is not asked
+  CHECK(error_of(active.post(dat::rdma_write{to_write, in.remote()})).verb().empty()); // dat does not call the device
   const auto to_read = pieces(out, adapter.max_iov_segments_per_rdma_read + 1);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).type() == type::invalid_parameter);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).verb().empty());

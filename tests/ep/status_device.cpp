@@ -38,12 +38,12 @@ Segment forged(const Of& from, std::int64_t by = 0, std::uint32_t other_key = 0)
   return dat::detail::segment_access::make<Segment>(raw);
 }
 
-/// A connection on which failures are provoked. The initiator is at a.
+/// A connection on which failures are provoked. The initiator is on side a.
 struct stage {
   two_sides& on;
   side& a;
   side& b;
-  dat::evd<bind_streams> requests = must(a.ia.create_evd<bind_streams>(64)); ///< of the initiator
+  dat::evd<bind_streams> requests = must(a.ia.create_evd<bind_streams>(64)); ///< the evd of the initiator
   dat::evd<bind_streams> theirs = must(b.ia.create_evd<bind_streams>(64));   ///< of the responder
   dat::srq srq; ///< the queue of the responder's receives, if it has one
   endpoint initiator;
@@ -106,13 +106,13 @@ struct stage {
   }
 };
 
-/// Changes the responder's queue pair behind the library's back: it refuses all access, or is gone.
+/// Changes the responder's queue pair without the library's knowledge: it refuses all access, or is reset.
 void change(stage& t, ibv_qp_attr_mask mask) {
   ibv_qp_attr nothing{}; // without rights, or IBV_QPS_RESET
   if (::ibv_modify_qp(t.responder.native_handle(), &nothing, mask) != 0) fail("ibv_modify_qp", place::here());
 }
 
-/// The window is bound behind the library's back, so that a bind finds it in use.
+/// The test binds the window without the library's knowledge, so that a bind finds it in use.
 void bind_aside(stage& t) {
   t.rmr = must(t.a.pz.create_rmr_for_ep());
   (void)must(t.rmr.bind(t.initiator, dat::bind{t.near.lmr, 0, 64, both_ways}));
@@ -135,22 +135,22 @@ void bind_aside(stage& t) {
 
 struct outcome {
   op operation;
-  status is;                                   ///< by the rules
+  status is;                                   ///< the status by the rules
   int verbs;                                   ///< the verbs status on Soft-RoCE
-  std::optional<status> on_rxe = std::nullopt; ///< where rxe deviates from the rules: a row of deviations.toml
+  std::optional<status> on_rxe = std::nullopt; ///< set if rxe deviates from the rules: a row of deviations.toml
 };
 using nothing = std::optional<outcome>;
 
 struct row {
   const char* name;
-  std::vector<const char*> rules; ///< that its outcome shows
+  std::vector<const char*> rules; ///< the rules that the outcome shows
   nothing at_initiator;           ///< the end of cookie 7; empty: success, since the sender cannot know
   nothing at_responder;           ///< the end of cookie 8; empty: flushed
   void (*provoke)(stage&);        ///< posts cookie 7
   enum { own, later, shared, none } receives = own; ///< later: `provoke` posts them
 };
 
-/// What rxe does in place of what the rules ask for.
+/// The rules from which rxe deviates.
 const std::map<std::string_view, std::vector<const char*>> deviations = {
     {"a message longer than its receive", {"COMP-053"}},
     {"a receive into memory that is no longer registered", {"DTO-158"}},
@@ -405,7 +405,7 @@ const row rows[] = {
      }},
 };
 
-/// Statuses that no adapter here reports, and the tests that show them on the fake verbs library or by the types.
+/// Statuses that no available adapter reports, and the tests that show them on the fake verbs library or by the types.
 struct {
   status is;
   const char* why;
@@ -422,7 +422,7 @@ struct {
 void as_expected(const dat::dto_failure& f, const outcome& o, const endpoint& ep, std::uint64_t cookie) {
   INFO(f.message());
   const bool rxe = in_lab();
-  // Found by the adapter of a request before it sends anything.
+  // The adapter of the request finds these failures before it sends anything.
   const bool local_fault = o.operation != op::recv && (o.verbs == qp_op || o.verbs == IBV_WC_MW_BIND_ERR);
   if (rxe && local_fault && !this_device().names_local_faults) {
     CHECK(f.status() == status::flushed);
@@ -491,8 +491,8 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
       CHECK(next<dat::send_done>(t.requests).cookie() == dat::cookie(7));
       note(status::success);
     }
-    // The side with the failed completion finds the connection broken; the other side is notified by it, or by its own
-    // adapter. If its own adapter sees the failure, it may be the first to end the connection.
+    // The side with the failed completion finds the connection broken. The other side is notified by that side, or by
+    // its own adapter. If its own adapter detects the failure, the other side may be the first to end the connection.
     constexpr std::array here_alone{status::local_protection, status::receiver_not_ready, status::transport};
     const bool seen_there = r.at_initiator && std::ranges::count(here_alone, r.at_initiator->is) == 0;
     CHECK(until_over(t.a.evd, 0, [&](bool broken) {
@@ -514,7 +514,7 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
     SHOWS("COMP-029", "COMP-030", "COMP-031", "COMP-056", "COMP-068", "DTO-048", "DTO-090", "DTO-161", "EPS-056",
           "EPS-061", "EPS-063", "MODEL-044", "REQ-132", "EPS-057");
     if (r.at_initiator) SHOWS("CONN-031", "EPS-062");
-    // Elsewhere than on rxe the outcome may be one or the other, and shows nothing.
+    // On other devices than rxe, either outcome is possible and shows no rule.
     if (in_lab()) {
       for (const char* rule : r.rules) SHOWS(rule);
       if (const auto deviates = deviations.find(r.name); deviates != deviations.end())

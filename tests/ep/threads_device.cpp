@@ -149,7 +149,7 @@ TEST_CASE("endpoints and evds end while messages arrive for them, and the thread
     must(next<dat::connection_request>(b.evd).accept(passive));
     (void)next<dat::established>(a.evd);
     for (int i = 0; i < 16; ++i) must(active.post(dat::send{}.suppress_completion()));
-    for (int i = 0; i < round; ++i) (void)cno.wait(0us); // another number of messages has arrived
+    for (int i = 0; i < round; ++i) (void)cno.wait(0us); // in each round, another number of messages has arrived
     CHECK(passive.close().has_value());
     CHECK(evd.close().has_value());
     bool ended = false;
@@ -186,7 +186,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
       must(i % 2 == 0 ? active.connect(b.ia.address(), port, patience)
                       : active.common_connect(b.ia.address().with_port(port.port()), patience));
       auto request = there.wait_for<dat::connection_request>(patience);
-      if (!request) { // the event of the other side has more detail
+      if (!request) { // the event on the other evd has more detail
         const auto e = here.dequeue();
         fail("round " + std::to_string(i) + ": " + request.assume_error().message() + "; the active side has " +
                  (e ? describe(e.assume_value()) : "nothing") + " and is " + std::string(to_string(active.state())),
@@ -216,7 +216,7 @@ TEST_CASE("threads connect, use and end endpoints of one adapter at the same tim
       must(passive.reset());
     }
   };
-  constexpr int rounds = 12; // a multiple of three, the ways to end
+  constexpr int rounds = 12; // a multiple of three, which is the number of ways to end
   std::atomic<int> rounds_done{0};
   std::list<background<std::function<void()>>> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { work(rounds), rounds_done += rounds; });
@@ -271,7 +271,7 @@ TEST_CASE("when several threads request one port, at most one of them gets it", 
         kept.push_back(std::move(psp.assume_value()));
       });
     for (auto& t : threads) t.get();
-    CHECK(got <= 1); // no service point when each thread's listener blocked another's
+    CHECK(got <= 1); // no thread gets a service point if each listener blocked another one
     CHECK(got + refused == 4);
   }
 }
@@ -346,7 +346,7 @@ TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][R
     cpu_set_t its;
     if (::sched_getaffinity(std::stoi(task.path().filename()), sizeof its, &its) == 0) CHECK(CPU_EQUAL(&its, &all));
   }
-  // From each of them memory of another zone is refused.
+  // Each of these threads is refused memory of another zone.
   auto zone = must(link.a.ia.create_pz());
   const buffer foreign(zone, 8);
   for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -428,7 +428,7 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043][D
   CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));
   CHECK(must(srq.query()).available == 1);
 
-  // So do the other calls that uDAPL allows there.
+  // The other calls that uDAPL allows in this place succeed, too.
   must(here.post(10));
   CHECK(in_handler([&] { return here.dequeue().has_value(); }));
   CHECK(is_empty(here));

@@ -26,7 +26,7 @@ TEST_CASE("a soft watermark is exceeded by one receive more than it, once") {
   CHECK_FALSE(v.hard);
   CHECK(w.off());
   CHECK_FALSE(w.check(true).soft);
-  w.set(2, dat::no_watermark); // arms it again
+  w.set(2, dat::no_watermark); // arms the watermark again
   CHECK(w.exceeded());
   CHECK(w.check(true).soft);
 }

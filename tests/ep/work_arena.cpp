@@ -58,7 +58,7 @@ public:
 };
 
 constexpr std::uint64_t mib = 1024 * 1024;
-bool maps_terabytes() { return status_of("VmSize") > mib * mib; } // as sanitizers do
+bool maps_terabytes() { return status_of("VmSize") > mib * mib; } // sanitizers do so
 
 /// Whatever a wr_id is, a search for it reads the arena's own memory only.
 void check_strangers(const work_arena& a) {

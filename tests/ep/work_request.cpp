@@ -1,4 +1,4 @@
-// Which members of a verbs work request each operation writes, and what is read back from them.
+// Which members of a verbs work request each operation writes, and which values are read back.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/detail/request/work_request.hpp>
 
@@ -21,7 +21,7 @@ request_header of(ibv_wr_opcode opcode) {
   return r;
 }
 
-/// What is left of a request that was written to a work request and read back. The rest is 0.
+/// The members of a request that survive when it is written to a work request and read back. All other members are 0.
 request_header restored(ibv_wr_opcode opcode) {
   ibv_send_wr wr;
   std::memset(&wr, 0, sizeof wr);

@@ -100,7 +100,7 @@ TEST_CASE("completions are taken as they come, set aside, and taken as they come
     const std::uint32_t older = r.ring.position(*e[2]), newer = r.ring.position(*e[3]);
     r.ring.retire_through(*e[3], newer);
     CHECK(r.ring.used() == 2);
-    r.ring.retire_through(*e[2], older); // taken later than the newer one: frees nothing, and takes nothing back
+    r.ring.retire_through(*e[2], older); // taken later than the newer one: frees no entry, and reuses none
     CHECK(r.ring.used() == 2);
     r.ring.retire_next(*e[5]);
     CHECK(r.ring.used() == 0);
@@ -139,7 +139,7 @@ TEST_CASE("a ring retires what was posted, in a million random steps", "[DTO-036
         if (!r.has_room(n)) continue;
         for (std::uint32_t i = 0; i < n; ++i, ++next) model.push_back({next, r.post(next)});
       } else if (!model.empty()) {
-        // Completes one of them: those before it were suppressed.
+        // Completes one of the operations: those before it were suppressed.
         const auto which = random() % std::min<std::size_t>(model.size(), 3);
         const auto& p = model[which];
         good = good && cookie_of(*p.entry) == p.cookie;
@@ -209,12 +209,12 @@ TEST_CASE("an arena finds entries by their present wr_id only", "[COMP-074][COMP
     CHECK(a.find(id) == nullptr);
   work_entry* block = a.allocate(10);
   REQUIRE(block);
-  CHECK(a.find(0) == nullptr); // without a wr_id
+  CHECK(a.find(0) == nullptr); // 0 is no wr_id
   const auto first = a.renew(block, 10);
   REQUIRE(first != 0);
   CHECK(a.find(first) == block);
   CHECK(a.find(block[9].id()) == block + 9);
-  CHECK(a.find(first + 1) == nullptr); // between entries
+  CHECK(a.find(first + 1) == nullptr); // a number between two entries
   const auto second = a.renew(block, 10);
   CHECK(second != first);
   CHECK(a.find(first) == nullptr);

@@ -265,7 +265,7 @@ TEST_CASE("a warning is of type success and no error", "[ERR-004]") {
 TEST_CASE("all 25 types and 103 subtypes have the values of the C header",
           "[ERR-006][ERR-007][ERR-008][ERR-009][IBX-009][DTO-067][DTO-068]") {
   STATIC_REQUIRE(types_have_their_values());
-  CHECK_FALSE(dat::valid_pair(static_cast<return_type>(0x00150000), return_subtype::none)); // assigned to no type
+  CHECK_FALSE(dat::valid_pair(static_cast<return_type>(0x00150000), return_subtype::none)); // no type has this number
   STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::privileges_violation) == 0x000B0000);
   STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::protection_violation) == 0x000C0000);
   STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::port_in_use) == 0x00160000);
@@ -277,7 +277,7 @@ TEST_CASE("all 25 types and 103 subtypes have the values of the C header",
   STATIC_REQUIRE(dat::name_not_found == return_type::provider_not_found);
   STATIC_REQUIRE(static_cast<std::uint32_t>(dat::ib_error) == 0x10000000);
   STATIC_REQUIRE(static_cast<std::uint32_t>(return_type::extension_base) == 0x10000000);
-  for (const std::uint32_t reserved : {0x10010000u, 0x20000000u, 0x3FFE0000u}) // for other extensions
+  for (const std::uint32_t reserved : {0x10010000u, 0x20000000u, 0x3FFE0000u}) // of other extensions
     CHECK_FALSE(dat::valid_pair(static_cast<return_type>(reserved), return_subtype::none));
 }
 
@@ -296,7 +296,7 @@ TEST_CASE("a subtype is valid with the types that the specification gives it to,
     CHECK(dat::valid_pair(type, return_subtype::none));
     CHECK_FALSE(dat::valid_pair(type, static_cast<return_subtype>(103)));
   }
-  CHECK(total == 102); // every subtype but "none" belongs to exactly one type
+  CHECK(total == 102); // every subtype except "none" belongs to exactly one type
   STATIC_REQUIRE(dat::valid_pair(return_type::invalid_state, return_subtype::ep_connected));
   STATIC_REQUIRE_FALSE(dat::valid_pair(return_type::queue_full, return_subtype::ep_connected));
   STATIC_REQUIRE_FALSE(dat::valid_pair(static_cast<return_type>(0x00150000), return_subtype::none));
@@ -321,7 +321,7 @@ TEST_CASE("every type and subtype has a name and a text of its own", "[ERR-043][
   }
   CHECK(names.size() == all_subtypes.size());
   CHECK(minors.size() == all_subtypes.size());
-  // The first and the last subtype of each type, so that no text can be of a neighbour.
+  // Checks the first and the last subtype of each type, so that no text can belong to a neighbour.
   for (const auto& [subtype, text] : ends_of_types) CHECK(error(return_type::success, subtype).minor() == text);
 
   STATIC_REQUIRE(to_string(return_type::queue_full) == "queue_full");
@@ -373,12 +373,12 @@ std::size_t described_in_handler = 0;
 
 TEST_CASE("strerror may be called in a signal handler", "[ERR-048]") {
   STATIC_REQUIRE(noexcept(dat::strerror(0)));
-  STATIC_REQUIRE(dat::strerror(0x80060025).assume_value().minor == "argument 1"); // no run time needed at all
+  STATIC_REQUIRE(dat::strerror(0x80060025).assume_value().minor == "argument 1"); // the call works at compile time
   const auto previous =
       std::signal(SIGUSR1, [](int) { described_in_handler = dat::strerror(0x00070033).value().minor.size(); });
   REQUIRE(previous != SIG_ERR);
   std::atomic<bool> over = false;
-  support::worker other([&](support::worker& w) { // calls it all the time
+  support::worker other([&](support::worker& w) { // calls strerror all the time
     do w.check(dat::strerror(0x80060025).has_value());
     while (!over);
   });
@@ -694,7 +694,7 @@ TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "
       {ENOBUFS, T::insufficient_resources},
       {EOPNOTSUPP, T::model_not_supported},
       {ENOSYS, T::model_not_supported},
-      {524, T::model_not_supported}, // ENOTSUPP, which the kernel alone knows
+      {524, T::model_not_supported}, // ENOTSUPP, which only the kernel defines
       {EADDRINUSE, T::conn_qual_in_use},
       {EADDRNOTAVAIL, T::conn_qual_in_use},
       {EBUSY, T::invalid_state},
@@ -707,7 +707,7 @@ TEST_CASE("an errno becomes the DAT error with the same meaning, and is kept", "
       {EPERM, T::privileges_violation},
       {ENETUNREACH, T::invalid_address},
       {EHOSTUNREACH, T::invalid_address},
-      {EINTR, T::insufficient_resources}, // interrupted_call is of waits alone
+      {EINTR, T::insufficient_resources}, // only waits return interrupted_call
       {ETIMEDOUT, T::timeout_expired},
       {EIO, T::internal_error},
       {ENODEV, T::internal_error},

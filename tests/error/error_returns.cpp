@@ -112,7 +112,7 @@ TEST_CASE("an invalid state error names the state of the endpoint", "[error][ERR
   must(near.disconnect());
   (void)must(a.evd.wait_for<dat::disconnected>(near, plenty));
   CHECK(said(near.connect(a.ia.address(), 7471, plenty)) == "invalid_state/ep_disconnected");
-  // Other objects: the object that keeps them in use.
+  // The subtype for other objects names the object that keeps them in use.
   CHECK(said(a.pz.close()) == "invalid_state/pz_in_use");
   CHECK(said(a.evd.close()) == "invalid_state/evd_in_use");
   CHECK(said(a.ia.close(dat::close_mode::graceful)) == "invalid_state/ia_in_use");
@@ -184,7 +184,7 @@ TEST_CASE("an invalid address and one of another family have different errors", 
 
 TEST_CASE("each adapter can be asked whether it has an address", "[error][NAME-012][NAME-015][REG-018]") {
   fake::reset();
-  // The algorithm of the specification, word by word.
+  // Implements the algorithm of the specification word by word.
   const auto found = [](std::string_view text) {
     const auto wanted = must(dat::ia_address::parse(text));
     for (const auto& candidate : must(dat::ia::list_adapters())) {

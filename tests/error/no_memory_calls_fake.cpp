@@ -98,7 +98,7 @@ TEST_CASE("without memory an event that a driver would keep goes to its visitor"
     auto seen = c.a.take();
     settle(c.a, c.b);
     for (const auto& e : c.a.take()) seen.push_back(e);
-    CHECK(seen.size() == 3); // each attempt has its outcome
+    CHECK(seen.size() == 3); // each attempt has exactly one outcome
     const auto refused = std::count_if(seen.begin(), seen.end(), [](const auto& e) { return e != "established"; });
     CHECK(refused <= 1);
     if (refused != 0) step.seen("a refused request");

@@ -39,7 +39,7 @@ struct describe_all : describe {
   std::string operator()(const dat::ib::datagram_request&) const { return "asked"; }
 };
 
-/// One adapter with all that a flow uses.
+/// One adapter with all objects that a flow uses.
 struct site {
   site(steps& step, const char* device, bool lean_evds = false)
       : lean(lean_evds),
@@ -85,7 +85,7 @@ void settle(site& a, site& b) {
   }
 }
 
-/// The request that has arrived; empty when a failure has cost it.
+/// The request that has arrived; empty when it was lost by a failure.
 template <class Evd>
 std::optional<dat::cr> arrived(Evd& evd) {
   auto e = evd.dequeue();
@@ -172,7 +172,7 @@ TEST_CASE("a connection keeps its data and its events when any request for memor
     connect(step, a, b);
     transfer(step, a, b);
     disconnect(step, a, b);
-    // Endpoints of the same objects need memory again, and a rejected request as well.
+    // Further endpoints of the same objects need memory again, as does a rejected request.
     a.make_ep(step);
     auto r = ask(step, a, a.ep, b, service);
     step([&] { return r.reject(bytes_of("no")); });

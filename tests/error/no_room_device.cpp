@@ -29,8 +29,8 @@ namespace {
 
 // --- limits --------------------------------------------------------------------------------------------------------
 
-/// A limit of this process. It holds between `tighten` and `loosen`, or longer where nothing but dat meets it, and in
-/// no case after `end`.
+/// A limit of this process. It applies between `tighten` and `loosen`, or longer if it affects dat only, but never
+/// after `end`.
 class some_limit {
 public:
   some_limit() = default;
@@ -52,7 +52,7 @@ std::uint64_t status_of(const std::string& field) {
 
 class resource_limit : public some_limit {
 public:
-  /// `used`: how much the process uses.
+  /// `used` returns how much the process uses.
   resource_limit(__rlimit_resource which, std::function<std::uint64_t()> used) : which_(which), used_(std::move(used)) {
     if (::getrlimit(which_, &before_) != 0) fail("getrlimit", place::here());
   }
@@ -124,7 +124,8 @@ private:
 
 // --- the flow ------------------------------------------------------------------------------------------------------
 
-/// Calls under a limit. The first that fails is repeated without it, and so are the calls after it.
+/// Calls under a limit. The first call that fails is repeated without the limit, and the calls after it run without the
+/// limit.
 class steps {
 public:
   steps(some_limit& limit, std::uint64_t room, const std::string& remedy)
@@ -200,7 +201,7 @@ int run_short(channel& to, some_limit& limit, const std::vector<std::uint64_t>& 
   try {
     static const std::string everything;
     {
-      steps none(limit, ~0ull >> 2, everything); // what the libraries keep is there afterwards
+      steps none(limit, ~0ull >> 2, everything); // creates the objects that the libraries keep
       none.failed = "none";
       connect_and_send(none);
     }
@@ -327,7 +328,7 @@ int threads_role(channel& to, const std::vector<std::string>&) {
 }
 const role threads_registered("no threads", &threads_role);
 
-/// Resizes an evd without room for more memory, then with it.
+/// Resizes an evd without room for more memory, and then with room.
 int resize_role(channel& to, const std::vector<std::string>&) {
   auto ia = must(dat::ia::open(addresses()[0]));
   auto evd = must(ia.create_evd<dat::stream::dto>(64));
@@ -348,7 +349,7 @@ int resize_role(channel& to, const std::vector<std::string>&) {
 }
 const role resize_registered("resize without memory", &resize_role);
 
-/// The calls that have failed in the role, each named once, in order.
+/// The calls that have failed in the peer process with this role, each named once, in order.
 std::vector<std::string> failures_of(const std::string& role) {
   peer_process peer(role);
   std::vector<std::string> all;

@@ -24,7 +24,7 @@ using namespace unit;
 namespace no_room {
 namespace {
 
-/// While it lives, this process can open `room` more descriptors.
+/// While the object exists, this process can open `room` more descriptors.
 class few_descriptors {
 public:
   explicit few_descriptors(int room) {
@@ -51,7 +51,7 @@ private:
   return n;
 }
 
-/// The calls of a flow. A call that fails for want of descriptors is repeated with more of them, and then succeeds.
+/// The calls of a flow. A call that fails without descriptors is repeated with more descriptors, and then succeeds.
 class steps {
 public:
   explicit steps(const few_descriptors& limit) : limit_(limit) {}
@@ -222,7 +222,7 @@ TEST_CASE("a device without room for another object refuses it and keeps the oth
     int ibv_device_attr::*most;
     return_subtype subtype;
     const char* says;
-    std::function<dat::expected<void>(end&)> create; ///< and keep
+    std::function<dat::expected<void>(end&)> create; ///< creates an object and keeps it
   };
   std::vector<std::function<void()>> kept; // each frees an object
   const auto keep = [&](auto&& r) -> dat::expected<void> {

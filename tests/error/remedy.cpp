@@ -54,7 +54,7 @@ dat::error connecting() {
 
 TEST_CASE("the most common failures have a remedy", "[error]"
                                                     "[REG-064]") {
-  // Injects the failure at the first use of the call after the set-up.
+  // The failure is injected at the first use of the call after the set-up.
   const std::vector<trouble> all{
       {"too little lockable memory",
        call::ibv_reg_mr,

@@ -109,7 +109,7 @@ public:
 private:
   // --- failures ---------------------------------------------------------------------------------------------------
 
-  /// Makes a call; if it fails, the error must be the injected failure, and the repeated call must succeed.
+  /// Makes a call. If the call fails, the error must be the injected failure, and the repeated call must succeed.
   template <class Call>
   value_of_result<std::invoke_result_t<Call>> step(Call call) {
     auto r = call();
@@ -195,7 +195,7 @@ private:
     const dat::ia_options how = mode_.automatic ? automatic : manual;
     a_.ia = step([&] { return dat::ia::open("fk1", how); });
     b_.ia = step([&] { return dat::ia::open(must(dat::ia_address::parse("fd99:2::1")), how); });
-    // When an address cannot be bound, the adapter lacks that address, which is no failure.
+    // If an address cannot be bound, the adapter lacks that address, which is no failure.
     const auto v4 = b_.ia.address(dat::address_family::ipv4);
     if (!v4 || !a_.ia.address(dat::address_family::ipv4)) unexpected("no IPv4 address");
     target_ =
@@ -255,7 +255,7 @@ private:
     for (int attempt = 0; attempt < 2; ++attempt) {
       auto r = request();
       if (r) step([&] { return r->reject(bytes_of("no")); });
-      // The kernel may have made the reject, when dat's own failed.
+      // The reject may come from the kernel if dat's own reject failed.
       const bool good = r && first_of(a_, "peer_rejected", {"non_peer_rejected"});
       if (good) CHECK(a_.private_data == "no");
       CHECK(a_.ep.state() == dat::ep_state::disconnected);
@@ -301,7 +301,7 @@ private:
         return;
       }
       CHECK(a_.ep.state() == dat::ep_state::disconnected);
-      // The attempt may not have reached b; receives are posted again in any case.
+      // The attempt may not have reached b. The receives are posted again in either case.
       if (b_.ep.state() == dat::ep_state::unconnected) {
         step([&] { return b_.ep.close(); });
         make_ep(b_);
@@ -412,7 +412,7 @@ void sweep(const mode& m, unsigned max_per_call) {
       [&](const fake::injected& i) {
         flow(m, i).run();
         fake::forget_faults();           // the number of some calls depends on time
-        if (i.active) flow(m, {}).run(); // new objects work in any case
+        if (i.active) flow(m, {}).run(); // new objects always work
         // The end of a handle does not wait, and the service thread may be the last owner of the ia. A close waits.
         if (m.automatic && (m.close_order == 0 || m.close_order == 3)) until_nothing_is_left();
       },
@@ -420,8 +420,8 @@ void sweep(const mode& m, unsigned max_per_call) {
   CHECK(result.runs > 40);
   for (const auto& d : result.dirty) FAIL_CHECK(m.text() << ": " << d);
   for (const auto& n : result.not_hit) {
-    // The number of these calls depends on time: the reactor polls queues now and then, and a wait reads an event only
-    // when the completion was not there before. With a service thread the number also depends on chance.
+    // The number of these calls depends on time: the reactor polls queues at intervals, and a wait reads an event only
+    // if the completion was not queued before. With a service thread the number also depends on chance.
     const bool timed = n.starts_with("ibv_query_qp") || n.starts_with("ibv_req_notify_cq") ||
                        n.starts_with("ibv_poll_cq") || n.starts_with("ibv_get_cq_event");
     const bool luck = m.automatic && (n.starts_with("ibv_get_async_event") || n.starts_with("rdma_get_cm_event"));
@@ -487,7 +487,7 @@ TEST_CASE("an object that verbs cannot destroy is leaked, and nothing else fails
   for (const bool merged : {false, true}) {
     const auto result = fake::for_each_failure(
         [&](const fake::injected& i) {
-          const mode m{false, merged, 3}; // without a service thread, which could still own something
+          const mode m{false, merged, 3}; // without a service thread, which could still own objects
           flow(m, i).run();
           fake::forget_faults();
           if (i.active) flow(m, {}).run();
