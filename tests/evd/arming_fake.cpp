@@ -1,4 +1,4 @@
-// The device of an evd: when it is armed, and what becomes of an evd whose device or endpoint fails or ends.
+// The device of an evd: when it is armed, and the state of an evd whose device or endpoint fails or ends.
 // SPDX-License-Identifier: BSL-1.0
 #include "async_events.hpp"
 #include "world.hpp"
@@ -39,14 +39,14 @@ TEST_CASE("an endpoint for whose evd the device cannot be armed is refused, and 
   auto evd = must(a.ia.create_evd<dat::stream::dto>(16));
   must(evd.modify_cno(cno));
   CHECK(armings() == 0);
-  const unsigned which = GENERATE(1u, 2u); // of the receives, of the requests
+  const unsigned which = GENERATE(1u, 2u); // the arming of the receives, or of the requests
   fake::fail(fake::call::ibv_req_notify_cq, which, EIO);
   const auto create = [&] { return a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}); };
   const auto refused = create();
   REQUIRE_FALSE(refused);
   CHECK(refused.error().verb() == "ibv_req_notify_cq");
   CHECK(refused.error().sys_errno() == EIO);
-  // Without a feed the device is not armed.
+  // Without an endpoint that feeds the evd, the device is not armed.
   const auto before = armings();
   must(evd.enable());
   CHECK(armings() == before);
@@ -61,7 +61,7 @@ TEST_CASE("an evd that has ended arms no device", "[evd][arming]") {
   auto evd = must(a.ia.create_evd<dat::stream::dto>(16));
   const auto core = dat::detail::core_access::of(evd);
   must(evd.close());
-  // As an endpoint that is made while another thread closes the ia.
+  // Attaches like an endpoint that is created while another thread closes the ia.
   CHECK(core->attach({.entries = 1}));
   const auto before = armings();
   core->set_enabled(true);
@@ -90,7 +90,7 @@ TEMPLATE_TEST_CASE_SIG("a waiter reads the notification that ends its sleep, so 
     must(far.post(dat::recv{}));
     must(ep.post(dat::send{}));
     CHECK(take(evd) == events{"sent 0"});
-    if (S == dat::stream::dto) CHECK(has_notified()); // a merged evd may have read it, to detect a break
+    if (S == dat::stream::dto) CHECK(has_notified()); // a merged evd may have read the notification, to detect a break
     is_error(evd.wait(1ms), return_type::timeout_expired);
     CHECK_FALSE(has_notified());
   }
@@ -160,7 +160,7 @@ TEST_CASE("a reset leaves no completion of the earlier life in the device", "[ev
     must(p.a.ep.post(dat::recv{p.a.at(0, 8)}));
     must(p.a.ep.disconnect());
     p.settle();
-    fake::forge(p.a.evd.native_handle(), ibv_wc{}); // a late one
+    fake::forge(p.a.evd.native_handle(), ibv_wc{}); // a late completion
     must(p.a.ep.reset());
     CHECK(fake::unread_completions(p.a.evd.native_handle()) == 0);
     CHECK(p.a.take() == events{"disconnected"});

@@ -1,4 +1,5 @@
-// Events that bypass the ring of a merged evd: those that a wait finds there, and several that one drain takes.
+// Events that bypass the ring of a merged evd: completions that a wait finds on the device, and several that one drain
+// takes.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 

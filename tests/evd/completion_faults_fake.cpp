@@ -109,7 +109,7 @@ TEST_CASE("dropped completions do not block those behind them", "[COMP-074][EVD-
   CHECK(std::get<dat::rdma_write_done>(must(p.a.evd.wait(0us))).cookie() == dat::cookie(2));
   behind_many(3);
   CHECK(p.a.evd.drain([](const auto&) {}) == 1);
-  // Completions that wait for another endpoint's ESTABLISHED do not block either.
+  // Nor do completions that wait for another endpoint's ESTABLISHED block other completions.
   auto other = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
   auto far = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   must(other.post(dat::recv{}.cookie(7)));
@@ -155,7 +155,7 @@ TEST_CASE("completions of an endpoint's previous life are not events of the next
   p.b.take();
   must(p.a.ep.reset());
   must(p.b.ep.reset());
-  CHECK(p.a.take() == events{"disconnected"}); // an event of the connection stays
+  CHECK(p.a.take() == events{"disconnected"}); // the event of the connection stays queued
   p.connect();
   p.settle();
   CHECK(p.a.take().empty());
@@ -311,8 +311,8 @@ TEST_CASE("a graceful disconnect waits for every request, suppressed ones includ
     CHECK(p.a.ep.state() == ep_state::disconnect_pending);
     const auto refused = p.a.ep.post(p.write(5));
     CHECK(refused.error().subtype() == dat::return_subtype::ep_discpending);
-    must(p.a.ep.post(dat::recv{}.cookie(9)));           // receives may
-    must(p.a.ep.disconnect(dat::close_mode::graceful)); // without effect
+    must(p.a.ep.post(dat::recv{}.cookie(9)));           // receives may be posted
+    must(p.a.ep.disconnect(dat::close_mode::graceful)); // a second disconnect has no effect
     for (int i = 0; i < 4; ++i) {
       p.settle();
       CHECK(p.a.ep.state() == ep_state::disconnect_pending);
@@ -491,7 +491,7 @@ TEST_CASE("events taken out of order free each entry once, and posted receives k
   must(p.a.ep.post(dat::send{p.a.at(0, 1)}, dat::send{p.a.at(0, 2)}));
   must(p.a.ep.post(dat::rdma_write{p.a.at(0, 3), target}.immediate(1)));
   CHECK(p.a.take().size() == 3);
-  // The third completion first: it frees the two entries before it, whose events are queued.
+  // The third completion is taken first. It frees the two entries before it, whose events are queued.
   CHECK(must(p.b.evd.wait_for<dat::ib::recv_write_immediate_done>(0us)).cookie().value() == 2);
   for (int i = 0; i < 3; ++i) post_recv();
   CHECK_FALSE(p.b.ep.post(dat::recv{}));
@@ -592,7 +592,7 @@ TEST_CASE("wait_for with an endpoint takes events of that endpoint only") {
   clean_world world;
   pair p;
   auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
-  must(other.connect(p.b.ia.address(), 9999, plenty)); // nobody listens
+  must(other.connect(p.b.ia.address(), 9999, plenty)); // no program listens on this port
   p.settle();
   must(p.a.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(1)));
   CHECK(must(p.a.evd.wait_for<dat::rdma_write_done>(p.a.ep, 0us)).cookie().value() == 1);

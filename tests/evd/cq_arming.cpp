@@ -71,7 +71,7 @@ TEST_CASE("the waiter reads its notification just before it arms the device agai
   t.a.add_feed();
   REQUIRE(t.a.arm() == 0);
   t.complete();
-  t.a.read_unread(); // not read yet
+  t.a.read_unread(); // the notification is not read yet
   CHECK_FALSE(t.a.take_fired());
   t.a.mark_unread();
   CHECK(t.a.armed());
@@ -103,7 +103,7 @@ TEST_CASE("a change of the mode requires that the device is armed again", "[evd]
   arming_rig t;
   t.a.add_feed();
   REQUIRE(t.a.arm() == 0);
-  t.a.set_mode(completion_notification::evd_threshold); // the same
+  t.a.set_mode(completion_notification::evd_threshold); // sets the same mode again
   CHECK(t.a.armed());
   t.a.set_mode(completion_notification::selective);
   CHECK_FALSE(t.a.armed());

@@ -25,7 +25,7 @@ TEST_CASE("established comes before the first completion, however fast the peer 
     must(active.connect(link.target(), link.port(), patience));
     auto request = link.at_b<dat::connection_request>();
     must(request.accept(passive));
-    (void)link.at_a<dat::established>(); // then at once:
+    (void)link.at_a<dat::established>(); // the send follows at once
     must(active.post(dat::send{}));
     const auto events = link.take_b(2);
     INFO(sequence(events));
@@ -74,7 +74,7 @@ TEST_CASE("no successful completion comes after disconnected",
     // After a graceful disconnect all messages have arrived.
     if (round % 2 == 0) CHECK(count_of<dat::recv_done>(events) == static_cast<std::size_t>(sends));
     CHECK(is_empty(link.b.evd));
-    for (;;) { // flushed suppressed sends may be before or after it
+    for (;;) { // flushed suppressed sends may come before or after that event
       const auto e = take(link.a.evd, 1);
       if (std::holds_alternative<dat::disconnected>(e.front())) break;
       REQUIRE(std::holds_alternative<dat::dto_failure>(e.front()));
@@ -196,7 +196,7 @@ TEST_CASE("wait_for leaves other events in their order", "[evd][EVENT-040]") {
   for (int i = 0; i < 3; ++i) CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
   CHECK(is_empty(link.b.evd));
 
-  // The awaited event can no longer come, and the error says why.
+  // The awaited event can no longer come, and the error names the reason.
   must(link.active.disconnect());
   CHECK(error_of(link.b.evd.wait_for<dat::recv_done>(link.passive, patience)) ==
         dat::error(type::invalid_state, subtype::ep_disconnected));
@@ -242,7 +242,7 @@ TEST_CASE("an evd has at least the requested length, within the device's limits"
   }
   auto fresh = must(a.ia.create_evd<all_streams>(4));
   CHECK(is_empty(fresh));
-  CHECK(fresh.close().has_value()); // nothing feeds it
+  CHECK(fresh.close().has_value()); // no endpoint feeds the evd
   SHOWS("EVD-001");
 }
 
@@ -381,9 +381,9 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   must(events.close());
   CHECK(error_of(events.close()).type() == type::invalid_handle);
   CHECK(error_of(service.dequeue()).type() == type::invalid_handle);
-  // The close of the ia ends an evd, whatever is queued in it.
+  // The close of the ia ends an evd even if events are queued in it.
   auto last = must(a.ia.create_evd<dat::stream::software>(4));
-  CHECK(last.id() != ended); // no number is used again
+  CHECK(last.id() != ended); // numbers are not reused
   must(last.post(2));
   must(a.ia.close(dat::close_mode::abrupt));
   CHECK(error_of(last.post(3)).type() == type::invalid_handle);
@@ -400,7 +400,7 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
     passives.push_back(link.b.make_ep());
     link.connect(actives.back(), passives.back());
   }
-  // One qualifier has led to all of them, and each has a port of its own.
+  // One qualifier has led to all these endpoints, and each has a port of its own.
   std::set<std::uint16_t> ports;
   for (auto& ep : actives) {
     CHECK(must(ep.remote_address()).port() == link.psp.port());
@@ -410,8 +410,8 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
   SHOWS("MODEL-016");
   for (auto& ep : passives)
     for (int i = 0; i < 4; ++i) must(ep.post(dat::recv{}.cookie(i)));
-  // Two threads post at once, each to endpoints of its own: calls on different objects may overlap, whatever they
-  // share.
+  // Two threads post at once, each to its own endpoints: calls on different objects may overlap even if the objects
+  // share others.
   const auto send_from = [&](std::size_t first) {
     for (int i = 0; i < 4; ++i)
       for (std::size_t k = first; k < first + 4; ++k) must(actives[k].post(dat::send{}.cookie(i)));

@@ -105,7 +105,7 @@ TEST_CASE("when a device cannot resize its queue, the evd is unchanged", "[EVD-0
 TEST_CASE("a wait that a signal interrupts returns the event that the handler has queued", "[evd]") {
   static queue<mixed>* signalled = nullptr;
   queue<mixed> q;
-  must(q.evd.post(1)); // the ring has memory now: a handler may not allocate
+  must(q.evd.post(1)); // gives the ring memory, because a handler may not allocate
   (void)must(q.evd.dequeue());
   signalled = &q;
   std::atomic<::pid_t> thread{0};
@@ -154,14 +154,14 @@ TEST_CASE("events for drop_events are dropped and free their entries", "[EVENT-1
     for (;;) {
       auto posted = mute.post(dat::send{});
       if (posted) break;
-      // Until the reactor has drained the dropped completions.
+      // Repeats until the reactor has drained the dropped completions.
       REQUIRE(posted.error().type() == return_type::insufficient_resources);
       ia.run();
       std::this_thread::yield();
     }
     CHECK(must(evd.wait_for<dat::recv_done>(plenty)).cookie() == i++);
   }
-  for (int i = 0; i < 40; ++i) { // and receives
+  for (int i = 0; i < 40; ++i) { // posts receives, too
     for (;;) {
       auto posted = mute.post(dat::recv{});
       if (posted) break;
@@ -250,7 +250,7 @@ TEST_CASE("a merged evd does not look for breaks after the end of its connection
   auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
   p.connect(ep, far);
   must(ep.post(dat::recv{}));
-  must(ep.disconnect()); // the flushed receive makes the device notify
+  must(ep.disconnect()); // the flushed receive causes the device to notify
   const auto armed = fake::count(fake::call::ibv_req_notify_cq);
   const auto late = std::chrono::steady_clock::now() + 4 * dat::detail::break_watch::pause;
   while (std::chrono::steady_clock::now() < late) p.a.ia.run(1ms); // a check would be due meanwhile

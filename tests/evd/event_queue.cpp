@@ -45,7 +45,7 @@ TEST_CASE("reserved room and queued events are kept") {
   q.pop(out);
   REQUIRE(q.push(numbered(3)));
   REQUIRE(q.reserve(1000));
-  REQUIRE(q.reserve(5)); // never smaller
+  REQUIRE(q.reserve(5)); // the queue never shrinks here
   CHECK(number(q.at(0)) == 2);
   CHECK(number(q.at(1)) == 3);
   CHECK(q.size() == 2);
@@ -57,7 +57,7 @@ TEST_CASE("a moved event queue has the events and the room of the other one, whi
   for (int i = 1; i <= 4; ++i) {
     if (i == 4) {
       record out;
-      first.pop(out); // the events go round the end of the memory
+      first.pop(out); // the events wrap around at the end of the memory
       CHECK(number(out) == 1);
     }
     REQUIRE(first.push(numbered(i)));

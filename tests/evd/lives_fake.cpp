@@ -92,7 +92,7 @@ TEMPLATE_TEST_CASE_SIG("a failed completion of a previous life does not break th
   must(c.far.reset());
   c.connect();
   old.template go_on<S>();
-  CHECK(old.seen.size() == 1); // a failure, which the consumer takes
+  CHECK(old.seen.size() == 1); // the consumer takes a failure
   c.settle();
   CHECK(c.ep.state() == ep_state::connected);
   CHECK(c.a.take().empty());
@@ -125,7 +125,7 @@ TEST_CASE("dat does not poll a completions-only evd behind the consumer's back",
   const auto armed = fake::count(fake::call::ibv_req_notify_cq);
   const auto queried = fake::count(fake::call::ibv_query_qp);
   c.connect();
-  const auto once = fake::count(fake::call::ibv_req_notify_cq); // of the peer, whose evd is merged
+  const auto once = fake::count(fake::call::ibv_req_notify_cq); // armings of the peer, whose evd is merged
   must(c.far.post(dat::recv{}));
   must(c.ep.post(dat::send{}));
   c.settle();

@@ -56,7 +56,7 @@ void solicited() {
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
   SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026", "COMP-009");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
-  // So does a write with immediate data.
+  // A write with immediate data wakes the thread, too.
   background told([&] { return link.receives.wait(patience); });
   told.until_asleep();
   must(link.active.post(dat::rdma_write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
@@ -98,7 +98,7 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   auto passive = link.b.make_ep();
   link.connect(active, passive);
   for (int i = 0; i < 8; ++i) must(passive.post(dat::recv{}));
-  // Returns what has ended the wait.
+  // Returns the event that has ended the wait.
   const auto sends_then = [&](auto release) {
     for (int i = 0; i < 10; ++i) must(passive.post(dat::recv{}));
     background waiter([&] { return own.wait(patience, 1); });
@@ -123,7 +123,8 @@ TEST_CASE("a wait sleeps through completions without notification", "[notificati
   SHOWS("EVENT-058", "COMP-009");
   CHECK(next<dat::send_done>(own).cookie() == dat::cookie(10));
   SHOWS("EVENT-062", "MODEL-014", "REQ-163");
-  // On a busy machine acknowledgements of the sends may come behind the software event. Then it ends the wait.
+  // On a busy machine acknowledgements of the sends may come behind the software event. In that case, the software
+  // event ends the wait.
   for (bool in_time = false; !in_time;) {
     const auto first = sends_then([&] { must(own.post(11)); }).first;
     in_time = std::holds_alternative<dat::send_done>(first);
@@ -234,7 +235,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::send{}.cookie(2)));
   CHECK(link.woken());
   SHOWS("COMP-018", "EVENT-045");
-  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // nothing from the suppressed requests
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // the suppressed requests give no completion
   SHOWS("REQ-111", "COMP-004");
   const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
                               dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
@@ -263,10 +264,10 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.woken());
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(4));
   must(link.active.post(dat::recv{}.cookie(12)));
-  must(link.passive.post(dat::send{}.solicited())); // nor has it on a receive that notifies
+  must(link.passive.post(dat::send{}.solicited())); // nor has the flag an effect on a receive that notifies
   CHECK(link.woken());
   CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(12));
-  // Nor has that of a write with immediate data an effect.
+  // Nor has the flag of a write with immediate data an effect.
   must(link.active.post(dat::recv{}.cookie(13).suppress_notification()));
   must(link.passive.post(dat::rdma_write{write}.solicited_immediate(7)));
   CHECK(link.poll<dat::ib::recv_write_immediate_done>().cookie() == dat::cookie(13));
@@ -276,7 +277,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.woken());
   CHECK(next<dat::software_event>(link.evd).cookie() == dat::cookie(5));
   CHECK(is_empty(link.evd));
-  // A receive that fails triggers as it was posted, too.
+  // For a receive that fails, the flags of its post decide as well whether it triggers.
   must(link.active.post(dat::recv{}.cookie(7).suppress_notification(), dat::recv{}.cookie(8)));
   must(link.active.disconnect());
   CHECK(link.woken());
@@ -297,7 +298,7 @@ TEST_CASE("selective endpoints: a failure triggers the cno unless posted without
   auto s = dat::send{}.cookie(9);
   if (quiet) s.suppress_notification();
   if (suppressed) s.suppress_completion();
-  must(link.active.post(s)); // nobody receives
+  must(link.active.post(s)); // the peer has no receive for the send
   if (!quiet) CHECK(link.woken());
   const auto failed = link.poll<dat::dto_failure>();
   CHECK(failed.cookie() == dat::cookie(9));
@@ -338,7 +339,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   must(link.active.post(dat::send{}.suppress_completion()));
   must(link.active.post(dat::send{}.cookie(1)));
   CHECK(link.woken());
-  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1)); // all posted requests
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1)); // all posted requests notify
   SHOWS("EVENT-043");
   CHECK(is_empty(link.evd));
   for (const bool solicited : {false, true}) { // each receive notifies, whatever its sender asks for
@@ -354,7 +355,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   must(link.active.post(dat::send{}.suppress_completion().cookie(2)));
   CHECK(link.woken());
   CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(2));
-  // Failures count to a threshold, suppressed or not.
+  // Failures count towards a threshold, suppressed or not.
   must(link.active.post(dat::send{}.suppress_completion().cookie(3)));
   must(link.active.post(dat::send{}.cookie(4)));
   const auto both = must(link.evd.wait(patience, 2));
@@ -376,7 +377,7 @@ TEST_CASE("a threshold counts every completion, solicited or not",
   CHECK(std::get<dat::recv_done>(got.first).cookie() == dat::cookie(0));
   CHECK(got.more == 2);
   for (int i = 1; i < 3; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
-  // So do the three sends.
+  // The three sends reach the threshold, too.
   const auto sent = must(link.a.evd.wait(patience, 3));
   CHECK((std::holds_alternative<dat::send_done>(sent.first) && sent.more == 2));
   SHOWS("COMP-015");

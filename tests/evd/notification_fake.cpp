@@ -257,7 +257,7 @@ TEST_CASE("wait_for_any sleeps through other completions and gets the first even
   watched<mixed> w(choosy);
   w.to_far(dat::send{}.cookie(1).suppress_notification());
   CHECK(describe{}(std::get<dat::send_done>(must(w.evd.wait(plenty)))) ==
-        "sent 1"); // is there already: no reason to sleep
+        "sent 1"); // the completion is queued already, so the wait does not sleep
   for (const bool software : {false, true}) {
     worker waiter([&](worker& inner) {
       const auto e = w.evd.wait(plenty);

@@ -30,7 +30,7 @@ struct ends {
   }
   end a{"fk1"};
   end b{"fk2"};
-  dat::evd<all_streams> evd; // of b's endpoint
+  dat::evd<all_streams> evd; // the evd of b's endpoint
   dat::psp psp;
 
   void accept() {

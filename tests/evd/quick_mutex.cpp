@@ -42,13 +42,13 @@ TEST_CASE("threads that sleep for a quick_mutex get it, each in its turn", "[evd
   m.lock();
   worker one(pass), two(pass), three(pass);
   while (coming.load() != 3) std::this_thread::yield();
-  CHECK(passed == 0); // none passes while it is locked
+  CHECK(passed == 0); // no thread passes while the mutex is locked
   m.unlock();
   one.join();
   two.join();
   three.join();
   CHECK(passed == 3);
-  const std::lock_guard lock(m); // and it is free afterwards
+  const std::lock_guard lock(m); // the mutex is free afterwards
 }
 
 TEST_CASE("a thread with a pending cancellation locks a quick_mutex, and ends at its next own point", "[evd][mutex]") {

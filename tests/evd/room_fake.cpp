@@ -74,7 +74,7 @@ TEST_CASE("an evd grows with the endpoints that are attached to it", "[evd][ep]"
   CHECK(evd.native_handle()->cqe < 100);
   auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
                                          {.max_request_dtos = 60, .max_recv_dtos = 40}));
-  CHECK(evd.native_handle()->cqe >= 101); // including the marker
+  CHECK(evd.native_handle()->cqe >= 101); // this number includes the marker
   CHECK(evd.capacity() == 1);
   must(evd.resize(2)); // the connect evd needs no room for completions
   CHECK(evd.native_handle()->cqe >= 101);
@@ -155,7 +155,8 @@ TEST_CASE("a completion for which memory is short breaks its connection, and the
   fake::finish();
   ibv_wc wc{};
   REQUIRE(ibv_poll_cq(p.b.evd.native_handle(), 1, &wc) == 1);
-  // The device reports the receive again and again, which only a faulty one does. The evd has no room for that.
+  // The device reports the receive repeatedly, which only a faulty device does. The evd has no room for these
+  // completions.
   for (bool lost = false; !lost;) {
     for (int i = 0; i < 50; ++i) fake::forge(p.b.evd.native_handle(), wc);
     const out_of_memory short_of_it(0);

@@ -30,15 +30,15 @@ constexpr std::uint64_t stations = 4;
 /// cno takes two system calls for each, and the lab's machine emulates these.
 constexpr std::array<std::uint64_t, stations> share = {128, 1, 1, 1};
 constexpr std::uint64_t shares = 131;
-constexpr std::uint64_t messages = rig::stress_messages; // of each connection
+constexpr std::uint64_t messages = rig::stress_messages; // the number of messages of each connection
 
 /// An evd, the connection that completes on it, and counts of the events that were taken.
 struct station {
-  std::uint64_t each = 0; ///< software events of each producer
+  std::uint64_t each = 0; ///< the number of software events of each producer
   dat::evd<mixed> evd;
   dat::ep<dat::rc> far;
   std::atomic<std::uint64_t> software{0};
-  std::atomic<std::uint64_t> sum{0}; ///< per software event: each is taken once
+  std::atomic<std::uint64_t> sum{0}; ///< the sum over the software events, each of which is taken once
   std::atomic<std::uint64_t> received{0};
 };
 
@@ -183,7 +183,7 @@ void wait_on_lean(scene& all, worker& w) {
   }
 }
 
-// The threads that wake them.
+// The threads that wake the waiting threads.
 void post_software(scene& all, std::uint64_t who, worker& w) {
   std::array<std::uint64_t, stations> next{};
   while (next[0] < all.all[0].each && !all.broken)
@@ -283,7 +283,7 @@ TEST_CASE("threads that post, wait, forbid waits, change cnos and interrupt lose
   for (worker& w : waiters) w.join();
   sigaction(SIGUSR1, &before, nullptr);
 
-  std::uint64_t events = stations * messages; // completions of the senders
+  std::uint64_t events = stations * messages; // the completions of the senders
   for (station& s : all.all) {
     CHECK(s.software == producers * s.each);
     CHECK(s.sum == producers * (s.each * (s.each - 1) / 2));

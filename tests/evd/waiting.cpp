@@ -44,7 +44,7 @@ struct adapter {
 
 std::uint64_t number(const dat::event<soft>& e) { return std::get<dat::software_event>(e).cookie().value(); }
 
-/// Returns when another thread waits on the empty evd: then a dequeue is refused.
+/// Returns when another thread waits on the empty evd, because a dequeue is then refused.
 template <dat::streams S>
 void until_waited(dat::evd<S>& evd) {
   for (;;) {
@@ -88,7 +88,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
   CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
   SHOWS("EVENT-080", "EVD-034");
-  CHECK(number(must(q.evd.dequeue())) == 0); // and its events can be taken
+  CHECK(number(must(q.evd.dequeue())) == 0); // its events can still be taken
   SHOWS("EVENT-060", "EVD-065", "EVENT-102");
   CHECK(q.ia.async_evd().dequeue().error() == dat::error(return_type::queue_empty)); // no overflow is reported
 }
@@ -174,7 +174,7 @@ TEST_CASE("a signal ends an empty wait, and a wait with an event returns it", "[
   queue<soft> q;
   struct sigaction handler {};
   handler.sa_handler = [](int) {};
-  handler.sa_flags = SA_RESTART; // has no effect on the wait
+  handler.sa_flags = SA_RESTART; // this flag has no effect on the wait
   REQUIRE(sigaction(SIGUSR1, &handler, nullptr) == 0);
   must(q.evd.post(1));
   const pthread_t waiting = pthread_self();
@@ -475,7 +475,8 @@ TEST_CASE("wait_for leaves software events in their order", "[EVENT-040]") {
   CHECK(must(q.evd.wait_for<dat::software_event>(patience)).cookie().value() == 1);
 }
 
-// --- what an evd is like, and none at all --------------------------------------------------------------------------
+// --- the properties of an evd, and of the null evd
+// --------------------------------------------------------------------
 
 TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]"
                                                          "[ERR-042]") {
@@ -535,7 +536,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
   CHECK(q.evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
   SHOWS("EVENT-106");
   must(q.evd.clear_unwaitable());
-  CHECK(q.evd.dequeue().error().subtype() == return_subtype::evd_waiter); // still there
+  CHECK(q.evd.dequeue().error().subtype() == return_subtype::evd_waiter); // the waiter still waits
   must(q.evd.set_unwaitable());
   waiter.join();
   must(q.evd.set_unwaitable());
@@ -562,7 +563,7 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
     must(temporary.modify_cno({}));
     must(temporary.close());
   }
-  // A thread that is blocked. The cno ends first.
+  // The thread is blocked, and the cno ends first.
   auto temporary = must(ia.create_evd<soft>(1));
   std::atomic<pid_t> thread{};
   worker waiter([&](worker& w) {
@@ -581,7 +582,7 @@ TEST_CASE("a temporary evd releases a thread that waits on its cno, whichever is
   must(temporary.close());
 }
 
-// --- which completions wake ------------------------------------------------------------------------------------------
+// --- completions that wake a thread ----------------------------------------------------------------------------------
 
 TEST_CASE("endpoints that feed one evd must agree on the notification mode",
           "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
@@ -673,7 +674,7 @@ TEST_CASE("a wait for several events is refused where some completions do not no
   CHECK(must(evd.wait(patience, 1)).more == 1); // software events may share such an evd: uDAPL 2.0, lines 2724-2746
   SHOWS("EP-017");
   must(ep.close());
-  CHECK(must(evd.query()).config == dat::completion_notification::evd_threshold); // no endpoint feeds the evd any more
+  CHECK(must(evd.query()).config == dat::completion_notification::evd_threshold); // no endpoint feeds the evd now
   CHECK(evd.wait(0s, 2).error().type() == return_type::timeout_expired);
   ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = requests, .connect = a.evd},
                                     {.recv_completion = dat::completion_notification::solicited_wait}));
@@ -713,7 +714,7 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
   for (const int no_mode : {0x01, 0x08}) // DAT_COMPLETION_SUPPRESS_FLAG and _BARRIER_FENCE_FLAG
     refused({.recv_completion = static_cast<completion_notification>(no_mode),
              .request_completion = static_cast<completion_notification>(no_mode)});
-  // Another endpoint that feeds the evd must agree.
+  // Another endpoint that feeds the evd must have the same mode.
   {
     auto second = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = a.evd},
                                                {.recv_completion = completion_notification::selective}));
@@ -721,7 +722,7 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
              .request_completion = completion_notification::evd_threshold});
     must(second.close());
   }
-  // An evd whose completions have another mode is refused, and the endpoint stays with its own.
+  // An evd whose completions have another mode is refused, and the endpoint keeps its evd.
   {
     auto third = must(a.ia.create_evd<mixed>(8));
     auto second = must(a.pz.create_ep<dat::rc>({.recv = third, .request = other, .connect = a.evd}));
@@ -733,13 +734,13 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
     SHOWS("EP-075");
     must(second.close());
   }
-  // modify moves the mode to another evd, and the previous evd has no endpoint any more.
+  // modify moves the mode to another evd, and no endpoint feeds the previous evd.
   must(ep.modify({.request = other,
                   .recv_completion = completion_notification::solicited_wait,
                   .request_completion = completion_notification::evd_threshold}));
   CHECK(mode(evd) == completion_notification::solicited_wait);
   CHECK(mode(other) == completion_notification::evd_threshold);
-  // The queues feed an evd each: the value itself is refused.
+  // Each queue feeds its own evd, so only the value itself is refused.
   const auto why = [&](const dat::ep_changes& c) { return ep.modify(c).error().type(); };
   for (const int no_mode : {0x01, 0x08}) {
     CHECK(why({.recv_completion = static_cast<completion_notification>(no_mode)}) == return_type::invalid_parameter);
@@ -760,7 +761,7 @@ TEST_CASE("modify can change which completions wake until a receive is posted",
   CHECK(mode(other) == completion_notification::evd_threshold);
 }
 
-// --- what cannot be ------------------------------------------------------------------------------------------------
+// --- invalid calls -------------------------------------------------------------------------------------------------
 
 TEST_CASE("an invalid call on an evd returns its name, the evd and a remedy, and has no effect",
           "[EVD-015][EVD-038][EVD-047][EVD-048][EVD-049][EVENT-048][EVENT-054][EVENT-063]") {
@@ -842,7 +843,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
   for (const dat::timeout limit : {0us, 1us, 700us, 5'000us}) {
     check(limit, return_type::timeout_expired, [&](dat::timeout t) { return completions_only.wait(t).error(); });
     check(limit, return_type::timeout_expired, [&](dat::timeout t) {
-      const auto e = q.evd.wait(t, 2); // one event of two
+      const auto e = q.evd.wait(t, 2); // the evd has one event of two
       CHECK(e.error().index() == 1);
       return e.error();
     });
@@ -851,7 +852,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
     check(limit, return_type::queue_empty, [&](dat::timeout t) { return cno.wait(t).error(); });
     SHOWS("CNO-031");
   }
-  // A longer wait is interrupted again and again.
+  // A longer wait is interrupted repeatedly.
   for (int i = 0; i < 3; ++i) {
     CHECK(completions_only.wait(patience).error() == dat::error(return_type::interrupted_call));
     CHECK(cno.wait(patience).error() == dat::error(return_type::interrupted_call));

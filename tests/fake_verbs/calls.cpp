@@ -59,7 +59,7 @@ std::string injected::text() const {
 bool injected::hit() const {
   if (!active) return false;
   const std::lock_guard hold{mutex()};
-  // A sweep injects its failure first in a new world: ticket 1.
+  // A sweep injects its failure first in a new world, so the failure has ticket 1.
   const auto& h = the_world().hits;
   return std::find(h.begin(), h.end(), std::size_t{1}) != h.end();
 }

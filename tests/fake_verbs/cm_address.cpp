@@ -36,7 +36,7 @@ int copy_address(sockaddr_storage& to, const sockaddr* from) {
   else if (from->sa_family == AF_INET6)
     std::memcpy(&to, from, sizeof(sockaddr_in6));
   else
-    return EINVAL; // rdma_cm knows no length for another family
+    return EINVAL; // rdma_cm has no length for another family
   return 0;
 }
 
@@ -188,7 +188,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   destroy_on_wire(id);
   discard_events(id);
   wait_acked(e.lock(), "rdma_destroy_id(" + id.name() + ")", [&] { return id.unacked == 0; });
-  discard_events(id); // events that arrived while the id waited
+  discard_events(id); // drops events that arrived while the id waited
   id.alive = false;
   run();
   return e.minus1(0);

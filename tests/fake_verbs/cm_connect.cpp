@@ -51,7 +51,7 @@ void enter_timewait(id_obj& id) {
 
 /// A connection of the same remote queue pair that this side still keeps.
 id_obj* stale_connection(const id_obj& active) {
-  if (is_iwarp(*active.dev)) return nullptr; // a connection of TCP is known by its ports
+  if (is_iwarp(*active.dev)) return nullptr; // TCP identifies a connection by its ports
   for (auto* i : all_live<id_obj>())
     if (i != &active && i->wire == ib::established && i->peer_qpn == active.own_qpn && i->peer &&
         i->peer->dev == active.dev && i->own_qpn != active.own_qpn)
@@ -135,7 +135,7 @@ int reject(entry& e, id_obj& id, int status, const void* data, std::size_t n) {
 
 id_obj& new_child(id_obj& listener) {
   auto o = std::make_unique<id_obj>();
-  o->counted = false; // until the program reads the request
+  o->counted = false; // the id is not counted until the program reads the request
   auto& c = adopt(std::move(o));
   c.channel = listener.channel;
   c.chan = listener.chan;
@@ -166,7 +166,7 @@ void send_reject(id_obj& from, int status, std::vector<std::byte> data) {
   switch (p->wire) {
   case ib::req_rcvd:
     p->wire = ib::dead;
-    break; // no event: the program notices when it answers
+    break; // there is no event: the program gets an error when it answers
   case ib::req_sent:
   case ib::rep_rcvd:
   case ib::rep_sent:
@@ -190,7 +190,7 @@ void send_dreq(id_obj& from) {
 void send_drep(id_obj& from) {
   auto* p = from.peer;
   enter_timewait(from);
-  // dreq_rcvd: both sides have disconnected, and each has had its event.
+  // In dreq_rcvd, both sides have disconnected, and each has had its event.
   if (!p || !p->alive || p->wire != ib::dreq_sent) return;
   post_event({p, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [p] { p->wire = ib::timewait; }});
   leave_timewait(*p);

@@ -16,7 +16,7 @@ std::vector<std::byte> padded(const void* data, std::size_t n, std::size_t size)
 void arrive_event(cm_record r) {
   if (!r.id->alive || (r.listener && !r.listener->alive)) return;
   auto* l = r.listener;
-  // Dropped without an answer; a real peer would repeat it for a minute.
+  // The request is dropped without an answer. A real peer would repeat it for a minute.
   if (l && l->unread >= std::size_t(l->backlog)) {
     if (r.id->peer) r.id->peer->peer = nullptr;
     r.id->alive = false;
@@ -130,7 +130,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) {
   ev->param.conn = r.conn;
   std::copy(r.data.begin(), r.data.end(), ev->bytes.begin());
   if (r.datagram) ev->param.ud = r.ud;
-  // Both kinds of parameters begin with these two.
+  // Both kinds of parameters begin with these two members.
   ev->param.conn.private_data = r.data.empty() ? nullptr : ev->bytes.data();
   ev->param.conn.private_data_len = std::uint8_t(r.data.size());
   ev->counts_on = r.listener ? r.listener : r.id;

@@ -61,7 +61,7 @@ std::unique_ptr<state> fresh(const world& cfg) {
   return w;
 }
 
-// Never destroyed: threads of a test may still be inside when static objects are destroyed.
+// The world is never destroyed: threads of a test may still use it when static objects are destroyed.
 std::unique_ptr<state>& slot() {
   static auto* s = new std::unique_ptr<state>{fresh({})};
   return *s;

@@ -49,7 +49,7 @@ bool is_iba() { return the_world().cfg.wc_statuses == statuses::iba; }
 [[gnu::no_sanitize_address]] void dma_copy(std::byte* to, const std::byte* from, std::size_t n) {
   const volatile std::byte* in = from;
   volatile std::byte* out = to;
-  if (to <= from) // the two may overlap
+  if (to <= from) // source and target may overlap
     for (std::size_t i = 0; i < n; ++i) out[i] = in[i];
   else
     for (; n != 0; --n) out[n - 1] = in[n - 1];
@@ -116,7 +116,7 @@ bool link_works(const qp_obj& q, const qp_obj& peer) {
   return up(q) && up(peer);
 }
 
-/// The other end, if it answers.
+/// The queue pair at the other end, if it answers.
 qp_obj* answering_peer(qp_obj& q) {
   auto* p = find_qp(q.attr.dest_qp_num);
   if (!p || p->attr.dest_qp_num != q.qp_num) return nullptr;
@@ -158,7 +158,7 @@ void receive_wc(qp_obj& p, const qp_obj& from, const recv_wqe& r, const send_wqe
     wc.imm_data = s.wr.imm_data;
   }
   if (s.wr.opcode == IBV_WR_SEND_WITH_INV) {
-    // rxe sets the kernel's bit, which means something else in libibverbs.
+    // rxe sets the kernel's bit, which has another meaning in libibverbs.
     wc.wc_flags |= is_iba() ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;
     wc.invalidated_rkey = s.wr.invalidate_rkey;
   }
@@ -242,7 +242,7 @@ bool do_atomic_write(qp_obj& q, qp_obj& p, send_wqe& s) {
 int check_send(const qp_obj& q, const ibv_send_wr& wr) {
   if (wr.num_sge < 0 || std::uint32_t(wr.num_sge) > q.asked.max_send_sge) return EINVAL;
   if (const int error = iwarp_refuses(q, wr)) return error;
-  std::uint32_t length = 0; // 32 bits and wrapping, as in the provider
+  std::uint32_t length = 0; // 32 bits that wrap around, as in the provider
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
   if ((wr.send_flags & IBV_SEND_INLINE) && length > q.asked.max_inline_data) return EINVAL;
   if (is_atomic(wr.opcode) && length < 8) return EINVAL;
@@ -317,7 +317,7 @@ void run() {
     auto& q = *w.work.back();
     w.work.pop_back();
     while (q.alive && q.true_state() == IBV_QPS_RTS && !q.sq.empty() && !q.sq.front().held && !q.sq.front().parked) {
-      // Removed from the queue first, because a failure flushes the rest of the queue.
+      // The entry is removed from the queue first, because a failure flushes the rest of the queue.
       auto s = std::move(q.sq.front());
       q.sq.pop_front();
       if (execute(q, s)) continue;

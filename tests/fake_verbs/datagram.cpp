@@ -9,7 +9,7 @@ namespace fake::impl {
 
 namespace {
 
-constexpr int nobody_listens = 1, said_no = 2; // of the answer to a request
+constexpr int nobody_listens = 1, said_no = 2; // values of the answer to a request
 
 bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
 
@@ -17,7 +17,7 @@ bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw,
 void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte>& data, const ibv_gid& to) {
   const auto state = p.true_state();
   if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS) || p.attr.qkey != s.wr.wr.ud.remote_qkey || p.rq.empty()) return;
-  // Without a route header its 40 bytes are there, and undefined.
+  // Without a route header its 40 bytes are present, and undefined.
   const bool by_address = live_object<ah_obj>(s.wr.wr.ud.ah, "a datagram").attr.is_global != 0;
   std::vector<std::byte> message(40);
   const auto from = gid_at(*q.ctx->dev, q.attr.port_num, 1);
@@ -65,11 +65,11 @@ void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte
 void deliver_datagram(qp_obj& q, const send_wqe& s, const std::vector<std::byte>& data) {
   const auto& ah = live_object<ah_obj>(s.wr.wr.ud.ah, "a send to an address handle");
   auto to = ah.attr.grh.dgid;
-  if (!ah.attr.is_global) // of the same subnet: by LID
+  if (!ah.attr.is_global) // within the subnet, the LID names the port
     for (auto& d : the_world().devices)
       for (std::uint8_t n = 1; n <= d->cfg.ports.size(); ++n)
         if (port_of(*d, n)->lid == ah.attr.dlid) to = gid_at(*d, n, 0);
-  // Without an error at the sender.
+  // A message that is too long is lost without an error at the sender.
   if (data.size() > (128u << port_of(*q.ctx->dev, q.attr.port_num)->active_mtu)) return;
   for (auto* p : all_live<qp_obj>()) {
     if (p->qp_type != IBV_QPT_UD) continue;

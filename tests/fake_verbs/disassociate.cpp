@@ -10,7 +10,7 @@ void disassociate(std::string_view device) {
   auto* d = device_named(device);
   if (!d) die("disassociate: no such device");
   for (auto* c : all_live<context_obj>()) {
-    if (c->dev != d || !c->counted) continue; // librdmacm opens its own again
+    if (c->dev != d || !c->counted) continue; // librdmacm opens its own contexts again
     c->disassociated = true;
     c->events.clear();
     c->async_fd.set(true);

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// One entry with everything that it points to, so that freeing is a walk.
+/// One entry with all data that it points to, so that freeing walks the list.
 struct entry_storage {
   ifaddrs entry{};
   sockaddr_storage address{};
@@ -63,7 +63,7 @@ int getifaddrs(ifaddrs** list) noexcept {
 void freeifaddrs(ifaddrs* list) noexcept {
   while (list) {
     auto* next = list->ifa_next;
-    delete reinterpret_cast<entry_storage*>(list); // its first member
+    delete reinterpret_cast<entry_storage*>(list); // the address is the first member
     list = next;
   }
 }

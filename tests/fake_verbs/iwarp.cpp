@@ -1,4 +1,4 @@
-// What is different on iWARP: connections, the kernel moves queue pairs, requests that there are not.
+// Differences of iWARP: its connections, the kernel moves queue pairs, and some requests are missing.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -14,7 +14,7 @@ void iwarp_rts(id_obj& id) {
   q->attr.qp_state = q->state = IBV_QPS_RTS;
   q->attr.dest_qp_num = id.peer_qpn;
   q->attr.port_num = id.dev_port;
-  q->attr.retry_cnt = q->attr.rnr_retry = 7; // TCP repeats by itself
+  q->attr.retry_cnt = q->attr.rnr_retry = 7; // TCP repeats lost data
   q->attr.max_rd_atomic = id.initiator_depth;
   q->attr.max_dest_rd_atomic = id.responder_resources;
   kick(*q);
@@ -27,7 +27,7 @@ int iwarp_accept(id_obj& id, const rdma_conn_param& shown, const void* data, std
   id.wire = ib::established;
   post_event({&id, nullptr, RDMA_CM_EVENT_ESTABLISHED, 0, {}, {}, {}});
   if (!peer) return 0;
-  auto own = shown; // the event has what the side may do, not the offer of the peer
+  auto own = shown; // the event has the limits of this side, not the offer of the peer
   std::swap(own.responder_resources, own.initiator_depth);
   own.responder_resources = std::min(own.responder_resources, peer->initiator_depth);
   post_event({peer, nullptr, RDMA_CM_EVENT_ESTABLISHED, 0, own, padded(data, n, n), [peer, shown] {
@@ -45,7 +45,7 @@ void iwarp_close(id_obj& id) {
   for (auto* one : {&id, id.peer}) {
     if (!one || !one->alive || one->wire == ib::dead) continue;
     one->wire = ib::timewait;
-    if (auto* q = find_qp(one->own_qpn)) to_error(*q); // before the program reads the event
+    if (auto* q = find_qp(one->own_qpn)) to_error(*q); // the queue pair changes before the program reads the event
     post_event({one, nullptr, RDMA_CM_EVENT_DISCONNECTED, 0, {}, {}, [one] { one->wire = ib::dead; }});
   }
 }

@@ -1,4 +1,4 @@
-// What devices do some time after the call that caused it, and calls that take their time.
+// Actions of devices some time after the calls that cause them, and slow calls.
 // SPDX-License-Identifier: BSL-1.0
 #include "state.hpp"
 
@@ -17,14 +17,14 @@ std::condition_variable& due() {
   return *c;
 }
 
-/// The thread of the devices. It lives as long as the process, which never joins it.
+/// The thread of the devices. It runs as long as the process, which never joins it.
 void start_device_thread() {
   static const bool started = [] {
     std::thread([] {
       std::unique_lock lock{mutex()};
       for (;;) {
         due().wait(lock, [] { return !the_world().late.empty() && !the_world().late_held; });
-        // Long enough for the call that caused it to return, and for its caller to poll. No result depends on it.
+        // The pause is long enough for the call to return, and for its caller to poll. No result depends on the pause.
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::microseconds{100});
         lock.lock();

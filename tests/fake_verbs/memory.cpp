@@ -13,7 +13,7 @@ namespace fake::impl {
 
 namespace {
 
-/// 0, or the errno that the kernel gives to such a registration.
+/// 0, or the errno that the kernel returns for such a registration.
 int registration_error(const device_state& d, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
   constexpr unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;

@@ -184,7 +184,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   auto* srq = init->srq ? &live_object<srq_obj>(init->srq, "ibv_create_qp") : nullptr;
   if (scq.ctx != p.ctx || rcq.ctx != p.ctx || (srq && srq->ctx != p.ctx)) return e.null(EINVAL);
   if (is_full<qp_obj>(*p.ctx->dev, p.ctx->dev->attr.max_qp)) return e.null(ENOMEM);
-  // One send entry holds either the segments or the inline bytes, so each raises the other.
+  // One send entry holds either the segments or the inline bytes, so each of the two limits raises the other one.
   const auto entry_bytes = std::max(init->cap.max_send_sge * std::uint32_t(sizeof(ibv_sge)), init->cap.max_inline_data);
   init->cap.max_send_sge = entry_bytes / std::uint32_t(sizeof(ibv_sge));
   init->cap.max_inline_data = entry_bytes;

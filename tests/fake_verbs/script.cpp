@@ -28,7 +28,7 @@ id_obj* listener_on(std::uint16_t port) {
 void deliver_request(id_obj& l, const cm_event& e, const rdma_conn_param& shown) {
   auto& child = new_child(l);
   auto local = l.src;
-  if (is_any(local)) { // a wildcard listener: the first address of the first device
+  if (is_any(local)) { // a wildcard listener gets the first address of the first device
     const auto port = port_number(local);
     for (auto& d : the_world().devices)
       if (!d->removed && is_any(local)) local = parse_address(d->cfg.ports.at(0).addresses.at(0));
@@ -47,7 +47,7 @@ void deliver_request(id_obj& l, const cm_event& e, const rdma_conn_param& shown)
       {&child, &l, e.event, e.status, shown, padded(e.private_data.data(), e.private_data.size(), req_data), {}});
 }
 
-/// The state in which a real message of this kind would put the id.
+/// The state into which a real message of this kind would put the id.
 void follow(id_obj& id, const cm_event& e) {
   switch (e.event) {
   case RDMA_CM_EVENT_ADDR_RESOLVED:

@@ -101,7 +101,7 @@ TEST_CASE("each way of refusing a request has its status") {
   CHECK(r.status == status);
   CHECK(r.data == data);
   auto p = b.client.param();
-  CHECK(rdma_connect(b.client.id, &p) == -1); // an id serves one attempt
+  CHECK(rdma_connect(b.client.id, &p) == -1); // an id is valid for one attempt
   CHECK(errno == EINVAL);
   b.close();
   CHECK(fake::leaks() == "");
@@ -226,7 +226,7 @@ TEST_CASE("addresses without an owner do not resolve") {
   rdma_destroy_id(std::exchange(e.id, nullptr));
   REQUIRE(rdma_create_id(e.events, &e.id, nullptr, RDMA_PS_TCP) == 0);
   auto mine = at("10.99.1.1");
-  CHECK(rdma_resolve_addr(e.id, raw(mine), raw(far), 100) == -1); // bound to a device, still no route
+  CHECK(rdma_resolve_addr(e.id, raw(mine), raw(far), 100) == -1); // the id is bound to a device, but there is no route
   CHECK(errno == ENETUNREACH);
   REQUIRE(rdma_resolve_addr(e.id, nullptr, raw(near), 100) == 0);
   const auto s = next(e.events);

@@ -317,7 +317,7 @@ TEST_CASE("a send whose acknowledgement is lost has arrived, and fails at its se
   fake::hold(p.client.qp);
   CHECK_FALSE(fake::lose_acknowledgement(p.client.qp));
   for (const std::uint64_t id : {1u, 2u}) REQUIRE(p.client.post_send(id, 0, 16, 0) == 0);
-  CHECK_FALSE(fake::lose_acknowledgement(p.client.qp)); // no receive: it did not arrive
+  CHECK_FALSE(fake::lose_acknowledgement(p.client.qp)); // without a receive, the message did not arrive
   REQUIRE(p.server.post_recv(20) == 0);
   CHECK(fake::lose_acknowledgement(p.client.qp));
   CHECK(p.server.one().wr_id == 20);

@@ -73,7 +73,7 @@ TEST_CASE("counts and trace record the calls") {
 
 namespace {
 
-/// Opens a device and makes a pd and a region, and destroys whatever it has made. `careless` leaks the pd on failure.
+/// Opens a device, creates a pd and a region, and destroys the created objects. `careless` leaks the pd on failure.
 void flow(bool careless) {
   auto* c = open_device();
   if (!c) return;

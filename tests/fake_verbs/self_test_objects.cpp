@@ -134,9 +134,9 @@ TEST_CASE("one arming gives one event, for the next completion, or for a solicit
   };
   const auto send = [&](unsigned flags) { REQUIRE(p.client.post_send(1, 0, 1, flags) == 0); };
   send(0);
-  CHECK_FALSE(fired()); // not armed
+  CHECK_FALSE(fired()); // the completion queue is not armed
   REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
-  CHECK_FALSE(fired()); // came before
+  CHECK_FALSE(fired()); // the completion came before the arming
   send(0);
   send(0);
   CHECK(fired());
@@ -264,7 +264,7 @@ TEST_CASE("misuse aborts and names the object") {
                    rdma_resolve_addr(e.id, nullptr, raw(a), 1);
                    rdma_cm_event* event = nullptr;
                    rdma_get_cm_event(e.events, &event);
-                   rdma_destroy_id(e.id); // waits for its own acknowledgement
+                   rdma_destroy_id(e.id); // this call would wait for its own acknowledgement
                  }),
                  "rdma_destroy_id(id#1) waits for events"));
   CHECK(aborts([&] { e.close(); }) == "ended");
@@ -333,7 +333,7 @@ TEST_CASE("async events name their object and hold its destruction until acknowl
   unblock(e.ctx->async_fd);
   CHECK(ibv_get_async_event(e.ctx, &b) == -1);
   CHECK(errno == EAGAIN);
-  fake::async(IBV_EVENT_QP_REQ_ERR, e.qp); // unread: removed with its queue pair
+  fake::async(IBV_EVENT_QP_REQ_ERR, e.qp); // no program reads the event, so it is removed with its queue pair
   e.close();
   CHECK(fake::leaks() == "");
 }

@@ -1,4 +1,4 @@
-// Tests of the fake: the manners of its personalities.
+// Tests of the fake: the behaviour of its personalities.
 // SPDX-License-Identifier: BSL-1.0
 #include "personality.hpp"
 #include "self_test_support.hpp"
@@ -8,7 +8,7 @@ using fake::personality;
 
 namespace {
 
-/// A new world with the manners of a personality.
+/// A new world with the behaviour of a personality.
 struct as {
   fake::with scope;
   explicit as(personality p, const fake::world& w = {}) : scope(p) { fake::reset(w); }
@@ -64,7 +64,7 @@ TEST_CASE("a personality holds for the worlds that begin within its scope", "[pe
 
 TEST_CASE("what a world sets itself, a personality leaves alone", "[personality]") {
   fake::world own;
-  own.devices[0].ports[0].lid = 9; // with it, the devices are the test's
+  own.devices[0].ports[0].lid = 9; // this change makes the devices those of the test
   const as world{personality::ib, own};
   auto* ctx = open_device();
   ibv_port_attr port{};
@@ -133,7 +133,7 @@ TEST_CASE("mlx5: a completion queue that overruns takes its queue pairs with it"
   CHECK(e.poll().size() == std::size_t(e.cq->cqe));
   fake::forge(e.cq, wc);
   CHECK(e.poll().empty());
-  CHECK(async_events(e.ctx).empty()); // reported once
+  CHECK(async_events(e.ctx).empty()); // the event is reported once only
   e.close();
 }
 

@@ -65,7 +65,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   s.depth = ring_depth(init->attr.max_wr);
   s.max_sge = init->attr.max_sge;
   s.limit = init->attr.srq_limit;
-  // What the kernel wrote back, in place of ibv_query_srq.
+  // The values that the kernel wrote back, in place of ibv_query_srq.
   init->attr.max_wr = s.depth;
   ++p.users;
   e.made(s);

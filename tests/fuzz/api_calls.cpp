@@ -35,7 +35,7 @@ using slots = std::array<T, N>;
 struct run {
   explicit run(input& bytes) : in(bytes) {}
   input& in;
-  // Objects that others need are declared first, but any order of their ends is allowed.
+  // Objects that others need are declared first, but they may end in any order.
   std::array<char, 512> memory{};
   alignas(8) std::array<std::uint64_t, 8> words{};
   slots<dat::ia> ias;
@@ -65,7 +65,7 @@ struct run {
   T& any(std::array<T, N>& all) {
     return all[in.below(N)];
   }
-  /// Replaces the object of a slot, or leaves it.
+  /// Replaces the object of a slot if the creation succeeded.
   template <class T, std::size_t N, class V>
   void put(std::array<T, N>& all, dat::expected<V>&& made) {
     if (made)
@@ -112,7 +112,7 @@ struct run {
     const auto a = dat::ia_address::parse(in.one_of(some));
     return (a ? a.value() : dat::ia_address()).with_port(static_cast<std::uint16_t>(service + in.below(4)));
   }
-  /// A piece of a region: empty, where the region is, or the piece is not inside it.
+  /// A part of a region. It is empty if the region is empty, or if the part is not inside the region.
   dat::local_segment<char, all_rights.value> piece() {
     auto s = any(regions).slice(in.byte(), in.byte());
     if (!s) check(s);
@@ -440,7 +440,7 @@ void run::memory_calls() {
   case 3:
     if (auto r = any(regions).remote(in.byte(), in.byte())) remote = r.value();
     return;
-  case 4: { // keys and addresses that nobody gave
+  case 4: { // keys and addresses that no peer gave
     auto r = dat::remote_segment<char, all_rights.value>::make(in.number<std::uint64_t>(), in.byte(), count());
     if (r) remote = r.value();
     return;
@@ -509,7 +509,8 @@ void run::datagram_calls() {
   }
 }
 
-/// What a program usually has, as far as it is not there: an adapter, a zone, an evd, memory and an endpoint, twice.
+/// Creates the usual objects of a program that do not exist yet: an adapter, a zone, an evd, memory and an endpoint,
+/// twice.
 void run::objects() {
   static constexpr const char* names[] = {"fk1", "fk2"};
   for (std::size_t i = 0; i < 2; ++i) {

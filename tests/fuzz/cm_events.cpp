@@ -24,7 +24,7 @@ struct run : two_ends {
   input& in;
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
   dat::psp making = must(b.ia.create_psp(service + 1, b.evd, dat::psp_flags::provider));
-  dat::rsp rsp; ///< at service + 2, sometimes
+  dat::rsp rsp; ///< sometimes, the service point is at service + 2
   dat::ib::datagram_service asked = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   std::array<tracked, 2> of_a;
   std::array<tracked, 2> of_b;
@@ -139,7 +139,7 @@ void run::step() {
     (void)t.ep.disconnect(in.flag() ? dat::close_mode::graceful : dat::close_mode::abrupt);
     return;
   case 11:
-    take(e); // events of the previous life do not count
+    take(e); // events of the previous life of the endpoint do not count
     if (t.ep.reset()) t.begun = t.ended = 0;
     return;
   case 12:

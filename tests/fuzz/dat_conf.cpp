@@ -16,7 +16,7 @@ std::size_t lines_of(std::string_view text) { return static_cast<std::size_t>(st
 
 } // namespace
 
-/// The first 0 byte parts the two texts.
+/// The first 0 byte separates the two texts.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const std::string all(reinterpret_cast<const char*>(bytes), size);
   const auto middle = all.find('\0');
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     };
     require(std::ranges::count_if(c.entries, same) <= 1, "two entries are chosen for one name");
   }
-  // What ia::open takes of the text.
+  // The part of the text that ia::open uses.
   const dat::detail::conf_texts texts{text, overrides};
   for (const auto& e : c.entries) {
     dat::detail::version_match m{e.api_major, e.api_minor, e.thread_safe};

@@ -1,4 +1,5 @@
-// What the peers of a datagram endpoint send: requests with any header, replies, and messages with any routing header.
+// Messages from the peers of a datagram endpoint: requests with any header, replies, and messages with any routing
+// header.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -49,13 +50,13 @@ void check_header(std::span<const std::byte> bytes) {
   require(std::to_integer<std::size_t>(bytes[5]) + datagram_header::size <= bytes.size(), "more data than was sent");
 }
 
-/// A peer asks; the service reports, and the consumer answers.
+/// A peer sends a request. The service reports the request, and the consumer answers it.
 void request(setting& s, input& in) {
   const unsigned what = in.below(4);
   const auto answer = in.data(140);
   const auto port = static_cast<std::uint16_t>(40000 + in.below(4));
   auto bytes = request_bytes(in);
-  bytes.resize(request_data); // as the wire carries them
+  bytes.resize(request_data); // in the form of the wire
   check_header(bytes);
   plain_peer peer(RDMA_PS_UDP);
   peer.ask(port, service, bytes);
@@ -82,7 +83,7 @@ void request(setting& s, input& in) {
   require(peer.read().has_value(), "a request got no answer");
 }
 
-/// An endpoint asks, and a peer answers with any data.
+/// An endpoint sends a request, and a peer answers with any data.
 void reply(setting& s, input& in) {
   plain_peer peer(RDMA_PS_UDP);
   peer.listen(service + 1);

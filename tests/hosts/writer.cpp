@@ -1,4 +1,4 @@
-// Writes to the memory of a dat-ping server until the connection ends, and tells the events: for tests with several
+// Writes to the memory of a dat-ping server until the connection ends, and prints the events: for tests with several
 // hosts. SPDX-License-Identifier: BSL-1.0
 #include <array>
 #include <charconv>
@@ -16,7 +16,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 using window = dat::remote_segment<char, dat::mem_priv::remote_read | dat::mem_priv::remote_write>;
 
-/// Names an event, and the milliseconds since the last write that succeeded.
+/// Prints an event, and the milliseconds since the last write that succeeded.
 void tell(std::string_view what, clock::time_point since) {
   std::cout << what << ' ' << std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - since).count()
             << std::endl;
@@ -45,7 +45,7 @@ dat::expected<void> run(const char* host, std::chrono::milliseconds ack_timeout)
         last = clock::now();
         next = true;
         if (++done % 10 == 0) std::cout << "written " << done << std::endl;
-        std::this_thread::sleep_for(5ms); // leaves the processors to the other hosts
+        std::this_thread::sleep_for(5ms); // the pause leaves the processors to the other hosts
       } else if (std::holds_alternative<dat::dto_failure>(event)) {
         tell("dto_failure", last);
       } else {

@@ -34,7 +34,7 @@ void flood(endpoint& active, endpoint& passive, dat::evd<S>& small) {
 template <dat::streams S>
 void overflow_completions() {
   two_sides link;
-  auto bystander = must(dat::ia::open(addresses()[1])); // another instance of the adapter
+  auto bystander = must(dat::ia::open(addresses()[1])); // opens another instance of the adapter
   auto small = must(link.b.ia.create_evd<S>(4));
   const dat::ep_attributes large{.max_request_dtos = 256, .max_recv_dtos = 256};
   auto active = link.a.make_ep(large);
@@ -108,7 +108,7 @@ TEST_CASE("overflowing connection events are lost and reported, and the state st
     while (actives[i].state() != state::disconnected) std::this_thread::yield();
     must(actives[i].reset());
     must(passives[i].reset());
-    // The next life has no place until they are taken.
+    // The next life has no place until these events are taken.
     must(actives[i].connect(link.target(), link.port(), patience));
     must(link.at_b<dat::connection_request>().accept(passives[i]));
     (void)link.at_b<dat::established>(passives[i]);
@@ -140,7 +140,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
           "[EVD-014]") {
   auto first = must(dat::ia::open(addresses()[0]));
   auto shared = must(first.create_evd<dat::stream::async | dat::stream::software>(16));
-  // A length is of no account where no evd is made.
+  // The length of the queue has no effect if open creates no evd.
   auto opened = must(dat::ia::open(addresses()[0], {.async_qlen = 0, .async_evd = shared}));
   CHECK_FALSE(opened.async_evd());
   {
@@ -159,10 +159,11 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
   auto completions = must(opened.create_evd<dat::stream::dto>(16));
   auto pz = must(opened.create_pz());
   must(events.post(1));
-  must(events.disable()); // neither this nor the next call keeps events from it
+  must(events.disable()); // neither this call nor the next one prevents events on the evd
   must(events.set_unwaitable());
   auto ep = must(pz.create_ep<dat::rc>({.recv = completions, .request = completions, .connect = events}));
-  // No service point listens. The refusals of two attempts have places of their own, that of the third has none.
+  // No service point listens. The refusals of two attempts have places of their own, and the refusal of the third has
+  // none.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (attempt != 0) must(ep.reset());
     must(ep.connect(b.ia.address(), next_port(), patience));
@@ -213,8 +214,8 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   CHECK(must(cno.wait(patience)) == evd.id());
   SHOWS("EVENT-083", "EVENT-042", "EVENT-082", "REQ-163", "MODEL-014");
   for (int i = 0; i < 12; ++i) CHECK(next<dat::srq_low_watermark>(evd).srq() == srq);
-  CHECK(is_empty(evd));                   // and no overflow
-  SHOWS("IA-007", "IA-140", "EVENT-082"); // after the resize
+  CHECK(is_empty(evd));                   // no overflow is reported
+  SHOWS("IA-007", "IA-140", "EVENT-082"); // the evd has been resized
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
   SHOWS("REQ-005", "REQ-159");
   must(evd.modify_cno({}));
@@ -250,7 +251,7 @@ TEST_CASE("with async_exists, asynchronous events take effect and are not report
   flood(active, passive, small);
   (void)next<dat::connection_broken>(b.evd);
   CHECK(passive.state() == state::disconnected);
-  // A program that needs the events after all creates an evd for them.
+  // A program that needs the events later creates an evd for them.
   auto later = must(b.ia.create_evd<dat::stream::async>(4));
   auto srq = must(b.pz.create_srq());
   must(srq.set_low_watermark(1));
@@ -282,9 +283,9 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   auto rmr = must(pz.create_rmr());
   auto srq = must(pz.create_srq());
   must(near.connect(ia.address(), port, patience));
-  notified(); // of the request
+  notified(); // the event of the request has triggered
   must(next<dat::connection_request>(evd).accept(far));
-  notified(); // of the connection
+  notified(); // the event of the connection has triggered
   SHOWS("REQ-163", "MODEL-014");
   CHECK(count_of<dat::established>(take(evd, 2)) == 2);
   must(far.post(dat::recv{}.cookie(1)));
@@ -330,7 +331,7 @@ TEST_CASE("one evd of the standard streams serves a service point, an endpoint, 
   auto own = must(ia.create_evd(32));
   STATIC_REQUIRE(std::is_same_v<decltype(own), dat::evd<dat::stream::standard>>);
   SHOWS("EVENT-023");
-  CHECK(own.native_handle() != nullptr); // a completion queue
+  CHECK(own.native_handle() != nullptr); // the evd has a completion queue
   const auto port = next_port();
   const auto psp = must(ia.create_psp(port, own));
   auto near = must(zone.create_ep<dat::rc>({.recv = own, .request = own, .connect = own}, {.ack_timeout = 4s}));

@@ -81,7 +81,7 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   CHECK(std::get<dat::ep_broken>(e).is_of(p.a.ia));
   CHECK_FALSE(std::get<dat::ep_broken>(e).is_of(p.b.ia));
   CHECK(static_cast<int>(std::get<dat::ep_broken>(e).reason()) == 1); // DAT_EP_OTHER_ERROR
-  // Another of the same kind, and DAT_EP_TRANSFER_TO_ERROR, which is 0.
+  // Another event of the same kind, and DAT_EP_TRANSFER_TO_ERROR, which is 0.
   CHECK(all_of(evd) == events{"ep error " + number, "ep failed " + number});
   STATIC_REQUIRE(static_cast<int>(dat::ep_error::transfer_to_error) == 0);
   SHOWS("EVENT-014");
@@ -111,7 +111,7 @@ TEST_CASE("open creates the evd of asynchronous events, which ends with the ia",
   CHECK(std::holds_alternative<dat::port_down>(must(evd.wait(plenty))));
   CHECK(evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_in_use));
   CHECK(ia.close(dat::close_mode::graceful).error() ==
-        dat::error(return_type::invalid_state, return_subtype::ia_in_use)); // the cno
+        dat::error(return_type::invalid_state, return_subtype::ia_in_use)); // the cno is left
   must(evd.modify_cno({}));
   must(cno.close());
   for (int i = 0; i < 60; ++i) fake::async(IBV_EVENT_LID_CHANGE, ia.native_handle());
@@ -164,7 +164,7 @@ TEST_CASE("an ia can send its asynchronous events to the evd of another ia",
     CHECK(std::get<dat::evd_overflow>(e).is_of(second));
     CHECK_FALSE(std::get<dat::evd_overflow>(e).is_of(first));
   }
-  // The first ia's handle is closed; its objects, and the evd that another ia borrows, live on.
+  // The first ia's handle is closed. The objects of the ia, and the evd that another ia borrows, still exist.
   CHECK(first.close(dat::close_mode::graceful).error().subtype() == return_subtype::ia_in_use);
   first = {};
   fake::async(IBV_EVENT_PORT_ERR, second.native_handle());
@@ -202,7 +202,7 @@ TEST_CASE("with async_exists an ia has no evd for asynchronous events", "[REQ-01
   ia.run();
   CHECK(near.state() == dat::ep_state::disconnected);
   CHECK(fake::live().unacked_async_events == 0);
-  // A program that needs the events after all creates an evd for them.
+  // A program that needs the events later creates an evd for them.
   auto later = must(ia.create_evd<dat::stream::async>(4));
   fake::async(IBV_EVENT_PORT_ACTIVE, ia.native_handle());
   ia.run();
@@ -242,7 +242,7 @@ TEST_CASE("asynchronous events merge with every other stream",
 
 TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVENT-087][IA-034]"
                                                                 "[REQ-151]") {
-  // With the second, the descriptors fail as well. That is part of the failure that was reported.
+  // With the second personality, the descriptors fail as well. That is part of the reported failure.
   const fake::with manner{GENERATE(fake::current(), fake::personality::removed)};
   const clean_world clean;
   {
@@ -405,9 +405,9 @@ TEST_CASE("a connection event without room is lost, and state and evd stay corre
   for (int round = 0; round < 3; ++round) {
     must(evd.post(1));
     must(evd.post(2));
-    live_and_die(); // takes the two places of the endpoint
+    live_and_die(); // the events take the two places of the endpoint
     CHECK(all_of(a.ia.async_evd()).empty());
-    live_and_die();                                                                             // has none
+    live_and_die();                                                                             // has no places
     CHECK(all_of(a.ia.async_evd()) == events{"overflow " + std::to_string(evd.id().number())}); // once for both
     CHECK(all_of(evd) == events{"software 1", "software 2", "established", "disconnected"});
   }
@@ -461,7 +461,7 @@ TEST_CASE("software events and requests without room are refused without an over
   CHECK(a.take() == events{"non_peer_rejected 35"});
   CHECK(all_of(b.ia.async_evd()).empty());
   CHECK(all_of(evd) == events{"software 1", "software 2"});
-  // The evd goes on.
+  // The evd still works.
   must(a.ep.reset());
   must(a.ep.connect(b.ia.address(), service, plenty));
   settle(a, b);

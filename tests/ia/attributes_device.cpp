@@ -82,7 +82,7 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
   STATIC_REQUIRE(static_cast<int>(dat::read_resources::guaranteed) == 0); // DAT_FALSE
   STATIC_REQUIRE(static_cast<int>(dat::read_resources::shared) == 1);     // DAT_TRUE
   SHOWS("IA-099");
-  CHECK(a.max_rdma_read_per_ep_out_kind == dat::read_resources::guaranteed); // queue pairs have their own
+  CHECK(a.max_rdma_read_per_ep_out_kind == dat::read_resources::guaranteed); // each queue pair has its own resources
   SHOWS("IA-100");
   CHECK(a.max_rdma_read_out == std::uint64_t{a.max_eps} * a.max_rdma_read_per_ep_out);
   SHOWS("IA-098");
@@ -139,7 +139,7 @@ TEST_CASE("an adapter's attributes are those of its device, and equal for all pr
 
   const auto again = must(must(dat::ia::open(addresses()[0])).query());
   CHECK(again == a);
-  // A copy: a change of it changes no attribute.
+  // The result is a copy: changing it changes no attribute.
   STATIC_REQUIRE(std::is_same_v<decltype(ia.query()), dat::expected<dat::ia_attributes>>);
   SHOWS("IA-070");
   must(ia.close());
@@ -153,7 +153,7 @@ TEST_CASE("a queue of the reported maximum length can be created, and no longer 
   CHECK(ia.create_evd<all_streams>(a.max_evd_qlen));
   const auto too_long = error_of(ia.create_evd<all_streams>(a.max_evd_qlen + 1));
   CHECK(too_long.type() == type::invalid_parameter);
-  CHECK(too_long.verb().empty()); // the device is not asked
+  CHECK(too_long.verb().empty()); // dat does not call the device
 }
 
 namespace {
@@ -178,7 +178,7 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   const auto present = names();
   CHECK(open_contexts() == contexts);
   SHOWS("REG-030");
-  CHECK(names() == present); // the same list again
+  CHECK(names() == present); // a second call gives the same list
   SHOWS("REG-034");
 
   const auto port = must(own.find(device)).port;
@@ -192,7 +192,7 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   CHECK_FALSE(last.thread_safe);
   const auto of_device = own.list().front();
   CHECK((of_device.api_major == 2 && of_device.api_minor == 0 && !of_device.thread_safe));
-  CHECK(open_contexts() == contexts); // what is listed is not open
+  CHECK(open_contexts() == contexts); // listed devices are not open
   SHOWS("REG-033");
   CHECK(must(own.find("mine", {1, 0})).api_minor == 0);
   CHECK(must(own.find("mine", {1, 1})).api_minor == 3);
@@ -205,7 +205,7 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   CHECK(missing("mine", {1, 6, true}) == subtype::minor_not_found);
   CHECK(missing("mine", {1, 1, true}) == subtype::thread_safety_not_found);
   SHOWS("VER-008", "REG-027", "REG-046");
-  // Two names of one device are related; of a name without a device nothing is known.
+  // Two names of one device are related. For a name without a device, the relation is unknown.
   must(own.add({.name = "absent"}));
   CHECK(must(own.related("mine", device)) == dat::ha_relationship::related);
   CHECK(must(own.related(device, "absent")) == dat::ha_relationship::unknown);
@@ -257,7 +257,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(must(must(registry.open(name)).query()).adapter_name.view() == name);
     CHECK(must(registry.find(name)).name == name);
     SHOWS("REG-018", "MODEL-031");
-    // The adapters that their addresses lead to are the same.
+    // A search by address finds the same adapters.
     const auto with_address = [&](const dat::ia_address& wanted) {
       std::vector<std::string> all;
       for (const auto& a : listed)
@@ -265,7 +265,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
           all.emplace_back(a.name.view());
       return all;
     };
-    CHECK(with_address(address) == std::vector{name}); // one, and no other
+    CHECK(with_address(address) == std::vector{name}); // exactly one adapter has the address
     CHECK(with_address(must(dat::ia_address::parse("192.0.2.1"))).empty());
     SHOWS("NAME-012", "NAME-015");
     CHECK(must(registry.find(name)).thread_safe ==
@@ -274,7 +274,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(must(registry.related(name, name)) == dat::ha_relationship::related);
     SHOWS("REG-044", "REQ-183");
     const auto other = must(dat::find_adapter(addresses()[address == addresses()[0] ? 1 : 0]));
-    if (in_lab()) { // two devices
+    if (in_lab()) { // the lab has two devices
       CHECK(must(registry.related(name, other)) == dat::ha_relationship::unrelated);
       CHECK(must(registry.related(other, name)) == dat::ha_relationship::unrelated);
       SHOWS("REG-040", "REG-044", "REQ-183");
@@ -283,7 +283,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(error_of(registry.related(name, "no-" + name)) == dat::error(type::invalid_parameter, subtype::arg2));
     // Opening by name, version and thread safety.
     CHECK(must(registry.open(name, {2, 0, false})).name() == name);
-    constexpr dat::provider_request usual; // of a plain open
+    constexpr dat::provider_request usual; // the request of a plain open
     STATIC_REQUIRE((usual.api_major == 2 && usual.api_minor == 0 && !usual.thread_safe));
     SHOWS("IA-017", "VER-005", "VER-001");
     const auto refused = [&](const dat::provider_request& wanted) { return error_of(registry.open(name, wanted)); };
@@ -295,7 +295,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
     SHOWS("REG-020", "REG-026", "ERR-022", "ERR-037");
   }
-  // Registries are values of the program: a name that one removes, others keep.
+  // Registries are values of the program: a name that is removed from one stays in the others.
   auto own = must(dat::registry::system());
   const auto first = must(own.find(*names.begin())).port;
   must(own.add({.name = "mine", .port = first}));
@@ -376,13 +376,13 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   CHECK(p.rdma_read_lmr_rmr_context_exposure == iwarp);
   SHOWS("DTO-018");
   CHECK(p.srq_supported == (must(ia.query()).max_srqs != 0));
-  // Another instance of the same adapter, with progress by the consumer's calls, has its own.
+  // Another instance of the same adapter, with progress by the consumer's calls, has its own attributes.
   const auto other = must(dat::ia::open(addresses()[0], {.progress = dat::progress::manual}));
   const auto its = must(other.query<dat::provider_attributes>());
   must(ia.close());
   CHECK(its.pz_support == must(other.query<dat::provider_attributes>()).pz_support);
   CHECK(error_of(ia.query<dat::provider_attributes>()).type() == type::invalid_handle);
-  // A copy: a change of it changes no attribute.
+  // The result is a copy: changing it changes no attribute.
   STATIC_REQUIRE(
       std::is_same_v<decltype(ia.query<dat::provider_attributes>()), dat::expected<dat::provider_attributes>>);
   SHOWS("IA-110", "IA-144");

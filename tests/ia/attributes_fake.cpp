@@ -242,7 +242,7 @@ TEST_CASE("an adapter reports where it sits in the machine, if sysfs says so", "
   CHECK_FALSE(a.numa_node);
   a = with("0000:3b:00.0", "");
   CHECK_FALSE(a.numa_node);
-  std::ofstream(root / "fk1/device/numa_node") << '7'; // and no end of the line
+  std::ofstream(root / "fk1/device/numa_node") << '7'; // the text has no end of line
   CHECK(must(must(dat::ia::open("fk1", manual)).query()).numa_node == 7u);
   for (const char* other : {"virtio1", "0000:3b:00", "0000:3b:00.01", "0000:3g:00.0", "0000:3b:00:0"}) {
     INFO(other);
@@ -278,7 +278,7 @@ TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
     if (node) write(fs::path(d.sysfs) / "device/numa_node", node);
     w.devices.push_back(d);
   };
-  w.devices[0].sysfs = (root / "class/infiniband/fk1").string(); // a software device: no node
+  w.devices[0].sysfs = (root / "class/infiniband/fk1").string(); // a software device has no node
   add("far", "3");
   add("unknown", "-1");
   add("near", "2");
@@ -308,7 +308,7 @@ TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
   CHECK(usual[3].numa_node == 2u);
   CHECK_FALSE(usual[3].numa_distance);
 
-  // Where sysfs is incomplete, the order is the usual one.
+  // If sysfs is incomplete, the order is the usual one.
   for (const char* text : {"", "-5 10 32", "x"}) {
     INFO(text);
     write(system / "node/node2/distance", text);
@@ -443,7 +443,7 @@ TEST_CASE("short texts and lists of names never overflow", "[ia][IA-146]") {
   for (const std::size_t length : {std::size_t{254}, std::size_t{255}, std::size_t{256}, std::size_t{300}}) {
     const dat::name_text name{long_text.substr(0, length)};
     CHECK(name.view().size() == std::min<std::size_t>(length, 255));
-    CHECK(std::string_view(name.c_str()) == name.view()); // the zero is in the last place at the latest
+    CHECK(std::string_view(name.c_str()) == name.view()); // the terminating zero is at the last place at the latest
   }
   STATIC_REQUIRE(sizeof(dat::name_text) >= 256);
   dat::named_attributes names;
@@ -550,7 +550,7 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand",
   CHECK(infiniband.completion_flags_supported.solicited_wait);
   SHOWS("REQ-110");
   CHECK(infiniband.immediate_data_supported);
-  dat::provider_attributes again; // another instance does not change those of the first
+  dat::provider_attributes again; // another instance does not change the attributes of the first
   must(dat::detail::query(*iwarp, again));
   CHECK(again.immediate_data_supported == p.immediate_data_supported);
   SHOWS("IA-110");

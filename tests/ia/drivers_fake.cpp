@@ -1,4 +1,4 @@
-// dat on drivers with other manners than Soft-RoCE's: functions that are missing, negated errnos.
+// dat on drivers that behave differently from Soft-RoCE's: missing functions, negated errnos.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -13,7 +13,7 @@ TEST_CASE("a shared queue needs no ibv_query_srq", "[srq]") {
   const clean_world world;
   end b;
   auto srq = must(b.pz.create_srq({.max_recv_dtos = 10, .max_recv_iov = 2}));
-  CHECK(must(srq.query()).max_recv_dtos == 15); // what the driver made
+  CHECK(must(srq.query()).max_recv_dtos == 15); // the size that the driver created
   for (unsigned i = 0; i < 15; ++i) must(srq.post(dat::recv{b.at(0, 8)}.cookie(i)));
   CHECK_FALSE(srq.post(dat::recv{b.at(0, 8)}));
   must(srq.set_low_watermark(3));

@@ -25,7 +25,7 @@ using type = dat::return_type;
 
 namespace {
 
-/// Whether a thread of this process waits for something: for a lock, say.
+/// Whether a thread of this process waits, for example for a lock.
 bool is_asleep(pid_t thread) {
   std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string text;

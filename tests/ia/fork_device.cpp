@@ -54,7 +54,7 @@ int visit(std::uint16_t service) {
   return evd.assume_value().wait_for<dat::disconnected>(e, patience) ? 0 : 9;
 }
 
-/// Opens and closes an adapter, and becomes another program, whose end is 0.
+/// Opens and closes an adapter, and executes another program, whose exit code is 0.
 int open_and_exec() {
   auto ia = dat::ia::open(addresses()[1], {.progress = dat::progress::manual});
   if (!ia || !ia.assume_value().close()) return 1;
@@ -89,7 +89,7 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
       if (::fcntl(cno.fd(), F_GETFD) < 0) return 101; // the kernel has copied the descriptor
       if (srq.close() || csp.close() || rsp.close() || rmr.close() || cno.close() || evd.close() || pz.close())
         return 103;
-      ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // objects of the parent, so nothing happens
+      ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // these are objects of the parent, so nothing happens
       return round == 0 ? visit(psp_port) : open_and_exec();
     });
     // Until here the child shares this page. The write gives one of the two a page of its own: the child, since the
@@ -107,11 +107,11 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
     CHECK(end_of(child) == 0);
     SHOWS("COMP-085", "SAFE-005", "REQ-020");
     if (round == 1) SHOWS("REQ-027");
-    CHECK(::fcntl(cno.fd(), F_GETFD) >= 0); // the parent's own is still open
+    CHECK(::fcntl(cno.fd(), F_GETFD) >= 0); // the parent's own descriptor is still open
     DEVIATES("CNO-024");
   }
   CHECK(must(ia.query()).state == dat::port_state::active);
-  must(srq.close()); // the parent's own, as before
+  must(srq.close()); // the parent's own object works as before
   must(rsp.close());
 }
 

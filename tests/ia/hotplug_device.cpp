@@ -1,4 +1,4 @@
-// Adapters that come and go while the process lives: what has listed them, and what keeps them.
+// Adapters that are added and removed while the process runs: lists of adapters, and objects that keep an adapter.
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
@@ -27,7 +27,7 @@ public:
   }
   added_adapter(const added_adapter&) = delete;
   added_adapter& operator=(const added_adapter&) = delete;
-  /// Deleting the link also removes the adapter. Where the removal waits, this would wait, too.
+  /// Deleting the link also removes the adapter. If the removal waits, the destructor waits, too.
   ~added_adapter() {
     if (!waits_) (void)!std::system("ip link delete hot1");
   }

@@ -103,7 +103,7 @@ TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to nam
   }
   CHECK(error_of(dat::find_adapter_on("lo")) == dat::error(type::invalid_address, subtype::address_unreachable));
 
-  // A connection by a name, and by an IPv4 address written as IPv6.
+  // Connects by a name, and by an IPv4 address in the form of IPv6.
   two_sides link;
   auto active = link.a.make_ep();
   auto passive = link.b.make_ep();
@@ -154,7 +154,7 @@ const role look_registered("look", &look_role);
 
 TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-002][REQ-016][REG-030]") {
   peer_process peer("look", {std::string(open_first().name())});
-  CHECK(peer.hear() == "none"); // though all of dat is in it
+  CHECK(peer.hear() == "none"); // although the program contains all of dat
   CHECK(peer.hear() == "device");
   CHECK(peer.wait() == 0);
 }
@@ -163,7 +163,7 @@ TEST_CASE("the first call of a process opens an adapter by device name, or by a 
           "[ia][registry][REG-067][CONF-004][REQ-017][REG-002][REG-063]") {
   const std::string device(open_first().name());
   CHECK(opened_as(device) == device);
-  if (!in_lab()) SKIP("writes /etc/dat.conf");                 // the lab's file system is thrown away
+  if (!in_lab()) SKIP("writes /etc/dat.conf");                 // the lab discards its file system
   for (const int n : {1, 2}) CHECK(opened_as(rx(n)) == rx(n)); // each adapter has its name from the start
   const char* const places[] = {"/etc/dat.conf", "/etc/rdma/dat.conf"};
   const std::string line = " u2.0 threadsafe default libdaplofa.so.2 dapl.2.0 \"v2 0\" \"\"\n";
@@ -184,7 +184,7 @@ TEST_CASE("the first call of a process opens an adapter by device name, or by a 
 }
 
 TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens an adapter", "[ia][registry]") {
-  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
+  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab discards its file system
   constexpr const char* system = "/etc/dat.conf";
   constexpr const char* local = "/tmp/dat-override.conf";
   const struct at_end {
@@ -227,7 +227,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   CHECK(opened_as("device") == rx(1)); // it comes before the entry of the system
   CHECK(opened_as("address") == rx(1));
   SHOWS("CONF-028");
-  // A line is for one version and one thread safety, and may have more fields.
+  // A line is valid for one version and one thread safety, and may have more fields.
   std::ofstream(local) << "site u2.0 nonthreadsafe two.2.0\nsite u1.2 threadsafe two.2.0\n";
   CHECK(opened_as("site") == rx(1));
   std::ofstream(local) << "site u2.0 threadsafe two.2.0 \"\" \"\"\n";
@@ -241,7 +241,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   SHOWS("CONF-027");
   ::unlink(local);
   CHECK(opened_as("site") == rx(1));
-  SHOWS("CONF-023"); // a file that is missing
+  SHOWS("CONF-023"); // the file is missing
   std::ofstream(local) << "site u2.0 threadsafe two.2.0\n";
   ::unsetenv("DAT_OVERRIDE");
   CHECK(opened_as("site") == rx(1)); // the file is there, and no variable names it
@@ -255,7 +255,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
 
 TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their words, and refused one by one",
           "[ia][registry]") {
-  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab's file system is thrown away
+  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab discards its file system
   constexpr const char* system = "/etc/dat.conf";
   const struct at_end {
     ~at_end() { ::unlink(system); }
@@ -300,15 +300,15 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   CHECK(must(registry.open("site", {2, 0, false})).name() == rx(2));
   CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
   must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find(rx(2))).port}));
-  CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // which this program has added
+  CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // the program has added this entry
   SHOWS("REG-007", "REQ-017", "REQ-018");
   must(registry.add({.name = "ours", .port = must(registry.find(rx(2))).port}));
-  CHECK(opened_as("ours") == "name_not_registered"); // by another process, which has a registry of its own
+  CHECK(opened_as("ours") == "name_not_registered"); // another process opens it, and has a registry of its own
   SHOWS("REQ-016");
 }
 
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
-  (void)open_first(); // libraries load once
+  (void)open_first(); // loads the libraries before the count
   const auto before = resources::now();
 
   const auto unknown = error_of(dat::ia::open("no-such-adapter"));
@@ -426,7 +426,7 @@ TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-0
   CHECK_FALSE(ia);
   CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));
   SHOWS("IA-042");
-  const auto next_one = open_first(); // which does not make the closed handle valid again
+  const auto next_one = open_first(); // the new ia does not make the closed handle valid again
   CHECK(error_of(ia.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
   CHECK(ia != next_one);
 }
@@ -465,7 +465,7 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
     CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
     SHOWS("LMR-028");
-    { // What is made next does not come to be named by the old handles.
+    { // The old handles do not name objects that are created later.
       side again(0);
       buffer fresh(again.pz, 64);
       CHECK(is_gone(error_of(pz.register_memory(fresh.bytes, dat::local_read))));
@@ -529,7 +529,7 @@ TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049
       if (which == 3) ep = {};
       if (which == 4) psp = {};
     }
-    // Nothing of the dropped handles is left that a graceful close would refuse.
+    // The dropped handles leave no object for which a graceful close would be refused.
     if (ia) CHECK(ia.close(dat::close_mode::graceful));
   } while (std::next_permutation(order.begin(), order.end()));
   CHECK(resources::no_more_than(before));

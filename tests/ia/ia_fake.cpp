@@ -11,7 +11,7 @@ using type = dat::return_type;
 
 namespace {
 
-/// The exit code of a child process, which the child chooses; 0 is good.
+/// The exit code of a child process, which the child chooses; 0 is success.
 template <class Body>
 int in_child(Body body) {
   const pid_t child = ::fork();
@@ -93,12 +93,12 @@ TEST_CASE("a forked child cannot use its parent's objects, and does not affect t
         if (!refused(a.ia.close(dat::close_mode::abrupt))) return 6;
         if (!refused(a.evd.wait(1s))) return 7;
         if (!refused(cno.wait(1s))) return 8;
-        // Everything goes.
+        // All objects are destroyed.
         far = {}, psp = {}, cno = {}, a.mem = {}, a.evd = {}, a.pz = {}, a.ia = {}, request = {};
         return calls_made() == before ? 0 : 9;
       });
       CHECK(found == 0);
-      // The parent is not affected.
+      // The parent's objects are not affected.
       must(far.post(dat::recv{a.mem}));
       must(near.post(dat::send{a.mem}));
       (void)must(a.evd.wait_for<dat::recv_done>(plenty));

@@ -82,7 +82,7 @@ TEST_CASE("running out of memory is an error of the call and leaves nothing behi
     auto ep = step([&] { return pz.value().create_ep<dat::rc>(evd.value()); });
     must(step([&] { return ep.value().connect(b.ia.address(), service, plenty); }));
     settle(ia.value(), b.ia);
-    // The request itself needs memory at the peer; a peer without memory refuses it, as a full evd does.
+    // The request itself needs memory at the peer. A peer without memory refuses the request, like a full evd.
     auto seen = take(evd.value());
     if (seen == events{"non_peer_rejected 28"}) {
       CHECK(out_of_memory::failed());
@@ -213,7 +213,7 @@ TEST_CASE("closing an object in use is refused and changes nothing", "[PZ-005][P
   must(p.a.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
   CHECK(p.a.take() == events{"written 0"});
   must(p.a.ep.close());
-  CHECK(p.a.pz.close().error().subtype() == dat::return_subtype::pz_in_use); // the region
+  CHECK(p.a.pz.close().error().subtype() == dat::return_subtype::pz_in_use); // the region keeps the zone in use
   must(p.a.mem.close());
   must(p.a.pz.close());
   must(p.a.evd.close());
@@ -267,7 +267,7 @@ TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-1
     completions_only ? wait(completions) : wait(all);
   });
   while (!waiting) std::this_thread::yield();
-  // The waiter may be before or in its sleep by now.
+  // At this time, the waiter may be asleep, or before its sleep.
   must(ia.close());
   waiter.join();
   CHECK((result == dat::return_type::abort || result == dat::return_type::invalid_handle));
@@ -430,7 +430,7 @@ TEST_CASE("a post does not wait for a connect that another thread is inside", "[
     other.join();
   });
   must(a.ep.connect(b.ia.address(), service, plenty));
-  CHECK(posted); // the receive; the send is refused
+  CHECK(posted); // only the receive is posted; the send is refused
   settle(a, b);
   must(request_on(b.evd).accept(b.ep));
   settle(a, b);
@@ -445,7 +445,7 @@ TEST_CASE("the queue pair number may be read while the endpoint is reset", "[EPS
   const dat::ep_ref name = p.a.ep;
   std::uint64_t sum = 0;
   std::jthread reader([&](const std::stop_token& stop) {
-    do // at least once, however late the thread starts
+    do // reads at least once, even if the thread starts late
       sum += name.number() + static_cast<unsigned>(name.state());
     while (!stop.stop_requested());
   });

@@ -55,7 +55,7 @@ void all_named(E last, std::string_view otherwise) {
   }
 }
 
-/// As above, for enumerations with gaps.
+/// Checks the names in the same way for enumerations with gaps.
 template <class E>
 void these_named(std::initializer_list<E> values, std::string_view otherwise) {
   INFO(otherwise);

@@ -121,7 +121,7 @@ TEST_CASE("an endpoint's context outlives its connections, and its events lead t
   int session = 0;
   must(all.ep.set_context(&session));
   must(all.request.accept(all.far));
-  auto moved = std::move(all.ep); // events find the endpoint after the move
+  auto moved = std::move(all.ep); // events still name the endpoint after the move
   const auto up = must(all.evd.wait_for<dat::established>(moved, patience));
   CHECK(up.ep().context<int>() == &session);
   must(all.far.post(dat::recv{all.lmr}));
@@ -230,7 +230,7 @@ TEST_CASE("every handle reports its DAT kind", "[object][CTX-013][CTX-015]"
                                   object_kind::rsp, object_kind::cno, object_kind::srq, object_kind::csp};
   std::uint32_t number = 0;
   for (const auto kind : in_order) CHECK(dat_code(kind) == number++);
-  CHECK(number == 12); // from which on kinds are those of extensions
+  CHECK(number == 12); // higher numbers are kinds of extensions
   CHECK_FALSE(dat_code(object_kind::none));
   CHECK_FALSE(dat_code(static_cast<object_kind>(77)));
   SHOWS("CTX-009", "SAFE-042"); // constants: any thread and any handler may read them
@@ -353,7 +353,7 @@ TEST_CASE("every call on a handle that is empty or moved from returns invalid_ha
     refused(h.reject());
     refused(h.handoff(rig::port()));
   });
-  must(all.request.accept(all.far)); // the objects are as they were
+  must(all.request.accept(all.far)); // the objects are unchanged
 }
 
 TEST_CASE("objects are outside of their handles, and no memory of the consumer becomes one", "[object]") {
@@ -458,7 +458,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
       auto cno = ia.create_cno();
       if (!pz || !evd || !completions_only || !cno) break;
       std::array<char, 64> memory{};
-      auto lmr = shared_pz.register_memory(memory, all_rights); // in the zone that all threads share
+      auto lmr = shared_pz.register_memory(memory, all_rights); // the zone is shared by all threads
       auto ep = shared_pz.create_ep<dat::rc>({.recv = completions_only.assume_value(),
                                               .request = completions_only.assume_value(),
                                               .connect = shared_evd}); // feeds the evd that all threads share
@@ -523,7 +523,7 @@ TEST_CASE("one evd and one cno serve several threads at once",
       if (evd.post(1))
         ++mine;
       else
-        std::this_thread::yield(); // full: another thread takes events
+        std::this_thread::yield(); // the evd is full; another thread takes events
     }
     posted += mine;
     w.check(mine == each);
@@ -573,7 +573,8 @@ TEST_CASE("one evd and one cno serve several threads at once",
   must(cno.close());
 }
 
-// --- what an adapter says that it does -------------------------------------------------------------------------------
+// --- the reported attributes of an adapter
+// ----------------------------------------------------------------------------
 
 TEST_CASE("any streams can be merged in one evd, as the provider's attribute says", "[IA-124][EVENT-021][EVENT-022]") {
   rig::begin();

@@ -75,14 +75,14 @@ TEST_CASE("a cancelled timer does not fire, and cancel returns whether it was in
   opened r;
   std::vector<int> fired;
   noting a(fired, 1), b(fired, 2);
-  CHECK_FALSE(r.cancel(a)); // never armed
+  CHECK_FALSE(r.cancel(a)); // the task was never armed
   r.defer(a, now());
   r.defer(b, now());
   CHECK(r.cancel(a));
   CHECK_FALSE(r.cancel(a));
   r.run(1000);
   CHECK(fired == std::vector<int>{2});
-  CHECK_FALSE(r.cancel(b)); // has fired
+  CHECK_FALSE(r.cancel(b)); // the task has run
 }
 
 TEST_CASE("a timer does not fire before its time, and makes the reactor's descriptor readable then") {
@@ -112,7 +112,7 @@ TEST_CASE("cancelling a timer does not change the times of others, earlier or la
   while (fired.size() < 2) r.run(1000);
   CHECK(fired == std::vector<int>{3, 2});
   CHECK(now() >= late);
-  const auto after = now() + 5ms; // when no task is left
+  const auto after = now() + 5ms; // the time when no task is left
   r.defer(last, after);
   while (fired.size() < 3) r.run(1000);
   CHECK(now() >= after);
@@ -137,7 +137,7 @@ TEST_CASE("tasks deferred while the reactor batches them run when the batch ends
         self.r.batching_tasks([&]() noexcept {
           CHECK(self.r.batches_tasks());
           CHECK(self.r.defer(self.kick));
-          CHECK_FALSE(self.r.defer(self.kick)); // it is armed
+          CHECK_FALSE(self.r.defer(self.kick)); // the task is armed already
           self.kick.order.push_back(1);
         });
         self.kick.order.push_back(3);
@@ -162,7 +162,7 @@ TEST_CASE("a task runs once however often it is deferred, at the earliest time")
   } t;
   t.run = [](task& self) noexcept { ++static_cast<counting&>(self).calls; };
   CHECK(r.defer(t, now() + 1h));
-  CHECK_FALSE(r.defer(t)); // earlier: the task moves forward
+  CHECK_FALSE(r.defer(t)); // the new time is earlier, so the task moves forward
   CHECK_FALSE(r.defer(t, now() + 1h));
   r.run(1000);
   CHECK(t.calls == 1);
@@ -204,7 +204,7 @@ TEST_CASE("running the reactor from a function that it calls has no effect") {
   t.run = [](task& x) noexcept {
     auto& self = static_cast<nested&>(x);
     ++self.runs;
-    self.r->run(-1); // would wait without end
+    self.r->run(-1); // this call would wait indefinitely
     self.r->settle();
   };
   r.defer(t);
@@ -393,7 +393,7 @@ TEST_CASE("a service thread runs timers, blocks signals, and ends on request", "
   CHECK(there);
   CHECK(blocked);
   r.stop();
-  r.stop(); // without effect
+  r.stop(); // a second stop has no effect
   CHECK_FALSE(r.on_service_thread());
 }
 

@@ -53,7 +53,7 @@ constexpr bool has_platform_data = requires(const T& t) {
   t.platform_data;
 };
 
-/// A temporary file, which DAT_OVERRIDE names while the object lives.
+/// A temporary file, which DAT_OVERRIDE names while the object exists.
 class override_file {
 public:
   explicit override_file(const std::string& text)
@@ -92,7 +92,7 @@ TEST_CASE("every field of an entry of dat.conf is kept as written",
   CHECK(e.version == dat::provider_version{"com.acme", 2, 1});
   CHECK(e.instance_data == "rxe0 1");
   CHECK(e.platform_data == "site data");
-  // It goes no further: what a registry finds and opens has none.
+  // The platform data stays in the entry: results of a registry have none.
   STATIC_REQUIRE(has_platform_data<dat::conf_entry>);
   STATIC_REQUIRE_FALSE(has_platform_data<dat::provider_info>);
   CHECK(e.line == 1);
@@ -116,7 +116,7 @@ TEST_CASE("quotes and escapes of dat.conf are read, others refused with their co
   const auto c = dat::conf::parse(R"("a\\b\"c" u2.0 threadsafe default l\n y.1.0 "" "")");
   REQUIRE(c.entries.size() == 1);
   CHECK(c.entries[0].ia_name == R"(a\b"c)");
-  CHECK(c.entries[0].library == R"(l\n)"); // no escape outside quotes
+  CHECK(c.entries[0].library == R"(l\n)"); // a backslash is no escape outside quotes
   CHECK(fault_column(R"("a\n" u2.0 threadsafe default l y.1.0 "" "")") == 3);
   CHECK(fault_column(R"(a u2.0 threadsafe default l y.1.0 "x)") == 35);
   CHECK(fault_column(R"(a u2.0 threadsafe default l y.1.0 "x\)") == 35);
@@ -243,7 +243,7 @@ TEST_CASE("DAT_OVERRIDE may hold whole entries, which come before the system's",
   CHECK(must(r.find("z")).origin == "ov:3");
   REQUIRE(r.diagnostics().size() == 1); // y: no provider to choose from
   CHECK(r.diagnostics()[0].line == 2);
-  // An entry that is no default is whole as well: a line of the same file chooses it by its version.
+  // An entry that is no default is complete as well: a line of the same file chooses it by its version.
   const dat::registry chosen(
       {port("one", 1, ""), port("two", 1, "")},
       dat::conf::parse(line("x", "one"), "sys",
@@ -263,7 +263,7 @@ TEST_CASE("a missing file gives a diagnostic, and the other file still counts", 
   REQUIRE(c.diagnostics.size() == 1);
   CHECK(c.diagnostics[0].message().starts_with(file.path() + ".missing: ENOENT"));
   DEVIATES("REG-038");
-  // Without any file, what the devices say of each other is still there.
+  // Without any file, the relations that the devices report are still available.
   const dat::registry bare({port("one", 1, "", 5), port("one", 2, "", 5)}, dat::conf::read(file.path() + ".missing"));
   CHECK(must(bare.related("one", "one/2")) == dat::ha_relationship::related);
   DEVIATES("REG-043");
@@ -337,7 +337,7 @@ TEST_CASE("ports of one device are related, devices are not, unless they are one
   check("one", "alias", ha_relationship::related);
   check("one", "three", ha_relationship::related);
   check("one", "two", ha_relationship::unrelated);
-  check("four", "five", ha_relationship::unrelated); // no GUID is no common one
+  check("four", "five", ha_relationship::unrelated); // two missing GUIDs are not equal
   check("one", "absent", ha_relationship::unknown);
   check("absent", "absent", ha_relationship::related);
   CHECK(r.related("no", "one").error() == dat::error(type::invalid_parameter, subtype::arg1));
@@ -384,7 +384,7 @@ TEST_CASE("an ia opens by the name that dat.conf gives it",
     CHECK(must(dat::ia::open("by-address", manual)).name() == "fk1");
     CHECK(must(dat::ia::open("legacy", manual)).name() == "fk1");
     CHECK(must(dat::ia::open("slash/ed", manual)).name() == "fk2");
-    CHECK(must(dat::ia::open("fk1", manual)).name() == "fk1"); // a device's own name means the device
+    CHECK(must(dat::ia::open("fk1", manual)).name() == "fk1"); // a device's own name always names the device
     const auto interface = must(dat::list_devices()).at(1).interface;
     CHECK(dat::ia::open("gone", manual).error() == dat::error(type::insufficient_resources, subtype::resource_device));
     CHECK(dat::ia::open("old", manual).error() == dat::error(type::provider_not_found, subtype::major_not_found));
@@ -483,7 +483,7 @@ TEST_CASE("a program can add names of its own and remove names",
     CHECK(r.remove(gone).error() == dat::error(type::invalid_parameter, subtype::arg1));
   }
   CHECK(r.remove("never").error() == dat::error(type::invalid_parameter, subtype::arg1));
-  must(r.add({.name = "one", .port = port("two", 1, "")})); // a name that is free again
+  must(r.add({.name = "one", .port = port("two", 1, "")})); // the name is free again
   CHECK(must(r.find("one")).port.value().name() == "two");
   CHECK(r.list().size() == 3);
 }
@@ -512,12 +512,12 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of("nobody").call() == "registry.open");
   CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
-  // A name keeps the word of the program, or of the line of dat.conf, whatever the provider says.
+  // A name keeps the thread safety that the program or the line of dat.conf has given, whatever the provider reports.
   must(r.add({.name = "said", .thread_safe = true, .port = must(r.find("fk2")).port}));
   CHECK(must(r.open("said", {2, 0, true}, manual)).query<dat::provider_attributes>().value().is_thread_safe == false);
   DEVIATES("REG-066");
   {
-    // A name in use cannot be removed, also not through a copy of the registry, and not before a close has ended.
+    // A name in use cannot be removed, not even through a copy of the registry, and not before a close has ended.
     auto first = must(r.open("mine", {}, manual));
     auto second = must(r.open("mine", {}, manual));
     auto copy = r;
@@ -528,7 +528,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
     must(first.close(dat::close_mode::graceful));
     CHECK(copy.remove("mine").error() == in_use);
     CHECK(copy.add({.name = "mine"}).error() == dat::error(type::provider_already_registered));
-    CHECK(must(copy.open("mine", {}, manual)).name() == "fk2"); // it is as it was
+    CHECK(must(copy.open("mine", {}, manual)).name() == "fk2"); // the entry is unchanged
     SHOWS("REG-050");
     const auto pz = must(second.create_pz());
     dat::error during(type::success);
@@ -541,14 +541,14 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
     CHECK(error_of("mine") == dat::error(type::provider_not_found, subtype::name_not_registered));
   }
   {
-    // The ia of a registry that is gone.
+    // An ia can outlive its registry.
     auto gone = std::make_optional(r);
     const auto open = must(gone->open("fk1", {}, manual));
     gone.reset();
     CHECK(r.remove("fk1").error() == dat::error(type::provider_in_use));
   }
   {
-    // A removal prevents new opens only: an adapter that was opened by another name goes on.
+    // A removal prevents new opens only: an adapter that was opened by another name still works.
     auto open = must(r.open("fk2", {}, manual));
     must(r.add({.name = "mine", .port = must(r.find("fk2")).port}));
     must(r.remove("mine"));

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A region names pages. So a buffer that is freed and allocated again may be used by its old region only if it still
-// has the same pages. What glibc does with the settings, and without them, is seen from its own memory: a page that was
-// given back to the kernel is not mapped, or empty when it is mapped again.
+// has the same pages. The memory of glibc shows its behaviour with the settings, and without them: a page that was
+// returned to the kernel is not mapped, or is empty when it is mapped again.
 
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +22,7 @@ constexpr std::size_t small = std::size_t{64} << 10; // below the threshold from
 constexpr std::size_t large = std::size_t{8} << 20;
 constexpr std::uint64_t mark = 0x6461'7420'7061'6765;
 
-/// A buffer of malloc as an address, which the compiler knows nothing about: it is read after it was freed.
+/// A buffer of malloc as an address whose origin the compiler cannot know: the buffer is read after it was freed.
 class buffer {
 public:
   enum class state { written, untouched };
@@ -33,7 +33,7 @@ public:
     *middle() = mark;
   }
   void free() const { std::free(pointer()); }
-  /// Whether the page in the middle, where malloc keeps nothing of its own, is mapped.
+  /// Whether the page in the middle, where malloc keeps no data of its own, is mapped.
   [[nodiscard]] bool is_mapped() const {
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     unsigned char resident;
@@ -69,7 +69,7 @@ std::vector<buffer> freed(std::size_t n, std::size_t size) {
   for (const buffer& b : all) b.free();
   return all;
 }
-/// How many of `n` buffers, which were all written and freed, still have their pages with what was in them.
+/// How many of `n` buffers, which were all written and freed, still have their pages with the same contents.
 std::size_t kept(std::size_t n, std::size_t size) {
   std::size_t same = 0;
   for (const buffer& b : freed(n, size)) same += b.has_its_page() ? 1 : 0;
@@ -105,14 +105,14 @@ int main(int argc, char**) {
   if (argc > 1) // the same settings by GLIBC_TUNABLES
     return kept(2, large) == 2 && kept(128, small) == 128 ? 0 : 1;
 
-  // Without settings there are both ways in which memory goes back, so the checks of the settings can fail.
+  // Without settings, malloc returns memory to the kernel in both ways, so the checks of the settings can fail.
   expect("without settings a large buffer is unmapped", [] { return kept(1, large) == 0; });
   expect("without settings the end of the heap goes back by brk", [] {
     const char* const before = end_of_heap();
     return kept(128, small) < 128 && end_of_heap() < before + 128 * small;
   });
   expect("without settings a large buffer goes back by brk when one of its size was freed before", [] {
-    (void)kept(1, large); // malloc takes buffers of this size from the heap from now on
+    (void)kept(1, large); // from now on, malloc takes buffers of this size from the heap
     const char* const before = end_of_heap();
     return kept(3, large) < 3 && end_of_heap() < before + 3 * large;
   });

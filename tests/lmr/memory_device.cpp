@@ -197,7 +197,7 @@ TEST_CASE("a zone cannot be closed while a region or an endpoint uses it",
     CHECK(error_of(pz.close()) == in_use);
   }
   {
-    const auto ep = must(pz.create_ep<dat::rc>(a.evd)); // usable after the refusal
+    const auto ep = must(pz.create_ep<dat::rc>(a.evd)); // the endpoint is usable after the refusal
     CHECK(error_of(pz.close()) == in_use);
   }
   must(pz.close());
@@ -309,7 +309,7 @@ int ordinary_user_role(channel& to, const std::vector<std::string>& args) {
   auto ep = must(ia.create_ep<dat::rc>());
   const auto low_end = ep.modify({.local_address = ia.address().with_port(700)});
   to.say(low_end ? "allowed" : std::string(to_string(low_end.assume_error().type())));
-  must(ep.modify({.local_address = ia.address()})); // with any other port
+  must(ep.modify({.local_address = ia.address()})); // any other port is allowed
   return 0;
 }
 const role ordinary_user_registered("ordinary user", &ordinary_user_role);
@@ -386,7 +386,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   const auto registered = must(dat::query(mem));
   CHECK(registered.cookie == the_cookie());
   STATIC_REQUIRE(sizeof(dat::shared_cookie) == 40);
-  // One cookie means one size; these cookies differ behind zeros, where a text would end.
+  // A cookie belongs to one size. These cookies differ behind zeros, where a text would end.
   const auto part = memory.first(shared_size / 2);
   auto another = the_cookie();
   another.back() = std::byte{8};
@@ -404,7 +404,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   }
   // No registration of the same memory, and no call, modifies the region.
   STATIC_REQUIRE_FALSE(can_be_modified<std::decay_t<decltype(mem)>>);
-  SHOWS("LMR-029"); // so no right of a peer is taken back but by a close
+  SHOWS("LMR-029"); // so only a close withdraws a right of a peer
   const auto now = must(dat::query(mem));
   CHECK((now.cookie == registered.cookie && now.rights == registered.rights && now.lmr_key == registered.lmr_key));
   CHECK((now.registered_address == registered.registered_address && now.registered_size == shared_size));
@@ -418,7 +418,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   must(ep.post(dat::send{out}));
   CHECK(peer.hear() == "received");
   CHECK(has_pattern(memory, 31)); // the data that the peer received is in this process, too
-  // No region is the first: one that was made later outlives an earlier one, and others can join it.
+  // No region is special: a region that was created later outlives an earlier one, and others can join it.
   auto early = must(dat::register_shared(a.pz, memory, another, dat::local_read));
   const auto later = must(dat::register_shared(a.pz, memory, another, dat::local_read));
   must(early.close());
@@ -438,7 +438,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(must(dat::query(open)).origin == closed.identity());
   CHECK((open.data() == closed.data() && open.size() == closed.size()));
   SHOWS("LMR-006");
-  { // Both at once, in one list.
+  { // One list has segments of both regions.
     const auto twin = must(dat::register_over(link.b.pz, closed, dat::local_read));
     fill(bytes, 9);
     must(link.active.post(dat::recv{out.lmr}));
@@ -457,7 +457,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   SHOWS("LMR-012", "LMR-014", "REQ-142");
   // A query returns the requested rights, not those that the adapter needed.
   const auto again = must(dat::query(open));
-  CHECK_FALSE(again.origin); // the original has ended
+  CHECK_FALSE(again.origin); // the original region has ended
   SHOWS("LMR-045");
   CHECK(again.type == dat::mem_type::lmr);
   STATIC_REQUIRE(static_cast<int>(dat::mem_type::lmr) == 0x01);
@@ -475,11 +475,11 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK(again.registered_address == reinterpret_cast<std::uintptr_t>(bytes.data()));
   CHECK_FALSE(again.zero_based);
   SHOWS("LMR-041", "LMR-020", "REQ-141", "LMR-018");
-  auto elsewhere = must(link.b.ia.create_pz()); // of its own zone, too
+  auto elsewhere = must(link.b.ia.create_pz()); // a region over another one may have its own zone
   const auto third = must(dat::register_over(elsewhere, open, dat::local_read));
   CHECK(must(dat::query(third)).pz == elsewhere.identity());
   CHECK(must(dat::query(third)).origin == open.identity());
-  CHECK_FALSE(must(dat::query(third)).remote_key); // a local right alone
+  CHECK_FALSE(must(dat::query(third)).remote_key); // this region has a local right only
   SHOWS("LMR-006", "LMR-019", "LMR-018");
   CHECK(error_of(dat::register_over(elsewhere, closed, dat::local_read)) ==
         dat::error(type::invalid_handle, subtype::handle_lmr));
@@ -492,7 +492,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
     return (... && kept(dat::privileges<dat::mem_priv((Bits & 3U) | (Bits & 12U) << 2U)>{}));
   };
   CHECK(each(std::make_index_sequence<16>()));
-  STATIC_REQUIRE_FALSE(has_default_rights<dat::pz>); // no right is given unasked
+  STATIC_REQUIRE_FALSE(has_default_rights<dat::pz>); // no right is given unless it is requested
   SHOWS("LMR-015", "REQ-139");
   CHECK(must(dat::query(must(link.b.pz.register_memory(bytes, dat::remote_write)))).rights ==
         dat::mem_priv::remote_write);
@@ -507,7 +507,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   auto ended = must(dat::ia::open(addresses()[0]));
   must(ended.close(dat::close_mode::abrupt));
   CHECK(error_of(ended.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
-  STATIC_REQUIRE_FALSE(zones_take_arguments<dat::ia>); // none can be an invalid parameter
+  STATIC_REQUIRE_FALSE(zones_take_arguments<dat::ia>); // without arguments, none can be invalid
   SHOWS("PZ-004", "DTO-067");
 }
 
@@ -551,7 +551,8 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     dat::detail::put_be(wire.data(), std::uint64_t{page + 99});
     must(link.active.post(dat::rdma_write{mine.slice(0, 2), must(window::from_wire(wire))}));
     CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_access);
-    // This adapter opens no more than was asked for: the byte behind the region is in a page of the region.
+    // This adapter gives access to no more than the requested range: the byte behind the region is in a page of the
+    // region.
     CHECK(map[page + 100] == std::byte{});
     CHECK(must(dat::query(zero)).registered_size == page + 100);
     SHOWS("MODEL-012", "REQ-149");
@@ -585,7 +586,7 @@ TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has th
     CHECK(error_of(lmr).type() == type::model_not_supported);
     SHOWS("LMR-013");
   }
-  const int fd = ::memfd_create("dat-test", MFD_CLOEXEC); // no dmabuf
+  const int fd = ::memfd_create("dat-test", MFD_CLOEXEC); // this is no dmabuf
   REQUIRE(fd >= 0);
   const auto wrong = error_of(dat::register_dmabuf<std::byte>(a.pz, fd, 0, 4096, dat::local_read)).type();
   CHECK((wrong == type::model_not_supported || wrong == type::invalid_parameter));
@@ -597,7 +598,7 @@ TEST_CASE("memory: on-demand paging and dmabuf are used where the adapter has th
 
 TEST_CASE("memory: a region of more than 4 GiB is registered whole and used in slices", "[memory][DTO-059]") {
   connected_pair link;
-  // One piece of memory, mapped again and again: the region is larger than the memory.
+  // One piece of memory is mapped many times: the region is larger than the memory.
   constexpr std::size_t piece = std::size_t{2} << 20;
   constexpr std::size_t size = (std::size_t{4} << 30) + piece;
   const int file = ::memfd_create("dat", 0);
@@ -644,7 +645,7 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
     CHECK(has_pattern(here.bytes, i));
     SHOWS("SYNC-003");
     must(dat::sync_rdma_write(link.a.ia, here.lmr));
-    // The other way: what a peer has written is visible after a sync.
+    // In the other direction, data that a peer has written is visible after a sync.
     fill(here.bytes, i + 100);
     must(link.active.post(dat::rdma_write{here.lmr, there.remote()}));
     (void)next<dat::rdma_write_done>(link.a.evd);
@@ -661,7 +662,7 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   CHECK(error_of(dat::sync_rdma_read(link.a.ia, dat::detail::segment_access::make<segment>(beyond))) == outside);
   CHECK(error_of(dat::sync_rdma_write(link.a.ia, dat::detail::segment_access::make<segment>(beyond))) == outside);
   SHOWS("SYNC-008");
-  // Several ranges of several zones, no range, an empty range; from several threads.
+  // Syncs several ranges of several zones, no range and an empty range, from several threads.
   auto zone = must(link.a.ia.create_pz());
   auto elsewhere = std::make_optional<buffer>(zone, 64);
   const auto piece = elsewhere->slice(8, 8);
@@ -678,7 +679,7 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   });
   for (int i = 0; i < 1000; ++i) REQUIRE(good());
   SHOWS("SYNC-004", "SYNC-010", "SYNC-011");
-  CHECK((dat::sync_rdma_read(link.a.ia) && dat::sync_rdma_write(link.a.ia))); // either call takes no range
+  CHECK((dat::sync_rdma_read(link.a.ia) && dat::sync_rdma_write(link.a.ia))); // both calls work without a range
   SHOWS("SYNC-010");
   CHECK(other.get());
   SHOWS("SYNC-007");
@@ -742,7 +743,8 @@ TEST_CASE("memory: a tracked post names the operation whose region or memory was
   CHECK(next<dat::recv_done>(link.a.evd).cookie() == dat::cookie(79));
   must(dat::tracked::verify(link.a.ia));
 
-  // A destructor cannot refuse, so it calls the function of on_misuse, before the device reports the operation.
+  // A destructor cannot return an error, so it calls the function of on_misuse, before the device reports the
+  // operation.
   auto other = must(link.a.pz.register_memory(bytes, all_rights));
   buffer out(link.b.pz, 8);
   must(link.active.post<dat::tracked>(dat::recv{must(other.slice(0, 8))}.cookie(80)));
@@ -780,7 +782,7 @@ TEST_CASE("memory: containers in a pool are sent and written as they are, on hug
       CHECK(next<dat::recv_done>(link.b.evd).bytes() == 400'000);
       CHECK(numbers == inbox);
     }
-    for (std::uint32_t i = 1; i < 100; ++i) { // no registration for any of these
+    for (std::uint32_t i = 1; i < 100; ++i) { // these posts need no registration
       std::pmr::vector<std::uint32_t> numbers(i, i, &from.resource());
       std::pmr::vector<std::uint32_t> inbox(i, &to.resource());
       must(link.active.post(dat::rdma_write{must(from.segment(numbers)), must(to.remote(inbox))}));

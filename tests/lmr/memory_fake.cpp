@@ -31,7 +31,7 @@ struct mapping {
 
 dat::shared_cookie cookie(char last) {
   dat::shared_cookie c{};
-  c[39] = static_cast<std::byte>(last); // differs behind zeros, so a cookie is not a string
+  c[39] = static_cast<std::byte>(last); // the cookies differ behind zeros, so a cookie is not a string
   return c;
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("memory of another device is addressed by the iova of the call, on bot
   CHECK(p.b.take() == events{"sent 3"});
   CHECK(p.a.take() == events{"received 2"});
   CHECK(std::string_view(p.a.memory.data() + 100, 4) == "gggg");
-  // The program has no pointer to it.
+  // The program has no pointer to the memory.
   is_error(p.b.ep.post(dat::send{must(region.slice(8, 4))}.inlined()), dat::return_type::invalid_parameter,
            dat::return_subtype::arg5);
   auto window = must(p.b.pz.create_rmr());
@@ -295,7 +295,7 @@ TEST_CASE("an iova that no adapter can use is refused before the device", "[memo
   refused(0, 64, 0x1001, "`iova` and `offset`");
   refused(0, 2 * page, ~std::uint64_t{0} - page + 1, "2^64");
   CHECK(fake::count(fake::call::ibv_reg_dmabuf_mr) == calls);
-  // What only the device can know.
+  // Errors that only the device can detect.
   is_error(dat::register_dmabuf<char>(e.pz, 78, 0, 64, dat::local_read), dat::return_type::invalid_parameter);
   is_error(dat::register_dmabuf<char>(e.pz, 77, page, page + 1, dat::local_read), dat::return_type::invalid_parameter);
 }

@@ -1,4 +1,4 @@
-// The cache of registrations on a device: what is sent after memory was unmapped and mapped again.
+// The cache of registrations on a device: the data that is sent after memory was unmapped and mapped again.
 // SPDX-License-Identifier: BSL-1.0
 #include "support.hpp"
 
@@ -54,7 +54,7 @@ TEST_CASE("a device sends remapped memory when the cache has forgotten it, and t
   CHECK(arrives(3));
   CHECK(cache.read().misses == 3);
 
-  // The same without the call: the region still names the pages of the previous mapping.
+  // Without the call, the region still names the pages of the previous mapping.
   map_again();
   fill(bytes, 4);
   CHECK(arrives(3));

@@ -1,4 +1,4 @@
-// The cache of registrations in the fake world: what is found, registered, evicted and forgotten.
+// The cache of registrations in the fake world: which regions it finds, registers, evicts and forgets.
 // SPDX-License-Identifier: BSL-1.0
 #include "allocations.hpp"
 #include "world.hpp"
@@ -21,7 +21,7 @@ constexpr auto cache_rights = dat::local_read | dat::local_write;
 using cache = dat::registration_cache<cache_rights.value>;
 using cached = dat::cached_registration<char, cache_rights.value>;
 
-/// Mapped memory, page_bytes by page_bytes.
+/// Mapped memory as pages of page_bytes.
 struct mapped_pages {
   explicit mapped_pages(std::size_t n)
       : all(static_cast<char*>(
@@ -69,7 +69,7 @@ TEST_CASE("a cache registers memory once, and finds the region for a part of the
   CHECK(must(part.slice(5, 3)).data() == memory.at(2).data() + 15);
   is_error(part.slice(5, 16), dat::return_type::invalid_parameter);
   CHECK(fake::live().mrs == 1);
-  // Not covered: another page_bytes, and a range that begins or ends outside.
+  // The region does not cover another page, nor a range that begins or ends outside.
   const cached other = r.take(memory.at(3));
   const cached wider = r.take(memory.at(0, 2));
   CHECK(key_of(other) != key_of(first));
@@ -128,10 +128,10 @@ TEST_CASE("a wider region replaces those that it contains, as soon as they are n
   const mapped_pages memory(4);
   cached used = r.take(memory.at(1));
   const std::uint32_t old = key_of(used);
-  r.take(memory.at(2)); // not in use afterwards
+  r.take(memory.at(2)); // the region is not in use afterwards
   CHECK(fake::live().mrs == 2);
   const cached wide = r.take(memory.all);
-  CHECK(fake::live().mrs == 2); // the unused one is gone, the used one stays
+  CHECK(fake::live().mrs == 2); // the unused region has ended, and the used one stays
   CHECK(key_of(r.take(memory.at(1))) == key_of(wide));
   CHECK(key_of(used) == old);
   used.release();
@@ -164,7 +164,7 @@ TEST_CASE("a full cache deregisters the region that was unused for the longest t
     const mapped_pages memory(8);
     r.take(memory.at(0, 2));
     r.take(memory.at(3));
-    r.take(memory.at(5, 3)); // needs the place of the first one
+    r.take(memory.at(5, 3)); // the range needs the place of the first one
     CHECK(r.cache.read().evicted == 1);
     CHECK(r.cache.read().bytes == 4 * page_bytes);
     is_error(r.cache.find_or_register(memory.at(0, 5)), dat::return_type::insufficient_resources,
@@ -199,7 +199,7 @@ TEST_CASE("a cache deregisters unused regions when the device refuses another on
   CHECK(fake::live().mrs == 3);
   fake::forget_faults();
   r.cache.trim();
-  CHECK(fake::live().mrs == 2); // both in use
+  CHECK(fake::live().mrs == 2); // both regions are in use
   fail_registration(ENOMEM);
   is_error(r.cache.find_or_register(memory.at(2)), dat::return_type::insufficient_resources,
            dat::return_subtype::resource_memory_region);
@@ -218,7 +218,7 @@ TEST_CASE("forgotten memory is registered again, and its neighbours stay", "[mem
   cache_rig r;
   const mapped_pages memory(8);
   r.take(memory.at(0));
-  r.take(memory.at(1, 3)); // overlaps the range in part
+  r.take(memory.at(1, 3)); // the region overlaps a part of the range
   r.take(memory.at(4));
   r.take(memory.at(5));
   CHECK(r.cache.forget(memory.at(3).data(), 2 * page_bytes) == 0);
@@ -234,7 +234,7 @@ TEST_CASE("forgotten memory is registered again, and its neighbours stay", "[mem
   r.take(memory.at(4));
   r.take(memory.at(3));
   CHECK(r.cache.read().misses == misses + 2);
-  // Nothing is forgotten beside the range, by an empty range, or at the end of the address space.
+  // No region is forgotten beside the range, by an empty range, or at the end of the address space.
   misses = r.cache.read().misses;
   CHECK(r.cache.forget(memory.at(4).data() + page_bytes, 0) == 0);
   CHECK(r.cache.forget(memory.at(6).data(), 2 * page_bytes) == 0);
@@ -273,9 +273,9 @@ TEST_CASE("the hook for allocators reaches all caches, and neither allocates nor
   const auto used = dat::memory_unmapped(memory.at(0).data(), page_bytes);
   CHECK(allocations() == requests);
   CHECK(used == 1);
-  CHECK(fake::count(fake::call::ibv_dereg_mr) == before); // deregistration frees memory: it comes later
+  CHECK(fake::count(fake::call::ibv_dereg_mr) == before); // deregistration frees memory, so it comes later
   CHECK(fake::live().mrs == 3);
-  r.take(memory.at(2)).release(); // a hit; the end of its use deregisters
+  r.take(memory.at(2)).release(); // this is a hit, and the end of its use deregisters
   CHECK(fake::live().mrs == 2);
   CHECK(r.cache.read().forgotten == 1);
   CHECK(shared.read().forgotten == 1);
@@ -390,7 +390,7 @@ TEST_CASE("a cache without memory for its tables is not created", "[memory][cach
     failed = out_of_memory::failed();
     CHECK(made.has_value() == !failed);
   }
-  CHECK(n == 4); // the cache, its index and its entries
+  CHECK(n == 4); // for the cache, its index and its entries
 }
 
 TEST_CASE("a cache finds exactly what a simple list of ranges finds", "[memory][cache]") {
@@ -414,7 +414,7 @@ TEST_CASE("a cache finds exactly what a simple list of ranges finds", "[memory][
         std::erase_if(known, [&](const range& k) { return k.first < wanted.last && wanted.first < k.last; });
         continue;
       }
-      // Of several ranges that cover it, the one that begins last.
+      // Of several ranges that cover the address, the cache finds the one that begins last.
       auto best = known.end();
       for (auto k = known.begin(); k != known.end(); ++k)
         if (k->first <= wanted.first && wanted.last <= k->last && (best == known.end() || k->first > best->first))
@@ -455,7 +455,7 @@ TEST_CASE("several threads share a cache", "[memory][cache][threads]") {
         for (int i = 0; i < rounds; ++i) {
           const std::size_t first = random() % 31;
           const auto held = r.cache.find_or_register(memory.at(first, 1 + random() % 2));
-          if (!held) continue; // at most four regions are in use: never
+          if (!held) continue; // never happens, because at most four regions are in use
           ++found;
           if (held.value().whole().data() != memory.at(first).data()) found = 0;
           if (random() % 8 == 0) r.cache.forget(memory.at(random() % 32).data(), page_bytes);

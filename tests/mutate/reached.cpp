@@ -16,7 +16,7 @@ public:
     if (const char* const path = std::getenv("DAT_MUTANTS_REACHED")) file_.open(path);
   }
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
-    // What the start of the program reaches belongs to the first case.
+    // The mutants that the start of the program reaches belong to the first case.
     if (!first_)
       for (auto& one : mutate::reached) one.store(false, std::memory_order_relaxed);
     first_ = false;
