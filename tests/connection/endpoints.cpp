@@ -479,14 +479,14 @@ std::vector<const char*> rules_of(const transition& row) {
   const auto is = [&](std::string_view w, std::initializer_list<ep_state> from) {
     return what == w && std::find(from.begin(), from.end(), row.from) != from.end();
   };
-  if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017"};
+  if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017", "REQ-043"};
   if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036", "RSP-017"};
   if (is("accept, the answer lost", {tentative_connection_pending})) return {"EPS-042"};
   if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
   if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010", "EPS-007", "EPS-044", "REQ-049"};
-  if (is("the peer accepts", {active_connection_pending})) return {"EPS-006", "EPS-007"};
+  if (is("the peer accepts", {active_connection_pending})) return {"EPS-006", "EPS-007", "REQ-043"};
   if (is("the peer rejects", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-008", "EPS-044"};
   if (is("the peer drops", {active_connection_pending})) return {"EPS-006", "EPS-007", "EPS-009", "EPS-044"};
   if (is("create_rsp", {unconnected, unconfigured_unconnected})) return {"EPS-033"};
@@ -584,7 +584,7 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
       CHECK(rig::take(t.receives, 0).empty());
       CHECK(rig::take(t.requests, 0).empty());
       CHECK(rig::take(t.at_a, 0).empty());
-      SHOWS("CONN-016", "EP-004", "EP-005", "EP-006", "EP-007");
+      SHOWS("CONN-016", "EP-004", "EP-005", "EP-006", "EP-007", "EVENT-001");
       for (const char* rule : rules_of(row)) SHOWS(rule);
       if (shares && row.from == ep_state::unconnected && row.what == std::string_view("accept, too late"))
         SHOWS("CR-040");

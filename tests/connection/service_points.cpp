@@ -408,7 +408,7 @@ TEST_CASE("create_rsp checks its arguments before it changes anything", "[RSP-00
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(s.b.ia.create_rsp(s.service, ep, s.b.evd), return_type::conn_qual_in_use);
   CHECK(ep.state() == ep_state::unconnected);
-  SHOWS("PSP-001");
+  SHOWS("PSP-001", "REQ-052");
   auto rsp = must(s.b.ia.create_rsp(s.other, ep, s.b.evd));
   refuses(s.b.ia.create_rsp(s.third, ep, s.b.evd), return_type::invalid_state, return_subtype::ep_reserved);
   auto active = s.ask(s.other); // the first reservation still works
@@ -622,7 +622,7 @@ TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010]
   CHECK(must(csp.query()).comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
   SHOWS("CSP-022");
   refuses(s.b.ia.create_psp(s.other, s.b.evd), return_type::conn_qual_in_use);
-  SHOWS("PSP-001");
+  SHOWS("PSP-001", "REQ-052");
   auto six = must(make({AF_INET6, SOCK_STREAM, 0}, v6.with_port(0)));
   CHECK(must(six.query()).address.with_port(0) == v6);
 }

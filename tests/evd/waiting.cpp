@@ -856,7 +856,7 @@ TEST_CASE("no wait ends before its time limit, however many signals interrupt it
   for (int i = 0; i < 3; ++i) {
     CHECK(completions_only.wait(patience).error() == dat::error(return_type::interrupted_call));
     CHECK(cno.wait(patience).error() == dat::error(return_type::interrupted_call));
-    SHOWS("ERR-027");
+    SHOWS("ERR-027", "REQ-036");
   }
   interrupter.request_stop();
   interrupter.join();

@@ -282,7 +282,12 @@ TEST_CASE("failures that no call can return are asynchronous events", "[EVENT-09
   fake::fail(fake::call::rdma_get_cm_event, 2, EIO);
   must(p.a.ep.disconnect());
   p.settle();
-  CHECK(all_of(p.b.ia.async_evd()) == events{"rdma_get_cm_event EIO"});
+  const auto other = must(p.b.ia.async_evd().dequeue());
+  const auto& of_ia = std::get<dat::provider_internal_error>(other);
+  CHECK(name_of{}(of_ia) == "rdma_get_cm_event EIO");
+  CHECK((of_ia.is_of(p.b.ia) && !of_ia.is_of(p.a.ia) && of_ia.evd() == dat::evd_id())); // no evd: the ia itself
+  SHOWS("EVENT-014");
+  CHECK(all_of(p.b.ia.async_evd()).empty());
   CHECK(p.b.take() == events{"received 0", "disconnected"});
 }
 

@@ -194,10 +194,12 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   SHOWS("RMR-035");
   // A bind behind another one is done after it: when its own key works, so does the other.
   dat::rmr behind = t.make(true);
-  (void)must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.suppress_completion()));
+  const open_window ahead = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.suppress_completion()));
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, 64, 64, both}.cookie(2)));
   CHECK(next<dat::bind_done>(t.at_passive).is_of(behind));
   SHOWS("COMP-004");
+  t.write(ahead, 8);
+  CHECK(has_pattern(std::span(t.b_bytes).first(64), 8));
   CHECK((must(rmr.query()).binding->address == reinterpret_cast<std::uintptr_t>(t.b_bytes.data())));
   SHOWS("RMR-022");
   // Nor does a read begin before a bind that was posted before it: the window is open when the read has completed.
