@@ -364,7 +364,7 @@ TEST_CASE("Soft-iWARP never notifies of a solicited message, so an endpoint that
                                                {.recv_completion = dat::completion_notification::solicited_wait});
   REQUIRE_FALSE(refused);
   CHECK(refused.error().type() == return_type::model_not_supported);
-  SHOWS("DTO-042");
+  SHOWS("DTO-042", "REQ-110");
 }
 
 TEST_CASE("an evd on iWARP has room for several endpoints, and says when it has not", "[iwarp][evd]") {
