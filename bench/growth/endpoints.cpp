@@ -9,9 +9,9 @@ namespace growth {
 namespace {
 
 constexpr std::size_t group = 64;    // operations that are posted before their completions are taken
-constexpr long most_connects = 1024; // beyond, the fake library takes too long under callgrind
+constexpr long most_connects = 1024; // with more endpoints, the fake library takes too long under callgrind
 
-/// One send on each endpoint, by hand and by dat; then with a wait for each.
+/// Posts one send on each endpoint, by hand and by dat; then with a wait for each send.
 template <class Evd>
 void sends(const std::string& on, world& w, Evd& evd, std::vector<dat::ep<dat::rc>>& eps) {
   const auto n = static_cast<long>(eps.size());

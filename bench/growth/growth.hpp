@@ -22,7 +22,7 @@ T must(dat::expected<T>&& result) {
   if constexpr (!std::is_void_v<T>) return std::move(result.assume_value());
 }
 
-// Around the counted code: begin_count sets the counters to 0, and end_count leaves them under `curve|side|size`.
+// Begin and end the counted code: begin_count sets the counters to 0, and end_count dumps them as `curve|side|size`.
 void begin_count();
 void end_count(const char* curve, const char* side, long size);
 
@@ -74,7 +74,7 @@ private:
   std::vector<dat::ep<dat::rc>> peers_;
 };
 
-/// Makes the device of an endpoint complete each operation at once, for as long as it lives.
+/// While the object exists, the device of an endpoint completes each operation at once.
 class instantly {
 public:
   explicit instantly(const dat::ep<dat::rc>& any);
@@ -86,7 +86,7 @@ private:
   ibv_context* context_;
 };
 
-/// A send by hand, of one segment and more.
+/// A send by hand, with one or more segments.
 inline void post_raw(ibv_qp* qp, ibv_sge* list, int segments, std::uint64_t id) {
   ibv_send_wr wr;
   wr.wr_id = id;
@@ -108,7 +108,7 @@ inline void poll_raw(ibv_cq* cq, long n) {
     n -= k;
   }
 }
-/// Takes `n` sends by a visitor.
+/// Takes the completions of `n` sends by a visitor.
 template <class Evd>
 void take(Evd& evd, long n) {
   const auto visit =
@@ -116,14 +116,14 @@ void take(Evd& evd, long n) {
   while (n > 0) n -= static_cast<long>(evd.drain(visit));
 }
 
-// The curves of a subject, each for one size at a time.
+// The curves of each subject; a call measures one size.
 void endpoints(long n);         ///< on one evd: connect, send, wait, close
-void evds_of_a_cno(long n);     ///< an event on each
-void regions(long n);           ///< register one more, and find one in a cache
-void segments(long n);          ///< of one send
-void batch(long n);             ///< requests of one call
-void bytes(long n);             ///< of one send
+void evds_of_a_cno(long n);     ///< one event on each evd
+void regions(long n);           ///< registers one more region, and finds one in a cache
+void segments(long n);          ///< the segments of one send
+void batch(long n);             ///< the requests of one call
+void bytes(long n);             ///< the bytes of one send
 void outstanding(long n);       ///< requests that are posted before the first completion is taken
-void threads(long n, long ops); ///< that post to endpoints of their own: prints nanoseconds of an operation
+void threads(long n, long ops); ///< threads with an endpoint each: prints nanoseconds of an operation
 
 } // namespace growth

@@ -1,4 +1,4 @@
-// Threads that post to endpoints of their own, on one ia: whether they disturb each other.
+// Tests whether threads that post to endpoints of their own, on one ia, disturb each other.
 // SPDX-License-Identifier: BSL-1.0
 #include "growth.hpp"
 

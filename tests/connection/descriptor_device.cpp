@@ -650,7 +650,7 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   const auto told = next<dat::ib::recv_write_immediate_done>(link.b.evd);
   CHECK(told.immediate() == 0x04030201); // all 32 bits, in the order that both sides agree on
   CHECK(told.bytes() == 0);
-  must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()})); // one job only had data
+  must(link.active.post(dat::rdma_write{chain<1>(out.slice(0, 8)).data(), remote.room()})); // has no immediate data
   (void)next<dat::rdma_write_done>(link.a.evd);
   CHECK(is_empty(link.b.evd));
   SHOWS("DOCA-022");

@@ -49,7 +49,7 @@ void requests(void) {
   const DAT_EVENT no = event_of(c.evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
   CHECK(no.event_data.connect_event_data.private_data_size >= 3);
 
-  // A reserved service point: its endpoint accepts.
+  // The endpoint of a reserved service point accepts.
   SUCCEEDS(dat_ep_reset(c.ep));
   const DAT_EP_HANDLE waiting = make_ep(&b);
   SUCCEEDS(dat_rsp_create(b.ia, port + 1, waiting, b.evd, &rsp));
@@ -96,5 +96,5 @@ void requests(void) {
   SUCCEEDS(dat_ep_free(param.local_ep_handle));
   (void)event_of(c.evd, DAT_CONNECTION_EVENT_DISCONNECTED);
   SUCCEEDS(dat_psp_free(making));
-  SUCCEEDS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG)); // with all that is left
+  SUCCEEDS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG)); // closes all remaining objects
 }

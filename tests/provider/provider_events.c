@@ -9,8 +9,8 @@ void events(void) {
   DAT_EVD_HANDLE which;
   DAT_CNO_PARAM param;
   DAT_OS_WAIT_PROXY_AGENT none = {NULL, NULL};
-  // The bare number where completions come, as programs expect that were written on OFA's provider and compare the
-  // whole word; with the class of an error elsewhere.
+  // Returns the number without the class of an error on evds of completions: programs that were written on OFA's
+  // provider compare the whole word. On other evds the number has the class of an error.
   CHECK(dat_evd_dequeue(a.evd, &taken) == DAT_QUEUE_EMPTY);
   for (unsigned stream = 0x1; stream <= DAT_EVD_ASYNC_FLAG; stream <<= 1) {
     const int completions = stream == DAT_EVD_DTO_FLAG || stream == DAT_EVD_RMR_BIND_FLAG;

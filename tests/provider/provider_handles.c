@@ -18,7 +18,7 @@ void bad_handles(void) {
     CALLS(ROW)
   }
 #undef ROW
-  // A handle of another type has an object, which most functions cannot use.
+  // A handle of another type names an object that most functions cannot use.
 #define ROW(name, subtype, ...)                                                                                        \
   if (subtype != DAT_INVALID_HANDLE1 && subtype != (int)DAT_INVALID_HANDLE_PSP)                                        \
     RETURNS(dat_##name(__VA_ARGS__), DAT_INVALID_HANDLE, subtype);

@@ -17,7 +17,7 @@ void completion(struct side* s, DAT_UINT64 cookie, int operation, DAT_SEG_LENGTH
   CHECK((int)d->operation == operation && d->transfered_length == length);
 }
 
-// Two lines of dat.conf that differ in the thread safety alone, opened at once and again.
+// Opens two lines of dat.conf that differ only in the thread safety, at the same time and again.
 static void lines_of_one_name(void) {
   for (int i = 0; i != 2; ++i) {
     DAT_IA_HANDLE ia[2];
@@ -34,7 +34,7 @@ static void lines_of_one_name(void) {
   }
 }
 
-// All tests but that of small requests.
+// All tests except the test of small requests.
 static void others(void) {
   moves_data();
   extensions();

@@ -6,7 +6,7 @@
 #include <sched.h>
 
 enum { rounds = 400, workers = 4 };
-static DAT_LMR_HANDLE shaken; // freed and registered again while others post
+static DAT_LMR_HANDLE shaken; // freed and registered again while other threads post
 static int stop;
 
 static void* posts(void* unused) {
@@ -14,7 +14,7 @@ static void* posts(void* unused) {
   DAT_RMR_TRIPLET there = remote(&b, 128, 8);
   for (int i = 0; i != rounds; ++i) {
     const DAT_RETURN r = dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(1), &there, DAT_COMPLETION_DEFAULT_FLAG);
-    if (r != DAT_SUCCESS) { // the queue is full: others take completions
+    if (r != DAT_SUCCESS) { // the queue is full: other threads take completions
       CHECK(DAT_GET_TYPE(r) == DAT_INSUFFICIENT_RESOURCES);
       sched_yield();
       --i;
@@ -75,14 +75,14 @@ void threads(void) {
   pthread_join(taker, NULL);
   (void)dat_lmr_free(shaken);
 
-  // A thread that waits when its evd is to be freed, and when its ia closes.
+  // A thread that waits while its evd is freed, and while its ia closes.
   struct side c;
   pthread_t waiter;
   DAT_RETURN r;
   open_side(&c, "dat-a");
   pthread_create(&waiter, NULL, waits, c.async_evd);
   DAT_EVENT e;
-  do r = dat_evd_dequeue(c.async_evd, &e); // until the thread waits
+  do r = dat_evd_dequeue(c.async_evd, &e); // returns when the thread waits
   while (DAT_GET_TYPE(r) == DAT_QUEUE_EMPTY);
   CHECK(r == (DAT_CLASS_ERROR | DAT_INVALID_STATE | DAT_INVALID_STATE_EVD_WAITER));
   SUCCEEDS(dat_ia_close(c.ia, DAT_CLOSE_ABRUPT_FLAG));

@@ -27,10 +27,10 @@ void moves_data(void) {
   CHECK(strcmp(a.memory + 256, "payload") == 0);
   SUCCEEDS(dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(7), &there, DAT_COMPLETION_SUPPRESS_FLAG));
   SUCCEEDS(dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(8), &there, DAT_COMPLETION_DEFAULT_FLAG));
-  completion(&a, 8, DAT_DTO_RDMA_WRITE, 8); // the suppressed one has none
+  completion(&a, 8, DAT_DTO_RDMA_WRITE, 8); // the suppressed request has no completion
 }
 
-// A small send waits for a receive, and its memory is used again meanwhile.
+// A small send waits for a receive while its memory is reused.
 void small_requests(void) {
   DAT_LMR_TRIPLET from = local(&a, 0, 8), into = local(&b, 64, 16);
   strcpy(a.memory, "payload");

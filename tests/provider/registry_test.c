@@ -92,7 +92,7 @@ static void loads_and_counts(void) {
   SUCCEEDS(dats_get_ia_handle(ia, &known));
   SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
 
-  // A provider that its fini leaves registered is removed all the same.
+  // A provider that its fini does not deregister is removed, too.
   for (int i = 0; i < 2; ++i) {
     SUCCEEDS(open_stub("stays", &ia));
     SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
@@ -127,7 +127,7 @@ static void matches_versions(void) {
   RETURNS(open_named("stub", 2, 1, DAT_TRUE, &ia), DAT_PROVIDER_NOT_FOUND, DAT_MINOR_NOT_FOUND);
   RETURNS(open_named("stub", 2, 70000, DAT_TRUE, &ia), DAT_PROVIDER_NOT_FOUND, DAT_MINOR_NOT_FOUND);
   RETURNS(open_named("stub", 2, 0, DAT_FALSE, &ia), DAT_PROVIDER_NOT_FOUND, DAT_THREAD_SAFETY_NOT_FOUND);
-  SUCCEEDS(open_named("mixed", 2, 1, DAT_FALSE, &ia)); // by u2.3
+  SUCCEEDS(open_named("mixed", 2, 1, DAT_FALSE, &ia)); // found by the entry with u2.3
   SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
   SUCCEEDS(open_named("old", 1, 2, DAT_FALSE, &ia));
   SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
@@ -152,7 +152,7 @@ static void lists(void) {
   memset(infos, 0x55, sizeof infos);
   RETURNS(dat_registry_list_providers(0, &number, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
   const DAT_COUNT all = number;
-  CHECK(all >= visible); // more where the host has a dat.conf
+  CHECK(all >= visible); // more if the host has a dat.conf
   RETURNS(dat_registry_list_providers(all, NULL, list), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
   RETURNS(dat_registry_list_providers(all, &number, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
   RETURNS(dat_registry_list_providers(-1, &number, list), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
@@ -278,7 +278,7 @@ static void each_call_reaches_its_function(void) {
   CALLS(REACHES)
   CHECK(dat_extension_op(h, 3) == offsetof(DAT_PROVIDER, handle_extendedop_func) / sizeof(void*));
 
-  // Handles of no provider, and functions that a provider has not.
+  // Handles that belong to no provider, and functions that a provider lacks.
   static _Alignas(16) char memory[64];
   void* points_to_itself[1] = {points_to_itself};
   DAT_HANDLE const bad_handles[] = {NULL,   DAT_EVD_ASYNC_EXISTS, DAT_EVD_OUT_OF_SCOPE,
@@ -304,7 +304,7 @@ static void each_call_reaches_its_function(void) {
   RETURNS(dat_registry_remove_provider(NULL, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
   RETURNS(open_stub("own", &ia), DAT_PROVIDER_NOT_FOUND, DAT_NAME_NOT_REGISTERED);
   h = &own_ia;
-  CALLS(REFUSES) // the provider is gone
+  CALLS(REFUSES) // the provider has been removed
 }
 
 static void has_room_for_many(void) {

@@ -44,7 +44,7 @@ static void connecting(void) {
   CHECK(state_of(one.ep) == DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
   shows("CONN-037 EPS-005 EP-044");
 
-  // Accepting with nonsense leaves the request as it was.
+  // An accept with invalid arguments does not change the request.
   FAILS(dat_cr_accept(arrival->cr_handle, two.ep, -1, answer), DAT_INVALID_PARAMETER);
   FAILS(dat_cr_accept(arrival->cr_handle, two.ep, 4, NULL), DAT_INVALID_PARAMETER);
   shows("CR-024");
@@ -90,7 +90,7 @@ static void connecting(void) {
   RETURNS(dat_ep_reset(one.ep), DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED);
   shows("DISC-046");
 
-  // Ending it: one event on each side, then nothing.
+  // The end of the connection gives one event on each side, and then none.
   FAILS(dat_ep_disconnect(one.ep, (DAT_CLOSE_FLAGS)9), DAT_INVALID_PARAMETER);
   shows("DISC-002");
   SUCCEEDS(dat_ep_disconnect(one.ep, DAT_CLOSE_GRACEFUL_FLAG));
@@ -100,7 +100,7 @@ static void connecting(void) {
   EMPTY(one.evd);
   EMPTY(two.evd);
   shows("CONN-016 CONN-028 DISC-001 DISC-018 DISC-026 EVENT-098 EPS-052 EPS-057 EPS-056");
-  CHECK(memcmp(e->private_data, answer, strlen(answer)) == 0); // until the endpoint is reset
+  CHECK(memcmp(e->private_data, answer, strlen(answer)) == 0); // the data is valid until the endpoint is reset
   shows("CONN-019");
   FAILS(connect_to(one.ep, qualifier, ""), DAT_INVALID_STATE);
 
@@ -114,11 +114,11 @@ static void connecting(void) {
   CHECK(state_of(one.ep) == DAT_EP_STATE_UNCONNECTED);
   shows("DISC-044 EPS-070 EPS-068");
   SUCCEEDS(post_recv(&one, 0, 8, 3));
-  SUCCEEDS(dat_ep_reset(one.ep)); // no effect on what is posted
+  SUCCEEDS(dat_ep_reset(one.ep)); // no effect on posted receives
   FAILS(post_send(&one, 0, 8, 4), DAT_INVALID_STATE);
   EMPTY(one.dto_evd);
   shows("DISC-045 DISC-053 EPS-071 EPS-072 DTO-038 DTO-069");
-  // A second life.
+  // The endpoint connects again.
   SUCCEEDS(dat_ep_reset(two.ep));
   SUCCEEDS(connect_to(one.ep, qualifier, ""));
   SUCCEEDS(dat_cr_accept(request(), two.ep, 0, NULL));
@@ -155,7 +155,7 @@ static void rejections(void) {
   SUCCEEDS(dat_psp_free(psp));
 
   SUCCEEDS(dat_ep_reset(one.ep));
-  SUCCEEDS(connect_to(one.ep, qualifier, "")); // now nobody listens
+  SUCCEEDS(connect_to(one.ep, qualifier, "")); // no service point listens now
   EXPECT(one.evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
   CHECK(state_of(one.ep) == DAT_EP_STATE_DISCONNECTED);
   shows("CONN-022 EPS-009 PSP-034");
@@ -199,19 +199,19 @@ static void arguments_of_connect(void) {
   FAILS(dat_ep_connect(one.ep, (DAT_IA_ADDRESS_PTR)&two.address, qualifier, ample, 0, NULL, (DAT_QOS)0x4000,
                        DAT_CONNECT_DEFAULT_FLAG),
         DAT_INVALID_PARAMETER);
-  // All of these left the endpoint as it was.
+  // None of these calls has changed the endpoint.
   CHECK(state_of(one.ep) == DAT_EP_STATE_UNCONNECTED);
   EMPTY(one.evd);
   EMPTY(two.evd);
   shows("CONN-057 ADDR-020");
   struct sockaddr_in mine = two.address;
   SUCCEEDS(connect_with(one.ep, &mine, qualifier, DAT_TIMEOUT_INFINITE, 0, NULL));
-  memset(&mine, 0xff, sizeof mine); // the caller's again
+  memset(&mine, 0xff, sizeof mine); // the address belongs to the caller again
   SUCCEEDS(dat_cr_accept(request(), two.ep, 0, NULL));
   EXPECT(one.evd, DAT_CONNECTION_EVENT_ESTABLISHED);
   shows("ADDR-009 EPS-015");
 
-  // Another endpoint to the same place.
+  // Another endpoint connects to the same service point.
   DAT_EP_HANDLE third = create_ep(&one, NULL), fourth = create_ep(&two, NULL);
   EXPECT(two.evd, DAT_CONNECTION_EVENT_ESTABLISHED);
   SUCCEEDS(dat_ep_dup_connect(third, one.ep, ample, 0, NULL, DAT_QOS_BEST_EFFORT));
@@ -232,7 +232,7 @@ static void arguments_of_connect(void) {
 
 static void ends(void) {
   open_link(NULL);
-  // An abrupt disconnect flushes what is outstanding, here receives.
+  // An abrupt disconnect flushes the outstanding operations, which are receives here.
   SUCCEEDS(post_recv(&one, 0, 8, 1));
   SUCCEEDS(post_recv(&two, 0, 8, 2));
   SUCCEEDS(dat_ep_disconnect(one.ep, DAT_CLOSE_ABRUPT_FLAG));
@@ -251,7 +251,7 @@ static void ends(void) {
   shows("DISC-054");
   close_link();
 
-  // A graceful one lets the requests end: three sends arrive, then the end.
+  // A graceful disconnect lets the requests complete: three sends arrive, then the end.
   open_link(NULL);
   for (unsigned i = 0; i < 3; ++i) SUCCEEDS(post_recv(&two, 64 * i, 64, i));
   for (unsigned i = 0; i < 3; ++i) SUCCEEDS(post_send(&one, 64 * i, 64, 10 + i));
@@ -283,7 +283,7 @@ static void ends(void) {
   COMPLETES(&one, 1, DAT_DTO_ERR_FLUSHED);
   CHECK(state_of(one.ep) == DAT_EP_STATE_DISCONNECTED);
   shows("CONN-005 DISC-021 EPS-016");
-  // The request lives until its consumer answers it.
+  // The request exists until its consumer answers it.
   DAT_CR_PARAM param;
   SUCCEEDS(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
   SUCCEEDS(dat_cr_reject(cr, 0, NULL));
@@ -297,7 +297,7 @@ static void timeouts(void) {
   DAT_CONN_QUAL qualifier = 0;
   DAT_PSP_HANDLE psp = listen_on(&qualifier, DAT_PSP_CONSUMER_FLAG);
   SUCCEEDS(connect_with(one.ep, &two.address, qualifier, 200 * 1000, 0, NULL));
-  DAT_CR_HANDLE cr = request(); // never answered in time
+  DAT_CR_HANDLE cr = request(); // the request is not answered in time
   EXPECT(one.evd, DAT_CONNECTION_EVENT_TIMED_OUT);
   CHECK(state_of(one.ep) == DAT_EP_STATE_DISCONNECTED);
   shows("CONN-025 CONN-041 EPS-010");

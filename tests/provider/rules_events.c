@@ -106,7 +106,7 @@ static void software_events(void) {
   FAILS(post(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
   FAILS(dat_evd_dequeue(evd, NULL), DAT_INVALID_PARAMETER);
 
-  // Full: the event does not go in, and nothing that is in is disturbed.
+  // The evd is full: the event is refused, and the queued events are unchanged.
   uintptr_t in = 0;
   DAT_RETURN result = DAT_SUCCESS;
   while (in < 100000 && (result = post(evd, in + 1)) == DAT_SUCCESS) ++in;
@@ -116,7 +116,7 @@ static void software_events(void) {
   EMPTY(evd);
   shows("ERR-025");
 
-  // Resizing keeps what is queued.
+  // Resizing keeps the queued events.
   for (uintptr_t i = 1; i <= 3; ++i) SUCCEEDS(post(evd, i));
   SUCCEEDS(dat_evd_resize(evd, 100));
   DAT_EVD_PARAM param = {0};
@@ -130,7 +130,7 @@ static void software_events(void) {
   EMPTY(evd);
   shows("EVD-037 EVD-042");
   SUCCEEDS(post(evd, 1));
-  SUCCEEDS(dat_evd_free(evd)); // with an event in it
+  SUCCEEDS(dat_evd_free(evd)); // an event is queued
   shows("EVD-012 EVD-018");
   SUCCEEDS(dat_ia_close(one.ia, DAT_CLOSE_ABRUPT_FLAG));
 }
@@ -371,7 +371,7 @@ static void agents(void) {
   until_called(1);
   CHECK(called_with == evd && called_for == &data && took(evd, 1));
   shows("CNO-015 CNO-043 CNO-047");
-  SUCCEEDS(dat_cno_wait(cno, ample, &is)); // and the waiter gets it, too
+  SUCCEEDS(dat_cno_wait(cno, ample, &is)); // the waiter gets the trigger, too
   CHECK(is == evd);
   shows("CNO-007");
   SUCCEEDS(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));

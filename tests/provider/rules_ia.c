@@ -39,7 +39,7 @@ static void opening(void) {
   SUCCEEDS(dat_evd_resize(one.async_evd, 32));
   shows("EVD-044");
 
-  // A second instance of the same adapter, with the async evd of none.
+  // A second instance of the same adapter, whose async evd is another one.
   struct side second = one;
   SUCCEEDS(open_adapter(&second));
   CHECK(second.ia != one.ia && second.async_evd != one.async_evd);
@@ -47,13 +47,13 @@ static void opening(void) {
   SUCCEEDS(dat_pz_create(one.ia, &one.pz));
   SUCCEEDS(dat_ia_close(second.ia, DAT_CLOSE_GRACEFUL_FLAG));
   DAT_PZ_PARAM pz;
-  SUCCEEDS(dat_pz_query(one.pz, DAT_PZ_FIELD_ALL, &pz)); // the first instance goes on
+  SUCCEEDS(dat_pz_query(one.pz, DAT_PZ_FIELD_ALL, &pz)); // the first instance still works
   shows("IA-046");
   FAILS(dat_pz_create(second.ia, &second.pz), DAT_INVALID_HANDLE);
   FAILS(dat_ia_close(second.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_HANDLE);
   shows("IA-037 ERR-017 REG-021");
 
-  // Graceful: refused while an object is left, and then harmless. The async evd does not count.
+  // A graceful close is refused while an object is left, and has no effect then. The async evd does not count.
   RETURNS(dat_ia_close(one.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE, DAT_INVALID_STATE_IA_IN_USE);
   SUCCEEDS(dat_pz_query(one.pz, DAT_PZ_FIELD_ALL, &pz));
   SUCCEEDS(dat_pz_free(one.pz));
@@ -75,7 +75,7 @@ static void async_evds(void) {
   shows("IA-009 IA-140 IA-142");
   SUCCEEDS(dat_ia_close(second.ia, DAT_CLOSE_ABRUPT_FLAG));
   DAT_EVD_PARAM param;
-  SUCCEEDS(dat_evd_query(one.async_evd, DAT_EVD_FIELD_ALL, &param)); // the evd that was passed in is left
+  SUCCEEDS(dat_evd_query(one.async_evd, DAT_EVD_FIELD_ALL, &param)); // the evd that was passed in still exists
   second.async_evd = DAT_EVD_ASYNC_EXISTS;
   SUCCEEDS(dat_ia_open(second.name, 8, &second.async_evd, &second.ia));
   SUCCEEDS(dat_ia_query(second.ia, &is, DAT_IA_FIELD_NONE, NULL, DAT_PROVIDER_FIELD_NONE, NULL));
@@ -136,7 +136,7 @@ static void adapter_attributes(void) {
   shows("IA-143");
   FAILS(dat_ia_query(DAT_HANDLE_NULL, NULL, 0, NULL, 0, NULL), DAT_INVALID_HANDLE);
   shows("IA-144");
-  // A value that is reported is a limit.
+  // A reported value is a limit.
   DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
   FAILS(dat_evd_create(one.ia, INT32_MAX, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &evd), DAT_INVALID_PARAMETER);
   shows("IA-108 EVD-003");
@@ -247,7 +247,7 @@ static void protection_zones(void) {
   FAILS(dat_pz_create(DAT_HANDLE_NULL, &pz), DAT_INVALID_HANDLE);
   FAILS(dat_pz_create(one.ia, NULL), DAT_INVALID_PARAMETER);
   shows("PZ-004");
-  RETURNS(dat_pz_free(one.pz), DAT_INVALID_STATE, DAT_INVALID_STATE_PZ_IN_USE); // by the lmr
+  RETURNS(dat_pz_free(one.pz), DAT_INVALID_STATE, DAT_INVALID_STATE_PZ_IN_USE); // the lmr uses the zone
   shows("PZ-005");
   SUCCEEDS(dat_pz_query(one.pz, DAT_PZ_FIELD_ALL, &param));
   DAT_EP_HANDLE ep = create_ep(&one, NULL);
@@ -297,7 +297,7 @@ static void contexts(void) {
     SUCCEEDS(dat_get_consumer_context(all[i].handle, &context));
     CHECK(context.as_64 == i + 100);
     context.as_64 = ~(DAT_UINT64)0;
-    SUCCEEDS(dat_set_consumer_context(all[i].handle, context)); // any value
+    SUCCEEDS(dat_set_consumer_context(all[i].handle, context)); // any value is valid
     context.as_64 = 0;
     SUCCEEDS(dat_get_consumer_context(all[i].handle, &context));
     CHECK(context.as_64 == ~(DAT_UINT64)0);
@@ -331,7 +331,7 @@ static void closing_abruptly(void) {
   if (pthread_create(&thread, NULL, waits_for_ever, evd) != 0) abort();
   DAT_EVENT event;
   while ((dat_evd_dequeue(evd, &event) & DAT_TYPE_MASK) != DAT_INVALID_STATE) {
-  } // until the thread waits
+  } // returns when the thread waits
   shows("EVD-064");
   SUCCEEDS(dat_ia_close(one.ia, DAT_CLOSE_ABRUPT_FLAG));
   void* result = NULL;

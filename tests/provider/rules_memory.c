@@ -40,7 +40,7 @@ static void regions(void) {
   FAILS(dat_lmr_query(r.lmr, DAT_LMR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
   FAILS(dat_lmr_query(DAT_HANDLE_NULL, DAT_LMR_FIELD_ALL, &param), DAT_INVALID_HANDLE);
   shows("LMR-043");
-  // The same memory twice, and by the handle of another region.
+  // Registers the same memory twice, and by the handle of another region.
   SUCCEEDS(enroll(&s, DAT_MEM_TYPE_VIRTUAL, region, 4096, one.pz, DAT_MEM_PRIV_ALL_FLAG));
   CHECK(s.lmr_context != r.lmr_context && s.rmr_context != 0);
   shows("LMR-014 LMR-015 LMR-019");
@@ -167,7 +167,7 @@ static void windows(void) {
   shows("RMR-002");
   close_link();
 
-  // Not connected: no bind.
+  // An endpoint that is not connected refuses a bind.
   open_side(&two);
   two.ep = create_ep(&two, NULL);
   SUCCEEDS(dat_rmr_create(two.pz, &rmr));
@@ -190,7 +190,7 @@ static void windows_and_messages(void) {
   SUCCEEDS(dat_rmr_bind(rmr, two.lmr, &slice, remote, DAT_VA_TYPE_VA, two.ep, cookie(1), DAT_COMPLETION_DEFAULT_FLAG,
                         &context));
   EXPECT(two.dto_evd, DAT_RMR_BIND_COMPLETION_EVENT);
-  // Two's own read with the window as its target.
+  // Side `two` reads into its own window.
   memcpy(one.memory, "into the window", 16);
   const DAT_RMR_TRIPLET from = remote_part(&one, 0, 16), to = {slice.virtual_address, 16, context};
   SUCCEEDS(dat_ep_post_rdma_read_to_rmr(two.ep, &to, cookie(2), &from, DAT_COMPLETION_DEFAULT_FLAG));
@@ -207,7 +207,7 @@ static void windows_and_messages(void) {
   shows("DTO-145");
   FAILS(dat_ep_post_rdma_read_to_rmr(DAT_HANDLE_NULL, &to, cookie(3), &from, DAT_COMPLETION_DEFAULT_FLAG),
         DAT_INVALID_HANDLE);
-  // One's message ends its own right to the window.
+  // A message of side `one` ends that side's right to the window.
   SUCCEEDS(post_recv(&two, 0, 64, 4));
   DAT_LMR_TRIPLET message = part(&one, 0, 8);
   SUCCEEDS(
@@ -216,7 +216,7 @@ static void windows_and_messages(void) {
   const DAT_DTO_COMPLETION_EVENT_DATA received = COMPLETES(&two, 4, DAT_DTO_SUCCESS);
   CHECK(received.operation == DAT_DTO_RECEIVE_WITH_INVALIDATE && received.rmr_context == context);
   shows("DTO-100 DTO-115 DTO-117");
-  SUCCEEDS(dat_lmr_free(two.lmr)); // the window does not hold it any more
+  SUCCEEDS(dat_lmr_free(two.lmr)); // the window no longer holds the region
   shows("DTO-116");
   SUCCEEDS(dat_rmr_free(rmr));
   close_link();

@@ -34,7 +34,7 @@ static void public_ones(void) {
   CHECK(dat_psp_create(two.ia, qualifier + 1, two.dto_evd, DAT_PSP_CONSUMER_FLAG, &second) != DAT_SUCCESS);
   CHECK(dat_psp_create(two.ia, qualifier + 1, one.evd, DAT_PSP_CONSUMER_FLAG, &second) != DAT_SUCCESS);
   shows("PSP-010");
-  // Two service points, one evd.
+  // Two service points feed one evd.
   SUCCEEDS(dat_psp_create_any(two.ia, &other, two.evd, DAT_PSP_CONSUMER_FLAG, &second));
   CHECK(other != qualifier);
   SUCCEEDS(connect_to(one.ep, other, ""));
@@ -86,7 +86,7 @@ static void provider_made_endpoints(void) {
                          &ep));
   CHECK(state_of(made) == DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
   shows("EPS-041 EP-083");
-  CHECK(dat_cr_accept(cr, two.ep, 0, NULL) != DAT_SUCCESS); // only its own endpoint
+  CHECK(dat_cr_accept(cr, two.ep, 0, NULL) != DAT_SUCCESS); // the request can use only its own endpoint
   shows("CR-021");
   SUCCEEDS(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
   CHECK(EXPECT(two.evd, DAT_CONNECTION_EVENT_ESTABLISHED).event_data.connect_event_data.ep_handle == made);
@@ -116,7 +116,7 @@ static void reserved_ones(void) {
   open_both();
   DAT_CONN_QUAL qualifier = 0;
   DAT_PSP_HANDLE psp = listen_on(&qualifier, DAT_PSP_CONSUMER_FLAG);
-  SUCCEEDS(dat_psp_free(psp)); // a qualifier that is free
+  SUCCEEDS(dat_psp_free(psp)); // the qualifier is free
   DAT_RSP_HANDLE rsp = DAT_HANDLE_NULL, second = DAT_HANDLE_NULL;
   SUCCEEDS(post_recv(&two, 0, 64, 1));
   SUCCEEDS(dat_rsp_create(two.ia, qualifier, two.ep, two.evd, &rsp));
@@ -145,7 +145,7 @@ static void reserved_ones(void) {
   CHECK(dat_rsp_create(two.ia, qualifier + 1, one.ep, two.evd, &second) != DAT_SUCCESS);
   shows("RSP-012 RSP-007");
 
-  // The request comes with the endpoint; rejected, the endpoint is free again with what is posted to it.
+  // The request comes with the endpoint. After a reject, the endpoint is free again, and its posted receives stay.
   SUCCEEDS(connect_to(one.ep, qualifier, ""));
   DAT_CR_HANDLE cr = request();
   DAT_CR_PARAM request_param;
@@ -159,7 +159,7 @@ static void reserved_ones(void) {
   EXPECT(one.evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
   EMPTY(two.dto_evd);
   shows("RSP-018 CR-054 EPS-037");
-  // It makes one request in its life.
+  // A reserved service point reports one request only.
   SUCCEEDS(dat_ep_reset(one.ep));
   SUCCEEDS(connect_to(one.ep, qualifier, ""));
   EXPECT(one.evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
@@ -167,13 +167,13 @@ static void reserved_ones(void) {
   SUCCEEDS(dat_rsp_free(rsp));
   FAILS(dat_rsp_free(rsp), DAT_INVALID_HANDLE);
   shows("RSP-026");
-  // Free before a request: the endpoint is as before.
+  // After a free without a request, the endpoint is unchanged.
   SUCCEEDS(dat_rsp_create(two.ia, qualifier, two.ep, two.evd, &rsp));
   SUCCEEDS(dat_rsp_free(rsp));
   CHECK(state_of(two.ep) == DAT_EP_STATE_UNCONNECTED);
   EMPTY(two.dto_evd);
   shows("RSP-023 RSP-004 EPS-034");
-  // And accepted.
+  // This request is accepted.
   SUCCEEDS(dat_rsp_create(two.ia, qualifier, two.ep, two.evd, &rsp));
   SUCCEEDS(dat_ep_reset(one.ep));
   SUCCEEDS(connect_to(one.ep, qualifier, ""));
@@ -261,7 +261,7 @@ static void handoffs(void) {
   SUCCEEDS(dat_psp_create_any(two.ia, &target, evd, DAT_PSP_CONSUMER_FLAG, &other));
   SUCCEEDS(connect_to(one.ep, first, "data"));
   DAT_CR_HANDLE cr = request();
-  FAILS(dat_cr_handoff(cr, 1), DAT_INVALID_PARAMETER); // nobody listens there
+  FAILS(dat_cr_handoff(cr, 1), DAT_INVALID_PARAMETER); // no service point listens on this port
   DAT_CR_PARAM param;
   SUCCEEDS(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
   shows("CR-069");
@@ -295,7 +295,7 @@ static void full_queues(void) {
   DAT_EVD_PARAM length = {0};
   SUCCEEDS(dat_evd_query(evd, DAT_EVD_FIELD_EVD_QLEN, &length));
   SUCCEEDS(dat_psp_create_any(two.ia, &qualifier, evd, DAT_PSP_CONSUMER_FLAG, &psp));
-  // As many requests as the queue takes, then one more.
+  // Sends as many requests as the queue takes, and then one more.
   DAT_EVD_HANDLE events = DAT_HANDLE_NULL;
   SUCCEEDS(dat_evd_create(one.ia, length.evd_qlen * 2 + 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &events));
   DAT_EVENT event;

@@ -30,7 +30,7 @@ static void sends(void) {
   CHECK(memcmp(two.memory + 512, "abcd", 4) == 0 && memcmp(two.memory + 600, "efghij", 6) == 0 &&
         two.memory[606] == 0x77);
   shows("DTO-001 DTO-002 DTO-003 DTO-015");
-  // Nothing at all is a message, too. A segment of length 0 is not looked at.
+  // A message may be empty. A segment of length 0 is ignored.
   SUCCEEDS(dat_ep_post_recv(two.ep, 0, NULL, cookie(5), DAT_COMPLETION_DEFAULT_FLAG));
   SUCCEEDS(dat_ep_post_send(one.ep, 0, NULL, cookie(6), DAT_COMPLETION_DEFAULT_FLAG));
   CHECK(COMPLETES(&two, 5, DAT_DTO_SUCCESS).transfered_length == 0);
@@ -50,7 +50,7 @@ static void sends(void) {
     COMPLETES(&two, i, DAT_DTO_SUCCESS);
   }
   shows("DTO-010");
-  // In order, with equal cookies.
+  // Completions are in order, even with equal cookies.
   for (unsigned i = 0; i < 4; ++i) SUCCEEDS(post_recv(&two, 2048 + 16 * i, 16, 50));
   for (unsigned i = 0; i < 4; ++i) {
     one.memory[3000 + i] = (char)('a' + i);
@@ -77,7 +77,7 @@ static void sends(void) {
   COMPLETES(&one, 75, DAT_DTO_SUCCESS);
   COMPLETES(&two, 74, DAT_DTO_SUCCESS);
   shows("DTO-044 DTO-097");
-  // Too long for the receive: both ends learn it, and the connection is over.
+  // The message is too long for the receive: both ends get an error, and the connection ends.
   SUCCEEDS(post_recv(&two, 256, 8, 80));
   SUCCEEDS(post_send(&one, 0, 64, 81));
   COMPLETES(&two, 80, DAT_DTO_ERR_LOCAL_LENGTH);
@@ -171,18 +171,18 @@ static void refused_posts(void) {
   FAILS(dat_ep_post_rdma_read(one.ep, 1, &bad, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG),
         DAT_PROTECTION_VIOLATION);
   shows("DTO-083 DTO-137 EP-003 ERR-023");
-  // More than the remote segment has.
+  // The request has more bytes than the remote segment.
   remote.segment_length = 4;
   FAILS(dat_ep_post_rdma_write(one.ep, 1, iov, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG), DAT_LENGTH_ERROR);
   FAILS(dat_ep_post_rdma_read(one.ep, 1, iov, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG), DAT_LENGTH_ERROR);
   shows("DTO-130 DTO-149 ERR-020");
-  // No room.
+  // The receive queue becomes full.
   DAT_RETURN result = DAT_SUCCESS;
   int posted = 0;
   while (posted < 100000 && (result = post_recv(&one, 0, 8, (DAT_UINT64)posted)) == DAT_SUCCESS) ++posted;
   CHECK((result & DAT_TYPE_MASK) == DAT_INSUFFICIENT_RESOURCES && posted >= param.ep_attr.max_recv_dtos);
   shows("DTO-072 ERR-015");
-  // None of this has changed anything.
+  // The refused calls have not changed the endpoint.
   CHECK(state_of(one.ep) == DAT_EP_STATE_CONNECTED);
   EMPTY(one.dto_evd);
   EMPTY(one.evd);
@@ -203,7 +203,7 @@ static void rdma(void) {
   SUCCEEDS(dat_ep_post_rdma_write(one.ep, 2, iov, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG));
   DAT_DTO_COMPLETION_EVENT_DATA d = COMPLETES(&one, 1, DAT_DTO_SUCCESS);
   CHECK(d.operation == DAT_DTO_RDMA_WRITE);
-  SUCCEEDS(post_recv(&two, 8000, 8, 2)); // a message after the data
+  SUCCEEDS(post_recv(&two, 8000, 8, 2)); // a message follows the data
   SUCCEEDS(post_send(&one, 0, 8, 3));
   COMPLETES(&one, 3, DAT_DTO_SUCCESS);
   COMPLETES(&two, 2, DAT_DTO_SUCCESS);
@@ -223,14 +223,14 @@ static void rdma(void) {
   SUCCEEDS(dat_ep_post_rdma_read(one.ep, 0, NULL, cookie(5), &remote, DAT_COMPLETION_DEFAULT_FLAG));
   COMPLETES(&one, 5, DAT_DTO_SUCCESS);
   shows("DTO-131");
-  // More reads than may be in flight.
+  // Posts more reads than may be in flight.
   for (unsigned i = 0; i < 6; ++i) {
     iov[0] = part(&one, 6000 + 64 * i, 64);
     SUCCEEDS(dat_ep_post_rdma_read(one.ep, 1, iov, cookie(10 + i), &remote, DAT_COMPLETION_DEFAULT_FLAG));
   }
   for (unsigned i = 0; i < 6; ++i) COMPLETES(&one, 10 + i, DAT_DTO_SUCCESS);
   shows("DTO-134 DTO-019 DTO-020");
-  // Memory that the peer has not given: the connection breaks.
+  // An access to memory without the peer's permission breaks the connection.
   remote.rmr_context ^= 0x5a5a00;
   SUCCEEDS(dat_ep_post_rdma_write(one.ep, 1, iov, cookie(20), &remote, DAT_COMPLETION_DEFAULT_FLAG));
   COMPLETES(&one, 20, DAT_DTO_ERR_REMOTE_ACCESS);
@@ -241,7 +241,7 @@ static void rdma(void) {
   shows("EVENT-099");
   close_link();
 
-  // A send with nothing posted at the peer is retried until something is.
+  // A send without a posted receive at the peer is retried until the peer posts one.
   open_link(NULL);
   SUCCEEDS(post_send(&one, 0, 8, 30));
   SUCCEEDS(post_recv(&two, 0, 8, 31));

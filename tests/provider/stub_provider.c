@@ -12,7 +12,7 @@ struct stub_log* stub_log(void) {
   return &log_of_calls;
 }
 
-// One provider for each name: the table, and what the instance data says.
+// One provider for each name: the table, and the data of its instance.
 struct stub {
   DAT_PROVIDER table;
   char name[DAT_NAME_MAX_LENGTH];
@@ -50,10 +50,10 @@ static DAT_RETURN ia_open(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* asy
 
 static DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
   struct stub_adapter* a = ia;
-  // As a provider does whose adapter has objects left.
+  // Refuses like a provider whose adapter has objects left.
   if (flags == DAT_CLOSE_GRACEFUL_FLAG && strcmp(a->of->manner, "busy") == 0)
     return DAT_CLASS_ERROR | DAT_INVALID_STATE | DAT_INVALID_STATE_IA_IN_USE;
-  // A provider is in use until its close has returned. OFA's registry does not take the null.
+  // A provider is in use until its close has returned. OFA's registry does not accept the null pointer.
   if (strcmp(a->of->manner, "for OFA") != 0) {
     DAT_RETURN removed = dat_registry_remove_provider(&a->of->table, NULL);
     if ((removed & DAT_TYPE_MASK) != DAT_PROVIDER_IN_USE) __atomic_add_fetch(&log_of_calls.faults, 1, __ATOMIC_SEQ_CST);
@@ -63,8 +63,8 @@ static DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
   return DAT_SUCCESS;
 }
 
-// OFA's registry asks each adapter that it opens for its extensions, and finds the entry of one that it closes by
-// these.
+// OFA's registry queries the extensions of each adapter that it opens. By these it finds the entry of an adapter that
+// it closes.
 static DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE* async_evd, DAT_IA_ATTR_MASK mask, DAT_IA_ATTR* attr,
                            DAT_PROVIDER_ATTR_MASK provider_mask, DAT_PROVIDER_ATTR* provider_attr) {
   const struct stub_adapter* a = ia;

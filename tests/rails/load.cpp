@@ -6,7 +6,7 @@
 // Each disturbance lasts until MESSAGES more messages have arrived at both ends. Prints a line for each disturbance;
 // exit code 1 if a message was lost, came twice, came out of order, or had other bytes, if the rail of a cut link has
 // not failed, or if a restored rail carries nothing; with `timed`, also if a cut rail has failed later than within
-// failover_within. Only where the clock does not depend on the load (dat-lab --counted) is that no matter of luck.
+// failover_within. That result is reproducible only if the clock does not depend on the load (dat-lab --counted).
 #include <dat/dat.hpp>
 #include <dat/rails.hpp>
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t slots = 512;
 constexpr std::size_t words = 512;     // 64-bit words of a message, at most
-constexpr std::uint64_t most = 60'000; // messages that are accounted for; tags have 16 bits
+constexpr std::uint64_t most = 60'000; // the most messages that the ends count; tags have 16 bits
 
 template <class T>
 T must(dat::expected<T> r) {
@@ -39,7 +39,7 @@ T must(dat::expected<T> r) {
   if constexpr (!std::is_void_v<T>) return std::move(r).value();
 }
 
-/// One end: writes numbered messages, and accounts for those of the other end.
+/// One end: writes numbered messages, and checks those of the other end.
 struct end {
   std::list<dat::ia> ias;
   std::vector<dat::rail_path> paths;
@@ -49,7 +49,7 @@ struct end {
   dat::rails_memory from, into;
   dat::rails_remote there;
   std::uint64_t written = 0;
-  std::array<std::uint64_t, slots> done_up_to{}; // by slot: the number behind the latest done message
+  std::array<std::uint64_t, slots> done_up_to{}; // for each slot: the number after the latest message that is done
   std::vector<std::uint8_t> done = std::vector<std::uint8_t>(most);
   std::vector<std::uint8_t> here = std::vector<std::uint8_t>(most);
   std::uint64_t next_ordered = 0; // numbers of ordered messages are even
@@ -57,8 +57,8 @@ struct end {
   std::array<std::atomic<std::uint64_t>, dat::rails::max_rails> downs{}; // by rail
   std::array<std::atomic<std::uint64_t>, dat::rails::max_rails> sent{};  // by rail
   std::atomic<std::uint64_t> arrived{0};
-  std::array<std::atomic<std::uint64_t>, slots> taken{}; // by slot: the number behind the latest taken message
-  std::atomic<std::uint64_t> aim{0};                     // write so many messages
+  std::array<std::atomic<std::uint64_t>, slots> taken{}; // for each slot: the number after the latest taken message
+  std::atomic<std::uint64_t> aim{0};                     // the number of messages to write
   std::atomic<std::size_t> up{0};
   std::atomic<std::uint64_t> finished{0};
   std::atomic<bool> stop{false};
@@ -95,7 +95,7 @@ struct end {
     while (written < aim.load()) {
       const std::uint64_t n = written;
       const std::size_t slot = n % slots;
-      // The slot's previous message must be done here and taken there.
+      // The slot's previous message must be done at this end and taken at the other.
       if (n >= slots && (done_up_to[slot] != n - slots + 1 || other->taken[slot].load() != n - slots + 1)) return;
       for (std::size_t i = 0; i < length(n); ++i) out[slot * words + i] = n * 1000 + i;
       const std::size_t at = slot * words * 8;
@@ -145,8 +145,7 @@ void shell(const std::string& command) {
   std::_Exit(1); // the threads of the ends still run
 }
 
-/// Waits; the devices work meanwhile, and dat-lab limits the time. After a minute without progress both ends print what
-/// they have.
+/// Waits while the devices work; dat-lab limits the time. After a minute without progress both ends print their counts.
 void until(end& a, end& b, const auto& holds) {
   std::uint64_t before = 0;
   for (int still = 0; !holds(); ++still) {

@@ -76,8 +76,8 @@ TEST_CASE("more messages than receives are paced by credits, and a full window i
 }
 
 TEST_CASE("a rail that fails loses nothing and repeats nothing, wherever its messages are", "[rails]") {
-  // Of five messages on the rail, `whole` have arrived and are acknowledged; of the next one the acknowledgement is
-  // lost, or not; the rest never left.
+  // Of five messages on the rail, `whole` have arrived and are acknowledged. The acknowledgement of the next message is
+  // lost, or not. The others were never sent.
   struct failure {
     int whole;
     bool lost;
@@ -105,7 +105,7 @@ TEST_CASE("a rail that fails loses nothing and repeats nothing, wherever its mes
         exact(e.a, e.b);
         exact(e.b, e.a);
         fake::set_port_state("b0", 1, IBV_PORT_ACTIVE);
-        // It comes back, and carries messages again.
+        // The rail is connected again, and carries messages.
         CHECK(e.until_later([&] { return e.a.rails.up() == 2 && e.b.rails.up() == 2; }));
         const auto before = e.a.rails.health(0).sent;
         for (int i = 0; i < 10; ++i) must(e.a.write());
@@ -129,7 +129,7 @@ TEST_CASE("the message behind a failed rail goes by another one at once, and ord
   CHECK(e.b.seen.arrived.size() == 1);
   CHECK(e.a.seen.done.size() == 2);
   fake::break_qp(qp_of('a', 0));
-  CHECK(e.all_done()); // without a cool-down: no time has passed
+  CHECK(e.all_done()); // no cool-down has passed, because the test passes no time
   e.some_turns();
   exact(e.a, e.b);
   CHECK(e.b.seen.order == std::vector<std::uint16_t>{0, 1});
@@ -237,7 +237,7 @@ TEST_CASE("the adapters of rails repeat requests for less than failover_within, 
       // InfiniBand allows an adapter to wait up to four times the time of the code.
       const auto longest = std::chrono::nanoseconds(4096LL << attr.timeout) * 4 * (attr.retry_cnt + 1);
       CHECK(longest <= limit);
-      CHECK(longest > limit / 4); // and long enough not to break a working rail
+      CHECK(longest > limit / 4); // the time is long enough not to break a working rail
     }
   }
 }

@@ -88,9 +88,9 @@ TEST_CASE("control messages and greetings have the bytes of the protocol, and ot
 TEST_CASE("a queue of places keeps its order when both of its ends wrap", "[rails]") {
   dat::detail::rail::place_queue q(3);
   CHECK(q.empty());
-  q.push_front(2); // before the first place
+  q.push_front(2); // wraps around before the first place
   q.push_front(1);
-  q.push_back(3); // behind the last one
+  q.push_back(3); // wraps around behind the last place
   CHECK(q.size() == 3);
   CHECK_FALSE(q.empty());
   for (const std::uint32_t i : {0u, 1u, 2u}) CHECK(q[i] == i + 1);
@@ -125,7 +125,7 @@ TEST_CASE("rails take every option at its limits, and up to 16 paths", "[rails]"
   auto more = wire;
   more.insert(more.end(), wire.begin(), wire.begin() + 24);
   is_error(dat::rails_remote::from_wire(more), dat::return_type::invalid_parameter);
-  CHECK(a.rails.descriptors().size() == 32); // of each rail's cno and ia
+  CHECK(a.rails.descriptors().size() == 32); // the descriptors of each rail's cno and ia
 }
 
 TEST_CASE("the descriptors of rails name an adapter's once, and none of an ia that has a thread", "[rails]") {
@@ -145,7 +145,7 @@ TEST_CASE("the descriptors of rails name an adapter's once, and none of an ia th
 
 TEST_CASE("a write to rails may reach the end of both memories and the longest message, and no further", "[rails]") {
   auto w = world_of(2);
-  w.devices[1].ports[0].max_msg_sz = 4096; // of a1: the shortest counts
+  w.devices[1].ports[0].max_msg_sz = 4096; // this is the limit of a1, and the smallest limit counts
   const unit::clean_world world(w);
   end a;
   a.open('a', 2);

@@ -40,7 +40,7 @@ TEST_CASE("every verbs call fails once, and each message still arrives exactly o
           else
             refused = memory.error();
         }
-    if (refused) { // nothing was started; the error names what failed
+    if (refused) { // no rail was started; the error names the failed call
       CHECK(failure.active);
       CHECK_FALSE(refused->message().empty());
       return;
@@ -177,7 +177,7 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
   b.rails = must(dat::rails::listen(b.paths, {.clock = &the_clock}));
   b.register_all();
   const auto there = must(dat::rails_remote::from_wire(b.into.to_wire()));
-  // A peer that is written by hand, from the documentation of the protocol.
+  // A peer that implements the protocol by its documentation.
   unit::end hand("a0");
   hand.make_ep();
   std::array<std::byte, 20> hello{};
@@ -199,7 +199,7 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
     std::size_t i = 2048;
     std::fill_n(hand.memory.begin() + 2048, 24, char{0});
     for (const int byte : bytes) hand.memory[i++] = static_cast<char>(byte);
-    hand.memory[2048 + 23] = 9; // the session
+    hand.memory[2048 + 23] = 9; // the number of the session
     must(hand.ep.post(dat::send{hand.at(2048, 24)}));
     turn();
   };
@@ -215,13 +215,13 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
   CHECK(b.rails.up() == 0);
   send({1, 0, 1, 0, 0, 0, 0, 1}); // hello
   REQUIRE(b.rails.up() == 1);
-  write(1u << 30 | 1u << 16 | 11); // ordered, second
+  write(1u << 30 | 1u << 16 | 11); // the second ordered message
   CHECK(b.seen.order.empty());
-  write(1u << 30 | 0u << 16 | 10); // ordered, first
+  write(1u << 30 | 0u << 16 | 10); // the first ordered message
   CHECK(b.seen.order == std::vector<std::uint16_t>{10, 11});
   write(0u << 16 | 20); // unordered
   write(1u << 31 | 1u << 16 | 21);
-  CHECK(b.seen.arrived.size() == 3); // the last one was to be skipped
+  CHECK(b.seen.arrived.size() == 3); // the last message was marked to be skipped
   CHECK(b.rails.duplicates() == 0);
   SECTION("sequence numbers that were there, or are too far ahead") {
     write(1u << 30 | 0u << 16 | 10);

@@ -119,7 +119,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   t.write(first, 3);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(512, 8), 2));
   SHOWS("RMR-008", "MODEL-052", "REQ-148");
-  { // a third over the very bytes of the first
+  { // a third window over the same bytes as the first
     dat::rmr same = t.make(for_ep);
     const open_window third = t.bind(same, 64, 100);
     t.write(third, 4);
@@ -192,7 +192,7 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   }
   CHECK(must(rmr.query()).binding);
   SHOWS("RMR-035");
-  // A bind behind another one is done after it: when its own key works, so does the other.
+  // Binds are performed in order: if the key of the second one works, the key of the first one works, too.
   dat::rmr behind = t.make(true);
   const open_window ahead = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.suppress_completion()));
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, 64, 64, both}.cookie(2)));
@@ -214,7 +214,8 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(4));
   CHECK(next<dat::bind_done>(t.at_passive).cookie() == dat::cookie(5));
   SHOWS("REQ-150");
-  // A fenced bind, and so the write behind it, waits for the read before it: the write has the end of what was read.
+  // A fenced bind waits for the read before it, and so does the write behind the bind: the write has the last bytes
+  // that were read.
   constexpr std::size_t size = 256 * 1024;
   buffer source(t.a.pz, size);
   buffer sink(t.b.pz, size);
@@ -360,7 +361,7 @@ TEST_CASE("rmr: an access outside the window fails, at the latest at the end of 
   NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
-  // rxe checks the bounds of the region, not of the window: so the window is the last part of the region.
+  // rxe checks the bounds of the region and not of the window, so the window is the last part of the region.
   const open_window w = t.bind(rmr, 4096 - 64, 64);
   t.write(w, 1);
   CHECK(t.refused(moved(w, 1), t.active) == dat::dto_status::remote_access);
@@ -452,7 +453,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
   const open_window last = t.bind(rmr, 0, 64);
   must(t.passive.post(dat::recv{}, dat::recv{}));
   must(t.active.post(dat::send_with_invalidate{last}.suppress_completion().fence(), dat::send{}.cookie(8)));
-  CHECK(next<dat::send_done>(t.at_active).cookie() == dat::cookie(8)); // no event of the suppressed one
+  CHECK(next<dat::send_done>(t.at_active).cookie() == dat::cookie(8)); // the suppressed send gives no event
   SHOWS("DTO-102");
   for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(t.at_passive);
   must(t.b_mem.close()); // the window is closed
@@ -619,8 +620,8 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   dat::rmr none;
   const inner no_region;
   CHECK(error_of(none.query()) == dat::error(type::invalid_handle, subtype::handle_rmr));
-  STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>);    // a query gives all: no mask can be wrong
-  STATIC_REQUIRE_FALSE(can_be_modified<dat::rmr>); // a bind is what modifies it
+  STATIC_REQUIRE_FALSE(takes_a_mask<dat::rmr>);    // a query returns all members, so no mask can be wrong
+  STATIC_REQUIRE_FALSE(can_be_modified<dat::rmr>); // only a bind modifies an rmr
   SHOWS("RMR-014", "RMR-016");
   CHECK(error_of(none.bind(t.passive, dat::bind{t.b_mem, both})) ==
         dat::error(type::invalid_handle, subtype::handle_rmr));
@@ -798,13 +799,13 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   const auto open = must(theirs.bind(t.active, dat::bind{t.a_mem, both}));
   (void)next<dat::bind_done>(t.at_active);
   // The peer has posted no receive. When the send is repeated, rxe of Linux 6.12 performs a bind behind it again and
-  // fails, so what follows is quick.
+  // fails, so the next steps are quick.
   must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))}));
   (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
   must(t.passive.post(dat::rdma_read{into_window, source.remote()}));
   must(t.passive.post(dat::send_with_invalidate{open}));
   must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(0, 8)), source.remote()}));
-  CHECK(is_empty(t.at_passive)); // all wait behind the send, and their posts have returned
+  CHECK(is_empty(t.at_passive)); // all requests wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
   SHOWS("DTO-050", "RMR-018", "REQ-147", "SAFE-043");
   SHOWS("DTO-074");
@@ -856,7 +857,7 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   NEEDS_FEATURE(windows);
   linked t;
   dat::rmr rmr = t.make(true);
-  // The test binds the window behind the library's back: a window of this type must be free to be bound.
+  // The test binds the window without the library's knowledge: a window of this type must be free before a bind.
   ibv_send_wr wr{};
   ibv_send_wr* bad = nullptr;
   wr.opcode = IBV_WR_BIND_MW;
@@ -887,7 +888,7 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   const auto flushed = std::get<dat::dto_failure>(must(t.at_passive.wait(patience)));
   CHECK(flushed.cookie() == dat::cookie(2));
   CHECK((flushed.is_of(other) && !flushed.is_of(rmr)));
-  SHOWS("RMR-019", "COMP-072"); // a flushed bind, too
+  SHOWS("RMR-019", "COMP-072"); // a flushed bind is reported, too
   CHECK(flushed.status() == dat::dto_status::flushed);
   SHOWS("COMP-037", "COMP-056", "COMP-072"); // of a bind
   (void)t.at_a<dat::disconnected>(t.active);
@@ -957,7 +958,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
   endpoint near = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{t.at_passive, t.at_passive, t.b.evd}, three));
   t.connect(far, near);
   dat::rmr rmr = t.make(for_ep);
-  // Bound, moved, unbound, unbound again; the last one is no request of the adapter.
+  // The window is bound, moved, unbound, and unbound again. The last unbind is no request of the adapter.
   for (std::uint64_t i = 0; i < 8; ++i) {
     const bool moved = i % 4 == 1;
     const bool opened = i % 4 == 0;
@@ -967,7 +968,7 @@ TEST_CASE("rmr: binds are ordered behind earlier requests and use one entry, or 
     else
       must(rmr.unbind(near, dat::unbind{}.cookie(10 + i)));
     const bool full = moved && for_ep;
-    const bool written = i % 2 == 0; // the last entry is of a write or of a read
+    const bool written = i % 2 == 0; // the last entry is used by a write or by a read
     if (!full && written) must(near.post(dat::rdma_write{sink.slice(0, 0), source.remote()}.cookie(30)));
     if (!full && !written) must(near.post(dat::rdma_read{sink.slice(0, 0), source.remote()}.cookie(30)));
     CHECK(error_of(near.post(dat::send{})) == dat::error(type::insufficient_resources, subtype::resource_tep));
@@ -1036,12 +1037,12 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
     const open_window w = t.bind(rmr, first, 64 + i % 60);
     const auto here = must(t.a_mem.slice(0, w.size()));
     must(t.active.post(dat::rdma_write{here, w}.suppress_completion(), dat::rdma_write{here, w}.suppress_completion()));
-    t.write(w, i); // behind outstanding writes
+    t.write(w, i); // this write follows outstanding writes
     if (!has_pattern(std::span(t.b_bytes).subspan(first, w.size()), i)) FAIL("round " << i);
-    if (i % 3 == 1) { // closed by its owner
+    if (i % 3 == 1) { // the owner closes the window
       must(rmr.unbind(t.passive));
       (void)next<dat::bind_done>(t.at_passive);
-    } else if (i % 3 == 2 && for_ep) { // or by the peer
+    } else if (i % 3 == 2 && for_ep) { // the peer closes the window
       must(t.passive.post(dat::recv{}));
       must(t.active.post(dat::rdma_write{here, w}.suppress_completion(), dat::send_with_invalidate{w}));
       (void)next<dat::send_done>(t.at_active);
@@ -1059,7 +1060,7 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
   while (rounds == so_far && !traffic.done()) std::this_thread::yield(); // the other connection still works
   stop = true;
   CHECK(traffic.get());
-  SHOWS("SAFE-011"); // binds beside the posts of another endpoint to the same region
+  SHOWS("SAFE-011"); // binds run at the same time as posts of another endpoint to the same region
   CHECK(must(standing.query()).binding);
 }
 

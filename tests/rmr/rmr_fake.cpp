@@ -169,12 +169,12 @@ TEST_CASE("a bind opens a part of the region, a new bind moves the window, and a
   SHOWS("RMR-021");
   CHECK(t.write(second) == "written 1");
   CHECK(t.b.inbox[63] == 'x');
-  must(t.b.mem.close()); // no window is bound to it any more
+  must(t.b.mem.close()); // no window is bound to it now
 
   must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(7)));
   CHECK(t.b.take() == events{"unbind 7"});
   CHECK_FALSE(must(rmr.query()).binding);
-  must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(8))); // of nothing
+  must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(8))); // the window is not bound
   CHECK(t.b.take() == events{"unbind 8"});
   SHOWS("RMR-034");
   must(t.b.own.close());
@@ -325,7 +325,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     is_error(rmr.bind(t.b.ep, dat::bind{t.b.own, both}), dat::return_type::insufficient_resources,
              dat::return_subtype::resource_tep);
     SHOWS("RMR-037");
-    // The device refuses more requests than the queue has places, and each of them gives its place back.
+    // The device refuses more requests than the queue has places, and each refused request frees its place.
     dat::rmr unbound = make(t.b, for_ep);
     must(unbound.unbind(t.b.ep));
     CHECK(t.b.take() == events{"unbind 0"});
@@ -409,7 +409,7 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     static int (*bind)(ibv_qp*, ibv_mw*, ibv_mw_bind*);
     auto& ops = t.b.ep.native_handle()->context->ops;
     post = std::exchange(ops.post_send, [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
-      flags = wr->send_flags; // of the first request, behind which the others wait
+      flags = wr->send_flags; // the flags of the first request, behind which the others wait
       return post(qp, wr, bad);
     });
     bind = std::exchange(ops.bind_mw, [](ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* how) {
@@ -418,7 +418,7 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     });
     for (const bool fenced : {false, true, false}) {
       const auto is_so = [&] { return ((flags & IBV_SEND_FENCE) != 0) == fenced; };
-      for (int i = 0; i < 2; ++i) { // bound, and moved
+      for (int i = 0; i < 2; ++i) { // the first round binds the window, and the second moves it
         auto what = dat::bind{t.b.mem, both};
         if (fenced) what.fence();
         (void)must(rmr.bind(t.b.ep, what));
@@ -581,7 +581,7 @@ TEST_CASE("the objects that a window needs may end in any order",
     rmr = {};
     if (posted) {
       is_error(t.b.mem.close(), dat::return_type::invalid_state, dat::return_subtype::lmr_in_use);
-      CHECK(t.b.take() == events{"bind 1"}); // told, although the handle is gone
+      CHECK(t.b.take() == events{"bind 1"}); // the event comes although the handle is destroyed
     }
     must(t.b.mem.close());
     CHECK(t.write(w) == refused);
@@ -698,7 +698,7 @@ TEST_CASE("a message may close a window before the completion of its bind is tak
     while (t.b.evd.drain([&](const auto& e) { first.push_back(describe_binds{}(e)); }) != 0) {
     }
     CHECK(first == events{"received 1 invalidating"});
-    is_error(rmr.bind(far, dat::bind{t.b.mem, both}), dat::return_type::invalid_state); // the first is outstanding
+    is_error(rmr.bind(far, dat::bind{t.b.mem, both}), dat::return_type::invalid_state); // the first bind is outstanding
     CHECK(t.b.take() == events{"bind 2"});
     CHECK_FALSE(must(rmr.query()).binding);
   }

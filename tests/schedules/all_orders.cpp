@@ -94,7 +94,7 @@ struct software_queue {
   dat::evd<dat::stream::software> evd = must(ia.create_evd<dat::stream::software>(4));
 };
 
-constexpr dat::timeout an_hour = 1h; // of the virtual clock: a wait that ends so has missed what it waits for
+constexpr dat::timeout an_hour = 1h; // an hour of the virtual clock: a wait that times out has missed its event
 
 } // namespace
 
@@ -171,13 +171,13 @@ TEST_CASE("the end of the last evd of a cno wakes all that wait on the cno, in e
     software_queue q;
     auto cno = must(q.ia.create_cno());
     must(q.evd.modify_cno(cno));
-    while (cno.wait(0s)) { // takes the trigger that modify_cno may have caused
+    while (cno.wait(0s)) { // takes the trigger that the modify_cno may have caused
     }
     const auto begin = std::chrono::steady_clock::now();
     std::array<bool, 2> in_time{};
     const auto wait = [&](bool& to) {
       return [&] {
-        const auto woken = cno.wait(an_hour); // times out if it begins after the end
+        const auto woken = cno.wait(an_hour); // the wait times out if it begins after the end
         to = !woken || (!woken.value() && std::chrono::steady_clock::now() - begin < an_hour);
       };
     };
@@ -249,7 +249,7 @@ TEST_CASE("a shared queue that two threads fill while one of them empties it kee
           8);
     };
     s.together({post, [&] { post(), take(), post(); }});
-    CHECK(posted >= 3); // two were free
+    CHECK(posted >= 3); // two places were free
     take();
     CHECK(done == 2);
     while (srq.post(dat::recv{})) ++posted;

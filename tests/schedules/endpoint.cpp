@@ -15,12 +15,12 @@ using namespace unit;
 
 namespace {
 
-/// Which evds the endpoint uses.
+/// The kinds of evds that the endpoint uses.
 enum class evds { merged, lean };
 
 constexpr int depth = 4;
 
-/// A connected endpoint, with everything that happened to it.
+/// A connected endpoint, with a record of its events.
 class scene {
 public:
   explicit scene(evds kind) {
@@ -41,7 +41,7 @@ public:
     ends = 0;
   }
 
-  // --- what the threads do ---------------------------------------------------------------------------------------
+  // --- the actions of the threads --------------------------------------------------------------------------------
 
   void take() {
     for (int i = 0; i < 3; ++i) collect();
@@ -66,7 +66,7 @@ public:
     must(a.ep.reset());
     was_reset = true;
   }
-  /// Ends the connection and makes another, while other threads may take its events.
+  /// Ends the connection and establishes another one, while other threads may take its events.
   void renew() {
     reset();
     while (b.ep.state() != dat::ep_state::disconnected) std::this_thread::yield();
@@ -83,9 +83,9 @@ public:
     was_closed = true;
   }
 
-  // --- what must hold ----------------------------------------------------------------------------------------------
+  // --- the checks --------------------------------------------------------------------------------------------------
 
-  /// Ends the connection, if nothing has, and looks at all that came of it.
+  /// Ends the connection if it has not ended, and checks all its events.
   void check(evds kind) {
     if (!was_closed && !was_reset) {
       (void)a.ep.disconnect();
@@ -110,7 +110,7 @@ public:
   }
 
 private:
-  /// The next life of the endpoint has its whole queue, and one end.
+  /// Checks that the next life of the endpoint has its whole queue, and one end event.
   void live_again(evds kind) {
     if (!was_reset) must(a.ep.reset());
     collect();
@@ -137,7 +137,7 @@ private:
     CHECK(completed.size() == 2 * depth);
   }
 
-  /// Posts an empty message with a cookie of its own, and notes whether the endpoint has accepted it.
+  /// Posts an empty message with its own cookie, and records whether the endpoint has accepted it.
   template <class Request>
   bool post(Request request, std::uint64_t from) {
     std::uint64_t cookie = 0;
@@ -176,7 +176,7 @@ public:
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
 
 private:
-  std::mutex mutex_; // guards what follows
+  std::mutex mutex_; // guards the members below
   std::map<std::uint64_t, int> completed;
   std::set<std::uint64_t> accepted;
   std::uint64_t number_ = 0;
@@ -216,11 +216,11 @@ bool may_overlap(evds kind, char one, char two) {
   const auto both = [&](char x, char y) { return (one == x && two == y) || (one == y && two == x); };
   if (one == two && (one == 'r' || one == 'v' || one == 'c' || one == 'x' || one == 'w')) return false;
   if (both('x', 'r') || both('x', 'v')) return false;
-  if (both('x', 'f')) return false; // the event would name a queue pair that is no more
+  if (both('x', 'f')) return false; // the event would name a destroyed queue pair
   for (const char use : {'r', 'v', 'd', 'x', 'l', 'f'})
     if (both('c', use)) return false;
   if (kind == evds::lean && (both('t', 't') || both('t', 'c') || both('t', 'x'))) return false;
-  if (both('w', 'q') || both('w', 't')) return false; // refused, not forbidden
+  if (both('w', 'q') || both('w', 't')) return false; // these calls are refused, and not forbidden
   return true;
 }
 

@@ -11,7 +11,7 @@ TEST_CASE("two calls that may overlap leave all objects whole, in many orders", 
   schedule::session s(1);
   matrix m;
   std::uint64_t seed = 1;
-  // All pairs take minutes. Where DAT_SCHEDULES does not ask for more than usual, every seventh is tried once.
+  // All pairs take minutes. Unless DAT_SCHEDULES requests more than usual, every seventh pair is tried once.
   const unsigned asked = schedule::runs(schedule::usual);
   const bool more = asked > schedule::usual;
   const unsigned each = more ? asked : 1;

@@ -14,7 +14,7 @@ using schedule::session;
 
 namespace {
 
-/// Enters and leaves a mutex `times` times, and counts who is inside.
+/// Enters and leaves a mutex `times` times, and counts the threads inside.
 struct guarded {
   void enter(int times) {
     for (int i = 0; i < times; ++i) {

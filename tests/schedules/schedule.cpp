@@ -27,7 +27,7 @@ namespace {
 
 /// The time that passes between two points.
 constexpr nanoseconds step = 50;
-/// A thread that has not given way after so many points spins without a yield.
+/// A thread that has not given up its turn after this number of points spins without a yield.
 constexpr unsigned longest_turn = 20'000;
 
 /// One processor suffices for threads that run one at a time, and a switch costs half there.
@@ -57,12 +57,12 @@ struct world {
   std::uint64_t points = 0;
   std::uint64_t writes = 0;
   nanoseconds clock = 0;
-  bool free = false;            // threads switch at every point, not only where one waits
-  search* all_orders = nullptr; // makes the choices in place of the seed
+  bool free = false;            // threads switch at every point, not only where a thread waits
+  search* all_orders = nullptr; // if set, the search makes the choices in place of the seed
   bool by_priority = false;
-  std::uint64_t accesses = 0; // one access to memory of so many is a point; 0: none
-  std::uint64_t odds = 2;     // one point of so many is a switch, or a change of priority
-  bool looked = false;        // all have looked at their descriptors since the last point
+  std::uint64_t accesses = 0; // of this number of memory accesses, one is a point; 0: none
+  std::uint64_t odds = 2;     // of this number of points, one is a switch, or a change of priority
+  bool looked = false;        // all threads have checked their descriptors since the last point
   unsigned turn = 0;          // the points since the last switch
 };
 
@@ -98,7 +98,7 @@ bool eligible(const world& w, const agent& a) {
   std::_Exit(3);
 }
 
-/// All threads wait. Moves the clock to the earliest limit.
+/// Moves the clock to the earliest limit, because all threads wait.
 void pass_time(world& w) {
   nanoseconds next = forever;
   for (const auto& a : w.agents)
@@ -121,12 +121,12 @@ void pass_time(world& w) {
     }
 }
 
-/// One of `options` that are equally right.
+/// Chooses one of `options`, which are equally good.
 std::size_t pick(world& w, std::size_t options) {
   return w.free && w.all_orders ? w.all_orders->choose(options) : w.random() % options;
 }
 
-/// The thread that goes on, where a search makes the choices: `stay`, or another in its place.
+/// The thread that runs next if a search makes the choices: `stay`, or another thread in its place.
 agent& preempt(world& w, agent& stay) {
   std::vector<agent*> can = {&stay};
   for (const auto& a : w.agents)
@@ -134,7 +134,7 @@ agent& preempt(world& w, agent& stay) {
   return *can[w.all_orders->choose_with_preemption(can.size())];
 }
 
-/// The thread that goes on. `stay` is the one that may keep the turn.
+/// The thread that runs next. The thread `stay` may keep the turn.
 agent& choose(world& w, agent* stay) {
   if (stay && w.free && w.all_orders) return preempt(w, *stay);
   if (stay && !w.by_priority && (!w.free || w.random() % w.odds != 0)) return *stay;
@@ -144,7 +144,7 @@ agent& choose(world& w, agent* stay) {
       if (eligible(w, *a)) can.push_back(a.get());
     if (!can.empty()) break;
     if (!w.looked) {
-      ++w.writes; // a descriptor may have changed without a write: all look once
+      ++w.writes; // a descriptor may have changed without a write, so all threads check once
       w.looked = true;
     } else {
       pass_time(w);
@@ -163,7 +163,7 @@ void give_turn(world& w, agent& me, agent& next) {
   }
 }
 
-/// Another thread goes on; returns when the caller is chosen again.
+/// Lets another thread run, and returns when the caller is chosen again.
 void leave(world& w, agent& me) {
   agent& next = choose(w, nullptr);
   if (next.is == state::polling) next.is = state::ready;
@@ -177,7 +177,7 @@ void count_point(world& w) {
   w.clock += step;
 }
 
-/// Below all others.
+/// Moves the priority of a thread below all others.
 void lower(world& w, agent& me) {
   std::uint64_t least = me.priority;
   for (const auto& a : w.agents) least = std::min(least, a->priority);
@@ -247,12 +247,12 @@ void yield() noexcept {
   world& w = *the_world;
   count_point(w);
   lower(w, *mine);
-  // In a session that does not switch freely, all others must get their turn.
+  // In a session that does not switch freely, all other threads must get their turn.
   std::vector<agent*> others;
   for (const auto& a : w.agents)
     if (a.get() != mine && eligible(w, *a)) others.push_back(a.get());
   if (others.empty()) {
-    w.clock += 1000 * step; // it waits for time alone
+    w.clock += 1000 * step; // the thread waits for a time only
     for (const auto& a : w.agents)
       if (a->is != state::done && a->is != state::ready && a->deadline <= w.clock) {
         a->expired = true;
@@ -267,8 +267,8 @@ void yield() noexcept {
     w.turn = 0;
     return;
   }
-  // A search has no choice here, because two threads that spin could give way to each other without end: the next in
-  // the circle goes on.
+  // A search has no choice here, because two threads that spin could yield to each other indefinitely. The next thread
+  // in the circle runs.
   const auto following = std::find_if(others.begin(), others.end(), [](agent* a) { return a->number > mine->number; });
   agent& next = w.free && w.all_orders ? *(following != others.end() ? *following : others.front())
                                        : *others[w.random() % others.size()];
@@ -447,7 +447,7 @@ std::size_t explore_all(unsigned preemptions, const std::function<void(session&)
     body(s);
   };
   {
-    impl::search first(0); // what is made once is made here
+    impl::search first(0); // this run creates objects that are created only once
     run(first);
   }
   impl::search choices(preemptions);

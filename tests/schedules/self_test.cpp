@@ -1,4 +1,5 @@
-// The scheduler itself: it finds what depends on the order of threads, replays it, and knows time and deadlocks.
+// Tests of the scheduler: it finds results that depend on the order of threads, replays an order, and handles time and
+// deadlocks.
 // SPDX-License-Identifier: BSL-1.0
 #include "schedule.hpp"
 

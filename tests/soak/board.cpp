@@ -20,7 +20,7 @@ board::board(const std::string& path) {
   const int why = errno;
   close(fd);
   if (at == MAP_FAILED) throw std::system_error(why, std::generic_category(), path);
-  shared_ = static_cast<contents*>(at); // zero, or what another process has written
+  shared_ = static_cast<contents*>(at); // zero, or data that another process has written
   shared_->words_per_life = sizeof(life) / sizeof(word);
   shared_->places = places;
 }

@@ -77,7 +77,7 @@ public:
         if (left == clock::time_point::max()) left = clock::now() + patience;
         if (clock::now() > left) break;
       }
-      (void)events.run_once(visit, lane_.idle ? 1s : 200ms); // a time limit or a signal: no fault
+      (void)events.run_once(visit, lane_.idle ? 1s : 200ms); // a time limit or a signal, which is no fault
       watch();
     }
     lane_.idle = true;
@@ -107,8 +107,8 @@ private:
     return dat::success();
   }
 
-  /// A stalled life is stopped, as a program would do it: by its stop source, which ends an attempt to connect, and by
-  /// the end of its connection, which ends what is posted.
+  /// A stalled life is stopped like in a program: by its stop source, which ends an attempt to connect, and by the end
+  /// of its connection, which ends the posted operations.
   void watch() {
     if (life_ == 0) return;
     const auto silence = clock::now() - moved_;
@@ -116,7 +116,7 @@ private:
     if (silence > most && !stop_.stop_requested()) {
       owner_.note(lane_, "no progress; the connection is cut");
       stop_.request_stop();
-      if (ep_) (void)ep_->disconnect(dat::close_mode::abrupt); // refused where the stop has ended it
+      if (ep_) (void)ep_->disconnect(dat::close_mode::abrupt); // refused if the stop has ended the attempt
     }
     if (silence < most + patience) return;
     owner_.violation(lane_, life_, "a coroutine was not resumed");
@@ -152,7 +152,7 @@ private:
     posted_[i] = static_cast<bool>(events.post(with, ep, dat::recv{part(i, largest_message)}));
     if (posted_[i]) ++mine_->accepted[at(operation::receive)];
   }
-  /// The receive that completes next.
+  /// The index of the receive that completes next.
   [[nodiscard]] std::size_t next() const noexcept { return taken_ % receives; }
   /// Takes the result of a receive. False when it failed.
   bool received(const dat::expected<dat::coro::receive_result>& got) {
@@ -186,7 +186,7 @@ private:
     bool accepted = false;
   };
   void start_send(driver& events, sending& s, const dat::ep<dat::rc>& ep, message_kind kind) {
-    ++mine_->numbered; // before the post: the peer may have the message at once
+    ++mine_->numbered; // counted before the post, because the peer may have the message at once
     s.accepted = static_cast<bool>(events.post(s.operation, ep, dat::send{part(receives, write(kind))}));
     if (s.accepted)
       ++out_, ++mine_->accepted[at(operation::send)];
@@ -302,14 +302,14 @@ private:
   dat::psp psp_{};
   std::vector<std::byte> memory_ = std::vector<std::byte>((receives + 1) * largest_message);
   dat::lmr<std::byte, (dat::local_read | dat::local_write).value> region_{};
-  std::stop_source all_{};  ///< the end of the lane
-  std::stop_source stop_{}; ///< the end of the life
+  std::stop_source all_{};  ///< stops the lane
+  std::stop_source stop_{}; ///< stops the life
   std::uint64_t life_ = 0;
-  dat::ep<dat::rc>* ep_ = nullptr; ///< of the life
+  dat::ep<dat::rc>* ep_ = nullptr; ///< the endpoint of the life
   side* mine_ = nullptr;
   std::uint64_t in_ = 0;
   std::uint64_t out_ = 0;
-  std::size_t taken_ = 0; ///< receives that have completed
+  std::size_t taken_ = 0; ///< the number of receives that have completed
   bool posted_[receives]{};
   clock::time_point moved_{};
 };

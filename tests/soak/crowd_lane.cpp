@@ -19,11 +19,11 @@ using namespace std::chrono_literals;
 
 constexpr auto server_streams = dat::stream::connection_requests;
 constexpr auto client_streams = dat::stream::dto | dat::stream::connection | dat::stream::software;
-constexpr std::uint32_t room = 4;   ///< of the server's evd
+constexpr std::uint32_t room = 4;   ///< the room of the server's evd
 constexpr std::size_t crowd = 12;   ///< attempts at a time
 constexpr std::size_t flood = 1000; ///< posts of software events at a time
 
-/// The server takes requests slowly and rejects them. What its evd cannot hold is refused at once.
+/// The server takes requests slowly and rejects them. Requests for which its evd has no room are refused at once.
 void serve(process& owner, dat::ia& ia, lane& where) {
   auto evd = ia.create_evd<server_streams>(room);
   if (!evd) return owner.violation(where, 0, evd.error().message());
@@ -42,7 +42,7 @@ void serve(process& owner, dat::ia& ia, lane& where) {
     where.idle = owner.now() == phase::rest;
     auto request = evd.value().wait_for<dat::connection_request>(where.idle ? 1s : 200ms);
     if (!request) continue;         // a time limit or a signal
-    (void)request.value().reject(); // it cannot fail, and the end of the request would refuse it
+    (void)request.value().reject(); // it cannot fail, and the destructor of the request would also refuse it
     if (!where.idle) owner.pause(20ms);
   }
   where.idle = true;
@@ -97,7 +97,7 @@ private:
       one.begun = static_cast<bool>(one.ep.connect(owner_.peer(), port, limit));
       mine_->accepted[event] += one.begun;
     }
-    // The flood first: it must cost no outcome of an attempt.
+    // The flood comes first: no outcome of an attempt may be lost by it.
     std::size_t posted = 0;
     for (std::size_t i = 0; i < flood; ++i) posted += static_cast<bool>(evd.post(posted));
     if (posted == flood) fault("a small evd took every software event");
@@ -120,7 +120,7 @@ private:
                                                [&](const dat::established& e) { outcome_of(e, false); },
                                                [](const auto&) {}},
                                200ms);
-    if (owner_.leaving()) { // the adapter is gone
+    if (owner_.leaving()) { // the adapter has been removed
       mine_->dropped[event] += mine_->accepted[event] - mine_->done[event];
       return dat::error(dat::return_type::abort).at("crowd");
     }

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a side puts into the mailbox.
+/// The data that a side puts into the mailbox.
 struct introduction {
   dat::ib::descriptor::wire endpoint{};
   remote_bytes::wire area{};
@@ -50,7 +50,7 @@ public:
 
   void run() {
     if (auto ok = open(); !ok) return owner_.violation(lane_, 0, ok.error().message());
-    last_ = box_.offer; // not that of an earlier process
+    last_ = box_.offer; // ignores the offer of an earlier process
     while (!owner_.leaving()) {
       const bool rest = owner_.now() == phase::rest;
       lane_.idle = rest && !session_;
@@ -107,7 +107,7 @@ private:
     p.life = place->id;
     p.total = static_cast<std::uint32_t>(20 + below(random_, 100));
     p.cut = static_cast<std::uint32_t>(1 + below(random_, p.total));
-    // The server's end would reach the client only by a broken connection: the client ends these.
+    // The server's end would reach the client only by a broken connection, so the client ends these connections.
     p.how = below(random_, 2) == 0 ? ending::client_graceful : static_cast<ending>(below(random_, 4));
     const auto mine = begin(*place, p);
     if (!mine) return give_up();
@@ -127,7 +127,7 @@ private:
     put(box_.from_server, mine.value());
     box_.answer = wanted; // from now on, the client may send
   }
-  /// What the mailbox says of the life under way.
+  /// Reads the mailbox for the life under way.
   void follow() {
     const auto id = session_->id();
     if (lane_.client) {

@@ -1,4 +1,4 @@
-// The services of the soak, and the lanes that serve and ask for them.
+// The services of the soak, and the lanes that are their servers and clients.
 // SPDX-License-Identifier: BSL-1.0
 #include "lanes.hpp"
 #include "rc_lane.hpp"
@@ -15,7 +15,7 @@ void connections(process& owner, dat::ia& ia, lane& where) {
   rc_lane<Events>(owner, ia, where, Options).run();
 }
 
-/// A service: its number on the board and in its port is its place here.
+/// A service. Its index in this table is its number on the board and in its port.
 struct service {
   const char* name;
   void (*run)(process&, dat::ia&, lane&);

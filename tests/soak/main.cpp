@@ -1,4 +1,4 @@
-// soak: one process of the soak. tests/soak/soak.py starts two of them, disturbs them, and judges what they did.
+// soak: one process of the soak. tests/soak/soak.py starts two of them, disturbs them, and judges their results.
 // SPDX-License-Identifier: BSL-1.0
 #include "process.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// A signal that only interrupts what waits.
+/// A signal that only interrupts waits.
 void interrupt_waits() {
   struct sigaction nothing {};
   nothing.sa_handler = [](int) {};

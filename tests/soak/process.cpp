@@ -49,8 +49,8 @@ std::size_t heap_bytes() {
 }
 #endif
 
-/// The mappings of this process. A sanitizer maps memory as it needs it, so only those of files count there, which are
-/// those of the device, too.
+/// The mappings of this process. A sanitizer maps memory on demand, so with a sanitizer only mappings of files count.
+/// The mappings of the device are among these.
 std::size_t mappings() {
   std::ifstream in("/proc/self/maps");
   std::size_t n = 0;
@@ -140,10 +140,10 @@ bool process::wait_until_idle(bool clients_only) {
 bool process::obey(const std::string& order) {
   if (order == "work") {
     enter(phase::work);
-  } else if (order == "rest") { // the lives end that clients of this process have begun
+  } else if (order == "rest") { // ends the lives that clients of this process have begun
     enter(phase::rest);
     if (wait_until_idle(true)) print(json{{"quiet", given_.name}}.dump());
-  } else if (order == "settle") { // and those that the other process has begun
+  } else if (order == "settle") { // also ends those that the other process has begun
     if (wait_until_idle(false)) report_rest();
   } else if (order == "count") {
     json lives;
@@ -171,7 +171,7 @@ bool process::one_opening() {
   gone_ = false;
   auto opened = dat::ia::open(given_.adapter);
   if (!opened) {
-    std::this_thread::sleep_for(100ms); // its port has no address now, or the adapter is gone
+    std::this_thread::sleep_for(100ms); // the port has no address now, or the adapter has been removed
     return true;
   }
   dat::ia ia = std::move(opened.value());
@@ -186,7 +186,7 @@ bool process::one_opening() {
     if (poll(&in, 1, 200) > 0) {
       char more[256];
       const auto n = read(STDIN_FILENO, more, sizeof more);
-      if (n == 0) stopped_ = true; // soak.py is gone
+      if (n == 0) stopped_ = true; // soak.py has ended
       if (n > 0) input.append(more, static_cast<std::size_t>(n));
     }
     for (auto end = input.find('\n'); end != std::string::npos; end = input.find('\n')) {

@@ -121,7 +121,7 @@ bool session::send(message_kind kind, std::size_t at, std::span<const std::byte>
     whole.sum = sum_of(room.first(length));
     std::memcpy(room.data(), &whole, sizeof whole);
   }
-  ++mine_->numbered; // before the post: a peer may have the message at once
+  ++mine_->numbered; // counted before the post, because a peer may have the message at once
   const auto part = region_.slice(out_at + buffer * largest_message, length).value();
   const auto where = places(buffer, client_ ? at : no_slot);
   const bool posted = open_window_ && client_ && plan_.windows
@@ -338,8 +338,8 @@ void session::free_buffer(std::size_t buffer) {
   }
 }
 
-/// Soft-RoCE may send a message again as a new one, see docs/lab.md. It has no effect here, and is counted. A receive
-/// that dat completed twice is a fault of the book.
+/// Soft-RoCE may send a message again as a new one, see docs/lab.md. The repeated message has no effect here, and is
+/// counted. The book reports a receive that dat completed twice as a fault.
 void session::message_again(std::size_t buffer) {
   ++mine_->repeated;
   free_buffer(buffer);
@@ -404,7 +404,7 @@ void session::on_done(const dat::transfer& done) {
   const auto kind = e->kind;
   out_busy_[buffer] = false;
   if (client_ && plan_.windows)
-    // The peer counts a write through a window when the message behind it arrives, and counts both then.
+    // The peer counts a write through a window together with the message behind it, when that message arrives.
     mine_->acknowledged += kind == operation::send ? 2 : 0;
   else if (kind == operation::send || kind == operation::write)
     ++mine_->acknowledged;
@@ -443,7 +443,7 @@ void session::on_end(const char* event, bool after_established) {
 
 void session::leave() {
   if (ep_) {
-    (void)ep_.set_context(dat::cookie()); // it cannot fail on an open endpoint, and what follows frees a closed one
+    (void)ep_.set_context(dat::cookie()); // it cannot fail on an open endpoint, and the next call frees a closed one
     (void)ep_.close();
   }
   book_.drop();
@@ -492,7 +492,7 @@ bool session::over(clock::time_point now) {
   const auto most = client_ ? 25s : 50s;
   if (!client_ && silence > 3s && now - pinged_ > 3s && !ending_) {
     pinged_ = now;
-    send(message_kind::keep_alive, 0); // fails when the peer is gone
+    send(message_kind::keep_alive, 0); // fails when the peer has ended
   }
   if (silence > most && !stall_cut_) {
     owner_->note(*lane_, "no progress; the connection is cut");

@@ -40,7 +40,7 @@ void shared_buffers::check(dat::pz& pz) {
                          std::to_string(all) + " after " + std::to_string(ended) + " endpoints");
   else
     owner->note(*place, std::to_string(all - outstanding) + " shared buffers went with endpoints that were closed");
-  // Only the end of the queue shows which buffers these were.
+  // Which buffers were lost is known only when the queue ends.
   const auto count = static_cast<std::uint32_t>(posted.size());
   if (auto closed = queue.close(); !closed) return owner->violation(*place, 0, closed.error().message());
   if (auto again = open(pz, count); !again) owner->violation(*place, 0, again.error().message());

@@ -1,4 +1,5 @@
-// Datagrams: a client asks, a server answers. The wire may lose and repeat messages, the adapter no completion.
+// Datagrams: a client sends requests, and a server answers. The wire may lose and repeat messages, but the adapter may
+// lose or repeat no completion.
 // SPDX-License-Identifier: BSL-1.0
 #include "book.hpp"
 #include "lanes.hpp"
@@ -81,7 +82,7 @@ struct node {
     const dat::ib::datagram_view view(got, std::as_bytes(place));
     message_header header;
     std::memcpy(&header, view.payload().data(), std::min(sizeof header, view.payload().size()));
-    // A life of its own cannot be expected: a message of an earlier endpoint may still be on the way.
+    // The number of the life cannot be checked here: a message of an earlier endpoint may still be on its way.
     if ((why = read_message(view.payload(), view.payload().size(), header.life, header)))
       return fault(std::string("a datagram ") + why), std::nullopt;
     if (!ended)
@@ -106,7 +107,7 @@ struct node {
     return true;
   }
   void leave() {
-    (void)ep.close(); // an endpoint that was never made is as good
+    (void)ep.close(); // the call has no effect on an endpoint that was never created
     all.drop();
     mine->state = static_cast<std::uint64_t>(outcome::left);
   }
@@ -192,7 +193,7 @@ private:
                                   },
                                   [&](dat::ib::datagram_request& e) {
                                     if (node_ && !node_->ending)
-                                      (void)e.accept(node_->ep); // otherwise its end rejects it
+                                      (void)e.accept(node_->ep); // otherwise its destructor rejects the request
                                   },
                                   [&](const dat::ib::datagram_established& e) {
                                     if (!ours(e)) return;
@@ -215,7 +216,7 @@ private:
     if (!node_) return;
     const auto now = clock::now();
     if (lane_.client) {
-      if (peer_ && !node_->ending && now - asked_ > 500ms) ask(); // lost: again
+      if (peer_ && !node_->ending && now - asked_ > 500ms) ask(); // the message was lost, so the client sends it again
       if (now - heard_ > 15s) node_->end();
     } else if (owner_.now() == phase::rest && now - heard_ > 2s) {
       node_->end();
@@ -244,7 +245,7 @@ private:
     const auto message = node_->on_received(e);
     if (!message) return;
     if (lane_.client) {
-      if (message->life != node_->id || message->number != number_) return; // a repeated answer
+      if (message->life != node_->id || message->number != number_) return; // the answer is a repeated one
       heard_ = clock::now();
       if (++number_ < wanted_)
         ask();

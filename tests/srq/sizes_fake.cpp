@@ -1,4 +1,4 @@
-// The size of a shared receive queue at its limits, on devices that do not say what they have made.
+// The size of a shared receive queue at its limits, on devices that do not report the created size.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
@@ -111,7 +111,7 @@ TEST_CASE("a post to a shared queue that has ended says so, and one to an empty 
   const clean_world world;
   end a;
   auto srq = must(a.pz.create_srq({.max_recv_dtos = 3}));
-  must(a.ia.close(dat::close_mode::abrupt)); // ends the queue, and the handle keeps it
+  must(a.ia.close(dat::close_mode::abrupt)); // ends the queue, but the handle still exists
   const auto hint_of = [](const dat::expected<void>& r) {
     REQUIRE_FALSE(r);
     CHECK(r.error().type() == return_type::invalid_handle);

@@ -71,7 +71,7 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
           "[srq]") {
   constexpr std::size_t endpoints = slow ? 16 : 64;
   constexpr std::uint32_t each = slow ? 4 : 12;
-  // Fewer buffers than outstanding messages, so that some messages wait, where messages do.
+  // Fewer buffers than outstanding messages, so that some messages wait if the device lets messages wait.
   const std::size_t buffers = this_device().waits_for_receives ? endpoints * 3 / 4 : endpoints * each;
   constexpr std::size_t length = 64;
   pool p(endpoints, {.max_recv_dtos = static_cast<std::uint32_t>(buffers), .max_recv_iov = 1}, {.max_request_dtos = 2},
@@ -100,7 +100,7 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     const auto at = place_of.find(r.ep());
     REQUIRE(at != place_of.end());
     SHOWS("SRQ-078", "COMP-068", "EP-022");
-    // Messages arrive in the order of the peer's sends, in whatever buffers.
+    // Messages arrive in the order of the peer's sends, in any buffers.
     if (r.bytes() != length || !has_pattern(receive.of(r), word(at->second, arrived[at->second]))) ++wrong;
     ++arrived[at->second];
     receive.post(p.srq, r.cookie().value());
@@ -165,7 +165,7 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 100'000})).type() == type::invalid_parameter);
   CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = 0})).type() == type::invalid_parameter);
   CHECK(error_of(p.b.pz.create_srq({.max_recv_iov = 0})).type() == type::invalid_parameter);
-  CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).verb().empty()); // the device is not asked
+  CHECK(error_of(p.b.pz.create_srq({.max_recv_dtos = limit + 1})).verb().empty()); // dat does not call the device
   SHOWS("SRQ-003", "SRQ-014", "IA-108");
   CHECK(error_of(p.srq.set_low_watermark(size + 1)).type() == type::invalid_parameter);
   must(p.srq.set_low_watermark(size));
@@ -195,7 +195,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   CHECK(e.srq() == p.srq);
   SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-083", "SRQ-042", "REQ-117", "REQ-165");
   CHECK(p.now().low_watermark == 3);
-  CHECK(p.now().state == dat::srq_state::operational); // a notice, and no error
+  CHECK(p.now().state == dat::srq_state::operational); // the event is a notice, and no error
   SHOWS("SRQ-035", "SRQ-038");
   post(4);
   for (int i = 0; i < 5; ++i) message(1);
@@ -210,7 +210,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   for (int i = 0; i < 5; ++i) message(0);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   SHOWS("SRQ-033", "SRQ-034", "DTO-028");
-  // Set again: the last value counts.
+  // The watermark is set again: the last value counts.
   post(6);
   must(p.srq.set_low_watermark(2));
   must(p.srq.set_low_watermark(5));
@@ -298,7 +298,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   buffer out(p.a.pz, 64);
   fill(out.bytes, 5);
   for (unsigned i = 0; i < 6; ++i) receive.post(p.srq, i);
-  // A message longer than its buffer.
+  // The message is longer than its buffer.
   must(p.from[0].post(dat::send{out.slice(0, 17)}));
   const auto f = next<dat::dto_failure>(p.b.evd);
   CHECK(f.ep() == p.to[0]);
@@ -323,7 +323,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   for (unsigned i = 1; i < 6; ++i) message(1, 16, i);
   auto elsewhere = must(p.b.ia.create_pz());
   const buffer foreign(elsewhere, 8);
-  // The region of an empty segment does not count: it is of another zone.
+  // The region of an empty segment does not matter: it belongs to another zone.
   const dat::iov parts{receive.memory.slice(1, 8), foreign.slice(7, 0), receive.memory.slice(65, 8),
                        receive.memory.slice(101, 8)};
   std::fill(receive.memory.bytes.begin(), receive.memory.bytes.end(), std::byte{0});
@@ -390,7 +390,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).bytes() == 8);
   CHECK(p.now().available == 1u);
   SHOWS("SRQ-084");
-  // A failed attempt takes no buffer either.
+  // A failed connection attempt takes no buffer either.
   (void)must(p.b.evd.wait_for<dat::disconnected>(p.to[1], patience));
   must(p.to[1].reset());
   must(p.to[1].connect(p.a.ia.address(), next_port(), patience));
@@ -404,7 +404,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   while (p.a.evd.dequeue()) {
   }
   p.connect(p.from[1], p.to[1]);
-  must(p.to[1].post(dat::send{receive.memory.slice(0, 8)})); // the peer has posted no receive
+  must(p.to[1].post(dat::send{receive.memory.slice(0, 8)})); // the peer has no receive for the send
   must(p.to[1].disconnect(dat::close_mode::graceful));
   must(p.from[1].post(dat::send{out.slice(0, 8)}));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).bytes() == 8);
@@ -513,7 +513,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-068");
   CHECK(params.attributes.hard_high_watermark == 9);
   CHECK(params.attributes.soft_high_watermark == 7);
-  CHECK(params.attributes.max_recv_dtos == 9); // in DAT it is the hard watermark
+  CHECK(params.attributes.max_recv_dtos == 9); // in DAT this attribute is the hard watermark
   SHOWS("EP-055", "EP-097");
   CHECK(params.attributes.max_request_dtos >= dat::ep_attributes().max_request_dtos);
   CHECK(params.attributes.max_request_iov >= dat::ep_attributes().max_request_iov);
@@ -525,7 +525,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-025", "DTO-027", "DTO-122", "DTO-124", "REQ-116");
   CHECK_FALSE(must(ep.recv_query()).allocated);
   CHECK_FALSE(must(ep.recv_query()).span);
-  SHOWS("EP-061", "REQ-120", "DTO-031", "SRQ-034"); // where DAT has -2
+  SHOWS("EP-061", "REQ-120", "DTO-031", "SRQ-034"); // DAT has the value -2 instead
   CHECK(error_of(srq.close()) == dat::error(type::invalid_state, subtype::srq_in_use));
   // No segment can exceed its region, and buffers may differ.
   CHECK(error_of(mine.lmr.slice(60, 5)).type() == type::invalid_parameter);
@@ -686,7 +686,7 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
   NEEDS_FEATURE(solicited_waits);
   two_sides link({.progress = dat::progress::manual});
   auto plain = link.b.make_ep();
-  CHECK_FALSE(must(plain.query()).srq); // the default is no watermark
+  CHECK_FALSE(must(plain.query()).srq); // by default there is no watermark
   auto srq = must(link.b.pz.create_srq());
   for (int i = 0; i < 8; ++i) must(i < 3 ? srq.post(dat::recv{}.cookie(7)) : srq.post(dat::recv{}));
   struct listener {
@@ -724,7 +724,7 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
       CHECK(two.has_value() == solicited);
     }
   SHOWS("SRQ-079");
-  CHECK(count_of<dat::recv_done>(take(all[0].evd, 1)) == 1); // the other one came with the wait
+  CHECK(count_of<dat::recv_done>(take(all[0].evd, 1)) == 1); // the wait returned the other event
   for (std::size_t i : {1u, 2u}) {
     const auto arrived = take(all[i].evd, 2);
     CHECK(count_of<dat::recv_done>(arrived) == 2);
@@ -748,7 +748,7 @@ TEST_CASE("when a shared queue is empty, a message waits or its sender gives up,
   const auto f = next<dat::dto_failure>(p.a.evd);
   CHECK(f.status() == dat::dto_status::receiver_not_ready);
   (void)next<dat::connection_broken>(p.a.evd);
-  SHOWS("EP-092"); // without watermarks
+  SHOWS("EP-092"); // this endpoint has no watermarks
   must(p.srq.post(dat::recv{in.slice(0, 8)}.cookie(4)));
   must(p.from[1].post(dat::send{out.slice(0, 8)}));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).cookie() == dat::cookie(4));

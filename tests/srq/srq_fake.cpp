@@ -42,11 +42,11 @@ struct pool {
   }
   end a{"fk1"};
   end b{"fk2"};
-  dat::evd<S> evd = must(b.ia.create_evd<S>(64)); // of receives
+  dat::evd<S> evd = must(b.ia.create_evd<S>(64)); // the evd of the receives
   dat::srq srq;
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
   std::deque<dat::ep<dat::rc>> from; // at a
-  std::deque<shared_ep> to;          // at b
+  std::deque<shared_ep> to;          // endpoints at b
 
   void add(const dat::ep_attributes& attributes = {}) {
     // Suppressed requests keep their entries.
@@ -101,7 +101,7 @@ TEST_CASE("a shared receive queue begins operational and empty, with at least th
   CHECK(p.state == dat::srq_state::operational);
   SHOWS("SRQ-007");
   CHECK(p.pz == b.pz.identity());
-  CHECK(p.max_recv_dtos == 15); // as the device rounds
+  CHECK(p.max_recv_dtos == 15); // the device rounds the size up
   CHECK(p.max_recv_iov >= 3);
   SHOWS("SRQ-010");
   CHECK(p.low_watermark == 0);
@@ -183,7 +183,7 @@ TEST_CASE("the counts follow the example of the specification",
   using three = std::vector<std::uint32_t>;
   const auto calls = fake::count(fake::call::ibv_post_srq_recv);
   p.post(1, 3);
-  CHECK(fake::count(fake::call::ibv_post_srq_recv) == calls + 3); // the device has them when the posts return
+  CHECK(fake::count(fake::call::ibv_post_srq_recv) == calls + 3); // the device has the buffers when the posts return
   SHOWS("SRQ-081");
   CHECK(counts() == three{15, 3, 3});
   p.send(0);
@@ -396,7 +396,7 @@ TEST_CASE("a shared queue has the members of every object, and an empty handle r
     CHECK(refusal(none->close()) == empty);
     CHECK(none->native_handle() == nullptr);
   }
-  // A queue whose ia was closed.
+  // The ia of this queue was closed.
   const dat::srq_ref left = moved;
   const auto segment = b.at(0, 8);
   must(b.ia.close(dat::close_mode::abrupt));
@@ -422,7 +422,7 @@ TEST_CASE("a buffer is checked before it is posted", "") {
   SHOWS("SRQ-074");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}.suppress_notification())).type() == return_type::invalid_parameter);
   SHOWS("SRQ-079");
-  CHECK_FALSE(p.b.mem.slice(4090, 7)); // outside the region: no such segment exists
+  CHECK_FALSE(p.b.mem.slice(4090, 7)); // a segment outside the region cannot be created
   SHOWS("SRQ-087");
   CHECK(p.outstanding() == 0);
   CHECK(fake::count(fake::call::ibv_post_srq_recv) == 0);
@@ -456,7 +456,7 @@ TEST_CASE("a buffer that is too small breaks the connection that took it, and no
 }
 
 TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][SRQ-034][SRQ-041]") {
-  // Without ibv_query_srq a late limit event cannot be told from that of the next limit.
+  // Without ibv_query_srq a late limit event cannot be distinguished from that of the next limit.
   const fake::with queried{fake::current(), [](fake::manners& m) { m.srq_query = true; }};
   const clean_world clean;
   pool p(1, {.max_recv_dtos = 30});
@@ -474,7 +474,7 @@ TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][S
   messages(6);
   CHECK(async_of(p.b.ia).empty());
   SHOWS("SRQ-033");
-  // The event comes when fewer buffers than the watermark are left.
+  // The event comes when fewer buffers than the watermark remain.
   p.post(1, 5);
   must(p.srq.set_low_watermark(3));
   messages(2);
@@ -492,7 +492,7 @@ TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][S
   for (int i = 0; i < 4; ++i) must(std::get<dat::srq_low_watermark>(e).srq().post(dat::recv{p.b.at(0, 16)}));
   messages(6);
   CHECK(async_of(p.b.ia).empty());
-  // Below the watermark already: the event comes at once, and no second one follows.
+  // The count is below the watermark already, so the event comes at once, and no second event follows.
   p.post(1, 6);
   must(p.srq.set_low_watermark(8));
   CHECK(async_of(p.b.ia) == events{"low"});
@@ -654,7 +654,7 @@ TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of on
   p.settle();
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.to[0].state() == ep_state::disconnected);
-  CHECK(p.received().empty()); // it has got no buffer
+  CHECK(p.received().empty()); // the endpoint has got no buffer
   CHECK(p.to[1].state() == ep_state::connected);
   SHOWS("SRQ-025");
   CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
@@ -673,7 +673,7 @@ TEST_CASE("the buffers that an ended endpoint held return to its shared queue", 
   for (const std::size_t i : {0u, 1u, 2u, 0u}) p.send(i);
   CHECK(p.now().available == 5u);
   must(p.to[0].close());
-  CHECK(p.outstanding() == 7); // not taken either
+  CHECK(p.outstanding() == 7); // this completion is not taken either
   CHECK(p.received() == events{"1:received 2", "2:received 3"});
   CHECK(p.outstanding() == 5);
   SHOWS("EPS-075", "EP-038", "EP-039");
@@ -754,7 +754,7 @@ TEST_CASE("completions in an evd are dropped or kept, without harm, when endpoin
     other.send(0);
     must(other.to[0].close());
     CHECK(other.received().empty());
-    must(other.evd.close()); // a program that takes nothing more
+    must(other.evd.close()); // like a program that takes no further events
     CHECK(other.outstanding() == 1);
     SHOWS("SRQ-059");
     must(other.srq.close());
@@ -762,7 +762,7 @@ TEST_CASE("completions in an evd are dropped or kept, without harm, when endpoin
   pool p(1);
   p.post(1, 3);
   p.send(0);
-  CHECK(p.now().available == 2u); // the completion is in the ring
+  CHECK(p.now().available == 2u); // the completion is in the ring already
   p.send(0);
   p.to.clear();
   p.srq = must(p.b.pz.create_srq());
@@ -821,8 +821,8 @@ TEST_CASE("a device that drops the completions of a destroyed queue pair leaves 
 
 TEST_CASE("an endpoint of a shared queue that ends with an untaken completion leaves nothing behind",
           "[SRQ-059][EPS-075][EP-039]") {
-  // Nothing runs the ia afterwards: its progress is manual.
-  const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{32}); // 32 do not fit: the receive has failed
+  // No call makes progress on the ia afterwards: its progress is manual.
+  const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{32}); // 32 bytes do not fit, so the receive has failed
   CAPTURE(bytes);
   const clean_world clean;
   pool p(1);
@@ -932,7 +932,7 @@ TEST_CASE("the soft high watermark is reported once for an endpoint that takes t
   arrive(4);
   CHECK(async_of(p.b.ia).empty());
   SHOWS("REQ-118", "DTO-029");
-  // Set again while the count is above it: the event comes at once.
+  // The watermark is set again while the count is above it, so the event comes at once.
   must(p.to[0].set_watermark(7, dat::no_watermark));
   CHECK(async_of(p.b.ia) == events{first});
   SHOWS("EP-085", "EP-088");
@@ -1035,7 +1035,7 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   (void)p.a.take();
   CHECK(async_of(p.b.ia).empty()); // the hard watermark, which is lower, was reached first
   SHOWS("EP-093");
-  CHECK(p.received().size() == 9); // messages that have arrived stay
+  CHECK(p.received().size() == 9); // messages that have arrived stay in the evd
   SHOWS("EP-091");
   arrive(1, 3);
   CHECK(p.received().size() == 3);
@@ -1052,7 +1052,7 @@ TEST_CASE("the hard high watermark disconnects an endpoint, and no other", "") {
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   CHECK(p.b.take() == events{"broken"});
   SHOWS("EP-090");
-  must(p.to[0].set_watermark(3, 9)); // in any state
+  must(p.to[0].set_watermark(3, 9)); // allowed in any state
   CHECK(async_of(p.b.ia) == events{"soft " + std::to_string(p.to[0].number())});
   SHOWS("EP-085");
   must(p.to[0].reset());

@@ -1,5 +1,5 @@
-// The main function of every Catch2 program, and with Catch2 version 2 the framework itself. It also records what the
-// ledger needs beside the report: which assertion showed which rule, and on what the program ran.
+// The main function of every Catch2 program, and with Catch2 version 2 the framework itself. It also records data that
+// the ledger needs beside the report: which assertion showed which rule, and on which devices the program ran.
 // SPDX-License-Identifier: BSL-1.0
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
@@ -32,15 +32,15 @@ namespace {
 
 using rules_by_case = std::map<std::string, std::set<std::string>>;
 
-/// Of the case that runs.
+/// The state of the case that runs.
 struct {
-  std::set<std::string> rules[2]; ///< by record_kind
+  std::set<std::string> rules[2]; ///< indexed by record_kind
   bool fresh = false;             ///< an assertion has run since the last record
-  int line = 0;                   ///< of the last record
+  int line = 0;                   ///< the line of the last record
   bool at_run_time = false;       ///< an assertion other than SUCCEED, which STATIC_REQUIRE becomes
 } current;
 
-/// Of the program.
+/// The state of the program.
 struct {
   std::size_t cases = 0;
   rules_by_case rules[2];

@@ -44,7 +44,7 @@ dat::expected<dat::cno> outer(dat::ia& ia, int depth) {
   }
   dat::wait_proxy_agent agent;
   agent.instance = &ia;
-  return ia.create_cno(agent); // data without a function
+  return ia.create_cno(agent); // the agent has data without a function
 }
 
 } // namespace
@@ -75,7 +75,7 @@ TEST_CASE("a call that fails is logged once, with the message of its error", "[l
     CHECK((!copy && !moved));
     CHECK_FALSE(outer(e.ia, 5));
     all = log.take();
-    REQUIRE(all.size() == 1); // that of create_cno
+    REQUIRE(all.size() == 1); // this is the error of create_cno
     CHECK(all[0].text.starts_with("ia.create_cno"));
   }
   SECTION("the same call that fails again is logged again") {

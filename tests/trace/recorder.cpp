@@ -51,7 +51,7 @@ TEST_CASE("a recorded connection is a trace with rows, states, events and operat
   must(a.ep.post(dat::rdma_write{a.at(0, 8), b.mem.remote()}.cookie(2).suppress_completion()));
   must(a.ep.post(dat::send{a.at(0, 16)}.cookie(3)));
   must(a.ep.post(dat::rdma_read{a.at(0, 4), b.mem.remote()}.cookie(4))); // its completion is not taken
-  CHECK(a.evd.drain([](const auto&) {}, 2) == 2);                        // established, and the send
+  CHECK(a.evd.drain([](const auto&) {}, 2) == 2);                        // takes `established` and the send
   (void)b.take();
   const json trace = json::parse(recorder.to_json());
   CHECK(recorder.size() > 10);
@@ -238,7 +238,7 @@ TEST_CASE("a trace has exactly the events of its records, in the order of their 
   give(2'050, point::post, 7, operation(dto_operation::recv, 1, 32)); // as the send behind it, which came first
   give(2'007, point::post, 7, operation(dto_operation::send, 1, 16));
   give(1'000, point::state, 7, to_state(dat::ep_state::unconnected));
-  give(1'001, point::state, 0, to_state(dat::ep_state::connected)); // no queue pair yet
+  give(1'001, point::state, 0, to_state(dat::ep_state::connected)); // the endpoint has no queue pair yet
   give(1'999'999, point::state, 7, to_state(dat::ep_state::connected));
   // The calls of this thread that are refused end neither earlier operations nor those of another thread.
   give(3'000'000, point::post, 8, operation(dto_operation::send, 2));
@@ -252,9 +252,9 @@ TEST_CASE("a trace has exactly the events of its records, in the order of their 
     other = ::gettid();
     give(3'000'006, point::post, 8, operation(dto_operation::send, 6));
   }).join();
-  give(3'000'007, point::refused, 8, operation({}, 0, 3)); // the receive, and then there is none of this thread
+  give(3'000'007, point::refused, 8, operation({}, 0, 3)); // the receive; no receive of this thread is left
   give(3'000'008, point::post, 8, operation(dto_operation::send, 10));
-  // A completion ends what was posted before it to its queue, and no other queue.
+  // A completion ends the operations that were posted before it to its queue, and to no other queue.
   give(4'000'000, point::completion, 7, operation(dto_operation::recv_rdma_immediate, 1, 9));
   give(4'000'010, point::completion, 8, operation(dto_operation::send, 6, 0, 12));
   give(4'000'020, point::completion, 8, operation(dto_operation::send, 6, 0, 5));
@@ -397,7 +397,7 @@ TEST_CASE("endpoints and a shared queue used by several threads are in one file"
     must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(i)));
     must(srq.post(dat::recv{p.b.at(8, 8)}.cookie(10 + i)));
   }
-  must(srq.post(dat::recv{p.b.at(8, 8)}.cookie(99))); // no message comes for it
+  must(srq.post(dat::recv{p.b.at(8, 8)}.cookie(99))); // no message takes this receive
   std::jthread posts([&] {
     for (unsigned i = 0; i != 4; ++i) must(other.post(dat::send{p.a.at(0, 8)}.cookie(20 + i)));
   });

@@ -1,4 +1,4 @@
-// Each trace point: what its record says, and when there is none.
+// Each trace point: the contents of its record, and when there is none.
 // SPDX-License-Identifier: BSL-1.0
 #include "datagram_end.hpp"
 #include "records.hpp"
@@ -192,7 +192,7 @@ TEST_CASE("a request that the evd has no room for leaves a record with the reaso
 TEST_CASE("a thread that waits leaves its arming, its sleep, its notification and its waking", "[trace]") {
   const clean_world world;
   end e("fk1", automatic);
-  e.make_ep(); // so that the device is armed
+  e.make_ep(); // the endpoint causes the device to be armed
   auto evd = must(e.ia.create_evd<dat::stream::software | dat::stream::dto>(8));
   auto fed = must(e.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = e.evd}));
   records trace;

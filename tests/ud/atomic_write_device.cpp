@@ -46,7 +46,7 @@ TEST_CASE("an atomic write puts its word at the peer, behind the data that was w
   CHECK((done.cookie() == dat::cookie(5) && done.bytes() == 8));
   CHECK((link.seen(0) == 0 && link.seen(1) == 0x0123'4567'89ab'cdef && link.seen(2) == 0));
 
-  // A reader that sees the number sees the data before it.
+  // A reader that reads the number also gets the data that was written before it.
   for (std::uint64_t i = 1; i <= 50; ++i) {
     fill(link.out.bytes, static_cast<std::uint32_t>(i));
     must(link.active.post(dat::rdma_write{link.out.slice(0, 64), link.in.remote()}.suppress_completion()));

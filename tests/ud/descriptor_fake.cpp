@@ -74,28 +74,28 @@ TEST_CASE("endpoints connect by descriptors when their adapters have only IPv6 a
 TEST_CASE("a descriptor has numbers within the limits of verbs", "[descriptor][DOCA-031]") {
   clean_world world;
   const wire w(exported());
-  // The service.
+  // The field of the service.
   CHECK_FALSE(w.takes(5, 1, 0));
   CHECK(w.takes(5, 1, 1));
   CHECK(w.takes(5, 1, 2));
   CHECK_FALSE(w.takes(5, 1, 3));
-  // The link layer. One of InfiniBand has a local identifier.
+  // The field of the link layer. A descriptor of InfiniBand has a local identifier.
   CHECK_FALSE(w.takes(8, 1, 0));
   CHECK_FALSE(w.takes(8, 1, IBV_LINK_LAYER_INFINIBAND));
   CHECK(w.takes(8, 1, IBV_LINK_LAYER_ETHERNET));
   CHECK_FALSE(w.takes(8, 1, 3));
   CHECK_FALSE(w.takes(24, 2, 1));
-  // The mtu.
+  // The field of the mtu.
   CHECK_FALSE(w.takes(9, 1, 0));
   CHECK(w.takes(9, 1, IBV_MTU_256));
   CHECK(w.takes(9, 1, IBV_MTU_4096));
   CHECK_FALSE(w.takes(9, 1, 6));
-  // The queue pair, of which 0 and 1 are not for consumers.
+  // The field of the queue pair. The numbers 0 and 1 are not for consumers.
   CHECK_FALSE(w.takes(12, 4, 1));
   CHECK(w.takes(12, 4, 2));
   CHECK(w.takes(12, 4, 0xff'ffff));
   CHECK_FALSE(w.takes(12, 4, 0x100'0000));
-  // The first packet.
+  // The field of the first packet number.
   CHECK(w.takes(16, 4, 0));
   CHECK(w.takes(16, 4, 0xff'ffff));
   CHECK_FALSE(w.takes(16, 4, 0x100'0000));

@@ -75,7 +75,7 @@ TEST_CASE("another thread may end a datagram endpoint whose connect is under way
     fake::intercept(where, [&] {
       const auto before = fake::count(fake::call::rdma_destroy_id);
       inside = true;
-      // Until the id has ended, if that does not wait for this call.
+      // Waits until the id has ended, if its end does not wait for this call.
       for (const auto until = std::chrono::steady_clock::now() + 200ms;
            fake::count(fake::call::rdma_destroy_id) == before && std::chrono::steady_clock::now() < until;)
         std::this_thread::yield();
@@ -115,7 +115,7 @@ TEST_CASE("a group that is lost after the join is reported, and can be joined ag
 
 TEST_CASE("a group that the kernel has no support for is not supported, and an IPv4 group is joined then",
           "[ud][multicast]") {
-  constexpr int enotsupp = 524; // of the kernel alone
+  constexpr int enotsupp = 524; // an errno that only the kernel defines
   const clean_world clean;
   datagram_end a("fk1");
   fake::fail(fake::call::rdma_join_multicast_ex, 1, enotsupp);
@@ -128,7 +128,7 @@ TEST_CASE("a group that the kernel has no support for is not supported, and an I
   const auto group = must(dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("239.1.2.3"))));
   a.ia.run();
   CHECK(std::holds_alternative<dat::ib::group_joined>(must(a.evd.dequeue())));
-  // A failure of another kind remains what it was.
+  // The error of another failure is not changed.
   fake::fail(fake::call::rdma_join_multicast_ex, 1, EINVAL);
   is_error(dat::ib::multicast_group::join(a.ep, must(dat::ia_address::parse("ff0e::1:2"))), type::internal_error);
 }
@@ -177,7 +177,7 @@ TEST_CASE("a datagram request that was refused for lack of room reaches the cons
     raw_request second(from.with_port(40002), header, "b");
     b.ia.run();
     CHECK(second.next() == RDMA_CM_EVENT_UNREACHABLE);
-    CHECK(request_of(b.ia, few)); // the first reply
+    CHECK(request_of(b.ia, few)); // takes the first request
   }
   const raw_request repeated(from.with_port(40002), header, "b");
   CHECK(request_of(b.ia, few));
@@ -243,7 +243,7 @@ TEST_CASE("one peer address cannot displace the cached replies to others", "[ud]
   header.gid = dat::detail::gid_of(flood);
   for (std::uint16_t i = 0; i < 300; ++i) {
     const raw_request one(flood.with_port(static_cast<std::uint16_t>(41000 + i)), header, "x");
-    CHECK(request_of(b.ia, b.evd)); // and dropped
+    CHECK(request_of(b.ia, b.evd)); // the request is dropped at once
   }
   header.gid = dat::detail::gid_of(honest);
   raw_request again(honest.with_port(40001), header, "who");
@@ -271,7 +271,7 @@ TEST_CASE("on InfiniBand a peer of the subnet is reached by its LID, with a GRH 
   struct variant {
     const char* name;
     std::uint8_t flags;
-    std::uint64_t prefix; // of the peer's subnet
+    std::uint64_t prefix; // the prefix of the peer's subnet
     bool global;
   };
   for (const auto& v : {variant{"same subnet", 0, 0, false}, variant{"GRH required", IBV_QPF_GRH_REQUIRED, 0, true},

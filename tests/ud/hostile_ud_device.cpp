@@ -68,7 +68,7 @@ int flood_role(channel& to, const std::vector<std::string>& args) {
     if (type == RDMA_CM_EVENT_ADDR_RESOLVED) {
       check(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
     } else if (type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
-      // The sender's own address, that of a third host, or no header.
+      // The header has the sender's own address or that of a third host, or there is no header.
       std::array<std::byte, 180> data{};
       dat::detail::qp_place from;
       const auto* own = reinterpret_cast<const sockaddr_in*>(rdma_get_local_addr(id));
@@ -123,7 +123,7 @@ private:
     return n;
   }
   static std::uint32_t crc(std::span<const std::byte> bytes) {
-    std::uint32_t sum = 0xdebb20e3; // of the eight bytes 0xff in the place of a link header
+    std::uint32_t sum = 0xdebb20e3; // the CRC of the eight bytes 0xff in the place of a link header
     for (const std::byte b : bytes) {
       sum ^= static_cast<std::uint32_t>(b);
       for (int i = 0; i < 8; ++i) sum = (sum >> 1) ^ ((sum & 1) != 0 ? 0xedb88320u : 0u);
@@ -238,7 +238,7 @@ TEST_CASE("a forged packet of a connection needs the packet number, and a replay
   const auto lie = pattern(64, 99);
   forger enemy(addresses()[0]);
   const auto forge = [&](std::uint32_t psn) { enemy.connected(addresses()[1], b.number(), psn & 0xff'ffff, lie); };
-  message(0);   // has the first packet number
+  message(0);   // this packet has the first packet number
   forge(first); // a replay, with other contents
   forge(first + 0x200000);
   forge(first - 0x200000);
@@ -267,7 +267,7 @@ TEST_CASE("a forged datagram needs number and key of the endpoint, and may name 
   const auto arrived = [&](std::uint64_t slot, std::uint32_t seed) {
     const auto got = expect<dat::ib::datagram_recv_done>(b);
     CHECK(got.cookie() == dat::cookie(slot));
-    CHECK(got.source_qp_number() == 0x123456); // of no endpoint
+    CHECK(got.source_qp_number() == 0x123456); // no endpoint has this number
     const dat::ib::datagram_view view(got, in.slice(128 * slot, 128));
     CHECK(has_pattern(view.payload(), seed));
     CHECK(view.header().source() == addresses()[0]);
@@ -279,7 +279,7 @@ TEST_CASE("a forged datagram needs number and key of the endpoint, and may name 
   send(ep.number(), dat::ib::default_qkey, 4);
   arrived(0, 4);
   arrived(1, 4);
-  // A group: a sender need not be a member.
+  // A sender need not be a member of the group.
   const auto where = must(dat::ia_address::parse("239.10.20.77"));
   auto group = must(dat::ib::multicast_group::join(ep, where));
   (void)expect<dat::ib::group_joined>(b);

@@ -88,7 +88,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   link.far.value[1] = 7;
   CHECK(link.add(2) == 40);
   CHECK(link.far.value[0] == 42);
-  CHECK(link.add(std::numeric_limits<std::uint64_t>::max()) == 42); // less one
+  CHECK(link.add(std::numeric_limits<std::uint64_t>::max()) == 42); // adds -1
   CHECK(link.far.value[0] == 41);
   link.far.value[0] = std::numeric_limits<std::uint64_t>::max();
   CHECK(link.add(1) == std::numeric_limits<std::uint64_t>::max());
@@ -102,7 +102,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
       std::is_constructible_v<dat::ib::fetch_and_add, old_value, far_word, std::uint64_t, std::uint64_t>);
   SHOWS("DOCA-027");
   CHECK(link.add(0x0102030405060708) == 0);
-  CHECK(link.far.value[0] == 0x0102030405060708); // both in the byte order of their hosts
+  CHECK(link.far.value[0] == 0x0102030405060708); // both numbers are in the byte order of their hosts
   CHECK(link.add(0) == 0x0102030405060708);
   // Each of its completions notifies, as of every request of this endpoint.
   const auto refused = dat::error(type::invalid_parameter, subtype::arg5);
@@ -111,7 +111,7 @@ TEST_CASE("fetch-and-add adds modulo 2^64 and gives the old value",
   const dat::ib::compare_and_swap swap{link.near.at(0), link.far.remote(0), 1, 2};
   CHECK(error_of(link.active.post(dat::ib::compare_and_swap{swap}.suppress_notification())) == refused);
   SHOWS("COMP-025");
-  CHECK(link.far.value[1] == 7);                // its neighbour is untouched
+  CHECK(link.far.value[1] == 7);                // the neighbouring word is unchanged
   CHECK(link.swap(0, 1) == 0x0102030405060708); // a compare-and-swap takes no receive, either
   CHECK(is_empty(link.a.evd));
   CHECK(is_empty(link.b.evd)); // the peer gets no event
@@ -198,7 +198,7 @@ TEST_CASE("an impossible atomic is refused before it reaches the device", "[ib][
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), link.far.remote(0), 1}));
   REQUIRE(batch.push_back(dat::ib::fetch_and_add{link.near.at(0), odd, 1}));
   CHECK(error_of(link.active.post(batch)).type() == type::invalid_parameter);
-  // As of an RDMA read: memory of another zone, no connection.
+  // Two refusals are those of an RDMA read: memory of another zone, no connection.
   auto zone = must(link.a.ia.create_pz());
   const words foreign(zone);
   const auto add_to = [&](const words& here) { return dat::ib::fetch_and_add{here.at(0), link.far.remote(0), 1}; };
@@ -276,7 +276,7 @@ TEST_CASE("a connection without reads refuses atomics", "[ib][IBX-045]") {
 }
 
 namespace {
-constexpr std::size_t endpoints_of_one = 4; // of two processes
+constexpr std::size_t endpoints_of_one = 4; // for each of two processes
 constexpr std::uint64_t rounds_of_one = 25;
 enum word : std::size_t { counted, locked, guarded };
 
@@ -377,11 +377,11 @@ TEST_CASE("an atomic is ordered after earlier writes and before later reads", "[
                           dat::rdma_read{link.near.at(3), link.far.remote(0)}.fence()));
     if (!link.fenced_done<dat::rdma_read_done>()) return false;
     CHECK(link.near.value[0] == 70);
-    CHECK(link.near.value[3] == 75); // as the read is fenced
+    CHECK(link.near.value[3] == 75); // because the read is fenced
     SHOWS("DTO-140");
     return true;
   });
-  // And before a later write, which needs no fence.
+  // The atomic is also done before a later write, which needs no fence.
   atomic_pair link;
   link.far.value[0] = 75;
   link.near.value[4] = 99;
@@ -485,7 +485,7 @@ TEST_CASE("extensions are queried by value and by name", "[ib][IBX-001][IBX-002]
   const auto named = must(s.ia.query<dat::provider_attributes>()).specific;
   const auto said = [&](const char* name) {
     const auto* value = named.find(name);
-    CHECK((!value || value->view() == "TRUE")); // the name alone means support
+    CHECK((!value || value->view() == "TRUE")); // the presence of the name means support
     return value != nullptr;
   };
   for (const char* name : {"DAT_IB_IMMED_DATA_OP", "DAT_IB_IMMED_DATA", "DAT_EXT_RDMA_WRITE_IMMED"})
@@ -507,7 +507,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   connected_pair link;
   buffer out(link.a.pz, 32);
   buffer in(link.b.pz, 32);
-  // A fenced one waits for the read before it: it writes the end of what was read.
+  // A fenced write waits for the read before it: it writes the last bytes that were read.
   constexpr std::size_t size = 256 * 1024;
   buffer source(link.b.pz, size);
   buffer sink(link.a.pz, size);
@@ -525,7 +525,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   for (std::uint64_t i = 1; i <= 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.solicited_immediate(1).suppress_completion(),
                         dat::rdma_write{out.lmr, in.remote()}.immediate(2).fence().cookie(9)));
-  // One completion: the first write is suppressed.
+  // There is one completion, because the first write is suppressed.
   const auto done = next<dat::ib::rdma_write_immediate_done>(link.a.evd);
   CHECK(done.cookie() == dat::cookie(9));
   CHECK(done.bytes() == 32);
@@ -545,7 +545,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   CHECK(unmet.cookie() == dat::cookie(3));
   CHECK(unmet.operation() == dat::dto_operation::recv);
   SHOWS("DOCA-022", "DOCA-028");
-  // The next one is flushed, as a write is.
+  // The next operation is flushed, like a write.
   must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.immediate(4).cookie(11)));
   const auto late = next<dat::dto_failure>(link.a.evd);
   CHECK(late.status() == dat::dto_status::flushed);

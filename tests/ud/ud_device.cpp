@@ -147,7 +147,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(request.remote_number() == active.number());
   CHECK(request.remote_address().with_port(0) == a.ia.address().with_port(0));
   CHECK(request.local_address().port() == service.port());
-  CHECK(std::ranges::equal(request.private_data(), data)); // with its exact length
+  CHECK(std::ranges::equal(request.private_data(), data)); // the data has its exact length
   CHECK(is_numbered(request, 0x40001, 5));
   must(request.accept(passive, bytes_of("welcome")));
   CHECK_FALSE(request);
@@ -223,7 +223,7 @@ TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sende
   }
   CHECK(view.payload_as<std::array<std::byte, 100>>().has_value());
   CHECK_FALSE(view.payload_as<std::array<std::byte, 101>>().has_value());
-  // With immediate data and an empty message.
+  // Sends two messages with immediate data, the second of which is empty.
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(5), dat::recv{link.in.slice(0, 40)}.cookie(6)));
   must(link.active.post(dat::ib::send_to{link.out.slice(0, 8), link.to_b}.immediate(0x01020304).suppress_completion(),
                         dat::ib::send_to{link.to_b}.immediate(0xfffefdfc)));
@@ -356,7 +356,7 @@ TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
         type::protection_violation);
   CHECK(error_of(link.active.post(dat::ib::send_to{link.out.slice(0, 1), link.to_b}.suppress_notification())).type() ==
         type::invalid_parameter);
-  // Requests of connections through an ep_ref, which has no type that forbids them.
+  // Requests for connections are posted through an ep_ref, whose type does not forbid them.
   const dat::ep_ref name = link.active;
   CHECK(name.state() == state::connected); // the state of each endpoint until a disconnect: there is no other
   CHECK(error_of(name.post(dat::send{link.out.slice(0, 1)})).type() == type::invalid_handle);
@@ -379,7 +379,7 @@ TEST_CASE("unsupported calls on a datagram endpoint are refused without loss",
   CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 0s)).type() == type::invalid_parameter);
   CHECK(error_of(link.active.connect(link.b.ia.address(), link.port(), 1s, pattern(129, 1))).type() ==
         type::invalid_parameter);
-  // As a send: memory that is no longer registered, and a full queue.
+  // Two refusals are those of a send: memory that is no longer registered, and a full queue.
   std::array<std::byte, 8> bytes{};
   auto closed = must(link.a.pz.register_memory(bytes, all_rights));
   must(closed.close());
@@ -449,7 +449,7 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
   CHECK(expect<dat::peer_rejected>(link.a.evd).private_data().empty());
   must(link.active.connect(link.b.ia.address(), next_port(), patience));
   (void)expect<dat::non_peer_rejected>(link.a.evd);
-  must(link.active.connect(link.b.ia.address(), link.port(), unanswered_limit)); // nobody answers
+  must(link.active.connect(link.b.ia.address(), link.port(), unanswered_limit)); // no program answers
   (void)expect<dat::connection_timed_out>(link.a.evd);
   (void)expect<dat::ib::datagram_request>(link.b.evd);
   CHECK(link.active.state() == state::connected);
@@ -483,7 +483,7 @@ TEST_CASE("connection and datagram requests at one qualifier arrive with their o
   STATIC_REQUIRE_FALSE(hands_on<dat::ib::datagram_request>);
   STATIC_REQUIRE(hands_on<dat::connection_request>);
   DEVIATES("CR-018");
-  DEVIATES("PSP-028", "IBX-055"); // the two came to the psp and to the datagram_service
+  DEVIATES("PSP-028", "IBX-055"); // the two requests came to the psp and to the datagram_service
 }
 
 TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint ready again",
@@ -519,15 +519,15 @@ TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint re
   const auto unsent = expect<dat::dto_failure>(link.b.evd);
   CHECK(unsent.status() == dat::dto_status::flushed);
   CHECK(unsent.operation() == dat::dto_operation::send_ud);
-  SHOWS("IBX-066"); // as a send in this state
+  SHOWS("IBX-066"); // like a send in this state
   const auto old = link.passive.number();
   must(link.passive.reset());
   CHECK(link.passive.state() == state::connected);
   CHECK(link.passive.number() != old);
   must(link.active.post(dat::recv{link.back.lmr}));
-  must(link.passive.post(dat::ib::send_to{link.in.slice(0, 1), link.to_a})); // the old handle
+  must(link.passive.post(dat::ib::send_to{link.in.slice(0, 1), link.to_a})); // the address handle is the old one
   (void)expect<dat::ib::datagram_recv_done>(link.a.evd);
-  // Or just close the endpoint: its posted receive gives no event, and its memory is free.
+  // A close of the endpoint suffices, too: its posted receive gives no event, and its memory is free.
   (void)expect<dat::ib::datagram_send_done>(link.b.evd);
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(11)));
   must(link.passive.close());
@@ -680,7 +680,7 @@ TEST_CASE("datagrams that the network loses have no effect", "[ud][loss][IBX-053
 
 namespace {
 
-// --- a peer that is not dat: plain rdma_cm and verbs ---------------------------------------------------------------
+// --- a peer without dat: plain rdma_cm and verbs --------------------------------------------------------------------
 
 void check(bool ok, const char* what, place where = place::here()) {
   if (!ok) fail(std::string(what) + ": " + std::strerror(errno), where);
@@ -696,7 +696,7 @@ struct plain_end {
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
   std::array<char, 240> memory{};
-  std::vector<ibv_wc> taken; // from the completion queue, and not wanted yet
+  std::vector<ibv_wc> taken; // taken from the completion queue, and not needed yet
 
   plain_end() { check(channel != nullptr, "rdma_create_event_channel"); }
   plain_end(const plain_end&) = delete;
@@ -844,7 +844,7 @@ TEST_CASE("reply_to reaches a plain rdma_cm program that sends no queue pair num
   CHECK(text_of(request.private_data()) == "foreign");
   must(request.accept(ep));
   std::optional<dat::ib::datagram_recv_done> got;
-  for (int i = 0; i < 2; ++i) { // the peer does not wait for this side, so its message may come first
+  for (int i = 0; i < 2; ++i) { // the peer does not wait for this side, so the peer's message may come first
     auto e = must(s.evd.wait(patience));
     if (auto* message = std::get_if<dat::ib::datagram_recv_done>(&e))
       got = *message;

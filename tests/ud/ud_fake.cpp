@@ -114,7 +114,7 @@ private:
     dat::ib::address_handle reply;
     if (!is(b_.ep.reply_to(*event_, last_), reply)) return false;
     CHECK(reply.qp_number() == a_.ep.number());
-    // By descriptors.
+    // The endpoints exchange descriptors.
     dat::ib::descriptor where;
     dat::ib::address_handle found;
     if (!is(b_.ep.export_descriptor(), where) || !is(a_.ep.connect(where), found) || !send(found, "again"))
@@ -273,7 +273,7 @@ namespace {
 /// A request that the test sends itself from a chosen port, so that it can be repeated.
 class question {
 public:
-  /// `number`: the number of the sender's endpoint in the header; 0: a program that does not use dat.
+  /// `number` is the number of the sender's endpoint in the header, or 0 for a program that does not use dat.
   question(std::uint16_t from, std::uint32_t number, std::string_view text) {
     REQUIRE(dat::detail::make_nonblocking(channel_->fd) == 0);
     REQUIRE(rdma_create_id(channel_, &id_, nullptr, RDMA_PS_UDP) == 0);
@@ -415,7 +415,7 @@ TEST_CASE("a connection request goes to service points, not to datagram services
   const auto datagrams_1 = must(dat::ib::datagram_service::listen(b.ia, port(1), asked));
   const auto datagrams_2 = must(dat::ib::datagram_service::listen(b.ia, port(2), asked));
   const auto first = must(b.ia.create_psp(port(0), b.evd));
-  const auto second = must(b.ia.create_psp(port(1), b.evd)); // with the same qualifier
+  const auto second = must(b.ia.create_psp(port(1), b.evd)); // the second service point has the same qualifier
   a.make_ep();
   b.make_ep();
   must(a.ep.connect(b.ia.address(), port(0), plenty));
@@ -448,7 +448,7 @@ TEST_CASE("a datagram endpoint whose device fails breaks once and can be reset",
   CHECK(p.a.ep.state() == dat::ep_state::connected);
   must(p.a.ep.post(dat::ib::send_to{p.out(3), p.to_b}.cookie(6)));
   CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 6"});
-  // A failure that leaves the queue pair as it is: its receives are flushed all the same.
+  // The failure does not change the queue pair, but its receives are flushed.
   must(p.a.ep.post(dat::recv{must(p.a.mem.slice(0, 64))}.cookie(7)));
   fake::async(IBV_EVENT_QP_FATAL, p.a.ep.native_handle());
   p.a.ia.run();

@@ -31,7 +31,7 @@ thread_local bool (*others_request)() noexcept = nullptr; // null: requests that
   has_failed = true;
   return true;
 }
-/// While it lives, requests that throw do not count.
+/// While the object exists, requests that throw do not count.
 class counted_already {
 public:
   counted_already() noexcept : before_(std::exchange(others_request, nullptr)) {}

@@ -103,7 +103,7 @@ TEST_CASE("text that is no address is malformed", "[ADDR-004][ERR-040]") {
 }
 
 TEST_CASE("the error of a text that is no address quotes the text", "[ERR-040]") {
-  const error wrong = ia_address::parse(std::string("10.0.0.300:7471")).error(); // the text itself is gone now
+  const error wrong = ia_address::parse(std::string("10.0.0.300:7471")).error(); // the text itself no longer exists
   CHECK(wrong.quoted() == "10.0.0.300:7471");
   CHECK(wrong.call() == "ia_address::parse");
   CHECK_THAT(wrong.message(), support::contains_text("ia_address::parse failed for \"10.0.0.300:7471\": "));
@@ -113,7 +113,7 @@ TEST_CASE("the error of a text that is no address quotes the text", "[ERR-040]")
              support::contains_text("failed for \"a-name-that-no-interface...\": "));
   CHECK_THAT(ia_address::parse("1\n\x80").error().message(), support::contains_text("failed for \"1?"
                                                                                     "?\": "));
-  // Other errors of addresses have no text.
+  // Other errors of addresses quote no text.
   CHECK(ia_address::from(nullptr, 0).error().quoted().empty());
   CHECK(ia_address::from(nullptr, 0).error().message().find('"') == std::string::npos);
 }
@@ -170,7 +170,7 @@ TEST_CASE("the port is in network order in the native address and in host order 
 
 TEST_CASE("a native address of another family or too short is malformed and not read beyond its length",
           "[ADDR-004][ERR-040][NAME-017][NAME-008]") {
-  // On the heap with exactly this length, so that an address sanitizer detects a byte too many.
+  // The address is on the heap with exactly this length, so that AddressSanitizer detects a read beyond its end.
   const auto of = [](::sa_family_t family, std::size_t length) {
     const std::unique_ptr<unsigned char[]> bytes(new unsigned char[length == 0 ? 1 : length]());
     std::memcpy(bytes.get(), &family, std::min(length, sizeof family));
@@ -215,7 +215,7 @@ TEST_CASE("an IPv4 address written as IPv6 becomes IPv4", "[ADDR-008]"
   CHECK(address == parsed("10.78.1.1:7471"));
   CHECK(address.native_handle()->sa_family == AF_INET);
   CHECK(address.native_size() == sizeof(::sockaddr_in));
-  const auto other = native_v6("::fffe:10.78.1.1", 7471); // looks like it, is not
+  const auto other = native_v6("::fffe:10.78.1.1", 7471); // similar to a mapped address, but not one
   CHECK(ia_address(other).family() == address_family::ipv6);
 }
 
@@ -346,7 +346,7 @@ TEST_CASE("resolve() gives the resolver's own answer, with the port", "[NAME-001
     loopback = loopback || address.is_loopback();
   }
   CHECK(loopback);
-  SHOWS("NAME-008"); // the name is one of the DNS
+  SHOWS("NAME-008"); // the name is in the DNS
 
   ::addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -188,7 +188,7 @@ TEST_CASE("the flags of an operation have the bits of DAT_COMPLETION_FLAGS", "[d
   CHECK(completion_flags_of(dat::rdma_read{here, there}) == completion_flag::default_flag);
   const dat::lmr<char, dat::mem_priv::local_read> region;
   const dat::bind window{region};
-  const auto& of_window = dat::detail::request_access::of(window); // of a bind only verbs' flags can be read
+  const auto& of_window = dat::detail::request_access::of(window); // a bind shows only the flags of verbs
   CHECK((of_window.flags == IBV_SEND_SIGNALED && !of_window.no_notify));
   SHOWS("DTO-051", "DTO-075", "IA-117");
 }

@@ -1,4 +1,4 @@
-// The numbers of DAT for events that a device has brought.
+// The numbers of DAT for events of a device.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "support.hpp"
@@ -41,7 +41,7 @@ TEST_CASE("events of connections and transfers have the numbers of uDAPL and of 
   must(link.active.post(dat::send{}.immediate(4)));
   for (int i = 0; i < 4; ++i) note(must(link.a.evd.wait(patience)));
   for (int i = 0; i < 2; ++i) note(must(link.b.evd.wait(patience)));
-  CHECK(numbers == std::set<unsigned>{0x1, 0x40000}); // the send with immediate data is a send
+  CHECK(numbers == std::set<unsigned>{0x1, 0x40000}); // the send with immediate data has the number of a send
   CHECK(types == std::set<unsigned>{0, 1, 2, 3, 4});
   CHECK(numbers_of_types == std::set<unsigned>{0x40000});
   SHOWS("IBX-005", "IBX-007");
@@ -83,7 +83,7 @@ TEST_CASE("the flags with which an operation reaches a device have the bits of D
   must(link.active.post(quiet, loud));
   (void)next<dat::send_done>(link.a.evd);
   for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(link.b.evd);
-  CHECK(is_empty(link.a.evd)); // of the suppressed one nothing came
+  CHECK(is_empty(link.a.evd)); // the suppressed operation gives no event
   SHOWS("DTO-051");
 }
 

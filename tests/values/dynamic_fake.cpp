@@ -1,4 +1,4 @@
-// Streams, rights and memory that are known at run time: each use is checked, and gives what its typed twin gives.
+// Streams, rights and memory that are known at run time: each use is checked, and has the result of its typed twin.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tree in place of "/".
+/// A directory tree in place of "/".
 struct tree {
   fs::path root = fs::temp_directory_path() / ("dat-interrupts-" + std::to_string(::getpid()));
   tree() { fs::remove_all(root); }

@@ -1,4 +1,4 @@
-// Memory rights: their values, their combinations, and the verbs flags that they become.
+// Memory rights: their values, their combinations, and the corresponding flags of verbs.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/privileges.hpp>
 

@@ -256,7 +256,7 @@ TEST_CASE("random bytes are refused, or give a segment with the same wire form")
   for (int round = 0; round < 200'000; ++round) {
     std::array<std::byte, 24> b;
     for (auto& x : b) x = static_cast<std::byte>(random());
-    // Mostly bytes that pass the first checks.
+    // Most of the bytes pass the first checks.
     if (round % 4 != 0) {
       b[20] = std::byte{0};
       b[21] = std::byte{3};

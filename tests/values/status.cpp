@@ -43,7 +43,8 @@ constexpr bool plain_send(dto_operation operation) {
          operation == dto_operation::send_ud;
 }
 
-// uDAPL 2.0 §6.8.2, table of applicable operations; extensions as the base operation they resemble.
+// The table of applicable operations (uDAPL 2.0 §6.8.2). Extensions have the row of the base operation that they
+// resemble.
 bool applicable(dto_status status, dto_operation operation) {
   if (operation == dto_operation::bind || operation == dto_operation::unbind)
     return status == dto_status::success || status == dto_status::local_ep || status == dto_status::flushed ||
@@ -103,7 +104,7 @@ constexpr std::array rows{
     row{IBV_WC_TM_RNDV_INCOMPLETE, dto_status::transport, dto_status::transport, dto_status::local_ep},
 };
 
-/// The rule of each row; none where dat deviates, or where no rule names the status.
+/// The rule of each row; none if dat deviates, or if no rule names the status.
 constexpr const char* rule_of_row[] = {"COMP-051", "COMP-052", nullptr,    "COMP-054", "COMP-055", "COMP-056",
                                        "COMP-057", "COMP-058", "COMP-059", nullptr,    "COMP-061", "COMP-062",
                                        "COMP-063", "COMP-064", "COMP-054", "COMP-054", "COMP-062", "COMP-054",
@@ -171,7 +172,7 @@ TEST_CASE("every status and operation has a name, every failure a usual cause", 
 
   names.clear();
   for (std::uint8_t i = 0; i < dat::dto_operation_count; ++i) names.insert(to_string(static_cast<dto_operation>(i)));
-  CHECK(names.size() == dat::dto_operation_count - 1); // 5 and 6 are kernel DAPL's: both unknown
+  CHECK(names.size() == dat::dto_operation_count - 1); // 5 and 6 belong to kernel DAPL, and both are unknown
   CHECK(names.count("unknown dto_operation") == 1);
   STATIC_REQUIRE(to_string(dto_operation::rdma_write) == "rdma_write");
   STATIC_REQUIRE(to_string(dto_operation::atomic_write) == "atomic_write");
@@ -194,7 +195,7 @@ TEST_CASE("each ibv_wc_status becomes the DAT status of the table, by kind of op
     CHECK(to_dto_status(r.wc, dto_operation::rdma_write) == r.request);
     CHECK(to_dto_status(r.wc, dto_operation::recv) == r.receive);
     CHECK(to_dto_status(r.wc, dto_operation::bind) == r.bind);
-    // So for every operation of each kind, but for three that DAT or Soft-RoCE sets apart.
+    // The same holds for every operation of each kind, except for three that DAT or Soft-RoCE treats differently.
     for (const auto operation : requests) {
       const bool no_access = r.wc == IBV_WC_REM_ACCESS_ERR && plain_send(operation);
       CHECK(to_dto_status(r.wc, operation) == (no_access ? dto_status::remote_responder : r.request));
@@ -218,9 +219,9 @@ TEST_CASE("a request whose queue pair cannot work ends in local_ep", "[COMP-053]
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_QP_OP_ERR, dto_operation::send) == dto_status::local_ep);
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_QP_OP_ERR, dto_operation::bind) == dto_status::local_ep);
   for (const auto operation : requests) CHECK(to_dto_status(IBV_WC_LOC_QP_OP_ERR, operation) == dto_status::local_ep);
-  // For an unbind, Soft-RoCE reports it when it refuses the invalidation.
+  // Soft-RoCE reports this status when it refuses the invalidation of an unbind.
   STATIC_REQUIRE(to_dto_status(IBV_WC_GENERAL_ERR, dto_operation::unbind) == dto_status::local_ep);
-  for (const auto operation : receives) // of a receive, other inconsistencies (COMP-053)
+  for (const auto operation : receives) // other inconsistencies of a receive (COMP-053)
     CHECK(to_dto_status(IBV_WC_MW_BIND_ERR, operation) == dto_status::local_ep);
   STATIC_REQUIRE(to_dto_status(IBV_WC_LOC_PROT_ERR, dto_operation::send) != dto_status::local_ep);
 }
@@ -277,8 +278,7 @@ TEST_CASE("a status that no verbs release knows is a transport error and never a
   STATIC_REQUIRE(to_dto_status(unknown, dto_operation::bind) == dto_status::local_ep);
   for (const auto operation : requests) CHECK(to_dto_status(unknown, operation) == dto_status::transport);
   for (const auto operation : receives) CHECK(to_dto_status(unknown, operation) == dto_status::transport);
-  // What the other names of the C header mean: DAT_DTO_FAILURE and DAT_RMR_BIND_FAILURE are flushes, and nothing else
-  // is.
+  // The meaning of the other names of the C header: only DAT_DTO_FAILURE and DAT_RMR_BIND_FAILURE are flushes.
   for (const auto operation : {dto_operation::send, dto_operation::recv, dto_operation::bind, dto_operation::unbind}) {
     CHECK(to_dto_status(IBV_WC_SUCCESS, operation) == dto_status::success);
     for (int wc = 0; wc <= unknown; ++wc)

@@ -23,7 +23,7 @@ TEST_CASE("infinite and durations near it never expire", "[EVD-050]") {
   CHECK(deadline::in(dat::infinite).never());
   CHECK(deadline::in(dat::infinite - 1us).never());
   CHECK(deadline::in(24h * 365 * 1000).never());
-  CHECK_FALSE(deadline::in(24h * 365 * 100).never()); // and does not overflow
+  CHECK_FALSE(deadline::in(24h * 365 * 100).never()); // the sum does not overflow
   CHECK_FALSE(deadline::in(24h * 365 * 100).passed());
   CHECK_FALSE(deadline::in(dat::infinite).passed());
 }
