@@ -161,6 +161,7 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   CHECK_FALSE(request.truncated());
   SHOWS("CR-009");
   DEVIATES("CONN-008", "IA-119", "REQ-047");
+  must(passive.post(dat::recv{}.cookie(3)));
   CHECK(error_of(request.accept(passive, long_data)) == dat::error(type::invalid_parameter, subtype::arg4));
   CHECK(passive.state() == state::unconnected);
   CHECK(error_of(request.reject(long_data)) == dat::error(type::invalid_parameter, subtype::arg2));
@@ -170,6 +171,9 @@ TEST_CASE("private data longer than 56 bytes is refused, and the endpoint stays 
   must(request.accept(passive));
   (void)link.at_a<dat::established>();
   (void)link.at_b<dat::established>();
+  must(active.post(dat::send{}));
+  CHECK(link.at_b<dat::recv_done>().cookie() == dat::cookie(3)); // posted before the refusals
+  (void)link.at_a<dat::send_done>();
   auto third = link.a.make_ep();
   CHECK(error_of(third.dup_connect(active, patience, long_data)).type() == type::invalid_parameter);
   SHOWS("EVENT-018");

@@ -1015,6 +1015,17 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   accepting({.local_address = b.ia.address().with_port(5)});
   accepting({.local_address = must(b.ia.address(dat::address_family::ipv6))});
   accepting({.comm = tcp6});
+  // So must that of a reserved endpoint.
+  auto reserved = must(b.pz.create_ep<dat::rc>(b.evd));
+  must(reserved.modify({.local_address = b.ia.address().with_port(5)}));
+  auto rsp = must(b.ia.create_rsp(s.third, reserved, b.evd));
+  const auto asking = s.ask(s.third);
+  auto to_reserved = s.request();
+  refuses(to_reserved.accept(), return_type::invalid_parameter, return_subtype::arg2);
+  CHECK(reserved.state() == ep_state::passive_connection_pending);
+  must(to_reserved.reject());
+  s.settle();
+  CHECK(a.take(1) == events{"peer_rejected"});
   b.make_ep();
   must(b.ep.modify({.local_address = b.ia.address().with_port(s.service.port()), .comm = tcp}));
   must(request.accept(b.ep));

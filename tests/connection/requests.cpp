@@ -181,6 +181,10 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
   CHECK(request.accept(foreign).error().type() == return_type::invalid_handle);
   CHECK(foreign.state() == ep_state::unconnected);
+  rig::end again(1); // another ia of the request's adapter
+  auto neighbour = must(again.pz.create_ep<dat::rc>(again.evd));
+  CHECK(request.accept(neighbour).error() == dat::error(return_type::invalid_handle, return_subtype::handle_ep));
+  CHECK(neighbour.state() == ep_state::unconnected);
   CHECK(unpadded(request.private_data()) == "remember me");
   t.b.make_ep();
   must(request.accept(t.b.ep));

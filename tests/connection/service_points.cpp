@@ -266,6 +266,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(rsp.port() == s.service.port());
   CHECK(must(rsp.query()).ep == ep);
   CHECK(must(rsp.query()).requests == s.b.evd.id());
+  CHECK((must(rsp.query()).id == rsp.id() && rsp.id().port() == s.service.port()));
   SHOWS("RSP-027");
   // Calls that a reserved endpoint refuses, and calls that it allows.
   constexpr auto reserved = return_subtype::ep_reserved;
@@ -303,7 +304,8 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(request.service().kind() == dat::service_kind::rsp);
   SHOWS("CR-012");
   CHECK(request.local_ep() == ep);
-  SHOWS("CR-005");
+  CHECK(must(request.query()).local_ep == ep);
+  SHOWS("CR-005", "CR-006");
   CHECK(unpadded(request.private_data()) == "first");
   auto other = s.make();
   refuses(request.accept(other), return_type::invalid_parameter);
@@ -405,6 +407,12 @@ TEST_CASE("create_rsp checks its arguments before it changes anything", "[RSP-00
   refuses(s.b.ia.create_rsp(s.service, ep, s.a.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
   refuses(s.b.ia.create_rsp(s.service, dat::ep<dat::rc>(), s.b.evd), return_type::invalid_handle,
           return_subtype::handle_ep);
+  // Another ia of the same adapter is another ia.
+  rig::end again(1);
+  const auto neighbour = must(again.pz.create_ep<dat::rc>(again.evd));
+  refuses(s.b.ia.create_rsp(s.service, neighbour, s.b.evd), return_type::invalid_handle, return_subtype::handle_ep);
+  refuses(s.b.ia.create_rsp(s.service, ep, again.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
+  CHECK((neighbour.state() == ep_state::unconnected && ep.state() == ep_state::unconnected));
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(s.b.ia.create_rsp(s.service, ep, s.b.evd), return_type::conn_qual_in_use);
   CHECK(ep.state() == ep_state::unconnected);
@@ -538,7 +546,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   SHOWS("CSP-007");
   CHECK(params.comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
   SHOWS("CSP-022", "ADDR-015");
-  CHECK(params.requests == s.b.evd.id());
+  CHECK((params.requests == s.b.evd.id() && params.id == csp.id()));
   SHOWS("CSP-021");
 
   auto active = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));
@@ -562,6 +570,14 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   CHECK(request.local_address() == params.address);
   SHOWS("CSP-005", "CSP-017");
   CHECK(unpadded(request.private_data()) == "hello");
+  // An endpoint with another communicator or port than the service point's cannot accept.
+  for (const auto& unlike :
+       {dat::ep_changes{.comm = tcp6}, dat::ep_changes{.local_address = s.b.ia.address().with_port(s.other.port())}}) {
+    auto ep = s.make();
+    must(ep.modify(unlike));
+    refuses(request.accept(ep), return_type::invalid_parameter, return_subtype::arg2);
+    SHOWS("CR-031");
+  }
   s.b.make_ep();
   must(request.accept(s.b.ep));
   s.settle();
@@ -658,6 +674,18 @@ TEST_CASE("a common service point at the wildcard address takes requests of its 
     CHECK(s.a.take(1).at(0).starts_with("non_peer_rejected"));
     CHECK(s.b.take(0).empty());
   }
+  // One at the wildcard address of IPv6 takes requests of IPv6 only.
+  auto all_six = must(s.b.ia.create_csp(tcp6, must(dat::ia_address::parse("::")), s.b.evd));
+  const auto to_six = must(dat::conn_qual::make(all_six.port()));
+  auto four = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
+  must(four.connect(s.b.ia.address(), to_six, patience));
+  s.settle();
+  CHECK(s.a.take(1).at(0).starts_with("non_peer_rejected"));
+  CHECK(four.state() == ep_state::disconnected);
+  auto taken = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
+  must(taken.connect(must(s.b.ia.address(dat::address_family::ipv6)), to_six, patience));
+  s.settle();
+  CHECK(s.request().service() == all_six.id());
 }
 
 // --- handoff ---------------------------------------------------------------------------------------------------------

@@ -1453,22 +1453,29 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
 
 TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-021]") {
   const bool at_peer = GENERATE(false, true);
-  if (at_peer && !this_device().infiniband) SKIP("iWARP does not report the limit of the peer");
+  const bool passive_reads = GENERATE(false, true);
+  if ((at_peer || passive_reads) && !this_device().infiniband) SKIP("iWARP does not report the limit of the peer");
   pair_options options;
-  (at_peer ? options.passive.max_rdma_read_in : options.active.max_rdma_read_out) = std::uint8_t{0};
+  auto& reading = passive_reads ? options.passive : options.active;
+  auto& read = passive_reads ? options.active : options.passive;
+  (at_peer ? read.max_rdma_read_in : reading.max_rdma_read_out) = std::uint8_t{0};
   connected_pair link(options);
-  buffer mine(link.a.pz, 16);
-  buffer theirs(link.b.pz, 16);
-  const auto e = error_of(link.active.post(dat::rdma_read{mine.lmr, theirs.remote()}));
+  side& here = passive_reads ? link.b : link.a;
+  side& there = passive_reads ? link.a : link.b;
+  endpoint& reader = passive_reads ? link.passive : link.active;
+  endpoint& other = passive_reads ? link.active : link.passive;
+  buffer mine(here.pz, 16);
+  buffer theirs(there.pz, 16);
+  const auto e = error_of(reader.post(dat::rdma_read{mine.lmr, theirs.remote()}));
   CHECK(e.type() == type::invalid_parameter);
   CHECK_THAT(e.message(), support::contains_text("max_rdma_read_in"));
   DEVIATES("DTO-132");
   still_works(link);
   // Writes, and reads in the other direction, still work.
-  must(link.active.post(dat::rdma_write{mine.lmr, theirs.remote()}));
-  (void)next<dat::rdma_write_done>(link.a.evd);
-  must(link.passive.post(dat::rdma_read{theirs.lmr, mine.remote()}));
-  (void)next<dat::rdma_read_done>(link.b.evd);
+  must(reader.post(dat::rdma_write{mine.lmr, theirs.remote()}));
+  (void)next<dat::rdma_write_done>(here.evd);
+  must(other.post(dat::rdma_read{theirs.lmr, mine.remote()}));
+  (void)next<dat::rdma_read_done>(there.evd);
 }
 
 } // namespace device
