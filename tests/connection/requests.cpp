@@ -537,6 +537,8 @@ TEST_CASE("queries return in other threads and in signal handlers while connecti
   support::worker asks([&](support::worker& w) {
     while (!stop) {
       w.check(psp.query().has_value() && csp.query().has_value() && rsp.query().has_value());
+      const auto at = psp.query();
+      w.check(at && at.value().id == psp.id() && at.value().requests == b.evd.id());
       for (auto* ep : {&a.ep, &b.ep, &reserved}) {
         const auto q = ep->query();
         w.check(q.has_value());

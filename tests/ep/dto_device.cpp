@@ -648,8 +648,16 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
     CHECK(is_empty(link.a.evd));
-    SHOWS("DTO-046", "DTO-072");
+    SHOWS("DTO-046", "DTO-072", "COMP-014");
   }
+  // The entry of a later request stays taken, although that one has completed, too.
+  const dat::rdma_write write{out.slice(0, 64), in.remote(0, 64)};
+  for (int i = 0; i < 2; ++i) must(link.active.post(dat::rdma_write{write}.suppress_completion()));
+  must(link.active.post(write, write));
+  CHECK(must(link.a.evd.wait(patience, 2)).more == 1);
+  CHECK(error_of(link.active.post(write, write, write, write)) == full);
+  must(link.active.post(write, write, write));
+  for (int i = 0; i < 4; ++i) (void)next<dat::rdma_write_done>(link.a.evd);
   // Suppressed requests alone never free their entries.
   for (int i = 0; i < 4; ++i)
     must(link.active.post(dat::rdma_write{out.slice(0, 64), in.remote(0, 64)}.suppress_completion()));
@@ -938,7 +946,9 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   // An operation that has completed keeps its entry until its event is taken.
   for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}));
   for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}));
-  for (int i = 0; i < 10; ++i) (void)next<dat::send_done>(link.a.evd); // all messages have arrived
+  CHECK(must(link.a.evd.wait(patience, 10)).more == 9); // all messages have arrived, and one event is taken
+  CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
+  for (int i = 0; i < 9; ++i) (void)next<dat::send_done>(link.a.evd);
   CHECK(error_of(link.passive.post(dat::recv{})) == full);
   for (int i = 0; i < 10; ++i) (void)next<dat::recv_done>(link.b.evd);
   // Sends, writes and reads fill the queue together.

@@ -498,6 +498,7 @@ TEST_CASE("an abrupt close of the adapter refuses the requests that wait",
   const auto held = must(link.b.evd.wait(patience, 2));
   REQUIRE(std::holds_alternative<dat::connection_request>(held.first));
   CHECK(held.more == 1);
+  SHOWS("EVD-054");
   must(link.b.ia.close());
   (void)next<dat::non_peer_rejected>(link.a.evd);
   (void)next<dat::non_peer_rejected>(link.a.evd);

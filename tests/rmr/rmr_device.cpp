@@ -151,6 +151,7 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
   CHECK(unbound.operation() == dat::dto_operation::unbind);
   SHOWS("RMR-034");
   CHECK((unbound.is_of(rmr) && unbound.cookie() == dat::cookie(5)));
+  CHECK(unbound.ep() == t.passive);
   SHOWS("RMR-019", "RMR-034", "COMP-001", "COMP-010", "COMP-068", "COMP-072");
   must(rmr.unbind(t.passive)); // an unbind of an unbound window
   CHECK(next<dat::bind_done>(t.at_passive).operation() == dat::dto_operation::unbind);
@@ -580,7 +581,7 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   must(rmr.unbind(near, dat::unbind{}.cookie(2).suppress_notification()));
   CHECK(poll() == dat::cookie(2));
   CHECK(asleep());
-  SHOWS("REQ-108", "MODEL-014", "REQ-163");
+  SHOWS("REQ-108", "MODEL-014", "REQ-163", "COMP-001", "COMP-019");
   (void)must(rmr.bind(near, dat::bind{t.b_mem, both}.cookie(3)));
   CHECK(must(cno.wait(patience)) == evd.id()); // notification is the default
   CHECK(poll() == dat::cookie(3));

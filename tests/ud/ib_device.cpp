@@ -459,7 +459,7 @@ TEST_CASE("each extension event carries exactly its operation's data, on the rig
   is(next<dat::ib::fetch_and_add_done>(link.a.evd), link.active, 14, 8);
   is(next<dat::ib::compare_and_swap_done>(link.a.evd), link.active, 15, 8);
   is(next<dat::ib::compare_and_swap_done>(link.a.evd), link.active, 16, 8);
-  SHOWS("DTO-036", "DTO-048", "DTO-049", "COMP-069", "COMP-010");
+  SHOWS("DTO-036", "DTO-048", "DTO-049", "COMP-068", "COMP-069", "COMP-010");
   CHECK(link.near.value == decltype(link.near.value){0, 0, 0, word, 7, 9});
   CHECK(link.far.value == decltype(link.far.value){word + 5u, 70, 9});
   CHECK(is_empty(link.a.evd));
