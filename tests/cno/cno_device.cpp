@@ -115,6 +115,22 @@ TEST_CASE("a completion that leaves a blocked thread below its threshold does no
   CHECK_FALSE(waiter.done());
   message();
   CHECK(must(waiter.get()).more == 1);
+  SHOWS("EVENT-058", "EVENT-062");
+}
+
+TEST_CASE("a completion in a disabled evd triggers the cno when the evd is enabled",
+          "[cno][CNO-008][EVD-005][EVD-028][EVD-031][EVENT-061]") {
+  watched_pair link(GENERATE(dat::progress::automatic, dat::progress::manual));
+  must(link.merged.disable());
+  must(link.merged.modify_cno(link.cno));
+  must(link.far.post(dat::recv{}.cookie(1)));
+  must(link.near.post(dat::send{}));
+  (void)must(link.completions_only.wait(patience)); // the message has arrived
+  link.ia.run();
+  CHECK(error_of(link.cno.wait(0s)).type() == type::queue_empty);
+  must(link.merged.enable());
+  CHECK(must(link.cno.wait(patience)) == link.merged.id());
+  CHECK(next<dat::recv_done>(link.merged).cookie() == dat::cookie(1));
 }
 
 TEST_CASE("an edge-triggered epoll set over a cno's descriptor sees every burst",

@@ -84,7 +84,7 @@ TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][
   CHECK(f.cno.latest() == f.evd.id());
   // Two events are still queued, but their notification was taken.
   CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
-  SHOWS("ERR-024");
+  SHOWS("ERR-024", "CNO-036"); // nor has `latest` triggered it
   CHECK(f.evd.dequeue().has_value());
   CHECK(f.evd.wait(0us).has_value()); // a wait does not sleep while events are queued
   // A dequeue has ended the notified state, though an event is left.
@@ -553,7 +553,7 @@ TEST_CASE("a cno of another ia is refused", "[CNO-001][REQ-010][EVD-006][MODEL-0
   fixture f;
   fixture g;
   CHECK(f.evd.modify_cno(g.cno).error() == dat::error(return_type::invalid_handle, return_subtype::handle_cno));
-  SHOWS("EVENT-010", "REQ-131");
+  SHOWS("EVENT-010", "REQ-131", "EVD-027");
   must(f.evd.post(1));
   CHECK(f.cno.wait(0us).has_value()); // the previous cno is still attached
   // A closed ia creates neither an evd nor a cno.
@@ -587,6 +587,10 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
   fixture f;
   counting_agent a;
   CHECK(f.cno.wait(1ms).error().type() == return_type::queue_empty);
+  // The evd has triggered the cno before. The release of the waiters must not name it.
+  must(f.evd.post(1));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  CHECK(f.evd.dequeue().has_value());
   std::array<std::atomic<pid_t>, 3> threads{};
   {
     std::list<worker> waiters;
@@ -625,7 +629,12 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   rig::begin();
   fixture f;
   counting_agent a;
+  counting_agent b;
   auto quiet = must(f.ia.create_cno(a.agent()));
+  // The other cno has an evd that has triggered it before.
+  must(f.evd.post(1));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  must(f.cno.modify_agent(b.agent()));
   auto bare = must(f.ia.create_cno()); // no evd uses it, so only the end of the ia can wake its waiters
   std::array<std::atomic<pid_t>, 4> threads{};
   std::list<worker> waiters;
@@ -641,6 +650,9 @@ TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls arme
   a.await(1);
   CHECK(a.last == 0);
   CHECK(a.calls == 1);
+  b.await(1);
+  CHECK(b.last == 0);
+  CHECK(b.calls == 1);
 }
 
 TEST_CASE("with manual progress the waiting thread itself calls the agent", "[CNO-007][CNO-047]") {

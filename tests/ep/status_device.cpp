@@ -117,7 +117,7 @@ void bind_aside(stage& t) {
   t.rmr = must(t.a.pz.create_rmr_for_ep());
   (void)must(t.rmr.bind(t.initiator, dat::bind{t.near.lmr, 0, 64, both_ways}));
   CHECK(next<dat::bind_done>(t.requests).is_of(t.rmr));
-  SHOWS("EP-005", "REQ-147");
+  SHOWS("EP-005", "REQ-147", "EVENT-026");
   must(t.rmr.unbind(t.initiator));
   (void)next<dat::bind_done>(t.requests);
   ibv_send_wr wr{};

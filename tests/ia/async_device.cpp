@@ -123,6 +123,14 @@ TEST_CASE("overflowing connection events are lost and reported, and the state st
   CHECK(is_empty(shared));
   must(passives[0].disconnect());
   (void)link.at_b<dat::disconnected>(passives[0]);
+  // The end of a connection and the refusal of an attempt change the state without a place for their events, too.
+  while (actives[0].state() != state::disconnected) std::this_thread::yield();
+  must(actives[0].reset());
+  must(actives[0].connect(link.target(), link.port(), patience));
+  CHECK(actives[0].state() == state::active_connection_pending);
+  must(link.at_b<dat::connection_request>().reject());
+  while (actives[0].state() == state::active_connection_pending) std::this_thread::yield();
+  CHECK(actives[0].state() == state::disconnected);
   for (std::uint64_t i = 0; i < 4; ++i) {
     CHECK(next<dat::software_event>(full[i]).cookie() == dat::cookie(i)); // the queued events are unchanged
     (void)next<dat::established>(full[i]);
@@ -226,6 +234,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   waiter.until_asleep();
   must(ia.close(dat::close_mode::graceful)); // no object of the consumer is left, and the evd is the library's
   CHECK(waiter.get().type() == type::abort);
+  SHOWS("EVENT-103"); // also by a graceful close
   CHECK(error_of(ia.async_evd().dequeue()).type() == type::invalid_handle);
 }
 
