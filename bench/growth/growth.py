@@ -24,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 
-TOLERANCE = 0.05  # of an exponent
-ROUNDS = 5  # of the threads
+TOLERANCE = 0.05  # the tolerance of an exponent
+ROUNDS = 5  # the number of runs with threads
 OPERATIONS = 200_000
 OWN = ("dat::v0::", "growth::")
 
@@ -35,28 +35,28 @@ class Curve:
     """What is counted, and how it may grow."""
 
     name: str  # as the program names it
-    size: str  # what the size is
-    cost: str  # what is counted at each size
+    size: str  # the meaning of the size
+    cost: str  # the counted work at each size
     limit: float  # the exponent that dat may have, or that of raw, whichever is larger
-    per: int = 0  # operations of a pass; 0: the size
+    per: int = 0  # the number of operations of a pass; 0 for the size
 
 
 CURVES = [
-    Curve("endpoints, sends, lean evd", "endpoints on one completions-only evd", "one send on each, and its completion", 1),
-    Curve("endpoints, sends, merged evd", "endpoints on one merged evd", "one send on each, and its completion", 1),
-    Curve("endpoints, waits, merged evd", "endpoints on one merged evd", "one send on each, and `wait_for` of it", 1),
-    Curve("endpoints, connect, lean evd", "endpoints on one completions-only evd", "connecting all of them, both sides", 1),
-    Curve("endpoints, connect, merged evd", "endpoints on one merged evd", "connecting all of them, both sides", 1),
-    Curve("endpoints, close, lean evd", "endpoints on one completions-only evd", "closing all of them", 1),
-    Curve("endpoints, close, merged evd", "endpoints on one merged evd", "closing all of them", 1),
-    Curve("evds of a cno", "evds of one cno", "one event on each: post, wait on the cno, dequeue", 1),
-    Curve("regions, register and close", "regions that are registered", "16 more registered and closed", 0, 16),
-    Curve("regions, found in a cache", "regions in a `registration_cache`", "16 found in its tree", 0.1, 16),
+    Curve("endpoints, sends, lean evd", "endpoints on one completions-only evd", "one send on each endpoint, and its completion", 1),
+    Curve("endpoints, sends, merged evd", "endpoints on one merged evd", "one send on each endpoint, and its completion", 1),
+    Curve("endpoints, waits, merged evd", "endpoints on one merged evd", "one send on each endpoint, and `wait_for` of its completion", 1),
+    Curve("endpoints, connect, lean evd", "endpoints on one completions-only evd", "connecting all endpoints, on both sides", 1),
+    Curve("endpoints, connect, merged evd", "endpoints on one merged evd", "connecting all endpoints, on both sides", 1),
+    Curve("endpoints, close, lean evd", "endpoints on one completions-only evd", "closing all endpoints", 1),
+    Curve("endpoints, close, merged evd", "endpoints on one merged evd", "closing all endpoints", 1),
+    Curve("evds of a cno", "evds of one cno", "one event on each evd: post, wait on the cno, dequeue", 1),
+    Curve("regions, register and close", "regions that are registered", "registering and closing 16 more regions", 0, 16),
+    Curve("regions, found in a cache", "regions in a `registration_cache`", "finding 16 regions in the tree of the cache", 0.1, 16),
     Curve("segments of a send", "segments of a request", "64 sends and their completions", 1, 64),
-    Curve("requests of one call", "requests of one call", "the call and the completions; raw posts a chain", 1),
+    Curve("requests of one call", "requests of one call", "one call and its completions, where raw posts a chain", 1),
     Curve("bytes of a send", "bytes of a message", "64 sends and their completions", 0, 64),
-    Curve("outstanding requests, lean evd", "requests that are outstanding", "posting them, then taking all completions", 1),
-    Curve("outstanding requests, merged evd", "requests that are outstanding", "posting them, then taking all completions", 1),
+    Curve("outstanding requests, lean evd", "requests that are outstanding", "posting all requests, then taking all completions", 1),
+    Curve("outstanding requests, merged evd", "requests that are outstanding", "posting all requests, then taking all completions", 1),
 ]
 
 Points = dict[int, float]  # size -> instructions
@@ -174,10 +174,10 @@ def page(points: dict[str, dict[str, Points]], rows: list[tuple[int, float, floa
         "<!-- How costs grow with sizes. Written by `./dev bench growth`; do not edit. SPDX-License-Identifier: BSL-1.0 -->",
         "# Growth",
         "Instructions of one operation at several sizes (callgrind, g++, -O2). *raw* is hand-written verbs over the same device, which"
-        " completes each operation at once. Where there is no raw side, the numbers are those of dat's own functions, and the device is"
-        " the fake verbs library. An exponent is the slope of the whole cost over the size, in logarithms, for the upper half of the"
-        " sizes: 1 is linear, 0 is a cost that does not depend on the size. `bench/growth/growth.py --check` holds that dat grows no faster"
-        " than linearly, or than raw.",
+        " completes each operation at once. Without a raw side, the numbers are those of dat's own functions, and the device is the fake"
+        " verbs library. An exponent is the slope of the whole cost over the size, in logarithms, for the upper half of the sizes. An"
+        " exponent of 1 is linear growth, and 0 is a cost that does not depend on the size. `bench/growth/growth.py --check` checks that dat"
+        " grows no faster than linearly, or than raw.",
         "![The cost of an operation over the size, of dat and of hand-written verbs](growth.svg)",
     ]
     for curve in CURVES:
@@ -186,8 +186,9 @@ def page(points: dict[str, dict[str, Points]], rows: list[tuple[int, float, floa
         parts += [f"## {curve.name[0].upper()}{curve.name[1:]}", f"{curve.cost[0].upper()}{curve.cost[1:]}, {divided}.", "\n".join(table(curve, sides))]
     parts += [
         "## Threads",
-        f"Each thread posts to an endpoint of its own and takes from an evd of its own, on one ia; nanoseconds of an operation, medians of"
-        f" {ROUNDS} runs on {cpus} processors. A ratio that stays as it is with one thread means that the threads of dat do not disturb each other.",
+        f"Each thread posts to an endpoint of its own and takes from an evd of its own, on one ia. The numbers are nanoseconds of an"
+        f" operation, medians of {ROUNDS} runs on {cpus} processors. If the ratio is the same as with one thread, the threads of dat do not"
+        f" disturb each other.",
         "\n".join(threads_table(rows)),
     ]
     return "\n\n".join(parts) + "\n"
