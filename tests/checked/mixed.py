@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# A program of which only a part defines DAT_CHECKED, or DAT_TRACE, does not link.
+# A program does not link if only a part of it defines DAT_CHECKED, or DAT_TRACE.
 # SPDX-License-Identifier: BSL-1.0
 """mixed.py INCLUDE CXX...: compile two sources in all combinations, and link them."""
 

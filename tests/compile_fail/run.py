@@ -21,7 +21,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Declarations alone: no message comes from a body.
+# Only declarations, so no message comes from a body.
 FLAGS = ["-std=c++20", "-DDAT_SEPARATE_COMPILATION", "-fsyntax-only", "-fdiagnostics-color=never", "-Werror=unused-result"]
 
 
@@ -39,7 +39,7 @@ class case:
     last_line: int = 0
     errors: dict[str, str] = dataclasses.field(default_factory=dict)  # '' for any compiler, or 'gcc', 'clang'
     tags: list[str] = dataclasses.field(default_factory=list)
-    most_lines: int = 25  # of messages, with the compiler's echo of the source
+    most_lines: int = 25  # the most lines of messages, with the compiler's echo of the source
 
     @property
     def title(self) -> str:
@@ -204,7 +204,7 @@ def main() -> int:
         with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
             jobs = []
             texts = {path: path.read_text(encoding="utf-8") for path in files}
-            # Listed first, because later steps wait for it.
+            # This step is listed first, because later steps wait for it.
             twins = {path: [pool.submit(cxx.run, text, path, False) for cxx in compilers] for path, text in texts.items()}
             for path, cases in files.items():
                 for chosen in cases:

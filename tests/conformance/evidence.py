@@ -17,9 +17,9 @@ BY_SHOWS = "SHOWS"
 CASE = re.compile(r"^(?:TEMPLATE_)?TEST_CASE(_METHOD|_SIG)?\(", re.MULTILINE)
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 TAG = re.compile(r"\[([^\[\]]+)\]")
-RULE_STRING = re.compile(r'"([A-Z][A-Z0-9]*-\d{3})"')  # in SHOWS, or in a table that a loop hands to it
+RULE_STRING = re.compile(r'"([A-Z][A-Z0-9]*-\d{3})"')  # in SHOWS, or in a table from which a loop passes rules to SHOWS
 COMPILE_FAIL = "compile_fail/cases"
-# A condition, a cast or a list of tags: what can stand there whatever dat does.
+# A condition, a cast or a list of tags: text that does not depend on the behaviour of dat.
 NO_ASSERTION = re.compile(r"(\(void\)|(if|while|for) \([^{}]*\)|error:|tags:.*|//.*|)")
 
 
@@ -32,7 +32,7 @@ class Source:
     body: str
     tags: frozenset[str]
     shows: frozenset[str]
-    shared: str = ""  # what the file has outside of its cases: functions and tables that cases use
+    shared: str = ""  # the text outside of the cases: functions and tables that cases use
 
     @property
     def key(self) -> str:
@@ -163,7 +163,7 @@ def problems_of(entry: Entry, sources: dict[str, Source]) -> Iterator[str]:
     if source is None:
         yield f"{entry.where}: {entry.rule}: tests/ has no case '{entry.test}'"
     elif entry.assertion == BY_SHOWS:
-        # SHOWS may stand in a function that several cases of the file call.
+        # SHOWS may be in a function that several cases of the file call.
         if entry.rule not in source.shows and f'"{entry.rule}"' not in source.shared:
             yield f"{entry.where}: '{entry.test}' has no SHOWS(\"{entry.rule}\")"
     elif squeeze(entry.assertion) not in source.body and squeeze(entry.assertion) not in source.shared:

@@ -31,7 +31,7 @@ LOOKS_LIKE_RULE = re.compile(r"[A-Z][A-Z0-9]*-\d+[a-z]?")
 TAG = re.compile(r"\[([^\[\]]+)\]")
 SOURCES = {".cpp", ".hpp", ".cc", ".hh", ".c", ".h"}
 
-# First word of a result file's name -> what a passing test in it proves.
+# First word of a result file's name -> the proof that a passing test in it gives.
 TIERS = {"device": "rxe", "unit": "fake", "types": "type", "compile_fail": "type"}
 # Strongest proof first; a rule has the disposition of its strongest passing test.
 LEVELS = ("rxe", "type", "fake")
@@ -46,7 +46,7 @@ DISPOSITIONS = {
 }
 
 ORIGIN = "Written from results of "
-# A tag covers its whole case, so a case with more rules than that cannot say which assertion is whose.
+# A tag covers its whole case, so in a case with more rules a tag does not show which assertion belongs to which rule.
 MOST_TAGS = 8
 # Lines of a stale file that are printed.
 MOST_CHANGED = 12
@@ -109,7 +109,7 @@ class Debt:
     """What the ledger counts although it should not; docs/conformance/debt.toml."""
 
     wide: dict[str, int] = field(default_factory=dict)  # cases with more than MOST_TAGS rules by tag -> their number
-    by_name: set[str] = field(default_factory=set)  # deviations whose test does not say DEVIATES
+    by_name: set[str] = field(default_factory=set)  # deviations whose test has no DEVIATES
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Ledger:
     tests: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # rule -> [(level, test name)]
     evidence: dict[str, list[evidence.Entry]] = field(default_factory=dict)  # rule -> main point and assertion
     debt: Debt = field(default_factory=Debt)
-    paid: Debt = field(default_factory=Debt)  # what of the debt the results need
+    paid: Debt = field(default_factory=Debt)  # the part of the debt that the results need
     worlds: dict[str, worlds.World] = field(default_factory=dict)  # other worlds, by name
     origin: str = ""  # of the results
     problems: list[str] = field(default_factory=list)
@@ -520,7 +520,7 @@ def update_world(docs: Path, name: str, directory: Path) -> int:
     return 0
 
 
-# --- what was recorded before ----------------------------------------------------------------------------------------
+# --- earlier records -------------------------------------------------------------------------------------------------
 
 
 def read_shown(docs: Path, ledger: Ledger) -> dict[str, list[tuple[str, str]]]:
@@ -590,7 +590,7 @@ class Line:
 
     function: functions.Function
     rules: list[str]  # whose first line is in the clause of the function
-    done: int  # of these: shown, or otherwise disposed of
+    done: int  # the number of these that are shown, or otherwise disposed of
     test: tuple[str, str] | None  # level and name of the one that shows most of them, on the best proof
 
 

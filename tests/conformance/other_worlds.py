@@ -24,7 +24,7 @@ class World:
     """The rules that the device tests have shown in a world, and the run that has shown them."""
 
     origin: str = ""
-    cases: int = 0  # that passed
+    cases: int = 0  # the cases that passed
     rules: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
@@ -47,7 +47,7 @@ class LeftOut:
 class Selection:
     """The cases that are run in a world."""
 
-    only: str = ""  # a tag; empty: all
+    only: str = ""  # a tag; if empty, all cases
     left_out: list[LeftOut] = field(default_factory=list)
 
     def filter(self) -> str:

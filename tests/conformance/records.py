@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What a result that shows rules depends on: the library and its tests. The checks of texts and of the ledger itself are
-# not among it, so that results need no second run when a text is corrected.
+# The files on which a result that shows rules depends: the library and its tests. The checks of texts and of the ledger
+# itself are not among them, so that results need no second run when a text is corrected.
 FOLDERS = ("include", "detail", "tests")
 FILES = ("meson.build", "meson_options.txt", "dev")
 SUFFIXES = {".hpp", ".cpp", ".h", ".c", ".ipp", ".py", ".sh", ".build", ".txt", ".toml", ".conf", ""}
 EXCLUDED = ("tests/conformance", "tests/headers")
 
-# The files of a whole run. A program of its own adds a file, and is added here.
+# The files of a whole run. A further program adds a file, and is added here.
 WHOLE_RUN = (
     "device-gcc.xml", "device-asan.xml", "device-tsan.xml",
     "unit-gcc.xml", "unit-asan.xml", "unit-tsan.xml",
@@ -59,7 +59,7 @@ class Record:
     date: str
     kernel: str
     devices: str = ""
-    filtered: bool = False  # only some cases were asked for
+    filtered: bool = False  # only some cases were requested
     cases: int = 0
     types_only: set[str] = field(default_factory=set)  # cases that assert nothing at run time
     left_behind: dict[str, str] = field(default_factory=dict)

@@ -367,7 +367,7 @@ class NotTested(LedgerTest):
         self.result("device.xml", catch2("works", "[EVD-001]"))
 
     def test_a_case_that_checks_nothing_fails(self) -> None:
-        # What version 2 reports with -w NoAssertions, which dev.reporting passes to every program.
+        # The report of version 2 with -w NoAssertions, which dev.reporting passes to every program.
         self.result("device.xml", catch2("works", "[EVD-001]", success="false"))
         self.expect_problem(r"EVD-001: test 'works' \(rxe\) failed")
         self.assertIn("NoAssertions", (ledger.DOCS.parents[1] / "tests/support/dev.py").read_text(encoding="utf-8"))
@@ -439,7 +439,7 @@ class NotTested(LedgerTest):
         self.assertEqual(self.run_ledger()[0], 0)
         self.result("device.xml", catch2("wide", tags[: 9 * 9]))
         self.expect_problem("'wide' carries 9 rules by tag, more than 8: use SHOWS")
-        # A debt allows what it names, and no more.
+        # A debt allows only the rules that it names.
         self.write(self.docs / "debt.toml", '[tags]\nwide = 9\n')
         self.assertEqual(self.run_ledger("--update")[0], 0)
         self.assertEqual(self.run_ledger("--check")[0], 0)

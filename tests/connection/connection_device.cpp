@@ -623,7 +623,7 @@ TEST_CASE("one service point accepts several requests in turn", "[connection][PS
     rejected += std::holds_alternative<dat::peer_rejected>(e) ? 1 : 0;
   }
   CHECK(connected == 4);
-  SHOWS("EPS-032"); // requests for endpoints of the consumer
+  SHOWS("EPS-032"); // the requests connect endpoints of the consumer
   CHECK(rejected == 2);
   CHECK(count_of<dat::established>(take(link.b.evd, 4)) == 4);
   for (const auto& ep : pool) CHECK(ep.state() == state::connected);

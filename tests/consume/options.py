@@ -20,7 +20,7 @@ from typing import Iterable, Iterator, NamedTuple
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = {p.stem: p for p in sorted([*(ROOT / "examples").glob("*.cpp"), HERE / "warned.cpp"])}
-# All code of the adapter's start, of a connection, of the coroutines and of errors is in these.
+# These examples contain all code of opening an adapter, of a connection, of the coroutines and of errors.
 TELLING = ["warned", "01_hello", "12_coroutine", "kv_client"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
 STANDARDS = {"C++20": "-std=c++20", "C++23": "-std=c++2b"}  # clang 14 has no -std=c++23
@@ -30,7 +30,7 @@ HARDENINGS: dict[str, list[str]] = {
     "assertions": ["-D_GLIBCXX_ASSERTIONS"],
     "fortify": ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"],
 }
-# Compiles only if the options mean what their names say.
+# Compiles only if the options have the meaning of their names.
 PROBE = """#include <string>
 #if !defined __OPTIMIZE__ || defined __OPTIMIZE_SIZE__ != {size}
 #error the level of optimisation

@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # The files of the library, without the trees that only its own tests need.
 SOURCES = ["meson.build", "meson_options.txt", "include", "detail"]
-# What the device tests write: one test that passed.
+# The output of the device tests, with one test that passed.
 REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 <Catch2TestRun name="device">
   <TestCase name="a region is registered" tags="[LMR-021]"><OverallResult success="true"/></TestCase>
@@ -254,7 +254,7 @@ class consumers:
     def mixed(self) -> None:
         """Links a header-only source file with separate definitions: the linker names the remedy."""
         at = self.folder("mixed")
-        program, definitions = self.work / "bare/main.o", self.work / "separate/dat.o"  # of the steps before
+        program, definitions = self.work / "bare/main.o", self.work / "separate/dat.o"  # variables of the steps before
         for order in ([program, definitions], [definitions, program]):
             try:
                 run(*self.cxx.split(), *order, "-libverbs", "-lrdmacm", "-pthread", "-o", "consumer", cwd=at)

@@ -32,7 +32,7 @@ LAB = ROOT / "tests/lab/dat-lab"
 SERVER = "10.78.2.1"
 BLOCK = 65536
 LIMIT = 120.0  # seconds; nothing here takes that long unless it hangs
-SLOW = ["--limit", "500KB", "--block-size", "16KiB"]  # to be caught in the middle
+SLOW = ["--limit", "500KB", "--block-size", "16KiB"]  # long enough to be interrupted in the middle
 
 
 def run(*arguments: str | os.PathLike[str], prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -306,13 +306,13 @@ class Copies(case):
             )
             os.close(its)
             shown = b""
-            with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+            with contextlib.suppress(OSError):  # EIO: no process has the other end
                 while select.select([mine], [], [], LIMIT)[0] and (data := os.read(mine, 4096)):
                     shown += data
             os.close(mine)
             self.assertEqual(process.wait(LIMIT), 0)
             self.assertRegex(shown, rb"\d+% \[#*-*\] [\d.]+ \w+ of 3.8 MiB, [\d.]+ \w+/s, \d+:\d\d left")
-            self.good(run(*s.name, f"{SERVER}:file", self.here))  # good: nothing on standard error
+            self.good(run(*s.name, f"{SERVER}:file", self.here))  # success: the standard error is empty
 
 
 class Resumes(case):
@@ -460,12 +460,12 @@ class GoesWrong(case):
         with self.serving() as s:
             done = run(*s.name, self.here / "big", self.here / "small", f"{SERVER}:")
             self.bad(done, "big: cannot be stored: No space left on device")
-            self.assertEqual((self.there / "small").read_bytes(), b"small")  # the next file is copied all the same
+            self.assertEqual((self.there / "small").read_bytes(), b"small")  # the next file is copied nevertheless
             self.assertFalse((self.there / "big").exists())
             self.assertEqual(parts(self.there), [])
 
     def test_a_disk_that_fails_in_the_middle_of_a_file(self) -> None:
-        # A limit on the size of files is noticed by the write that passes it, not before.
+        # A limit on the size of files is detected by the write that exceeds it, and not before.
         (self.there / "big").write_bytes(content(5_000_000))
         (self.there / "small").write_bytes(b"small")
         with self.serving() as s:

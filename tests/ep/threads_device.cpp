@@ -346,7 +346,7 @@ TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][R
     cpu_set_t its;
     if (::sched_getaffinity(std::stoi(task.path().filename()), sizeof its, &its) == 0) CHECK(CPU_EQUAL(&its, &all));
   }
-  // Each of these threads is refused memory of another zone.
+  // On each processor, memory of another zone is refused.
   auto zone = must(link.a.ia.create_pz());
   const buffer foreign(zone, 8);
   for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -428,7 +428,7 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads][SAFE-043][D
   CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));
   CHECK(must(srq.query()).available == 1);
 
-  // The other calls that uDAPL allows in this place succeed, too.
+  // The other calls that uDAPL allows in a signal handler succeed, too.
   must(here.post(10));
   CHECK(in_handler([&] { return here.dequeue().has_value(); }));
   CHECK(is_empty(here));

@@ -17,7 +17,7 @@ FOREIGN = re.compile(
     r"|join_\w+|leave_\w+|get_\w+|ack_\w+|free_\w+|init_\w+|migrate_\w+|set_\w+|getaddrinfo|freeaddrinfo))\b"
 )
 
-# Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of what they define.
+# Headers that <dat/dat.hpp> leaves out; headers that may define macros, and the prefix of these macros.
 OPT_IN = {
     "asio.hpp", "asio_coro.hpp", "buffer.hpp", "coro.hpp", "coro_dto.hpp", "coro_events.hpp", "coro_set.hpp",
     "coro_wait.hpp", "counters.hpp", "credits.hpp", "csp.hpp", "dat_code.hpp", "datagram.hpp", "describe.hpp", "descriptor.hpp", "dynamic.hpp", "ep_params.hpp",

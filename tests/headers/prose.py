@@ -86,7 +86,7 @@ def hints(path: str, text: str) -> list[Violation]:
     plain = without_comments(text)
     found = {}
     for position, code in hint_expressions(plain):
-        # The name of a call, which `at` takes, is no hint; nor are short words that are compared with.
+        # The name of a call, which `at` takes, is no hint; nor are short words in comparisons.
         code = re.sub(rf"\b(?:at|strcmp|find|from)\((?:[^()]|\([^()]*\))*\)|[=!]=\s*{LITERAL}", " ", code)
         for hint in joined_literals(code):
             if " " in hint and not is_sentence(hint):

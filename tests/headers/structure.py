@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The layers of the library, and the numbers by which its structure is held.
+# The layers of the library, and the numbers that limit its structure.
 # SPDX-License-Identifier: BSL-1.0
 """structure.py [--root DIR]: print the numbers with their limits, then `N passed, N failed`.
 
@@ -61,7 +61,7 @@ SEND = [
     ("detail/dat/detail/delivery/drain.hpp", "take_completion"),
     ("include/dat/completions.hpp", "send_done"),
 ]
-# As above, for one connection of the active side, from `ep.connect` to the visitor of `established`.
+# The files that one connection of the active side passes, from `ep.connect` to the visitor of `established`.
 CONNECTION = [
     ("include/dat/ep.hpp", "connect"),
     ("detail/dat/detail/endpoint/ep_connect.ipp", "connect"),
@@ -91,9 +91,9 @@ LIMITS: dict[str, tuple[str, int]] = {
     "connection": ("files that a connection passes", 12),
     "longest": ("lines of the longest file", 500),
 }
-LONG = 250  # lines from which on a file explains itself
+LONG = 250  # a file with at least this number of lines explains itself
 HELPER = 25  # a class of fewer lines is a helper of the main class of its file
-EXPLAINED = 40  # characters that an explanation has at least
+EXPLAINED = 40  # the least number of characters of an explanation
 RULES = {"include", "use", "number", "unexplained", "route"}
 
 
@@ -268,7 +268,7 @@ def is_own(name: str, code: str, own: set[str]) -> bool:
     """Whether code declares the word itself: as a nested class, a variable or a function."""
     if re.search(rf"\b(?:class|struct|enum)\s+(?:\w+::)?{name}\b[^;{{}}()]*\{{", code):
         return True
-    # An indented declaration is that of a member: the contents of namespaces are not indented.
+    # An indented declaration belongs to a member: the contents of namespaces are not indented.
     if re.search(rf"^[ \t]+(?:class|struct)\s+{name};", code, re.M):
         return True
     return name in own and not re.search(rf"\b(?:class\s+|struct\s+|detail::){name}\b", code)

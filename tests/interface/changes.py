@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Lists the changes of the public interface between two versions of dat, and what they ask of the version number.
+# Lists the changes of the public interface between two versions of dat, and the version number that they require.
 # SPDX-License-Identifier: BSL-1.0
 """Lists the names that programs may use and that were added, removed or changed between two versions. A version is a tag or commit,
 or a folder that has include/dat. With --check the exit code is 1 where docs/versions.md asks for another version number."""

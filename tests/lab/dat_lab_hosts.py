@@ -1,4 +1,4 @@
-# The part of dat-lab for --hosts: several machines on a private network, and what their commands ask for.
+# The part of dat-lab for --hosts: several machines on a private network, and the requests of their commands.
 # SPDX-License-Identifier: BSL-1.0
 """The network is a switch in this process: each machine's Ethernet device is a socket pair, so nothing can leave the host."""
 
@@ -32,7 +32,8 @@ class Port:
 class Network(threading.Thread):
     """Passes frames on between the ports of the same link, until stop()."""
 
-    # Bytes for a machine that does not take them; what is beyond is dropped. More than the answer to two reads of 8 MiB.
+    # The most bytes that are kept for a machine that does not take them; further bytes are dropped. The limit exceeds
+    # the answers to two reads of 8 MiB.
     ROOM = 32 << 20
 
     def __init__(self, captures):
@@ -115,7 +116,7 @@ class Network(threading.Thread):
                 del port.waiting[: port.socket.send(port.waiting[:262144])]
         except BlockingIOError:
             pass
-        except OSError:  # the machine has ended, which receive() will notice
+        except OSError:  # the machine has ended, which receive() will detect
             port.waiting.clear()
         if bool(port.waiting) != port.writing and not port.gone:
             port.writing = bool(port.waiting)

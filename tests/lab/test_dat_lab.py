@@ -27,7 +27,7 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 DAT_LAB = os.environ.get("DAT_LAB_PROGRAM") or os.path.join(HERE, "dat-lab")
-HARD_LIMIT = 450  # seconds after which a run is given up; every run has a smaller --timeout of its own
+HARD_LIMIT = 450  # seconds after which a run is ended; every run has a smaller --timeout of its own
 QUICK = False
 
 
@@ -195,7 +195,7 @@ class OneScript(Case):
         for name, (client, server) in {"rping4": ("10.78.1.1", "10.78.2.1"), "rping6": ("fd00:78:1::1", "fd00:78:2::1")}.items():
             with open(os.path.join(cls.dir, name), "w") as f:
                 f.write(RPING.format(client=client, server=server))
-        for n in range(12):  # programs that the machine has to fetch: while it does, a process has no command line
+        for n in range(12):  # programs that the machine has to fetch: during the fetch, a process has no command line
             shutil.copy("/bin/sleep", os.path.join(cls.dir, f"sleep{n}"))
         script = os.path.join(cls.dir, "script")
         new = "".join(f"leaves-a-new-one-{n}: {cls.dir}/sleep{n} 1000 &\n" for n in range(12))
@@ -611,7 +611,7 @@ exit 4
     def test_the_log_says_when_each_fault_was_applied(self):
         log = re.findall(r"^dat-lab: fault at ([\d.]+) s: (.*)$", self.r.err.decode(), re.M)
         again = [n for n, (_, x) in enumerate(log) if x == "loss 1% v1 v2"]
-        self.assertEqual(again, [0, 11], self.r.err)  # once for each command
+        self.assertEqual(again, [0, 11], self.r.err)  # the line is printed once for each command
         self.assertEqual((log[0][0], log[11][0]), ("0.00", "0.00"))
         planned = [0, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9, 1, 1.2]
         applied = [float(t) for t, x in log[:11] if x != "loss 0% v2" and not x.startswith("loss 0.00")]
@@ -930,7 +930,7 @@ class Clocks(Case):
             self.skipTest("there is none")
         measured = [module().tsc_khz() for _ in range(5)]
         self.assertGreater(min(measured), 100000)
-        self.assertLess(max(measured) / min(measured), 1.005)  # the kernel corrects what is off by 1 %
+        self.assertLess(max(measured) / min(measured), 1.005)  # the kernel corrects a difference of 1 %
 
 
 class Switches(Case):
@@ -971,7 +971,7 @@ class Switches(Case):
     def test_a_frame_reaches_its_host_alone_and_a_broadcast_reaches_all_of_the_link(self):
         a, b, c = self.frame(2, b"a"), self.frame(3, b"b"), self.frame(0, b"c")
         self.hosts[1].sendall(a + b)
-        self.hosts[1].sendall(c[:7])  # in pieces
+        self.hosts[1].sendall(c[:7])  # the frame comes in pieces
         self.hosts[1].sendall(c[7:])
         self.got(2, a, c)
         self.got(3, b, c)
@@ -992,7 +992,7 @@ class Switches(Case):
         self.hosts[1].sendall(big)
         self.got(3, *(self.frame(3, b"%05d" % n) for n in range(60)))
         size = len(self.frame(2, bytes(65005)))
-        for n in range(10):  # there was room for these
+        for n in range(10):  # the buffer had room for these frames
             self.got(2, self.frame(2, b"%05d" % n + bytes(65000)))
         self.network.ROOM = 1 << 30
         self.hosts[1].sendall(self.frame(0, b"last" + bytes(65001)))  # as long as the others
@@ -1521,7 +1521,7 @@ def main():
         at = args.index("--results")
         results = args[at + 1]
         del args[at : at + 2]
-    # The kernel is got and KVM is tried before anything is measured or compared.
+    # The kernel is downloaded and KVM is tried before any measurement or comparison.
     ready = subprocess.run([DAT_LAB, "--prepare"], stdin=subprocess.DEVNULL)
     if ready.returncode:
         print("test_dat_lab: the machine cannot be prepared", file=sys.stderr)

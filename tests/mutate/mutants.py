@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Iterator, NamedTuple, Optional
 
-# Where Debian has the bindings; another Python's own path may not include it.
+# The folder in which Debian has the bindings; the path of another Python may not include it.
 sys.path.append("/usr/lib/python3/dist-packages")
 try:
     import clang.cindex as cindex
@@ -32,12 +32,12 @@ KINDS = {
 }
 NEIGHBOUR = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 BODIES = {kind.COMPOUND_STMT, kind.IF_STMT, kind.FOR_STMT, kind.WHILE_STMT, kind.DO_STMT, kind.CXX_FOR_RANGE_STMT}
-# Where no expression is evaluated at run time.
+# Nodes in which no expression is evaluated at run time.
 STATIC = {kind.STATIC_ASSERT, kind.ENUM_CONSTANT_DECL, kind.TEMPLATE_NON_TYPE_PARAMETER, kind.TYPE_ALIAS_DECL, kind.CONCEPT_DECL
           if hasattr(kind, "CONCEPT_DECL") else kind.STATIC_ASSERT}  # fmt: skip
 # A step of a protocol between threads, whose order matters.
 ORDERED = re.compile(r"\bstore\(|(?<!std::)\b(compare_)?exchange|fetch_(add|sub|or|and)|\bset_(state|next)\(|\bpublish\(|unlock\(|\bnotify")
-# Code of builds that the mutants are not run in.
+# Code of builds in which the mutants do not run.
 OTHER_BUILDS = re.compile(r"if constexpr \((checked_build|thread_sanitizer)\b")
 # A note to ThreadSanitizer, which is no code in other builds.
 NOTE = re.compile(r"\btsan_\w+\(")
@@ -56,9 +56,9 @@ class mutant(NamedTuple):
     begin: int  # bytes
     end: int
     kind: str
-    text: str  # of the source, in one line
+    text: str  # the text of the source, in one line
     replacement: str
-    function: str = ""  # with its class
+    function: str = ""  # the name of the function, with its class
     nth: int = 1  # of those with the same text in the functions of this name
 
     @property

@@ -35,13 +35,14 @@ FOUND = {"killed", "timed out"}
 QUICK = 0.05  # seconds; such cases run before the others
 # The tests without a device: all but those of the tracer and of checked builds are in the first. `run` has them in this order.
 PROGRAMS = ("tests/unit/unit", "tests/trace/trace", "tests/checked/checked")
-# What sees a race: its program in the build that `directory_of` names. Only faults that those programs pass come here.
+# The programs that detect races, in the builds that `directory_of` names. Only faults that the other programs do not
+# find come here.
 SCHEDULES, RACES = "tests/schedules/schedules", "tests/mutate/races"
 RACING = {"no lock", "swap"}
 RACES_LIMIT = 600  # seconds
 FEW_SCHEDULES = {"DAT_SCHEDULES": "10"}  # orders of each case
 RECORD = ROOT / "docs/conformance/mutation.json"
-WAITS = "tests/unit/world.hpp"  # has the time limit that tests wait with
+WAITS = "tests/unit/world.hpp"  # has the time limit with which tests wait
 RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
 
@@ -99,7 +100,7 @@ def blamed(text: str, tree: pathlib.Path, lines: dict[str, dict[int, range]]) ->
     bad = set()
     for name, line in re.findall(r"((?:include|detail)/[\w./-]+pp):(\d+):\d+: (?:fatal )?error", text.replace(f"{tree}/", "")):
         bad |= {number for number, where in lines.get(name, {}).items() if int(line) in where}
-    if not bad:  # the place of a template's use is all that a compiler names
+    if not bad:  # a compiler names only the place where a template is used
         for name, line in re.findall(r"((?:include|detail)/[\w./-]+pp):(\d+):\d+:", text.replace(f"{tree}/", "")):
             bad |= {number for number, where in lines.get(name, {}).items() if int(line) in where}
     return bad
@@ -204,7 +205,7 @@ def judge(directory: pathlib.Path, number: int, one: mutants.mutant, cases: list
     if not reaching:
         return outcome(one, "not reached", 0, ())
     for program, some in in_order(reaching):
-        # What a fault delays without an end is found by any limit. The machine may be busy.
+        # Any limit finds a fault that delays a case indefinitely. The limit is long because the machine may be busy.
         code = run_cases(directory / program, [c.name for c in some], 60 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
         if code is None:
             return outcome(one, "timed out", len(reaching), rules)
@@ -220,7 +221,7 @@ def race(results: list[outcome], numbers: dict[mutants.mutant, int], tree: pathl
     if not rest:
         return results
     print(f"==> {len(rest)} faults that only a race can show: building the programs for races", flush=True)
-    # The first build has planted them, so they compile.
+    # The first build has planted the mutants, so they compile.
     with_sanitizer = directory.with_name("races")
     set_up(tree, with_sanitizer, "-Db_sanitize=thread", "-Db_lundef=false")
     for where, program in ((directory, SCHEDULES), (with_sanitizer, RACES)):

@@ -49,7 +49,8 @@ def copy_of_tree(to: pathlib.Path) -> None:
         shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
 
 
-# Runs a command after the mounts of a chroot, which are of a name space of its own, so that they end with the command.
+# Runs a command after the mounts of a chroot. The mounts are in their own name space, so that they end with the
+# command.
 MOUNTS = 'cd "$1"; shift; for d in proc sys dev; do mount --rbind /$d $d; done; cd /; exec "$@"'
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import versions  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What programs with dat, and dat's tools, are linked with or include; the versions are those of README.md.
+# The components that programs with dat, and dat's tools, link or include; the versions are those of README.md.
 DEPENDENCIES = {
     "libibverbs": ("", "pkg:generic/libibverbs", "GPL-2.0-only OR Linux-OpenIB", "DEPENDS_ON"),
     "librdmacm": ("", "pkg:generic/librdmacm", "GPL-2.0-only OR Linux-OpenIB", "DEPENDS_ON"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The version stands the same everywhere, the changelog has its form, and the recipes parse.
+# The version is the same everywhere, the changelog has its form, and the recipes parse.
 # SPDX-License-Identifier: BSL-1.0
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ from programs import PROGRAMS, TESTS, adapters, program, test
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests/lab/dat-lab"
 TABLE = ROOT / "docs/conformance/PROGRAMS.md"
-RESULTS = ROOT / "build/programs.jsonl"  # of all runs; the last one of a test counts
+RESULTS = ROOT / "build/programs.jsonl"  # the results of all runs; the last one of a test counts
 PARTS = re.compile(r"dapltest -T [LF] ")  # tests of clients that run alone, whose parts are rows of the table
-# Of the lab's two devices; OFA's provider wants the name of the network interface.
+# The names of the lab's two devices; OFA's provider needs the name of the network interface.
 SERVER, CLIENT = 2, 1
 ADDRESS = "10.78.2.1"
 
@@ -66,7 +66,7 @@ class running:
     def __init__(self, command: str, log: pathlib.Path, env: dict[str, str]):
         self.log = log
         with open(log, "wb") as out:
-            # Lines at once: the test reads them while the program runs.
+            # Prints lines at once, because the test reads them while the program runs.
             self.process = subprocess.Popen(["stdbuf", "-oL", "-eL", *command.split()], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True)
 
     def text(self) -> str:
@@ -295,7 +295,7 @@ def check(found: dict[str, dict[str, dict]]) -> int:
     return not total or bool(worse)
 
 
-# What the results have to be read with. The programs have no line numbers: they are the binaries of the package.
+# Notes that are needed to read the results. The programs have no line numbers: they are the binaries of the package.
 REMARKS = {
     "dtest": "Posts writes of 4 MiB with suppressed completions, many at once; so does `-b 1048576`. With both providers a write often ends as "
     "flushed, because the connection breaks on Soft-RoCE, and the program waits for the cookie of a later one. With smaller buffers it passes, so "

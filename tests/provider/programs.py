@@ -13,12 +13,12 @@ class program:
 
     client: str
     server: str = ""  # empty: the client runs alone
-    ready: str = ""  # what the server prints when clients may come
-    passed: str = ""  # what both print when they have passed; empty: the exit code decides
-    failed: str = ""  # what they print otherwise
+    ready: str = ""  # the server's text when clients may connect
+    passed: str = ""  # the text of both when they have passed; if empty, the exit code decides
+    failed: str = ""  # the text of both when they have failed
     quit: str = ""  # ends a server that does not end by itself
     parts: str = ""  # the title of a part of the output that is a test of its own: a row of the table
-    part_failed: str = ""  # what the output of a part has that has failed
+    part_failed: str = ""  # the text in the output of a part that has failed
     part_end: str = ""  # the end of the output of a part
 
 
@@ -88,7 +88,7 @@ class test:
     kind: str
     options: str = ""
     short: bool = False  # part of the short form, which runs with all other tests
-    prints: str = ""  # what its client prints besides: a part that the program leaves out where an attribute is missing
+    prints: str = ""  # further text of its client: a part that the program leaves out if an attribute is missing
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ ALL_PARTS = "PING DATA"  # the last part of dtest, after reads
 
 TESTS = [
     test("dtest", "-b 4096", short=True, prints=ALL_PARTS),
-    # All options with a size that Soft-RoCE can do, and the program's own: 4 MiB.
+    # All options, with a size that Soft-RoCE supports, and with the program's own size of 4 MiB.
     *(test("dtest", f"-b 4096 {options}", prints=ALL_PARTS) for options in ("-c", "-p", "-v", "-d 1", "-t", "-B 1", "-B 100", "-S 1")),
     *(test("dtest", f"-b 4096 {options}") for options in ("-w", "-w -u", "-W", "-W -D", "-W -a", "-c -W", "-p -w")),
     *(test("dtest", options) for options in ("-b 65536 -W -a -i 16384", "-b 65536 -B 50", "-b 1048576", "")),
@@ -143,7 +143,7 @@ TESTS = [
     *(performance(f"-m {mode} -i 1000 {pipe}", f"{op} {size}") for mode in "bp" for op in ("RW", "RR") for pipe, size in (("", "64"), ("-p 4", "4096 2"))),
     performance("-m p -i 100", "RW 1048576"),
     test("limits", "-m 20", short=True),
-    # One by one: the program stops at the first that fails.
+    # The parts run one by one, because the program stops at the first failure.
     *(test("limits", f"-m 100 -w 2 limit_{kind}") for kind in ("ia", "pz", "cno", "evd", "ep", "rsp", "psp", "lmr", "rpost", "size_lmr")),
     *(test("features", f"-f {feature}") for feature in ("pz", "mem", "endpoint", "hwconn", "connmgt")),
     test("features", "-f queryinfo", short=True),

@@ -19,7 +19,7 @@ LAB = ROOT / "tests/lab/dat-lab"
 RESULTS = ROOT / "build/results/c/rules.json"
 PAGE = ROOT / "docs/conformance/C.md"
 BUILD = ROOT / "build/gcc"
-# As for the other programs with a sanitizer: librdmacm and libibverbs are not instrumented.
+# Like for the other programs with a sanitizer, librdmacm and libibverbs are not instrumented.
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:second_deadlock_stack=1"}
 RULE = re.compile(r"^\| ([A-Z0-9]+-\d+) \| ", re.M)
 
@@ -88,7 +88,7 @@ def main() -> int:
     names = [f'dat-{n} u2.0 nonthreadsafe default {provider} dat.0.1 "rx{n} 1" ""\n' for n in (1, 2)]
     (out / "dat.conf").write_text("".join(names), encoding="utf-8")
     program = [build / "tests/provider/rules", "dat-1", "10.78.1.1", "dat-2", "10.78.2.1", *([options.case] if options.case else [])]
-    # No time limit of its own: each wait of the program has one.
+    # The run has no time limit, because each wait of the program has one.
     env = [f"{name}={value}" for name, value in {**SANITIZERS, "DAT_OVERRIDE": out / "dat.conf"}.items()]
     # ThreadSanitizer cannot use every address space that is laid out at random.
     lab = [LAB, "--memory", "2048", "--timeout", "1500", "--out", out, "--", "env", *env, "setarch", "-R", *program]

@@ -18,7 +18,8 @@ HEADERS = ("udat.h", "dat_registry.h", "dat_ib_extensions.h")
 CC = os.environ.get("CC", "gcc")
 # Macros of the other headers that are not values: parts of declarations, guards, names of functions and of types.
 NO_VALUE = {"DAT_API", "DAT_EXPORT", "DAT_PROVIDER_INIT_FUNC_NAME", "DAT_PROVIDER_FINI_FUNC_NAME", "DAT_RMR_BIND_COMPLETION_STATUS"}
-# What the other headers get wrong: aliases of names that do not exist there, and a macro with a blank before its parameters.
+# Mistakes of the other headers: aliases of names that do not exist there, and a macro with a blank before its
+# parameters.
 BROKEN = {"DAT_IA_HA_RELATED", "DAT_IA_FIELD_IA_MAX_DTO_PER_OP", "DAT_CONNECT_MULTIPATH_REQUESTED_FLAG"}
 TYPE = re.compile(r"\b(struct|union)\s+(\w+)\s*\{")
 

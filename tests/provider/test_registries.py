@@ -15,7 +15,7 @@ BUILD = pathlib.Path(os.environ.get("DAT_BUILD", ROOT / "build/gcc")).resolve()
 OURS = BUILD / "examples/provider/registry"
 STUB = BUILD / "tests/provider/libstub_provider.so"
 CC = os.environ.get("CC", "gcc")
-# Opens the stub's adapter twice, calls through its table, closes it, and reports what the registry says of a wrong name.
+# Opens the stub's adapter twice, calls through its table, closes it, and prints the registry's error for a wrong name.
 PROGRAM = r"""
 #include <dat2/udat.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Looks at every page of the site in a browser: phone and desktop, light and dark; and follows every link.
+# Tests every page of the site in a browser: phone and desktop, light and dark; and follows every link.
 # SPDX-License-Identifier: BSL-1.0
 """test_site.py [--html DIR] [--shots DIR] [PAGE...]: ends with `N passed, N failed`, a page in a view being one. The pictures of all pages are
 written to build/docs/shots. Needs Debian's chromium, chromium-driver and python3-selenium."""
@@ -25,7 +25,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIEWS = {"phone": (390, 844, True), "desktop": (1440, 900, False)}
 SCHEMES = ("light", "dark")
-# What a page shows that it should not; runs in the page.
+# Finds content that a page should not show; runs in the page.
 FAULTS = """
 const faults = [];
 const width = document.documentElement.clientWidth;
@@ -64,7 +64,7 @@ return faults;
 """
 
 
-# A page of each kind: for what the reader does with it.
+# A page of each kind. Kinds differ in their use by a reader.
 KINDS = ("index.html", "docs/guide.html", "docs/architecture.html", "docs/performance.html", "performance.html", "docs/conformance/rules.html",
          "docs/conformance/by-clause.html", "reference/index.html", "reference/evd.html", "examples/README.html", "examples/01_hello.cpp.html",
          "source/tests/conformance/test_functions.py.html", "source/tests/provider/index.html", "genindex.html", "search.html")  # fmt: skip
@@ -92,7 +92,7 @@ def pages_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
-# What is given as an example in place of an address, and what leads to one machine or network only.
+# Examples in place of an address, and addresses that are valid on one machine or network only.
 NO_PLACE = re.compile(r"(^|\.)(example\.(com|org|net)|localhost|local|internal|lan|test|invalid|example)$")
 
 

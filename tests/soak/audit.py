@@ -46,7 +46,7 @@ class audit:
         for number in range(self.seen + 1, self.words[2] + 1):
             at = HEADER + (number % self.places) * LIFE
             if self.words[at] != number:
-                continue  # its place was taken: the number was not given to a life
+                continue  # its place was taken, so the number was not given to a life
             one = self.words[at : at + LIFE]
             sides = [side(one[2 + i * SIDE : 2 + (i + 1) * SIDE]) for i in range(2)]
             found += [f"life {number} of service {one[1]}: {text}" for text in self.check_life(sides, dead)]

@@ -146,7 +146,7 @@ class chaos:
     def memory(self) -> None:
         free = next(int(line.split()[1]) for line in open("/proc/meminfo", encoding="utf-8") if line.startswith("MemAvailable"))
         self.say("memory is short")
-        # The kernel ends this process first when nothing else is left.
+        # The kernel ends this process first when memory runs out.
         hog = "import sys, time; open('/proc/self/oom_score_adj', 'w').write('1000'); x = bytearray(int(sys.argv[1])); time.sleep(600)"
         with subprocess.Popen([sys.executable, "-c", hog, str((free - (60 << 10)) << 10)]) as process:
             self.wait(2, 5)

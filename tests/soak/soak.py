@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Soak and chaos: runs two processes of the program soak in the lab, disturbs them by seed, and judges what they did.
+# Soak and chaos: runs two processes of the program soak in the lab, disturbs them by seed, and judges their results.
 # SPDX-License-Identifier: BSL-1.0
 """On the host, soak.py boots the lab and runs itself inside (--inside). A run is a row of rounds:
 
@@ -241,7 +241,7 @@ class soak:
         for key in ("fds", "threads", "objects"):
             if now[key] != first[key]:
                 self.violation(f"{name} had {first[key]} {key} at its first rest, and has {now[key]}")
-        # Queues that have grown stay as large as they are: the heap is compared with that after the first work.
+        # Queues do not shrink after they have grown, so the heap is compared with the heap after the first work.
         heap = first.setdefault("worked", now["heap"])
         if now["heap"] > heap + (512 << 10):
             self.violation(f"{name}: the heap has grown from {heap} to {now['heap']} bytes")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# Tests of the audit: it finds each kind of loss, and accepts what may be. And what the soak says of wrong use.
+# Tests of the audit: it finds each kind of loss, and accepts permitted results. Also the messages of the soak about
+# wrong use.
 # SPDX-License-Identifier: BSL-1.0
 
 from __future__ import annotations

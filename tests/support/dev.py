@@ -46,9 +46,9 @@ JOBS = os.cpu_count() or 1
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 # Two parts of a run may bring the same flavour up to date; Ninja expects to be alone in a directory.
 BUILDING: dict[str, threading.Lock] = collections.defaultdict(threading.Lock)
-# What each command of this run took: the name of its log, seconds, and seconds of processor time with its children.
+# The time of each command of this run: the name of its log, seconds, and seconds of processor time with its children.
 COSTS: list[tuple[str, float, float]] = []
-# Why a flavour could not be set up or built, by flavour: the tiers that need it show no reason of their own.
+# Why a flavour could not be set up or built, by flavour: the tiers that need the flavour show no other reason.
 FAILED_BUILDS: dict[str, str] = {}
 
 # The options of each build directory follow from its purpose. All tests are compiled three times, so compile time matters:
@@ -94,20 +94,21 @@ SANITIZER_ENV = {
 # The examples that the tests run on a device: the first column of the ladder.
 LADDER = (ROOT / "examples/ladder.txt").read_text(encoding="utf-8").splitlines()
 EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not line.startswith("#")]
-# What runs on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
+# The tests on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the
-# longest, where manners add nothing. Most cases need what iWARP does not have.
+# longest, where manners add nothing. Most cases need features that iWARP does not have.
 SHORT = '~[stress]~"an object that verbs cannot destroy*"~"a hundred thousand random*"~"random connection manager events*"'
-# A slow device makes the sweeps over failures long, and its slowness adds nothing to a failure.
+# A slow device makes the sweeps over failures long, and its delay does not change a failure.
 SWEEPS = '~"every call fails once*"'
 MANNERS = {"rxe": SHORT, "mlx5": SHORT, "ib": SHORT, "plain": SHORT, "removed": SHORT, "slow": SHORT + SWEEPS, "iwarp": "[iwarp]"}
-# Seconds after which a test program hangs. It does not depend on the speed of the machine, so it is far from what any needs.
+# Seconds after which a test program counts as hanging. The limit must not depend on the speed of the machine, so it is
+# much longer than any program needs.
 HANGS = 1500
-# Debian's packages of Python modules are for Debian's Python.
+# Debian's packages of Python modules work with Debian's Python only.
 DEBIAN_PYTHON = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
-NOT_HERE = 77  # the exit code of an example for which this host lacks something
+NOT_HERE = 77  # the exit code of an example for which this host lacks a feature
 
 
 def say(text: str) -> None:
@@ -595,7 +596,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
     """One boot of the lab, with its `options`, runs the device program of a flavour, and the examples. The results of another
     `world` than Soft-RoCE of Linux 6.1 go into a folder of their own, for `./dev conformance world`."""
     with step(f"{what}, device tests in the lab: beside what comes next", "2 to 4 min"):
-        # No more than is needed, so that a fault in another part does not keep these from running.
+        # Builds no more than is needed, so that a fault in another part does not prevent these tests.
         if not build(flavour, "tests/device/device", *(["ladder"] if examples else [])):
             sums.check(f"device, {flavour}", False, "not built")
             return
@@ -612,7 +613,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
                 command = ["env", *(f"{key}={value}" for key, value in env.items()), *map(str, report)]
             else:
                 command = [str(ROOT / "examples/run.sh"), str(BUILD / flavour / "examples"), name.removeprefix("example-")]
-            # A file each, so that the lab's lines of progress are short.
+            # Each has its own file, so that the lab's lines of progress are short.
             log, code = shlex.quote(str(out / f"{name}.log")), shlex.quote(str(out / f"{name}.rc"))
             script = out / f"{name}.sh"
             script.write_text(f"{shlex.join(command)} >{log} 2>&1\nrc=$?\necho $rc >{code}\nexit $rc\n", encoding="utf-8")
@@ -625,7 +626,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
         def code_of(name: str) -> int:
             with contextlib.suppress(OSError, ValueError):
                 return int((out / f"{name}.rc").read_text(encoding="utf-8"))
-            return whole if whole not in (0, NOT_HERE) else 124  # it did not run
+            return whole if whole not in (0, NOT_HERE) else 124  # the program did not run
 
         xml = RESULTS / (f"worlds/{world}/device.xml" if world else f"{device}.xml")
         xml.parent.mkdir(parents=True, exist_ok=True)
@@ -983,7 +984,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "consume": tier_consume,
     "compile_time": tier_compile_time,
     "gauge": tier_gauge,
-    "conformance": tier_conformance,  # last: it reads the results of the others
+    "conformance": tier_conformance,  # this tier is last, because it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, Soft-iWARP, whose driver the lab
 # builds from about 150 MB of packages, another kernel, which the lab gets (110 MB), rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
@@ -1006,7 +1007,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
 }
 WORLDS = ["device", *other_worlds.WORLDS]  # the tiers that run the device tests
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
-# first ones have something to do while the others are built, so that little is left for one core at the end.
+# first tiers can run while the others are built, so that little work is left for one core at the end.
 BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "consume", "compile_time"}
 
 

@@ -13,7 +13,7 @@ CPP = {".hpp", ".ipp", ".cpp", ".h", ".c"}
 # Files that need no licence line, or have one in another form.
 NO_LICENCE_LINE = {"LICENSE", "dep5", ".gitignore", ".clang-format", ".clang-tidy"}
 NO_LICENCE_SUFFIX = {".md", ".txt", ".json", ".svg", ".xml", ".toml"}
-# One translation unit for the headers as such and the programs that use them.
+# One translation unit for the headers alone and the programs that use them.
 TIDY = re.compile(r"(^|/)(tests/headers/main\.cpp|examples/.*\.cpp|tests/values/version\.cpp)$")
 
 

@@ -460,7 +460,7 @@ class bootstrap(temporary):
         self.assertEqual(subprocess.run([ROOT / "dev", "tset"], capture_output=True, check=False).returncode, 2)
 
     def test_what_is_missing_is_named_and_not_installed_when_it_may_not_be(self):
-        # A dpkg-query that knows of two packages only.
+        # A dpkg-query that lists two packages only.
         (self.folder / "bin").mkdir()
         query = self.file("bin/dpkg-query", "#!/bin/sh\necho installed python3; echo installed meson; echo not-installed g++\n")
         query.chmod(0o755)

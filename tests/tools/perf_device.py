@@ -56,7 +56,7 @@ class with_server(unittest.TestCase):
         code, errors = cls.server.stop()
         assert (code, errors) == (0, "") or cls.refuses, errors
 
-    refuses = False  # whether the server reports what it cannot do
+    refuses = False  # whether the server reports unsupported requests
 
     def run_json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         done = perf(SERVER, *arguments, "--json", "-")

@@ -18,7 +18,7 @@ COMPLETIONS = ROOT / "examples/tools/completions"
 # The scripts of the tree come before their installed forms, which need an installation.
 PATH = ":".join(map(str, (ROOT / "tests/conformance", ROOT / "tests/lab", TOOLS, TOOLS.parent / "datcp", os.environ["PATH"])))
 
-# Fills what bash gives to a completion, calls it, and prints the candidates.
+# Sets the variables that bash passes to a completion, calls the completion, and prints the candidates.
 BASH = """
 . /usr/share/bash-completion/bash_completion
 . "$COMPLETIONS/dat-tools.bash"
@@ -30,7 +30,7 @@ compopt() { :; }
 _dat_tools "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-# Types a line and a tab into a zsh of its own; the completion prints what it matches, between two marks.
+# Types a line and a tab into a new zsh; the completion prints its matches between two marks.
 ZSH = """
 zmodload zsh/zpty
 zpty shell zsh -f -i

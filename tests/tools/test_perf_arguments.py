@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of the arguments of dat-perf: each wrong one, with what dat-perf says. They need no RDMA device.
+# Tests of the arguments of dat-perf: each wrong one, with the message of dat-perf. They need no RDMA device.
 # SPDX-License-Identifier: BSL-1.0
 """DAT_TOOLS names the directory of the built tools; by default that of build/gcc."""
 
@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PERF = pathlib.Path(os.environ.get("DAT_TOOLS", ROOT / "build/gcc/examples/tools")) / "dat-perf"
-# A host that no name server knows: what is right in these lines fails there, and not as wrong use.
+# A host that no name server knows: valid lines fail at this host, and not as wrong use.
 NOWHERE = "no-such-host.invalid"
 
 OPERATIONS = "send, write, write-immediate, read, fetch-add, compare-swap, datagram"
@@ -64,7 +64,7 @@ WRONG = [
     ("latency", "--end-with-input", "--end-with-input: only the server has it"),
     ("", "--depth 5", "--depth: it goes with HOST TEST: the server takes what its clients ask for"),
     ("", "--json -", "--json: it goes with HOST TEST: the server takes what its clients ask for"),
-    # All pairs. The file is read when everything else is right.
+    # All pairs. The file is read if all other arguments are valid.
     ("", "--launch srun", "--launch requires --all"),
     ("", "--all hosts.txt somewhere latency", "--all: only a TEST goes with it, and no HOST"),
     ("", "--all hosts.txt speed", 'TEST: "speed" is none of latency, bandwidth, rate, connections'),
@@ -73,7 +73,7 @@ WRONG = [
     ("", "--all hosts.txt latency --slow 1", '--slow: "1" is no number above 1 up to 1000000'),
     ("", "--all hosts.txt latency --parallel 0", '--parallel: "0" is no whole number from 1 to 1024'),
     ("", "--all hosts.txt latency --fail-above p99=1ms", "--fail-above: the matrix has p50; --figure p99 gives p99"),
-    # Limits of results.
+    # Limits for results.
     ("latency", "--fail-above p98=1us", f'--fail-above: "p98=1us" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
     ("latency", "--fail-below bandwidth=1Gb/s", f'--fail-below: "bandwidth=1Gb/s" is no FIGURE=LIMIT; figures of latency are {TIMES}'),
     ("latency", "--fail-above p99", '--fail-above: "p99" is no FIGURE=LIMIT'),

@@ -27,7 +27,7 @@ from perf_device import PERF, ROOT  # noqa: E402
 LAB = ROOT / "tests/lab/dat-lab"
 PORT = 7000
 LIMIT = 900  # seconds; nothing here takes that long unless it hangs
-# Frames to host 1, or to all hosts, are lost. The network scheduler drops them where they leave.
+# Frames to host 1, or to all hosts, are lost. The network scheduler of the sender drops them.
 LOSSY_TO_1 = """tc qdisc add dev v2 root handle 1: prio bands 4 && tc qdisc add dev v2 parent 1:4 netem loss 20% &&
 tc filter add dev v2 parent 1: protocol ip u32 match ip dst 10.78.2.1 flowid 1:4"""
 LOSSY = "tc qdisc add dev v2 root netem loss 20%"

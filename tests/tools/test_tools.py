@@ -74,7 +74,7 @@ class info(unittest.TestCase):
         self.assertGreater(first["limits"]["max_eps"], 0)
         self.assertTrue(first["extensions"]["infiniband"])
         self.assertTrue(first["extensions"]["atomics"])
-        self.assertEqual(first["completion_interrupts"], [])  # a software device has none
+        self.assertEqual(first["completion_interrupts"], [])  # a software device has no interrupts
         self.assertEqual((first["pci_address"], first["numa_node"]), (None, None))
         self.assertEqual(set(first["link"]), {"speed", "width"})
         self.assertGreater(first["link"]["speed"], 0)
@@ -125,7 +125,7 @@ class info(unittest.TestCase):
 
     def test_a_missing_module_is_named(self) -> None:
         there, away = "/dev/infiniband/rdma_cm", "/dev/infiniband/rdma_cm.away"
-        os.rename(there, away)  # as it is before rdma_ucm has been loaded
+        os.rename(there, away)  # the state before rdma_ucm has been loaded
         try:
             told, ping = run("dat-info", "--json"), run("dat-ping", SERVER, "--port", "7598")
         finally:
@@ -139,7 +139,7 @@ class info(unittest.TestCase):
     def test_adapters_near_a_processor(self) -> None:
         near = json.loads(run("dat-info", "--json", "--near", "0").stdout)["near"]
         self.assertEqual((near["processor"], [a["name"] for a in near["adapters"]]), (0, ["rx1", "rx2"]))
-        self.assertEqual([a["distance"] for a in near["adapters"]], [None, None])  # software devices are on no node
+        self.assertEqual([a["distance"] for a in near["adapters"]], [None, None])  # software devices belong to no node
         done = run("dat-info", "--near", "0")
         self.assertIn("near processor 0: rx1 (distance unknown), rx2 (distance unknown)\n", done.stdout)
         self.assertIn("  vectors     no interrupts", done.stdout)
@@ -220,7 +220,7 @@ class ping(unittest.TestCase):
 class options(unittest.TestCase):
     """What a tool says to a value that it cannot use: the option and what it may be."""
 
-    # Tool and its other arguments, the option, values that are refused, values that are taken, what is said.
+    # The tool and its other arguments, the option, refused values, accepted values, and the message.
     RANGES = [
         ("dat-info", [], "--near", ["first", "-1", "8192", "99999999999"], ["0", "8191"], "--near: .*0 to 8191"),
         ("dat-ping", ["no-such-host.invalid"], "--port", ["0", "65536", "-1", "x"], ["1", "65535"], "--port: .*1 to 65535"),

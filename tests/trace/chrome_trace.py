@@ -172,7 +172,8 @@ class the_recorder(unittest.TestCase):
     def test_the_file_has_what_the_program_did(self) -> None:
         kinds = collections.Counter(name.split()[0] for name in self.read.names.values())
         self.assertEqual(kinds, {"ep": 4, "srq": 1})
-        # Four messages to the endpoint with a queue of its own, four to the one with the shared queue, and one that broke.
+        # Four messages to the endpoint with its own queue, four to the endpoint with the shared queue, and one that
+        # broke the connection.
         ended = collections.Counter(e["name"].split()[-1] for of in self.read.operations.values() for e in of if e["ph"] == "e")
         self.assertEqual(ended, {"send": 8, "recv": 8, "rdma_write": 1})
         left = [of for of in self.read.operations.values() if len(of) == 1]

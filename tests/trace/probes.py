@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The probes of USDT in a program with trace points: all of them are there, with their arguments.
+# The probes of USDT in a program with trace points: all of them exist, with their arguments.
 # SPDX-License-Identifier: BSL-1.0
 """probes.py PROGRAM: read the notes of the program that SystemTap, perf and bpftrace read."""
 

@@ -1,4 +1,4 @@
-# The compile commands of a build directory of Meson's.
+# The compile commands of a build directory of Meson.
 # SPDX-License-Identifier: BSL-1.0
 from __future__ import annotations
 

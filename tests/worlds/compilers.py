@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# Compiles headers, examples and the unit program with compilers of other releases of Debian's, for errors and warnings alone.
+# Compiles headers, examples and the unit program with compilers of other releases of Debian, only for errors and
+# warnings.
 # SPDX-License-Identifier: BSL-1.0
 """The compilers run in a tree of packages below build/worlds (roots.py), with that release's libraries and a copy of the
 sources at the same path. BUILD is a build directory of Meson's without precompiled headers: its commands are used, with the
@@ -22,7 +23,7 @@ import roots
 from compile_commands import without_output
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What the sources include, beside the compilers.
+# The packages that the sources include, beside the compilers.
 LIBRARIES = """catch2 libboost-dev libcli11-dev libfmt-dev libibverbs-dev libopenmpi-dev librdmacm-dev libssl-dev libxxhash-dev
     nlohmann-json3-dev systemtap-sdt-dev""".split()
 
@@ -44,7 +45,8 @@ class compiler:
 COMPILERS = (compiler("trixie", "clang++-19", ("-stdlib=libc++", "-fexperimental-library")),)
 # The tool that needs std::from_chars of floating-point numbers, which libc++ 19 lacks.
 LEFT_OUT = {"-stdlib=libc++": "examples/tools/dat-perf.p"}
-# Without -fexperimental-library, libc++ 19 has no std::stop_token. The first message of the compiler must say so.
+# Without -fexperimental-library, libc++ 19 has no std::stop_token. The first message of the compiler must name the
+# option.
 REFUSES = compiler("trixie", "clang++-19", ("-stdlib=libc++",))
 MESSAGE = "dat: coroutines need std::stop_token"
 PACKAGES = {"trixie": ["clang-19", "libc++-19-dev", "libc++abi-19-dev"]}
@@ -95,7 +97,7 @@ def check(which: compiler, build: pathlib.Path, jobs: int, text: str) -> tuple[i
     copy_sources(root, build)
     # g++ has options of its own in the commands.
     drop = ("-fpch", "-ffold-simple-inlines", "-Wno-subobject-linkage", "-Winvalid-pch") if which.program.startswith("clang") else ("-Winvalid-pch",)
-    more = ["-Wno-shadow"] if which.program.startswith("clang") else []  # of tests that are compiled together
+    more = ["-Wno-shadow"] if which.program.startswith("clang") else []  # for tests that are compiled together
 
     def one(item: tuple[str, list[str]]) -> str:
         name, words = item

@@ -57,7 +57,8 @@ def configure_apt(folder: pathlib.Path, architecture: str, release: str) -> dict
     signed = f"Signed-By: {keys}\n" if keys else ""
     source = f"Types: deb\nURIs: {address}\nSuites: {release or codename}\nComponents: main\nArchitectures: {architecture}\n{signed}"
     (folder / "sources/debian.sources").write_text(source, encoding="utf-8")
-    # The host's settings apply, as a proxy, but no program of the host's that runs after an update. `main` is read last.
+    # The host's settings apply, for example a proxy, but no program of the host runs after an update. `main` is read
+    # last.
     settings = {
         "Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": folder / "sources", "Dir::Etc::preferencesparts": folder / "parts",
         "Dir::State": folder / "state", "Dir::State::status": folder / "status", "Dir::Cache": folder / "cache",

@@ -26,7 +26,7 @@ class Link:
         self.frames = self.missing = 0
         # Little-endian, nanoseconds, Ethernet.
         self.pending = bytearray(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAPLEN, 1))
-        while not os.path.exists("/sys/class/net/" + name):  # the network is being set up meanwhile
+        while not os.path.exists("/sys/class/net/" + name):  # meanwhile the network is set up
             time.sleep(0.02)
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, room // 2)  # the kernel doubles it
@@ -48,7 +48,7 @@ class Link:
                 data, more, _, _ = self.socket.recvmsg(SNAPLEN, 64)
             except BlockingIOError:
                 break
-            except OSError:  # the link went down or away; it may come back
+            except OSError:  # the link is down or was removed; it may return
                 continue
             # Without the kernel's time, the frame keeps time 0.
             second, nano = next((struct.unpack("qq", v) for _, kind, v in more if kind == SO_TIMESTAMPNS), (0, 0))

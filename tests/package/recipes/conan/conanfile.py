@@ -61,7 +61,7 @@ class DatConan(ConanFile):
     def package(self):
         Meson(self).install()
         copy(self, "LICENSE", src=self.source_folder, dst=os.path.join(self.package_folder, "licenses"))
-        # dat-lab, and what Conan generates for each consumer.
+        # dat-lab, and the files that Conan generates for each consumer.
         rmdir(self, os.path.join(self.package_folder, "bin"))
         rmdir(self, os.path.join(self.package_folder, "share"))
 

@@ -1,4 +1,4 @@
-# Conan builds and runs a program with the package that it has made.
+# Conan builds and runs a program with the package that it has created.
 # SPDX-License-Identifier: BSL-1.0
 import os
 
