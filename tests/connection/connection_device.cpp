@@ -419,7 +419,11 @@ TEST_CASE("connect refuses an impossible address",
     CHECK_THAT(e.message(), support::starts_with_text("ep.connect"));
     CHECK(ep.state() == state::unconnected);
   }
+  const std::uint16_t none = 0;
+  CHECK(error_of(ep.connect(a.ia.address(), none, patience)).type() == type::invalid_parameter);
+  CHECK(ep.state() == state::unconnected);
   CHECK(is_empty(a.evd));
+  SHOWS("CONN-056");
   // The next connection uses the receive, which is still posted.
   side b(1);
   const auto psp = must(b.ia.create_psp(next_port(), b.evd));

@@ -413,6 +413,8 @@ TEST_CASE("create_rsp checks its arguments before it changes anything", "[RSP-00
   refuses(s.b.ia.create_rsp(s.service, neighbour, s.b.evd), return_type::invalid_handle, return_subtype::handle_ep);
   refuses(s.b.ia.create_rsp(s.service, ep, again.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
   CHECK((neighbour.state() == ep_state::unconnected && ep.state() == ep_state::unconnected));
+  const std::uint16_t none = 0;
+  refuses(s.b.ia.create_rsp(none, ep, s.b.evd), return_type::invalid_parameter);
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(s.b.ia.create_rsp(s.service, ep, s.b.evd), return_type::conn_qual_in_use);
   CHECK(ep.state() == ep_state::unconnected);
@@ -757,6 +759,8 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   refuses(request.handoff(s.service), return_type::invalid_parameter, return_subtype::arg2);
   refuses(request.handoff(must(dat::conn_qual::make(0x01060000U | s.service.port()))), return_type::invalid_parameter);
   refuses(request.handoff(rig::port()), return_type::invalid_parameter, return_subtype::arg2);
+  const std::uint16_t none = 0;
+  refuses(request.handoff(none), return_type::invalid_parameter);
   refuses(request.handoff(must(dat::conn_qual::make(six.port()))), return_type::invalid_parameter);
   // A service point of another ia is refused, too, on the same adapter or another one.
   rig::end again(1);

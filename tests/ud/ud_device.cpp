@@ -452,6 +452,10 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
   must(link.active.connect(link.b.ia.address(), link.port(), unanswered_limit)); // no program answers
   (void)expect<dat::connection_timed_out>(link.a.evd);
   (void)expect<dat::ib::datagram_request>(link.b.evd);
+  if (in_lab()) { // whose network is known to have no such host
+    must(link.active.connect(must(dat::ia_address::parse("10.78.1.99")), link.port(), std::chrono::milliseconds(300)));
+    CHECK(expect<dat::connection_unreachable>(link.a.evd).ep() == link.active);
+  }
   CHECK(link.active.state() == state::connected);
   // Both endpoints can connect again after a request and its answer.
   for (int i = 0; i < 2; ++i) {
@@ -461,6 +465,10 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
     CHECK(expect<dat::ib::datagram_established>(link.a.evd).ep() == link.active);
     CHECK((link.active.state() == state::connected && link.passive.state() == state::connected));
   }
+  // The endpoint that has accepted can ask for others as well.
+  must(link.passive.connect(link.a.ia.address(), next_port(), patience));
+  CHECK(expect<dat::non_peer_rejected>(link.b.evd).ep() == link.passive);
+  CHECK(link.passive.state() == state::connected);
 }
 
 TEST_CASE("connection and datagram requests at one qualifier arrive with their own types", "[ud]") {
