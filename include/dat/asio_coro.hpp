@@ -104,7 +104,9 @@ private:
       this->abort = [](pending_base& self) {
         auto& p = static_cast<pending&>(self);
         const std::coroutine_handle<> whole = p.frame;
-        p.complete(R(error(return_type::abort).at("asio::loop", object_kind::evd).hint("The loop was destroyed.")));
+        p.complete(R(error(return_type::abort, return_subtype::interrupted)
+                         .at("asio::loop", object_kind::evd)
+                         .hint("The loop was destroyed.")));
         whole.destroy();
       };
     }
@@ -173,7 +175,9 @@ private:
   static detached run(state& all, Make make, Handler handler) {
     pending<R, Handler> me(all, std::move(handler));
     if (all.ended) {
-      me.complete(R(error(return_type::abort).at("asio::loop", object_kind::evd).hint("The loop was destroyed.")));
+      me.complete(R(error(return_type::abort, return_subtype::interrupted)
+                        .at("asio::loop", object_kind::evd)
+                        .hint("The loop was destroyed.")));
       co_return;
     }
     co_await frame_of{me};

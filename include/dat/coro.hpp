@@ -357,7 +357,9 @@ private:
     if constexpr (!detail::visits_all<Visitor, detail::event_list<S>>)
       detail::refuse_visitor<Visitor, detail::event_list<S>>();
   }
-  [[nodiscard]] static error gone(const char* hint) noexcept { return error(return_type::abort).hint(hint); }
+  [[nodiscard]] static error gone(const char* hint) noexcept {
+    return error(return_type::abort, return_subtype::interrupted).hint(hint);
+  }
 
   /// Resumes the coroutines that became ready since the last call, and serves requests to stop and timers.
   std::size_t begin() {

@@ -132,7 +132,9 @@ private:
       static constexpr const char* call = "driver_set.run";
       if (trigger) {
         if (!trigger.assume_value())
-          return error(return_type::abort).at(call, object_kind::cno).hint("The ia was closed, or all of the evds.");
+          return error(return_type::abort, return_subtype::interrupted)
+              .at(call, object_kind::cno)
+              .hint("The ia was closed, or all of the evds.");
         return error(return_type::interrupted_call).at(call, object_kind::cno);
       }
       if (trigger.assume_error().type() != return_type::queue_empty) return trigger.assume_error();

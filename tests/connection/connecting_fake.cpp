@@ -163,8 +163,7 @@ TEST_CASE("a device that reports max_qp_wr 0 gives no endpoint", "[ep]") {
 
 // --- the evd of another ia -------------------------------------------------------------------------------------------
 
-TEST_CASE("connection events can go to the evd of another ia of the adapter, and completions cannot",
-          "[REQ-012][EVENT-006]") {
+TEST_CASE("connection events can go to the evd of another ia of the adapter, and completions cannot", "[REQ-012]") {
   clean_world world;
   end a{"fk1"};
   end other{"fk1"};

@@ -905,7 +905,7 @@ TEST_CASE("a connection attempt can be cancelled",
   (void)ends_with<dat::accept_completion_error>(link.b.evd, 1); // the reply is refused, because it comes too late
   CHECK(passive.state() == state::disconnected);
   CHECK(is_empty(link.a.evd));
-  SHOWS("DISC-041", "EP-035");
+  SHOWS("DISC-041", "EP-035", "DISC-037");
 }
 
 namespace {

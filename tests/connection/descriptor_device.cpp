@@ -673,6 +673,18 @@ TEST_CASE("writes append at the peer and reads append here, up to the available 
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 80);
   CHECK(has_pattern(out.part(0, 80), 6));
   CHECK(std::equal(behind.begin(), behind.end(), out.bytes.begin() + 80));
+  // The room is the sum of all pieces.
+  const auto in_pieces = must(link.a.ia.query()).max_iov_segments_per_rdma_read > 1;
+  for (const std::uint32_t piece : {in_pieces ? 50u : 100u, in_pieces ? 20u : 40u}) {
+    std::ranges::fill(out.bytes, std::byte{});
+    chain<2> two(out.slice(0, piece));
+    if (in_pieces) REQUIRE(two.push_back(out.slice(piece, piece)));
+    const std::uint32_t all = std::min(80u, in_pieces ? 2 * piece : piece);
+    must(link.active.post(dat::rdma_read{two.room_for(remote), remote.data()}));
+    CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == all);
+    CHECK(has_pattern(out.part(0, all), 6));
+    CHECK(std::ranges::count(out.part(all, 128 - all), std::byte{}) == 128 - all);
+  }
   // An empty RDMA read.
   must(link.active.post(dat::rdma_read{chain<1>(out.slice(0, 0)).room(), remote.data()}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 0);

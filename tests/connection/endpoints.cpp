@@ -482,7 +482,7 @@ std::vector<const char*> rules_of(const transition& row) {
   if (is("accept", {passive_connection_pending})) return {"CR-034", "CR-022", "RSP-017", "REQ-043"};
   if (is("accept, the answer lost", {passive_connection_pending})) return {"EPS-036", "RSP-017"};
   if (is("accept, the answer lost", {tentative_connection_pending})) return {"EPS-042"};
-  if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022"};
+  if (is("accept", {unconnected, tentative_connection_pending})) return {"CR-034", "CR-022", "EPS-023"};
   if (is("accept, too late", {unconnected})) return {"EPS-025", "CR-037", "EPS-044"};
   if (is("connect, where nobody listens", {unconnected})) return {"EPS-006", "EPS-044", "EPS-007"};
   if (is("connect, unanswered", {unconnected})) return {"EPS-006", "EPS-010", "EPS-007", "EPS-044", "REQ-049"};

@@ -222,6 +222,9 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   t.settle();
   CHECK(t.b.take(1) == events{"established"});
   const auto params = must(t.a.ep.query());
+  const auto from = must(t.a.ep.local_address());
+  const auto recv_dtos = must(t.a.ep.query()).attributes.max_recv_dtos;
+  CHECK((from.port() != 0 && recv_dtos != 0));
   must(t.a.ep.post(dat::send{t.a.at(0, 4)}.cookie(1))); // without a receive, so a graceful disconnect waits
   must(t.a.ep.disconnect(dat::close_mode::graceful));
   CHECK(t.a.ep.state() == ep_state::disconnect_pending);
@@ -238,7 +241,10 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   must(t.a.ep.close());
   CHECK(t.a.take(0).empty());
   CHECK(unpadded(up.private_data()) == "welcome");
-  CHECK(params.remote_address == t.b.ia.address().with_port(t.service.port())); // a copy: the endpoint has ended
+  // A copy: the endpoint has ended.
+  CHECK(params.remote_address == t.b.ia.address().with_port(t.service.port()));
+  CHECK(params.local_address == t.a.ia.address().with_port(from.port()));
+  CHECK(params.attributes.max_recv_dtos == recv_dtos);
 }
 
 TEST_CASE("queries return the same attributes before, during and after a connection",

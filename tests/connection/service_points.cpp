@@ -585,6 +585,8 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
+  CHECK(s.b.ep.state() == ep_state::connected); // the endpoint that the answer gave
+  SHOWS("CR-021");
   CHECK(must(s.b.ep.query()).comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
 
   auto plain = s.ask(csp.port());
@@ -605,10 +607,15 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   // A public service point also accepts common_connect.
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   auto common = must(s.a.pz.create_ep<dat::rc>(s.a.evd, {.comm = tcp}));
+  const auto own = s.a.ia.address().with_port(s.other.port());
+  must(common.modify({.local_address = own}));
   must(common.common_connect(s.b.ia.address().with_port(s.service.port()), patience));
   s.settle();
-  CHECK(s.request().service() == psp.id());
+  const auto of_psp = s.request();
+  CHECK(of_psp.service() == psp.id());
   SHOWS("CSP-016");
+  CHECK(of_psp.remote_address() == own);
+  SHOWS("CONN-076");
 }
 
 TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010][CSP-011][CSP-013][ADDR-014]") {

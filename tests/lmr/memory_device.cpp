@@ -174,6 +174,9 @@ TEST_CASE("memory without the needed access cannot be registered", "[memory][LMR
   CHECK(error_of(a.pz.register_memory(read_only, dat::remote_write)).type() == type::invalid_parameter);
   CHECK(error_of(a.pz.register_memory(std::span(map, 0), dat::local_read)) ==
         dat::error(type::invalid_parameter, subtype::arg3));
+  REQUIRE(::mprotect(map + 2 * page, page, PROT_NONE) == 0);
+  const auto forbidden = a.pz.register_memory(std::span(map + 2 * page, page), dat::local_read);
+  WARN("PROT_NONE: " << (forbidden ? "accepted" : forbidden.error().message()));
   CHECK(must(a.pz.register_memory(read_only, dat::local_read)).size() == page); // an allowed operation works
   ::munmap(map, page);
   ::munmap(map + 2 * page, page);
@@ -392,6 +395,11 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   another.back() = std::byte{8};
   CHECK(error_of(dat::register_shared(a.pz, part, the_cookie(), dat::local_read)).type() == type::invalid_parameter);
   CHECK(dat::register_shared(a.pz, part, another, dat::local_read));
+  for (std::size_t i = 0; i != the_cookie().size(); ++i) { // each byte makes another cookie
+    auto of_one_byte = the_cookie();
+    of_one_byte[i] ^= std::byte{0x80};
+    CHECK(dat::register_shared(a.pz, part, of_one_byte, dat::local_read));
+  }
   std::vector<std::byte> own(shared_size);
   CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
   SHOWS("LMR-028");

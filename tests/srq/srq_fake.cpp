@@ -629,7 +629,7 @@ TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of on
   REQUIRE(std::holds_alternative<dat::srq_error>(e));
   CHECK(std::get<dat::srq_error>(e).srq() == p.srq);
   CHECK(std::get<dat::srq_error>(e).is_of(p.b.ia));
-  SHOWS("EVENT-086", "EVENT-014");
+  SHOWS("EVENT-086", "EVENT-014", "REQ-165");
   CHECK(async_of(p.b.ia).empty());
   SHOWS("SRQ-024");
   CHECK(p.now().state == dat::srq_state::error);

@@ -10,7 +10,7 @@ DAT_DECL coro_driver::coro_driver(ref<evd_core> evd) noexcept
     : coro_schedule(std::move(evd)), key_(reinterpret_cast<std::uintptr_t>(this) * 0xd6e8feb86659fd93u) {}
 
 DAT_DECL coro_driver::~coro_driver() {
-  abandon(nullptr, error(return_type::abort));
+  abandon(nullptr, error(return_type::abort, return_subtype::interrupted));
   forget_ready();
 }
 

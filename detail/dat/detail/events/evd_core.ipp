@@ -319,7 +319,8 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   if (ready < 0)
     return at((err == EINTR ? error(return_type::interrupted_call) : map_errno(err)).from("ppoll", err), call);
   if (ready == 0) return expired(call);
-  if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0) return at(error(return_type::abort), call);
+  if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0)
+    return at(error(return_type::abort, return_subtype::interrupted), call);
   if ((fds[2].revents & dead_descriptor) != 0)
     return at(map_errno(EIO).from("ppoll", EIO), call).hint(device_gone_hint);
   ia().progress(0);
@@ -423,7 +424,7 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
 }
 
 DAT_DECL void evd_core::set_enabled(bool enabled) noexcept {
-  enabled_.store(enabled, std::memory_order_release);
+  if (enabled_.exchange(enabled, std::memory_order_acq_rel) == enabled) return;
   if (enabled) arm_for_cno();
 }
 

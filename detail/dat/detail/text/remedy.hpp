@@ -158,7 +158,7 @@ inline constexpr call_remedy call_remedies[] = {
 };
 
 inline constexpr state_remedy state_remedies[] = {
-    {return_type::abort, return_subtype::none, "Nothing is left to wait for: leave the loop."},
+    {return_type::abort, return_subtype::interrupted, "Nothing is left to wait for: leave the loop."},
     {return_type::conn_qual_in_use, return_subtype::none,
      "Close the other service point, or choose another connection qualifier."},
     {return_type::conn_qual_unavailable, return_subtype::none,
