@@ -785,7 +785,7 @@ TEST_CASE("an RDMA read returns data that was written before it, if it is fenced
                           dat::rdma_write{second.lmr, theirs.remote()}.fence()));
     (void)next<dat::rdma_write_done>(link.a.evd);
     REQUIRE(has_pattern(mine.bytes, 2 * i));
-    SHOWS("COMP-078", "DTO-140", "REQ-111", "COMP-004");
+    SHOWS("COMP-078", "DTO-140", "REQ-111", "COMP-004", "COMP-014");
     REQUIRE(has_pattern(theirs.bytes, 2 * i + 1));
   }
   // A read of no bytes completes as late as other reads: when it has completed, the writes before it are in place.

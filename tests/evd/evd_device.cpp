@@ -173,6 +173,17 @@ TEST_CASE("wait, dequeue and drain take the same events in the same order",
   }
   CHECK(expected == 30);
   SHOWS("COMP-001");
+  // A dequeue takes a completion also from an evd that is disabled and cannot be waited on.
+  must(link.b.evd.disable());
+  must(link.b.evd.set_unwaitable());
+  must(link.passive.post(dat::recv{}.cookie(30)));
+  must(link.active.post(dat::send{}));
+  auto late = link.b.evd.dequeue();
+  for (; !late; late = link.b.evd.dequeue()) std::this_thread::yield();
+  is_next(std::get<dat::recv_done>(late.assume_value()));
+  SHOWS("EVD-065");
+  must(link.b.evd.enable());
+  must(link.b.evd.clear_unwaitable());
   CHECK(error_of(link.b.evd.dequeue()) == dat::error(type::queue_empty));
   SHOWS("ERR-024");
   CHECK(error_of(link.b.evd.wait(0s)) == dat::error(type::timeout_expired));
