@@ -614,6 +614,13 @@ TEST_CASE("on an evd of their own, completions do not wait until established is 
   must(active.post(dat::send{}));
   CHECK(next<dat::recv_done>(own).cookie() == dat::cookie(1));
   CHECK(link.at_b<dat::established>(passive).ep() == passive);
+  // Nor does disconnected wait until the completions are taken.
+  must(passive.post(dat::recv{}.cookie(2)));
+  must(active.post(dat::send{}));
+  for (int i = 0; i < 2; ++i) (void)link.at_a<dat::send_done>();
+  must(active.disconnect(dat::close_mode::graceful));
+  CHECK(link.at_b<dat::disconnected>(passive).ep() == passive);
+  CHECK(next<dat::recv_done>(own).cookie() == dat::cookie(2));
 }
 
 TEST_CASE("a notification whose completion was taken neither ends a wait nor hides the next one", "[evd][EVD-062]") {

@@ -303,7 +303,11 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   must(evd.post(4));
   must(other.post(5));
   must(srq.set_low_watermark(1));
-  const auto got = take(evd, 5);
+  auto reached = must(evd.wait(patience, 5)); // events of four streams reach the threshold together
+  CHECK(reached.more == 4);
+  SHOWS("EVENT-067");
+  auto got = take(evd, 4);
+  got.push_back(std::move(reached.first));
   CHECK(count_of<dat::recv_done>(got) == 1);
   CHECK(count_of<dat::send_done>(got) == 1);
   CHECK(count_of<dat::bind_done>(got) == 1);
