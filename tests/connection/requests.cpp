@@ -83,6 +83,8 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   SHOWS("ERR-017", "ERR-032", "REG-016", "DISC-054");
   refuses(s.b.ia.create_psp_any(s.a.evd), handle, handle_evd_cr);
   refuses(dat::ia().create_psp_any(s.b.evd), handle, handle_ia);
+  refuses(s.b.ia.create_psp_any(ended), handle, handle_evd_cr);
+  refuses(over.ia.create_psp_any(s.b.evd), handle, handle_ia);
   SHOWS("PSP-033");
   refuses(s.b.ia.create_csp(tcp, ended), handle, handle_evd_cr);
   refuses(s.b.ia.create_csp(tcp, decltype(s.b.evd)()), handle, handle_evd_cr);
@@ -412,6 +414,7 @@ TEST_CASE("requests have room of their own in an evd that also takes connection 
   CHECK(s.a.take(2) == events{"non_peer_rejected 35", "non_peer_rejected 35"}); // dropped without an answer
   const std::array then{s.ask(s.service), s.ask(s.other)};
   CHECK(rig::take(small, 2) == events{"request", "request"});
+  SHOWS("CSP-001"); // by the evd that it was created with, and no other
 }
 
 TEST_CASE("a queued request survives a resize of its evd and is rejected when the evd closes",

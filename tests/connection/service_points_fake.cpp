@@ -20,6 +20,11 @@ TEST_CASE("create_psp_any fails when no qualifier is free", "[PSP-031][PSP-032]"
     fake::fail(fake::call::rdma_bind_addr, 1, err);
     is_error(e.ia.create_psp_any(e.evd), return_type::conn_qual_unavailable);
   }
+  fake::fail(fake::call::rdma_bind_addr, 1, ENOMEM);
+  const auto none = e.ia.create_psp_any(e.evd);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().type() == return_type::insufficient_resources);
+  SHOWS("PSP-033");
   must(e.ia.create_psp_any(e.evd)); // the failed call left no service point behind
 }
 
