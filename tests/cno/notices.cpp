@@ -216,6 +216,13 @@ TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO
   must(f.evd.post(4));
   a.await(3);
   waiter.join();
+  // The agent that a cno was created with is called once, too.
+  auto other = must(f.ia.create_cno(a.agent()));
+  must(f.evd.modify_cno(other)); // with queued events, which trigger it
+  a.await(4);
+  CHECK(other.agent().call == nullptr);
+  CHECK(a.calls == 4);
+  must(f.evd.modify_cno({}));
 }
 
 TEST_CASE("an agent replaces the previous one, and an empty one removes it", "[CNO-037][CNO-038][REQ-155]") {
