@@ -327,6 +327,8 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
                             dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
   CHECK(error_of(link.active.post(dat::rdma_write{write}.suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::rdma_write{write}.suppress_completion().suppress_notification())) == refused);
+  CHECK(error_of(link.active.post(dat::rdma_read{read}.suppress_completion().suppress_notification())) == refused);
   CHECK(error_of(link.active.post(dat::rdma_write{write}.immediate(1).suppress_notification())) == refused);
   SHOWS("IBX-027");
   CHECK(error_of(link.active.post(dat::send{}.immediate(1).suppress_notification())) == refused);
