@@ -1434,7 +1434,8 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   if (!this_device().infiniband) SKIP("siw reports the limits of its endpoints exchanged");
   const std::uint8_t out = GENERATE(std::uint8_t{1}, std::uint8_t{3}, std::uint8_t{16});
   const std::uint8_t in = GENERATE(std::uint8_t{1}, std::uint8_t{4});
-  connected_pair link({.active = {.max_rdma_read_out = out}, .passive = {.max_rdma_read_in = in}});
+  connected_pair link({.active = {.max_rdma_read_out = out, .max_rdma_read_in = in},
+                       .passive = {.max_rdma_read_out = out, .max_rdma_read_in = in}});
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   REQUIRE(ibv_query_qp(link.active.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
@@ -1461,6 +1462,12 @@ TEST_CASE("RDMA reads beyond the limit of the connection wait for their turn",
   (void)next<dat::recv_done>(link.b.evd);
   CHECK(has_pattern(mine.bytes, 3));
   CHECK(std::ranges::equal(inbox.bytes, theirs.part(complete * 1024, 8)));
+  // The side that has accepted keeps the limit of its peer as well.
+  REQUIRE(ibv_query_qp(link.passive.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
+  CHECK((attr.max_rd_atomic >= 1 && attr.max_rd_atomic <= std::min(out, in)));
+  CHECK(must(link.passive.query()).attributes.max_rdma_read_out == out);
+  must(link.passive.post(dat::rdma_read{theirs.slice(0, 1024), mine.remote(0, 1024)}));
+  (void)next<dat::rdma_read_done>(link.b.evd);
 }
 
 TEST_CASE("RDMA reads are refused when one side allows none", "[dto][CR-044][EP-021]") {
