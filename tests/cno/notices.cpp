@@ -418,7 +418,7 @@ TEST_CASE("a thread that waits on the evd gets the event, and the cno is not tri
   counting_agent a;
   must(f.cno.modify_agent(a.agent()));
   worker poster([&](worker& w) {
-    for (;;) { // until the other thread waits
+    for (;;) { // returns when the other thread waits
       const auto e = f.evd.dequeue();
       if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
       std::this_thread::yield();
@@ -470,7 +470,7 @@ TEST_CASE("while threads sleep in both waits, every other call on the evd and it
   CHECK(must(f.evd.query()).waitable);
   CHECK(must(f.cno.query()).latest == dat::evd_id());
   SHOWS("EVD-029");
-  until_asleep(on_evd); // none of them has ended a wait
+  until_asleep(on_evd); // none of these calls has ended a wait
   until_asleep(on_cno);
   CHECK(f.evd.set_unwaitable().has_value());
   SHOWS("EVD-032");
@@ -524,7 +524,7 @@ TEST_CASE("modify_cno moves notifications to the new cno, those that are due inc
   must(f.evd.enable());
   CHECK(must(next.wait(0us)) == f.evd.id());
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
-  SHOWS("REQ-131");    // one cno at a time
+  SHOWS("REQ-131");    // an evd has one cno at a time
   must(f.cno.close()); // the previous cno can be closed at once
   must(f.evd.modify_cno({}));
   must(f.evd.post(2));
@@ -616,7 +616,7 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
     auto other = must(f.ia.create_evd<soft>(4));
     must(other.modify_cno(f.cno));
     must(other.close());
-    for (const auto& thread : threads) until_asleep(thread); // one evd is left
+    for (const auto& thread : threads) until_asleep(thread); // one evd is left in the cno
     must(f.cno.modify_agent(a.agent()));
     must(f.evd.close());
   }

@@ -472,7 +472,7 @@ std::vector<transition> transitions() {
   };
 }
 
-/// The rules that a row shows. The test names the rules that all rows show.
+/// The rules that a row shows. The test case names the rules that all rows show.
 std::vector<const char*> rules_of(const transition& row) {
   using enum ep_state;
   const std::string_view what = row.what;
@@ -789,7 +789,7 @@ TEST_CASE("modify changes all named parameters or none", "") {
   SHOWS("EP-072");
   CHECK((lists.max_request_iov == 2 && lists.max_recv_iov == 3));
   SHOWS("EP-080");
-  // Parameters that can be set once.
+  // Sets the parameters that can be set only once.
   must(ep.modify({.comm = tcp}));
   CHECK(must(ep.query()).comm.domain == AF_INET);
   auto with = must(e.pz.create_ep<dat::rc>(e.evd, {.comm = tcp}));

@@ -634,7 +634,7 @@ TEST_CASE("when both sides disconnect at once, each side gets one event", "[DISC
     p.settle();
     CHECK(p.a.take() == events{"disconnected"});
     CHECK(p.b.take() == events{"disconnected"});
-    must(p.a.ep.disconnect()); // without effect
+    must(p.a.ep.disconnect()); // this call has no effect
     p.settle();
     CHECK(p.a.take().empty());
   }

@@ -820,7 +820,7 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
   }
   // Shows that packets were damaged. The kernel may return values that it has read a moment ago.
   CHECK((!up || comes_true([&] { return repairs() > before; })));
-  // Where no packet arrives undamaged, the operation fails.
+  // If no packet arrives undamaged, the operation fails.
   REQUIRE(std::system("tc qdisc change dev v1 root netem corrupt 100%") == 0);
   must(hasty.post(dat::rdma_write{out.lmr, in.remote()}));
   const auto failure = must(link.a.evd.wait_for<dat::dto_failure>(hasty, patience));
@@ -953,7 +953,7 @@ TEST_CASE("rping serves", "[programs][CONN-001][CONN-081][MODEL-030][CONN-015][E
     receive();
     rping_format(memory.part(128, rping_message), memory, 2048, size);
     must(ep.post(dat::send{memory.slice(128, rping_message)}));
-    (void)must(a.evd.wait_for<dat::recv_done>(patience)); // and written
+    (void)must(a.evd.wait_for<dat::recv_done>(patience)); // rping has also written
     receive();
     CHECK(std::equal(memory.bytes.begin() + 1024, memory.bytes.begin() + 1024 + size, memory.bytes.begin() + 2048));
   }
@@ -1084,7 +1084,7 @@ void talk_to_ofa(side& s, endpoint& ep, buffer& memory, const window& there) {
   std::copy(word.begin(), word.end(), memory.bytes.begin() + 2048);
   must(ep.post(dat::rdma_write{memory.slice(1024, 1024), there}.suppress_completion(),
                dat::send{memory.slice(2048, 5)}));
-  (void)must(s.evd.wait_for<dat::send_done>(patience)); // in either order
+  (void)must(s.evd.wait_for<dat::send_done>(patience)); // the two may come in either order
   CHECK(must(s.evd.wait_for<dat::recv_done>(patience)).bytes() == 7);
   for (std::size_t i = 0; i < 1024; ++i)
     if (memory.bytes[i] != static_cast<std::byte>(i % 241)) FAIL("byte " << i << " of what the peer has written");

@@ -576,7 +576,7 @@ TEST_CASE("queries return in other threads and in signal handlers while connecti
     (void)must(b.evd.wait_for<dat::established>(patience));
     must(a.ep.disconnect());
     (void)must(a.evd.wait_for<dat::disconnected>(patience));
-    CHECK(b.take(2).size() == 2); // and the flushed receive
+    CHECK(b.take(2).size() == 2); // this includes the flushed receive
     std::raise(SIGUSR1);
     must(a.ep.reset());
     must(b.ep.reset());

@@ -703,8 +703,8 @@ TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][
       if (cookie != 2) CHECK(f->status() == dat::dto_status::flushed);
       ++cookie;
     }
-  CHECK(cookie == 5);    // all that failed, suppressed or not
-  must(out.lmr.close()); // of operations that succeeded, failed and were flushed
+  CHECK(cookie == 5);    // all requests that failed, suppressed or not
+  must(out.lmr.close()); // covers operations that succeeded, failed and were flushed
   SHOWS("DTO-006");
 }
 

@@ -74,7 +74,7 @@ TEST_CASE("a shared buffer that holds half a message returns to its queue when t
   const auto end_by = GENERATE(0, 1);
   CAPTURE(end_by);
   fake::world slow_flush;
-  slow_flush.destroy_drops = true; // as mlx5
+  slow_flush.destroy_drops = true; // like mlx5
   clean_world world(slow_flush);
   end a("fk1", automatic);
   end b("fk2", automatic);
@@ -128,7 +128,7 @@ TEST_CASE("an endpoint that was never connected detaches from its shared queue a
 TEST_CASE("a shared buffer that holds half a message returns to its queue after a connection that failed half way",
           "[ep][srq]") {
   fake::world slow_flush;
-  slow_flush.destroy_drops = true; // as mlx5
+  slow_flush.destroy_drops = true; // like mlx5
   clean_world world(slow_flush);
   end a("fk1");
   end b("fk2");
@@ -204,7 +204,7 @@ TEST_CASE("a failure of a previous life that is taken late does not affect the p
 }
 
 TEST_CASE("repeated resets without taking completions do not fill the completion queue", "[ep]") {
-  clean_world world; // these devices keep the completions of destroyed queue pairs, as rxe does
+  clean_world world; // these devices keep the completions of destroyed queue pairs, like rxe
   pair p({.max_request_dtos = 8, .max_recv_dtos = 40});
   for (int life = 0; life < 8; ++life) {
     for (int i = 0; i < 40; ++i) must(p.a.ep.post(dat::recv{p.a.at(0, 8)}));

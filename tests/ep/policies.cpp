@@ -90,7 +90,7 @@ TEST_CASE("a tracked post finds regions closed before or after it and names the 
   must(dat::tracked::unreferenced(p.a.ia, std::as_bytes(std::span(bytes).subspan(8))));
   must(p.b.ep.post(dat::send{}));
   CHECK(p.a.take() == events{"received 77"});
-  must(mem.close()); // no posted operation names the region any more
+  must(mem.close()); // no posted operation names the region now
 
   is_error(p.a.ep.post<dat::tracked>(dat::send{piece}.cookie(78)), dat::return_type::privileges_violation);
   CHECK(dat::tracked::last_offender(p.a.ia)->cookie.value() == 78);

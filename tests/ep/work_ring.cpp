@@ -238,7 +238,7 @@ TEST_CASE("an arena agrees with a map through random steps, with blocks of all s
     work_entry* first;
     std::uint32_t n;
   };
-  std::map<std::uint64_t, block> model; // by the wr_id of the first entry
+  std::map<std::uint64_t, block> model; // found by the wr_id of the first entry
   std::vector<std::uint64_t> stale;
   bool good = true;
   const auto disjoint = [&](const block& b) {

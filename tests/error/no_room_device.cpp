@@ -29,8 +29,8 @@ namespace {
 
 // --- limits --------------------------------------------------------------------------------------------------------
 
-/// A limit of this process. It applies between `tighten` and `loosen`, or longer if it affects dat only, but never
-/// after `end`.
+/// A limit of this process. It applies between `tighten` and `loosen`. If it affects dat only, it may apply longer, but
+/// never after `end`.
 class some_limit {
 public:
   some_limit() = default;

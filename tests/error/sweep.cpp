@@ -54,7 +54,7 @@ struct side {
   endpoint ep;
   std::deque<std::string> seen; // events, oldest first
   std::deque<dat::cr> requests;
-  std::string private_data; // of the latest established or peer_rejected
+  std::string private_data; // the private data of the latest established or peer_rejected
 
   template <dat::streams S>
   void collect(dat::evd<S>& evd) {

@@ -41,7 +41,7 @@ TEST_CASE("one check follows any number of notifications", "[evd][break_watch]")
   t.until_looked(1);
   t.r.run(0);
   CHECK(t.o.looks == 1);
-  t.w.look_later(); // again after a check
+  t.w.look_later(); // checks again after a check
   t.until_looked(2);
   CHECK(t.o.looks == 2);
 }

@@ -496,7 +496,7 @@ TEST_CASE("events taken out of order free each entry once, and posted receives k
   for (int i = 0; i < 3; ++i) post_recv();
   CHECK_FALSE(p.b.ep.post(dat::recv{}));
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(0us)).cookie().value() == 0);
-  CHECK_FALSE(p.b.ep.post(dat::recv{})); // all 64 are posted
+  CHECK_FALSE(p.b.ep.post(dat::recv{})); // all 64 requests are posted
   CHECK(must(p.b.evd.wait_for<dat::recv_done>(0us)).cookie().value() == 1);
   for (std::uint64_t i = 3; i < 67; ++i) {
     must(p.a.ep.post(dat::send{}));

@@ -411,7 +411,7 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
     passives.push_back(link.b.make_ep());
     link.connect(actives.back(), passives.back());
   }
-  // One qualifier has led to all these endpoints, and each has a port of its own.
+  // All these endpoints were reached by one qualifier, and each has a port of its own.
   std::set<std::uint16_t> ports;
   for (auto& ep : actives) {
     CHECK(must(ep.remote_address()).port() == link.psp.port());
@@ -552,7 +552,7 @@ TEST_CASE("a merged evd from which no thread takes completions reports each brok
       CHECK(std::get<dat::dto_failure>(e).status() == status);
       CHECK(std::get<dat::dto_failure>(e).cookie() == dat::cookie(cookie));
     };
-    // Completions that arrive while the evd has no connection must not end the watch.
+    // Completions that arrive while the evd has no connection must not end the watch for breaks.
     const auto both = [&](auto& evd) {
       check(must(evd.dequeue()), dat::dto_status::receiver_not_ready, life);
       for (int i = 0; i < 3; ++i) {

@@ -349,7 +349,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(1)); // all posted requests notify
   SHOWS("EVENT-043");
   CHECK(is_empty(link.evd));
-  for (const bool solicited : {false, true}) { // each receive notifies, whatever its sender asks for
+  for (const bool solicited : {false, true}) { // each receive notifies, even if its sender does not request it
     must(link.active.post(dat::recv{}.cookie(5)));
     auto message = dat::send{};
     if (solicited) message.solicited();

@@ -78,7 +78,7 @@ TEST_CASE("a software event beyond the capacity is refused and changes nothing",
   queue<soft> q(4);
   for (std::uint64_t i = 0; i < 4; ++i) must(q.evd.post(i));
   CHECK(q.evd.post(4).error() == dat::error(return_type::queue_full));
-  CHECK(must(q.evd.query()).qlen == 4); // as many as it has taken
+  CHECK(must(q.evd.query()).qlen == 4); // as many events as it has taken
   CHECK(number(must(q.evd.dequeue())) == 0);
   must(q.evd.post(5)); // there is room again
   for (const std::uint64_t i : {1u, 2u, 3u, 5u}) CHECK(number(must(q.evd.dequeue())) == i);
@@ -545,7 +545,7 @@ TEST_CASE("while a thread waits, closing is refused and clearing changes nothing
   must(q.evd.set_unwaitable());
   CHECK_FALSE(q.evd.waitable());
   must(q.evd.post(1));
-  must(q.evd.close()); // with an event in the queue
+  must(q.evd.close()); // an event is in the queue
   CHECK(q.evd.dequeue().error().type() == return_type::invalid_handle);
 }
 

@@ -24,7 +24,7 @@ E next_async(dat::evd<S>& evd, place where = place::here()) {
 /// Sends more messages than `small` has room for. The passive side's receives complete there, and no thread takes them.
 template <dat::streams S>
 void flood(endpoint& active, endpoint& passive, dat::evd<S>& small) {
-  // The evd has grown with its endpoint, so the test shrinks it behind the library's back.
+  // The evd has grown with its endpoint, so the test shrinks it without the library's knowledge.
   REQUIRE(ibv_resize_cq(small.native_handle(), 4) == 0);
   const int more = 240; // many more than its room, because the reactor may move some to the ring of a merged evd
   for (int i = 0; i < more; ++i) must(passive.post(dat::recv{}.cookie(i)));

@@ -358,7 +358,7 @@ TEST_CASE("provider attributes are the same for every adapter", "[ia]") {
   SHOWS("IA-136", "HA-001", "HA-004", "REQ-180");
   CHECK(p.ha_loadbalancing == dat::ha_load_balancing::none);
   SHOWS("IA-137", "HA-003", "REQ-181");
-  CHECK(p.qos_supported == 0x0f); // all of DAT_QOS
+  CHECK(p.qos_supported == 0x0f); // all bits of DAT_QOS
   SHOWS("IA-116");
   CHECK(p.pz_support == dat::pz_support::unique);
   STATIC_REQUIRE(static_cast<int>(dat::pz_support::unique) == 0);

@@ -224,7 +224,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   CHECK(opened_as("site") == rx(2));
   SHOWS("CONF-002", "CONF-013", "CONF-023", "CONF-024", "REG-060", "REQ-017");
   CHECK(opened_as("own") == rx(1));
-  CHECK(opened_as("device") == rx(1)); // it comes before the entry of the system
+  CHECK(opened_as("device") == rx(1)); // this entry comes before the entry of the system
   CHECK(opened_as("address") == rx(1));
   SHOWS("CONF-028");
   // A line is valid for one version and one thread safety, and may have more fields.

@@ -733,7 +733,7 @@ TEST_CASE("memory: a tracked post names the operation whose region or memory was
   must(link.passive.post(dat::send{}));
   CHECK(next<dat::recv_done>(link.a.evd).cookie() == dat::cookie(77));
   must(dat::tracked::unreferenced(link.a.ia, bytes));
-  must(mem.close()); // no posted operation names the region any more
+  must(mem.close()); // no posted operation names the region now
   CHECK(error_of(link.active.post<dat::tracked>(dat::send{piece}.cookie(78))).type() == type::privileges_violation);
   culprit_is(dat::dto_operation::send, 78);
   CHECK(link.active.state() == state::connected);

@@ -95,7 +95,7 @@ void wrong_creations(void) {
   RETURNS(dat_psp_create(a.ia, 9000, a.evd, (DAT_PSP_FLAGS)5, &h), DAT_INVALID_PARAMETER, DAT_INVALID_ARG4);
   RETURNS(dat_psp_create(a.ia, 9000, a.evd, DAT_PSP_CONSUMER_FLAG, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG5);
   RETURNS(dat_psp_create_any(a.ia, NULL, a.evd, DAT_PSP_CONSUMER_FLAG, &h), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-  SUCCEEDS(dat_psp_create(a.ia, 0x50000 + 9001, a.evd, DAT_PSP_CONSUMER_FLAG, &h)); // as OFA's programs do
+  SUCCEEDS(dat_psp_create(a.ia, 0x50000 + 9001, a.evd, DAT_PSP_CONSUMER_FLAG, &h)); // like OFA's programs
   RETURNS(dat_psp_create(a.ia, 9001, a.evd, DAT_PSP_CONSUMER_FLAG, &h), DAT_CONN_QUAL_IN_USE, 0);
   SUCCEEDS(dat_psp_free(h));
   SUCCEEDS(dat_psp_create_any(a.ia, &qual, a.evd, DAT_PSP_PROVIDER_FLAG, &h));

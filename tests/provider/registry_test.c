@@ -298,7 +298,7 @@ static void each_call_reaches_its_function(void) {
   RETURNS(dat_extension_op(h, 3), DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
 
   SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
-  RETURNS(open_stub("own", &ia), DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE); // without ia_open_func
+  RETURNS(open_stub("own", &ia), DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE); // the table has no ia_open_func
   SUCCEEDS(dat_registry_remove_provider(&own_table, NULL));
   RETURNS(dat_registry_remove_provider(&own_table, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
   RETURNS(dat_registry_remove_provider(NULL, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);

@@ -185,7 +185,7 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
       (void)next<dat::recv_done>(t.at_active);
     const auto opened = must(open_window::from_wire(inbox.bytes));
     t.write(opened, i);
-    if (written) // and no event of the bind
+    if (written) // the bind gives no event
       (void)next<dat::ib::rdma_write_immediate_done>(t.at_passive);
     else
       (void)next<dat::send_done>(t.at_passive);
@@ -493,7 +493,7 @@ TEST_CASE("rmr: a message closes a window before the completion of its bind is t
   for (std::uint64_t round = 0; round < 3; ++round) {
     must(far.post(dat::recv{}));
     const auto w = must(rmr.bind(far, dat::bind{t.b_mem, both}));
-    must(far.post(dat::send{})); // behind the bind: when it has arrived, the window is open
+    must(far.post(dat::send{})); // this message is behind the bind: when it has arrived, the window is open
     must(near.post(dat::recv{}));
     (void)next<dat::recv_done>(t.at_active);
     must(near.post(dat::send_with_invalidate{w}));
@@ -842,7 +842,7 @@ TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding",
   buffer far(t.a.pz, 4096);
   for (int i = 0; i < 31; ++i) must(t.passive.post(dat::rdma_write{t.b_mem, far.remote()}));
   must(t.passive.post(dat::rdma_read{t.b_mem, far.remote()}));
-  must(rmr.bind(t.passive, dat::bind{t.b_mem, both})); // behind the writes and the read
+  must(rmr.bind(t.passive, dat::bind{t.b_mem, both})); // this request is behind the writes and the read
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   CHECK(is_empty(t.b.evd));
@@ -892,7 +892,7 @@ TEST_CASE("rmr: a bind refused by the device fails, and later requests are flush
   CHECK((flushed.is_of(other) && !flushed.is_of(rmr)));
   SHOWS("RMR-019", "COMP-072"); // a flushed bind is reported, too
   CHECK(flushed.status() == dat::dto_status::flushed);
-  SHOWS("COMP-037", "COMP-056", "COMP-072"); // of a bind
+  SHOWS("COMP-037", "COMP-056", "COMP-072"); // this is the status of a bind
   (void)t.at_a<dat::disconnected>(t.active);
 }
 

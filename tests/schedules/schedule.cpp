@@ -60,8 +60,8 @@ struct world {
   bool free = false;            // threads switch at every point, not only where a thread waits
   search* all_orders = nullptr; // if set, the search makes the choices in place of the seed
   bool by_priority = false;
-  std::uint64_t accesses = 0; // of this number of memory accesses, one is a point; 0: none
-  std::uint64_t odds = 2;     // of this number of points, one is a switch, or a change of priority
+  std::uint64_t accesses = 0; // one memory access of this number is a point; 0: none
+  std::uint64_t odds = 2;     // one point of this number is a switch, or a change of priority
   bool looked = false;        // all threads have checked their descriptors since the last point
   unsigned turn = 0;          // the points since the last switch
 };

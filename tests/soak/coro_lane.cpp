@@ -107,8 +107,8 @@ private:
     return dat::success();
   }
 
-  /// A stalled life is stopped like in a program: by its stop source, which ends an attempt to connect, and by the end
-  /// of its connection, which ends the posted operations.
+  /// A stalled life is stopped as in a program. Its stop source ends an attempt to connect, and the end of its
+  /// connection ends the posted operations.
   void watch() {
     if (life_ == 0) return;
     const auto silence = clock::now() - moved_;

@@ -72,7 +72,7 @@ struct node {
     if (!e) return fault(why);
     if (e->kind == operation::datagram) busy[e->slot] = false;
   }
-  /// The message that has arrived, when it is whole. Its buffer is posted again.
+  /// The message that has arrived, if it is complete. Its buffer is posted again.
   std::optional<message_header> on_received(const dat::ib::datagram_recv_done& got) {
     const char* why = nullptr;
     const auto* e = all.end(got.cookie(), true, got.bytes(), why);

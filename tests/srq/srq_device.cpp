@@ -480,7 +480,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
       b.pz.create_ep<dat::rc>(b.evd, srq, {.max_recv_iov = 999, .soft_high_watermark = 7, .hard_high_watermark = 9}));
   CHECK(ep.state() == state::unconnected);
   SHOWS("EP-022");
-  // The queue stays in use whatever the endpoint's state: unconfigured, unconnected, connecting, disconnected.
+  // The queue stays in use in each state of the endpoint: unconfigured, unconnected, connecting, disconnected.
   const auto in_use = dat::error(type::invalid_state, subtype::srq_in_use);
   {
     auto other = must(b.pz.create_srq());

@@ -45,7 +45,7 @@ struct pool {
   dat::evd<S> evd = must(b.ia.create_evd<S>(64)); // the evd of the receives
   dat::srq srq;
   dat::psp psp = must(b.ia.create_psp(service, b.evd));
-  std::deque<dat::ep<dat::rc>> from; // at a
+  std::deque<dat::ep<dat::rc>> from; // endpoints at a
   std::deque<shared_ep> to;          // endpoints at b
 
   void add(const dat::ep_attributes& attributes = {}) {

@@ -86,7 +86,7 @@ TEST_CASE("another thread may end a datagram endpoint whose connect is under way
       datagram_end a("fk1", automatic);
       must(a.ep.connect(to, service, 2s));
       while (!inside) std::this_thread::yield();
-    } // all handles go while the service thread is inside the call
+    } // all handles are destroyed while the service thread is inside the call
     until_nothing_is_left();
     fake::intercept(where, {});
   }

@@ -67,7 +67,8 @@ struct atomic_pair : connected_pair {
   }
 };
 
-/// Runs `part` on a new connection, and on another one as long as it returns that its completion did not come.
+/// Runs `part` on a new connection. As long as `part` returns that its completion did not come, runs it on another
+/// connection.
 template <class Part>
 void with_fenced(const Part& part) {
   for (int connections = 0; connections < 8; ++connections) {
@@ -451,7 +452,7 @@ TEST_CASE("each extension event carries exactly its operation's data, on the rig
   is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 11, 90);
   is(next<dat::send_done>(link.a.evd), link.active, 12, 20);
   is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 13, 0);
-  // Atomics: the old value is in the local word, whatever events come in between; the peer gets no event.
+  // The old value of an atomic is in the local word, even if other events come in between. The peer gets no event.
   link.far.value = {word, 7, 9};
   must(link.active.post(dat::ib::fetch_and_add{link.near.at(3), link.far.remote(0), 5}.cookie(14),
                         dat::ib::compare_and_swap{link.near.at(4), link.far.remote(1), 7, 70}.cookie(15),

@@ -570,7 +570,7 @@ TEST_CASE("one datagram endpoint exchanges messages with a hundred peers", "[ud]
     fill(out.part(i * 8, 8), static_cast<std::uint32_t>(i));
     must(hub.post(dat::ib::send_to{out.slice(i * 8, 8), known[i]}.cookie(i)));
   }
-  known.clear(); // possibly before the sends have completed
+  known.clear(); // the end may come before the sends have completed
   for (std::size_t i = 0; i < peers; ++i)
     CHECK(expect<dat::ib::datagram_send_done>(home.evd).cookie() == dat::cookie(i));
   std::vector<bool> seen(peers);

@@ -318,7 +318,7 @@ TEST_CASE("addresses compare and hash by family, address, scope and port") {
   CHECK(parsed("fe80::1%1") != parsed("fe80::1%2"));
   CHECK(parsed("fe80::1%1") != parsed("fe80::1"));
   CHECK(parsed("9.0.0.1") < parsed("10.0.0.1"));
-  CHECK(parsed("10.0.0.1:256") > parsed("10.0.0.1:255")); // by value, not by bytes in memory
+  CHECK(parsed("10.0.0.1:256") > parsed("10.0.0.1:255")); // compares by value, and not by bytes in memory
   CHECK(parsed("255.0.0.1") < parsed("::1"));
 
   auto labelled = native_v6("fd00::1", 1);

@@ -8,7 +8,7 @@ using support::recorded;
 TEST_CASE("a rule is recorded behind an assertion only", "[support]") {
   CHECK_FALSE(recorded(record_kind::shows, 100, {})); // no assertion has run yet
   const bool behind = recorded(record_kind::shows, 100, {});
-  const bool repeated = recorded(record_kind::shows, 100, {});      // in a loop
+  const bool repeated = recorded(record_kind::shows, 100, {});      // the same assertion in a loop
   const bool successive = recorded(record_kind::deviates, 101, {}); // a second record of the same assertion
   const bool later = recorded(record_kind::shows, 150, {});
   CHECK(behind);

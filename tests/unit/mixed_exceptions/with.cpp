@@ -1,4 +1,5 @@
-// A source file with exceptions: value() on an error throws here, whatever the other source files are.
+// A source file with exceptions: value() on an error throws here, even if other source files are compiled without
+// exceptions.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/expected.hpp>
 
