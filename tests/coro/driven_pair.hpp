@@ -24,7 +24,7 @@ struct driven_pair : pair {
   explicit driven_pair(const dat::ep_attributes& attributes = {}) : pair(attributes) {}
   queue_driver near{a.evd};
   queue_driver far{b.evd};
-  /// Polls both drivers until nothing more happens. Returns the events that belonged to no coroutine.
+  /// Polls both drivers until no event is left. Returns the events that belonged to no coroutine.
   events run() {
     events foreign;
     const auto note = [&](const auto& e) { foreign.push_back(describe{}(e)); };

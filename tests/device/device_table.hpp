@@ -16,11 +16,11 @@ struct device_row {
   int peer_killed;    ///< the peer's process has ended
   bool immediate_data;
   bool waits_for_receives; ///< a message without a receive waits at its sender
-  bool reports_breaks;     ///< a peer that is gone is told from one that has disconnected
+  bool reports_breaks;     ///< an ended peer is distinguished from one that has disconnected
   bool attempts_end_at_once;
   std::size_t longest_message; ///< max_message_size; 0: not the same for all
   bool names_local_faults; ///< a request that the adapter itself refuses fails with its own status; else it is flushed
-  bool large_regions;      ///< of more than 4 GiB
+  bool large_regions;      ///< regions of more than 4 GiB
   bool atomic_writes;
   bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
   bool infiniband;           ///< has windows, datagrams, connections by descriptors, and atomics
@@ -43,9 +43,9 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
       {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true, true, true, true,
-       true, true}, // of Linux 6.1
+       true, true}, // the driver of Linux 6.1
       {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false, true, true, true, true,
-       true}, // of Linux 6.12
+       true}, // the driver of Linux 6.12
       {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true, false,
        false, false, false, false},
   };
@@ -60,8 +60,8 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
   return here;
 }
 
-/// Whether a message may be posted behind `sent` others when the peer has posted `receives`: where a message that finds
-/// no receive ends the connection, it has to wait.
+/// Whether a message may be posted behind `sent` others when the peer has posted `receives`. The message has to wait on
+/// devices where a message without a receive ends the connection.
 [[nodiscard]] inline bool may_send(std::uint64_t sent, std::uint64_t receives) {
   return sent < receives || this_device().waits_for_receives;
 }

@@ -1,4 +1,4 @@
-// The link-local addresses of the interfaces that the two adapters are on.
+// The link-local addresses of the interfaces of the two adapters.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

@@ -61,7 +61,7 @@ struct lost_handshake : device::cut_wire {
 };
 /// Progress is automatic, so the other side needs no call.
 inline void settle(end&, end&) {}
-/// Waits a moment; no result depends on its length.
+/// Waits a moment; no result depends on the length of the wait.
 inline void some_way(end& a, end&) {
   for (int i = 0; i < 200; ++i) (void)a.ia.address();
 }

@@ -35,7 +35,7 @@ struct matrix {
 
   matrix() {
     connect(ep, far);
-    must(busy.connect(b.ia.address(), 7472, plenty)); // stays unanswered
+    must(busy.connect(b.ia.address(), 7472, plenty)); // this request stays unanswered
     request = must(pending.wait_for<dat::connection_request>(plenty));
   }
   void connect(dat::ep<dat::rc>& from, dat::ep<dat::rc>& to) {
@@ -44,7 +44,7 @@ struct matrix {
     (void)must(evd.wait_for<dat::established>(plenty));
     (void)must(b.evd.wait_for<dat::established>(plenty));
   }
-  /// Between two pairs of calls: takes everything that is queued.
+  /// Takes all queued events between two pairs of calls.
   void take_all() {
     evd.drain([](const auto&) {}, 1000);
     b.evd.drain([](const auto&) {}, 1000);
@@ -159,8 +159,8 @@ struct matrix {
        [&] {
          if (void* p = pool.try_allocate(64)) pool.resource().deallocate(p, 64);
        }},
-      {"address handles", 0, [&] { (void)ud.connect(far_descriptor); }},              // made, and dropped
-      {"ep<ud>.connect", 0, [&] { (void)ud.connect(b.ia.address(), 7475, plenty); }}, // nobody listens there
+      {"address handles", 0, [&] { (void)ud.connect(far_descriptor); }},              // creates a handle, and drops it
+      {"ep<ud>.connect", 0, [&] { (void)ud.connect(b.ia.address(), 7475, plenty); }}, // no program listens on this port
       {"ep<ud>.post", 'd',
        [&] {
          (void)ud.post(dat::ib::send_to{a.at(24, 8), peer});

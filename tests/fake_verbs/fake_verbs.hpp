@@ -4,9 +4,9 @@
 
 // A test links `fake_verbs` instead of -libverbs -lrdmacm. The library defines the ibv_* and rdma_* symbols over a
 // small world simulated inside the process: devices with addresses, protection domains, memory regions, completion
-// queues, shared receive queues, RC and UD queue pairs that really move bytes, and connections by rdma_cm.
-// Everything behaves as Soft-RoCE (rxe) and the kernel's connection manager do unless a switch says otherwise.
-// Event channels, completion channels and async fds are real pollable descriptors.
+// queues, shared receive queues, RC and UD queue pairs that really move bytes, and connections by rdma_cm. The world
+// behaves like Soft-RoCE (rxe) and the kernel's connection manager unless a switch changes that. Event channels,
+// completion channels and async fds are real pollable descriptors.
 //
 // Threads: every function here and every verbs/rdma_cm call may be used from any thread; one mutex guards the world.
 // reset() needs all other threads to be out of the library.
@@ -40,7 +40,7 @@ struct port_config {
   std::uint16_t lid = 0;
   std::uint8_t lmc = 0;
   std::uint8_t flags = 0;                      ///< IBV_QPF_GRH_REQUIRED
-  std::uint64_t subnet_prefix = 0;             ///< of GID 0; 0: link-local
+  std::uint64_t subnet_prefix = 0;             ///< the subnet prefix of GID 0; 0: link-local
   std::vector<std::uint16_t> pkeys = {0xffff}; ///< the P_Key table
   std::size_t interface_pkey = 0;              ///< the index of the P_Key of the port's network interface
   std::uint8_t service_level = 0;              ///< of the path records that lead from here
@@ -64,8 +64,8 @@ struct device_config {
 
 /// The work completion statuses of failing operations.
 enum class statuses {
-  rxe, ///< what Soft-RoCE reports (bad lkey: LOC_QP_OP_ERR, receive too short: LOC_QP_OP_ERR / REM_OP_ERR)
-  iba, ///< what InfiniBand prescribes (LOC_PROT_ERR, LOC_LEN_ERR / REM_INV_REQ_ERR)
+  rxe, ///< the status of Soft-RoCE (bad lkey: LOC_QP_OP_ERR, receive too short: LOC_QP_OP_ERR / REM_OP_ERR)
+  iba, ///< the status by InfiniBand (LOC_PROT_ERR, LOC_LEN_ERR / REM_INV_REQ_ERR)
 };
 
 /// The simulated world. The default has fk1 (10.99.1.1, fd99:1::1) and fk2 (10.99.2.1, fd99:2::1), one port each.
@@ -78,10 +78,10 @@ struct world {
   bool destroy_drops = false;   ///< true: destroying a queue pair drops its unread completions (mlx5; rxe keeps them)
   bool timewait_exit = false;   ///< true: TIMEWAIT_EXIT follows the end of a disconnect at once
   bool hold_sends = false;      ///< true: sends wait for complete(); hold() sets it for one queue pair
-  int max_backlog = 1024;       ///< what rdma_listen(id, 0) means
+  int max_backlog = 1024;       ///< the meaning of rdma_listen(id, 0)
   std::uint16_t pkey_index = 0; ///< index of the partition of connections by rdma_cm; above 0 on InfiniBand only
   int num_comp_vectors = 2;     ///< ibv_context::num_comp_vectors
-  ibv_fork_status fork_status = IBV_FORK_UNNEEDED; ///< what ibv_is_fork_initialized() gives before ibv_fork_init()
+  ibv_fork_status fork_status = IBV_FORK_UNNEEDED; ///< the result of ibv_is_fork_initialized() before ibv_fork_init()
 };
 
 /// The limits of rxe; a starting point for device_config::attr.
@@ -208,8 +208,8 @@ enum class call : unsigned {
 /// All of them, in table order.
 const std::vector<call>& calls();
 const char* name(call c);          ///< "ibv_create_qp"
-group group_of(call c);            ///< its group
-int typical_errno(call c);         ///< what a sweep injects
+group group_of(call c);            ///< the group of the symbol
+int typical_errno(call c);         ///< the errno that a sweep injects
 std::string errno_name(int error); ///< "ENOMEM"; "errno 4711" for an unknown number
 
 /// The nth call of `c` from now (1 = the next) fails once with `error` in that function's own style (NULL + errno,
@@ -220,9 +220,9 @@ void fail(call c, unsigned nth = 1, int error = 0);
 /// At the beginning of every call of `c`, before the call checks its arguments, calls `f` in the same thread. An empty
 /// function, or reset(), ends this.
 void intercept(call c, std::function<void()> f);
-/// Whether the calling thread is inside a call of this library, which allocates as it likes.
+/// Whether the calling thread is inside a call of this library, which may allocate at any time.
 bool inside() noexcept;
-/// Forgets all faults that were not hit yet; returns how many those were.
+/// Forgets all faults that have not occurred yet, and returns their number.
 std::size_t forget_faults();
 /// Number of calls since reset(), failed ones included.
 std::size_t count(call c);
@@ -257,7 +257,7 @@ sweep_result for_each_failure(const std::function<void(const injected&)>& flow, 
 
 // ---------------------------------------------------------------------------------------------------- ledger, trace
 
-/// Objects that live now. The objects that librdmacm creates for itself are not counted.
+/// The present objects. The objects that librdmacm creates for itself are not counted.
 struct live_counts {
   std::size_t contexts = 0, pds = 0, mrs = 0, mws = 0, comp_channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
   std::size_t event_channels = 0, ids = 0, device_lists = 0;
@@ -265,7 +265,7 @@ struct live_counts {
   std::size_t total() const;
 };
 live_counts live();
-/// Empty when no object lives and no call was made in a wrong order; otherwise a text: "leaked: qp 1 (qp#2), ...".
+/// Empty when no object is left and no call was made in a wrong order; otherwise a text: "leaked: qp 1 (qp#2), ...".
 std::string leaks();
 /// Wrong orders that the real libraries do not report (context closed with objects on it, channel with ids).
 std::vector<std::string> violations();
@@ -278,9 +278,9 @@ std::vector<ibv_qp*> qps();               ///< live queue pairs in order of crea
 std::vector<ibv_cq*> cqs();               ///< live completion queues in order of creation
 std::vector<ibv_context*> contexts();     ///< contexts that the program opened
 std::vector<rdma_cm_id*> ids();           ///< ids that the program holds, in order of creation
-ibv_qp* qp_by_num(std::uint32_t qp_num);  ///< nullptr if none lives
+ibv_qp* qp_by_num(std::uint32_t qp_num);  ///< nullptr if there is none
 int resolve_timeout_ms();                 ///< the timeout of the latest rdma_resolve_addr
-std::vector<ibv_ah_attr> ah_attributes(); ///< of the live address handles, in order of creation
+std::vector<ibv_ah_attr> ah_attributes(); ///< the attributes of the live address handles, in order of creation
 /// From now on the descriptor is a dmabuf with this memory, which represents the memory of another device.
 void offer_dmabuf(int descriptor, std::span<std::byte> memory);
 unsigned mr_access(const ibv_mr* mr);             ///< the access flags that the region was registered with
@@ -308,10 +308,10 @@ struct cm_event {
   std::uint32_t qp_num = 0;
   std::uint16_t port = 0;
 };
-/// Injects the event; not subject to drop_next() and hold_events(). Aborts if there is no such target.
+/// Injects the event, which drop_next() and hold_events() do not affect. Aborts if there is no such target.
 void deliver(const cm_event& e);
 
-/// The next `n` events of this type get lost on the wire: no event, and the receiver's state does not change.
+/// The next `n` events of this type are lost on the wire: there is no event, and the receiver's state does not change.
 void drop_next(rdma_cm_event_type type, unsigned n = 1);
 /// From now on events (of this type, or all) do not arrive but wait in a list.
 void hold_events(std::optional<rdma_cm_event_type> type = {});
@@ -340,11 +340,12 @@ bool complete(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status
 /// The oldest waiting send reaches the peer, but its acknowledgement is lost: the peer gets the data and the completion
 /// of its receive, and the sender's queue pair moves to ERR with RETRY_EXC_ERR. False as complete.
 bool lose_acknowledgement(ibv_qp* qp);
-/// As complete, for a posted receive; no data is moved, and byte_len is reported on success.
+/// Completes a posted receive, like `complete`. No data is moved, and byte_len is reported on success.
 bool complete_recv(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS,
                    std::uint32_t byte_len = 0);
-/// A send that waits for a receive or for a silent peer gives up: RNR_RETRY_EXC_ERR or RETRY_EXC_ERR, queue pair to
-/// ERR. False if no send waits. (Retry counts 1..6 wait for this call for RNR; 0 fails at once, 7 waits indefinitely.)
+/// A send that waits for a receive, or for a peer that does not answer, fails: RNR_RETRY_EXC_ERR or RETRY_EXC_ERR, and
+/// the queue pair moves to ERR. False if no send waits. (Retry counts 1..6 wait for this call for RNR; 0 fails at once,
+/// 7 waits indefinitely.)
 bool give_up(ibv_qp* qp);
 /// Puts any work completion on a completion queue.
 void forge(ibv_cq* cq, const ibv_wc& wc, bool solicited = false);

@@ -41,7 +41,7 @@ public:
   signal_fd& operator=(const signal_fd&) = delete;
   int fd() const { return fd_; }
   void set(bool readable);
-  /// Makes the descriptor poll as that of a removed device, with POLLHUP in place of POLLERR.
+  /// The descriptor polls like that of a removed device, with POLLHUP in place of POLLERR.
   void kill();
   bool dead() const { return other_end_ < 0; }
 
@@ -57,7 +57,7 @@ struct device_state {
   ibv_device_attr attr{};
   __be64 guid = 0;
   bool removed = false;
-  struct context_obj* cm_context = nullptr; ///< librdmacm's own
+  struct context_obj* cm_context = nullptr; ///< belongs to librdmacm
 };
 
 struct context_obj : object {
@@ -94,7 +94,7 @@ struct mr_obj : ibv_mr, object {
 struct mw_obj : ibv_mw, object {
   static constexpr kind k = kind::mw;
   pd_obj* domain = nullptr;
-  std::uint32_t key = 0;            ///< the device's; ibv_mw::rkey is the program's
+  std::uint32_t key = 0;            ///< the key of the device; ibv_mw::rkey is the key of the program
   mr_obj* region = nullptr;         ///< null: not bound
   struct qp_obj* through = nullptr; ///< type 2: the only queue pair on which it is valid
   std::uint64_t start = 0, size = 0;
@@ -121,7 +121,7 @@ struct cq_obj : ibv_cq, object {
   unsigned users = 0;
   std::size_t unacked = 0;       ///< completion events read, not acknowledged
   std::size_t unacked_async = 0; ///< async events read, not acknowledged
-  bool overrun = false;          ///< dead since it overran
+  bool overrun = false;          ///< the completion queue is dead, because it overran
   cq_obj() : ibv_cq{}, object{k} {}
   ibv_cq* as_c() { return this; }
 };
@@ -147,7 +147,7 @@ struct send_wqe {
   ibv_send_wr wr{};
   std::vector<ibv_sge> sges;
   std::vector<std::byte> inlined;
-  std::uint32_t window_key = 0; ///< bind: the program's idea of the window's key when it was posted
+  std::uint32_t window_key = 0; ///< bind: the window's key for the program at the time of the post
   bool is_inline = false;
   bool held = false;   ///< waits for complete()
   bool parked = false; ///< refused by post_send, waits for the next doorbell
@@ -158,7 +158,7 @@ struct send_wqe {
 struct extended_qp {
   ibv_qp_ex verbs{};
   ibv_qp* qp = nullptr;
-  std::vector<ibv_send_wr> begun; ///< since wr_start
+  std::vector<ibv_send_wr> begun; ///< the requests since wr_start
 };
 
 struct qp_obj : ibv_qp, object {
@@ -228,9 +228,9 @@ struct id_obj : rdma_cm_id, object {
   std::uint8_t dev_port = 0;
   sockaddr_storage src{}, dst{}, remote{}; ///< remote: address of the other end of a connection
   bool reuse_addr = false, af_only = false;
-  bool child = false; ///< made by a request
+  bool child = false; ///< created by a request
   int ack_timeout = -1;
-  std::uint8_t tos = 0; ///< traffic class, of a request that of the peer
+  std::uint8_t tos = 0; ///< the traffic class; for a request, the peer's one
   std::uint32_t own_qpn = 0, peer_qpn = 0;
   std::uint8_t responder_resources = 0, initiator_depth = 0, retry = 7, rnr_retry = 7;
   int backlog = 0;

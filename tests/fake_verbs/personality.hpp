@@ -1,4 +1,4 @@
-// Personalities of the fake: the manners of a kind of device, as one set of switches. README.md has their sources.
+// Personalities of the fake: the behaviour of a kind of device, as one set of switches. README.md has their sources.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -14,19 +14,19 @@ enum class personality {
   ib,      ///< the same adapters on an InfiniBand fabric
   iwarp,   ///< siw: iWARP over TCP
   plain,   ///< a RoCE device whose driver has the least that verbs allows
-  removed, ///< as kind; the removal of a device also kills its descriptors
-  slow,    ///< as kind; each call of setup and teardown takes long
+  removed, ///< like kind; the removal of a device also kills its descriptors
+  slow,    ///< like kind; each call of setup and teardown takes long
 };
 
 /// All of them, the default first.
 const std::vector<personality>& personalities();
 /// The name as in FAKE_VERBS_PERSONALITY: "mlx5".
 const char* name(personality p);
-/// The one that reset() applies: that of the innermost scope, then that of FAKE_VERBS_PERSONALITY, then `kind`. An
-/// unknown name in the environment ends the program with the list of names.
+/// The personality that reset() applies: that of the innermost scope, then that of FAKE_VERBS_PERSONALITY, then `kind`.
+/// An unknown name in the environment ends the program with the list of names.
 personality current();
 
-/// The manners that only personalities have; the others are switches of a world. README.md has their sources.
+/// The switches that only personalities have; the others belong to a world. README.md has their sources.
 struct manners {
   bool late_flush = false;       ///< flush completions arrive some time after the move to ERR, see finish()
   bool fatal_overrun = false;    ///< a completion queue that overruns is dead, and moves its queue pairs to ERR
@@ -57,8 +57,8 @@ private:
   std::function<void(manners&)> outer_;
 };
 
-/// The devices finish their delayed work: afterwards all flush completions are there (late_flush). Otherwise these
-/// arrive after a few more calls of the program, or after 100 microseconds.
+/// The devices finish their delayed work: afterwards all flush completions are queued (late_flush). Without this call,
+/// they arrive after a few more calls of the program, or after 100 microseconds.
 void finish();
 /// From now on delayed completions arrive only in finish().
 void hold_late();

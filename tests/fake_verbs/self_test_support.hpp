@@ -1,4 +1,4 @@
-// Two connected ends made with plain verbs and rdma_cm calls, for the tests of the fake itself.
+// Two connected ends, created by plain verbs and rdma_cm calls, for the tests of the fake itself.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

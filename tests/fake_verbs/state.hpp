@@ -35,7 +35,7 @@ struct trace_line {
   kind what;
   unsigned serial; ///< 0: no object
   kind made;
-  unsigned made_serial; ///< 0: nothing made
+  unsigned made_serial; ///< 0: no object was created
   int error;            ///< 0: fine
   bool injected;
   unsigned times;
@@ -65,7 +65,7 @@ struct state {
   std::map<const void*, std::unique_ptr<ibv_device*[]>> device_lists;
   std::map<const void*, std::unique_ptr<ibv_context*[]>> cm_device_lists;
   std::map<const rdma_cm_event*, std::unique_ptr<event_obj>> cm_events;
-  int resolve_timeout_ms = 0; ///< of the latest rdma_resolve_addr
+  int resolve_timeout_ms = 0; ///< the timeout of the latest rdma_resolve_addr
   std::uint32_t next_qpn = 17, next_key = 1, next_psn = 1000;
   std::uint16_t next_port = 32768;
   std::vector<qp_obj*> work; ///< queue pairs whose send queue may make progress
@@ -174,7 +174,7 @@ public:
   int minus1(int error);          ///< sets errno, returns -1; 0 for error 0
   std::nullptr_t null(int error); ///< sets errno
   std::unique_lock<std::mutex>& lock() { return lock_; }
-  void quiet() { quiet_ = true; } ///< leave no line in the trace
+  void quiet() { quiet_ = true; } ///< this call leaves no line in the trace
 
 private:
   call which_;
@@ -191,8 +191,8 @@ void wait_acked(std::unique_lock<std::mutex>& lock, const std::string& what, con
 int wait_readable(std::unique_lock<std::mutex>& lock, int fd);
 
 // late and slow devices
-void do_late(late_work what);      ///< the device does it when it is time
-void finish_late();                ///< all of it, now
+void do_late(late_work what);      ///< the device does the work when its time has come
+void finish_late();                ///< finishes all delayed work now
 void forget_late(const qp_obj& q); ///< a queue pair that was reset or destroyed
 void pace(call c);                 ///< without the mutex: takes the time that the call takes
 void set_pace(const manners& m);
@@ -203,7 +203,7 @@ manners follow_personality(world& w);
 // InfiniBand and iWARP
 bool is_infiniband(const device_state& d, unsigned port);
 inline bool is_iwarp(const device_state& d) { return d.cfg.transport == IBV_TRANSPORT_IWARP; }
-ibv_gid gid_of_port(const sockaddr_storage& a); ///< of the port that owns the address, as rdma_cm uses it
+ibv_gid gid_of_port(const sockaddr_storage& a); ///< the GID of the port that owns the address, as rdma_cm uses it
 /// The path from the device's port to an address, as rdma_cm sets it in a queue pair or an address handle.
 ibv_ah_attr path_between(const device_state& d, std::uint8_t port, const sockaddr_storage& from,
                          const sockaddr_storage& to);
@@ -222,7 +222,7 @@ context_obj& cm_context(device_state& d);
 void push_async(context_obj& ctx, const ibv_async_event& e);
 void kill_descriptors_of(const device_state& d);
 void discard_async_of(context_obj& ctx, const void* handle); ///< unread events of one object
-/// Port that owns the address (port ignored); false if none.
+/// Finds the port that owns the address, whose port number is ignored; false if there is none.
 struct owner {
   device_state* dev = nullptr;
   std::uint8_t port = 0;
@@ -288,7 +288,7 @@ id_obj& new_child(id_obj& listener, id_obj& asking, const owner& at); ///< for t
 void destroy_on_wire(id_obj& id);
 void send_reject(id_obj& from, int status, std::vector<std::byte> data);
 void send_dreq(id_obj& from);
-int ask_datagram(id_obj& id, const rdma_conn_param* param); ///< 0 or errno, as the next two
+int ask_datagram(id_obj& id, const rdma_conn_param* param); ///< 0 or errno, like the next two
 int accept_datagram(id_obj& id, const rdma_conn_param* param);
 int reject_datagram(id_obj& id, const void* data, std::size_t n);
 void send_drep(id_obj& from);

@@ -1,4 +1,4 @@
-// Two adapters of the fake verbs library, and the plain rdma_cm peer that sends what it likes.
+// Two adapters of the fake verbs library, and a plain rdma_cm peer that sends any data.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -60,8 +60,8 @@ struct two_ends {
   }
 };
 
-/// Runs `f` in a world of its own, in which nothing must be left. The world is freed at the end, so that libFuzzer sees
-/// what the library has not freed. Returns the result of a target.
+/// Runs `f` in a world of its own, in which no object must be left. The world is freed at the end, so that libFuzzer
+/// finds memory that the library has not freed. Returns the result of a target.
 template <class F>
 int in_new_world(F f) {
   fake::reset();

@@ -11,7 +11,7 @@ namespace mutate {
 
 inline constexpr int most = 1 << 14;
 
-/// The mutant that runs; 0: none.
+/// The mutant that runs, or 0 for none.
 inline const int present = [] {
   const char* const text = std::getenv("DAT_MUTANT");
   return text ? std::atoi(text) : 0;

@@ -11,7 +11,7 @@
 __attribute__((weak)) int checks_passed;
 __attribute__((weak)) int checks_failed;
 
-// The word in words: "DAT_INVALID_HANDLE DAT_INVALID_HANDLE_EP".
+// The return word as text: "DAT_INVALID_HANDLE DAT_INVALID_HANDLE_EP".
 static inline const char* word(DAT_RETURN value) {
   static _Thread_local char text[2][128];
   static _Thread_local int next;
@@ -50,7 +50,7 @@ static inline void check_that(const char* file, int line, const char* what, int 
 #define SUCCEEDS(call) RETURNS(call, DAT_SUCCESS, DAT_NO_SUBTYPE)
 #define CHECK(condition) check_that(__FILE__, __LINE__, #condition, !!(condition))
 
-// Prints the counts. The exit code of the program.
+// Prints the counts, and returns the exit code of the program.
 static inline int checked(void) {
   printf("%d passed, %d failed\n", checks_passed, checks_failed);
   return checks_failed != 0 || checks_passed == 0;

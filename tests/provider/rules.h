@@ -27,18 +27,18 @@ extern const struct test_case value_cases[], ia_cases[], event_cases[], cno_case
 #define FAILS(call, type) check_type(__FILE__, __LINE__, #call, (call), (type))
 void check_type(const char* file, int line, const char* what, DAT_RETURN is, DAT_RETURN_TYPE wanted);
 
-// Waits this long for what has to come: a machine may be slow, but not by this much.
+// The limit for events that must come: a machine may be slow, but not by this much.
 enum { ample = 60 * 1000 * 1000 };
 
-// Two open adapters, between which messages go. Both belong to this process.
+// Two open adapters that exchange messages. Both belong to this process.
 struct side {
   char name[DAT_NAME_MAX_LENGTH];
   struct sockaddr_in address;
   DAT_IA_HANDLE ia;
   DAT_EVD_HANDLE async_evd;
   DAT_PZ_HANDLE pz;
-  DAT_EVD_HANDLE evd;     // of requests, connections and service points
-  DAT_EVD_HANDLE dto_evd; // of completions
+  DAT_EVD_HANDLE evd;     // the evd of requests, connections and service points
+  DAT_EVD_HANDLE dto_evd; // the evd of completions
   char* memory;
   DAT_LMR_HANDLE lmr;
   DAT_LMR_CONTEXT lmr_context;
@@ -49,13 +49,13 @@ enum { memory_size = 16384 };
 extern struct side one, two;
 
 DAT_RETURN open_adapter(struct side* s);
-void open_side(struct side* s);  // all but the endpoint
+void open_side(struct side* s);  // opens all objects except the endpoint
 void close_side(struct side* s); // abruptly
 DAT_EP_HANDLE create_ep(struct side* s, const DAT_EP_ATTR* attributes);
 DAT_EP_ATTR default_attributes(void);
 DAT_EP_STATE state_of(DAT_EP_HANDLE ep);
 
-// The next event, which must be this one.
+// Takes the next event, which must be this one.
 #define EXPECT(evd, number) expect_at(__FILE__, __LINE__, (evd), (number))
 DAT_EVENT expect_at(const char* file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number);
 // The class of DAT_QUEUE_EMPTY depends on the evd: OFA's programs compare the whole word.
@@ -64,7 +64,7 @@ DAT_EVENT expect_at(const char* file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NU
 // A service point of `two` on a free qualifier; `one` connects to it.
 DAT_PSP_HANDLE listen_on(DAT_CONN_QUAL* qualifier, DAT_PSP_FLAGS flags);
 DAT_RETURN connect_to(DAT_EP_HANDLE ep, DAT_CONN_QUAL qualifier, const char* private_data);
-DAT_CR_HANDLE request(void); // of the request that arrives at `two`
+DAT_CR_HANDLE request(void); // the handle of the request that arrives at `two`
 // Opens both sides, with endpoints that are connected.
 void open_link(const DAT_EP_ATTR* attributes);
 void close_link(void);
@@ -79,7 +79,7 @@ DAT_RETURN post_recv(struct side* s, unsigned offset, unsigned length, DAT_UINT6
 DAT_DTO_COMPLETION_EVENT_DATA complete_at(const char* file, int line, struct side* s, DAT_UINT64 value,
                                           DAT_DTO_COMPLETION_STATUS status);
 
-// One past the bits that a mask has.
+// The bit above the bits of a mask.
 #define BEYOND(all) ((all) + 1)
 
 #endif

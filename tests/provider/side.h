@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Longer than any wait that a test expects to succeed. Waits end as soon as the event is there.
+// Longer than any wait that a test expects to succeed. Waits end as soon as the event is queued.
 #define PLENTY ((DAT_TIMEOUT)60000000)
 
 struct side {
@@ -61,7 +61,7 @@ static inline void open_side(struct side* s, const char* name) {
   DAT_VADDR address;
   memset(s, 0, sizeof *s);
   SUCCEEDS(dat_ia_open((char*)(uintptr_t)name, 8, &s->async_evd, &s->ia));
-  if (!s->ia) exit(checked()); // nothing can follow
+  if (!s->ia) exit(checked()); // no further test can run
   SUCCEEDS(dat_ia_query(s->ia, NULL, DAT_IA_FIELD_ALL, &attr, 0, NULL));
   memcpy(&s->address, attr.ia_address_ptr, sizeof s->address);
   SUCCEEDS(dat_pz_create(s->ia, &s->pz));

@@ -1,4 +1,4 @@
-// What the tests of the registry see of the stub provider.
+// The data of the stub provider that the tests of the registry use.
 // SPDX-License-Identifier: BSL-1.0
 #ifndef STUB_PROVIDER_H
 #define STUB_PROVIDER_H
@@ -13,8 +13,8 @@ struct stub_log {
   int opens;
   int closes;
   int faults;         // calls of the registry that were out of order
-  DAT_RETURN added;   // what the last dat_registry_add_provider returned
-  DAT_RETURN removed; // and the last dat_registry_remove_provider
+  DAT_RETURN added;   // the result of the last dat_registry_add_provider
+  DAT_RETURN removed; // the result of the last dat_registry_remove_provider
   char queried[300];  // the arguments of the last dat_ib_open_query
 };
 

@@ -1,4 +1,4 @@
-// Two ends of rails in the fake world, with a clock that the test moves, and an account of every message.
+// Two ends of rails in the fake world, with a clock that the test moves, and counts of every message.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -34,8 +34,8 @@ inline fake::world world_of(std::size_t n) {
 
 /// The events of one end.
 struct account {
-  std::map<std::uint64_t, int> done, failed; ///< by cookie
-  std::map<std::uint16_t, int> arrived;      ///< by tag
+  std::map<std::uint64_t, int> done, failed; ///< indexed by cookie
+  std::map<std::uint16_t, int> arrived;      ///< indexed by tag
   std::vector<std::uint16_t> order;          ///< tags of ordered messages
   std::vector<std::string> rails;            ///< "up 0", "down 1"
   void operator()(const dat::rails_write_done& e) { ++done[e.cookie]; }

@@ -54,7 +54,7 @@ void explore(unsigned few, const std::function<void(session&)>& body);
 /// mutexes, condition variables, atomics and descriptors. A failed assertion shows the choices; DAT_SCHEDULE_CHOICES
 /// replays them.
 std::size_t explore_all(unsigned preemptions, const std::function<void(session&)>& body);
-/// Whether DAT_SCHEDULE_CHOICES asks for one order.
+/// Whether DAT_SCHEDULE_CHOICES requests one order.
 [[nodiscard]] bool replays();
 
 } // namespace schedule

@@ -8,8 +8,8 @@
 
 namespace schedule::impl {
 
-/// The choices of one order, and from them those of the next. The test must be deterministic: if a repeated choice has
-/// another number of options than before, the program ends.
+/// The choices of one order, from which the search derives those of the next. The test must be deterministic: if a
+/// repeated choice has another number of options than before, the program ends.
 class search {
 public:
   explicit search(unsigned preemptions) noexcept : most_(preemptions) {}
@@ -19,7 +19,7 @@ public:
   /// Like `choose`, but every option except the first costs a preemption.
   [[nodiscard]] std::size_t choose_with_preemption(std::size_t options) noexcept;
 
-  /// Goes on to the next order. Returns false when there is none.
+  /// Moves to the next order. Returns false when there is none.
   [[nodiscard]] bool advance();
 
   /// The choices that are not the first option, as `number:option` with commas between.

@@ -13,7 +13,7 @@ namespace soak {
 enum class operation : std::uint8_t { send, receive, write, read, atomic, bind, datagram, event };
 inline constexpr std::size_t operations = 8;
 
-/// The ways in which a side of a life can have ended. The numbers are known to soak.py.
+/// The ways in which a side of a life can have ended. soak.py uses the same numbers.
 enum class outcome : std::uint64_t {
   absent = 0,  ///< the side never took part
   open = 1,    ///< under way, or its process was killed
@@ -31,7 +31,7 @@ struct side {
   word done[operations];     ///< successful completions
   word failed[operations];   ///< flushed or failed completions
   word dropped[operations];  ///< outstanding when the endpoint was closed
-  word bytes;                ///< of successful completions
+  word bytes;                ///< bytes of successful completions
   word numbered;             ///< messages that were given a number and accepted
   word acknowledged;         ///< those of them that have completed with success
   word unanswered;           ///< reads and atomics that the device completed without their data

@@ -22,7 +22,7 @@ public:
 
   book(std::uint64_t life, side& counts) noexcept : life_(life), counts_(&counts) {}
 
-  /// Enters an operation that is about to be posted. Its cookie names the life, too.
+  /// Adds an operation that is about to be posted. Its cookie names the life, too.
   dat::cookie begin(operation kind, std::size_t slot) {
     entries_.push_back({kind, static_cast<std::uint32_t>(slot), false});
     ++outstanding_;

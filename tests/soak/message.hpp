@@ -24,10 +24,10 @@ struct message_header {
   std::uint64_t life = 0;
   std::uint64_t number = 0; ///< counts the messages of one side in one life
   message_kind kind{};
-  std::uint32_t slot = 0;  ///< of the client's window, to which request and answer belong
-  std::uint32_t bytes = 0; ///< of the payload
+  std::uint32_t slot = 0;  ///< the slot of the client's window, to which request and answer belong
+  std::uint32_t bytes = 0; ///< the length of the payload
   std::uint32_t spare = 0;
-  std::uint64_t sum = 0; ///< over all of the above and the payload
+  std::uint64_t sum = 0; ///< the checksum of the members above and the payload
 };
 
 inline constexpr std::size_t largest_message = 4096;

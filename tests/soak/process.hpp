@@ -24,8 +24,8 @@ using clock = std::chrono::steady_clock;
 
 /// The phases of the lanes, numbered in the order of a run.
 enum class phase : int {
-  work,   ///< clients begin lives, servers serve
-  rest,   ///< clients end the lives that are under way, servers serve
+  work,   ///< clients begin lives, and servers accept them
+  rest,   ///< clients end the lives that are under way, and servers still work
   leave,  ///< all lanes end, because the process ends
   reopen, ///< all lanes end, because the adapter was removed
 };
@@ -76,7 +76,7 @@ public:
   void pause(std::chrono::milliseconds limit);
   /// Reports a violation, which fails the run.
   void violation(const lane& where, std::uint64_t life, const std::string& what);
-  /// Reports something that is worth a line of the log.
+  /// Reports an observation in a line of the log.
   void note(const lane& where, const std::string& what);
 
 private:

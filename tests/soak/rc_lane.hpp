@@ -102,7 +102,7 @@ struct lean_events {
   [[nodiscard]] const dat::evd<streams>& requests() const { return connections; }
   template <class Visitor>
   void pump(Visitor&& visit, dat::timeout limit) {
-    // `established` first: completions before it would find a session that is not up.
+    // Takes `established` first: earlier completions would find a session that is not connected.
     if (connections.drain(visit) + completions.drain(visit) == 0) (void)cno.wait(limit);
   }
 };
@@ -263,7 +263,7 @@ private:
     }
   }
 
-  /// Half of the endpoints of a client live again.
+  /// Half of the endpoints of a client are used for a further life.
   void keep(session& s) {
     if (!lane_.client || spare_ || !s.endpoint() || s.endpoint().state() != dat::ep_state::disconnected) return;
     if (below(random_, 2) == 0) return;
@@ -271,7 +271,7 @@ private:
     if (ep.set_context(dat::cookie()) && ep.reset()) spare_ = std::move(ep);
   }
 
-  /// The adapter is gone or the process ends: each connection must still end.
+  /// The adapter was removed or the process ends: each connection must still end.
   void end() {
     spare_ = {};
     const auto until = clock::now() + patience;

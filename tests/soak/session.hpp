@@ -27,7 +27,7 @@ enum class ending : std::uint8_t {
   server_graceful, ///< after `cut` messages have arrived
   server_cuts,     ///< abruptly, after `cut` messages have arrived
   server_leaves,   ///< the server closes its endpoint after `cut` messages have arrived
-  count            ///< not one
+  count            ///< no end, but the number of ends
 };
 
 /// The private data of a request for a connection.
@@ -53,8 +53,8 @@ struct shared_buffers {
   [[nodiscard]] std::span<std::byte> at(std::size_t buffer) {
     return std::span(memory).subspan(buffer * largest_message, largest_message);
   }
-  /// Checks that no buffer was lost, while no endpoint is there: all are in the queue, except that an endpoint which is
-  /// closed in the middle of a message takes the buffer of the message with it. Then makes the queue anew.
+  /// Checks that no buffer was lost while no endpoint exists. All buffers are in the queue, except that an endpoint
+  /// that is closed in the middle of a message loses the buffer of the message. Then creates a new queue.
   void check(dat::pz& pz);
 
   process* owner;
@@ -63,7 +63,7 @@ struct shared_buffers {
   dat::lmr<std::byte, all_rights.value> region{};
   dat::srq queue{};
   std::vector<bool> posted{};
-  std::size_t endpoints = 0; ///< that have used the queue since the last check
+  std::size_t endpoints = 0; ///< the endpoints that have used the queue since the last check
 };
 
 class session {
@@ -78,7 +78,7 @@ public:
   /// The client's first step. `limit` is the stated time of the attempt.
   dat::expected<void> connect(const dat::ia_address& peer, dat::conn_qual port, dat::timeout limit);
   dat::expected<void> accept(dat::connection_request& request);
-  /// For connections without a connection manager.
+  /// The steps of connections without a connection manager.
   dat::expected<void> connect(const dat::ib::descriptor& peer, const remote_bytes& area);
 
   // Events.
@@ -108,10 +108,10 @@ public:
 
 private:
   static constexpr std::size_t window = 8;    ///< operations of a client that are under way at a time
-  static constexpr std::size_t receives = 24; ///< that are posted at a time
+  static constexpr std::size_t receives = 24; ///< receives that are posted at a time
   static constexpr std::size_t out_at = 0, out_buffers = 2 * window + 2;
   static constexpr std::size_t in_at = out_at + out_buffers * largest_message;
-  static constexpr std::size_t area_at = in_at + receives * largest_message; ///< where the client writes
+  static constexpr std::size_t area_at = in_at + receives * largest_message; ///< the place where the client writes
   static constexpr std::size_t constant_at = area_at + window * largest_message;
   static constexpr std::size_t words_at = constant_at + largest_message;
   static constexpr std::size_t size = words_at + 64;
@@ -119,7 +119,7 @@ private:
   struct slot {
     unsigned awaited = 0; ///< completions and answers
     operation kind{};
-    std::uint64_t before = 0; ///< of a counter: what the atomic must find
+    std::uint64_t before = 0; ///< the value that the atomic must find in a counter
   };
 
   [[nodiscard]] std::span<std::byte> piece(std::size_t at, std::size_t bytes = largest_message) {
@@ -167,7 +167,7 @@ private:
   std::uint64_t in_number_ = 0;
   std::uint32_t started_ = 0;
   std::uint32_t finished_ = 0;
-  std::uint64_t added_ = 0; ///< to the server's counter
+  std::uint64_t added_ = 0; ///< additions to the server's counter
 
   bool pending_ = false; ///< an attempt to connect or to accept has begun
   bool up_ = false;

@@ -19,8 +19,8 @@
 #else
 #define DAT_TESTS_CATCH2 2
 
-// Each assertion then costs about a third less to compile; an exception thrown inside an assertion still fails the
-// test case, only without naming the assertion.
+// Each assertion then costs about a third less to compile. An exception inside an assertion still fails the test case,
+// but the report does not name the assertion.
 #define CATCH_CONFIG_FAST_COMPILE
 #include <catch2/catch.hpp>
 

@@ -74,7 +74,7 @@ struct side {
   dat::psp plain;  ///< first
   dat::psp making; ///< first + 1
   dat::csp common; ///< first + 2
-  dat::rsp rsp;    ///< first + 3, sometimes
+  dat::rsp rsp;    ///< sometimes there, at first + 3
   std::vector<std::unique_ptr<tracked>> eps;
   std::vector<dat::cr> requests;
 };
@@ -90,7 +90,7 @@ public:
   walk(const dat::ia_address& one, const dat::ia_address& other, std::uint16_t base, std::uint32_t seed)
       : random_(seed), a_(one, base), b_(other, std::uint16_t(base + 10)) {}
 
-  /// Throws `wrong` where dat deviates from the table. `pause` is called when nothing happens.
+  /// Throws `wrong` if dat deviates from the table. `pause` is called when no event comes.
   void run(unsigned steps, std::chrono::milliseconds pause = {}) {
     for (unsigned i = 0; i < steps; ++i) {
       try {
@@ -286,7 +286,7 @@ private:
         if (r.ep() && before == state::unconfigured_tentative && pick(4) != 0)
           must(r.ep().modify({.pz = &s.pz, .recv = s.evd, .request = s.evd, .connect = s.evd}));
         const state now = brought.state();
-        if (now != before && pick(2) == 0) return; // for another round
+        if (now != before && pick(2) == 0) return; // used for another round
         tracked* t = nullptr;
         for (const auto& c : s.eps)
           if (c->ep == brought) t = c.get();

@@ -1,5 +1,5 @@
-// Records the rules of the catalogue that a test case shows, at the assertion. docs/conformance/README.md says how the
-// ledger uses it.
+// Records the rules of the catalogue that a test case shows, at the assertion. docs/conformance/README.md describes how
+// the ledger uses the record.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -10,8 +10,8 @@
 namespace support {
 
 /// Records that the assertion before this line shows the rules, if the test case passes: `SHOWS("EP-028", "EP-030");`.
-/// Only for the thread that runs the case. A SHOWS without an assertion before it, since the last SHOWS or the start of
-/// the case, fails the case.
+/// Only the thread that runs the case may call it. A SHOWS without an assertion before it, since the last SHOWS or the
+/// start of the case, fails the case.
 #define SHOWS(...)                                                                                                     \
   do {                                                                                                                 \
     if (!::support::recorded(::support::record_kind::shows, __LINE__, {__VA_ARGS__}))                                  \

@@ -54,7 +54,7 @@ struct describe {
   }
 
 private:
-  // Out of line: g++ 12 sees overflows in copies of literals into strings that it has inlined.
+  // This function is out of line: g++ 12 warns about overflows in inlined copies of literals into strings.
   [[gnu::noinline]] static std::string text(std::string_view what) { return std::string(what); }
   [[gnu::noinline]] static std::string with(std::string_view what, const dat::completion& e) {
     return text(what).append(" ").append(std::to_string(e.cookie().value()));

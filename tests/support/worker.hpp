@@ -22,7 +22,7 @@ public:
     if (thread_.joinable()) join();
   }
 
-  /// Called in the worker: CHECK(claim).
+  /// The worker calls this function: CHECK(claim).
   void check(bool claim, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     if (claim) return;
     failed_ += ' ';
@@ -30,7 +30,7 @@ public:
     failed_ += ':';
     failed_ += std::to_string(line);
   }
-  /// Called in the test: waits for the end of the worker and reports its failed checks.
+  /// The test calls this function: waits for the end of the worker and reports its failed checks.
   void join() {
     thread_.join();
     CHECK(failed_ == "");

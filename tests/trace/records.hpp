@@ -24,7 +24,7 @@ public:
   records() : sink(&take_one) { dat::trace::set_sink(this); }
   ~records() { dat::trace::set_sink(nullptr); }
 
-  /// Those of some points, or of all; the list is empty afterwards.
+  /// Takes the records of some points, or of all; the list is empty afterwards.
   std::vector<record> take(std::initializer_list<point> wanted = {}) {
     const std::lock_guard lock(mutex_);
     auto all = std::exchange(all_, {});

@@ -15,7 +15,7 @@ extern const bool counts_allocations;
 extern const bool refuses_allocations;
 
 /// While the object exists, the request number `n` of this thread fails, counted from 0; later ones succeed. dat
-/// requests memory by the functions that return a null pointer for want of it, except where its documentation names
+/// requests memory by the functions that return a null pointer on failure, except where its documentation names
 /// std::bad_alloc.
 class out_of_memory {
 public:

@@ -12,7 +12,7 @@
 
 namespace unit {
 
-/// Checks that the error names a resource, the call, the object, and what helps.
+/// Checks that the error names a resource, the call, the object, and a remedy.
 inline void explains(const dat::error& e) {
   INFO(e.message());
   CHECK(to_string(e.type()) == to_string(dat::return_type::insufficient_resources));
@@ -52,8 +52,8 @@ private:
 };
 
 /// Runs the flow in new worlds until no request for memory is left that could fail. Each failure is reported, and
-/// leaves nothing behind. Returns the number of failures. `Prepared` is made in each world before the first request can
-/// fail.
+/// leaves no object behind. Returns the number of failures. `Prepared` is made in each world before the first request
+/// can fail.
 template <class Prepared, class Flow>
 int for_each_allocation_with(Flow flow) {
   for (int n = 0;; ++n) {
@@ -66,7 +66,7 @@ int for_each_allocation_with(Flow flow) {
       flow(step, prepared);
     }
     if (!out_of_memory::failed()) return n;
-    if (!dat::detail::checked_build) CHECK(step.reported()); // a watch that finds no memory watches less
+    if (!dat::detail::checked_build) CHECK(step.reported()); // a watch that gets no memory watches less
     REQUIRE(n < 200);
   }
 }

@@ -21,7 +21,7 @@ inline constexpr dat::timeout patience = unit::plenty;
 
 inline void begin() { fake::reset(); }
 inline dat::ia open(const dat::ia_options& options = automatic) { return must(dat::ia::open("fk1", options)); }
-/// A port that is free.
+/// A free port.
 inline dat::conn_qual port() {
   static std::uint16_t last = unit::service;
   return must(dat::conn_qual::make(++last));
@@ -61,7 +61,7 @@ inline void some_way(end& a, end& b) {
 
 /// The amount of work of the stress test: all of it with ThreadSanitizer.
 inline constexpr std::uint64_t stress_events = dat::detail::thread_sanitizer ? 1'000'000 : 200'000;
-inline constexpr std::uint64_t stress_messages = 2'000; ///< of each of four connections
+inline constexpr std::uint64_t stress_messages = 2'000; ///< the messages of each of four connections
 /// Rounds, in each of which three threads create one object of each kind.
 inline constexpr int thread_rounds = 50;
 

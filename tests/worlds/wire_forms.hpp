@@ -1,4 +1,4 @@
-// Everything that dat sends to its peers, with fixed values. Each machine must write the same bytes, and read them
+// All data that dat sends to its peers, with fixed values. Each machine must write the same bytes, and read them
 // back. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -201,7 +201,7 @@ inline const std::array<form, 9>& forms() {
          return got && got->kind == expected.kind && got->rail == expected.rail && got->life == expected.life &&
                 got->count == expected.count && got->session == expected.session;
        }},
-      // The adapter sends these four bytes as they are in memory.
+      // The adapter sends these four bytes in the order of the memory.
       {"rails, immediate data", "896745e3", 0, [] { return memory_of(label_value().immediate()); },
        [](std::span<const std::byte> from) {
          std::uint32_t immediate = 0;
