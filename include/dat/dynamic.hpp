@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace dat { inline namespace v0 { namespace dynamic {
@@ -134,6 +135,26 @@ public:
     if (!core_) [[unlikely]]
       return empty_handle("evd.dequeue");
     return detail::dequeue_one<every_stream>(*core_, visit);
+  }
+  /// As above, for interfaces whose completions are plain numbers: `copy(operation, cookie, bytes, endpoint)` takes
+  /// most sends, receives, RDMA writes and reads that succeeded, in place of `visit`. `endpoint` is the context of the
+  /// endpoint. This costs less than an event, which keeps its endpoint alive. `copy` only stores its arguments: it must
+  /// not call dat, because the evd is locked meanwhile. `visit` takes all else: completions that the evd had queued,
+  /// too, and those with immediate data or an invalidated rmr.
+  ///
+  ///     evd.dequeue(visit, [&](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
+  ///                            dat::cookie endpoint) noexcept { out = {what, posted, bytes, endpoint}; });
+  ///
+  /// Errors, Allocates, Blocks and Thread safety: as above.
+  template <class Visitor, class Copy>
+  [[gnu::always_inline]] expected<void>
+  dequeue(Visitor&& visit,
+          Copy&& copy) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<every_stream>>) {
+    static_assert(std::is_nothrow_invocable_v<Copy&, dto_operation, cookie, std::size_t, cookie>,
+                  "dat: the second function takes (dto_operation, cookie, std::size_t, cookie) and is noexcept");
+    if (!core_) [[unlikely]]
+      return empty_handle("evd.dequeue");
+    return detail::dequeue_one<every_stream>(*core_, visit, copy);
   }
 
   /// Takes the next event when at least `threshold` events are queued, waits up to `limit` for that, and calls `visit`

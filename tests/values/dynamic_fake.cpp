@@ -134,6 +134,41 @@ TEST_CASE("a visitor takes the events of a dynamic evd one at a time", "[dynamic
   CHECK(l.b.next() == "disconnected");
 }
 
+TEST_CASE("a dequeue copies common completions in place of their events, and visits the others", "[dynamic]") {
+  const clean_world clean;
+  linked l;
+  std::string seen;
+  const auto visit = [&]<class E>(E&) { seen += std::string(E::name) + " "; };
+  const auto copy = [&](dat::dto_operation what, dat::cookie posted, std::size_t bytes, dat::cookie endpoint) noexcept {
+    seen += std::to_string(static_cast<int>(what)) + ":" + std::to_string(posted.value()) + ":" +
+            std::to_string(bytes) + ":" + std::to_string(endpoint.value()) + " ";
+  };
+  must(l.a.ep.set_context(dat::cookie(70)));
+  must(l.b.ep.set_context(dat::cookie(80)));
+  const auto from = must(l.a.mem.slice(0, 8, dat::local_read));
+  const auto into = must(l.a.mem.slice(8, 8, dat::local_write));
+  const auto window = must(l.b.mem.remote(0, 8, dat::remote_read | dat::remote_write));
+  for (int i = 1; i <= 2; ++i) must(l.b.ep.post(dat::recv{must(l.b.mem.slice(0, 16, dat::local_write))}.cookie(i)));
+  must(l.a.ep.post(dat::send{from}.cookie(3), dat::rdma_write{from, window}.cookie(4),
+                   dat::rdma_read{into, window}.cookie(5)));
+  settle(l.a.ia, l.b.ia);
+  while (l.a.evd.dequeue(visit, copy)) {
+  }
+  CHECK(seen == "0:3:8:70 1:4:8:70 2:5:8:70 ");
+  seen.clear();
+  must(l.b.evd.dequeue(visit, copy));
+  CHECK(seen == "3:1:8:80 ");
+  must(l.a.ep.post(dat::send{from}));
+  must(l.a.ep.disconnect());
+  settle(l.a.ia, l.b.ia);
+  seen.clear();
+  while (l.b.evd.dequeue(visit, copy)) {
+  }
+  CHECK(seen == "recv_done disconnected "); // the evd has queued both
+  CHECK(l.b.evd.dequeue(visit, copy).error().type() == return_type::queue_empty);
+  is_error(dynamic::evd().dequeue(visit, copy), return_type::invalid_handle, return_subtype::handle_evd_recv);
+}
+
 TEST_CASE("a wait of a dynamic evd counts the events, and calls the visitor with the first", "[dynamic]") {
   const clean_world clean;
   auto ia = must(dat::ia::open("fk1", manual));

@@ -89,13 +89,19 @@ template <streams S>
   return out;
 }
 
-/// Takes the next event of a merged evd, without a variant.
-template <streams S, class Visitor>
+/// Takes the next event of a merged evd, without a variant. An evd that has ended has none. `copy`: see take_or_copy.
+template <streams S, class Visitor, class... Copy>
 [[nodiscard, gnu::always_inline]] inline expected<void>
-dequeue_one(evd_core& e, Visitor& visit) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
-  if (!e.dead() && !e.has_waiter()) [[likely]] {
+dequeue_one(evd_core& e, Visitor& visit, Copy&... copy) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+  if (!e.has_waiter()) [[likely]] {
     e.ia().progress(0);
-    if (drain_merged<S>(as_merged<S>(e), visit, 1) != 0) [[likely]]
+    merged_evd& from = as_merged<S>(e);
+    std::size_t taken;
+    if constexpr (sizeof...(Copy) != 0)
+      taken = take_or_copy<S>(from, visit, copy...);
+    else
+      taken = take_merged<S>(from, visit);
+    if (taken != 0) [[likely]]
       return success();
   }
   return no_event(e, "evd.dequeue");

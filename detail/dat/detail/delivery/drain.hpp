@@ -263,12 +263,34 @@ template <streams S, class Visitor>
   return taken;
 }
 
-/// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device.
+/// Calls `copy(operation, cookie, bytes, endpoint)` for a completion that bypasses the ring, if it is one of the common
+/// ones; `endpoint` is the context. False otherwise. The endpoint must not end meanwhile.
+template <class Copy>
+[[nodiscard, gnu::always_inline]] inline bool copy_common(const posted_work& posted, const ibv_wc& wc,
+                                                          completion_owner& owner, Copy& copy) noexcept {
+  const auto endpoint = [&] {
+    return dat::cookie(endpoint_of(owner).consumer_context.load(std::memory_order_acquire));
+  };
+  if (posted.kind == kind_of_work(dto_operation::send)) {
+    copy(dto_operation::send, posted.cookie, std::size_t{posted.bytes()}, endpoint());
+  } else if (posted.kind == kind_of_work(dto_operation::recv)) {
+    if ((wc.wc_flags & relevant_flags) != 0) return false;
+    copy(dto_operation::recv, posted.cookie, std::size_t{wc.byte_len}, endpoint());
+  } else if (posted.kind == kind_of_work(dto_operation::rdma_write)) {
+    copy(dto_operation::rdma_write, posted.cookie, std::size_t{posted.length}, endpoint());
+  } else if (posted.kind == kind_of_work(dto_operation::rdma_read)) {
+    copy(dto_operation::rdma_read, posted.cookie, std::size_t{posted.length}, endpoint());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// Takes an event of a merged evd, of which `what` was found.
 template <streams S, class Visitor>
-[[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit) {
-  for (;;) {
-    ready_completion one;
-    const merged_evd::found what = e.take_ready(one);
+[[gnu::always_inline]] inline std::size_t take_found(merged_evd& e, Visitor& visit, merged_evd::found what,
+                                                     ready_completion& one) {
+  for (;; what = e.take_ready(one, merged_evd::copies_none{})) {
     if (what == merged_evd::found::one) [[likely]] {
       if (visit_only<S>(one, one.wc, visit)) [[likely]]
         return 1;
@@ -278,6 +300,28 @@ template <streams S, class Visitor>
       if (taken != 0) return 1;
     }
   }
+}
+/// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device.
+template <streams S, class Visitor>
+[[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit) {
+  ready_completion one;
+  const merged_evd::found what = e.take_ready(one, merged_evd::copies_none{});
+  return take_found<S>(e, visit, what, one);
+}
+/// The rest of take_or_copy, which is out of line.
+template <streams S, class Visitor>
+[[gnu::noinline]] std::size_t take_rest(merged_evd& e, Visitor& visit, merged_evd::found what, ready_completion& one) {
+  return take_found<S>(e, visit, what, one);
+}
+/// Takes an event as take_merged does. `copy`, see copy_common, gets the common completions that come from the device.
+template <streams S, class Visitor, class Copy>
+[[gnu::always_inline]] inline std::size_t take_or_copy(merged_evd& e, Visitor& visit, Copy& copy) {
+  ready_completion one;
+  const merged_evd::found what =
+      e.take_ready(one, [&](const posted_work& posted, const ibv_wc& wc, completion_owner& owner) {
+        return copy_common(posted, wc, owner, copy);
+      });
+  return what == merged_evd::found::copied ? 1 : take_rest<S>(e, visit, what, one);
 }
 
 /// Takes up to `max` events of a merged evd as take_merged does, but several at a time.

@@ -36,9 +36,17 @@ public:
   [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
   /// The result of taking completions straight from the device, without the ring. `one`: one completion. `last`:
   /// several, and no more follow. `some`: several, and more may follow. `queued`: the next event is in the ring.
-  enum class found : std::uint8_t { none, one, last, some, queued };
-  /// Takes one completion: returns `none`, `one` or `queued`.
-  [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out) noexcept;
+  /// `copied`: one completion, of which the caller has a copy.
+  enum class found : std::uint8_t { none, one, last, some, queued, copied };
+  /// Takes one completion: returns `none`, `one`, `queued` or `copied`. Calls `copy(work, completion, owner)` with the
+  /// lock held. `copy` returns true when it has copied all that is needed; then `out` has nothing, and the result is
+  /// `copied`.
+  template <class Copy>
+  [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out, Copy copy) noexcept;
+  /// A `copy` that leaves all completions to `out`.
+  struct copies_none {
+    bool operator()(const posted_work&, const ibv_wc&, completion_owner&) const noexcept { return false; }
+  };
   /// Takes up to `max` completions: a single one into `one`, several into `several`.
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& one, ready_completions& several,
                                                      int max) noexcept;
@@ -115,8 +123,9 @@ private:
   /// completions and the events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
   /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
-  /// connection.
-  [[nodiscard, gnu::always_inline]] bool take_only(int n, const ibv_wc& c, ready_completion& out) noexcept;
+  /// connection: returns `one` or `copied`. Otherwise returns `none`.
+  template <class Copy>
+  [[nodiscard, gnu::always_inline]] found take_only(int n, const ibv_wc& c, ready_completion& out, Copy copy) noexcept;
   /// The rest of take_ready for several completions.
   [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
   /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
@@ -176,24 +185,26 @@ inline merged_evd* merged(evd_core* e) noexcept {
   return e && !is_completions_only(e->stream_set()) ? static_cast<merged_evd*>(e) : nullptr;
 }
 
-inline bool merged_evd::take_only(int n, const ibv_wc& c, ready_completion& out) noexcept {
+template <class Copy>
+inline merged_evd::found merged_evd::take_only(int n, const ibv_wc& c, ready_completion& out, Copy copy) noexcept {
   work_entry* e;
-  if (n != 1 || !find(c, e) || !is_plain_success(*e, c)) return false;
-  out.ep = &e->ring().owner();
-  if (!out.ep->may_bypass_ring(this)) return false;
-  out.ep->object().add_ref();
-  out.posted = e->posted;
+  if (n != 1 || !find(c, e) || !is_plain_success(*e, c)) return found::none;
+  completion_owner& owner = e->ring().owner();
+  if (!owner.may_bypass_ring(this)) return found::none;
+  const bool copied = copy(e->posted, c, owner);
+  if (!copied) out.set(owner, e->posted);
   e->ring().retire_next(*e);
-  return true;
+  return copied ? found::copied : found::one;
 }
 
-inline merged_evd::found merged_evd::take_ready(ready_completion& out) noexcept {
+template <class Copy>
+inline merged_evd::found merged_evd::take_ready(ready_completion& out, Copy copy) noexcept {
   const std::lock_guard lock(mutex_);
   if (!bypasses_ring()) [[unlikely]]
     return found::queued;
   const int n = poll(1, &out.wc);
-  if (take_only(n, out.wc, out)) [[likely]]
-    return found::one;
+  if (const found only = take_only(n, out.wc, out, copy); only != found::none) [[likely]]
+    return only;
   return n == 0 ? found::none : take_unready(n, out);
 }
 
@@ -202,7 +213,7 @@ inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_com
   if (!bypasses_ring()) [[unlikely]]
     return found::queued;
   const int n = poll(max, several.wc());
-  if (take_only(n, *several.wc(), one)) [[likely]]
+  if (take_only(n, *several.wc(), one, copies_none{}) == found::one) [[likely]]
     return found::one;
   return n == 0 ? found::none : take_several(several, n, max);
 }

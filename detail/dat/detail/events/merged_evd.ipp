@@ -224,9 +224,7 @@ DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out
     work_entry* e;
     if (!find(out.wc, e)) continue; // the endpoint has ended or was reset
     if (completion_owner* const ep = take_shared(out.wc, *e)) {
-      ep->object().add_ref();
-      out.ep = ep;
-      out.posted = e->posted;
+      out.set(*ep, e->posted);
       shared_queue::retire(*e);
       return found::one;
     }

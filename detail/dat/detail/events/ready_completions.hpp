@@ -33,9 +33,17 @@ namespace dat { inline namespace v0 { namespace detail {
 /// One such completion. The caller that takes it owns a reference to the object of its endpoint.
 struct ready_completion {
   ready_completion() noexcept {} // NOLINT: uninitialised, and read when a completion has been taken
+  /// Takes a reference to the object of the endpoint.
+  void set(completion_owner& of, const posted_work& work) noexcept {
+    of.object().add_ref();
+    ep = &of;
+    ::new (static_cast<void*>(&posted)) posted_work(work);
+  }
   ibv_wc wc;
   completion_owner* ep;
-  posted_work posted;
+  union {
+    posted_work posted;
+  };
 };
 
 /// Several of them, in runs: completions of one queue that follow each other. Keeps the endpoints alive.
