@@ -48,45 +48,65 @@ template <dat::streams Needed, bool AnyIa = false>
   return dat::error(return_type::invalid_handle, which);
 }
 
-/// Answers a query of an object: `fill(object, *param)` fills in all parameters. `all`: the bits that a mask can have;
-/// `which`: the subtype of the error for a bad handle.
+/// The call of an entry on the object of its first argument, and the errors that the entry finds itself.
+template <class T>
+class entry_call : public call_on<T> {
+public:
+  [[gnu::always_inline]] entry_call(DAT_HANDLE named, const char* name) noexcept : call_on<T>(named), name_(name) {}
+
+  [[nodiscard]] const char* name() const noexcept { return name_; }
+  [[nodiscard]] DAT_RETURN refuse(return_type type, return_subtype subtype = return_subtype::none) const noexcept {
+    return provider::refuse(type, subtype, name_);
+  }
+  [[nodiscard]] DAT_RETURN bad_handle(return_subtype which = T::handle_error) const noexcept {
+    return provider::bad_handle(which, name_);
+  }
+  [[nodiscard]] DAT_RETURN bad_argument(unsigned position) const noexcept {
+    return provider::bad_argument(position, name_);
+  }
+  [[nodiscard]] DAT_RETURN no_memory() const noexcept { return provider::no_memory(name_); }
+
+private:
+  const char* name_;
+};
+
+/// Answers a query of an object: `fill(object, *param)` fills in all parameters. `all`: the bits that a mask can have.
 template <class T, class Param, class Fill>
-[[nodiscard]] DAT_RETURN query(DAT_HANDLE named, return_subtype which, std::uint64_t mask, std::uint64_t all,
-                               Param* param, const char* call, Fill fill) noexcept {
-  const call_on<T> o(named);
-  if (!o) return bad_handle(which, call);
-  if (!within(mask, all)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
+[[nodiscard]] DAT_RETURN query(DAT_HANDLE named, std::uint64_t mask, std::uint64_t all, Param* param, const char* call,
+                               Fill fill) noexcept {
+  const entry_call<T> o(named, call);
+  if (!o) return o.bad_handle();
+  if (!within(mask, all)) return o.bad_argument(2);
+  if (!param) return o.bad_argument(3);
   return fill(*o, *param);
 }
 
 /// Ends the object of a handle. `close(object)` runs alone, and ends the object of dat, or returns why it cannot.
-/// `which`: the subtype of the error for a bad handle. `waited`: the one while a thread sleeps in a call on the object.
+/// `waited`: the subtype of the error while a thread sleeps in a call on the object.
 template <class T, class Close>
-[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, Close close,
+[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, const char* call, Close close,
                                     return_subtype waited = return_subtype::none) noexcept {
-  const call_on<T> o(named);
+  const entry_call<T> o(named, call);
   object* expected = o.get();
-  if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return bad_handle(which, call);
+  if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return o.bad_handle();
   handle& at = *o->self;
   const auto restore = [&](DAT_RETURN why) {
     at.target.store(o.get());
     return why;
   };
   while (at.calls.load() != 1) {
-    if (o->waiters.load() != 0) return restore(refuse(return_type::invalid_state, waited, call));
+    if (o->waiters.load() != 0) return restore(o.refuse(return_type::invalid_state, waited));
     ::sched_yield();
   }
-  for (short_lock* queue : {&at.requests, &at.receives}) const std::lock_guard wait(*queue);
+  at.await_posts();
   if (const DAT_RETURN refused = close(*o)) return restore(refused);
   o->ia.remove(*o);
   return success;
 }
 /// The same for a `close(object)` that returns the result of dat. Counts the end.
 template <class T, class Close>
-[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, return_subtype which, const char* call, DAT_IA_COUNTERS counter,
-                                    Close close) noexcept {
-  return end_object<T>(named, which, call, [&](T& o) {
+[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, const char* call, DAT_IA_COUNTERS counter, Close close) noexcept {
+  return end_object<T>(named, call, [&](T& o) {
     const DAT_RETURN closed = word(close(o));
     if (closed == success) o.ia.counters.add(counter);
     return closed;

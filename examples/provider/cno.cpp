@@ -26,19 +26,19 @@ void call_agent(void* instance, dat::evd_id evd) noexcept {
 
 [[nodiscard]] DAT_RETURN create(DAT_IA_HANDLE ia, const DAT_OS_WAIT_PROXY_AGENT& agent, DAT_FD* fd, DAT_CNO_HANDLE* cno,
                                 const char* call) noexcept {
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (!is_agent(agent)) return bad_argument(2, call);
-  if (!cno) return bad_argument(3, call);
+  const entry_call<adapter> a(ia, call);
+  if (!a) return a.bad_handle();
+  if (!is_agent(agent)) return a.bad_argument(2);
+  if (!cno) return a.bad_argument(3);
   auto c = make_object<cno_object>(*a);
-  if (!c) return no_memory(call);
+  if (!c) return a.no_memory();
   auto made = a->ia.create_cno(take(*c, agent));
   if (!made) return word(made);
   c->cno = std::move(made).assume_value();
   c->proxy = fd ? DAT_PROXY_TYPE_FD : agent.proxy_agent_func ? DAT_PROXY_TYPE_AGENT : DAT_PROXY_TYPE_NONE;
   if (fd) *fd = c->cno.fd();
   *cno = a->add(std::move(c));
-  return *cno ? DAT_RETURN{DAT_SUCCESS} : no_memory(call);
+  return *cno ? DAT_RETURN{DAT_SUCCESS} : a.no_memory();
 }
 
 } // namespace
@@ -53,10 +53,9 @@ DAT_RETURN cno_fd_create(DAT_IA_HANDLE ia, DAT_FD* fd, DAT_CNO_HANDLE* cno) {
 }
 
 DAT_RETURN cno_modify_agent(DAT_CNO_HANDLE cno, DAT_OS_WAIT_PROXY_AGENT agent) {
-  static constexpr const char* call = "dat_cno_modify_agent";
-  const call_on<cno_object> c(cno);
-  if (!c) return bad_handle(return_subtype::handle_cno, call);
-  if (!is_agent(agent)) return bad_argument(2, call);
+  const entry_call<cno_object> c(cno, "dat_cno_modify_agent");
+  if (!c) return c.bad_handle();
+  if (!is_agent(agent)) return c.bad_argument(2);
   if (c->proxy != DAT_PROXY_TYPE_FD) c->proxy = agent.proxy_agent_func ? DAT_PROXY_TYPE_AGENT : DAT_PROXY_TYPE_NONE;
   return word(c->cno.modify_agent(take(*c, agent)));
 }
@@ -75,19 +74,18 @@ DAT_RETURN cno_query(DAT_CNO_HANDLE cno, DAT_CNO_PARAM_MASK mask, DAT_CNO_PARAM*
       to.proxy_type = DAT_PROXY_TYPE_NONE;
     return success;
   };
-  return query<cno_object>(cno, return_subtype::handle_cno, mask, all, param, "dat_cno_query", fill);
+  return query<cno_object>(cno, mask, all, param, "dat_cno_query", fill);
 }
 
 DAT_RETURN cno_free(DAT_CNO_HANDLE cno) {
   const auto close = [](cno_object& c) { return word(c.cno.close()); };
-  return end_object<cno_object>(cno, return_subtype::handle_cno, "dat_cno_free", close, return_subtype::cno_in_use);
+  return end_object<cno_object>(cno, "dat_cno_free", close, return_subtype::cno_in_use);
 }
 
 DAT_RETURN cno_wait(DAT_CNO_HANDLE cno, DAT_TIMEOUT timeout, DAT_EVD_HANDLE* evd) {
-  static constexpr const char* call = "dat_cno_wait";
-  const call_on<cno_object> c(cno);
-  if (!c) return bad_handle(return_subtype::handle_cno, call);
-  if (!evd) return bad_argument(3, call);
+  const entry_call<cno_object> c(cno, "dat_cno_wait");
+  if (!c) return c.bad_handle();
+  if (!evd) return c.bad_argument(3);
   c->waiters.fetch_add(1);
   const auto triggered = c->cno.wait(to_timeout(timeout));
   c->waiters.fetch_sub(1);
@@ -96,12 +94,11 @@ DAT_RETURN cno_wait(DAT_CNO_HANDLE cno, DAT_TIMEOUT timeout, DAT_EVD_HANDLE* evd
 }
 
 DAT_RETURN cno_trigger(DAT_CNO_HANDLE cno, DAT_EVD_HANDLE* evd) {
-  static constexpr const char* call = "dat_cno_trigger";
-  const call_on<cno_object> c(cno);
-  if (!c) return bad_handle(return_subtype::handle_cno, call);
-  if (!evd) return bad_argument(2, call);
+  const entry_call<cno_object> c(cno, "dat_cno_trigger");
+  if (!c) return c.bad_handle();
+  if (!evd) return c.bad_argument(2);
   *evd = c->ia.evd_of(c->cno.latest());
-  return *evd ? DAT_RETURN{DAT_SUCCESS} : refuse(return_type::queue_empty, return_subtype::none, call);
+  return *evd ? DAT_RETURN{DAT_SUCCESS} : c.refuse(return_type::queue_empty);
 }
 
 } // namespace provider

@@ -12,9 +12,6 @@
 
 namespace provider {
 
-using dat::return_subtype;
-using dat::return_type;
-
 inline constexpr DAT_RETURN success = DAT_SUCCESS;
 
 /// The return word of an error. With DAT_PROVIDER_LOG set, a line on stderr says what its words in full are.
@@ -87,24 +84,30 @@ inline DAT_IA_ADDRESS_PTR keep(sockaddr_storage& at, const dat::ia_address& addr
 /// A visitor that turns an event into C's. An event that C does not have leaves the number 0.
 class event_writer {
 public:
-  event_writer(evd_object& of, DAT_EVENT& into) noexcept : evd(of), to(into) { to.event_number = DAT_EVENT_NUMBER{}; }
+  event_writer(evd_object& of, DAT_EVENT& into) noexcept : evd(of), to(into) {}
   template <class E>
   void operator()(E& e) noexcept {
+    to.event_number = DAT_EVENT_NUMBER{};
     to.evd_handle = evd.self;
     if constexpr (requires { write(e); }) write(e);
+  }
+  /// The same for what most completions are. The numbers of their operations are those of DAT_DTOS.
+  void operator()(dat::dto_operation operation, dat::cookie cookie, std::size_t bytes, dat::cookie ep) noexcept {
+    to.event_number = DAT_DTO_COMPLETION_EVENT;
+    to.evd_handle = evd.self;
+    auto& data = to.event_data.dto_completion_event_data;
+    data.ep_handle = ep.as<DAT_HANDLE>();
+    data.user_cookie.as_64 = cookie.value();
+    data.status = DAT_DTO_SUCCESS;
+    data.transfered_length = static_cast<DAT_SEG_LENGTH>(bytes);
+    data.operation = static_cast<DAT_DTOS>(operation);
+    data.rmr_context = 0;
   }
 
 private:
   /// A completion, which has the places of its members in common with all others.
   void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) noexcept {
-    to.event_number = DAT_DTO_COMPLETION_EVENT;
-    auto& data = to.event_data.dto_completion_event_data;
-    data.ep_handle = e.ep().context<handle>();
-    data.user_cookie.as_64 = e.cookie().value();
-    data.status = DAT_DTO_SUCCESS;
-    data.transfered_length = static_cast<DAT_SEG_LENGTH>(bytes);
-    data.operation = operation;
-    data.rmr_context = 0;
+    (*this)(static_cast<dat::dto_operation>(operation), e.cookie(), bytes, dat::cookie(e.ep().context<handle>()));
   }
   void write(dat::send_done& e) noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
   void write(dat::rdma_write_done& e) noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }

@@ -76,18 +76,18 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
 [[nodiscard]] DAT_RETURN create(const char* call, DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
                                 DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, bool with_srq,
                                 const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) noexcept {
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const entry_call<adapter> a(ia, call);
+  if (!a) return a.bad_handle();
   const call_on<pz_object> zone(pz);
-  if (pz && (!zone || &zone->ia != a.get())) return bad_handle(return_subtype::handle_pz, call);
+  if (pz && (!zone || &zone->ia != a.get())) return a.bad_handle(return_subtype::handle_pz);
   const call_on<srq_object> queue(srq);
-  if (with_srq && (!queue || &queue->ia != a.get())) return bad_handle(return_subtype::handle_srq, call);
+  if (with_srq && (!queue || &queue->ia != a.get())) return a.bad_handle(return_subtype::handle_srq);
   const unsigned attr_position = with_srq ? 7 : 6;
-  if (!ep) return bad_argument(attr_position + 1, call);
+  if (!ep) return a.bad_argument(attr_position + 1);
   const auto attributes = to_attributes(attr, with_srq);
   const bool known = !attr || attr->service_type == DAT_SERVICE_TYPE_RC ||
                      attr->service_type == static_cast<DAT_SERVICE_TYPE>(DAT_IB_SERVICE_TYPE_UD);
-  if ((with_srq && !attr) || !attributes || !known) return bad_argument(attr_position, call);
+  if ((with_srq && !attr) || !attributes || !known) return a.bad_argument(attr_position);
   DAT_EP_PARAM param{};
   param.ia_handle = a->self;
   param.pz_handle = pz;
@@ -99,9 +99,9 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   auto made = make_with_inline(*a, zone.get(), param, queue.get(), *attributes);
   if (!made) return word(made);
   std::unique_ptr<ep_object> e = std::move(made).assume_value();
-  if (!e) return no_memory(call);
+  if (!e) return a.no_memory();
   e->param = param;
-  return issue(*a, std::move(e), ep, DCNT_IA_EP_CREATE, call);
+  return issue(*a, std::move(e), ep, DCNT_IA_EP_CREATE, a.name());
 }
 
 /// The changes that a mask names.
@@ -187,11 +187,10 @@ DAT_RETURN ep_create_with_srq(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE
 }
 
 DAT_RETURN ep_query(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, DAT_EP_PARAM* param) {
-  static constexpr const char* call = "dat_ep_query";
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  if (!within(mask, DAT_EP_FIELD_ALL)) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
+  const entry_call<ep_object> e(ep, "dat_ep_query");
+  if (!e) return e.bad_handle();
+  if (!within(mask, DAT_EP_FIELD_ALL)) return e.bad_argument(2);
+  if (!param) return e.bad_argument(3);
   const std::lock_guard lock(e->mutex);
   *param = e->param;
   param->ep_attr = {};
@@ -216,21 +215,19 @@ DAT_RETURN ep_query(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, DAT_EP_PARAM* para
 }
 
 DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARAM* param) {
-  static constexpr const char* call = "dat_ep_modify";
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
+  const entry_call<ep_object> e(ep, "dat_ep_modify");
+  if (!e) return e.bad_handle();
   constexpr DAT_EP_PARAM_MASK fixed = DAT_EP_FIELD_IA_HANDLE | DAT_EP_FIELD_EP_STATE |
                                       DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR | DAT_EP_FIELD_REMOTE_PORT_QUAL |
                                       DAT_EP_FIELD_SRQ_HANDLE | DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW;
-  if (!within(mask, DAT_EP_FIELD_ALL) || (mask & fixed) != 0) return bad_argument(2, call);
-  if (!param) return bad_argument(3, call);
-  if (e->is_datagram()) return refuse(return_type::invalid_state, return_subtype::ep_connected, call);
+  if (!within(mask, DAT_EP_FIELD_ALL) || (mask & fixed) != 0) return e.bad_argument(2);
+  if (!param) return e.bad_argument(3);
+  if (e->is_datagram()) return e.refuse(return_type::invalid_state, return_subtype::ep_connected);
   const call_on<pz_object> zone((mask & DAT_EP_FIELD_PZ_HANDLE) != 0 ? param->pz_handle : DAT_HANDLE_NULL);
-  const std::lock_guard no_request(e->self->requests);
-  const std::lock_guard no_receive(e->self->receives);
+  const std::scoped_lock no_post(e->self->posting[handle::requests], e->self->posting[handle::receives]);
   const std::lock_guard lock(e->mutex);
   dat::ep_changes changes;
-  if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, call)) return refused;
+  if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, e.name())) return refused;
   const auto modified = e->rc.modify(changes);
   if (!modified) return word(modified);
   if ((mask & DAT_EP_FIELD_PZ_HANDLE) != 0) e->param.pz_handle = param->pz_handle;
@@ -241,8 +238,8 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
 }
 
 DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle, DAT_BOOLEAN* request_idle) {
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_get_status");
+  const entry_call<ep_object> e(ep, "dat_ep_get_status");
+  if (!e) return e.bad_handle();
   const auto status =
       e->is_datagram() ? dat::expected<dat::ep_status>(dat::ep_status{.state = e->ud.state()}) : e->rc.status();
   if (!status) return word(status);
@@ -254,23 +251,21 @@ DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* rec
 }
 
 DAT_RETURN ep_free(DAT_EP_HANDLE ep) {
-  return end_object<ep_object>(ep, return_subtype::handle_ep, "dat_ep_free", DCNT_IA_EP_FREE,
+  return end_object<ep_object>(ep, "dat_ep_free", DCNT_IA_EP_FREE,
                                [](ep_object& e) { return e.is_datagram() ? e.ud.close() : e.rc.close(); });
 }
 
 DAT_RETURN ep_reset(DAT_EP_HANDLE ep) {
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, "dat_ep_reset");
-  const std::lock_guard no_request(e->self->requests);
-  const std::lock_guard no_receive(e->self->receives);
+  const entry_call<ep_object> e(ep, "dat_ep_reset");
+  if (!e) return e.bad_handle();
+  const std::scoped_lock no_post(e->self->posting[handle::requests], e->self->posting[handle::receives]);
   return word(e->is_datagram() ? e->ud.reset() : e->rc.reset());
 }
 
 DAT_RETURN ep_recv_query(DAT_EP_HANDLE ep, DAT_COUNT* allocated, DAT_COUNT* span) {
-  static constexpr const char* call = "dat_ep_recv_query";
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  if (e->is_datagram()) return refuse(return_type::model_not_supported, return_subtype::none, call);
+  const entry_call<ep_object> e(ep, "dat_ep_recv_query");
+  if (!e) return e.bad_handle();
+  if (e->is_datagram()) return e.refuse(return_type::model_not_supported);
   const auto buffers = e->rc.recv_query();
   if (!buffers) return word(buffers);
   const auto in_c = [](std::optional<std::uint32_t> n) { return n ? to_count(*n) : DAT_COUNT{DAT_VALUE_UNKNOWN}; };
@@ -280,10 +275,9 @@ DAT_RETURN ep_recv_query(DAT_EP_HANDLE ep, DAT_COUNT* allocated, DAT_COUNT* span
 }
 
 DAT_RETURN ep_set_watermark(DAT_EP_HANDLE ep, DAT_COUNT soft, DAT_COUNT hard) {
-  static constexpr const char* call = "dat_ep_set_watermark";
-  const call_on<ep_object> e(ep);
-  if (!e) return bad_handle(return_subtype::handle_ep, call);
-  if (e->is_datagram()) return refuse(return_type::model_not_supported, return_subtype::none, call);
+  const entry_call<ep_object> e(ep, "dat_ep_set_watermark");
+  if (!e) return e.bad_handle();
+  if (e->is_datagram()) return e.refuse(return_type::model_not_supported);
   return word(e->rc.set_watermark(static_cast<std::uint32_t>(soft), static_cast<std::uint32_t>(hard)));
 }
 

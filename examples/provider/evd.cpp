@@ -36,21 +36,20 @@ template <class Call>
 } // namespace
 
 DAT_RETURN evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno, DAT_EVD_FLAGS flags, DAT_EVD_HANDLE* evd) {
-  static constexpr const char* call = "dat_evd_create";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (qlen < 1) return bad_argument(2, call);
+  const entry_call<adapter> a(ia, "dat_evd_create");
+  if (!a) return a.bad_handle();
+  if (qlen < 1) return a.bad_argument(2);
   constexpr std::uint32_t all = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
-  if (flags == 0 || !within(flags, all)) return bad_argument(4, call);
-  if (!evd) return bad_argument(5, call);
+  if (flags == 0 || !within(flags, all)) return a.bad_argument(4);
+  if (!evd) return a.bad_argument(5);
   // The bits of the streams are those of the flags. Datagrams are an extension of DAT, which has no flag for them.
   const auto streams = static_cast<dat::streams>(static_cast<std::uint32_t>(flags)) | dat::streams::datagrams;
   auto made = dat::dynamic::create_evd(a->ia, streams, static_cast<std::uint32_t>(qlen));
   if (!made) return word(made);
   auto e = make_object<evd_object>(*a, std::move(made).assume_value());
   if (e && cno)
-    if (const DAT_RETURN failed = attach(*e, cno, call)) return failed;
-  return issue(*a, std::move(e), evd, DCNT_IA_EVD_CREATE, call);
+    if (const DAT_RETURN failed = attach(*e, cno, a.name())) return failed;
+  return issue(*a, std::move(e), evd, DCNT_IA_EVD_CREATE, a.name());
 }
 
 DAT_RETURN evd_free(DAT_EVD_HANDLE evd) {
@@ -62,7 +61,7 @@ DAT_RETURN evd_free(DAT_EVD_HANDLE evd) {
     if (closed == DAT_SUCCESS) e.ia.counters.add(DCNT_IA_EVD_FREE);
     return closed;
   };
-  return end_object<evd_object>(evd, evd_handle, call, close, return_subtype::evd_waiter);
+  return end_object<evd_object>(evd, call, close, return_subtype::evd_waiter);
 }
 
 DAT_RETURN evd_query(DAT_EVD_HANDLE evd, DAT_EVD_PARAM_MASK mask, DAT_EVD_PARAM* param) {
@@ -83,7 +82,7 @@ DAT_RETURN evd_query(DAT_EVD_HANDLE evd, DAT_EVD_PARAM_MASK mask, DAT_EVD_PARAM*
     to.evd_flags = static_cast<DAT_EVD_FLAGS>(static_cast<std::uint32_t>(e.evd.stream_set()) & 0x1ffu);
     return success;
   };
-  return query<evd_object>(evd, evd_handle, mask, DAT_EVD_FIELD_ALL, param, "dat_evd_query", fill);
+  return query<evd_object>(evd, mask, DAT_EVD_FIELD_ALL, param, "dat_evd_query", fill);
 }
 
 DAT_RETURN evd_modify_cno(DAT_EVD_HANDLE evd, DAT_CNO_HANDLE cno) {
@@ -106,12 +105,11 @@ DAT_RETURN evd_clear_unwaitable(DAT_EVD_HANDLE evd) {
 }
 
 DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold, DAT_EVENT* event, DAT_COUNT* more) {
-  static constexpr const char* call = "dat_evd_wait";
-  const call_on<evd_object> e(evd);
-  if (!e) return bad_handle(evd_handle, call);
-  if (threshold < 1) return bad_argument(3, call);
-  if (!event) return bad_argument(4, call);
-  if (!more) return bad_argument(5, call);
+  const entry_call<evd_object> e(evd, "dat_evd_wait");
+  if (!e) return e.bad_handle();
+  if (threshold < 1) return e.bad_argument(3);
+  if (!event) return e.bad_argument(4);
+  if (!more) return e.bad_argument(5);
   e->counters.add(DCNT_EVD_WAIT);
   e->waiters.fetch_add(1);
   for (;;) {
@@ -132,8 +130,8 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
   if (!event) [[unlikely]]
     return bad_argument(2, call);
   event_writer write(*e, *event);
-  const auto taken = e->evd.dequeue(write);
-  if (!taken) {
+  const auto taken = e->evd.dequeue(write, write);
+  if (!taken) [[unlikely]] {
     e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
     return no_event(*e, taken.assume_error());
   }
@@ -144,17 +142,15 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
 }
 
 DAT_RETURN evd_resize(DAT_EVD_HANDLE evd, DAT_COUNT qlen) {
-  static constexpr const char* call = "dat_evd_resize";
-  const call_on<evd_object> e(evd);
-  if (!e) return bad_handle(evd_handle, call);
-  return qlen < 1 ? bad_argument(2, call) : word(e->evd.resize(static_cast<std::uint32_t>(qlen)));
+  const entry_call<evd_object> e(evd, "dat_evd_resize");
+  if (!e) return e.bad_handle();
+  return qlen < 1 ? e.bad_argument(2) : word(e->evd.resize(static_cast<std::uint32_t>(qlen)));
 }
 
 DAT_RETURN evd_post_se(DAT_EVD_HANDLE evd, const DAT_EVENT* event) {
-  static constexpr const char* call = "dat_evd_post_se";
-  const call_on<evd_object> e(evd);
-  if (!e) return bad_handle(evd_handle, call);
-  if (!event || event->event_number != DAT_SOFTWARE_EVENT) return bad_argument(2, call);
+  const entry_call<evd_object> e(evd, "dat_evd_post_se");
+  if (!e) return e.bad_handle();
+  if (!event || event->event_number != DAT_SOFTWARE_EVENT) return e.bad_argument(2);
   return word(e->evd.post(dat::cookie(event->event_data.software_event_data.pointer)));
 }
 

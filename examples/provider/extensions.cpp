@@ -66,12 +66,12 @@ template <class Make>
 [[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, const DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
                                      const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags, DAT_EP_COUNTERS counter,
                                      const char* call, Make make) noexcept {
-  const post_to<ep_object> e(ep, &handle::requests);
+  const post_to<ep_object> e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   if (!local || !remote) return bad_argument(local ? 6 : 4, call);
   if (local->segment_length < sizeof(std::uint64_t) || remote->segment_length < sizeof(std::uint64_t))
     return refuse(return_type::length_error, return_subtype::none, call);
-  const auto here = segment(e->ia, *local, dat::local_write);
+  const auto here = segment(e->ia.regions.find(local->lmr_context), *local, dat::local_write);
   if (!here) return word(here);
   const auto old = here.assume_value().as<std::uint64_t>(0, 1);
   const auto there = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>::make(remote->virtual_address, 1,
@@ -107,57 +107,54 @@ template <class Make>
 
 [[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_post_rdma_write_immed";
-  const auto post = [](const auto& memory, ep_object* e, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
-                       const DAT_RMR_TRIPLET* remote, DAT_UINT32 immediate) {
-    const auto to = remote_segment(*remote, dat::remote_write);
-    if (!to) return bad_argument(6, call);
-    dat::rdma_write operation(memory, to.assume_value());
-    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0)
-      operation.solicited_immediate(immediate);
-    else
-      operation.immediate(immediate);
-    e->counters.add(DCNT_EP_POST_WRITE_IMM);
-    e->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, memory.size_bytes());
-    carry_small(operation, *e, memory.size_bytes());
-    const int others = flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-    return post_one(*e, operation, cookie, static_cast<DAT_COMPLETION_FLAGS>(others), call);
-  };
   const auto n = va_arg(args, DAT_COUNT);
   const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
   const auto cookie = va_arg(args, DAT_DTO_COOKIE);
   const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
   const auto immediate = va_arg(args, DAT_UINT32);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, &handle::requests);
+  const post_to<ep_object> e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
-  if (!remote) return bad_argument(6, call);
-  return with_local(e->ia, n, local, dat::local_read, call, post, e.get(), cookie, flags, remote, immediate);
+  const auto post = [=, to_ep = e.get()](const auto& memory) {
+    const auto to = remote_segment(remote, dat::remote_write);
+    if (!to) return bad_argument(6, call);
+    dat::rdma_write operation(memory, to.assume_value());
+    if ((flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG) != 0)
+      operation.solicited_immediate(immediate);
+    else
+      operation.immediate(immediate);
+    to_ep->counters.add(DCNT_EP_POST_WRITE_IMM);
+    to_ep->counters.add(DCNT_EP_POST_WRITE_IMM_DATA, memory.size_bytes());
+    carry_small(operation, *to_ep, memory.size_bytes());
+    const int others = flags & ~DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    return post_one(*to_ep, operation, cookie, static_cast<DAT_COMPLETION_FLAGS>(others), call);
+  };
+  return with_local(e->ia, e.region(), n, local, dat::local_read, call, post);
 }
 
 [[nodiscard]] DAT_RETURN send_datagram(DAT_HANDLE ep, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_post_send_ud";
-  const auto post = [](const auto& memory, ep_object* e, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
-                       const peer_object* to) {
-    dat::ib::send_to operation(memory, to->to);
-    e->counters.add(DCNT_EP_POST_SEND_UD);
-    e->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
-    carry_small(operation, *e, memory.size_bytes());
-    // A datagram has no fence: the flag is one that it cannot have.
-    if (!set_flags(operation, flags)) return bad_argument(7, call);
-    operation.cookie(dat::cookie(cookie.as_64));
-    return word(e->ud.post(operation));
-  };
   const auto n = va_arg(args, DAT_COUNT);
   const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
   const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
   const auto cookie = va_arg(args, DAT_DTO_COOKIE);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, &handle::requests);
+  const post_to<ep_object> e(ep, handle::requests);
   if (!e || !e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   if (!peer) return bad_argument(5, call);
   const call_on<peer_object> to(reinterpret_cast<DAT_HANDLE>(peer->ah));
   if (!to) return bad_argument(5, call);
-  return with_local(e->ia, n, local, dat::local_read, call, post, e.get(), cookie, flags, to.get());
+  const auto post = [=, from = e.get(), &peer_of = *to](const auto& memory) {
+    dat::ib::send_to operation(memory, peer_of.to);
+    from->counters.add(DCNT_EP_POST_SEND_UD);
+    from->counters.add(DCNT_EP_POST_SEND_UD_DATA, memory.size_bytes());
+    carry_small(operation, *from, memory.size_bytes());
+    // A datagram has no fence: the flag is one that it cannot have.
+    if (!set_flags(operation, flags)) return bad_argument(7, call);
+    operation.cookie(dat::cookie(cookie.as_64));
+    return word(from->ud.post(operation));
+  };
+  return with_local(e->ia, e.region(), n, local, dat::local_read, call, post);
 }
 
 [[nodiscard]] DAT_RETURN free_peer(DAT_HANDLE ep, va_list args) noexcept {
@@ -165,11 +162,10 @@ template <class Make>
   const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
   if (!call_on<ep_object>(ep)) return bad_handle(return_subtype::handle_ep, call);
   if (!peer) return bad_argument(3, call);
-  return end_object<peer_object>(peer->ah, return_subtype::handle1, call, [](peer_object&) { return success; });
+  return end_object<peer_object>(peer->ah, call, [](peer_object&) { return success; });
 }
 
-// --- counters
-// ----------------------------------------------------------------------------------------------------------
+// --- counters --------------------------------------------------------------------------------------------------------
 
 /// Adds the counters of the port to those of an ia.
 void read_link(adapter& a, DAT_UINT64* values) noexcept {
@@ -250,8 +246,7 @@ template <class Take>
                               : bad_argument(3, call);
 }
 
-// --- the fast query
-// ----------------------------------------------------------------------------------------------------
+// --- the fast query --------------------------------------------------------------------------------------------------
 
 [[nodiscard]] DAT_RETURN open_query(DAT_HANDLE, va_list args) noexcept {
   static constexpr const char* call = "dat_ib_open_query";

@@ -7,12 +7,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <sched.h>
 
 namespace provider {
 
 class adapter;
 struct handle;
+struct known_region;
+extern const known_region no_region; ///< which no key names
 
 /// The object behind a handle. An adapter lists its objects, and deletes those that are left when it closes.
 struct object {
@@ -34,8 +37,9 @@ struct object {
 /// A lock for a few instructions, as posts need it. A thread that finds it taken gives up the processor.
 class short_lock {
 public:
+  [[nodiscard]] bool try_lock() noexcept { return !taken_.exchange(true, std::memory_order_acquire); }
   void lock() noexcept {
-    while (taken_.exchange(true, std::memory_order_acquire)) ::sched_yield();
+    while (!try_lock()) ::sched_yield();
   }
   void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
@@ -46,13 +50,25 @@ private:
 /// The memory that a DAT handle points to. It is never given back, so that a call on a freed handle, and one by any
 /// other thread while it is freed, finds out. A handle is used again only when many others have been freed since.
 struct alignas(64) handle {
+  /// The queues of an object, to each of which one thread may post at a time. A shared queue is the first.
+  enum queue : std::uint8_t { requests, receives };
+
   const DAT_PROVIDER* provider = nullptr; ///< must be first: libdat2 calls through it
   std::atomic<object*> target{nullptr};   ///< null when freed
   std::atomic<std::uint32_t> calls{0};    ///< calls that use the target
-  short_lock requests;                    ///< held by a post of a request, and by a post to an srq
-  short_lock receives;                    ///< held by a post of a receive
-  std::atomic<std::uint64_t> context{0};  ///< of the consumer
+  short_lock posting[2];                  ///< held by a post, for each queue
+  /// The region that was posted last to a queue: that of the next post, usually. The lock of the queue guards it.
+  const known_region* region[2] = {&no_region, &no_region};
+  std::atomic<std::uint64_t> context{0}; ///< of the consumer
   handle* next_free = nullptr;
+
+  /// Waits until no post is under way that began before, and forgets the regions that they used.
+  void await_posts() noexcept {
+    for (const queue q : {requests, receives}) {
+      const std::lock_guard wait(posting[q]);
+      region[q] = &no_region;
+    }
+  }
 
   /// Whether a consumer names a handle. One that was never issued is memory of zeros: it has no target.
   [[nodiscard]] static bool is(DAT_HANDLE named) noexcept {
@@ -76,67 +92,75 @@ private:
 };
 static_assert(sizeof(handle) == 64);
 
-/// A call on the object of a handle, for its duration. False when the handle names no object of that type. The object
-/// lives as long.
+/// The use of an object: a call on it, or a post to one of its queues. False when the handle names no object of the
+/// type `T`.
 template <class T>
-class call_on {
+class use {
+public:
+  use(const use&) = delete;
+  use& operator=(const use&) = delete;
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  [[nodiscard]] T* get() const noexcept { return object_; }
+
+protected:
+  use() noexcept = default;
+  ~use() = default;
+  /// Whether `o` is such an object.
+  [[nodiscard]] bool take(object* o) noexcept {
+    if (!o || o->type != T::handle_type) [[unlikely]]
+      return false;
+    object_ = static_cast<T*>(o);
+    return true;
+  }
+
+private:
+  T* object_ = nullptr;
+};
+
+/// A call on the object of a handle, for its duration. The object lives as long, unless the call itself deletes it.
+template <class T>
+class call_on : public use<T> {
 public:
   [[gnu::always_inline]] explicit call_on(DAT_HANDLE named) noexcept : at_(static_cast<handle*>(named)) {
     if (!handle::is(named)) return;
     // Null is no handle: it is far from where the handles begin.
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
     at_->calls.fetch_add(1, std::memory_order_seq_cst);
-    object* const o = at_->target.load(std::memory_order_seq_cst);
-    if (o && o->type == T::handle_type) [[likely]]
-      object_ = static_cast<T*>(o);
-    else
-      leave();
+    if (!this->take(at_->target.load(std::memory_order_seq_cst))) leave();
   }
-  call_on(const call_on&) = delete;
-  call_on& operator=(const call_on&) = delete;
   ~call_on() {
-    if (object_) leave();
+    if (*this) leave();
   }
-
-  explicit operator bool() const noexcept { return object_ != nullptr; }
-  T* operator->() const noexcept { return object_; }
-  T& operator*() const noexcept { return *object_; }
-  [[nodiscard]] T* get() const noexcept { return object_; }
 
 private:
   void leave() noexcept { at_->calls.fetch_sub(1, std::memory_order_release); }
-  handle* at_;
-  T* object_ = nullptr;
+  handle* const at_; // the call may delete the object
 };
 
-/// A post to a queue, for its duration: alone, and before or after the end of the object, not meanwhile.
-template <class T>
-class post_to {
+/// A post to a queue, for its duration: alone, and before or after the end of the object, not meanwhile. With `Wait`,
+/// it waits for the post of another thread; without, it is false then.
+template <class T, bool Wait = true>
+class post_to : public use<T> {
 public:
-  [[gnu::always_inline]] post_to(DAT_HANDLE named, short_lock handle::*queue) noexcept {
+  [[gnu::always_inline]] post_to(DAT_HANDLE named, handle::queue to) noexcept : to_(to) {
     if (!handle::is(named)) return;
-    handle* const at = static_cast<handle*>(named);
-    lock_ = &(at->*queue);
-    lock_->lock();
-    object* const o = at->target.load(std::memory_order_relaxed);
-    if (o && o->type == T::handle_type) [[likely]]
-      object_ = static_cast<T*>(o);
-    else
-      lock_->unlock();
+    handle& at = *static_cast<handle*>(named);
+    if constexpr (Wait)
+      at.posting[to].lock();
+    else if (!at.posting[to].try_lock())
+      return;
+    if (!this->take(at.target.load(std::memory_order_relaxed))) at.posting[to].unlock();
   }
-  post_to(const post_to&) = delete;
-  post_to& operator=(const post_to&) = delete;
   ~post_to() {
-    if (object_) lock_->unlock();
+    if (*this) this->get()->self->posting[to_].unlock();
   }
-  explicit operator bool() const noexcept { return object_ != nullptr; }
-  T* operator->() const noexcept { return object_; }
-  T& operator*() const noexcept { return *object_; }
-  [[nodiscard]] T* get() const noexcept { return object_; }
+  /// The region that was posted last.
+  [[nodiscard]] const known_region*& region() const noexcept { return this->get()->self->region[to_]; }
 
 private:
-  short_lock* lock_ = nullptr;
-  T* object_ = nullptr;
+  const handle::queue to_;
 };
 
 } // namespace provider

@@ -207,16 +207,15 @@ DAT_RETURN ia_open_threadsafe(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE*
 }
 
 DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
-  static constexpr const char* call = "dat_ia_close";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (flags != DAT_CLOSE_ABRUPT_FLAG && flags != DAT_CLOSE_GRACEFUL_FLAG) return bad_argument(2, call);
+  const entry_call<adapter> a(ia, "dat_ia_close");
+  if (!a) return a.bad_handle();
+  if (flags != DAT_CLOSE_ABRUPT_FLAG && flags != DAT_CLOSE_GRACEFUL_FLAG) return a.bad_argument(2);
   object* expected = a.get();
-  if (!a->self->target.compare_exchange_strong(expected, nullptr)) return bad_handle(return_subtype::handle_ia, call);
+  if (!a->self->target.compare_exchange_strong(expected, nullptr)) return a.bad_handle(return_subtype::handle_ia);
   while (a->self->calls.load() != 1) ::sched_yield();
   if (flags == DAT_CLOSE_GRACEFUL_FLAG && a->size() != 0) {
     a->self->target.store(a.get());
-    return refuse(return_type::invalid_state, return_subtype::ia_in_use, call);
+    return a.refuse(return_type::invalid_state, return_subtype::ia_in_use);
   }
   a->retire();
   const auto closed = a->ia.close(dat::close_mode::abrupt); // ends what sleeps
@@ -229,25 +228,23 @@ DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
 
 DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE* async_evd, DAT_IA_ATTR_MASK ia_mask, DAT_IA_ATTR* ia_attr,
                     DAT_PROVIDER_ATTR_MASK provider_mask, DAT_PROVIDER_ATTR* provider_attr) {
-  static constexpr const char* call = "dat_ia_query";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (!within(ia_mask, DAT_IA_FIELD_ALL)) return bad_argument(3, call);
-  if (ia_mask != 0 && !ia_attr) return bad_argument(4, call);
-  if (!within(provider_mask, DAT_PROVIDER_FIELD_ALL)) return bad_argument(5, call);
-  if (provider_mask != 0 && !provider_attr) return bad_argument(6, call);
+  const entry_call<adapter> a(ia, "dat_ia_query");
+  if (!a) return a.bad_handle();
+  if (!within(ia_mask, DAT_IA_FIELD_ALL)) return a.bad_argument(3);
+  if (ia_mask != 0 && !ia_attr) return a.bad_argument(4);
+  if (!within(provider_mask, DAT_PROVIDER_FIELD_ALL)) return a.bad_argument(5);
+  if (provider_mask != 0 && !provider_attr) return a.bad_argument(6);
   if (async_evd) *async_evd = a->async_evd;
   if (ia_mask == 0 && provider_mask == 0) return success;
   return query_attributes(*a, ia_mask != 0 ? ia_attr : nullptr, provider_mask != 0 ? provider_attr : nullptr);
 }
 
 DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, DAT_NAME_PTR name, DAT_BOOLEAN* answer) {
-  static constexpr const char* call = "dat_ia_ha_related";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (!answer) return bad_argument(3, call);
+  const entry_call<adapter> a(ia, "dat_ia_ha_related");
+  if (!a) return a.bad_handle();
+  if (!answer) return a.bad_argument(3);
   const entry* const other = name ? find_entry(name) : nullptr;
-  if (!other) return bad_argument(2, call);
+  if (!other) return a.bad_argument(2);
   *answer = DAT_FALSE;
   try {
     const auto names = dat::registry::system();
@@ -256,7 +253,7 @@ DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, DAT_NAME_PTR name, DAT_BOOLEAN* answe
     *answer = to_boolean(related && related.assume_value() == dat::ha_relationship::related);
     return success;
   } catch (const std::bad_alloc&) {
-    return no_memory(call);
+    return a.no_memory();
   }
 }
 

@@ -5,64 +5,53 @@
 #include "calls.hpp"
 
 #include <concepts>
-#include <type_traits>
+#include <cstdint>
 
 namespace provider {
 
 /// The most segments of one operation.
 inline constexpr DAT_COUNT most_segments = 64;
 
-/// The segment that a triplet names.
+/// The segment that a triplet names in a region; null: no region has its lmr_context.
 template <dat::mem_priv P>
-[[nodiscard, gnu::always_inline]] inline dat::expected<dat::local_segment<std::byte, P>>
-segment(const adapter& a, const DAT_LMR_TRIPLET& t, dat::privileges<P> rights) noexcept {
-  const lmr_object* const region = a.regions.find(t.lmr_context);
-  if (!region) [[unlikely]]
-    return dat::error(return_type::privileges_violation).hint("No region has the lmr_context of a segment.");
+[[nodiscard]] inline dat::expected<dat::local_segment<std::byte, P>>
+segment(const lmr_object* region, const DAT_LMR_TRIPLET& t, dat::privileges<P> rights) noexcept {
+  if (!region) return dat::error(return_type::privileges_violation).hint("No region has the lmr_context of a segment.");
   return region->lmr.slice(t.virtual_address - region->lmr.address(), t.segment_length, rights);
 }
 
-/// As `with_local`, for a list with room for `N` segments. A triplet of length 0 names no memory, whatever else it has.
-template <std::size_t N, dat::mem_priv P, class Post, class... Arguments>
-[[nodiscard, gnu::noinline]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
-                                                  dat::privileges<P> rights, Post post,
-                                                  Arguments... arguments) noexcept {
+/// Calls `post` with a list that has room for `N` segments. A triplet of length 0 names no memory, whatever else it
+/// has.
+template <std::size_t N, dat::mem_priv P, class Post>
+[[nodiscard]] DAT_RETURN with_list(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
+                                   Post post) noexcept {
   dat::iov<N, P> list;
   for (DAT_COUNT i = 0; i < n; ++i) {
     dat::local_segment<std::byte, P> memory;
     if (iov[i].segment_length != 0) {
-      const auto s = segment(a, iov[i], rights);
+      const auto s = segment(a.regions.find(iov[i].lmr_context), iov[i], rights);
       if (!s) return word(s);
       memory = s.assume_value();
     }
     (void)list.push_back(memory);
   }
-  return post(list, arguments...);
+  return post(list);
 }
 
-/// As `with_local`, for any list but that of one triplet.
-template <dat::mem_priv P, class Post, class... Arguments>
-[[nodiscard, gnu::noinline]] DAT_RETURN with_any(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
-                                                 dat::privileges<P> rights, const char* call, Post post,
-                                                 Arguments... arguments) noexcept {
+/// Calls `post(memory)` with the memory that a list of triplets names, as a segment or a dat::iov. A region that is
+/// named alone is `known` from now on.
+template <dat::mem_priv P, class Post>
+[[nodiscard]] DAT_RETURN with_local(const adapter& a, const known_region*& known, DAT_COUNT n,
+                                    const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights, const char* call,
+                                    Post post) noexcept {
   if (n < 0 || n > most_segments) return bad_argument(2, call);
   if (n != 0 && !iov) return bad_argument(3, call);
-  return n <= 4 ? with_list<4>(a, n, iov, rights, post, arguments...)
-                : with_list<most_segments>(a, n, iov, rights, post, arguments...);
-}
-
-/// Calls `post(memory, arguments...)` with the memory that a list of triplets names, as a segment or a dat::iov. The
-/// arguments are pointers and numbers, and `post` captures nothing: so all of them can stay in registers.
-template <dat::mem_priv P, class Post, class... Arguments>
-[[nodiscard, gnu::always_inline]] inline DAT_RETURN
-with_local(const adapter& a, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights, const char* call,
-           Post post, Arguments... arguments) noexcept {
-  static_assert(std::is_empty_v<Post>);
-  if (n == 1 && iov && iov->segment_length != 0) [[likely]] {
-    const auto s = segment(a, *iov, rights);
-    return s ? post(s.assume_value(), arguments...) : word(s);
-  }
-  return with_any(a, n, iov, rights, call, post, arguments...);
+  if (n != 1 || iov->segment_length == 0)
+    return n <= 4 ? with_list<4>(a, n, iov, rights, post) : with_list<most_segments>(a, n, iov, rights, post);
+  const lmr_object* const region = a.regions.find(iov->lmr_context);
+  if (region) known = &region->known;
+  const auto s = segment(region, *iov, rights);
+  return s ? post(s.assume_value()) : word(s);
 }
 
 /// Sets the completion flags of an operation. False when it cannot have one of them.
@@ -96,11 +85,13 @@ template <class Operation>
     if (bytes <= e.max_inline) operation.inlined();
 }
 
-/// The segment of a peer's memory that a triplet names, for operations that need the rights `P`.
+/// The segment of a peer's memory that a triplet names, for operations that need the rights `P`. Null names none.
 template <dat::mem_priv P>
-[[nodiscard]] inline dat::expected<dat::remote_segment<std::byte, P>> remote_segment(const DAT_RMR_TRIPLET& t,
+[[nodiscard]] inline dat::expected<dat::remote_segment<std::byte, P>> remote_segment(const DAT_RMR_TRIPLET* t,
                                                                                      dat::privileges<P>) noexcept {
-  return dat::remote_segment<std::byte, P>::make(t.virtual_address, t.segment_length, t.rmr_context);
+  if (!t) [[unlikely]]
+    return dat::error(return_type::invalid_parameter);
+  return dat::remote_segment<std::byte, P>::make(t->virtual_address, t->segment_length, t->rmr_context);
 }
 
 } // namespace provider

@@ -46,38 +46,36 @@ constexpr std::uint32_t all_rights = DAT_MEM_PRIV_ALL_FLAG | std::uint32_t{DAT_I
 template <class Sync>
 [[nodiscard]] DAT_RETURN synchronise(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n, const char* call,
                                      Sync sync) noexcept {
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (!segments && n != 0) return bad_argument(2, call);
+  const entry_call<adapter> a(ia, call);
+  if (!a) return a.bad_handle();
+  if (!segments && n != 0) return a.bad_argument(2);
   const std::lock_guard lock(a->mutex); // no region ends meanwhile
   for (DAT_VLEN i = 0; i < n; ++i) {
     if (segments[i].segment_length == 0) continue;
-    const auto s = segment(*a, segments[i], dat::no_rights);
-    if (!s) return bad_argument(2, call);
+    const auto s = segment(a->regions.find(segments[i].lmr_context), segments[i], dat::no_rights);
+    if (!s) return a.bad_argument(2);
     if (const auto done = sync(a->ia, s.assume_value()); !done) return word(done);
   }
   return success;
 }
 
 [[nodiscard]] DAT_RETURN create_rmr(DAT_PZ_HANDLE pz, bool for_ep, DAT_RMR_HANDLE* rmr, const char* call) noexcept {
-  const call_on<pz_object> zone(pz);
-  if (!zone) return bad_handle(return_subtype::handle_pz, call);
-  if (!rmr) return bad_argument(2, call);
+  const entry_call<pz_object> zone(pz, call);
+  if (!zone) return zone.bad_handle();
+  if (!rmr) return zone.bad_argument(2);
   return issue<rmr_object>(zone->ia, for_ep ? zone->pz.create_rmr_for_ep() : zone->pz.create_rmr(), rmr,
-                           DCNT_IA_RMR_CREATE, call, pz);
+                           DCNT_IA_RMR_CREATE, zone.name(), pz);
 }
 
 } // namespace
 
-// --- protection zones
-// --------------------------------------------------------------------------------------------------
+// --- protection zones ------------------------------------------------------------------------------------------------
 
 DAT_RETURN pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE* pz) {
-  static constexpr const char* call = "dat_pz_create";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
-  if (!pz) return bad_argument(2, call);
-  return issue<pz_object>(*a, a->ia.create_pz(), pz, DCNT_IA_PZ_CREATE, call);
+  const entry_call<adapter> a(ia, "dat_pz_create");
+  if (!a) return a.bad_handle();
+  if (!pz) return a.bad_argument(2);
+  return issue<pz_object>(*a, a->ia.create_pz(), pz, DCNT_IA_PZ_CREATE, a.name());
 }
 
 DAT_RETURN pz_query(DAT_PZ_HANDLE pz, DAT_PZ_PARAM_MASK mask, DAT_PZ_PARAM* param) {
@@ -85,29 +83,26 @@ DAT_RETURN pz_query(DAT_PZ_HANDLE pz, DAT_PZ_PARAM_MASK mask, DAT_PZ_PARAM* para
     to.ia_handle = zone.ia.self;
     return success;
   };
-  return query<pz_object>(pz, return_subtype::handle_pz, mask, DAT_PZ_FIELD_ALL, param, "dat_pz_query", fill);
+  return query<pz_object>(pz, mask, DAT_PZ_FIELD_ALL, param, "dat_pz_query", fill);
 }
 
 DAT_RETURN pz_free(DAT_PZ_HANDLE pz) {
-  return end_object<pz_object>(pz, return_subtype::handle_pz, "dat_pz_free", DCNT_IA_PZ_FREE,
-                               [](pz_object& zone) { return zone.pz.close(); });
+  return end_object<pz_object>(pz, "dat_pz_free", DCNT_IA_PZ_FREE, [](pz_object& zone) { return zone.pz.close(); });
 }
 
-// --- local memory regions
-// ----------------------------------------------------------------------------------------------
+// --- local memory regions --------------------------------------------------------------------------------------------
 
 DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION what, DAT_VLEN length,
                       DAT_PZ_HANDLE pz, DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_LMR_HANDLE* lmr,
                       DAT_LMR_CONTEXT* lmr_context, DAT_RMR_CONTEXT* rmr_context, DAT_VLEN* registered_length,
                       DAT_VADDR* registered_address) {
-  static constexpr const char* call = "dat_lmr_create";
-  const call_on<adapter> a(ia);
-  if (!a) return bad_handle(return_subtype::handle_ia, call);
+  const entry_call<adapter> a(ia, "dat_lmr_create");
+  if (!a) return a.bad_handle();
   const call_on<pz_object> zone(pz);
-  if (!zone || &zone->ia != a.get()) return bad_handle(return_subtype::handle_pz, call);
-  if (!within(privileges, all_rights)) return bad_argument(6, call);
-  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(7, call);
-  if (!lmr) return bad_argument(8, call);
+  if (!zone || &zone->ia != a.get()) return a.bad_handle(return_subtype::handle_pz);
+  if (!within(privileges, all_rights)) return a.bad_argument(6);
+  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return a.bad_argument(7);
+  if (!lmr) return a.bad_argument(8);
   dat::shared_cookie cookie{};
   // Verbs grants local reading with every region, and programs count on it: they send from memory that they have
   // registered to receive into.
@@ -115,11 +110,16 @@ DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTIO
   auto made = register_region(*zone, type, what, length, rights, va_type, cookie);
   if (!made) return word(made);
   auto region = make_object<lmr_object>(*a, std::move(made).assume_value());
-  if (!region) return no_memory(call);
+  if (!region) return a.no_memory();
   const auto params = region->lmr.query();
   if (!params) return word(params);
   const dat::lmr_params& p = params.assume_value();
-  region->key = p.lmr_key;
+  region->known.key = p.lmr_key;
+  // A region of 4 GiB or more has no segment as a whole.
+  if (const auto whole = region->lmr.slice(0, p.registered_size, dat::local_read))
+    region->known.readable = whole.assume_value();
+  if (const auto whole = region->lmr.slice(0, p.registered_size, dat::local_write))
+    region->known.writable = whole.assume_value();
   region->cookie = cookie;
   DAT_LMR_PARAM& c = region->param;
   c = {a->self,
@@ -141,9 +141,9 @@ DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTIO
   if (registered_address) *registered_address = c.registered_address;
   {
     const std::lock_guard lock(a->mutex);
-    if (!a->regions.add(*region)) return no_memory(call);
+    if (!a->regions.add(*region)) return a.no_memory();
   }
-  return issue(*a, std::move(region), lmr, DCNT_IA_LMR_CREATE, call);
+  return issue(*a, std::move(region), lmr, DCNT_IA_LMR_CREATE, a.name());
 }
 
 DAT_RETURN lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask, DAT_LMR_PARAM* param) {
@@ -151,7 +151,7 @@ DAT_RETURN lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask, DAT_LMR_PARAM*
     to = region.param;
     return success;
   };
-  return query<lmr_object>(lmr, return_subtype::handle_lmr, mask, DAT_LMR_FIELD_ALL, param, "dat_lmr_query", fill);
+  return query<lmr_object>(lmr, mask, DAT_LMR_FIELD_ALL, param, "dat_lmr_query", fill);
 }
 
 DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr) {
@@ -169,7 +169,7 @@ DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr) {
     }
     return closed;
   };
-  return end_object<lmr_object>(lmr, return_subtype::handle_lmr, "dat_lmr_free", DCNT_IA_LMR_FREE, close);
+  return end_object<lmr_object>(lmr, "dat_lmr_free", DCNT_IA_LMR_FREE, close);
 }
 
 DAT_RETURN lmr_sync_rdma_read(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
@@ -181,8 +181,7 @@ DAT_RETURN lmr_sync_rdma_write(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments
                      [](const dat::ia& a, const auto& s) { return dat::sync_rdma_write(a, s); });
 }
 
-// --- remote memory regions
-// ---------------------------------------------------------------------------------------------
+// --- remote memory regions -------------------------------------------------------------------------------------------
 
 DAT_RETURN rmr_create(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) { return create_rmr(pz, false, rmr, "dat_rmr_create"); }
 DAT_RETURN rmr_create_for_ep(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) {
@@ -205,19 +204,19 @@ DAT_RETURN rmr_query(DAT_RMR_HANDLE rmr, DAT_RMR_PARAM_MASK mask, DAT_RMR_PARAM*
     }
     return success;
   };
-  return query<rmr_object>(rmr, return_subtype::handle_rmr, mask, DAT_RMR_FIELD_ALL, param, "dat_rmr_query", fill);
+  return query<rmr_object>(rmr, mask, DAT_RMR_FIELD_ALL, param, "dat_rmr_query", fill);
 }
 
 DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
                     DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep, DAT_RMR_COOKIE cookie,
                     DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) {
   static constexpr const char* call = "dat_rmr_bind";
-  const post_to<rmr_object> r(rmr, &handle::requests); // calls on one rmr must not overlap
+  const post_to<rmr_object> r(rmr, handle::requests); // calls on one rmr must not overlap
   if (!r) return bad_handle(return_subtype::handle_rmr, call);
   if (!triplet) return bad_argument(3, call);
   if (!within(privileges, all_rights)) return bad_argument(4, call);
   if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(5, call);
-  const post_to<ep_object> through(ep, &handle::requests);
+  const post_to<ep_object> through(ep, handle::requests);
   if (!through || &through->ia != &r->ia || through->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   const auto set = [&](auto& operation) {
     operation.cookie(dat::cookie(cookie.as_64));
@@ -232,7 +231,7 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
   const call_on<lmr_object> region(lmr);
   if (!region || &region->ia != &r->ia) return bad_handle(return_subtype::handle_lmr, call);
   if (!context) return bad_argument(9, call);
-  if (triplet->lmr_context != region->key) return bad_argument(3, call);
+  if (triplet->lmr_context != region->known.key) return bad_argument(3, call);
   dat::dynamic::bind operation(region->lmr, triplet->virtual_address - region->lmr.address(), triplet->segment_length,
                                to_rights(privileges));
   if (va_type == DAT_VA_TYPE_ZB) operation.zero_based();
@@ -243,8 +242,7 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
 }
 
 DAT_RETURN rmr_free(DAT_RMR_HANDLE rmr) {
-  return end_object<rmr_object>(rmr, return_subtype::handle_rmr, "dat_rmr_free", DCNT_IA_RMR_FREE,
-                                [](rmr_object& r) { return r.rmr.close(); });
+  return end_object<rmr_object>(rmr, "dat_rmr_free", DCNT_IA_RMR_FREE, [](rmr_object& r) { return r.rmr.close(); });
 }
 
 } // namespace provider

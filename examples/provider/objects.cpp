@@ -6,39 +6,22 @@
 
 namespace provider {
 
-void region_table::put(slots& into, const lmr_object& region) noexcept {
-  std::size_t to = place(region.key);
-  while (into.at[to & into.mask].load(std::memory_order_relaxed)) ++to;
-  into.at[to & into.mask].store(&region, std::memory_order_release);
-  ++used_;
-}
+const known_region no_region{};
 
 bool region_table::add(const lmr_object& region) noexcept {
-  const slots* const now = table_.load(std::memory_order_relaxed);
-  if (!now || 2 * (used_ + 1) > now->mask) {
-    std::unique_ptr<slots> larger(new (std::nothrow) slots);
-    const std::size_t size = now ? 2 * (now->mask + 1) : 64;
-    if (larger) larger->at.reset(new (std::nothrow) std::atomic<const lmr_object*>[size]());
-    if (!larger || !larger->at) return false;
-    larger->mask = size - 1;
-    used_ = 0;
-    for (std::size_t i = 0; now && i <= now->mask; ++i)
-      if (const lmr_object* const r = now->at[i].load(std::memory_order_relaxed); r && r != removed()) put(*larger, *r);
-    table_.store(larger.get(), std::memory_order_release);
-    larger->smaller = std::move(owned_);
-    owned_ = std::move(larger);
+  const std::lock_guard lock(lock_);
+  try {
+    by_key_.insert_or_assign(region.known.key, &region);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  put(*owned_, region);
-  return true;
 }
 
 void region_table::remove(const lmr_object& region) noexcept {
-  for (std::size_t i = place(region.key); owned_; ++i) {
-    auto& slot = owned_->at[i & owned_->mask];
-    const lmr_object* const r = slot.load(std::memory_order_relaxed);
-    if (!r) return;
-    if (r == &region) return slot.store(removed(), std::memory_order_release);
-  }
+  const std::lock_guard lock(lock_);
+  const auto at = by_key_.find(region.known.key);
+  if (at != by_key_.end() && at->second == &region) by_key_.erase(at);
 }
 
 lmr_object::~lmr_object() {
@@ -80,8 +63,7 @@ std::size_t adapter::size() noexcept {
 void adapter::await_posts() noexcept {
   const std::lock_guard lock(mutex);
   for (const DAT_HANDLE_TYPE with_queues : {DAT_HANDLE_TYPE_EP, DAT_HANDLE_TYPE_SRQ})
-    for (object* o = objects_[index(with_queues)]; o; o = o->next)
-      for (short_lock* queue : {&o->self->requests, &o->self->receives}) const std::lock_guard wait(*queue);
+    for (object* o = objects_[index(with_queues)]; o; o = o->next) o->self->await_posts();
 }
 
 void adapter::retire() noexcept {

@@ -22,8 +22,12 @@
 #include <span>
 #include <string>
 #include <sys/socket.h>
+#include <unordered_map>
 
 namespace provider {
+
+using dat::return_subtype;
+using dat::return_type;
 
 /// An entry of dat.conf: the table that its handles point to, and the adapter that it names.
 struct entry {
@@ -68,22 +72,45 @@ private:
 
 struct pz_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_PZ;
+  static constexpr auto handle_error = return_subtype::handle_pz;
   pz_object(adapter& of, dat::pz made) noexcept : object(handle_type, of), pz(std::move(made)) {}
   dat::pz pz;
 };
 
+/// What a post must know of a region: the whole of it as a segment for each use, empty where it has not the right.
+struct known_region {
+  std::uint32_t key = 0; ///< lmr_context
+  dat::local_segment<std::byte, dat::mem_priv::local_read> readable;
+  dat::local_segment<std::byte, dat::mem_priv::local_write> writable;
+
+  /// The segment of `length` bytes that begins at `address`.
+  template <dat::mem_priv P>
+  [[nodiscard, gnu::always_inline]] inline auto part(DAT_VADDR address, DAT_SEG_LENGTH length,
+                                                     dat::privileges<P>) const noexcept {
+    const auto of = [=](const auto& whole) {
+      return whole.slice(address - reinterpret_cast<std::uintptr_t>(whole.data()), length);
+    };
+    if constexpr (P == dat::mem_priv::local_read)
+      return of(readable);
+    else
+      return of(writable);
+  }
+};
+
 struct lmr_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_LMR;
+  static constexpr auto handle_error = return_subtype::handle_lmr;
   lmr_object(adapter& of, dat::dynamic::lmr made) noexcept : object(handle_type, of), lmr(std::move(made)) {}
   ~lmr_object() override; // removes it from the table of regions
   dat::dynamic::lmr lmr;
-  std::uint32_t key = 0;       ///< lmr_context
+  known_region known;
   DAT_LMR_PARAM param{};       ///< as query returns it
   dat::shared_cookie cookie{}; ///< of shared memory
 };
 
 struct rmr_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_RMR;
+  static constexpr auto handle_error = return_subtype::handle_rmr;
   rmr_object(adapter& of, dat::rmr made, DAT_PZ_HANDLE of_zone) noexcept
       : object(handle_type, of), rmr(std::move(made)), zone(of_zone) {}
   dat::rmr rmr;
@@ -92,6 +119,7 @@ struct rmr_object : object {
 
 struct cno_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CNO;
+  static constexpr auto handle_error = return_subtype::handle_cno;
   cno_object(adapter& of) noexcept : object(handle_type, of) {}
   dat::cno cno;
   DAT_PROXY_TYPE proxy = DAT_PROXY_TYPE_NONE;
@@ -101,6 +129,7 @@ struct cno_object : object {
 
 struct evd_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EVD;
+  static constexpr auto handle_error = return_subtype::handle1;
   evd_object(adapter& of, dat::dynamic::evd made) noexcept : object(handle_type, of), evd(std::move(made)) {}
   dat::dynamic::evd evd;
   std::atomic<DAT_CNO_HANDLE> cno{nullptr};
@@ -109,6 +138,7 @@ struct evd_object : object {
 
 struct srq_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_SRQ;
+  static constexpr auto handle_error = return_subtype::handle_srq;
   srq_object(adapter& of, dat::srq made, DAT_PZ_HANDLE of_zone) noexcept
       : object(handle_type, of), srq(std::move(made)), zone(of_zone) {}
   void issued() noexcept override { (void)srq.set_context(dat::cookie(self)); }
@@ -118,6 +148,7 @@ struct srq_object : object {
 
 struct ep_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EP;
+  static constexpr auto handle_error = return_subtype::handle_ep;
   ep_object(adapter& of, dat::ep<dat::rc> made) noexcept
       : object(handle_type, of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline) {}
   ep_object(adapter& of, dat::ep<dat::ud> made) noexcept
@@ -142,22 +173,23 @@ struct ep_object : object {
 };
 
 /// A service point of dat.
-template <class Point, DAT_HANDLE_TYPE Type>
+template <class Point, DAT_HANDLE_TYPE Type, return_subtype Error>
 struct service_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = Type;
+  static constexpr auto handle_error = Error;
   service_object(adapter& of, Point made, DAT_EVD_HANDLE to) noexcept
       : object(Type, of), point(std::move(made)), id(point.id()), evd(to) {}
   Point point;
   const dat::service_id id;
   const DAT_EVD_HANDLE evd;
 };
-struct psp_object : service_object<dat::psp, DAT_HANDLE_TYPE_PSP> {
+struct psp_object : service_object<dat::psp, DAT_HANDLE_TYPE_PSP, return_subtype::handle_psp> {
   using service_object::service_object;
   DAT_PSP_FLAGS flags = DAT_PSP_CONSUMER_FLAG;
   dat::ib::datagram_service datagrams; ///< on the same qualifier; empty where the adapter has none
 };
-using rsp_object = service_object<dat::rsp, DAT_HANDLE_TYPE_RSP>;
-struct csp_object : service_object<dat::csp, DAT_HANDLE_TYPE_CSP> {
+using rsp_object = service_object<dat::rsp, DAT_HANDLE_TYPE_RSP, return_subtype::handle_rsp>;
+struct csp_object : service_object<dat::csp, DAT_HANDLE_TYPE_CSP, return_subtype::handle_csp> {
   using service_object::service_object;
   std::mutex mutex; ///< guards the following, which query points to
   DAT_COMM comm{};
@@ -166,6 +198,7 @@ struct csp_object : service_object<dat::csp, DAT_HANDLE_TYPE_CSP> {
 
 struct cr_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CR;
+  static constexpr auto handle_error = return_subtype::handle_cr;
   cr_object(adapter& of) noexcept : object(handle_type, of) {}
   dat::cr cr; ///< one of the two is empty
   dat::ib::datagram_request datagrams;
@@ -178,49 +211,35 @@ struct cr_object : object {
 /// A peer of a datagram endpoint: what the member `ah` of DAT_IB_ADDR_HANDLE points to.
 struct peer_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EXTENSION_BASE;
+  static constexpr auto handle_error = return_subtype::handle1;
   peer_object(adapter& of, dat::ib::address_handle made) noexcept : object(handle_type, of), to(std::move(made)) {}
   dat::ib::address_handle to;
 };
 
-/// The regions of an adapter by their keys. Posts read it without a lock.
+/// The regions of an adapter by their keys.
 class region_table {
 public:
+  /// The region with a key; null when there is none.
   [[nodiscard]] const lmr_object* find(std::uint32_t key) const noexcept {
-    const slots* const t = table_.load(std::memory_order_acquire);
-    if (!t) return nullptr;
-    for (std::size_t i = place(key);; ++i) {
-      const lmr_object* const r = t->at[i & t->mask].load(std::memory_order_acquire);
-      if (!r) return nullptr;
-      if (r != removed() && r->key == key) return r;
-    }
+    const std::lock_guard lock(lock_);
+    const auto at = by_key_.find(key);
+    return at != by_key_.end() ? at->second : nullptr;
   }
-  /// Adds a region. False without memory. Called with the adapter's lock, as remove.
+  /// Adds a region. False without memory.
   [[nodiscard]] bool add(const lmr_object& region) noexcept;
+  /// Removes a region, if it is in the table: its key may be that of another by now.
   void remove(const lmr_object& region) noexcept;
 
 private:
-  struct slots {
-    std::size_t mask = 0;
-    std::unique_ptr<std::atomic<const lmr_object*>[]> at;
-    std::unique_ptr<slots> smaller; ///< which was too small, and which a post may still read
-  };
-  void put(slots& into, const lmr_object& region) noexcept;
-  /// Devices give keys a number in the upper 24 bits and change the lower 8, or count in the lower ones.
-  [[nodiscard]] static std::size_t place(std::uint32_t key) noexcept { return key ^ key >> 8; }
-  /// The mark of a slot whose region was removed. Pointers are compared with it, and none follows it.
-  [[nodiscard]] static const lmr_object* removed() noexcept {
-    return reinterpret_cast<const lmr_object*>(std::uintptr_t{1}); // NOLINT(performance-no-int-to-ptr)
-  }
-
-  std::atomic<const slots*> table_{nullptr};
-  std::unique_ptr<slots> owned_;
-  std::size_t used_ = 0;
+  mutable short_lock lock_; // taken by posts, which hold that of a queue
+  std::unordered_map<std::uint32_t, const lmr_object*> by_key_;
 };
 
 /// An open ia, with the list of its objects.
 class adapter : public object {
 public:
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_IA;
+  static constexpr auto handle_error = return_subtype::handle_ia;
   adapter(const entry& of, dat::ia opened) noexcept : object(handle_type, *this), from(of), ia(std::move(opened)) {}
   ~adapter() override { delete_objects(); }
 
@@ -253,7 +272,7 @@ public:
 
   const entry& from;
   dat::ia ia;
-  std::mutex mutex; ///< guards the list and the regions
+  std::mutex mutex; ///< guards the list; no region ends while it is held
   region_table regions;
   DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
   tallies<DCNT_IA_ALL_COUNTERS> counters;

@@ -22,7 +22,7 @@ void provider_tables::insert(const DAT_PROVIDER* table) {
 void provider_tables::erase(const DAT_PROVIDER* table) noexcept {
   for (node* n = first_.load(std::memory_order_relaxed); n; n = n->next)
     if (n->table.load(std::memory_order_relaxed) == table) n->table.store(nullptr, std::memory_order_relaxed);
-  for (auto& recent : recent_) recent.store(nullptr, std::memory_order_relaxed);
+  for (auto& recent : recent_) recent.store(&none, std::memory_order_relaxed);
 }
 
 bool provider_tables::search(const DAT_PROVIDER* table) noexcept {

@@ -16,7 +16,7 @@ constexpr DAT_RETURN failure(DAT_RETURN_TYPE type, DAT_RETURN_SUBTYPE subtype = 
 }
 
 /// The tables of the providers that are registered. Looking one up takes no lock, and no search for the two that were
-/// looked up last.
+/// looked up last. Null is none of them.
 class provider_tables {
 public:
   void insert(const DAT_PROVIDER* table);
@@ -36,10 +36,11 @@ private:
   [[nodiscard]] bool search(const DAT_PROVIDER* table) noexcept;
 
   std::atomic<node*> first_{nullptr};
-  std::atomic<const DAT_PROVIDER*> recent_[2]{};
+  static constexpr DAT_PROVIDER none{}; // no handle points to it
+  std::atomic<const DAT_PROVIDER*> recent_[2]{&none, &none};
 };
 
-extern provider_tables tables;
+[[gnu::visibility("hidden")]] extern provider_tables tables;
 
 /// The table that a handle points to, which may be that of no provider; null for what points nowhere. The handle must
 /// be null or point to memory that can be read.
@@ -78,7 +79,7 @@ template <auto Function, class... Arguments>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN call(DAT_RETURN_SUBTYPE bad, DAT_HANDLE handle,
                                                          Arguments... arguments) {
   const DAT_PROVIDER* const table = table_at(handle);
-  if (table && tables.is_recent(table)) [[likely]]
+  if (tables.is_recent(table)) [[likely]]
     if (const auto function = table->*Function) [[likely]]
       return function(handle, arguments...);
   return search_and_call<Function>(bad, handle, arguments...);
