@@ -193,7 +193,7 @@ const role intruder_registered("hostile intruder", &intruder_role);
 
 // --- the attacked side ---------------------------------------------------------------------------------------------
 
-/// All events up to the end of a connection, which several kinds of events can report.
+/// All events up to the end of a connection. Several kinds of events can report the end.
 std::vector<event> until_ended(queue& evd, const endpoint& ep) {
   std::vector<event> all;
   while (ep.state() != state::disconnected) all.push_back(must(evd.wait(patience)));

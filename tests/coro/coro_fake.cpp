@@ -270,7 +270,7 @@ TEST_CASE("a graceful disconnect resumes when all posted operations are done", "
   auto bye = disconnect(p.near, p.a.ep, dat::close_mode::graceful);
   CHECK_FALSE(bye.done());
   must(p.near.run_until([&] { return bye.done(); }, ignore, plenty));
-  CHECK(p.run() == events{"disconnected"}); // the peer's
+  CHECK(p.run() == events{"disconnected"}); // the peer's event
   CHECK(got.result() == "received");
   CHECK(sent.result() == "0 with 1");
   CHECK(bye.result() == "disconnected");
@@ -456,7 +456,7 @@ TEST_CASE("a stop cancels a connection attempt, also one that has just succeeded
     }
     REQUIRE(a.ep.state() == dat::ep_state::connected);
     source.request_stop();
-    CHECK(foreign() == events{"disconnected"}); // the peer's
+    CHECK(foreign() == events{"disconnected"}); // the peer's event
     CHECK(up.result() == "interrupted_call, disconnected");
     CHECK(taken.result() == "established");
   }

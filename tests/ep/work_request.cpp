@@ -1,4 +1,4 @@
-// Which members of a verbs work request each operation writes, and which values are read back.
+// The members of a verbs work request that each operation writes, and the values that are read back.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/detail/request/work_request.hpp>
 

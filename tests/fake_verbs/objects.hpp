@@ -202,7 +202,7 @@ struct cm_record {
   int status = 0;
   rdma_conn_param conn{};
   std::vector<std::byte> data;
-  std::function<void()> arrive; ///< the receiver's change of state
+  std::function<void()> arrive; ///< applies the receiver's change of state
   bool datagram = false;        ///< the event has `ud` instead of `conn`
   rdma_ud_param ud{};
 };

@@ -285,7 +285,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   };
   const auto port = next_port();
   const auto psp = must(ia.create_psp(port, evd));
-  auto near = must(pz.create_ep<dat::rc>(evd, {.ack_timeout = 4s})); // or rxe repeats the bind with a late send
+  auto near = must(pz.create_ep<dat::rc>(evd, {.ack_timeout = 4s})); // so that rxe does not repeat the bind
   auto far = must(pz.create_ep<dat::rc>(evd));
   std::array<std::byte, 64> bytes{};
   auto lmr = must(pz.register_memory(bytes, dat::local_read | dat::local_write));

@@ -364,7 +364,7 @@ TEST_CASE("lost completions break the connections of the evd and no other",
   }
   CHECK(fake::unread_completions(small.native_handle()) == room);
   p.settle();
-  CHECK(all_of(p.b.ia.async_evd()) == events{"overflow " + std::to_string(small.id().number())}); // one for three
+  CHECK(all_of(p.b.ia.async_evd()) == events{"overflow " + std::to_string(small.id().number())}); // one event for three
   CHECK(victim.state() == dat::ep_state::disconnected);
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.b.ep.state() == dat::ep_state::connected);
@@ -416,7 +416,7 @@ TEST_CASE("a connection event without room is lost, and state and evd stay corre
     live_and_die(); // the events take the two places of the endpoint
     CHECK(all_of(a.ia.async_evd()).empty());
     live_and_die();                                                                             // has no places
-    CHECK(all_of(a.ia.async_evd()) == events{"overflow " + std::to_string(evd.id().number())}); // once for both
+    CHECK(all_of(a.ia.async_evd()) == events{"overflow " + std::to_string(evd.id().number())}); // one event for both
     CHECK(all_of(evd) == events{"software 1", "software 2", "established", "disconnected"});
   }
   // A reject without room ends the attempt as well.

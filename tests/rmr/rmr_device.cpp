@@ -670,7 +670,7 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
   SHOWS("REQ-147");
   CHECK(error_of(rmr.close()).type() == type::invalid_state);
   CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
-  CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use)); // the new one, too
+  CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use)); // so is the new region
   (void)next<dat::bind_done>(t.at_passive);
   must(t.b_mem.close());
   CHECK(error_of(second.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
@@ -712,7 +712,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
     {
       auto zone = must(t.b.ia.create_pz());
       const dat::rmr alone = for_ep ? must(zone.create_rmr_for_ep()) : must(zone.create_rmr());
-      CHECK(error_of(zone.close()) == dat::error(type::invalid_state, subtype::pz_in_use)); // by the rmr alone
+      CHECK(error_of(zone.close()) == dat::error(type::invalid_state, subtype::pz_in_use)); // only the rmr uses it
     }
     dat::rmr rmr = t.make(for_ep);
     const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));

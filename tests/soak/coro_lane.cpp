@@ -107,8 +107,8 @@ private:
     return dat::success();
   }
 
-  /// A stalled life is stopped as in a program. Its stop source ends an attempt to connect, and the end of its
-  /// connection ends the posted operations.
+  /// Stops a stalled life, like a program would do. The stop source of the life ends an attempt to connect, and the end
+  /// of its connection ends the posted operations.
   void watch() {
     if (life_ == 0) return;
     const auto silence = clock::now() - moved_;

@@ -383,7 +383,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   // After a disconnect the message that has arrived can still be taken. Messages take buffers while connected only.
   receive.post(p.srq, 3);
   must(p.from[1].post(dat::send{out.slice(0, 8)}));
-  (void)must(p.a.evd.wait_for<dat::send_done>(p.from[1], patience)); // behind the end of the other connection
+  (void)must(p.a.evd.wait_for<dat::send_done>(p.from[1], patience)); // after the other connection's end
   p.until_available(1);
   must(p.to[1].disconnect());
   (void)must(p.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.from[1], patience));

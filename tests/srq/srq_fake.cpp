@@ -834,7 +834,7 @@ TEST_CASE("an endpoint of a shared queue that ends with an untaken completion le
 }
 
 TEST_CASE("lost completions break the endpoints of that evd, and the queue serves the others", "[SRQ-070][EVENT-031]") {
-  const fake::with forgiving{fake::current(), [](fake::manners& m) { m.fatal_overrun = false; }}; // counts what is lost
+  const fake::with forgiving{fake::current(), [](fake::manners& m) { m.fatal_overrun = false; }}; // counts the losses
   const clean_world clean;
   pool p(1, {.max_recv_dtos = 200});
   auto tiny = must(p.b.ia.create_evd<data_streams>(1));

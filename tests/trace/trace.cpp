@@ -207,7 +207,7 @@ TEST_CASE("a thread that waits leaves its arming, its sleep, its notification an
   SECTION("a wait that ends at its time limit") {
     CHECK_FALSE(evd.wait_for<dat::software_event>(1us));
     const auto ended = trace.take({point::notify, point::wake});
-    for (const record& r : ended) CHECK(r.code == ETIMEDOUT); // none where the time has passed before the sleep
+    for (const record& r : ended) CHECK(r.code == ETIMEDOUT); // none if the time has passed before the sleep
     CHECK(ended.size() <= 1);
   }
   SECTION("a wait that need not sleep") {

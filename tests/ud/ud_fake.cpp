@@ -247,7 +247,7 @@ TEST_CASE("refused sends do not end an address handle that other sends still use
   must(p.a.ep.post(dat::ib::send_to{p.out(1), p.to_b}.cookie(1)));
   p.to_b = {};
   refuse_one();
-  auto third = must(p.a.ep.connect(must(p.b.ep.export_descriptor()))); // frees the handles that no send names
+  auto third = must(p.a.ep.connect(must(p.b.ep.export_descriptor()))); // frees handles that no send uses
   CHECK(fake::live().ahs == 3);
   fake::hold(p.a.ep.native_handle(), false);
   CHECK(p.events_of(p.a) == std::vector<std::string>{"sent 1"});

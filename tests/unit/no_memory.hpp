@@ -51,9 +51,9 @@ private:
   bool reported_ = false;
 };
 
-/// Runs the flow in new worlds until no request for memory is left that could fail. Each failure is reported, and
-/// leaves no object behind. Returns the number of failures. `Prepared` is made in each world before the first request
-/// can fail.
+/// Runs the flow in new worlds, each time with the failure of another request for memory, until each has failed. Each
+/// failure is reported, and leaves no object behind. Returns the number of failures. `Prepared` is made in each world
+/// before the first request can fail.
 template <class Prepared, class Flow>
 int for_each_allocation_with(Flow flow) {
   for (int n = 0;; ++n) {

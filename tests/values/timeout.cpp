@@ -15,7 +15,7 @@ TEST_CASE("a time limit is in microseconds, and coarser durations convert to it"
   STATIC_REQUIRE(dat::timeout(2s).count() == 2'000'000);
   STATIC_REQUIRE(dat::timeout(3ms).count() == 3000);
   STATIC_REQUIRE(std::is_convertible_v<std::chrono::minutes, dat::timeout>);
-  STATIC_REQUIRE_FALSE(std::is_convertible_v<std::chrono::nanoseconds, dat::timeout>); // would lose something
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<std::chrono::nanoseconds, dat::timeout>); // loses precision
   STATIC_REQUIRE_FALSE(std::is_convertible_v<int, dat::timeout>);
 }
 
