@@ -239,6 +239,7 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   // connected
   CHECK(error_of(active.disconnect(static_cast<dat::close_mode>(2))) ==
         dat::error(type::invalid_parameter, subtype::arg2));
+  CHECK(error_of(active.disconnect(static_cast<dat::close_mode>(255))).type() == type::invalid_parameter);
   CHECK(active.state() == state::connected);
   SHOWS("DISC-002");
   CHECK(connect() == invalid(subtype::ep_connected));
@@ -471,8 +472,16 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   SHOWS("CONN-025", "CONN-026", "EPS-010", "EVENT-096", "REQ-049", "EPS-004", "REQ-048", "CONN-059");
   must(second.common_connect(target.with_port(link.psp.port()), unanswered_limit));
   auto another = link.at_b<dat::connection_request>();
-  CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
-  SHOWS("CONN-080", "REQ-080");
+  if (how == dat::progress::automatic) { // no call of this thread ends the attempt
+    CHECK(comes_true([&] { return second.state() == state::disconnected; }));
+    CHECK(must(second.query()).state == state::disconnected);
+    const auto queued = link.a.evd.wait_for<dat::connection_timed_out>(0s); // queued with the change of the state
+    CHECK(queued);
+    CHECK(must(queued).ep() == second);
+  } else {
+    CHECK(link.at_a<dat::connection_timed_out>().ep() == second);
+  }
+  SHOWS("CONN-080", "REQ-080", "EPS-004");
 
   // Both requests are still queued. Accepting one of them succeeds and then gives an event; rejecting the other
   // succeeds.
@@ -716,6 +725,7 @@ TEST_CASE("a graceful disconnect completes all requests first",
     CHECK(done->cookie() == dat::cookie(i));
   }
   CHECK(std::holds_alternative<dat::disconnected>(events.back()));
+  SHOWS("EPS-058");
   CHECK(ep.state() == state::disconnected);
 }
 
@@ -737,6 +747,10 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
   CHECK(error_of(link.active.post(dat::rdma_write{memory.slice(0, 1), memory.remote()}.immediate(1))) == pending);
   CHECK(error_of(link.active.post(dat::send{}.immediate(1))) == pending);
   SHOWS("DISC-011", "EPS-001", "REQ-072");
+  const dat::local_segment<std::uint64_t, dat::mem_priv::local_write> old_value;
+  const dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic> word;
+  CHECK(error_of(link.active.post(dat::ib::fetch_and_add{old_value, word, 1})) == pending);
+  CHECK(error_of(link.active.post(dat::ib::compare_and_swap{old_value, word, 1, 2})) == pending);
   CHECK(error_of(link.active.connect(link.target(), link.port(), patience)) == pending);
   CHECK(error_of(link.active.reset()) == pending);
   must(link.active.post(dat::recv{}.cookie(2)));
@@ -983,6 +997,19 @@ TEST_CASE("cancelling an attempt may overlap the reply, and the events stay cons
     CHECK(is_empty(link.a.evd));
     CHECK(is_empty(link.b.evd));
   }
+  // Close ends an accept, too.
+  auto active = link.a.make_ep();
+  auto passive = link.b.make_ep();
+  must(active.connect(link.target(), link.port(), patience));
+  must(link.at_b<dat::connection_request>().accept(passive));
+  must(passive.close());
+  auto ends = take(link.a.evd, 1);
+  if (std::holds_alternative<dat::established>(ends.front())) ends = take(link.a.evd, 1);
+  INFO(sequence(ends));
+  CHECK((std::holds_alternative<dat::disconnected>(ends.front()) ||
+         std::holds_alternative<dat::non_peer_rejected>(ends.front())));
+  CHECK(active.state() == state::disconnected);
+  SHOWS("EPS-046");
 }
 
 TEST_CASE("the timeout of connect may overlap the reply, and one of the two decides the attempt",

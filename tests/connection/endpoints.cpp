@@ -666,6 +666,16 @@ TEST_CASE("a reset right after a disconnect queues one disconnect event before t
   }
   CHECK(s.a.take(0) == expected); // the event is queued when reset returns
   SHOWS("EPS-004");
+  must(s.a.ep.connect(s.b.ia.address(), s.service, patience));
+  s.settle();
+  must(s.request().accept(s.b.ep));
+  s.settle();
+  CHECK(s.a.take(1) == events{"established"});
+  must(s.a.ep.disconnect());
+  must(s.a.ep.reset());
+  const auto queued = s.a.evd.wait_for<dat::disconnected>(dat::timeout::zero()); // as is that of a disconnect
+  CHECK(queued);
+  SHOWS("DISC-055");
 }
 
 TEST_CASE("an endpoint can be configured at once, in steps, or not at all",
@@ -955,6 +965,7 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
   const auto there = b.ia.address().with_port(s.service.port());
   refuses(ep.common_connect(there, patience), return_type::invalid_state, return_subtype::ep_notready);
+  refuses(ep.modify({.comm = dat::communicator{AF_INET, SOCK_DGRAM, 0}}), return_type::invalid_parameter);
   must(ep.modify({.comm = tcp}));
   refuses(ep.common_connect(there, dat::timeout::zero()), return_type::invalid_parameter, return_subtype::arg3);
   const std::array<std::byte, 57> much{};
@@ -970,6 +981,7 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   CHECK(ep.state() == ep_state::unconnected);
 
   auto ep6 = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp6}));
+  refuses(ep6.common_connect(there, patience), return_type::invalid_parameter, return_subtype::arg2);
   must(ep6.common_connect(six, patience));
   must(ep.common_connect(there, patience));
   s.settle();

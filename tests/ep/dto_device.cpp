@@ -978,6 +978,7 @@ TEST_CASE("requests need a connection and receives do not",
   auto passive = link.b.make_ep();
   buffer out(link.a.pz, 16);
   buffer in(link.b.pz, 16);
+  fill(out.bytes, 3);
   using old_value = dat::local_segment<std::uint64_t, dat::mem_priv::local_write>;
   using word = dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic>;
   const auto refused = [&](endpoint& ep, subtype why) {
@@ -1015,6 +1016,7 @@ TEST_CASE("requests need a connection and receives do not",
   must(active.post(dat::send{}.immediate(42)));
   must(passive.post(dat::send{}.immediate(43)));
   CHECK(link.at_b<dat::ib::recv_immediate_done>().immediate() == 42);
+  CHECK(in.bytes == std::vector<std::byte>(16)); // a write that was sent would precede that message
   CHECK(link.at_a<dat::ib::recv_immediate_done>().immediate() == 43);
   SHOWS("REQ-019"); // calls and extensions work on two adapters, and take no adapter as argument
   (void)link.at_a<dat::send_done>();
