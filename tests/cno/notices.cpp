@@ -395,7 +395,7 @@ TEST_CASE("a disabled evd queues its events, and notifies when it is enabled",
   must(f.evd.post(2));
   must(f.evd.enable());
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
-  must(f.evd.enable()); // enabled already: no other trigger
+  must(f.evd.enable()); // the evd is enabled already, so no other trigger comes
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
   while (f.evd.dequeue()) {
   }

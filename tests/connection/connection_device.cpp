@@ -14,7 +14,8 @@
 namespace device {
 namespace {
 
-/// Expects `given`, then zeros up to what a connect request or its reply carries, unless the wire carries the length.
+/// Expects `given`, then zeros up to the length that a connect request or its reply carries, unless the wire carries
+/// the length of the data.
 void check_private_data(std::span<const std::byte> seen, std::span<const std::byte> given) {
   REQUIRE(seen.size() == std::max(given.size(), this_device().padded));
   CHECK(std::equal(given.begin(), given.end(), seen.begin()));
@@ -789,7 +790,7 @@ TEST_CASE("a graceful disconnect delayed by the peer refuses requests and can be
     const auto events = take(link.a.evd, 3);
     INFO(sequence(events));
     CHECK(count_of<dat::dto_failure>(events) == 2);
-    // The peer sees the failure, too, and on a busy machine it may be the first to end the connection.
+    // The peer detects the failure, too. On a busy machine the peer may be the first to end the connection.
     CHECK(count_of<dat::connection_broken>(events) + count_of<dat::disconnected>(events) == 1);
     CHECK(link.active.state() == state::disconnected);
     CHECK(count_of<dat::dto_failure>(take(link.b.evd, 2)) == 1);

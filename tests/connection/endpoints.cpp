@@ -1,4 +1,4 @@
-// Endpoints: the effect of each call in each state, their parameters, and the ways to connect them.
+// Endpoints: the effect of each call in each state, parameters, and the ways to connect endpoints.
 // SPDX-License-Identifier: BSL-1.0
 #include "sides.hpp"
 

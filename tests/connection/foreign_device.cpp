@@ -65,8 +65,7 @@ void echo(rdma_cm_id* id, char* memory, ibv_mr* mr) {
   check(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "rdma_get_send_comp");
 }
 
-/// Arguments: address, port, what to do with the request (accept, accept-long, reject, or reject and a number
-/// of bytes).
+/// Arguments: address, port, the answer to the request (accept, accept-long, reject, or reject and a number of bytes).
 int plain_server_role(channel& to, const std::vector<std::string>& args) {
   rdma_cm_id* listener = make_id(args.at(0), args.at(1), true);
   check(rdma_listen(listener, 4) == 0, "rdma_listen");

@@ -241,7 +241,7 @@ TEST_CASE("during a flood of connection requests other clients still connect, an
   std::atomic<std::size_t> enemies = 0;
   std::vector<endpoint> near;
   std::vector<endpoint> far;
-  for (int i = 0; i <= clients; ++i) { // first, because the evds grow with them
+  for (int i = 0; i <= clients; ++i) { // created first, because the evds grow with the endpoints
     near.push_back(t.a.make_ep());
     far.push_back(t.b.make_ep());
   }

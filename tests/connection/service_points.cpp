@@ -674,7 +674,7 @@ TEST_CASE("a common service point at the wildcard address takes requests of its 
   s.settle();
   CHECK(s.a.take(1).at(0).starts_with("non_peer_rejected"));
   CHECK(s.b.take(0).empty());
-  // A service point at one address takes no request that comes to another adapter, or to another family.
+  // A service point at one address takes no request that arrives at another adapter, or at another family.
   auto own = must(s.b.ia.create_csp(tcp, s.b.ia.address(), s.b.evd));
   for (const auto& to : {s.a.ia.address(), must(s.b.ia.address(dat::address_family::ipv6))}) {
     auto elsewhere = must(s.a.pz.create_ep<dat::rc>(s.a.evd));

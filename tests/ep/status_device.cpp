@@ -533,7 +533,7 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
     CHECK(next<dat::send_done>(t.requests).cookie() == dat::cookie(1));
     CHECK(next<dat::recv_done>(t.b.evd).bytes() == 0);
     SHOWS("DOCA-030", "HA-005");
-    // A refused access does not change what the sides may do with their own regions. A shared queue still has buffers
+    // A refused access does not change the rights of the sides to their own regions. A shared queue still has buffers
     // that other messages would take.
     if (!t.srq && t.near.lmr && t.far.lmr) {
       must(t.responder.post(dat::recv{t.far.slice(0, 8)}));

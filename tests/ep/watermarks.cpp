@@ -1,4 +1,4 @@
-// The high watermarks of an endpoint: what is counted, and what a check finds.
+// The high watermarks of an endpoint: the counts, and the results of a check.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/detail/work/watermarks.hpp>
 

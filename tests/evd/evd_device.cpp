@@ -95,7 +95,7 @@ TEST_CASE("an event is queued after everything that it reports has happened", "[
   must(link.a.evd.modify_cno(cno));
   for (int round = 0; round < 30; ++round) {
     must(active.connect(link.target(), link.port(), patience));
-    while (cno.wait(0s)) { // takes what earlier events have triggered
+    while (cno.wait(0s)) { // takes the triggers of earlier events
     }
     must(link.at_b<dat::connection_request>().accept(passive));
     CHECK(must(cno.wait(patience)) == link.a.evd.id());
@@ -352,7 +352,7 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   first.until_asleep();
   second.until_asleep();
   third.until_asleep();
-  // No thread meets the end of an evd alone: its close is refused meanwhile.
+  // An evd cannot end while a thread waits on it: its close is refused.
   CHECK(error_of(completions_only.close()) == dat::error(type::invalid_state, subtype::evd_waiter));
   must(a.ia.close());
   CHECK(first.get().type() == type::abort);
@@ -460,7 +460,7 @@ TEST_CASE("many endpoints share one evd, and each event names its own",
   const auto done = next<dat::send_done>(link.b.evd);
   CHECK((done.ep() == passives[3] && done.cookie() == dat::cookie(51)));
   CHECK((is_empty(link.a.evd) && is_empty(link.b.evd)));
-  SHOWS("MODEL-004"); // the message has come to the endpoint that the connection joins, and to no other
+  SHOWS("MODEL-004"); // the message has arrived at the connected endpoint, and at no other
 }
 
 TEST_CASE("events wake a waiter on every kind of evd", "[evd][EVD-061][EVD-062][EVD-063][EVENT-066][EVENT-109]") {

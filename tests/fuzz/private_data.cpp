@@ -1,4 +1,4 @@
-// Private data of connection requests, replies and rejects: a consumer gets what the peer sent, and no more.
+// Private data of connection requests, replies and rejects: a consumer gets the data that the peer sent, and no more.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 

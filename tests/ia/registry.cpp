@@ -241,7 +241,7 @@ TEST_CASE("DAT_OVERRIDE may hold whole entries, which come before the system's",
   CHECK(must(r.find("x")).port.value().device == "two");
   CHECK(must(r.find("x")).origin == "ov:1");
   CHECK(must(r.find("z")).origin == "ov:3");
-  REQUIRE(r.diagnostics().size() == 1); // y: no provider to choose from
+  REQUIRE(r.diagnostics().size() == 1); // the name `y` has no provider to choose from
   CHECK(r.diagnostics()[0].line == 2);
   // An entry that is no default is complete as well: a line of the same file chooses it by its version.
   const dat::registry chosen(

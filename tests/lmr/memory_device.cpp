@@ -1,4 +1,4 @@
-// Registered memory: what can be registered, the bounds of segments, the rights of a peer.
+// Registered memory: kinds of memory, the bounds of segments, the rights of a peer.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "support.hpp"
@@ -208,7 +208,7 @@ TEST_CASE("a zone cannot be closed while a region or an endpoint uses it",
   CHECK(error_of(pz.create_ep<dat::rc>(a.evd)) == dat::error(type::invalid_handle, subtype::handle_pz));
 }
 
-// --- what a peer may do --------------------------------------------------------------------------------------------
+// --- the rights of a peer ------------------------------------------------------------------------------------------
 
 namespace {
 

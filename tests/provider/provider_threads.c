@@ -35,7 +35,7 @@ static void* takes(void* taken) {
   return NULL;
 }
 
-// Creates and frees objects, and frees what another thread has freed.
+// Creates and frees objects, and frees objects that another thread has freed.
 static void* shakes(void* unused) {
   DAT_REGION_DESCRIPTION region;
   region.for_va = a.memory;

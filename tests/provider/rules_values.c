@@ -1,4 +1,4 @@
-// Numbers and names of the interface: what the headers define, and dat_strerror.
+// Numbers and names of the interface: the definitions of the headers, and dat_strerror.
 // SPDX-License-Identifier: BSL-1.0
 #include "rules.h"
 

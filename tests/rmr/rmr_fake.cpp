@@ -100,7 +100,7 @@ struct two {
   }
 };
 
-/// A failure as `take` shows it. (Out of line: g++ 12 sees overflows in strings that it has inlined.)
+/// A failure in the form of `take`. (This function is out of line: g++ 12 warns about overflows in inlined strings.)
 [[gnu::noinline]] std::string failed(dat::dto_status s, std::uint64_t cookie) {
   return std::string(to_string(s)).append(" ").append(std::to_string(cookie));
 }

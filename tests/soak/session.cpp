@@ -1,4 +1,4 @@
-// One connection: its operations, and what must hold for each of them.
+// One connection: its operations, and the checks of each of them.
 // SPDX-License-Identifier: BSL-1.0
 #include "session.hpp"
 

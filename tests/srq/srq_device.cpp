@@ -305,7 +305,7 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   CHECK(f.operation() == dat::dto_operation::recv);
   CHECK(f.status() == dat::dto_status::local_length);
   SHOWS("SRQ-019", "EP-064");
-  // The sender sees the failure, too, and on a busy machine it may be the first to end the connection.
+  // The sender detects the failure, too. On a busy machine the sender may be the first to end the connection.
   (void)must(p.b.evd.wait_for_any<dat::connection_broken, dat::disconnected>(p.to[0], patience));
   if (this_device().completes_at_peer) (void)must(p.a.evd.wait_for<dat::dto_failure>(p.from[0], patience));
   CHECK(p.to[1].state() == state::connected);

@@ -980,7 +980,7 @@ TEST_CASE("an endpoint that has taken its last buffer is reset without further w
   p.post(1, 2);
   must(p.from[0].disconnect(dat::close_mode::abrupt));
   p.settle(); // the device reports the last buffer
-  // A wait would handle what is pending.
+  // A wait would handle pending work.
   auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   must(other.connect(p.b.ia.address(), service, plenty));
   for (int i = 0; i < 4; ++i) p.a.ia.run();

@@ -153,7 +153,7 @@ private:
     put_be(&p[bth + 8], psn);
     std::ranges::copy(extended, p.begin() + body);
     std::ranges::copy(payload, p.begin() + body + static_cast<std::ptrdiff_t>(extended.size()));
-    // The ICRC leaves out what routers change.
+    // The ICRC does not cover the fields that routers change.
     auto masked = p;
     for (const std::size_t i : {ip + 1, ip + 8, ip + 10, ip + 11, udp + 6, udp + 7, bth + 4})
       masked[i] = std::byte{0xff};

@@ -56,7 +56,8 @@ struct atomic_pair : connected_pair {
     return done<dat::ib::compare_and_swap_done>(
         dat::ib::compare_and_swap{near.at(0), far.remote(0), expected, desired}.cookie(6));
   }
-  /// The completion of a fenced read or atomic. None comes if Soft-RoCE has lost a packet of it, see docs/devices.md.
+  /// The completion of a fenced read or atomic. No completion comes if Soft-RoCE has lost a packet of the operation,
+  /// see docs/devices.md.
   template <class E>
   std::optional<E> fenced_done() {
     auto r = a.evd.wait(5s);
@@ -540,7 +541,7 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
   const auto failed = next<dat::dto_failure>(link.a.evd);
   CHECK(failed.operation() == dat::dto_operation::rdma_write_immediate);
   CHECK(failed.status() == dat::dto_status::remote_access);
-  // The peer sees the failure, too, and on a busy machine it may be the first to end the connection.
+  // The peer detects the failure, too. On a busy machine the peer may be the first to end the connection.
   (void)must(link.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(link.active, patience));
   const auto unmet = link.at_b<dat::dto_failure>();
   CHECK(unmet.cookie() == dat::cookie(3));

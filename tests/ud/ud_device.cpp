@@ -334,7 +334,7 @@ TEST_CASE("an address from another channel works, and a wrong key or a missing p
   (void)expect<dat::ib::datagram_send_done>(link.a.evd);
   (void)expect<dat::ib::datagram_send_done>(link.a.evd);
   std::size_t arrived = expect<dat::ib::datagram_recv_done>(link.b.evd).payload_bytes();
-  if (arrived == 1) { // On a busy machine, the first can be so late that it meets the receive.
+  if (arrived == 1) { // On a busy machine, the first datagram can be so late that it finds the receive.
     must(link.passive.post(dat::recv{link.in.lmr}));
     must(other.post(dat::ib::send_to{link.out.slice(0, 3), peer}));
     (void)expect<dat::ib::datagram_send_done>(link.a.evd);
