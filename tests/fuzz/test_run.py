@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of run.py: it reads corpora and figures, and counts what a target finds as a failure.
+# Tests of run.py: it reads corpora and figures, and counts a finding of a target as a failure.
 # SPDX-License-Identifier: BSL-1.0
 
 from __future__ import annotations

@@ -534,7 +534,7 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     auto from = must(dat::register_zero_based(link.a.pz, all, all_rights));
     buffer mine(link.a.pz, 100);
     fill(mine.bytes, 3);
-    // Other regions are addressed as their memory is in this process.
+    // Other regions have the addresses of their memory in this process.
     CHECK_FALSE(must(dat::query(mine.lmr)).zero_based);
     CHECK(dat::detail::segment_access::raw(mine.remote()).address ==
           reinterpret_cast<std::uintptr_t>(mine.bytes.data()));

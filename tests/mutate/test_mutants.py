@@ -86,7 +86,7 @@ struct ring {
   }
 };
 """
-# What the program prints without a fault: sum(4), is_small(4), is_small(5), fails(7), locked(), order().
+# The output of the program without a fault: sum(4), is_small(4), is_small(5), fails(7), locked(), order().
 MAIN = """#include <dat/a.hpp>
 #include <cstdio>
 int main() { std::printf("%d %d%d %d %d %d", sum(4), is_small(4), is_small(5), fails(7), locked(), order()); }

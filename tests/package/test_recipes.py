@@ -158,7 +158,7 @@ class recipes(unittest.TestCase):
         self.assertEqual(of.cpp_info.properties["cmake_target_name"], "dat::dat")
         self.assertEqual(sorted(path.name for path in package.iterdir()), ["include", "licenses"])
         self.assertTrue((package / "licenses/LICENSE").is_file())
-        # Links what cpp_info and the required packages name, as the generators of Conan do.
+        # Links the libraries that cpp_info and the required packages name, like the generators of Conan.
         libraries = ["-libverbs", "-lrdmacm", *(f"-l{name}" for name in of.cpp_info.system_libs)]
         for source, program in ((PROGRAM, "consumer"), (self.out / "conan/test_package/version.cpp", "version")):
             run("c++", "-std=c++20", "-Wall", "-Werror", f"-I{package / 'include'}", source, *libraries, "-o", program, cwd=self.work)

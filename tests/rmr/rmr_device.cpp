@@ -722,7 +722,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
     SECTION("the rmr ends at once after its bind") {
       rmr = {};
       CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
-      // The region is still registered, so the end of the rmr alone takes the access away.
+      // The region is still registered, so only the end of the rmr withdraws the access.
       CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
       SHOWS("REQ-148");
       (void)must(t.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(t.active, patience));

@@ -171,7 +171,7 @@ TEST_CASE("the end of the last evd of a cno wakes all that wait on the cno, in e
     software_queue q;
     auto cno = must(q.ia.create_cno());
     must(q.evd.modify_cno(cno));
-    while (cno.wait(0s)) { // takes the trigger that this modify_cno may have caused
+    while (cno.wait(0s)) { // takes the trigger that modify_cno may have caused
     }
     const auto begin = std::chrono::steady_clock::now();
     std::array<bool, 2> in_time{};

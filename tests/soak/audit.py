@@ -1,4 +1,4 @@
-# The audit of the board: what both sides of every life have counted must agree.
+# The audit of the board: the counts of both sides of every life must agree.
 # SPDX-License-Identifier: BSL-1.0
 """The layout is that of tests/soak/board.hpp: 64-bit words."""
 
