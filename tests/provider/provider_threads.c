@@ -59,7 +59,7 @@ static void* shakes(void* unused) {
 static void* waits(void* evd) {
   DAT_EVENT e;
   DAT_COUNT more;
-  RETURNS(dat_evd_wait(evd, DAT_TIMEOUT_INFINITE, 1, &e, &more), DAT_ABORT, 0);
+  RETURNS(dat_evd_wait(evd, DAT_TIMEOUT_INFINITE, 1, &e, &more), DAT_ABORT, DAT_SUB_INTERRUPTED);
   return NULL;
 }
 
