@@ -1093,9 +1093,11 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   refuses(ep.dup_connect(original, patience, much), return_type::invalid_parameter, return_subtype::arg4);
   refuses(original.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_connected);
 
+  must(ep.modify({.local_address = a.ia.address().with_port(s.other.port())}));
   must(ep.dup_connect(original, patience, bytes_of("second")));
   CHECK(ep.state() == ep_state::active_connection_pending);
   SHOWS("EPS-005");
+  CHECK(must(ep.local_address()) == a.ia.address().with_port(s.other.port())); // as connect, from the address set
   must(original.close());
   s.settle();
   auto request = must(b.evd.wait_for<dat::connection_request>(patience));

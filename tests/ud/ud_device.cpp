@@ -465,6 +465,12 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
     CHECK(expect<dat::ib::datagram_established>(link.a.evd).ep() == link.active);
     CHECK((link.active.state() == state::connected && link.passive.state() == state::connected));
   }
+  must(link.active.connect(link.b.ia.address(), link.port(), patience));
+  must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));
+  (void)expect<dat::ib::datagram_established>(link.b.evd);
+  const auto peer = must(expect<dat::ib::datagram_established>(link.a.evd).peer());
+  reach(link.a, link.active, peer, link.b, link.passive);
+  SHOWS("CONN-072");
   // The endpoint that has accepted can ask for others as well.
   must(link.passive.connect(link.a.ia.address(), next_port(), patience));
   CHECK(expect<dat::non_peer_rejected>(link.b.evd).ep() == link.passive);
