@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
   connect_sides(&a, &b, port);
   if (argc == 4) others();
   small_requests();
+  changing_regions();
   SUCCEEDS(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
   (void)event_of(a.evd, DAT_CONNECTION_EVENT_DISCONNECTED);
   (void)event_of(b.evd, DAT_CONNECTION_EVENT_DISCONNECTED);

@@ -16,6 +16,7 @@ void completion(struct side* s, DAT_UINT64 cookie, int operation, DAT_SEG_LENGTH
 
 void moves_data(void);
 void small_requests(void);
+void changing_regions(void);
 void wrong_posts(void);
 void windows(void);
 void extensions(void);

@@ -42,6 +42,30 @@ void small_requests(void) {
   CHECK(strcmp(b.memory + 64, "payload") == 0);
 }
 
+// A post finds the region of the post before it, and another one, and no region that was freed or lacks the right.
+void changing_regions(void) {
+  DAT_LMR_TRIPLET first = local(&a, 0, 8), second = first;
+  const DAT_RMR_TRIPLET there = remote(&b, 128, 8);
+  DAT_LMR_HANDLE read_only;
+  DAT_REGION_DESCRIPTION region;
+  region.for_va = a.memory;
+  SUCCEEDS(dat_lmr_create(a.ia, DAT_MEM_TYPE_VIRTUAL, region, 64, a.pz, DAT_MEM_PRIV_LOCAL_READ_FLAG, DAT_VA_TYPE_VA,
+                          &read_only, &second.lmr_context, NULL, NULL, NULL));
+  const DAT_LMR_TRIPLET* const each[] = {&second, &second, &first, &second};
+  for (unsigned i = 0; i != 4; ++i) {
+    DAT_LMR_TRIPLET from = *each[i];
+    SUCCEEDS(dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(i), &there, DAT_COMPLETION_DEFAULT_FLAG));
+    completion(&a, i, DAT_DTO_RDMA_WRITE, 8);
+  }
+  const DAT_CONTEXT c = cookie_of(0);
+  second.segment_length = 65;
+  RETURNS(dat_ep_post_rdma_write(a.ep, 1, &second, c, &there, 0), DAT_INVALID_PARAMETER, 0);
+  second.segment_length = 8;
+  RETURNS(dat_ep_post_rdma_read(a.ep, 1, &second, c, &there, 0), DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_WRITE);
+  SUCCEEDS(dat_lmr_free(read_only));
+  RETURNS(dat_ep_post_rdma_write(a.ep, 1, &second, c, &there, 0), DAT_PRIVILEGES_VIOLATION, 0);
+}
+
 void wrong_posts(void) {
   DAT_LMR_TRIPLET good = local(&a, 0, 8), outside = local(&a, 4090, 8), before = good, unknown = good, foreign = good;
   DAT_RMR_TRIPLET there = remote(&b, 0, 8), small = remote(&b, 0, 4), wrapped = {~(DAT_VADDR)0, 8, 1};
