@@ -674,7 +674,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   (void)next<dat::send_done>(link.a.evd);
 }
 
-TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][COMP-008][DTO-043][DTO-077][REQ-132]") {
+TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][DTO-043][DTO-077][REQ-132]") {
   if (!this_device().completes_at_peer) SKIP(completes_early);
   connected_pair link;
   buffer out(link.a.pz, 64);

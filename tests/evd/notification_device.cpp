@@ -76,7 +76,7 @@ void solicited() {
   must(link.active.disconnect());
   CHECK(std::get<dat::dto_failure>(must(other.get())).cookie() == dat::cookie(13));
   SHOWS("EVENT-051");
-  DEVIATES("COMP-024", "DTO-164");
+  DEVIATES("COMP-008", "COMP-024", "DTO-164");
   CHECK(must(link.a.ia.template query<dat::provider_attributes>()).completion_flags_supported.solicited_wait);
   SHOWS("REQ-110", "DTO-042");
 }
@@ -291,11 +291,11 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::recv{}.cookie(9).suppress_notification()));
   CHECK(link.poll<dat::dto_failure>().cookie() == dat::cookie(9));
   CHECK(link.asleep());
-  SHOWS("COMP-021", "COMP-008");
+  SHOWS("COMP-021");
 }
 
 TEST_CASE("selective endpoints: a failure triggers the cno unless posted without notification, suppressed or not",
-          "[notification][DTO-162][COMP-008][COMP-017][COMP-018][COMP-019][REQ-131]") {
+          "[notification][DTO-162][COMP-017][COMP-018][COMP-019][REQ-131]") {
   if (!this_device().waits_for_receives) SKIP(no_wait);
   const bool quiet = GENERATE(false, true);
   const bool suppressed = GENERATE(false, true);

@@ -91,7 +91,7 @@ TEST_CASE("selective endpoints: a completion wakes unless it was posted without 
 }
 
 TEST_CASE("selective endpoints: a failure wakes unless it was posted without notification, suppressed or not",
-          "[COMP-008][COMP-017][COMP-018][COMP-019]") {
+          "[COMP-017][COMP-018][COMP-019]") {
   const clean_world clean;
   const auto quiet = GENERATE(false, true);
   const auto suppressed = GENERATE(false, true);
