@@ -65,7 +65,7 @@ template <class Call>
 class basic_request_queue {
 public:
   using work_request = ibv_send_wr;
-  static constexpr bool keeps_link(std::size_t room) noexcept { return 1 <= room && room <= ep_posting::wide; }
+  static consteval bool keeps_link(std::size_t room) noexcept { return 1 <= room && room <= ep_posting::wide; }
 
   explicit basic_request_queue(ep_posting& ep) noexcept : ep_(ep) {}
 
@@ -140,7 +140,7 @@ using request_queue = basic_request_queue<ep_post>;
 class atomic_write_queue : public request_queue {
 public:
   using request_queue::request_queue;
-  static constexpr bool keeps_link(std::size_t) noexcept { return false; }
+  static consteval bool keeps_link(std::size_t) noexcept { return false; }
   [[nodiscard]] bool accepts(const send_request<0>& r) const noexcept {
     return ep_.has_atomic_writes() && r.remote.length >= word_size && r.remote.address % word_size == 0 &&
            (!r.no_notify || ep_.takes_no_notify_requests());
@@ -203,7 +203,7 @@ public:
 class recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr bool keeps_link(std::size_t room) noexcept { return room == 1; }
+  static consteval bool keeps_link(std::size_t room) noexcept { return room == 1; }
 
   explicit recv_queue(ep_posting& ep) noexcept : ep_(ep) {}
 

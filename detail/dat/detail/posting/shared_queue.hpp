@@ -180,7 +180,7 @@ private:
 class shared_recv_queue {
 public:
   using work_request = ibv_recv_wr;
-  static constexpr bool keeps_link(std::size_t) noexcept { return false; } // any number of threads may post
+  static consteval bool keeps_link(std::size_t) noexcept { return false; } // any number of threads may post
 
   explicit shared_recv_queue(shared_queue& queue) noexcept : queue_(queue) {}
 
