@@ -222,6 +222,8 @@ TEST_CASE("a pool allocates registered memory and recognises its own addresses",
   must(from.close());
   is_error(from.close(), dat::return_type::invalid_handle, dat::return_subtype::handle_lmr);
   CHECK_FALSE(from.try_allocate(1));
+  CHECK(from.size_bytes() == 0);
+  CHECK(from.region().size_bytes() == 0);
   is_error(pool::create(p.a.pz, 0), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
   dat::pz none;
   is_error(pool::create(none, 100), dat::return_type::invalid_handle, dat::return_subtype::handle_pz);

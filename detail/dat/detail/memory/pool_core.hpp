@@ -83,7 +83,7 @@ public:
     used_ -= block << order;
   }
 
-  [[nodiscard]] std::span<std::byte> all() const noexcept { return {base_, base_ ? size_ : 0}; }
+  [[nodiscard]] std::span<std::byte> all() const noexcept { return {base_, size_}; }
   [[nodiscard]] bool huge() const noexcept { return huge_; }
   [[nodiscard]] std::size_t used() const noexcept {
     const std::lock_guard lock(mutex_);
