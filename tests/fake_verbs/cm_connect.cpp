@@ -36,6 +36,13 @@ rdma_conn_param effective(const id_obj& id, const rdma_conn_param* given) {
   return p;
 }
 
+void note(const rdma_conn_param* given) {
+  if (!given) return;
+  auto& all = the_world().connection_parameters;
+  all.push_back(*given);
+  all.back().private_data = nullptr;
+}
+
 void post_reject(id_obj& to, int status, std::vector<std::byte> data) {
   if (to.dev && is_iwarp(*to.dev)) status = -ECONNREFUSED; // MPA has no reason
   post_event({&to, nullptr, RDMA_CM_EVENT_REJECTED, status, {}, std::move(data), [&to] { to.wire = ib::dead; }});
@@ -90,6 +97,7 @@ void send_request(id_obj& id, const rdma_conn_param& p) {
 }
 
 int accept(id_obj& id, const rdma_conn_param* given) {
+  note(given);
   if (id.state != cma::connect || id.wire != ib::req_rcvd) return EINVAL;
   if (given && !depths_ok(id, *given)) return EINVAL;
   const auto p = effective(id, given);
@@ -233,6 +241,7 @@ int rdma_connect(rdma_cm_id* handle, rdma_conn_param* param) {
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
   if (id.ps != RDMA_PS_TCP) return e.minus1(ask_datagram(id, param));
+  note(param);
   if (id.state != cma::route_resolved) return e.minus1(EINVAL);
   if (param && (!depths_ok(id, *param) || param->private_data_len > req_data)) return e.minus1(EINVAL);
   const auto p = effective(id, param);

@@ -274,12 +274,14 @@ std::string trace(std::size_t last = 40);
 
 // ---------------------------------------------------------------------------------------------------- objects
 
-std::vector<ibv_qp*> qps();               ///< live queue pairs in order of creation
-std::vector<ibv_cq*> cqs();               ///< live completion queues in order of creation
-std::vector<ibv_context*> contexts();     ///< contexts that the program opened
-std::vector<rdma_cm_id*> ids();           ///< ids that the program holds, in order of creation
-ibv_qp* qp_by_num(std::uint32_t qp_num);  ///< nullptr if there is none
-int resolve_timeout_ms();                 ///< the timeout of the latest rdma_resolve_addr
+std::vector<ibv_qp*> qps();              ///< live queue pairs in order of creation
+std::vector<ibv_cq*> cqs();              ///< live completion queues in order of creation
+std::vector<ibv_context*> contexts();    ///< contexts that the program opened
+std::vector<rdma_cm_id*> ids();          ///< ids that the program holds, in order of creation
+ibv_qp* qp_by_num(std::uint32_t qp_num); ///< nullptr if there is none
+int resolve_timeout_ms();                ///< the timeout of the latest rdma_resolve_addr
+/// The arguments of each rdma_connect and rdma_accept of a connection, in order. Their private data is gone.
+std::vector<rdma_conn_param> connection_parameters();
 std::vector<ibv_ah_attr> ah_attributes(); ///< the attributes of the live address handles, in order of creation
 /// From now on the descriptor is a dmabuf with this memory, which represents the memory of another device.
 void offer_dmabuf(int descriptor, std::span<std::byte> memory);

@@ -141,6 +141,11 @@ int resolve_timeout_ms() {
   return the_world().resolve_timeout_ms;
 }
 
+std::vector<rdma_conn_param> connection_parameters() {
+  const lock hold{mutex()};
+  return the_world().connection_parameters;
+}
+
 rdma_cm_id* id_of_qp(std::uint32_t qp_num) {
   const lock hold{mutex()};
   rdma_cm_id* found = nullptr;

@@ -66,6 +66,7 @@ struct state {
   std::map<const void*, std::unique_ptr<ibv_context*[]>> cm_device_lists;
   std::map<const rdma_cm_event*, std::unique_ptr<event_obj>> cm_events;
   int resolve_timeout_ms = 0; ///< the timeout of the latest rdma_resolve_addr
+  std::vector<rdma_conn_param> connection_parameters;
   std::uint32_t next_qpn = 17, next_key = 1, next_psn = 1000;
   std::uint16_t next_port = 32768;
   std::vector<qp_obj*> work; ///< queue pairs whose send queue may make progress

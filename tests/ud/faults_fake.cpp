@@ -347,4 +347,8 @@ TEST_CASE("on InfiniBand endpoints are in the partition of the adapter's interfa
   must(near.connect(must(far.export_descriptor())));
   must(far.connect(from_near));
   CHECK(index_of(near.native_handle()) == 2);
+  // Where the table cannot be read, the first partition is the best guess.
+  fake::fail(fake::call::ibv_get_pkey_index, 1, EIO);
+  const auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  CHECK(index_of(other.native_handle()) == 0);
 }
