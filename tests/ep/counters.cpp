@@ -436,6 +436,59 @@ TEST_CASE("the text for Prometheus has each metric once, with the samples of all
   CHECK(to_prometheus(std::span<const dat::labelled_counters>()).empty());
 }
 
+TEST_CASE("each number has its name in the text", "[counters]") {
+  dat::counter_values v;
+  std::uint64_t n = 100;
+  const auto named = [](std::size_t i) { return !to_string(static_cast<dto_operation>(i)).starts_with("unknown"); };
+  std::size_t operations = 0;
+  for (std::size_t i = 0; i < v.operations.size(); ++i)
+    if (named(i)) { // two numbers are no operation
+      v.operations[i] = {n, n + 1, n + 2, n + 3};
+      n += 4;
+      ++operations;
+    }
+  for (auto& f : v.failures) f = n++;
+  for (auto& o : v.connection_outcomes) o = n++;
+  const auto numbers = {&v.connection_requests, &v.other_events, &v.refused_posts, &v.drains,        &v.empty_drains,
+                        &v.expired_waits,       &v.wake_ups,     &v.most_drained,  &v.most_requests, &v.most_receives};
+  for (auto* one : numbers) *one = n++;
+  const auto j = nlohmann::json::parse(to_json(v));
+  for (const char* metric : {"operations_posted", "bytes_posted", "operations_completed", "bytes_completed"})
+    CHECK(j.at(metric).size() == operations);
+  for (std::size_t i = 0; i < v.operations.size(); ++i) {
+    if (!named(i)) continue;
+    const std::string name(to_string(static_cast<dto_operation>(i)));
+    CHECK(j.at("operations_posted").at(name) == v.operations[i].posted);
+    CHECK(j.at("bytes_posted").at(name) == v.operations[i].posted_bytes);
+    CHECK(j.at("operations_completed").at(name) == v.operations[i].completed);
+    CHECK(j.at("bytes_completed").at(name) == v.operations[i].bytes);
+  }
+  CHECK(j.at("operations_failed").size() == v.failures.size());
+  for (std::size_t i = 0; i < v.failures.size(); ++i)
+    CHECK(j.at("operations_failed").at(std::string(to_string(static_cast<dat::dto_status>(i)))) == v.failures[i]);
+  CHECK(j.at("connection_events").size() == v.connection_outcomes.size());
+  for (std::size_t i = 0; i < v.connection_outcomes.size(); ++i)
+    CHECK(j.at("connection_events").at(std::string(to_string(static_cast<dat::connection_outcome>(i)))) ==
+          v.connection_outcomes[i]);
+  const char* const names[] = {"connection_requests", "other_events",  "refused_posts", "drains",
+                               "empty_drains",        "expired_waits", "wake_ups",      "most_drained",
+                               "most_requests",       "most_receives"};
+  for (std::size_t i = 0; i < std::size(names); ++i) CHECK(j.at(names[i]) == **(numbers.begin() + i));
+  CHECK(j.size() == 6 + std::size(names));
+}
+
+TEST_CASE("a label has letters, digits and underscores, and does not begin with a digit", "[counters]") {
+  for (int c = 1; c < 256; ++c) {
+    const auto is_in = [c](char first, char last) { return c >= first && c <= last; };
+    const bool digit = is_in('0', '9');
+    const bool letter = is_in('a', 'z') || is_in('A', 'Z') || c == '_';
+    const std::string one(1, static_cast<char>(c));
+    CAPTURE(c);
+    CHECK(dat::prometheus_labels({{one, "x"}}).has_value() == letter);
+    CHECK(dat::prometheus_labels({{"a" + one, "x"}}).has_value() == (letter || digit));
+  }
+}
+
 TEST_CASE("a name that Prometheus does not allow is no label", "[counters]") {
   for (const char* name : {"", "1st", "a-b", "a b", "\xc3\xa4"}) {
     CAPTURE(name);

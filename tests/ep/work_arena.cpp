@@ -73,6 +73,19 @@ void check_strangers(const work_arena& a) {
 
 } // namespace
 
+TEST_CASE("an arena ends with its addresses", "[work_arena]") {
+  const std::byte* base = nullptr;
+  {
+    work_arena a;
+    REQUIRE(a.reserve() == 0);
+    base = a.base();
+    REQUIRE(base);
+    CHECK(::msync(const_cast<std::byte*>(base), 4096, MS_ASYNC) == 0);
+  }
+  CHECK(::msync(const_cast<std::byte*>(base), 4096, MS_ASYNC) != 0);
+  CHECK(errno == ENOMEM);
+}
+
 TEST_CASE("an arena reserves less where addresses are limited, and finds its own entries only", "[work_arena]") {
   if (maps_terabytes()) return;
   if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
