@@ -61,6 +61,23 @@ TEST_CASE("a wait takes an event that is there, and leaves those of other kinds 
   CHECK(take(m.a.evd) == events{"written 2", "written 4"});
 }
 
+TEST_CASE("manual progress advances connections beside a wait that always finds its event at once", "[progress]") {
+  clean_world world;
+  many m(1);
+  auto evd = must(m.a.ia.create_evd<dat::stream::dto | dat::stream::connection>(8));
+  auto ep = must(m.a.pz.create_ep<dat::rc>(evd));
+  auto peer = must(m.b.pz.create_ep<dat::rc>(m.b.evd));
+  must(ep.connect(m.b.ia.address(), service, plenty));
+  for (int i = 0; i < 100'000 && ep.state() != dat::ep_state::connected; ++i) {
+    m.write(0, 1);
+    (void)must(m.a.evd.wait_for<dat::rdma_write_done>(plenty));
+    m.b.ia.run();
+    if (auto e = m.b.evd.dequeue())
+      if (auto* request = std::get_if<dat::cr>(&e.value())) must(request->accept(peer));
+  }
+  CHECK(ep.state() == dat::ep_state::connected);
+}
+
 TEST_CASE("a wait takes the first event at once, unless it is of another endpoint", "[EVENT-040][EVENT-058]") {
   clean_world world;
   many m(2);

@@ -109,6 +109,16 @@ TEST_CASE("a connection that breaks says why", "[event][connection]") {
     p.settle();
     CHECK(only<dat::connection_broken>(p.a).reason() == dat::end_reason::device_failed);
   }
+  SECTION("because the connection manager reports its end") {
+    fake::deliver({.event = RDMA_CM_EVENT_CONNECT_ERROR, .qp_num = p.a.ep.number()});
+    p.settle();
+    CHECK(only<dat::connection_broken>(p.a).reason() == dat::end_reason::connection_manager);
+  }
+  SECTION("because the device was removed") {
+    fake::deliver({.event = RDMA_CM_EVENT_DEVICE_REMOVAL, .qp_num = p.a.ep.number()});
+    p.settle();
+    CHECK(only<dat::connection_broken>(p.a).reason() == dat::end_reason::device_failed);
+  }
 }
 
 TEST_CASE("a refused connection says whether a program dropped the request or none listens", "[event][connection]") {

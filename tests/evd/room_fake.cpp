@@ -218,6 +218,21 @@ TEST_CASE("endpoints that drop events share one hidden evd", "[evd][ep]") {
   CHECK(fake::live().cqs == before.cqs);
 }
 
+TEST_CASE("completions whose events are dropped leave the device without a call of the consumer", "[evd][ep]") {
+  const clean_world clean;
+  pair p;
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = dat::drop_events, .request = dat::drop_events, .connect = p.a.evd},
+                                           {.max_request_dtos = 8}));
+  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, peer);
+  for (int i = 0; i < 40; ++i) {
+    must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+    fake::finish();
+    p.a.ia.run();
+    for (ibv_cq* const q : fake::cqs()) CHECK(fake::unread_completions(q) == 0);
+  }
+}
+
 TEST_CASE("creating an evd allocates the memory for its software events", "[evd]") {
   const clean_world clean;
   end a;

@@ -1,0 +1,42 @@
+// Completions that wait for the first event of their connection, when that never comes.
+// SPDX-License-Identifier: BSL-1.0
+#include "allocations.hpp"
+#include "world.hpp"
+
+using namespace unit;
+
+TEST_CASE("completions of attempts that ended leave their places to those of later connections", "[evd]") {
+  const clean_world world;
+  end a("fk1"), b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  const dat::ep_attributes small{.max_request_dtos = 2, .max_recv_dtos = 4};
+  for (int i = 0; i < 40; ++i) { // more completions than the evd has places
+    b.make_ep(small);
+    for (std::uint64_t n = 0; n < 4; ++n) must(b.ep.post(dat::recv{}.cookie(n)));
+    fake::break_qp(b.ep.native_handle());
+    fake::finish();
+    if (i < 10) { // no event comes before that of the connection
+      CHECK_FALSE(b.evd.dequeue());
+    } else { // and the evd needs no more memory
+      const out_of_memory none(0);
+      CHECK_FALSE(b.evd.dequeue());
+      CHECK_FALSE(out_of_memory::failed());
+    }
+    must(b.ep.close());
+  }
+  a.make_ep(small);
+  b.make_ep(small);
+  for (std::uint64_t n = 0; n < 4; ++n) must(b.ep.post(dat::recv{}.cookie(n)));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(request_on(b.evd).accept(b.ep));
+  a.ia.run();
+  CHECK(a.take() == events{"established"});
+  for (int i = 0; i < 2; ++i) must(a.ep.post(dat::send{}));
+  fake::finish();
+  CHECK_FALSE(b.evd.dequeue());
+  settle(a, b);
+  CHECK(b.take() == events{"established", "received 0", "received 1"});
+  fake::release_events();
+}
