@@ -93,3 +93,48 @@ TEST_CASE("a completion triggers the cno without a call of the consumer", "[CNO-
     CHECK(taken == 2);
   }
 }
+
+TEST_CASE("an agent that is set behind a trigger is called for it once, unless a thread has taken the trigger",
+          "[cno]") {
+  fake::reset();
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto cno = must(ia.create_cno());
+  auto evd = must(ia.create_evd<dat::stream::software>(8));
+  must(evd.modify_cno(cno));
+  int calls = 0;
+  const dat::wait_proxy_agent agent{[](void* n, dat::evd_id) noexcept { ++*static_cast<int*>(n); }, &calls};
+  while (cno.wait(0us)) { // takes the triggers that modify_cno caused
+  }
+  must(evd.post(1));
+  CHECK(must(cno.wait(0us)) == evd.id());
+  must(cno.modify_agent(agent));
+  ia.run();
+  CHECK(calls == 0);
+  must(cno.modify_agent({}));
+  must(evd.post(2));
+  must(cno.modify_agent(agent));
+  ia.run();
+  CHECK(calls == 1);
+  must(cno.modify_agent(agent));
+  ia.run();
+  CHECK(calls == 1);
+}
+
+TEST_CASE("a cno that is attached to an evd is triggered by completions that the device has already", "[cno]") {
+  const clean_world world;
+  pair p;
+  constexpr auto kinds = dat::stream::dto | dat::stream::connection;
+  auto evd = must(p.a.ia.create_evd<kinds>(16));
+  auto ep = must(p.a.pz.create_ep<dat::rc>(evd));
+  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, peer);
+  CHECK(take(evd) == events{"established"});
+  auto cno = must(p.a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  is_error(cno.wait(0us), dat::return_type::queue_empty); // nothing is queued
+  must(evd.modify_cno({}));
+  must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+  fake::finish();
+  must(evd.modify_cno(cno));
+  CHECK(must(cno.wait(0us)) == evd.id());
+}

@@ -328,6 +328,20 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
     CHECK(fake::count(fake::call::rdma_connect) == requests);
     CHECK(t.a.take() == events{"non_peer_rejected " + std::to_string(ENOMEM), "flushed 1"});
   }
+  SECTION("until the time limit, when the peer answers no later request") {
+    must(t.a.ep.disconnect());
+    (void)t.a.take();
+    must(t.a.ep.reset());
+    must(t.a.ep.connect(t.b.ia.address(), service, 300ms));
+    t.settle();
+    const auto before = fake::count(fake::call::rdma_connect);
+    if (t.a.ep.state() == ep_state::active_connection_pending) stale();
+    while (fake::count(fake::call::rdma_connect) == before && t.a.ep.state() == ep_state::active_connection_pending)
+      t.settle();
+    const auto ended = must(t.a.evd.wait(plenty));
+    CHECK(std::visit(describe{}, ended).find("established") == std::string::npos);
+    CHECK(t.a.ep.state() == ep_state::disconnected);
+  }
   SECTION("until the time limit") {
     must(t.a.ep.disconnect());
     (void)t.a.take();

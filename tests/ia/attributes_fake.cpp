@@ -136,6 +136,11 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   CHECK(a.max_ep_per_srq == 100);
   CHECK(a.max_recv_per_srq == 150);
   SHOWS("IA-092", "IA-093", "IA-094");
+  CHECK(a.max_lmr_virtual_address == std::numeric_limits<std::uint64_t>::max());
+  CHECK(a.max_rmr_target_address == std::numeric_limits<std::uint64_t>::max());
+  CHECK(a.num_comp_vectors == 2);
+  CHECK(a.vendor_name.view() == "0x0002c9");
+  CHECK(a.node_guid != 0);
   CHECK(a.max_message_size == 8388608);
   CHECK(a.max_rdma_size == a.max_message_size);
   CHECK(a.extension_supported == dat::extension::infiniband);
@@ -147,6 +152,22 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   CHECK(must(other.query()) != a);
   CHECK(must(other.query()).max_eps != a.max_eps);
   CHECK(must(other.query()).node_guid != a.node_guid);
+}
+
+TEST_CASE("an adapter that was opened by an address has the name of its port", "[ia]") {
+  auto w = small_device();
+  w.devices[0].ports.push_back({{"10.99.3.1"}});
+  fake::reset(w);
+  const auto name = [](const char* address) {
+    const auto ia = must(dat::ia::open(must(dat::ia_address::parse(address)), manual));
+    return std::string(must(ia.query()).adapter_name.view());
+  };
+  CHECK(name("10.99.1.1") == "fk1");
+  CHECK(name("10.99.3.1") == "fk1/2");
+  // The highest port is 255, and this adapter has two.
+  CHECK(dat::ia::open("fk1/255", manual).error().type() != type::invalid_parameter);
+  for (const char* wrong : {"fk1/256", "fk1/0", "fk1/", "fk1/x"})
+    CHECK(dat::ia::open(wrong, manual).error().type() == type::invalid_parameter);
 }
 
 TEST_CASE("an adapter reports its link", "[ia]") {

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <random>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -83,6 +84,84 @@ TEST_CASE("a cancelled timer does not fire, and cancel returns whether it was in
   r.run(1000);
   CHECK(fired == std::vector<int>{2});
   CHECK_FALSE(r.cancel(b)); // the task has run
+}
+
+TEST_CASE("each of many sources that are ready at once is called once by the reactor itself") {
+  opened r;
+  struct : event_source {
+    reactor* where = nullptr;
+    wake_fd* fd = nullptr;
+    int calls = 0;
+    bool on_reactor = false;
+  } all[40];
+  wake_fd fds[40];
+  for (std::size_t i = 0; i < 40; ++i) {
+    REQUIRE(fds[i].open() == 0);
+    fds[i].raise();
+    all[i].ready = [](event_source& s) noexcept {
+      auto& self = static_cast<std::remove_reference_t<decltype(all[0])>&>(s);
+      ++self.calls;
+      self.on_reactor = self.where->runs_here();
+      self.fd->clear();
+    };
+    all[i].where = &r;
+    all[i].fd = &fds[i];
+    REQUIRE(r.watch(fds[i].get(), all[i]) == 0);
+  }
+  for (int round = 0; round < 4; ++round) r.run(0);
+  for (const auto& one : all) {
+    CHECK(one.calls == 1);
+    CHECK(one.on_reactor);
+  }
+}
+
+TEST_CASE("a source that another one removes in the same round is not called") {
+  opened r;
+  struct : event_source {
+    reactor* where = nullptr;
+    event_source* other = nullptr;
+    int other_fd = -1;
+    int* calls = nullptr;
+  } both[2];
+  wake_fd fds[2];
+  int calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(fds[i].open() == 0);
+    fds[i].raise();
+    both[i].ready = [](event_source& s) noexcept {
+      auto& self = static_cast<std::remove_reference_t<decltype(both[0])>&>(s);
+      ++*self.calls;
+      self.where->unwatch(self.other_fd, *self.other);
+    };
+    both[i].where = &r;
+    both[i].calls = &calls;
+  }
+  for (int i = 0; i < 2; ++i) {
+    both[i].other = &both[1 - i];
+    both[i].other_fd = fds[1 - i].get();
+  }
+  for (int i = 0; i < 2; ++i) REQUIRE(r.watch(fds[i].get(), both[i]) == 0);
+  r.run(0);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("settle runs the tasks that are due, and those that they defer") {
+  opened r;
+  std::vector<int> fired;
+  noting second(fired, 2);
+  struct : task {
+    reactor* where = nullptr;
+    task* then = nullptr;
+  } first;
+  first.where = &r;
+  first.then = &second;
+  first.run = [](task& t) noexcept {
+    auto& self = static_cast<decltype(first)&>(t);
+    self.where->defer(*self.then);
+  };
+  r.defer(first);
+  r.settle();
+  CHECK(fired == std::vector<int>{2});
 }
 
 TEST_CASE("a timer does not fire before its time, and makes the reactor's descriptor readable then") {

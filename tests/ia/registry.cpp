@@ -512,6 +512,18 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of("nobody").call() == "registry.open");
   CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
+  // The names in use are counted beside later additions, and in a registry that was moved from.
+  {
+    const auto used = must(r.open("mine", {}, manual));
+    must(r.add({.name = "later"}));
+    CHECK(r.remove("mine").error() == dat::error(type::provider_in_use));
+    auto moved = std::move(r);
+    CHECK(moved.remove("mine").error() == dat::error(type::provider_in_use));
+    must(r.add({.name = "again", .port = must(moved.find("fk2")).port})); // NOLINT(bugprone-use-after-move)
+    const auto opened = must(r.open("again", {}, manual));
+    CHECK(r.remove("again").error() == dat::error(type::provider_in_use));
+    r = std::move(moved);
+  }
   // A name keeps the thread safety that the program or the line of dat.conf has given, whatever the provider reports.
   must(r.add({.name = "said", .thread_safe = true, .port = must(r.find("fk2")).port}));
   CHECK(must(r.open("said", {2, 0, true}, manual)).query<dat::provider_attributes>().value().is_thread_safe == false);

@@ -134,6 +134,8 @@ TEST_CASE("a scope that names no interface is unreachable") {
   CHECK(address.error().call() == "ia_address::parse");
   CHECK(address.error().quoted().empty()); // the text is well-formed
   CHECK(parsed("fe80::1%lo").scope_id() == ::if_nametoindex("lo"));
+  CHECK(parsed("fe80::1").scope_id() == 0);
+  CHECK(parsed("10.99.1.1").scope_id() == 0);
 }
 
 TEST_CASE("a native address is converted in both directions byte for byte", "[ADDR-002]") {
@@ -373,6 +375,8 @@ TEST_CASE("resolve() takes numeric addresses, and fails for an unknown name") {
 
 TEST_CASE("each kind of resolver failure has its own error") {
   CHECK(dat::detail::resolver_error(EAI_AGAIN).type() == return_type::timeout_expired);
+  CHECK(dat::detail::resolver_error(EAI_AGAIN).sys_errno() == 0);
+  CHECK(dat::detail::resolver_error(EAI_MEMORY).sys_errno() == 0);
   CHECK(dat::detail::resolver_error(EAI_MEMORY) ==
         error(return_type::insufficient_resources, return_subtype::resource_memory));
   errno = EMFILE;
