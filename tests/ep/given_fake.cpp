@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/descriptor.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
@@ -210,4 +211,62 @@ TEST_CASE("an atomic of words names them, and that of a segment without a word i
            dat::return_subtype::arg6);
   CHECK(s.a.take().empty());
   CHECK(there == std::array<std::uint64_t, 4>{1, 10, 105, 7});
+}
+
+TEST_CASE("private data of exactly 56 bytes reaches the peer in each message", "[connection]") {
+  const clean_world world;
+  const std::string most(56, 'x');
+  two_sides s(false, {});
+  must(s.a.ep.connect(s.b.ia.address(), service, plenty, bytes_of(most)));
+  settle(s.a, s.b);
+  auto request = request_on(s.b.evd);
+  CHECK(unpadded(request.private_data()) == most);
+  must(request.accept(s.b.ep, bytes_of(most)));
+  settle(s.a, s.b);
+  CHECK(unpadded(must(s.a.evd.wait_for<dat::established>(0s)).private_data()) == most);
+  auto other = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
+  must(other.connect(s.b.ia.address(), service, plenty));
+  settle(s.a, s.b);
+  (void)s.b.evd.wait_for<dat::established>(0s);
+  must(must(s.b.evd.wait_for<dat::connection_request>(0s)).reject(bytes_of(most)));
+  settle(s.a, s.b);
+  CHECK(unpadded(must(s.a.evd.wait_for<dat::peer_rejected>(0s)).private_data()) == most);
+}
+
+TEST_CASE("a connection by descriptors gives the peer the rights of the latest attributes", "[descriptor]") {
+  const fake::with roce(fake::personality::kind);
+  const clean_world world;
+  two_sides s(false, {.max_rdma_read_in = std::uint8_t{0}});
+  must(s.a.ep.modify({.max_rdma_read_in = std::uint8_t{4}}));
+  const auto of_a = must(s.a.ep.export_descriptor());
+  const auto of_b = must(s.b.ep.export_descriptor());
+  must(s.a.ep.connect(of_b));
+  must(s.b.ep.connect(of_a));
+  const auto v = view_of(s.a.ep.native_handle());
+  CHECK(v.attr.port_num == 1);
+  CHECK((v.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0);
+  CHECK(v.attr.max_dest_rd_atomic == 4);
+  CHECK(v.attr.dest_qp_num == s.b.ep.number());
+  const auto peer = view_of(s.b.ep.native_handle());
+  CHECK(v.attr.rq_psn == peer.attr.sq_psn);
+  CHECK(v.attr.sq_psn == peer.attr.rq_psn);
+  // On RoCE an endpoint is named by the IPv4 address of its adapter, if there is one.
+  CHECK(of_a.host() == must(dat::ia_address::parse("10.99.1.1")));
+}
+
+TEST_CASE("a wait that expires says that operations of an ended endpoint have no completions", "[evd]") {
+  const clean_world world;
+  const bool receives = GENERATE(false, true);
+  two_sides s(false, {});
+  s.connect(s.a, s.b);
+  const auto hint = [&] { return std::string(s.a.evd.wait(0s).error().hint()); };
+  CHECK(hint().empty());
+  fake::hold(s.a.ep.native_handle());
+  if (receives)
+    must(s.a.ep.post(dat::recv{}));
+  else
+    must(s.a.ep.post(dat::send{}));
+  must(s.a.ep.close());
+  (void)s.a.take();
+  CHECK_THAT(hint(), support::contains_text("were outstanding"));
 }

@@ -49,9 +49,12 @@ TEST_CASE("a reject of a datagram request succeeds where the peer has given up, 
     settle(a.ia, b.ia);
     auto e = must(b.evd.dequeue());
     auto request = std::move(std::get<dat::ib::datagram_request>(e));
+    const std::string most(128, 'x');
+    is_error(request.reject(bytes_of(most + 'x')), return_type::invalid_parameter, return_subtype::arg2);
     fake::fail(fake::call::rdma_reject, 1, err);
-    const auto r = request.reject();
+    const auto r = request.reject(bytes_of(most));
     CHECK(r.has_value() == (err == EINVAL));
+    if (r) is_error(request.reject(), return_type::invalid_handle, return_subtype::handle_cr);
     if (!r) CHECK(r.error().sys_errno() == EIO);
     a.ep = {};
   }
