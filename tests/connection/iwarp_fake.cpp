@@ -330,7 +330,7 @@ TEST_CASE("what iWARP does not have is refused by name, and nothing is lost", "[
   SHOWS("IBX-027");
   const auto apart = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   is_error(apart.post(dat::send{p.a.at(0, 8)}.immediate(7)), return_type::model_not_supported);
-  is_error(apart.post(dat::send{p.a.at(0, 8)}), return_type::invalid_state);
+  is_error(apart.post(dat::send{p.a.at(0, 8)}), return_type::invalid_state, dat::return_subtype::ep_unconnected);
   SHOWS("IBX-003");
   const auto merges = must(p.a.ia.query<dat::provider_attributes>()).evd_stream_merging_supported;
   CHECK_FALSE(includes(merges, dat::stream::datagrams));

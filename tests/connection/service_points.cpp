@@ -412,6 +412,7 @@ TEST_CASE("create_rsp checks its arguments before it changes anything", "[RSP-00
   const auto neighbour = must(again.pz.create_ep<dat::rc>(again.evd));
   refuses(s.b.ia.create_rsp(s.service, neighbour, s.b.evd), return_type::invalid_handle, return_subtype::handle_ep);
   refuses(s.b.ia.create_rsp(s.service, ep, again.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
+  SHOWS("PSP-010");
   CHECK((neighbour.state() == ep_state::unconnected && ep.state() == ep_state::unconnected));
   const std::uint16_t none = 0;
   refuses(s.b.ia.create_rsp(none, ep, s.b.evd), return_type::invalid_parameter);
@@ -639,8 +640,8 @@ TEST_CASE("create_csp checks its address", "[CSP-003][CSP-004][CSP-005][CSP-010]
   for (const char* odd : {"192.0.2.1", "127.0.0.1", "224.0.0.1"})
     refuses(make(tcp, must(dat::ia_address::parse(odd))), return_type::invalid_parameter, return_subtype::arg3);
   refuses(s.b.ia.create_csp(tcp, own, s.a.evd), return_type::invalid_handle, return_subtype::handle_evd_cr);
+  SHOWS("ADDR-005", "PSP-010");
 
-  SHOWS("ADDR-005");
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd));
   refuses(make(tcp, own.with_port(s.service.port())), return_type::port_in_use);
   auto csp = must(make({AF_INET, SOCK_STREAM, IPPROTO_TCP}, own.with_port(s.other.port())));

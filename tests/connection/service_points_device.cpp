@@ -645,7 +645,7 @@ TEST_CASE("an endpoint that is configured late works like any other", "[service_
   CHECK(up.attributes.max_rdma_read_in == before.attributes.max_rdma_read_in);
   SHOWS("CONN-009", "CONN-067", "EP-020", "REQ-059");
   exchange(e.a, active, e.b, passive);
-  SHOWS("EP-075");
+  SHOWS("EP-075", "EVD-013");
   buffer memory(e.a.pz, 64);
   CHECK(error_of(active.post(dat::send{memory.slice(0, 33)})).type() == type::length_error);
   CHECK(error_of(active.modify({.max_recv_dtos = 6})).subtype() == subtype::ep_connected);

@@ -417,8 +417,12 @@ TEST_CASE("a refused post leaves no trace: its cookie is not seen again", "[DTO-
     must(p.b.ep.post(dat::recv{p.b.at(0, 8)}.cookie(2)));
     CHECK(fake::posted_receives(p.b.ep.native_handle()) == 1);
     must(p.a.ep.post(dat::send{p.a.at(0, 4)}));
+    CHECK(fake::count(fake::call::ibv_post_send) == posts + 2);
     CHECK(p.a.take() == events{"sent 0"});
     CHECK(p.b.take() == events{"received 2"});
+    must(p.a.ep.post(dat::rdma_read{p.a.at(0, 4), p.b.mem.remote()}));
+    CHECK(fake::count(fake::call::ibv_post_send) == posts + 3);
+    CHECK(p.a.take() == events{"read 0"});
   }
 }
 
@@ -596,7 +600,7 @@ TEST_CASE("a post checks first whether the adapter has the operation", "[IBX-003
   expect(p.a.ep.post(list), return_type::model_not_supported);
   // A closed endpoint has no adapter.
   must(apart.close());
-  expect(apart.post(add), return_type::invalid_handle);
+  CHECK(apart.post(add).error().type() == return_type::invalid_handle);
 }
 
 TEST_CASE("an adapter without atomics refuses them, and the endpoint stays usable", "[IBX-049]") {

@@ -68,7 +68,7 @@ auto good_psp(dat::ia& ia, requests& r) { return ia.create_psp(7471, r); }
 
 //! case: a reserved service point on an evd without requests
 //! error: dat: this evd lacks dat::stream::connection_requests, which the object feeds
-//! tags: [EVENT-026]
+//! tags: [PSP-010][EVENT-026]
 #ifdef DAT_EXPECT_FAIL
 auto bad_rsp(dat::ia& ia, const dat::ep<dat::rc>& e, connections& c) { return ia.create_rsp(7471, e, c); }
 #else
@@ -77,7 +77,7 @@ auto good_rsp(dat::ia& ia, const dat::ep<dat::rc>& e, requests& r) { return ia.c
 
 //! case: a common service point on an evd without requests
 //! error: dat: this evd lacks dat::stream::connection_requests, which the object feeds
-//! tags: [EVENT-026]
+//! tags: [PSP-010][EVENT-026]
 #ifdef DAT_EXPECT_FAIL
 auto bad_csp(dat::ia& ia, const dat::communicator& comm, connections& c) { return ia.create_csp(comm, c); }
 #else
