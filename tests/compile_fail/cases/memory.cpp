@@ -43,7 +43,7 @@ auto arrays(dat::pz& pz, std::vector<std::array<char, 8>>& v) { return pz.regist
 
 //! case: const memory for writing
 //! error: dat: const memory can be registered for local_read and remote_read only
-//! tags: [LMR-004]
+//! tags: [REQ-140]
 #ifdef DAT_EXPECT_FAIL
 auto write_const(dat::pz& pz, const std::string& s) {
   return pz.register_memory(s, dat::local_read | dat::remote_write);
