@@ -26,8 +26,9 @@ struct cno_params {
 /// never the event: after waking, take the events of all its evds. There are three ways to get a trigger, in any
 /// combination: `wait`, a descriptor for the consumer's own event loop, and an agent that is called.
 ///
-/// A trigger is kept until it is taken; several may become one. Move-only. Thread safety: safe, any number of threads
-/// may wait; `close` and destruction must not overlap other uses.
+/// A trigger is kept until it is taken; several may become one. Move-only. The end of the handle closes a cno that has
+/// no evds, and no agent is called afterwards; a cno with evds ends with the last of them. Thread safety: safe, any
+/// number of threads may wait; `close` and destruction must not overlap other uses.
 class cno : public detail::unique_object<cno, detail::cno_core, object_kind::cno> {
 public:
   cno() noexcept = default; ///< names no cno: detaches an evd

@@ -41,6 +41,7 @@ public:
   [[nodiscard]] expected<evd_id> wait(timeout limit) noexcept;
 
   std::atomic<std::uint32_t> users{0}; ///< number of evds that notify the cno
+  static constexpr bool ends_unused_with_handle = true;
   std::atomic<std::uint32_t> waiters{0};
 
   // Used by the table that ia_child::type_for makes.

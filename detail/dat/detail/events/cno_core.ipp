@@ -59,8 +59,14 @@ DAT_DECL void cno_core::teardown() noexcept {
   }();
   // The consumer may free the agent's data when this returns.
   while (running_.load(std::memory_order_acquire) && !ia().reactor.runs_here()) ::sched_yield();
+  ref<cno_core> scheduled; // released without the lock
   const std::lock_guard lock(mutex_);
-  if (last_call && agent_.call) schedule_agent();
+  if (last_call && agent_.call) {
+    schedule_agent();
+  } else if (scheduled_ && ia().reactor.cancel(task_)) { // no thread may run the reactor again
+    scheduled_ = false;
+    scheduled = ref<cno_core>(this, adopt);
+  }
 }
 
 DAT_DECL expected<void> cno_core::close_fd() noexcept {

@@ -57,12 +57,15 @@ private:
 
 /// Ends an object whose handle is dropped. An endpoint or service point has no users: it ends here, although a thread
 /// may hold a reference for a moment. A region ends as well, because its memory may end now, and so do the bindings of
-/// windows to it. Other objects end with their last user.
+/// windows to it. A cno without evds ends, so that its agent is not called later. Other objects end with their last
+/// user.
 template <class Core>
 void end_with_handle(Core& core) noexcept {
   if constexpr (
       !requires { core.users; } || requires { Core::ends_with_handle; })
     core.end();
+  else if constexpr (requires { Core::ends_unused_with_handle; })
+    if (core.users.load(std::memory_order_acquire) == 0) core.end();
 }
 
 /// Owns an object. `close` ends it, or else the end of the handle does.
