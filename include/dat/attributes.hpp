@@ -274,9 +274,8 @@ struct provider_attributes {
   iov_ownership iov_ownership_on_return = iov_ownership::consumer;
   completion_flags completion_flags_supported{
       .suppress = true, .solicited_wait = true, .unsignalled = true, .barrier_fence = true, .evd_threshold = true};
-  /// DAT has two kinds of provider, and only one in which any two calls may overlap is thread-safe. In dat any two
-  /// calls may overlap, except two posts of one kind on one endpoint, and two calls that take from one completions-only
-  /// evd (docs/thread-safety.md).
+  /// DAT calls a provider thread-safe only if any two calls may overlap. In dat two calls must not overlap if both post
+  /// operations of one kind to one endpoint, or if both take from one completions-only evd (docs/thread-safety.md).
   bool is_thread_safe = false;
   bool is_signal_safe = false;
   std::size_t max_private_data_size = 56; ///< bytes, for connect, accept and reject alike; rdma_cm carries no more

@@ -102,7 +102,7 @@ TEST_CASE("the frames of a connection carry the type of service that each side h
   REQUIRE(wire);
   const auto port = next_port();
   auto psp = must(b.ia.create_psp(port, b.evd));
-  // The requested quality of service, that of the accept, and the types of service of the two sides.
+  // Each row has the options of connect, the options of accept, and the type of service that each side then sends.
   struct {
     dat::connect_options asking;
     dat::connect_options accepting;

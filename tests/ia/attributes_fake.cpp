@@ -329,7 +329,7 @@ TEST_CASE("adapters are listed by their distance from a processor", "[ia]") {
   CHECK(usual[3].numa_node == 2u);
   CHECK_FALSE(usual[3].numa_distance);
 
-  // If sysfs is incomplete, the order is the usual one.
+  // If the distances in sysfs are incomplete, list_adapters_near returns the order of list_adapters.
   for (const char* text : {"", "-5 10 32", "x"}) {
     INFO(text);
     write(system / "node/node2/distance", text);

@@ -27,7 +27,7 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 DAT_LAB = os.environ.get("DAT_LAB_PROGRAM") or os.path.join(HERE, "dat-lab")
-HARD_LIMIT = 450  # seconds after which a run is ended; every run has a smaller --timeout of its own
+HARD_LIMIT = 450  # seconds after which a test kills dat-lab; each run passes a smaller --timeout
 QUICK = False
 
 
