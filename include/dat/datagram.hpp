@@ -77,7 +77,7 @@ public:
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return raw_.qp_num; }
   [[nodiscard]] std::uint32_t qkey() const noexcept { return raw_.qkey; }
   /// The verbs address handle; null for an empty handle, and when the endpoint has ended.
-  [[nodiscard]] ibv_ah* native_handle() const noexcept { return node_ ? node_->ah : nullptr; }
+  [[nodiscard]] ibv_ah* native_handle() const noexcept { return node_ ? node_->ah.load() : nullptr; }
 
 private:
   template <std::size_t>
@@ -85,7 +85,7 @@ private:
   friend struct detail::address_access;
   address_handle(detail::ref<detail::ud_core> owner, detail::address_node* node,
                  const detail::datagram_target& to) noexcept
-      : owner_(std::move(owner)), node_(node), raw_{node->ah, to.qp_num, to.qkey, &owner_->sent} {}
+      : owner_(std::move(owner)), node_(node), raw_{node->ah.load(), to.qp_num, to.qkey, &owner_->sent} {}
   void drop() noexcept {
     if (node_) owner_->drop_address(node_);
     node_ = nullptr;

@@ -69,8 +69,8 @@ struct datagram_header {
 /// An address handle of verbs. The device reads it until the last send that names it has completed, so the endpoint's
 /// list keeps it until then.
 struct address_node : list_node {
-  ibv_ah* ah = nullptr;
-  std::uint64_t until = 0; ///< number of requests that were posted when the owner dropped it
+  std::atomic<ibv_ah*> ah{nullptr}; ///< any thread may end the endpoint, which makes it null
+  std::uint64_t until = 0;          ///< number of requests that were posted when the owner dropped it
 };
 
 /// A multicast group that the endpoint's queue pair is attached to.
@@ -124,7 +124,7 @@ private:
   void reap() noexcept;
   static void requeue(ia_child& core, ibv_qp* to) noexcept;
   static void destroy(address_node& n) noexcept {
-    if (n.ah) ibv_destroy_ah(std::exchange(n.ah, nullptr));
+    if (ibv_ah* const ah = n.ah.exchange(nullptr)) ibv_destroy_ah(ah);
   }
   static const child_type table;
 

@@ -69,12 +69,13 @@ DAT_DECL result<address_node*> ud_core::make_address(const char* call, const ibv
   if (!node) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
   ibv_ah_attr attr = path;
   set_qos(attr, quality.or_else(ep_->quality_of_service()));
-  node->ah = ibv_create_ah(pz_->pd(), &attr);
-  if (!node->ah) {
+  ibv_ah* const ah = ibv_create_ah(pz_->pd(), &attr);
+  if (!ah) {
     const int err = errno;
     delete node;
     return at(no_path("ibv_create_ah", err, return_subtype::resource_memory, true));
   }
+  node->ah = ah;
   held_.push_back(*node);
   return node;
 }
