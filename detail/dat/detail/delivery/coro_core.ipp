@@ -9,10 +9,7 @@ namespace dat { inline namespace v0 { namespace detail {
 DAT_DECL coro_driver::coro_driver(ref<evd_core> evd) noexcept
     : coro_schedule(std::move(evd)), key_(reinterpret_cast<std::uintptr_t>(this) * 0xd6e8feb86659fd93u) {}
 
-DAT_DECL coro_driver::~coro_driver() {
-  abandon(nullptr, error(return_type::abort, return_subtype::interrupted));
-  forget_ready();
-}
+DAT_DECL coro_driver::~coro_driver() { abandon(nullptr, error(return_type::abort, return_subtype::interrupted)); }
 
 DAT_DECL void coro_driver::stop_waits() noexcept {
   stopping_.store(true, std::memory_order_release);

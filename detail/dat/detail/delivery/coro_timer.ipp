@@ -34,8 +34,6 @@ DAT_DECL timer_node* timer_heap::join(timer_node* first) noexcept {
     timer_node* const a = first;
     timer_node* const b = a->next_;
     first = b ? b->next_ : nullptr;
-    a->prev_ = a->next_ = nullptr;
-    if (b) b->prev_ = b->next_ = nullptr;
     timer_node* const pair = meld(a, b);
     pair->next_ = pairs;
     pairs = pair;
@@ -43,7 +41,6 @@ DAT_DECL timer_node* timer_heap::join(timer_node* first) noexcept {
   timer_node* all = nullptr;
   while (pairs) {
     timer_node* const pair = std::exchange(pairs, pairs->next_);
-    pair->next_ = nullptr;
     all = meld(all, pair);
   }
   return all;
@@ -57,7 +54,6 @@ DAT_DECL void timer_heap::remove(timer_node& n) noexcept {
   }
   (n.prev_->child_ == &n ? n.prev_->child_ : n.prev_->next_) = n.next_;
   if (n.next_) n.next_->prev_ = n.prev_;
-  n.prev_ = n.next_ = nullptr;
   root_ = meld(root_, below);
 }
 

@@ -307,7 +307,7 @@ DAT_DECL bool merged_evd::take_from(record& out, std::uint32_t threshold, std::u
   const std::lock_guard lock(mutex_);
   drain_locked();
   count = ring_.size();
-  if (count < threshold || count == 0) return false;
+  if (count < threshold) return false;
   extract(0, out);
   --count;
   return true;
@@ -459,9 +459,8 @@ DAT_DECL result<ref<evd_core>> merged_evd::sink_of(const ref<ia_core>& ia) noexc
   int err;
   {
     const std::lock_guard lock(sink.cno_mutex_);
-    err = sink.watch_channel(watching::always);
+    err = sink.watch_channel(watching::always); // the first endpoint arms the device
   }
-  if (err == 0) err = sink.arming().arm();
   if (err != 0) return sink.at(map_errno(err, return_subtype::resource_tevd), "ia.create_evd");
   return made;
 }

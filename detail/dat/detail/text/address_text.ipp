@@ -164,7 +164,6 @@ DAT_DECL ia_address::ia_address(const ::sockaddr_in6& v6) noexcept : native_{.v6
   native_.v6.sin6_family = AF_INET6;
   if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return;
   ::sockaddr_in v4{};
-  v4.sin_family = AF_INET;
   v4.sin_port = v6.sin6_port;
   std::memcpy(&v4.sin_addr, &v6.sin6_addr.s6_addr[12], sizeof(v4.sin_addr));
   *this = ia_address(v4);
