@@ -133,8 +133,14 @@ TEST_CASE("a cno that is attached to an evd is triggered by completions that the
   must(evd.modify_cno(cno));
   is_error(cno.wait(0us), dat::return_type::queue_empty); // nothing is queued
   must(evd.modify_cno({}));
-  must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
-  fake::finish();
+  const auto write = [&] {
+    must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+    fake::finish();
+  };
+  write(); // the device is still armed, so that the first completion notifies
+  p.a.ia.run();
+  (void)take(evd);
+  write();
   must(evd.modify_cno(cno));
   CHECK(must(cno.wait(0us)) == evd.id());
 }

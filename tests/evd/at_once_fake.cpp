@@ -91,6 +91,15 @@ TEST_CASE("a wait takes the first event at once, unless it is of another endpoin
   fake::finish();
   CHECK(must(m.a.evd.wait_for<dat::rdma_write_done>(m.near[0], plenty)).cookie().value() == 12);
   CHECK(take(m.a.evd) == events{"written 11"});
+  // The wait that finds an event of another endpoint triggers the cno for it.
+  auto cno = must(m.a.ia.create_cno());
+  must(m.a.evd.modify_cno(cno));
+  (void)cno.wait(0s); // takes the trigger that modify_cno may have caused
+  m.write(1, 13);
+  fake::finish();
+  CHECK_FALSE(m.a.evd.wait_for<dat::rdma_write_done>(m.near[0], 0s));
+  CHECK(cno.wait(0s).has_value());
+  CHECK(take(m.a.evd) == events{"written 13"});
 }
 
 TEST_CASE("a wait for a message takes it at once with its length, and leaves one with immediate data",

@@ -128,3 +128,30 @@ TEST_CASE("a failure to arm is returned, and the device counts as unarmed", "[ev
   CHECK(t.a.read_all() == EIO);
   CHECK(t.a.read_all() == 0);
 }
+
+TEST_CASE("a waiter reads a notification once, and acknowledges many at once", "[evd][arming]") {
+  arming_rig t;
+  const auto reads = [&] { return fake::count(fake::call::ibv_get_cq_event); };
+  const auto notify = [&] {
+    REQUIRE(t.a.arm() == 0);
+    t.complete(true);
+    for (ibv_wc wc; ibv_poll_cq(t.cq, 1, &wc) > 0;) {
+    }
+    t.a.mark_unread();
+  };
+  CHECK(cq_arming().read_all() == 0); // it has no channel
+  t.a.add_feed();
+  for (int i = 0; i < 200; ++i) {
+    notify();
+    t.a.read_unread();
+    t.a.read_unread();
+  }
+  CHECK(reads() == 200);
+  CHECK(fake::live().unacked_cq_events < 100);
+  // In a selective mode, each notification counts.
+  t.a.set_mode(completion_notification::solicited_wait);
+  notify();
+  notify();
+  t.a.read_unread();
+  CHECK(reads() == 203); // the last read finds nothing
+}

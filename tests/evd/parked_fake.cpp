@@ -9,6 +9,9 @@ TEST_CASE("completions of attempts that ended leave their places to those of lat
   const clean_world world;
   end a("fk1"), b("fk2");
   const auto psp = must(b.ia.create_psp(service, b.evd));
+  auto cno = must(b.ia.create_cno());
+  must(b.evd.modify_cno(cno));
+  (void)cno.wait(0s); // takes the trigger that modify_cno may have caused
   const dat::ep_attributes small{.max_request_dtos = 2, .max_recv_dtos = 4};
   for (int i = 0; i < 40; ++i) { // more completions than the evd has places
     b.make_ep(small);
@@ -17,6 +20,7 @@ TEST_CASE("completions of attempts that ended leave their places to those of lat
     fake::finish();
     if (i < 10) { // no event comes before that of the connection
       CHECK_FALSE(b.evd.dequeue());
+      CHECK_FALSE(cno.wait(0s));
     } else { // and the evd needs no more memory
       const out_of_memory none(0);
       CHECK_FALSE(b.evd.dequeue());

@@ -19,22 +19,28 @@ using namespace unit;
 
 namespace {
 
-/// Whether `other`, in a thread of its own, waits while `action` is inside its first call of `verb`.
+/// Whether `other`, in a thread of its own, waits while `action` is inside its first call of `verb`. If `apart` is
+/// true, `other` must not call `verb` before it waits.
 template <class Action, class Other>
-bool waits(fake::call verb, Action action, Other other) {
-  std::atomic<bool> begun{false}, done{false};
+bool waits(fake::call verb, Action action, Other other, bool apart = false) {
+  std::atomic<bool> begun{false}, inside{false}, both{false}, done{false};
   std::atomic<pid_t> id{0};
   bool waited = false;
   std::optional<std::jthread> thread;
   fake::intercept(verb, [&] {
-    if (begun.exchange(true)) return;
+    if (begun.exchange(true)) {
+      if (inside && apart) both = true;
+      return;
+    }
+    inside = true;
     thread.emplace([&] {
       id = static_cast<pid_t>(::syscall(SYS_gettid));
       other();
       done = true;
     });
     support::until_locked_out(id, 20s, [&] { return done.load(); });
-    waited = !done;
+    waited = !done && !both;
+    inside = false;
   });
   action();
   thread.reset();
@@ -102,9 +108,9 @@ TEST_CASE("calls on an evd wait for one that polls its device", "[locks]") {
   auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
   p.connect(ep, peer);
   (void)take(evd);
-  const auto during = [&](auto other) {
+  const auto during = [&](auto other, bool apart = false) {
     return waits(
-        fake::call::ibv_poll_cq, [&] { (void)evd.dequeue(); }, other);
+        fake::call::ibv_poll_cq, [&] { (void)evd.dequeue(); }, other, apart);
   };
   SECTION("post") {
     CHECK(during([&] { (void)evd.post(dat::cookie(1)); }));
@@ -121,6 +127,21 @@ TEST_CASE("calls on an evd wait for one that polls its device", "[locks]") {
   SECTION("the end of an endpoint") {
     CHECK(during([&] { ep = {}; }));
   }
+  SECTION("the reset of an endpoint") {
+    must(ep.disconnect());
+    p.settle();
+    (void)take(evd);
+    CHECK(during([&] { (void)ep.reset(); }, true));
+  }
+  SECTION("a wait for several events") {
+    CHECK(waits(
+        fake::call::ibv_poll_cq, [&] { (void)evd.resize(32); }, [&] { (void)evd.wait(0s, 2); }, true));
+  }
+  SECTION("modify_cno") {
+    auto cno = must(p.a.ia.create_cno());
+    CHECK(during([&] { (void)evd.modify_cno(cno); }, true));
+    must(evd.modify_cno({}));
+  }
   SECTION("a disconnect that looks for a message") {
     must(peer.disconnect());
     p.settle();
@@ -133,7 +154,7 @@ TEST_CASE("calls on an evd wait for one that polls its device", "[locks]") {
     must(must(p.a.evd.wait_for<dat::connection_request>(0s)).accept(ep));
     (void)take(evd);
     REQUIRE(ep.state() == dat::ep_state::completion_pending);
-    CHECK(during([&] { (void)ep.disconnect(); }));
+    CHECK(during([&] { (void)ep.disconnect(); }, true));
   }
   SECTION("a notification of the device") {
     auto cno = must(p.a.ia.create_cno());
@@ -223,6 +244,22 @@ TEST_CASE("calls on a shared queue wait for one that changes it at the device", 
     fake::async(IBV_EVENT_SRQ_LIMIT_REACHED, srq.native_handle());
     CHECK(during([&] { b.ia.run(); }));
   }
+}
+
+TEST_CASE("the resize of a shared queue waits for an endpoint that needs more room in their evd", "[locks][srq]") {
+  const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = true; }};
+  const clean_world world;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 60}));
+  const auto first = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = a.evd, .connect = a.evd}, srq));
+  dat::ep<dat::rc> second;
+  const auto attach = [&] {
+    second = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, {.max_recv_dtos = 400}));
+  };
+  CHECK(waits(
+      fake::call::ibv_resize_cq, attach, [&] { (void)srq.resize(500); }, true));
+  CHECK(evd.native_handle()->cqe >= 900);
 }
 
 TEST_CASE("addresses of a datagram endpoint wait for one that is made, and a group for another", "[locks][ud]") {
