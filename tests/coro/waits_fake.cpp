@@ -86,6 +86,33 @@ TEST_CASE("timers expire in the order of their times, whichever of them were can
   CHECK(heap.first().never());
 }
 
+TEST_CASE("a request to stop an operation that has ended is forgotten, and those before and after it are served",
+          "[coro]") {
+  using namespace dat::detail;
+  static std::vector<const coro_entry*> served;
+  struct operation : coro_operation {
+    explicit operation(coro_schedule& s) noexcept
+        : coro_operation(s, nullptr, [](coro_entry& o) noexcept { served.push_back(&o); }) {}
+    using coro_operation::watch;
+  };
+  served.clear();
+  const clean_world world;
+  end e{"fk1"};
+  coro_schedule schedule(core_access::of(e.evd));
+  std::stop_source source;
+  operation first(schedule), second(schedule), third(schedule);
+  for (operation* o : {&first, &second, &third}) o->watch(source.get_token());
+  source.request_stop();
+  second.fail(dat::error(return_type::abort));
+  CHECK(schedule.stop_requested());
+  CHECK(schedule.take_stops() == 2);
+  std::ranges::sort(served);
+  std::vector<const coro_entry*> others{&first, &third};
+  std::ranges::sort(others);
+  CHECK(served == others);
+  CHECK_FALSE(schedule.stop_requested());
+}
+
 TEST_CASE("coroutines that sleep resume in the order of their times, and the driver waits for them", "[coro]") {
   clean_world world;
   end e{"fk1"};

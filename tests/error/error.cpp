@@ -401,6 +401,7 @@ TEST_CASE("a quoted text takes the place of the numbers of a call, and they take
   CHECK(quoting.at("g", object_kind::ep, 9).quoted() == "12x");
   CHECK(quoting.at("g").message().starts_with("g failed for \"12x\": "));
   CHECK(error(return_type::invalid_parameter).quote("12x").message().starts_with("for \"12x\": "));
+  CHECK(error(return_type::invalid_parameter).quote(" ~\x1f\x7f").message().starts_with("for \" ~??\": "));
   CHECK(quoting.hint("Do that.").quoted() == "12x");
   CHECK(quoting.message().ends_with(" Do this."));
 
