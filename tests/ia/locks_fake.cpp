@@ -1,6 +1,7 @@
 // Calls that need a lock wait while another thread is inside a call of verbs with that lock.
 // SPDX-License-Identifier: BSL-1.0
 #include "datagram_end.hpp"
+#include "lock_waits.hpp"
 #include "world.hpp"
 
 #include <dat/cno.hpp>
@@ -9,45 +10,11 @@
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
 
-#include <support/asleep.hpp>
-
-#include <atomic>
 #include <optional>
-#include <thread>
 
 using namespace unit;
 
 namespace {
-
-/// Whether `other`, in a thread of its own, waits while `action` is inside its first call of `verb`. If `apart` is
-/// true, `other` must not call `verb` before it waits.
-template <class Action, class Other>
-bool waits(fake::call verb, Action action, Other other, bool apart = false) {
-  std::atomic<bool> begun{false}, inside{false}, both{false}, done{false};
-  std::atomic<pid_t> id{0};
-  bool waited = false;
-  std::optional<std::jthread> thread;
-  fake::intercept(verb, [&] {
-    if (begun.exchange(true)) {
-      if (inside && apart) both = true;
-      return;
-    }
-    inside = true;
-    thread.emplace([&] {
-      id = static_cast<pid_t>(::syscall(SYS_gettid));
-      other();
-      done = true;
-    });
-    support::until_locked_out(id, 20s, [&] { return done.load(); });
-    waited = !done && !both;
-    inside = false;
-  });
-  action();
-  thread.reset();
-  fake::intercept(verb, {});
-  CHECK(begun);
-  return waited;
-}
 
 constexpr auto with_binds = all_streams | dat::stream::rmr_bind;
 

@@ -1,6 +1,7 @@
 // Datagram endpoints and paths: ends that overlap events, lost groups, forged headers, and InfiniBand fabrics.
 // SPDX-License-Identifier: BSL-1.0
 #include "datagram_end.hpp"
+#include "lock_waits.hpp"
 #include "world.hpp"
 
 #include <dat/descriptor.hpp>
@@ -222,6 +223,33 @@ TEST_CASE("a reply is repeated to its peer while the consumer gives others", "[u
   }
   consumer.join();
   is_error(b.evd.dequeue(), type::queue_empty);
+}
+
+TEST_CASE("a reply to a datagram request waits for another reply that is given or repeated", "[ud][locks]") {
+  const clean_world clean;
+  datagram_end b("fk2");
+  const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
+  const auto from = must(dat::ia_address::parse("10.99.1.1"));
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(from);
+  std::optional<raw_request> first(std::in_place, from.with_port(40001), header, "who");
+  auto one = request_of(b.ia, b.evd);
+  const raw_request second(from.with_port(40002), header, "other");
+  auto other = request_of(b.ia, b.evd);
+  REQUIRE((one && other));
+  const auto reject_other = [&] { (void)other->reject(); };
+  SECTION("given") {
+    CHECK(waits(
+        fake::call::rdma_reject, [&] { must(one->reject()); }, reject_other));
+  }
+  SECTION("repeated") {
+    must(one->reject());
+    first.reset(); // which frees its port
+    const raw_request again(from.with_port(40001), header, "who");
+    CHECK(waits(
+        fake::call::rdma_reject, [&] { b.ia.run(); }, reject_other));
+  }
 }
 
 TEST_CASE("one peer address cannot displace the cached replies to others", "[ud]") {
