@@ -4,7 +4,9 @@
 #include "world.hpp"
 
 #include <atomic>
+#include <cerrno>
 #include <thread>
+#include <unistd.h>
 
 using namespace unit;
 
@@ -118,6 +120,26 @@ TEST_CASE("an agent that is set behind a trigger is called for it once, unless a
   must(cno.modify_agent(agent));
   ia.run();
   CHECK(calls == 1);
+  // The end of the last evd is a trigger, too, which names no evd.
+  (void)cno.wait(0us);
+  must(evd.close());
+  ia.run();
+  CHECK(calls == 2);
+  CHECK(must(cno.wait(0us)) == dat::evd_id());
+}
+
+TEST_CASE("a wait on a cno whose descriptor the program has closed fails at once", "[cno]") {
+  const clean_world world;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto cno = must(ia.create_cno());
+  const int fd = cno.fd();
+  const int copy = ::dup(fd);
+  REQUIRE(::close(fd) == 0);
+  const auto failed = cno.wait(plenty);
+  REQUIRE(::dup2(copy, fd) == fd);
+  ::close(copy);
+  CHECK(failed.error().sys_errno() == EIO);
+  CHECK(failed.error().verb() == "ppoll");
 }
 
 TEST_CASE("a cno that is attached to an evd is triggered by completions that the device has already", "[cno]") {

@@ -576,11 +576,13 @@ TEST_CASE("a wait for the end of a connection leaves the receives that the end h
   }
   SECTION("an operation breaks the connection") {
     fake::hold(p.a.ep.native_handle());
-    must(p.a.ep.post(dat::send{}.cookie(3)));
-    fake::complete(p.a.ep.native_handle(), {}, IBV_WC_RNR_RETRY_EXC_ERR);
+    must(p.a.ep.post(dat::rdma_write{p.a.at(64, 1), p.b.mem.remote()}.cookie(3)));
+    fake::complete(p.a.ep.native_handle(), {}, IBV_WC_RETRY_EXC_ERR);
     p.settle();
     must(p.a.evd.wait_for<dat::connection_broken>(p.a.ep, 0us));
-    CHECK(must(p.a.evd.wait_for<dat::dto_failure>(0us)).cookie().value() == 3);
+    const auto failure = must(p.a.evd.wait_for<dat::dto_failure>(0us));
+    CHECK(failure.cookie().value() == 3);
+    CHECK(failure.operation() == dat::dto_operation::rdma_write);
   }
   // A wait for a completion ends with the first flushed receive.
   const auto gone = p.a.evd.wait_for<dat::recv_done>(0us);

@@ -679,6 +679,18 @@ TEST_CASE("a send can close a window of the peer, and the receive names the wind
   must(t.a.ep.post(dat::send_with_invalidate{must(t.a.mem.slice(0, 8)), next}.solicited().cookie(9)));
   CHECK(t.a.take() == events{"sent 8", "sent 9"});
   CHECK(t.b.take() == events{"received 3", "received 4 invalidating"});
+  if (!completions_only) { // an event that a wait takes names the window, too
+    const window last = must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}));
+    (void)t.b.take();
+    must(t.b.ep.post(dat::recv{}.cookie(5)));
+    must(t.a.ep.post(dat::send_with_invalidate{last}));
+    fake::finish();
+    const auto closing = must(t.b.evd.wait_for<dat::recv_done>(plenty));
+    REQUIRE(closing.invalidated());
+    CHECK(rmr.is(*closing.invalidated()));
+    CHECK_FALSE(must(rmr.query()).binding);
+    (void)t.a.take();
+  }
   CHECK(t.write(next) == refused);
 }
 
