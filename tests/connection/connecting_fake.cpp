@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/csp.hpp>
 #include <dat/descriptor.hpp>
 #include <dat/ep_params.hpp>
 
@@ -235,4 +236,43 @@ TEST_CASE("an event of another ia's endpoint leaves data waiting for the establi
   CHECK(got[1] == "established");
   CHECK(got[2] == "received 5");
   fake::release_events();
+}
+
+TEST_CASE("a connection by descriptor knows both addresses, and runs no more reads than both sides allow", "[ep]") {
+  const fake::with ethernet(fake::personality::kind); // a path without a GRH needs no look-up
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep({.max_rdma_read_out = 8});
+  b.make_ep({.max_rdma_read_in = 3});
+  const auto there = must(b.ep.export_descriptor());
+  fake::fail(fake::call::ibv_create_ah, 1, EHOSTUNREACH); // the link address of the peer is not found
+  CHECK(a.ep.connect(there).error().verb() == "ibv_create_ah");
+  CHECK(a.ep.state() == dat::ep_state::unconnected);
+  must(a.ep.connect(there));
+  const auto now = must(a.ep.query());
+  CHECK(now.local_address.with_port(0) == a.ia.address());
+  REQUIRE(now.remote_address);
+  CHECK(now.remote_address->with_port(0) == b.ia.address());
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(a.ep.native_handle(), &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init) == 0);
+  CHECK(attr.max_rd_atomic == 2);
+}
+
+TEST_CASE("the link-local address of a peer has the scope of the service point", "[connection]") {
+  fake::world w;
+  w.devices[0].ports[0].addresses = {"10.99.1.1", "fe80::5"};
+  const clean_world world(w);
+  end a("fk1");
+  constexpr dat::communicator tcp6{AF_INET6, SOCK_STREAM, 0};
+  is_error(a.ia.create_csp(dat::communicator{}, a.evd), return_type::invalid_parameter, return_subtype::arg2);
+  const auto here = must(dat::ia_address::parse("fe80::5%lo"));
+  REQUIRE(here.scope_id() != 0);
+  const auto csp = must(a.ia.create_csp(tcp6, here.with_port(service), a.evd));
+  fake::deliver({.event = RDMA_CM_EVENT_CONNECT_REQUEST, .remote_address = "fe80::77", .port = service});
+  a.ia.run();
+  const auto request = request_on(a.evd);
+  CHECK(request.remote_address().with_port(0) == must(dat::ia_address::parse("fe80::77%lo")));
+  CHECK(request.local_address() == here.with_port(service));
 }

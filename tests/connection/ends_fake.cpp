@@ -318,3 +318,74 @@ TEST_CASE("the last other handle ends a request only when a reject under way is 
   a.ia.run();
   CHECK(a.take() == events{"peer_rejected"});
 }
+
+TEST_CASE("a connection that the peer ended keeps no id", "[connection]") {
+  const clean_world world;
+  pair p;
+  const auto connected = fake::live().ids;
+  must(p.a.ep.disconnect());
+  p.settle();
+  CHECK(p.b.take() == events{"disconnected"});
+  CHECK(p.a.take() == events{"disconnected"});
+  CHECK(fake::live().ids == connected - 2);
+}
+
+TEST_CASE("an evd reports outstanding operations of an ended endpoint, and none that a graceful disconnect awaited",
+          "[evd]") {
+  const clean_world world;
+  pair p;
+  const auto text = [](auto& evd) { return evd.wait(0s).error().message(); };
+  const auto lost = support::contains_text("while operations of it were outstanding");
+  const auto watched = [&] {
+    return dat::detail::merged(&*dat::detail::core_access::of(p.a.evd))->breaks().has_connections();
+  };
+  must(p.a.ep.disconnect());
+  p.settle();
+  CHECK_FALSE(watched());
+  auto completions = must(p.a.ia.create_evd<dat::stream::dto>(16));
+  auto from = must(p.a.pz.create_ep<dat::rc>({.recv = p.a.evd, .request = completions, .connect = p.a.evd}));
+  auto to = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  (void)p.a.take();
+  (void)p.b.take();
+  p.connect(from, to);
+  CHECK(watched());
+  must(from.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.suppress_completion()));
+  must(from.disconnect(dat::close_mode::graceful));
+  CHECK(take(completions).empty()); // the last request of the disconnect
+  p.settle();
+  CHECK(from.state() == dat::ep_state::disconnected);
+  CHECK_FALSE(watched());
+  must(from.close());
+  CHECK_THAT(text(completions), !lost);
+  (void)p.b.take();
+  CHECK_THAT(text(p.b.evd), !lost);
+  must(p.b.ep.reset());
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  must(p.b.ep.close());
+  CHECK_THAT(text(p.b.evd), lost);
+}
+
+TEST_CASE("receives that a reset has dropped do not count towards a watermark", "[ep]") {
+  const clean_world world;
+  pair p({.soft_high_watermark = 3});
+  const auto arrive = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+      must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+    }
+    (void)p.a.take();
+    fake::finish();
+  };
+  arrive(3);
+  must(p.a.ep.disconnect());
+  p.settle();
+  must(p.b.ep.reset());
+  must(p.a.ep.reset());
+  (void)p.a.take();
+  (void)p.b.take();
+  p.connect();
+  arrive(3);
+  CHECK(p.b.take() == events{"received 0", "received 0", "received 0"});
+  p.settle();
+  CHECK_FALSE(p.b.ia.async_evd().dequeue());
+}

@@ -174,6 +174,14 @@ TEST_CASE("calls on windows wait for one that binds another window", "[locks][rm
     CHECK(waits(
         fake::call::ibv_alloc_mw, [&] { (void)a.pz.create_rmr(); }, [&] { (void)evd.dequeue(); }));
   }
+  SECTION("a message that closes a window") {
+    must(ep.post(dat::recv{a.mem}));
+    const auto named = must(first.bind(ep, dat::bind{a.mem, 0, 8, dat::remote_write}));
+    (void)take(evd);
+    must(b.ep.post(dat::send_with_invalidate{named}));
+    fake::finish();
+    CHECK(during([&] { (void)evd.dequeue(); }));
+  }
   SECTION("a window that is made") {
     CHECK(during([&] { (void)a.pz.create_rmr(); }));
   }

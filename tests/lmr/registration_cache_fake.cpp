@@ -282,6 +282,59 @@ TEST_CASE("the hook for allocators reaches all caches, and neither allocates nor
   CHECK(dat::memory_unmapped(memory.at(0).data(), page_bytes) == 0);
 }
 
+TEST_CASE("a cache takes as many bytes as its limit, and whole pages for a single byte", "[memory][cache]") {
+  cache_rig r({.bytes = 4 * page_bytes, .regions = 100});
+  const mapped_pages memory(4);
+  r.take(memory.all);
+  CHECK(r.cache.trim(4 * page_bytes) == 4 * page_bytes);
+  CHECK(r.cache.read().evicted == 0);
+  CHECK(r.cache.trim() == 0);
+  r.take(memory.all.first(1));
+  CHECK(r.cache.read().bytes == page_bytes);
+}
+
+TEST_CASE("memory that the hook forgot is deregistered by the next trim, registration or end of a use",
+          "[memory][cache]") {
+  cache_rig r({.bytes = 1 << 30, .regions = 2});
+  const mapped_pages memory(8);
+  const auto forget = [&](std::size_t page) { return dat::memory_unmapped(memory.at(page).data(), page_bytes); };
+  r.take(memory.at(0));
+  CHECK(forget(0) == 0);
+  CHECK(fake::live().mrs == 1);
+  CHECK(r.cache.trim(page_bytes) == 0);
+  CHECK(fake::live().mrs == 0);
+  r.take(memory.at(0));
+  r.take(memory.at(2));
+  CHECK(forget(0) == 0);
+  CHECK(forget(2) == 0);
+  cached used = r.take(memory.at(4)); // there is room again
+  CHECK(fake::live().mrs == 1);
+  r.take(memory.at(6));
+  CHECK(forget(6) == 0);
+  CHECK(forget(4) == 1);
+  CHECK(fake::live().mrs == 2);
+  used.release();
+  CHECK(fake::live().mrs == 0);
+}
+
+TEST_CASE("of two regions that are registered for one range at a time, one stays", "[memory][cache]") {
+  cache_rig r;
+  const mapped_pages memory(1);
+  cached other;
+  const auto another = [&] {
+    for (const auto c : {fake::call::ibv_reg_mr, fake::call::ibv_reg_mr_iova2}) fake::intercept(c, {});
+    other = r.take(memory.all);
+  };
+  for (const auto c : {fake::call::ibv_reg_mr, fake::call::ibv_reg_mr_iova2}) fake::intercept(c, another);
+  const cached one = r.take(memory.all);
+  REQUIRE(other);
+  CHECK(key_of(one) == key_of(other));
+  CHECK(fake::live().mrs == 1);
+  CHECK(r.cache.read().regions == 1);
+  CHECK(r.cache.read().in_use == 1);
+  CHECK(r.cache.read().misses == 2);
+}
+
 TEST_CASE("a region that a tracked post names is not evicted", "[memory][cache]") {
   const clean_world world;
   pair p;

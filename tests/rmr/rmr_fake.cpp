@@ -448,6 +448,30 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
              dat::return_subtype::resource_tep);
     is_error(second.unbind(t.b.ep), dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
   }
+  SECTION("the last place takes an unbind of an unbound window, and no bind that needs two places") {
+    t.b.ep = {};
+    t.a.make_ep();
+    t.settle();
+    (void)t.a.take();
+    t.b.ep = t.b.new_ep({.max_request_dtos = 2});
+    t.connect(t.a.ep, t.b.ep);
+    must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
+    (void)t.b.take();
+    dat::rmr unbound = make(t.b, for_ep);
+    must(t.b.ep.post(dat::rdma_write{must(t.b.mem.slice(0, 0)), dat::remote_segment<char, both.value>{}}));
+    if (for_ep) {
+      const auto full = rmr.bind(t.b.ep, dat::bind{t.b.mem, both});
+      is_error(full, dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+      CHECK_THAT(full.error().message(), support::contains_text("takes two places"));
+      CHECK(full.error().index() == 0);
+    }
+    must(unbound.unbind(t.b.ep));
+    is_error(unbound.unbind(t.b.ep), dat::return_type::invalid_state);
+    dat::rmr third = make(t.b, for_ep);
+    const auto none = third.unbind(t.b.ep);
+    is_error(none, dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+    CHECK(none.error().index() == 0);
+  }
 }
 
 TEST_CASE("sends, writes, reads and binds fill the request queue together, and one more of any kind is refused",
@@ -559,6 +583,12 @@ TEST_CASE("a bind that fails leaves the old binding, and breaks the connection",
   CHECK(t.b.take() == events{failed(dat::dto_status::flushed, 3)});
   SHOWS("DISC-029", "EPS-065");
   CHECK(must(rmr.query()).binding->key == key);
+  // A bind that failed has not used up a key.
+  const window first = must(rmr.bind(t.b.ep, dat::bind{again, both}));
+  (void)t.b.take();
+  const window second = must(rmr.bind(t.b.ep, dat::bind{again, both}));
+  (void)t.b.take();
+  CHECK(first.rkey() == second.rkey());
   must(rmr.close());
   must(again.close());
   must(t.b.mem.close());

@@ -87,6 +87,50 @@ TEST_CASE("a shared queue that the device makes smaller has the size that the de
   }
 }
 
+TEST_CASE(
+    "a shared queue has the size that was asked for if the device reports a smaller one, and never grows by shrinking",
+    "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
+  // The size changes after the call that resizes, and before the call that reads the size.
+  const auto device_changes_to = [&](std::uint32_t n) {
+    fake::intercept(fake::call::ibv_query_srq, [&srq, n] {
+      fake::intercept(fake::call::ibv_query_srq, {});
+      ibv_srq_attr attr{};
+      attr.max_wr = n;
+      CHECK(ibv_modify_srq(srq.native_handle(), &attr, IBV_SRQ_MAX_WR) == 0);
+    });
+  };
+  const auto changes = fake::count(fake::call::ibv_modify_srq);
+  must(srq.resize(31));
+  CHECK(fake::count(fake::call::ibv_modify_srq) == changes); // the size is the same
+  device_changes_to(63);
+  must(srq.resize(7));
+  CHECK(must(srq.query()).max_recv_dtos == 31);
+  device_changes_to(31);
+  must(srq.resize(63));
+  CHECK(must(srq.query()).max_recv_dtos == 63);
+}
+
+TEST_CASE("a device that never resizes a shared queue lacks the room", "[srq]") {
+  sized s;
+  auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
+  for (const int refusal : {EINVAL, EOPNOTSUPP, ENOSYS}) {
+    CAPTURE(refusal);
+    fake::fail(fake::call::ibv_modify_srq, 1, refusal);
+    is_error(srq.resize(63), return_type::insufficient_resources, return_subtype::resource_srq);
+  }
+  fake::fail(fake::call::ibv_modify_srq, 1, EIO);
+  const auto r = srq.resize(63);
+  REQUIRE_FALSE(r);
+  CHECK(r.error().type() != return_type::insufficient_resources);
+  // A watermark that is passed already leaves no limit at the device.
+  must(srq.set_low_watermark(5));
+  ibv_srq_attr attr{};
+  REQUIRE(ibv_query_srq(srq.native_handle(), &attr) == 0);
+  CHECK(attr.srq_limit == 0);
+}
+
 TEST_CASE("a buffer of a shared queue can be taken by itself, and names its endpoint", "[srq]") {
   const clean_world world;
   pair p;
