@@ -181,10 +181,49 @@ TEST_CASE("a failed modify leaves the evds that it names as they were", "[ep]") 
   fake::fail(fake::call::ibv_create_qp, 1, ENOMEM);
   is_error(ep.modify({.recv = spare, .recv_completion = dat::completion_notification::selective}),
            dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  CHECK(must(ep.query()).recv == e.evd.id());
   // An endpoint of another mode may use the evd, which no endpoint uses.
   auto other = must(e.pz.create_ep<dat::rc>({.recv = spare, .request = spare, .connect = e.evd}));
   must(other.close());
   must(spare.close());
+}
+
+TEST_CASE("a failed modify leaves the modes of the evds of the endpoint as they were", "[ep]") {
+  const clean_world world;
+  end e;
+  auto receives = must(e.ia.create_evd<dat::stream::dto | dat::stream::software>(64));
+  auto requests = must(e.ia.create_evd<dat::stream::dto | dat::stream::software>(64));
+  auto ep = must(e.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = e.evd}));
+  fake::fail(fake::call::ibv_create_qp, 1, ENOMEM);
+  is_error(ep.modify({.max_request_iov = 3,
+                      .recv_completion = dat::completion_notification::selective,
+                      .request_completion = dat::completion_notification::selective}),
+           dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  // All endpoints of an evd have one mode, so an endpoint of the usual mode shows that of the evd.
+  auto other = must(e.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = e.evd}));
+}
+
+TEST_CASE("the events of a connection go to the evd that modify has set", "[ep]") {
+  const clean_world world;
+  two_sides s(false, {});
+  auto other = must(s.a.ia.create_evd<all_streams>(16));
+  must(s.a.ep.modify({.connect = other}));
+  must(s.a.ep.connect(s.b.ia.address(), service, plenty));
+  settle(s.a, s.b);
+  must(request_on(s.b.evd).accept(s.b.ep));
+  settle(s.a, s.b);
+  CHECK(s.a.take().empty());
+  CHECK(take(other) == events{"established"});
+}
+
+TEST_CASE("an evd that does not count receives allows no watermark", "[ep]") {
+  const clean_world world;
+  end e;
+  auto plain = must(e.ia.create_evd<dat::stream::dto>(64));
+  auto ep = must(e.pz.create_ep<dat::rc>({.recv = plain, .request = plain, .connect = e.evd}));
+  must(ep.set_watermark(dat::no_watermark, dat::no_watermark));
+  is_error(ep.set_watermark(dat::no_watermark, 5), dat::return_type::model_not_supported);
+  is_error(ep.set_watermark(5, dat::no_watermark), dat::return_type::model_not_supported);
 }
 
 TEST_CASE("an atomic of words names them, and that of a segment without a word is refused", "[ib]") {

@@ -415,6 +415,12 @@ TEST_CASE("a quoted text takes the place of the numbers of a call, and they take
   CHECK(plain.message().find('"') == std::string::npos);
 }
 
+TEST_CASE("an evd without room names the completions that need it, if their number is known") {
+  constexpr error no_room(return_type::insufficient_resources, dat::return_subtype::resource_tevd);
+  CHECK(no_room.message().find("room for") == std::string::npos);
+  CHECK(no_room.index(1).message().find(", where room for 1 completions is needed") != std::string::npos);
+}
+
 TEST_CASE("a quoted text is cut where the room ends, and the message shows that") {
   const std::string most(error::quote_capacity, 'x');
   const error whole = error(return_type::invalid_parameter).at("f").quote(most);

@@ -192,6 +192,11 @@ TEST_CASE("the first of several defaults counts, and a name without a default ca
   CHECK(must(two.find("x")).port.value().device == "one");
   REQUIRE(two.diagnostics().size() == 1);
   CHECK(two.diagnostics()[0].line == 2);
+  CHECK(two.diagnostics()[0].column == 0);
+  const auto both = dat::conf::parse(line("x", "one") + line("x", "two"));
+  REQUIRE(both.entries.size() == 2);
+  CHECK(both.entries[0].chosen);
+  CHECK_FALSE(both.entries[1].chosen);
 
   // A name has a default for each combination of thread safety and API version.
   const dat::registry three(
@@ -206,6 +211,11 @@ TEST_CASE("the first of several defaults counts, and a name without a default ca
                            dat::conf::parse(line("x", "one", "u2.0", "threadsafe", "nondefault")));
   CHECK(failure(none, "x") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(none.diagnostics().size() == 1);
+  const std::string unmarked = line("x", "one", "u2.0", "threadsafe", "nondefault");
+  const auto twice = dat::conf::parse(unmarked + unmarked);
+  REQUIRE(twice.diagnostics.size() == 1); // one for the name, at its first entry
+  CHECK(twice.diagnostics[0].line == 1);
+  CHECK(twice.diagnostics[0].column == 0);
 }
 
 TEST_CASE("DAT_OVERRIDE chooses another version of a name's provider",
@@ -405,6 +415,8 @@ TEST_CASE("the adapter of an address, and the one that reaches an address, are f
   fake::reset({.devices = {{"fk1", {{{"10.99.1.1"}}, {{"10.99.3.1"}}}}, {"fk2", {{{"10.99.2.1"}}}}}});
   CHECK(must(dat::find_adapter(must(dat::ia_address::parse("10.99.3.1")))) == "fk1/2");
   CHECK(must(dat::find_adapter_reaching("10.99.2.1")) == "fk2");
+  for (const char* port : {"fk1/9", "fk1/10"}) // valid names of ports that do not exist
+    CHECK(dat::ia::open(port).error() == dat::error(type::provider_not_found, subtype::name_not_registered));
   const auto nowhere = dat::find_adapter(must(dat::ia_address::parse("192.0.2.1"))).error();
   CHECK(nowhere == dat::error(type::invalid_address, subtype::address_unreachable));
   CHECK(nowhere.call() == "find_adapter");

@@ -5,6 +5,7 @@
 #include <dat/memory.hpp>
 #include <dat/rmr.hpp>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <unordered_set>
@@ -116,7 +117,16 @@ TEST_CASE("shared memory must be mapped as shared, and its cookie has 40 bytes",
   is_error(dat::register_shared(e.pz, partly, cookie('a'), dat::local_read), dat::return_type::invalid_parameter,
            dat::return_subtype::arg4);
   CHECK(dat::register_shared(e.pz, partly, cookie('b'), dat::local_read));
+  const auto free_descriptor = [] {
+    const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(fd);
+    return fd;
+  };
+  const int before = free_descriptor();
   CHECK(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read));
+  CHECK(free_descriptor() == before);
+  const std::span byte(own.bytes.first(1));
+  is_error(dat::register_shared(e.pz, byte, cookie('c'), dat::local_read), dat::return_type::invalid_state);
   REQUIRE(::mmap(shared.bytes.data() + page, page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED, -1,
                  0) != MAP_FAILED);
   is_error(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_state);
@@ -171,6 +181,8 @@ TEST_CASE("a zero-based region is addressed from 0 by both sides, and cannot be 
   is_error(from.slice(2 * page, 1), dat::return_type::invalid_parameter);
   const std::span inner = out.bytes.subspan(1, 5);
   is_error(dat::register_zero_based(p.a.pz, inner, all_rights), dat::return_type::model_not_supported);
+  const std::span byte = out.bytes.subspan(1, 1);
+  is_error(dat::register_zero_based(p.a.pz, byte, all_rights), dat::return_type::model_not_supported);
   fake::fail(fake::call::ibv_reg_mr_iova, 1, EOPNOTSUPP);
   fake::fail(fake::call::ibv_reg_mr_iova2, 1, EOPNOTSUPP);
   is_error(dat::register_zero_based(p.a.pz, out.bytes, all_rights), dat::return_type::model_not_supported);
@@ -295,6 +307,7 @@ TEST_CASE("an iova that no adapter can use is refused before the device", "[memo
   refused(0, 64, 0x1001, "`iova` and `offset`");
   refused(0, 2 * page, ~std::uint64_t{0} - page + 1, "2^64");
   CHECK(fake::count(fake::call::ibv_reg_dmabuf_mr) == calls);
+  CHECK(dat::register_dmabuf<char>(e.pz, 77, 0, page - 1, dat::local_read, ~std::uint64_t{0} - page + 1));
   // Errors that only the device can detect.
   is_error(dat::register_dmabuf<char>(e.pz, 78, 0, 64, dat::local_read), dat::return_type::invalid_parameter);
   is_error(dat::register_dmabuf<char>(e.pz, 77, page, page + 1, dat::local_read), dat::return_type::invalid_parameter);

@@ -42,6 +42,34 @@ TEST_CASE("the health of a rail follows its connection, and keeps the cause of t
   REQUIRE(e.until_later([&] { return e.a.rails.up() == 2; }));
   CHECK(e.a.rails.health(0).lives >= 2);
   CHECK(e.a.rails.health(0).cause == cause);
+  CHECK(e.a.rails.health(0).bytes_under_way == 0);
+}
+
+TEST_CASE("a rail whose adapter refuses a probe ends", "[rails]") {
+  ends e(1);
+  REQUIRE(e.all_up());
+  e.some_turns();
+  simulated += 10s; // no message came meanwhile, so the rail is probed
+  fake::fail(fake::call::ibv_post_send, 1, EIO);
+  e.a.run();
+  CHECK_FALSE(e.a.rails.health(0).up);
+  CHECK(e.a.rails.health(0).cause == "The adapter refuses requests.");
+  REQUIRE(e.until_later([&] { return e.a.rails.up() == 1; }));
+}
+
+TEST_CASE("a rail that has granted what its peer may send does not grant it again", "[rails]") {
+  ends e(1);
+  REQUIRE(e.all_up());
+  for (int i = 0; i < 100; ++i) {
+    must(e.a.write());
+    e.turn();
+  }
+  REQUIRE(e.all_done());
+  e.some_turns();
+  const auto posted = fake::count(fake::call::ibv_post_send);
+  e.some_turns();
+  CHECK(fake::count(fake::call::ibv_post_send) == posted);
+  exact(e.a, e.b);
 }
 
 TEST_CASE("a wait of rails ends at its limit, at once where there is no time, and by an event", "[rails]") {

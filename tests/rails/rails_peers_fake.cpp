@@ -248,7 +248,7 @@ TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and los
   SECTION("a control message of an unknown kind") { send({9, 0, 1, 0, 0, 0, 0, 1}); }
   SECTION("a control message of another version") { send({2, 0, 2, 0, 0, 0, 0, 1}); }
   SECTION("a credit for a rail that does not exist") { send({2, 7, 1, 0, 0, 0, 0, 1}); }
-  SECTION("a report of a rail that does not exist") { send({3, 7, 1, 0, 0, 0, 0, 1}); }
+  SECTION("a report of a rail that does not exist") { send({3, 1, 1, 0, 0, 0, 0, 1}); }
   SECTION("a credit for another life") { send({2, 0, 1, 0, 0, 0, 0, 2}); }
   SECTION("a control message that is too short") {
     must(hand.ep.post(dat::send{hand.at(2048, 5)}));

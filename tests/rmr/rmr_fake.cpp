@@ -589,6 +589,15 @@ TEST_CASE("a bind that fails leaves the old binding, and breaks the connection",
   const window second = must(rmr.bind(t.b.ep, dat::bind{again, both}));
   (void)t.b.take();
   CHECK(first.rkey() == second.rkey());
+  must(rmr.bind(t.b.ep, dat::bind{again, both}.cookie(4)));
+  fake::finish();
+  int named = 0;
+  const auto name = [&]<class E>(const E& event) {
+    if constexpr (std::is_same_v<E, dat::dto_failure>) named += event.is_of(rmr) && !event.is_of(dat::rmr());
+  };
+  while (t.b.completions.drain(name) != 0 || t.b.evd.drain(name) != 0) {
+  }
+  CHECK(named == 1);
   must(rmr.close());
   must(again.close());
   must(t.b.mem.close());

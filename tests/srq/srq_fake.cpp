@@ -355,6 +355,7 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   SHOWS("EP-030");
   must(srq.close());
   CHECK(refusal(srq.close()) == dat::error(return_type::invalid_handle, return_subtype::handle_srq));
+  CHECK(srq == dat::srq_ref());
   SHOWS("DTO-025");
   must(zone.close());
 }

@@ -86,6 +86,8 @@ TEST_CASE("the queue pair of a datagram endpoint is ready, in the partition and 
   CHECK(attr.qp_state == IBV_QPS_RTS);
   CHECK(attr.qkey == RDMA_UDP_QKEY);
   CHECK(attr.port_num == 1);
+  must(a.ep.close());
+  CHECK(a.ep == dat::ep_ref());
 }
 
 TEST_CASE("a group that a reset cannot attach again is reported, and no longer attached", "[ud][multicast]") {

@@ -249,6 +249,8 @@ TEST_CASE("a dynamic region names the right that a use lacks", "[dynamic]") {
   side s("fk1", with_all);
   const auto none = must(dynamic::register_memory(s.pz, std::as_writable_bytes(std::span(s.memory)), {}));
   CHECK(none.rights() == dat::mem_priv::none);
+  CHECK_FALSE(must(none.query()).remote_key);
+  CHECK(must(s.mem.query()).remote_key == s.mem.native_handle()->rkey);
   is_error(none.slice(0, 8, dat::local_read), return_type::privileges_violation, return_subtype::privileges_read);
   is_error(none.slice(0, 8, dat::local_write), return_type::privileges_violation, return_subtype::privileges_write);
   is_error(none.remote(0, 8, dat::remote_read), return_type::privileges_violation,
@@ -327,6 +329,10 @@ TEST_CASE("a bind with rights of run time opens a window as a typed bind does", 
   CHECK(binding->key == window.rkey());
   CHECK(binding->rights == dat::mem_priv::remote_write);
   is_error(l.a.mem.close(), return_type::invalid_state, return_subtype::lmr_in_use);
+  const std::size_t all = l.a.mem.size_bytes() - 16; // up to the last byte
+  CHECK(must(dynamic::post(rmr, l.a.ep, dynamic::bind{l.a.mem, 16, all, dat::mem_priv::remote_write})).size_bytes() ==
+        all);
+  settle(l.a.ia, l.b.ia);
 }
 
 TEST_CASE("a bind with rights of run time is refused where a typed one does not compile", "[dynamic]") {

@@ -161,12 +161,11 @@ DAT_DECL std::string to_json(const counter_values& values) {
 DAT_DECL counter_values counters::read() const noexcept {
   const auto get = [](const number& n) { return n.load(std::memory_order_relaxed); };
   counter_values v;
-  for (std::size_t i = 0; i < operations_.size(); ++i) {
-    const by_operation& from = operations_[i];
-    v.operations[i] = {get(from.posted), get(from.posted_bytes), get(from.completed), get(from.bytes)};
-  }
-  for (std::size_t i = 0; i < failures_.size(); ++i) v.failures[i] = get(failures_[i]);
-  for (std::size_t i = 0; i < outcomes_.size(); ++i) v.connection_outcomes[i] = get(outcomes_[i]);
+  std::transform(operations_.begin(), operations_.end(), v.operations.begin(), [&](const by_operation& from) {
+    return counter_values::by_operation{get(from.posted), get(from.posted_bytes), get(from.completed), get(from.bytes)};
+  });
+  std::transform(failures_.begin(), failures_.end(), v.failures.begin(), get);
+  std::transform(outcomes_.begin(), outcomes_.end(), v.connection_outcomes.begin(), get);
   v.connection_requests = get(requests_);
   v.other_events = get(others_);
   v.refused_posts = get(refused_posts_);

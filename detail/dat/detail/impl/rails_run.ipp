@@ -77,8 +77,6 @@ DAT_DECL void rails::impl::step() {
     }
   }
   pump();
-  for (rail& r : all)
-    if (r.ended) finish(r);
 }
 
 /// Takes the events of a rail.
