@@ -199,7 +199,7 @@ TEST_CASE("a failed modify leaves the modes of the evds of the endpoint as they 
                       .recv_completion = dat::completion_notification::selective,
                       .request_completion = dat::completion_notification::selective}),
            dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
-  // All endpoints of an evd have one mode, so an endpoint of the usual mode shows that of the evd.
+  // An evd accepts only endpoints of its own mode, so this call succeeds only if the mode is the default again.
   auto other = must(e.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = e.evd}));
 }
 

@@ -415,7 +415,7 @@ TEST_CASE("a quoted text takes the place of the numbers of a call, and they take
   CHECK(plain.message().find('"') == std::string::npos);
 }
 
-TEST_CASE("an evd without room names the completions that need it, if their number is known") {
+TEST_CASE("the error for an evd without room gives the number of completions, if it is known") {
   constexpr error no_room(return_type::insufficient_resources, dat::return_subtype::resource_tevd);
   CHECK(no_room.message().find("room for") == std::string::npos);
   CHECK(no_room.index(1).message().find(", where room for 1 completions is needed") != std::string::npos);

@@ -129,7 +129,7 @@ TEST_CASE("a failure to arm is returned, and the device counts as unarmed", "[ev
   CHECK(t.a.read_all() == 0);
 }
 
-TEST_CASE("a waiter reads a notification once, and acknowledges many at once", "[evd][arming]") {
+TEST_CASE("a waiter reads each notification once, and acknowledges notifications in groups", "[evd][arming]") {
   arming_rig t;
   const auto reads = [&] { return fake::count(fake::call::ibv_get_cq_event); };
   const auto notify = [&] {

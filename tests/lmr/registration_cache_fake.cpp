@@ -282,7 +282,7 @@ TEST_CASE("the hook for allocators reaches all caches, and neither allocates nor
   CHECK(dat::memory_unmapped(memory.at(0).data(), page_bytes) == 0);
 }
 
-TEST_CASE("a cache takes as many bytes as its limit, and whole pages for a single byte", "[memory][cache]") {
+TEST_CASE("a cache accepts as many bytes as its limit, and counts whole pages", "[memory][cache]") {
   cache_rig r({.bytes = 4 * page_bytes, .regions = 100});
   const mapped_pages memory(4);
   r.take(memory.all);
@@ -317,7 +317,7 @@ TEST_CASE("memory that the hook forgot is deregistered by the next trim, registr
   CHECK(fake::live().mrs == 0);
 }
 
-TEST_CASE("of two regions that are registered for one range at a time, one stays", "[memory][cache]") {
+TEST_CASE("if a range is registered twice at the same time, the cache keeps one region", "[memory][cache]") {
   cache_rig r;
   const mapped_pages memory(1);
   cached other;

@@ -57,7 +57,7 @@ TEST_CASE("a rail whose adapter refuses a probe ends", "[rails]") {
   REQUIRE(e.until_later([&] { return e.a.rails.up() == 1; }));
 }
 
-TEST_CASE("a rail that has granted what its peer may send does not grant it again", "[rails]") {
+TEST_CASE("a rail does not repeat a grant of credits to its peer", "[rails]") {
   ends e(1);
   REQUIRE(e.all_up());
   for (int i = 0; i < 100; ++i) {

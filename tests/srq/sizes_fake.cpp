@@ -92,7 +92,7 @@ TEST_CASE(
     "[srq]") {
   sized s;
   auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));
-  // The size changes after the call that resizes, and before the call that reads the size.
+  // The device changes the size between the call that resizes the queue and the call that reads its size.
   const auto device_changes_to = [&](std::uint32_t n) {
     fake::intercept(fake::call::ibv_query_srq, [&srq, n] {
       fake::intercept(fake::call::ibv_query_srq, {});
@@ -124,7 +124,7 @@ TEST_CASE("a device that never resizes a shared queue lacks the room", "[srq]") 
   const auto r = srq.resize(63);
   REQUIRE_FALSE(r);
   CHECK(r.error().type() != return_type::insufficient_resources);
-  // A watermark that is passed already leaves no limit at the device.
+  // The device gets no limit if the queue is below the watermark already.
   must(srq.set_low_watermark(5));
   ibv_srq_attr attr{};
   REQUIRE(ibv_query_srq(srq.native_handle(), &attr) == 0);

@@ -1,4 +1,4 @@
-// Whether a call waits for a lock that another thread holds inside a call of verbs.
+// A check that a call waits for a lock that another thread holds inside a call of verbs.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
