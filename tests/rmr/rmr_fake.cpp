@@ -377,6 +377,14 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
   CAPTURE(completions_only, for_ep);
   two t(completions_only);
   dat::rmr rmr = make(t.b, for_ep);
+  const auto connect_with_two_places = [&] {
+    t.b.ep = {};
+    t.a.make_ep();
+    t.settle();
+    (void)t.a.take();
+    t.b.ep = t.b.new_ep({.max_request_dtos = 2});
+    t.connect(t.a.ep, t.b.ep);
+  };
   SECTION("a suppressed bind gives no event, and keeps its entry until a later completion is taken") {
     const window w = must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}.suppress_completion().fence()));
     CHECK(t.b.take().empty());
@@ -433,12 +441,7 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     }
   }
   SECTION("the queue takes as many binds as it has places") {
-    t.b.ep = {};
-    t.a.make_ep();
-    t.settle();
-    (void)t.a.take();
-    t.b.ep = t.b.new_ep({.max_request_dtos = 2});
-    t.connect(t.a.ep, t.b.ep);
+    connect_with_two_places();
     must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}.suppress_completion()));
     (void)t.b.take();
     dat::rmr second = make(t.b, for_ep);
@@ -449,12 +452,7 @@ TEST_CASE("a bind uses the request queue, with all flags of requests", "[rmr][RM
     is_error(second.unbind(t.b.ep), dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
   }
   SECTION("the last place takes an unbind of an unbound window, and no bind that needs two places") {
-    t.b.ep = {};
-    t.a.make_ep();
-    t.settle();
-    (void)t.a.take();
-    t.b.ep = t.b.new_ep({.max_request_dtos = 2});
-    t.connect(t.a.ep, t.b.ep);
+    connect_with_two_places();
     must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
     (void)t.b.take();
     dat::rmr unbound = make(t.b, for_ep);

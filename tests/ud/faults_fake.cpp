@@ -19,6 +19,14 @@ using type = dat::return_type;
 
 namespace {
 
+/// The header of a request whose sender has the number 17 and this address.
+dat::detail::qp_place header_of(const dat::ia_address& sender) {
+  dat::detail::qp_place header;
+  header.qp_num = 17;
+  header.gid = dat::detail::gid_of(sender);
+  return header;
+}
+
 /// A request that the test sends itself, with a header of its choice.
 class raw_request {
 public:
@@ -140,9 +148,7 @@ TEST_CASE("a datagram request that names another host as its sender is refused o
   datagram_end b("fk2");
   const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   const auto from = must(dat::ia_address::parse("10.99.1.1"));
-  dat::detail::qp_place header;
-  header.qp_num = 17;
-  header.gid = dat::detail::gid_of(must(dat::ia_address::parse("10.99.1.66")));
+  auto header = header_of(must(dat::ia_address::parse("10.99.1.66")));
   raw_request forged(from.with_port(40001), header, "hi");
   CHECK_FALSE(request_of(b.ia, b.evd));
   CHECK(forged.next() == RDMA_CM_EVENT_UNREACHABLE);
@@ -170,9 +176,7 @@ TEST_CASE("a datagram request that was refused for lack of room reaches the cons
   auto few = must(b.ia.create_evd<dat::stream::connection_requests | dat::stream::datagrams>(1));
   const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, few));
   const auto from = must(dat::ia_address::parse("10.99.1.1"));
-  dat::detail::qp_place header;
-  header.qp_num = 17;
-  header.gid = dat::detail::gid_of(from);
+  const auto header = header_of(from);
   {
     const raw_request first(from.with_port(40001), header, "a");
     raw_request second(from.with_port(40002), header, "b");
@@ -189,9 +193,7 @@ TEST_CASE("a reply is repeated to its peer while the consumer gives others", "[u
   datagram_end b("fk2", automatic);
   const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   const auto from = must(dat::ia_address::parse("10.99.1.1"));
-  dat::detail::qp_place header;
-  header.qp_num = 17;
-  header.gid = dat::detail::gid_of(from);
+  const auto header = header_of(from);
   constexpr int others = 40; // fewer than the replies that are kept for one address
   {
     const raw_request first(from.with_port(40001), header, "who");
@@ -230,9 +232,7 @@ TEST_CASE("a reply to a datagram request waits for another reply that is given o
   datagram_end b("fk2");
   const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   const auto from = must(dat::ia_address::parse("10.99.1.1"));
-  dat::detail::qp_place header;
-  header.qp_num = 17;
-  header.gid = dat::detail::gid_of(from);
+  const auto header = header_of(from);
   std::optional<raw_request> first(std::in_place, from.with_port(40001), header, "who");
   auto one = request_of(b.ia, b.evd);
   const raw_request second(from.with_port(40002), header, "other");
@@ -260,9 +260,7 @@ TEST_CASE("one peer address cannot displace the cached replies to others", "[ud]
   const auto listener = must(dat::ib::datagram_service::listen(b.ia, service, b.evd));
   const auto honest = must(dat::ia_address::parse("10.99.1.1"));
   const auto flood = must(dat::ia_address::parse("10.99.1.2"));
-  dat::detail::qp_place header;
-  header.qp_num = 17;
-  header.gid = dat::detail::gid_of(honest);
+  auto header = header_of(honest);
   {
     const raw_request first(honest.with_port(40001), header, "who");
     must(request_of(b.ia, b.evd)->accept(b.ep));
