@@ -10,7 +10,8 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/conformance"))
-import ledger  # noqa: E402
+import rule_catalogue  # noqa: E402
+import status  # noqa: E402
 
 ROW = re.compile(r"^\| (\d+)-(\d+) \| ([^|]+?) \| ([^|]+?) \|$", re.M)
 
@@ -27,23 +28,23 @@ class catalogue:
 
     def __init__(self, docs: pathlib.Path):
         self.docs = docs
-        self.ledger = ledger.load_catalogue(docs)
-        self.ledger.tests = ledger.read_shown(docs, self.ledger)
+        self.ledger = rule_catalogue.load_catalogue(docs)
+        self.ledger.tests = status.read_shown(docs, self.ledger)
         self.clauses: dict[str, str] = {}  # number -> title, of uDAPL 2.0
         for _first, _last, number, title in ROW.findall((docs / "clauses.md").read_text(encoding="utf-8")):
             self.clauses.setdefault(number, title)
         self.by_clause: dict[str, list[str]] = {number: [] for number in self.clauses}
         for identity, rule in self.ledger.rules.items():
-            for number in filter(None, ledger.clauses_of(docs, self.lines(rule)).split(", ")):
+            for number in filter(None, rule_catalogue.clauses_of(docs, self.lines(rule)).split(", ")):
                 self.by_clause.setdefault(number, []).append(identity)
 
     @staticmethod
-    def lines(rule: ledger.Rule) -> str:
+    def lines(rule: rule_catalogue.Rule) -> str:
         """The cell with the lines of the specification."""
         return rule.cells.get("spec lines", "")
 
     @staticmethod
-    def text(rule: ledger.Rule) -> str:
+    def text(rule: rule_catalogue.Rule) -> str:
         """What the rule asks for."""
         return rule.cells.get("rule") or next(iter(rule.cells.values()), "")
 
@@ -64,26 +65,26 @@ class catalogue:
     def row(self, identity: str) -> str:
         """A rule in the table."""
         rule, state = self.ledger.rules[identity], self.disposition(identity)
-        clauses = ledger.clauses_of(self.docs, self.lines(rule))
+        clauses = rule_catalogue.clauses_of(self.docs, self.lines(rule))
         links = ", ".join(f'<a href="by-clause.html#clause-{number}">§{number}</a>' if re.fullmatch(r"\d+(\.\d+)*", number) else html.escape(number)
                           for number in filter(None, clauses.split(", ")))  # fmt: skip
-        tests = "".join(f"<li>{html.escape(level)}: {html.escape(name)}</li>" for level, name in ledger.sort_tests(self.ledger.tests.get(identity, [])))
+        tests = "".join(f"<li>{html.escape(level)}: {html.escape(name)}</li>" for level, name in status.sort_tests(self.ledger.tests.get(identity, [])))
         details = (f"<p>{shown(self.reason(identity))}</p>" if self.reason(identity) else "") + (f"<ul>{tests}</ul>" if tests else "")
         more = f"<details><summary>{'reason' if not tests else 'tests'}</summary>{details}</details>" if details else ""
         return (f'<tr id="{identity}" data-family="{rule.family}" data-state="{state}"><th scope="row"><a href="#{identity}">{identity}</a></th>'
-                f'<td>{shown(self.text(rule))}{more}</td><td>{links}</td><td><span class="state {state}">{html.escape(ledger.DISPOSITIONS[state])}</span></td></tr>')  # fmt: skip
+                f'<td>{shown(self.text(rule))}{more}</td><td>{links}</td><td><span class="state {state}">{html.escape(rule_catalogue.DISPOSITIONS[state])}</span></td></tr>')  # fmt: skip
 
     def table_page(self) -> str:
         """The page of all rules, with its search."""
         rules = list(self.ledger.rules)
         families = dict.fromkeys(self.ledger.rules[one].family for one in rules)
-        count = {state: sum(self.disposition(one) == state for one in rules) for state in ledger.DISPOSITIONS}
-        states = "".join(f'<option value="{state}">{html.escape(title)} ({count[state]})</option>' for state, title in ledger.DISPOSITIONS.items() if count[state])
-        objects = "".join(f'<option value="{name}">{name}: {html.escape(ledger.FAMILIES.get(name, ""))}</option>' for name in families)
+        count = {state: sum(self.disposition(one) == state for one in rules) for state in rule_catalogue.DISPOSITIONS}
+        states = "".join(f'<option value="{state}">{html.escape(title)} ({count[state]})</option>' for state, title in rule_catalogue.DISPOSITIONS.items() if count[state])
+        objects = "".join(f'<option value="{name}">{name}: {html.escape(rule_catalogue.FAMILIES.get(name, ""))}</option>' for name in families)
         rows = "\n".join(self.row(one) for one in rules)
         bar = "".join(f'<span class="state {state}" style="flex-grow:{count[state]}" title="{html.escape(title)}: {count[state]}"></span>'
-                      for state, title in ledger.DISPOSITIONS.items() if count[state])  # fmt: skip
-        legend = "".join(f'<li><span class="state {state}">{html.escape(title)}</span> {count[state]}</li>' for state, title in ledger.DISPOSITIONS.items() if count[state])
+                      for state, title in rule_catalogue.DISPOSITIONS.items() if count[state])  # fmt: skip
+        legend = "".join(f'<li><span class="state {state}">{html.escape(title)}</span> {count[state]}</li>' for state, title in rule_catalogue.DISPOSITIONS.items() if count[state])
         return f"""# Rules
 
 The {len(rules):,} rules of uDAPL 2.0 and its extensions, with the tests that show them. [The method](README.md) defines the words;

@@ -169,7 +169,7 @@ class the_tables(unittest.TestCase):
         text = rules.table_page()
         self.assertEqual(text.count('<tr id="'), len(rules.ledger.rules))
         status = (ROOT / "docs/conformance/STATUS.md").read_text(encoding="utf-8")
-        for state, title in conformance.ledger.DISPOSITIONS.items():
+        for state, title in conformance.rule_catalogue.DISPOSITIONS.items():
             count = text.count(f'data-state="{state}"')
             if f"| {title} | " in status:
                 self.assertIn(f"| {title} | {count} |", status)
