@@ -189,7 +189,7 @@ class Worlds(LedgerTest):
         self.assertEqual(len(problems), len(told))
 
     def test_each_world_of_this_tree_is_a_tier(self) -> None:
-        told = (rule_catalogue.DOCS.parents[1] / "tests/support/dev.py").read_text(encoding="utf-8")
+        told = (rule_catalogue.DOCS.parents[1] / "tests/support/dev_tiers.py").read_text(encoding="utf-8")
         for name in worlds.WORLDS:
             self.assertIn(f'"{name}": tier_', told)
 

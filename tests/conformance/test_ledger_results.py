@@ -150,10 +150,10 @@ class NotTested(LedgerTest):
         self.result("device.xml", catch2("works", "[EVD-001]"))
 
     def test_a_case_that_checks_nothing_fails(self) -> None:
-        # The report of version 2 with -w NoAssertions, which dev.reporting passes to every program.
+        # The report of version 2 with -w NoAssertions, which dev_programs.reporting passes to every program.
         self.result("device.xml", catch2("works", "[EVD-001]", success="false"))
         self.expect_problem(r"EVD-001: test 'works' \(rxe\) failed")
-        self.assertIn("NoAssertions", (rule_catalogue.DOCS.parents[1] / "tests/support/dev.py").read_text(encoding="utf-8"))
+        self.assertIn("NoAssertions", (rule_catalogue.DOCS.parents[1] / "tests/support/dev_programs.py").read_text(encoding="utf-8"))
 
     def test_results_of_another_tree_are_refused_committed_or_not(self) -> None:
         self.assertEqual(self.run_ledger()[0], 0)

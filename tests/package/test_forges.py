@@ -13,7 +13,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
-import dev  # noqa: E402
+import dev_tiers  # noqa: E402
 
 # The commands that the jobs use, and the tiers that are no jobs: one is part of another tier, and two are commands.
 COMMANDS = {"test", "soak", "mutate", "package"}
@@ -58,7 +58,7 @@ class the_files(unittest.TestCase):
             self.assertIn(words[1], COMMANDS)
             if words[1] == "test":
                 tiers |= set(words[words.index("--only") + 1].split(","))
-        self.assertEqual(tiers, set(dev.ON_DEMAND) - INNER_LOOP)
+        self.assertEqual(tiers, set(dev_tiers.ON_DEMAND) - INNER_LOOP)
 
     def test_the_templates_are_the_same(self) -> None:
         for name in ("defect", "wish"):

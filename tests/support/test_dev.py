@@ -21,7 +21,13 @@ import catch_xml  # noqa: E402
 import check_readme  # noqa: E402
 import compile_time  # noqa: E402
 import dev  # noqa: E402
+import dev_build  # noqa: E402
+import dev_programs  # noqa: E402
+import dev_run  # noqa: E402
+import dev_site  # noqa: E402
+import dev_tally  # noqa: E402
 import lint  # noqa: E402
+import records  # noqa: E402
 
 VERSION_2 = """<?xml version="1.0" encoding="UTF-8"?>
 <Catch name="unit"><Group name="unit">
@@ -78,32 +84,30 @@ class reports(temporary):
 class reporting(temporary):
     def test_a_program_refuses_empty_cases_and_writes_its_record_beside_the_report(self):
         old = [self.file("unit-gcc.xml", "old"), self.file("unit-gcc.record", "old")]
-        command, env = dev.reporting("unit", self.folder / "unit-gcc.xml", "-d", "yes")
+        command, env = dev_programs.reporting("unit", self.folder / "unit-gcc.xml", "-d", "yes")
         self.assertEqual(command[:5], ["unit", "-d", "yes", "-w", "NoAssertions"])
-        self.assertEqual(env, {"DAT_TESTS_RECORD": str(self.folder / "unit-gcc.record"), "DAT_TESTS_TREE": dev.tree()})
+        self.assertEqual(env, {"DAT_TESTS_RECORD": str(self.folder / "unit-gcc.record"), "DAT_TESTS_TREE": dev_build.tree()})
         self.assertFalse(any(path.exists() for path in old))
 
     def test_the_digest_depends_on_each_source(self):
         self.file("include/a.hpp", "int a;")
-        before = dev.records.digest(self.folder)
+        before = records.digest(self.folder)
         self.file("docs/a.md", "text")
         self.file("include/__pycache__/a.py", "text")
         self.file("tests/conformance/a.py", "text")
-        self.assertEqual(dev.records.digest(self.folder), before)
+        self.assertEqual(records.digest(self.folder), before)
         self.file("include/a.hpp", "int b;")
-        changed = dev.records.digest(self.folder)
+        changed = records.digest(self.folder)
         self.file("tests/b.cpp", "")
-        self.assertEqual(len({before, changed, dev.records.digest(self.folder)}), 3)
+        self.assertEqual(len({before, changed, records.digest(self.folder)}), 3)
 
 
 class counting(temporary):
     def setUp(self):
         super().setUp()
-        self.logs, dev.LOGS = dev.LOGS, self.folder / "logs"
-        self.sums = dev.tally()
-
-    def tearDown(self):
-        dev.LOGS = self.logs
+        for module in (dev_run, dev_build, dev_tally):
+            self.enterContext(unittest.mock.patch.object(module, "LOGS", self.folder / "logs"))
+        self.sums = dev_tally.tally()
 
     def quietly(self, what, *arguments, **more):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -139,14 +143,14 @@ class counting(temporary):
         out = io.StringIO()
         with (
             contextlib.redirect_stdout(out),
-            unittest.mock.patch.object(dev, "BUILD", self.folder),
-            unittest.mock.patch.object(dev, "FAILED_BUILDS", {}),
-            unittest.mock.patch.object(dev, "FLAVOURS", {"broken": ("g++", ["--not-an-option"]), "gcc": ("g++", [])}),
-            unittest.mock.patch.object(dev, "configure", lambda flavour, configure=dev.configure: flavour == "gcc" or configure(flavour)),
+            unittest.mock.patch.object(dev_build, "BUILD", self.folder),
+            unittest.mock.patch.dict(dev_build.FAILED_BUILDS, clear=True),
+            unittest.mock.patch.object(dev_build, "FLAVOURS", {"broken": ("g++", ["--not-an-option"]), "gcc": ("g++", [])}),
+            unittest.mock.patch.object(dev_build, "configure", lambda flavour, configure=dev_build.configure: flavour == "gcc" or configure(flavour)),
         ):
             self.file("gcc/build.ninja", "rule fails\n command = echo a.cpp:1: error: the cause; exit 1\nbuild all: fails\n")
-            self.assertFalse(dev.build("gcc"))
-            self.assertFalse(dev.build("broken"))
+            self.assertFalse(dev_build.build("gcc"))
+            self.assertFalse(dev_build.build("broken"))
             self.sums.check("a", True)
             self.sums.finish()
         end = out.getvalue().split("What failed, once more:\n")[1]
@@ -219,9 +223,9 @@ class counting(temporary):
         self.assertEqual(sorted(self.sums.rows), [("a", 0, 1, 0), ("b", 1, 0, 0)])
 
     def test_a_site_that_is_not_built(self):
-        with unittest.mock.patch.multiple(dev, BUILD=self.folder, measure_for_site=lambda *_: True, run=lambda *_: 1, tail=lambda _: "the cause"):
+        with unittest.mock.patch.multiple(dev_site, BUILD=self.folder, measure_for_site=lambda *_: True, run=lambda *_: 1, tail=lambda _: "the cause"):
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                self.assertFalse(dev.build_site(False, False))
+                self.assertFalse(dev_site.build_site(False, False))
         self.assertIn("the cause", out.getvalue())
 
     def test_catch2_programs(self):
@@ -241,8 +245,8 @@ class checking(temporary):
     def setUp(self):
         super().setUp()
         for name, value in {"BUILD": self.folder, "LOGS": self.folder / "logs", "build": lambda *_: True}.items():
-            self.addCleanup(setattr, dev, name, getattr(dev, name))
-            setattr(dev, name, value)
+            self.addCleanup(setattr, dev_build, name, getattr(dev_build, name))
+            setattr(dev_build, name, value)
         (self.folder / "logs").mkdir()
 
     def check(self, text, folder="examples"):
@@ -250,7 +254,7 @@ class checking(temporary):
         command = f"c++ -Wall -MD -MQ f/x.o -MF f/x.o.d -o f/x.o -c {source}"
         entry = {"directory": str(self.folder / "f"), "command": command, "file": str(source), "output": f"{folder}/x.o"}
         self.file("f/compile_commands.json", json.dumps([entry]))
-        count, failed = dev.check_sources("f", "examples")
+        count, failed = dev_build.check_sources("f", "examples")
         self.assertEqual(sorted(path.name for path in (self.folder / "f").iterdir()), ["compile_commands.json", "source.cpp"])
         return count, len(failed)
 
@@ -445,8 +449,8 @@ class the_site(temporary):
     def test_an_example_has_run_when_its_log_says_so(self):
         for text, good in (("  hello\n01_hello: exit code 0\n", True), ("01_hello: exit code 77\n", True), ("01_hello: exit code 1\n", False),
                            ("  01_hello: exit code 0 is what it prints\n", False), ("", False)):  # fmt: skip
-            self.assertEqual(dev.has_run(self.file("01_hello.log", text)), good, text)
-        self.assertFalse(dev.has_run(self.folder / "none.log"))
+            self.assertEqual(dev_site.has_run(self.file("01_hello.log", text)), good, text)
+        self.assertFalse(dev_site.has_run(self.folder / "none.log"))
 
 
 class bootstrap(temporary):

@@ -1,0 +1,131 @@
+# The tiers of ./dev test that run in the lab: device tests, tools, hosts, the soak, and the tests of the lab itself.
+# SPDX-License-Identifier: BSL-1.0
+
+from __future__ import annotations
+
+import sys
+
+from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, ROOT, run, step, tail
+from dev_build import build
+from dev_tally import tally
+from dev_programs import EXAMPLES, SIW_EXAMPLES, device_tests
+import other_worlds
+
+
+def tier_device(sums: tally) -> None:
+    """Device tests as users build them, and the examples, in the lab. (Those with sanitizers: see tier_sanitizers.)"""
+    device_tests("gcc", "g++", sums, EXAMPLES)
+
+
+def tier_siw(sums: tally) -> None:
+    """The device tests and examples that Soft-iWARP can run; docs/conformance/worlds/siw.toml has the others, and why."""
+    cases = other_worlds.selection(ROOT / "docs/conformance", "siw").filter()
+    device_tests("gcc", "g++ on Soft-iWARP", sums, SIW_EXAMPLES, "siw", ["--device", "siw"], cases)
+
+
+def tier_linux_612(sums: tally) -> None:
+    """All device tests, and the examples, on Soft-RoCE of the newest Linux 6.12 that the package lists have."""
+    device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"])
+
+
+def tier_datcp(sums: tally) -> None:
+    """The file copier in the lab: copies, resumed copies, and all kinds of failures."""
+    with step("datcp: copies both ways, whatever can go wrong, in the lab", "1 to 3 min"):
+        good = build("gcc", "examples/datcp/datcp", "examples/datcp/odd_peer")
+        if not good:
+            sums.check("datcp", False, "not built")
+            return
+        sums.unittests("datcp", ROOT / "tests/datcp/test_datcp.py", HANGS, DATCP=str(BUILD / "gcc/examples/datcp/datcp"))
+
+
+def tier_tools(sums: tally) -> None:
+    """dat-info, dat-ping, dat-perf and dat-conform, in the lab."""
+    with step("dat-info, dat-ping, dat-perf and dat-conform, in the lab", "about 40 s"):
+        if not build("gcc", "examples/tools/dat-info", "examples/tools/dat-ping", "examples/tools/dat-perf", "examples/datcp/datcp", "tests/device/device"):
+            sums.check("tools", False, "not built")
+            return
+        sums.unittests("arguments of dat-perf", ROOT / "tests/tools/test_perf_arguments.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+        sums.unittests("tools", ROOT / "tests/tools/test_tools.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+
+
+def tier_perf(sums: tally) -> None:
+    """dat-perf: every operation, mode and result, and all pairs of hosts, in the lab."""
+    with step("dat-perf in full, in the lab", "about 5 min"):
+        if not build("gcc", "examples/tools/dat-perf"):
+            sums.check("dat-perf", False, "not built")
+            return
+        sums.unittests("dat-perf", ROOT / "tests/tools/test_perf.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+        sums.unittests("all pairs of hosts", ROOT / "tests/tools/test_perf_pairs.py", HANGS, DAT_TOOLS=str(BUILD / "gcc/examples/tools"))
+
+
+def tier_provider(sums: tally) -> None:
+    """uDAPL for C programs: the headers against libdapl-dev's, programs with either registry; rules of the ledger by C calls, and
+    a few of OFA's programs, on dat's provider in the lab. (tests/provider/judge.py runs all programs.)"""
+    with step("uDAPL for C programs: headers, rules in C, OFA's programs, in the lab", "about 1 min"):
+        here = ROOT / "tests/provider"
+        sums.unittests("C headers", here / "test_layout.py", HANGS)
+        if not build("gcc", "examples/provider/libdatprovider.so", "tests/provider/rules", "tests/provider/libstub_provider.so"):
+            sums.check("provider", False, "not built")
+            return
+        sums.unittests("both registries", here / "test_registries.py", HANGS, DAT_BUILD=str(BUILD / "gcc"))
+        sums.counted("rules in C", [sys.executable, here / "rules.py"], HANGS)
+        sums.counted("OFA's programs", [sys.executable, here / "judge.py", "--short", "--check", "--columns", "dat-dat"], HANGS)
+
+
+def tier_hosts(sums: tally) -> None:
+    """dat between hosts of their own, which lose power and freeze."""
+    with step("dat between three hosts that fail, in the lab", "about 20 s"):
+        if not build("gcc", "examples/tools/dat-ping", "tests/hosts/writer"):
+            sums.check("hosts", False, "not built")
+            return
+        sums.unittests("hosts", ROOT / "tests/hosts/test_hosts.py", HANGS, DAT_BUILD=str(BUILD / "gcc"))
+
+
+def tier_soak(sums: tally) -> None:
+    """Ninety seconds of the soak. Its time limits detect what never comes, so a busy machine only makes it longer."""
+    with step("Soak: all services, disturbed, in the lab", "3 to 5 min"):
+        if not build("gcc", "tests/soak/soak"):
+            sums.check("soak", False, "not built")
+            return
+        code = run([sys.executable, ROOT / "tests/soak/soak.py", "--program", BUILD / "gcc/tests/soak/soak", "--minutes", "1.5", "--seed", "1"], "soak.log", 1800)
+        if code:
+            sums.fault(tail(LOGS / "soak.log"))
+        sums.check("soak", code == 0)
+        sums.unittests("tests of the soak's audit", ROOT / "tests/soak/test_audit.py", HANGS)
+
+
+def tier_rails(sums: tally) -> None:
+    """Rails under load over four links, each of which is cut, slowed, made lossy and restored in turn."""
+    with step("Rails over four links that fail, in the lab", "2 to 10 min"):
+        if not build("gcc", "tests/rails/rails_load"):
+            sums.check("rails", False, "not built")
+            return
+        lab = [LAB, "--links", "8", "--memory", "2048", "--timeout", str(HANGS), "--", BUILD / "gcc/tests/rails/rails_load", "4", "500"]
+        sums.check("rails", run(lab, "rails.log", HANGS + 60, show=True) == 0)
+        # Its clock counts instructions, so the time until a rail is down does not depend on the load of this machine.
+        lab = [LAB, "--counted", "--links", "4", "--memory", "2048", "--timeout", str(HANGS), "--", BUILD / "gcc/tests/rails/rails_load", "2", "100", "cut", "timed"]
+        sums.check("failover of rails, timed", run(lab, "rails-timed.log", HANGS + 60, show=True) == 0)
+
+
+def tier_peers(sums: tally) -> None:
+    """The peers' table in short: two of dat's ways and rdma-core's program, on the machine that counts."""
+    with step("The peers' table in short, in the lab", "1 to 2 min"):
+        if not build("release", "peers"):
+            sums.check("peers' table", False, "not built")
+            return
+        out = BUILD / "results/peers/performance.md"
+        command = [DEBIAN_PYTHON, "-B", ROOT / "bench/peers/run.py", "--short", "--rounds", "2", "--count", "20", "--peers", "rdma-core,dat lean,dat merged", "--page", out]
+        code = run(command, "peers.log", HANGS)
+        text = out.read_text(encoding="utf-8") if out.exists() else ""
+        if code:
+            sums.fault(tail(LOGS / "peers.log"))
+        sums.check("peers' table", code == 0)
+        for way in ("latency 8 waiting wire", "atomic 8 waiting loopback"):
+            sums.check(f"row {way}", f"| {way} |" in text)
+
+
+def tier_lab(sums: tally) -> None:
+    """The lab's own tests."""
+    with step("The lab's own tests", "1 to 2 min"):
+        sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", HANGS, "--quick")
+        sums.unittests("dat-lab in other projects' CI", ROOT / "tests/lab/test_ci.py", HANGS)
