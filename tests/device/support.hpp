@@ -447,4 +447,11 @@ struct role {
   role(const char* name, role_function f);
 };
 
+/// Private data as text, without the zeros that pad it.
+inline std::string text_of(std::span<const std::byte> data) {
+  std::string s(reinterpret_cast<const char*>(data.data()), data.size());
+  s.resize(s.find_last_not_of('\0') + 1);
+  return s;
+}
+
 } // namespace device
