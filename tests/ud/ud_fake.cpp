@@ -1,5 +1,6 @@
-// Datagram endpoints, groups and descriptors, with failures that a device does not show on demand.
+// Datagram endpoints, groups and buffers, with failures that a device does not show on demand.
 // SPDX-License-Identifier: BSL-1.0
+#include "known_pair.hpp"
 #include "world.hpp"
 
 #include <dat/buffer.hpp>
@@ -7,41 +8,12 @@
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
-#include <support/sealed_descriptor.hpp>
-
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <random>
 
 using namespace unit;
 
 namespace {
-
-using queue = dat::evd<ud_streams>;
-using datagrams = dat::ep<dat::ud>;
-
-struct describe_datagrams : describe {
-  using describe::operator();
-  std::string operator()(const dat::ib::datagram_send_done& e) const {
-    return "sent " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_recv_done& e) const {
-    return "received " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_established&) const { return "known"; }
-  std::string operator()(const dat::ib::group_joined&) const { return "joined"; }
-  std::string operator()(const dat::ib::datagram_request&) const { return "asked"; }
-};
-
-struct ud_end {
-  std::array<char, 4096> memory{};
-  dat::ia ia;
-  dat::pz pz;
-  queue evd;
-  region mem;
-  datagrams ep;
-};
 
 /// Runs through all operations of datagram endpoints. The first failure ends the run and is its result.
 class ud_flow {
@@ -182,34 +154,6 @@ TEST_CASE("every failing call of datagrams, groups and descriptors is returned a
   CHECK(result.runs > 50);
 }
 
-namespace {
-
-/// Two sides whose endpoints have each other's address by descriptors.
-struct known_pair {
-  ud_end a;
-  ud_end b;
-  dat::ib::address_handle to_b;
-  known_pair() {
-    for (auto* e : {&a, &b}) {
-      e->ia = must(dat::ia::open(e == &a ? "fk1" : "fk2", manual));
-      e->pz = must(e->ia.create_pz());
-      e->evd = must(e->ia.create_evd<ud_streams>(64));
-      e->mem = must(e->pz.register_memory(e->memory, all_rights));
-      e->ep = must(e->pz.create_ep<dat::ud>(e->evd, {.max_request_dtos = 4}));
-    }
-    to_b = must(a.ep.connect(must(b.ep.export_descriptor())));
-  }
-  [[nodiscard]] auto out(std::size_t n) { return must(a.mem.slice(0, n)); }
-  [[nodiscard]] std::vector<std::string> events_of(ud_end& e) {
-    std::vector<std::string> all;
-    while (e.evd.drain([&](const auto& x) { all.push_back(describe_datagrams{}(x)); }) != 0) {
-    }
-    return all;
-  }
-};
-
-} // namespace
-
 TEST_CASE("a dropped address handle is kept until its sends have completed", "[ud][IBX-063]") {
   clean_world world;
   known_pair p;
@@ -268,169 +212,6 @@ TEST_CASE("an address handle that outlives its endpoint is harmless and names no
   CHECK(p.b.ep.post(dat::ib::send_to{kept}).error().type() == dat::return_type::protection_violation);
 }
 
-namespace {
-
-/// A request that the test sends itself from a chosen port, so that it can be repeated.
-class question {
-public:
-  /// `number` is the number of the sender's endpoint in the header, or 0 for a program that does not use dat.
-  question(std::uint16_t from, std::uint32_t number, std::string_view text) {
-    REQUIRE(dat::detail::make_nonblocking(channel_->fd) == 0);
-    REQUIRE(rdma_create_id(channel_, &id_, nullptr, RDMA_PS_UDP) == 0);
-    const auto here = must(dat::ia_address::parse("10.99.1.1")).with_port(from);
-    const auto there = must(dat::ia_address::parse("10.99.2.1")).with_port(unit::service);
-    const auto raw = [](const dat::ia_address& a) { return const_cast<sockaddr*>(a.native_handle()); };
-    REQUIRE(rdma_bind_addr(id_, raw(here)) == 0);
-    REQUIRE(rdma_resolve_addr(id_, nullptr, raw(there), 1000) == 0);
-    REQUIRE(next().starts_with("RDMA_CM_EVENT_ADDR_RESOLVED"));
-    REQUIRE(rdma_resolve_route(id_, 1000) == 0);
-    REQUIRE(next().starts_with("RDMA_CM_EVENT_ROUTE_RESOLVED"));
-    std::array<std::byte, 180> data{};
-    std::byte* to = data.data();
-    if (number != 0) {
-      dat::detail::qp_place place;
-      place.gid = dat::detail::gid_of(here);
-      place.qp_num = number;
-      to = dat::detail::datagram_header::write(place, text.size(), to);
-    }
-    std::memcpy(to, text.data(), text.size());
-    rdma_conn_param p{};
-    p.private_data = data.data();
-    p.private_data_len = data.size();
-    REQUIRE(rdma_connect(id_, &p) == 0);
-  }
-  question(const question&) = delete;
-  question& operator=(const question&) = delete;
-  ~question() {
-    rdma_destroy_id(id_);
-    rdma_destroy_event_channel(channel_);
-  }
-  /// Name, number and data of the next event; empty when there is none.
-  std::string next() {
-    rdma_cm_event* e = nullptr;
-    if (rdma_get_cm_event(channel_, &e) != 0) return {};
-    std::string all = rdma_event_str(e->event);
-    if (e->event == RDMA_CM_EVENT_ESTABLISHED) all += ' ' + std::to_string(e->param.ud.qp_num);
-    const auto* data = static_cast<const char*>(e->param.ud.private_data);
-    for (std::size_t i = 0; data && i < e->param.ud.private_data_len; ++i)
-      if (data[i] > ' ') all += data[i];
-    rdma_ack_cm_event(e);
-    return all;
-  }
-
-private:
-  rdma_event_channel* channel_ = rdma_create_event_channel();
-  rdma_cm_id* id_ = nullptr;
-};
-
-} // namespace
-
-TEST_CASE("a peer that repeats its datagram request gets the same reply, and the consumer gets one request",
-          "[ud][IBX-056][IBX-057][CR-050][CR-065]") {
-  clean_world world;
-  known_pair p;
-  auto listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
-  using request = dat::ib::datagram_request;
-  const auto asked = [&]() -> std::optional<request> {
-    p.b.ia.run();
-    auto e = p.b.evd.dequeue();
-    if (!e) return {};
-    return std::move(std::get<request>(e.value()));
-  };
-  struct answer {
-    const char* name;
-    std::function<void(request)> give;
-  };
-  const answer answers[] = {{"yes", [&](request r) { must(r.accept(p.b.ep, bytes_of("welcome"))); }},
-                            {"no", [&](request r) { must(r.reject(bytes_of("busy"))); }},
-                            {"dropped", [](request) {}}};
-  std::uint16_t port = 40000;
-  for (const auto& a : answers) {
-    INFO(a.name);
-    ++port;
-    std::string first;
-    {
-      question q(port, 17, "who");
-      auto r = asked();
-      REQUIRE(r);
-      a.give(std::move(*r));
-      first = q.next();
-      CHECK_FALSE(first.empty());
-    }
-    (void)p.events_of(p.b);
-    for (int again = 0; again < 2; ++again) {
-      question q(port, 17, "who");
-      CHECK_FALSE(asked());
-      CHECK(q.next() == first);
-    }
-    const auto asks_anew = [&](std::uint16_t from, std::uint32_t number, std::string_view text) {
-      const question q(from, number, text);
-      return asked().has_value();
-    };
-    CHECK(asks_anew(static_cast<std::uint16_t>(port + 100), 17, "who"));
-    CHECK(asks_anew(port, 18, "who"));
-    CHECK(asks_anew(port, 17, "what"));
-  }
-  // For a program that does not use dat, a repeated request cannot be recognised.
-  for (int i = 0; i < 2; ++i) {
-    question q(39000, 0, "plain");
-    auto r = asked();
-    REQUIRE(r);
-    must(r->accept(p.b.ep));
-    CHECK(q.next().starts_with("RDMA_CM_EVENT_ESTABLISHED"));
-    (void)p.events_of(p.b);
-  }
-  // Replies are dropped with their service, which then listens again.
-  must(listener.close());
-  listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
-  const question q(40001, 17, "who");
-  CHECK(asked());
-  CHECK(fake::violations().empty());
-}
-
-TEST_CASE("a datagram request without an answer ends at its time limit, by how far it came", "[ud]") {
-  clean_world world;
-  known_pair p;
-  const auto listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
-  const auto ends_with = [&]() -> std::string {
-    auto e = must(p.a.evd.wait(plenty));
-    if (std::holds_alternative<dat::connection_timed_out>(e)) return "timed out";
-    return std::holds_alternative<dat::connection_unreachable>(e) ? "unreachable" : "another";
-  };
-  fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
-  must(p.a.ep.connect(p.b.ia.address(), unit::service, 1ms));
-  CHECK(ends_with() == "unreachable"); // no request was sent
-  fake::release_events();
-  must(p.a.ep.connect(p.b.ia.address(), unit::service, 1ms)); // the peer does not answer
-  const auto second = ends_with();
-  CHECK((second == "timed out" || second == "unreachable"));
-}
-
-TEST_CASE("a connection request goes to service points, not to datagram services", "[ud][CR-066][CR-075]") {
-  clean_world world;
-  end a{"fk1"};
-  end b{"fk2"};
-  auto asked = must(b.ia.create_evd<ud_streams>(8));
-  const auto port = [](int n) { return must(dat::conn_qual::make(static_cast<std::uint16_t>(unit::service + n))); };
-  const auto datagrams_1 = must(dat::ib::datagram_service::listen(b.ia, port(1), asked));
-  const auto datagrams_2 = must(dat::ib::datagram_service::listen(b.ia, port(2), asked));
-  const auto first = must(b.ia.create_psp(port(0), b.evd));
-  const auto second = must(b.ia.create_psp(port(1), b.evd)); // the second service point has the same qualifier
-  a.make_ep();
-  b.make_ep();
-  must(a.ep.connect(b.ia.address(), port(0), plenty));
-  settle(a, b);
-  auto request = request_on(b.evd);
-  is_error(request.handoff(port(2)), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
-  must(request.handoff(port(1)));
-  request = request_on(b.evd);
-  CHECK(request.service() == second.id());
-  must(request.accept(b.ep));
-  settle(a, b);
-  CHECK(a.take() == events{"established"});
-  CHECK(asked.dequeue().error().type() == dat::return_type::queue_empty);
-}
-
 TEST_CASE("a datagram endpoint whose device fails breaks once and can be reset", "[ud][IBX-068]") {
   clean_world world;
   known_pair p;
@@ -472,84 +253,6 @@ TEST_CASE("a full queue of datagrams refuses posts, and takes posts again when c
   CHECK(p.a.ep.post(dat::ib::send_to{p.to_b}).error().sys_errno() == EIO);
   must(p.a.ep.post(dat::ib::send_to{p.to_b}));
   CHECK(p.events_of(p.a).size() == 1);
-}
-
-TEST_CASE("a descriptor is refused unless every bit is valid", "[descriptor][DOCA-031]") {
-  clean_world world;
-  end e;
-  e.make_ep();
-  const auto good = must(e.ep.export_descriptor()).to_wire();
-  CHECK(must(dat::ib::descriptor::from_wire(good)).to_wire() == good);
-  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
-    auto bad = good;
-    bad[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
-    if (dat::ib::descriptor::from_wire(bad)) FAIL("bit " << bit << " does not matter");
-  }
-  std::vector<std::byte> longer(good.begin(), good.end());
-  longer.push_back({});
-  for (std::size_t n = 0; n <= longer.size(); ++n)
-    CHECK(dat::ib::descriptor::from_wire(std::span(longer).first(n)).has_value() == (n == good.size()));
-  auto swapped = good;
-  std::swap(swapped[6], swapped[7]);
-  CHECK_THAT(dat::ib::descriptor::from_wire(swapped).error().message(), support::contains_text("byte order"));
-  auto newer = good;
-  newer[4] = std::byte{2};
-  CHECK_THAT(dat::ib::descriptor::from_wire(newer).error().message(), support::contains_text("version"));
-}
-
-TEST_CASE("a hostile descriptor gives an error, or a connection to the endpoint it names", "[descriptor][DOCA-031]") {
-  clean_world world;
-  end e;
-  queue evd = must(e.ia.create_evd<ud_streams>(8));
-  auto ud = must(e.pz.create_ep<dat::ud>(evd));
-  std::mt19937 random(20240607);
-  std::size_t taken = 0;
-  for (int i = 0; i < 2000; ++i) {
-    e.make_ep();
-    auto w = must(e.ep.export_descriptor()).to_wire();
-    const auto changes = 1 + random() % 6;
-    for (std::size_t n = 0; n < changes; ++n) w[4 + random() % 56] = static_cast<std::byte>(random());
-    if (random() % 4 == 0)
-      for (auto& b : w) b = static_cast<std::byte>(random());
-    if (random() % 8 != 0) {
-      std::memcpy(w.data(), "DATE\1", 5);
-      w[6] = std::byte{1};
-      w[7] = std::byte{2};
-    }
-    support::seal(w);
-    const auto d = dat::ib::descriptor::from_wire(w);
-    if (!d) continue;
-    ++taken;
-    const auto r = e.ep.connect(d.value());
-    CHECK((e.ep.state() == dat::ep_state::connected) == r.has_value());
-    (void)ud.connect(d.value());
-    e.evd.drain([](const auto&) {});
-  }
-  CHECK(taken > 0);
-  CHECK(taken < 2000);
-}
-
-TEST_CASE("a connection by descriptors that the device refuses half way needs a reset", "[descriptor]") {
-  clean_world world;
-  end a("fk1");
-  end b("fk2");
-  a.make_ep();
-  b.make_ep();
-  must(a.ep.post(dat::recv{a.at(0, 10)}.cookie(1)));
-  const auto to_b = must(b.ep.export_descriptor());
-  fake::fail(fake::call::ibv_modify_qp, 1, EIO);
-  CHECK(a.ep.connect(to_b).error().sys_errno() == EIO);
-  CHECK(a.ep.state() == dat::ep_state::unconnected);   // its receive is still posted
-  fake::fail(fake::call::ibv_modify_qp, 1, ETIMEDOUT); // the host does not answer
-  CHECK(a.ep.connect(to_b).error().type() == dat::return_type::invalid_address);
-  fake::fail(fake::call::ibv_modify_qp, 2, EIO);
-  CHECK_THAT(a.ep.connect(to_b).error().message(), support::contains_text("reset"));
-  CHECK(a.ep.state() == dat::ep_state::disconnected);
-  CHECK(a.take() == events{"non_peer_rejected 5", "flushed 1"});
-  must(a.ep.reset());
-  must(a.ep.connect(to_b));
-  must(b.ep.connect(must(a.ep.export_descriptor())));
-  CHECK(a.take() == events{"established"});
 }
 
 TEST_CASE("the address of a datagram peer has a handle of a type of its own", "[ud][type][IBX-011]") {
