@@ -1,30 +1,16 @@
-// Adapters: every way to open them, both ways to close them, and handles that outlive them.
+// Adapters on a device: opened by address, name, route and interface, several times, with manual progress.
 // SPDX-License-Identifier: BSL-1.0
-#include "device_table.hpp"
+#include "open_adapters.hpp"
 #include "support.hpp"
 
-#include <dat/csp.hpp>
 #include <dat/registry.hpp>
-#include <dat/rmr.hpp>
-#include <dat/rsp.hpp>
-#include <dat/srq.hpp>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 namespace device {
-namespace {
-
-dat::ia open_first() { return must(dat::ia::open(addresses()[0])); }
-
-} // namespace
 
 TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia][IA-076]"
                                                                            "[IA-019]") {
@@ -74,11 +60,6 @@ TEST_CASE("an adapter opens by the route to a host", "[ia]") {
   CHECK(nowhere.sys_errno() != 0);
 }
 
-namespace {
-/// The name of one of the lab's adapters.
-std::string rx(int n) { return (this_device().name == "siw" ? "siw" : "rx") + std::to_string(n); }
-} // namespace
-
 TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to names",
           "[ia][registry][NAME-002][NAME-013][NAME-014][REQ-171][REQ-172]") {
   if (!in_lab()) SKIP("which names there are is known in the lab only");
@@ -122,18 +103,7 @@ TEST_CASE("names, interfaces and addresses lead to adapters, and adapters to nam
 }
 
 namespace {
-/// The first call of this process opens an adapter by name.
-int open_name_role(channel& to, const std::vector<std::string>& args) {
-  const auto ia = dat::ia::open(args.at(0));
-  to.say(ia ? std::string(ia.assume_value().name()) : std::string(to_string(ia.assume_error().subtype())));
-  return 0;
-}
-const role open_name_registered("open name", &open_name_role);
 
-std::string opened_as(const std::string& name) { return peer_process("open name", {name}).hear(); }
-} // namespace
-
-namespace {
 /// Whether this process has a device open.
 bool has_device() {
   for (const auto& e : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -150,6 +120,7 @@ int look_role(channel& to, const std::vector<std::string>& args) {
   return 0;
 }
 const role look_registered("look", &look_role);
+
 } // namespace
 
 TEST_CASE("a process has no device open before it opens an adapter", "[ia][registry][REQ-002][REQ-016][REG-030]") {
@@ -157,154 +128,6 @@ TEST_CASE("a process has no device open before it opens an adapter", "[ia][regis
   CHECK(peer.hear() == "none"); // although the program contains all of dat
   CHECK(peer.hear() == "device");
   CHECK(peer.wait() == 0);
-}
-
-TEST_CASE("the first call of a process opens an adapter by device name, or by a name of dat.conf",
-          "[ia][registry][REG-067][CONF-004][REQ-017][REG-002][REG-063]") {
-  const std::string device(open_first().name());
-  CHECK(opened_as(device) == device);
-  if (!in_lab()) SKIP("writes /etc/dat.conf");                 // the lab discards its file system
-  for (const int n : {1, 2}) CHECK(opened_as(rx(n)) == rx(n)); // each adapter has its name from the start
-  const char* const places[] = {"/etc/dat.conf", "/etc/rdma/dat.conf"};
-  const std::string line = " u2.0 threadsafe default libdaplofa.so.2 dapl.2.0 \"v2 0\" \"\"\n";
-  CHECK(opened_as("site-name") == "name_not_registered");
-  (void)!std::system("mkdir -p /etc/rdma");
-  for (const char* file : places) {
-    INFO(file);
-    std::ofstream(file) << "site-name" << line;
-    CHECK(opened_as("site-name") == rx(2));
-    ::unlink(file);
-  }
-  // When both files exist, the first one counts.
-  std::ofstream(places[0]) << "first" << line;
-  std::ofstream(places[1]) << "second" << line;
-  CHECK(opened_as("first") == rx(2));
-  CHECK(opened_as("second") == "name_not_registered");
-  for (const char* file : places) ::unlink(file);
-}
-
-TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens an adapter", "[ia][registry]") {
-  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab discards its file system
-  constexpr const char* system = "/etc/dat.conf";
-  constexpr const char* local = "/tmp/dat-override.conf";
-  const struct at_end {
-    ~at_end() {
-      ::unsetenv("DAT_OVERRIDE");
-      ::unlink(system);
-      ::unlink(local);
-    }
-  } at_end;
-  // A comment, a line that is malformed, fields in quotes, a library that does not exist, and a device that is absent.
-  std::ofstream(system) << "# names of this site\n\n \t\nnonsense\n"
-                           "site u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\" # the first link\n"
-                           "site u2.0 threadsafe nondefault libdaplofa.so.2 two.2.0 \"v2 0\" \"\"\n"
-                           "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 "
-                        << rx(2)
-                        << " \"\"\n"
-                           "address u2.0 threadsafe default libdaplofa.so.2 one.2.0 10.78.2.1 \"\"\n"
-                           "absent u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"nosuch 1\" \"\"\n";
-  CHECK(opened_as("site") == rx(1));
-  SHOWS("CONF-001", "CONF-005", "CONF-006", "CONF-007", "CONF-013", "CONF-014", "CONF-022");
-  CHECK(opened_as("device") == rx(2));
-  CHECK(opened_as("address") == rx(2));
-  SHOWS("CONF-016", "NAME-014");
-  CHECK(opened_as("absent") == "resource_device");
-  SHOWS("CONF-020", "ERR-031");
-  // DAT_OVERRIDE: a line that chooses another version of the provider, and whole entries, with and without the mark.
-  std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
-                          "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n"
-                          "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 "
-                       << rx(1)
-                       << " \"\"\n"
-                          "address u2.0 threadsafe nondefault libdaplofa.so.2 four.2.0 "
-                       << rx(1)
-                       << " \"\"\n"
-                          "address u2.0 threadsafe four.2.0\n";
-  ::setenv("DAT_OVERRIDE", local, 1);
-  CHECK(opened_as("site") == rx(2));
-  SHOWS("CONF-002", "CONF-013", "CONF-023", "CONF-024", "REG-060", "REQ-017");
-  CHECK(opened_as("own") == rx(1));
-  CHECK(opened_as("device") == rx(1)); // this entry comes before the entry of the system
-  CHECK(opened_as("address") == rx(1));
-  SHOWS("CONF-028");
-  // A line is valid for one version and one thread safety, and may have more fields.
-  std::ofstream(local) << "site u2.0 nonthreadsafe two.2.0\nsite u1.2 threadsafe two.2.0\n";
-  CHECK(opened_as("site") == rx(1));
-  std::ofstream(local) << "site u2.0 threadsafe two.2.0 \"\" \"\"\n";
-  CHECK(opened_as("site") == rx(2));
-  SHOWS("CONF-024");
-  std::ofstream(local) << "site u2.0 threadsafe zzz.9.9\n";
-  CHECK(opened_as("site") == "name_not_registered");
-  CHECK(opened_as("device") == rx(2));
-  const auto remarks = must(dat::registry::system()).diagnostics();
-  CHECK(std::ranges::count(remarks, std::string(local), &dat::conf_diagnostic::file) == 1);
-  SHOWS("CONF-027");
-  ::unlink(local);
-  CHECK(opened_as("site") == rx(1));
-  SHOWS("CONF-023"); // the file is missing
-  std::ofstream(local) << "site u2.0 threadsafe two.2.0\n";
-  ::unsetenv("DAT_OVERRIDE");
-  CHECK(opened_as("site") == rx(1)); // the file is there, and no variable names it
-  SHOWS("REG-060", "CONF-002");
-  std::ofstream(system) << "other u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v2 0\" \"\"\n";
-  CHECK(opened_as("other") == rx(2));
-  SHOWS("REG-059");
-  CHECK(opened_as("site") == "name_not_registered");
-  SHOWS("REG-071");
-}
-
-TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their words, and refused one by one",
-          "[ia][registry]") {
-  if (!in_lab()) SKIP("writes /etc/dat.conf"); // the lab discards its file system
-  constexpr const char* system = "/etc/dat.conf";
-  const struct at_end {
-    ~at_end() { ::unlink(system); }
-  } at_end;
-  std::ofstream(system) << "site u2.0 threadsafe default /no/such/lib.so com.acme.2.13 \"v1 0\" \"site data\"\n"
-                           "site u2.0 nonthreadsafe default other.so xyz.5.1 \"v2 0\" \"\"\n"
-                           "seven u1.2 threadsafe default lib y.1.0 \"v1 0\"\n"
-                           "nine u2.0 threadsafe default lib y.1.0 \"v1 0\" \"\" more\n"
-                           "word u2.0 threadsafeX default lib y.1.0 \"v1 0\" \"\"\n"
-                           "mark u2.0 threadsafe Default lib y.1.0 \"v1 0\" \"\"\n"
-                           "version u2.0 threadsafe default lib xyz.5 \"v1 0\" \"\"\n"
-                           "number u2.0 threadsafe default lib xyz.5.x \"v1 0\" \"\"\n"
-                           "twice\tu2.0\tthreadsafe \t default lib y.1.0 \"v1 0\"\t\"\"\n"
-                           "twice u2.0 threadsafe default lib y.2.0 \"v2 0\" \"\"\n"
-                           "never u2.0 threadsafe nondefault lib y.1.0 \"v1 0\" \"\"\n";
-  const auto read = dat::conf::system();
-  REQUIRE(read.entries.size() == 5);
-  const auto& first = read.entries[0];
-  CHECK((first.ia_name == "site" && first.library == "/no/such/lib.so" && first.instance_data == "v1 0"));
-  SHOWS("REG-073", "CONF-014");
-  CHECK((first.user_level && first.api_major == 2 && first.api_minor == 0 && first.thread_safe && first.is_default));
-  CHECK(first.version == dat::provider_version{"com.acme", 2, 13});
-  CHECK(first.platform_data == "site data");
-  SHOWS("CONF-003");
-  CHECK_FALSE(read.entries[1].thread_safe);
-  CHECK(read.entries[1].version == dat::provider_version{"xyz", 5, 1});
-  auto registry = must(dat::registry::system());
-  std::vector<std::uint32_t> refused;
-  for (const auto& d : registry.diagnostics()) refused.push_back(d.line);
-  CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8, 10, 11});
-  SHOWS("CONF-009", "CONF-012", "CONF-015");
-  // Of two defaults the first one counts, and a name without a default cannot be opened.
-  CHECK(opened_as("twice") == rx(1));
-  CHECK(opened_as("never") == "name_not_registered");
-  SHOWS("CONF-009", "CONF-013");
-  for (const auto* name : {"seven", "word", "version"}) CHECK(opened_as(name) == "name_not_registered");
-  // Both versions of a name are listed, and the consumer chooses one of them by its words.
-  CHECK(std::ranges::count(registry.list(), "site", &dat::provider_info::name) == 2);
-  const auto safe_site = [](const dat::provider_info& p) { return p.name == "site" && p.thread_safe; };
-  CHECK(std::ranges::count_if(registry.list(), safe_site) == 1);
-  CHECK(must(registry.open("site", {2, 0, true})).name() == rx(1));
-  CHECK(must(registry.open("site", {2, 0, false})).name() == rx(2));
-  CHECK(error_of(registry.find("site", {2, 4})).subtype() == subtype::minor_not_found);
-  must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find(rx(2))).port}));
-  CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // the program has added this entry
-  SHOWS("REG-007", "REQ-017", "REQ-018");
-  must(registry.add({.name = "ours", .port = must(registry.find(rx(2))).port}));
-  CHECK(opened_as("ours") == "name_not_registered"); // another process opens it, and has a registry of its own
-  SHOWS("REQ-016");
 }
 
 TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-003][IA-004][IA-016]") {
@@ -366,210 +189,6 @@ TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA
   must(active.post(dat::send{}));
   (void)next<dat::send_done>(one.evd);
   (void)next<dat::recv_done>(two.evd);
-}
-
-TEST_CASE("a graceful close is refused while objects exist", "[ia][EVD-015][IA-034][IA-037][REQ-005]") {
-  NEEDS_FEATURE(windows);
-  auto ia = open_first();
-  const auto refused = [&] {
-    const auto e = error_of(ia.close(dat::close_mode::graceful));
-    CHECK(e == dat::error(type::invalid_state, subtype::ia_in_use));
-    CHECK_THAT(e.message(), support::starts_with_text("ia.close"));
-    CHECK(ia);
-  };
-  auto cno = must(ia.create_cno());
-  refused();
-  must(cno.close());
-  auto unconfigured = must(ia.create_ep<dat::rc>());
-  refused();
-  must(unconfigured.close());
-  auto pz = must(ia.create_pz());
-  refused();
-  auto evd = must(ia.create_evd<all_streams>(16));
-  must(pz.close());
-  refused();
-  pz = must(ia.create_pz()); // the adapter works after a refusal
-  auto psp = must(ia.create_psp(next_port(), evd));
-  auto ep = must(pz.create_ep<dat::rc>(evd));
-  std::array<std::byte, 64> bytes{};
-  auto lmr = must(pz.register_memory(bytes, all_rights));
-
-  // Users are closed before the objects that they use.
-  CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
-  CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
-  SHOWS("ERR-034");
-  must(psp.close());
-  refused();
-  const auto keeps_its_evd = [&](auto service_point, auto& requests) {
-    CHECK(error_of(requests.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
-    must(service_point.close());
-    CHECK(requests.close().has_value());
-  };
-  auto of_rsp = must(ia.create_evd<dat::stream::connection_requests>(4));
-  keeps_its_evd(must(ia.create_rsp(next_port(), ep, of_rsp)), of_rsp);
-  auto of_csp = must(ia.create_evd<dat::stream::connection_requests>(4));
-  keeps_its_evd(must(ia.create_csp({.domain = AF_INET, .type = SOCK_STREAM}, of_csp)), of_csp);
-  must(ep.close());
-  must(evd.close());
-  CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
-  must(lmr.close());
-  const auto keeps_the_zone = [&](auto object) {
-    CHECK(error_of(pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
-    must(object.close());
-  };
-  keeps_the_zone(must(pz.create_rmr()));
-  keeps_the_zone(must(pz.create_srq()));
-  must(pz.close());
-  CHECK(error_of(ia.close(static_cast<dat::close_mode>(2))) == dat::error(type::invalid_parameter, subtype::arg2));
-  CHECK(ia);
-  must(ia.close(dat::close_mode::graceful));
-  CHECK_FALSE(ia);
-  CHECK(error_of(ia.close()) == dat::error(type::invalid_handle, subtype::handle_ia));
-  SHOWS("IA-042");
-  const auto next_one = open_first(); // the new ia does not make the closed handle valid again
-  CHECK(error_of(ia.create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
-  CHECK(ia != next_one);
-}
-
-TEST_CASE("every handle returns invalid_handle after an abrupt close",
-          "[ia][IA-030][IA-031][IA-043][REQ-004][LMR-040][PZ-008][PSP-040][EP-041][EVD-017]"
-          "[IA-038]") {
-  (void)open_first();
-  const auto before = resources::now();
-  {
-    connected_pair link;
-    buffer memory(link.a.pz, 4096);
-    auto& [ia, pz, evd] = link.a;
-    auto psp = must(ia.create_psp(next_port(), evd));
-    must(link.active.post(dat::recv{memory.slice(0, 1024)}));
-    const auto whole = memory.slice(0, 1024);
-
-    must(ia.close());
-    CHECK_FALSE(ia);
-
-    const auto is_gone = [](const dat::error& e) { return e.type() == type::invalid_handle; };
-    CHECK(is_gone(error_of(link.active.post(dat::send{whole}))));
-    CHECK(is_gone(error_of(link.active.post(dat::recv{whole}))));
-    SHOWS("DTO-071", "DTO-124");
-    CHECK(is_gone(error_of(link.active.connect(link.target(), link.port(), 1s))));
-    CHECK(is_gone(error_of(link.active.disconnect())));
-    CHECK(is_gone(error_of(link.active.reset())));
-    CHECK(link.active.native_handle() == nullptr);
-    CHECK(is_gone(error_of(memory.lmr.slice(0, 1))));
-    CHECK(memory.lmr.size_bytes() == 0);
-    CHECK(is_gone(error_of(evd.dequeue())));
-    CHECK(is_gone(error_of(evd.wait(0s))));
-    CHECK(evd.drain([](const auto&) {}) == 0);
-    CHECK(is_gone(error_of(ia.async_evd().dequeue())));
-    SHOWS("IA-035");
-    CHECK(is_gone(error_of(pz.create_ep<dat::rc>(evd))));
-    CHECK(is_gone(error_of(pz.register_memory(memory.bytes, dat::local_read))));
-    SHOWS("LMR-028");
-    { // The old handles do not name objects that are created later.
-      side again(0);
-      buffer fresh(again.pz, 64);
-      CHECK(is_gone(error_of(pz.register_memory(fresh.bytes, dat::local_read))));
-      CHECK(is_gone(error_of(memory.lmr.slice(1, 1))));
-      SHOWS("PZ-008", "LMR-040");
-    }
-
-    // Closing a handle of an ended object returns an error once; the handle is empty afterwards.
-    CHECK(error_of(link.active.close()) == dat::error(type::invalid_handle, subtype::handle_ep));
-    CHECK(error_of(memory.lmr.close()) == dat::error(type::invalid_handle, subtype::handle_lmr));
-    CHECK(error_of(psp.close()) == dat::error(type::invalid_handle, subtype::handle_psp));
-    CHECK(error_of(pz.close()) == dat::error(type::invalid_handle, subtype::handle_pz));
-    CHECK(error_of(evd.close()).type() == type::invalid_handle);
-    CHECK_FALSE(link.active);
-
-    // The peer is notified.
-    (void)next<dat::disconnected>(link.b.evd);
-  }
-  CHECK(resources::no_more_than(before));
-}
-
-TEST_CASE("an abrupt close of the adapter refuses the requests that wait",
-          "[ia][PSP-012][CR-017][EVENT-105][EVD-012]") {
-  two_sides link;
-  auto first = link.a.make_ep();
-  auto second = link.a.make_ep();
-  must(first.connect(link.target(), link.port(), patience));
-  must(second.connect(link.target(), link.port(), patience));
-  // One request is held by the consumer, the other is in the evd.
-  const auto held = must(link.b.evd.wait(patience, 2));
-  REQUIRE(std::holds_alternative<dat::connection_request>(held.first));
-  CHECK(held.more == 1);
-  SHOWS("EVD-054");
-  must(link.b.ia.close());
-  (void)next<dat::non_peer_rejected>(link.a.evd);
-  (void)next<dat::non_peer_rejected>(link.a.evd);
-}
-
-TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049][EVD-013]"
-                                                   "[REG-017]") {
-  (void)open_first();
-  const auto before = resources::now();
-  const auto port = next_port();
-  std::array<std::byte, 64> bytes{};
-  // The adapter's handle is destroyed before all others, or after them, in turn.
-  bool adapter_first = false;
-  std::array<int, 5> order{0, 1, 2, 3, 4};
-  do {
-    adapter_first = !adapter_first;
-    dat::ia ia = open_first();
-    dat::pz pz = must(ia.create_pz());
-    queue evd = must(ia.create_evd<all_streams>(8));
-    region lmr = must(pz.register_memory(bytes, all_rights));
-    endpoint ep = must(pz.create_ep<dat::rc>(evd, {.max_request_dtos = 1, .max_recv_dtos = 1}));
-    dat::psp psp = must(ia.create_psp(port, evd));
-    must(ep.post(dat::recv{lmr}));
-    if (adapter_first) ia = {};
-    for (const int which : order) {
-      if (which == 0) pz = {};
-      if (which == 1) evd = {};
-      if (which == 2) lmr = {};
-      if (which == 3) ep = {};
-      if (which == 4) psp = {};
-    }
-    // The dropped handles leave no object for which a graceful close would be refused.
-    if (ia) CHECK(ia.close(dat::close_mode::graceful));
-  } while (std::next_permutation(order.begin(), order.end()));
-  CHECK(resources::no_more_than(before));
-}
-
-TEST_CASE("repeated opening, connecting and closing leaves no resource behind",
-          "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]"
-          "[REG-021][IA-045]") {
-  const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
-  const auto flags = GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful);
-  const auto threads = [] {
-    namespace fs = std::filesystem;
-    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
-  };
-  (void)open_first();
-  const auto before = resources::now();
-  const auto threads_before = threads();
-  for (int i = 0; i < 5; ++i) {
-    connected_pair link({.progress = how, .qlen = 16});
-    endpoint third;
-    if (flags == dat::close_mode::abrupt) { // with messages under way, queued events and a connect without answer
-      for (int n = 0; n < 8; ++n) must(link.passive.post(dat::recv{}));
-      for (int n = 0; n < 8; ++n) must(link.active.post(dat::send{}));
-      third = link.a.make_ep();
-      must(third.connect(link.target(), link.port(), patience));
-    } else {
-      must(link.active.close());
-      must(link.passive.close());
-      must(link.psp.close());
-      for (side* s : {&link.a, &link.b}) {
-        must(s->evd.close());
-        must(s->pz.close());
-      }
-    }
-    must(link.a.ia.close(flags));
-    must(link.b.ia.close(flags));
-  }
-  CHECK(resources::no_more_than(before));
-  CHECK(comes_true([&] { return threads() <= threads_before; }));
 }
 
 TEST_CASE("with manual progress, work is done in calls only, and a descriptor shows when to call", "[ia]") {
