@@ -25,7 +25,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace device {
+namespace device { namespace memory_tests {
 namespace {
 
 struct sample {
@@ -868,4 +868,4 @@ TEST_CASE("memory: credits prevent messages to a peer without receives", "[memor
   CHECK(link.active.state() == state::connected);
 }
 
-} // namespace device
+}} // namespace device::memory_tests
