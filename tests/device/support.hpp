@@ -313,6 +313,16 @@ struct connected_pair : two_sides {
   }
 };
 
+/// Checks that the connection still moves a message.
+inline void still_works(connected_pair& link, place where = place::here()) {
+  if (link.active.state() != state::connected || link.passive.state() != state::connected) fail("not connected", where);
+  if (!is_empty(link.a.evd) || !is_empty(link.b.evd)) fail("an event where none was due", where);
+  must(link.passive.post(dat::recv{}.cookie(901)), where);
+  must(link.active.post(dat::send{}.cookie(902)), where);
+  if (next<dat::recv_done>(link.b.evd, where).cookie() != dat::cookie(901)) fail("another receive", where);
+  if (next<dat::send_done>(link.a.evd, where).cookie() != dat::cookie(902)) fail("another send", where);
+}
+
 // --- memory --------------------------------------------------------------------------------------------------------
 
 inline constexpr auto all_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_write;

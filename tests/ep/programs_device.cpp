@@ -259,7 +259,7 @@ TEST_CASE("a message of the maximum length arrives, a longer one is refused, and
     refused(dat::rdma_write{out.lmr, in.remote()});
     refused(dat::rdma_read{out.lmr, in.remote()});
   }
-  // 16 MiB in one call, by operations of the largest size. (dto_device.cpp tests each operation of that size.)
+  // 16 MiB in one call, by operations of the largest size. (segments_device.cpp tests each operation of that size.)
   must(link.active.post_n(2, [&](std::size_t i) {
     return dat::rdma_write{out.slice(i * piece, piece), in.remote(i * piece, piece)}.cookie(i);
   }));
