@@ -1,4 +1,4 @@
-// Event dispatchers: tests that need a connection, or a device that fails. waiting.cpp has the other tests.
+// Event dispatchers: tests that need a connection, or a device that fails. evd.cpp has the others.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
 #include "world.hpp"
