@@ -1,5 +1,5 @@
-// Consumer notification objects: tests that need a connection, or that count the remaining objects. notices.cpp has the
-// other tests.
+// Consumer notification objects: tests that need a connection, or that count the remaining objects. notices.cpp,
+// agents.cpp and descriptor.cpp have the other tests.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
