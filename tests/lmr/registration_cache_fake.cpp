@@ -1,7 +1,7 @@
-// The cache of registrations in the fake world: which regions it finds, registers, evicts and forgets.
+// The cache of registrations in the fake world: which regions it finds, registers and evicts, and their ends.
 // SPDX-License-Identifier: BSL-1.0
 #include "allocations.hpp"
-#include "world.hpp"
+#include "cache_rig.hpp"
 
 #include <dat/policies.hpp>
 #include <dat/registration_cache.hpp>
@@ -10,47 +10,8 @@
 #include <random>
 #include <sys/mman.h>
 #include <thread>
-#include <unistd.h>
 
 using namespace unit;
-
-namespace {
-
-const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-constexpr auto cache_rights = dat::local_read | dat::local_write;
-using cache = dat::registration_cache<cache_rights.value>;
-using cached = dat::cached_registration<char, cache_rights.value>;
-
-/// Mapped memory as pages of page_bytes.
-struct mapped_pages {
-  explicit mapped_pages(std::size_t n)
-      : all(static_cast<char*>(
-                ::mmap(nullptr, n * page_bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE, -1, 0)),
-            n * page_bytes) {
-    REQUIRE(static_cast<void*>(all.data()) != MAP_FAILED);
-  }
-  mapped_pages(const mapped_pages&) = delete;
-  mapped_pages& operator=(const mapped_pages&) = delete;
-  ~mapped_pages() { ::munmap(all.data(), all.size()); }
-  [[nodiscard]] std::span<char> at(std::size_t first, std::size_t n = 1) const {
-    return all.subspan(first * page_bytes, n * page_bytes);
-  }
-  std::span<char> all;
-};
-
-struct cache_rig {
-  explicit cache_rig(const dat::registration_cache_limits& limits = {})
-      : ia(must(dat::ia::open("fk1", manual))), pz(must(ia.create_pz())), cache(must(::cache::create(pz, limits))) {}
-  cached take(std::span<char> memory) { return must(cache.find_or_register(memory)); }
-  clean_world world;
-  dat::ia ia;
-  dat::pz pz;
-  ::cache cache;
-};
-
-std::uint32_t key_of(const cached& c) { return dat::detail::segment_access::raw(c.whole()).key; }
-
-} // namespace
 
 TEST_CASE("a cache registers memory once, and finds the region for a part of the memory", "[memory][cache]") {
   cache_rig r;
@@ -214,74 +175,6 @@ TEST_CASE("a cache deregisters unused regions when the device refuses another on
   CHECK(r.cache.read().regions == 2);
 }
 
-TEST_CASE("forgotten memory is registered again, and its neighbours stay", "[memory][cache]") {
-  cache_rig r;
-  const mapped_pages memory(8);
-  r.take(memory.at(0));
-  r.take(memory.at(1, 3)); // the region overlaps a part of the range
-  r.take(memory.at(4));
-  r.take(memory.at(5));
-  CHECK(r.cache.forget(memory.at(3).data(), 2 * page_bytes) == 0);
-  CHECK(r.cache.read().forgotten == 2);
-  CHECK(fake::live().mrs == 2);
-  auto misses = r.cache.read().misses;
-  r.take(memory.at(0));
-  r.take(memory.at(5));
-  CHECK(r.cache.read().misses == misses);
-  // Other memory at the same address.
-  REQUIRE(::mmap(memory.at(3).data(), 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED,
-                 -1, 0) == memory.at(3).data());
-  r.take(memory.at(4));
-  r.take(memory.at(3));
-  CHECK(r.cache.read().misses == misses + 2);
-  // No region is forgotten beside the range, by an empty range, or at the end of the address space.
-  misses = r.cache.read().misses;
-  CHECK(r.cache.forget(memory.at(4).data() + page_bytes, 0) == 0);
-  CHECK(r.cache.forget(memory.at(6).data(), 2 * page_bytes) == 0);
-  CHECK(r.cache.forget(memory.at(6).data(), ~std::size_t{0}) == 0);
-  r.take(memory.at(4));
-  r.take(memory.at(5));
-  CHECK(r.cache.read().misses == misses);
-}
-
-TEST_CASE("a forgotten region in use is reported, never found again, and ends with its use", "[memory][cache]") {
-  cache_rig r;
-  const mapped_pages memory(2);
-  cached used = r.take(memory.all);
-  const cached twice = r.take(memory.all);
-  CHECK(r.cache.forget(memory.at(1).data(), page_bytes) == 1);
-  CHECK(r.cache.forget(memory.at(1).data(), page_bytes) == 0); // it is reported once
-  CHECK(fake::live().mrs == 1);
-  cached fresh = r.take(memory.all);
-  CHECK(key_of(fresh) != key_of(used));
-  used.release();
-  CHECK(fake::live().mrs == 2);
-  CHECK(twice.whole().size() == 2 * page_bytes);
-  used = r.take(memory.at(0));
-  CHECK(key_of(used) == key_of(fresh));
-}
-
-TEST_CASE("the hook for allocators reaches all caches, and neither allocates nor frees", "[memory][cache]") {
-  cache_rig r;
-  const mapped_pages memory(4);
-  auto shared = must(dat::registration_cache<all_rights.value>::create(r.pz, all_rights));
-  r.take(memory.at(0));
-  r.take(memory.at(2));
-  const auto held = must(shared.find_or_register(memory.at(0)));
-  const auto before = fake::count(fake::call::ibv_dereg_mr);
-  const auto requests = allocations();
-  const auto used = dat::memory_unmapped(memory.at(0).data(), page_bytes);
-  CHECK(allocations() == requests);
-  CHECK(used == 1);
-  CHECK(fake::count(fake::call::ibv_dereg_mr) == before); // deregistration frees memory, so it comes later
-  CHECK(fake::live().mrs == 3);
-  r.take(memory.at(2)).release(); // this is a hit, and the end of its use deregisters
-  CHECK(fake::live().mrs == 2);
-  CHECK(r.cache.read().forgotten == 1);
-  CHECK(shared.read().forgotten == 1);
-  CHECK(dat::memory_unmapped(memory.at(0).data(), page_bytes) == 0);
-}
-
 TEST_CASE("a cache accepts as many bytes as its limit, and counts whole pages", "[memory][cache]") {
   cache_rig r({.bytes = 4 * page_bytes, .regions = 100});
   const mapped_pages memory(4);
@@ -291,30 +184,6 @@ TEST_CASE("a cache accepts as many bytes as its limit, and counts whole pages", 
   CHECK(r.cache.trim() == 0);
   r.take(memory.all.first(1));
   CHECK(r.cache.read().bytes == page_bytes);
-}
-
-TEST_CASE("memory that the hook forgot is deregistered by the next trim, registration or end of a use",
-          "[memory][cache]") {
-  cache_rig r({.bytes = 1 << 30, .regions = 2});
-  const mapped_pages memory(8);
-  const auto forget = [&](std::size_t page) { return dat::memory_unmapped(memory.at(page).data(), page_bytes); };
-  r.take(memory.at(0));
-  CHECK(forget(0) == 0);
-  CHECK(fake::live().mrs == 1);
-  CHECK(r.cache.trim(page_bytes) == 0);
-  CHECK(fake::live().mrs == 0);
-  r.take(memory.at(0));
-  r.take(memory.at(2));
-  CHECK(forget(0) == 0);
-  CHECK(forget(2) == 0);
-  cached used = r.take(memory.at(4)); // there is room again
-  CHECK(fake::live().mrs == 1);
-  r.take(memory.at(6));
-  CHECK(forget(6) == 0);
-  CHECK(forget(4) == 1);
-  CHECK(fake::live().mrs == 2);
-  used.release();
-  CHECK(fake::live().mrs == 0);
 }
 
 TEST_CASE("if a range is registered twice at the same time, the cache keeps one region", "[memory][cache]") {
