@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-namespace device {
+namespace device { namespace segment_tests {
 namespace {
 
 constexpr std::size_t mebi = 1024 * 1024;
@@ -324,4 +324,4 @@ TEST_CASE("segments that are sent may overlap", "[dto][REQ-102][DTO-013]") {
   arrived();
 }
 
-} // namespace device
+}} // namespace device::segment_tests

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace device {
+namespace device { namespace status_tests {
 namespace {
 
 using op = dat::dto_operation;
@@ -473,4 +473,4 @@ TEST_CASE("each completion status of uDAPL is produced by its fault", "[status][
   }
 }
 
-} // namespace device
+}} // namespace device::status_tests

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace device {
+namespace device { namespace status_tests {
 
 inline constexpr auto bind_streams = dat::stream::dto | dat::stream::rmr_bind;
 
@@ -97,4 +97,4 @@ struct stage {
   }
 };
 
-} // namespace device
+}} // namespace device::status_tests

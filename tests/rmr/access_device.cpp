@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace device {
+namespace device { namespace window_tests {
 
 TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere or unbound", "[rmr]") {
   NEEDS_FEATURE(windows);
@@ -376,4 +376,4 @@ TEST_CASE("rmr: read-only memory can be registered and not bound", "[rmr]") {
   ::munmap(map, page);
 }
 
-} // namespace device
+}} // namespace device::window_tests

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <thread>
 
-namespace device {
+namespace device { namespace window_tests {
 namespace {
 
 /// Whether the query of an rmr takes a mask.
@@ -385,4 +385,4 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
   CHECK(must(standing.query()).binding);
 }
 
-} // namespace device
+}} // namespace device::window_tests

@@ -10,7 +10,7 @@
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 
-namespace device {
+namespace device { namespace window_tests {
 
 TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DTO-100][DTO-101][DTO-106][DTO-116]") {
   NEEDS_FEATURE(windows);
@@ -288,4 +288,4 @@ TEST_CASE("rmr: a graceful disconnect completes the binds that are outstanding",
   SHOWS("DISC-008", "EPS-049", "REQ-072");
 }
 
-} // namespace device
+}} // namespace device::window_tests

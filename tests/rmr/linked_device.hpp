@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace device {
+namespace device { namespace window_tests {
 
 inline constexpr auto binds = dat::stream::dto | dat::stream::rmr_bind;
 inline constexpr auto local = dat::local_read | dat::local_write;
@@ -64,4 +64,4 @@ W moved(const W& from, std::uint64_t by) {
   return dat::detail::segment_access::make<W>(raw);
 }
 
-} // namespace device
+}} // namespace device::window_tests

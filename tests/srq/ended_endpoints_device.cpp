@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace device {
+namespace device { namespace srq_tests {
 
 TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the others", "[srq]") {
   pool p(2, {.max_recv_dtos = 30});
@@ -181,4 +181,4 @@ TEST_CASE("queued events stay safe when endpoints and their shared queue are clo
   }
 }
 
-} // namespace device
+}} // namespace device::srq_tests

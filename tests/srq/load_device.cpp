@@ -11,7 +11,7 @@
 #include <cstring>
 #include <unordered_map>
 
-namespace device {
+namespace device { namespace srq_tests {
 
 TEST_CASE("one queue serves 64 endpoints under load: every message arrives once, at its endpoint, in its buffer",
           "[srq]") {
@@ -202,4 +202,4 @@ TEST_CASE("posts from several threads to one shared queue all arrive", "[srq][SR
   CHECK(p.now().outstanding == 0);
 }
 
-} // namespace device
+}} // namespace device::srq_tests

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace device {
+namespace device { namespace srq_tests {
 
 inline constexpr bool slow = dat::detail::thread_sanitizer;
 using shared_ep = dat::ep<dat::with_srq<dat::rc>>;
@@ -53,4 +53,4 @@ struct slots {
   }
 };
 
-} // namespace device
+}} // namespace device::srq_tests

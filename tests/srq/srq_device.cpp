@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <malloc.h>
 
-namespace device {
+namespace device { namespace srq_tests {
 
 TEST_CASE("counts of a shared queue follow the specification's example on a device", "[srq]") {
   pool p(1, {.max_recv_dtos = 10, .max_recv_iov = 3});
@@ -341,4 +341,4 @@ TEST_CASE("the endpoint that takes a message from a shared queue decides whether
   }
 }
 
-} // namespace device
+}} // namespace device::srq_tests

@@ -5,7 +5,7 @@
 #include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
-namespace device {
+namespace device { namespace srq_tests {
 namespace {
 
 /// The next asynchronous event, which must be an E.
@@ -158,4 +158,4 @@ TEST_CASE("high watermarks report and disconnect the endpoint that drains a shar
   SHOWS("EP-099", "EP-090");
 }
 
-} // namespace device
+}} // namespace device::srq_tests
