@@ -69,6 +69,19 @@ TEST_CASE("a batch can be posted again, and to another endpoint of its zone") {
   CHECK(p.a.take() == events{"written 1", "written 2"});
 }
 
+TEST_CASE("a batch that was posted takes more requests, and the next post has all of them") {
+  clean_world world;
+  pair p;
+  dat::batch<3> b;
+  events expected;
+  for (std::uint64_t n = 1; n <= 3; ++n) {
+    CHECK(b.push_back(dat::rdma_write{p.a.at(0, 4), p.b.mem.remote()}.cookie(n)));
+    must(p.a.ep.post(b));
+    expected.push_back("written " + std::to_string(n));
+    CHECK(p.a.take() == expected);
+  }
+}
+
 TEST_CASE("a batch that is filled again takes requests of other zones and other segment counts", "[DTO-081][DTO-086]") {
   clean_world world;
   pair p;
