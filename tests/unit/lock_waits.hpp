@@ -1,4 +1,4 @@
-// A check that a call waits for a lock that another thread holds inside a call of verbs.
+// Checks that a call waits for a lock that another thread holds, inside a call of verbs or elsewhere.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace unit {
 
@@ -38,6 +39,27 @@ bool waits(fake::call verb, Action action, Other other, bool apart = false) {
   action();
   thread.reset();
   fake::intercept(verb, {});
+  CHECK(begun);
+  return waited;
+}
+
+/// Whether `other`, in a thread of its own, waits for a lock. `hold` gets a function, and calls it with the lock held.
+template <class Hold, class Other>
+bool waits_while(Hold hold, Other other) {
+  std::atomic<bool> done{false};
+  std::atomic<pid_t> id{0};
+  bool begun = false, waited = false;
+  std::jthread thread;
+  hold([&] {
+    if (std::exchange(begun, true)) return;
+    thread = std::jthread([&] {
+      id = static_cast<pid_t>(::syscall(SYS_gettid));
+      other();
+      done = true;
+    });
+    support::until_locked_out(id, 20s, [&] { return done.load(); });
+    waited = !done;
+  });
   CHECK(begun);
   return waited;
 }
