@@ -137,6 +137,41 @@ TEST_CASE("calls on an endpoint wait for one that makes its queue pair or connec
   (void)p.b.take();
 }
 
+TEST_CASE("a reset returns when no thread takes completions of the last connection any more", "[locks][connection]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  constexpr auto kinds = dat::stream::dto | dat::stream::software;
+  auto received = must(a.ia.create_evd<kinds>(16));
+  auto requests = must(a.ia.create_evd<kinds>(16));
+  a.ep = must(a.pz.create_ep<dat::rc>({.recv = received, .request = requests, .connect = a.evd}));
+  b.make_ep();
+  const auto there = must(b.ep.export_descriptor());
+  must(a.ep.connect(there));
+  must(a.ep.disconnect());
+  const auto here = std::this_thread::get_id();
+  std::atomic<pid_t> resets{static_cast<pid_t>(::syscall(SYS_gettid))};
+  std::atomic<bool> inside{false}, done{false}, waited{false};
+  int polls = 0;
+  std::jthread takes;
+  // The reset polls each evd once. While it polls the second one, a thread begins to poll the first one.
+  fake::intercept(fake::call::ibv_poll_cq, [&] {
+    if (std::this_thread::get_id() == here) {
+      if (++polls != 2) return;
+      takes = std::jthread([&] { (void)received.dequeue(); });
+      while (!inside) std::this_thread::yield();
+    } else if (!inside.exchange(true)) {
+      support::until_locked_out(resets, 20s, [&] { return done.load(); });
+      waited = !done;
+    }
+  });
+  must(a.ep.reset());
+  done = true;
+  takes.join();
+  fake::intercept(fake::call::ibv_poll_cq, {});
+  CHECK(waited);
+}
+
 TEST_CASE("the end of a request and the calls of its service point wait for each other", "[locks][connection]") {
   const clean_world world;
   end a("fk1");

@@ -24,3 +24,46 @@ TEST_CASE("a reset endpoint knows nothing of its last connection", "[ep]") {
   CHECK_FALSE(p.a.ep.remote_address());
   CHECK_FALSE(dat::detail::core_access::of(p.a.ep)->connection());
 }
+
+TEST_CASE("a watermark that a connection exceeded does not break the next one", "[ep]") {
+  const clean_world world;
+  pair p({.soft_high_watermark = 2, .hard_high_watermark = 5});
+  const auto arrive = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+      must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+    }
+    fake::finish();
+    (void)p.b.evd.dequeue(); // polls all of them
+  };
+  arrive(7);
+  must(p.b.ep.disconnect()); // before the reactor has compared the count
+  must(p.b.ep.reset());
+  p.settle();
+  must(p.a.ep.reset());
+  (void)p.a.take();
+  (void)p.b.take();
+  p.connect();
+  arrive(4);
+  p.settle();
+  CHECK(p.b.ep.state() == ep_state::connected);
+  CHECK(p.b.ia.async_evd().dequeue()); // the soft one
+  CHECK(p.b.take().size() == 3);
+}
+
+TEST_CASE("an endpoint without a queue pair refuses what its adapter lacks, and nothing else", "[ep]") {
+  const bool atomic_writes = GENERATE(false, true);
+  CAPTURE(atomic_writes);
+  fake::world w;
+  for (auto& d : w.devices) d.atomic_writes = atomic_writes;
+  const clean_world world(w);
+  end a;
+  std::array<std::uint64_t, 1> words{};
+  auto mem = must(a.pz.register_memory(words, all_rights));
+  auto ep = must(a.ia.create_ep<dat::rc>({.recv = a.evd, .request = a.evd, .connect = a.evd}));
+  REQUIRE(ep.state() == ep_state::unconfigured_unconnected);
+  const auto refused = ep.post(dat::ib::atomic_write{must(mem.remote().slice(0, 1)), 7});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().type() ==
+        (atomic_writes ? dat::return_type::invalid_state : dat::return_type::model_not_supported));
+}
