@@ -21,14 +21,14 @@ using dat::ep_state;
 namespace {
 
 /// The period is too long to pass during a test.
-constexpr dat::ep_attributes hourly{.keep_alive = 1h};
+constexpr dat::ep_attributes tested_hourly{.keep_alive = 1h};
 
-auto& core_of(const dat::ep<dat::rc>& ep) { return *dat::detail::core_access::of(ep); }
+auto& locked_core(const dat::ep<dat::rc>& ep) { return *dat::detail::core_access::of(ep); }
 
 /// Whether `other` waits while another thread has the lock of the endpoint.
 template <class Other>
 bool waits_for(const dat::ep<dat::rc>& ep, Other other) {
-  return waits_while([&](auto inside) { core_of(ep).locked([&](auto&) { inside(); }); }, other);
+  return waits_while([&](auto inside) { locked_core(ep).locked([&](auto&) { inside(); }); }, other);
 }
 
 /// Whether `other` waits while another thread has the lock of the ia's list of objects. One endpoint exists.
@@ -47,7 +47,7 @@ bool waits_for(const dat::ia& ia, Other other) {
 
 TEST_CASE("events that change a connection wait for a call on its endpoint", "[locks][connection]") {
   const clean_world world;
-  pair p(hourly);
+  pair p(tested_hourly);
   SECTION("the loss of the device") {
     fake::async(IBV_EVENT_DEVICE_FATAL, p.a.ia.native_handle());
     CHECK(waits_for(p.a.ep, [&] { p.a.ia.run(); }));
@@ -65,11 +65,11 @@ TEST_CASE("events that change a connection wait for a call on its endpoint", "[l
     CHECK(p.a.take() == events{"disconnected"});
   }
   SECTION("the time of a test of its peer") {
-    CHECK(waits_for(p.a.ep, [&] { core_of(p.a.ep).test_peer(); }));
+    CHECK(waits_for(p.a.ep, [&] { locked_core(p.a.ep).test_peer(); }));
   }
   SECTION("the result of a test of its peer") {
-    core_of(p.a.ep).test_peer();
-    core_of(p.a.ep).test_peer();
+    locked_core(p.a.ep).test_peer();
+    locked_core(p.a.ep).test_peer();
     fake::finish();
     CHECK(waits_for(p.a.ep, [&] { (void)p.a.evd.dequeue(); }));
   }
@@ -190,7 +190,7 @@ TEST_CASE("the end of a request and the calls of its service point wait for each
     std::atomic<bool> delivered{false};
     std::atomic<pid_t> id{0};
     const auto hold = [&](auto inside) {
-      core_of(b.ep).locked([&](auto&) {
+      locked_core(b.ep).locked([&](auto&) {
         delivers = std::jthread([&] {
           id = static_cast<pid_t>(::syscall(SYS_gettid));
           settle(a, b);
