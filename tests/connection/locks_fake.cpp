@@ -67,12 +67,6 @@ TEST_CASE("events that change a connection wait for a call on its endpoint", "[l
   SECTION("the time of a test of its peer") {
     CHECK(waits_for(p.a.ep, [&] { locked_core(p.a.ep).test_peer(); }));
   }
-  SECTION("the result of a test of its peer") {
-    locked_core(p.a.ep).test_peer();
-    locked_core(p.a.ep).test_peer();
-    fake::finish();
-    CHECK(waits_for(p.a.ep, [&] { (void)p.a.evd.dequeue(); }));
-  }
   p.settle();
 }
 
