@@ -9,9 +9,19 @@ namespace fake::impl {
 
 namespace {
 
-constexpr int nobody_listens = 1, said_no = 2; // values of the answer to a request
+constexpr std::uint16_t first_group_lid = 0xc000; // the LIDs of groups are greater
+constexpr int nobody_listens = 1, said_no = 2;    // values of the answer to a request
 
 bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
+
+/// Whether the network brings the messages of a group to the device: some id is a member that receives.
+bool brings(const device_state& d, const ibv_gid& group) {
+  const auto ids = all_live<id_obj>();
+  return std::any_of(ids.begin(), ids.end(), [&](const auto* i) {
+    return i->dev == &d &&
+           std::any_of(i->receives.begin(), i->receives.end(), [&](const auto& g) { return same(g, group); });
+  });
+}
 
 /// A receive of `p` takes the message, if there is a receive with room.
 void arrive(qp_obj& q, qp_obj& p, const send_wqe& s, const std::vector<std::byte>& data, const ibv_gid& to) {
@@ -73,7 +83,8 @@ void deliver_datagram(qp_obj& q, const send_wqe& s, const std::vector<std::byte>
   if (data.size() > (128u << port_of(*q.ctx->dev, q.attr.port_num)->active_mtu)) return;
   for (auto* p : all_live<qp_obj>()) {
     if (p->qp_type != IBV_QPT_UD) continue;
-    const bool member = std::any_of(p->groups.begin(), p->groups.end(), [&](const auto& g) { return same(g, to); });
+    const bool member = brings(*p->ctx->dev, to) &&
+                        std::any_of(p->groups.begin(), p->groups.end(), [&](const auto& g) { return same(g.gid, to); });
     if (s.wr.wr.ud.remote_qpn == 0xffffff ? member : p->qp_num == s.wr.wr.ud.remote_qpn && has_gid(*p->ctx->dev, to))
       arrive(q, *p, s, data, to);
   }
@@ -213,20 +224,22 @@ int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv
   return e.minus1(0);
 }
 
-int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
   entry e{call::ibv_attach_mcast};
   auto& q = e.use<qp_obj>(qp);
   if (e.fault()) return e.code(e.fault());
   if (q.qp_type != IBV_QPT_UD || gid->raw[0] != 0xff) return e.code(EINVAL);
-  q.groups.push_back(*gid);
+  if (is_infiniband(*q.ctx->dev, q.attr.port_num) && lid <= first_group_lid) return e.code(EINVAL);
+  q.groups.push_back({*gid, lid});
   return e.code(0);
 }
 
-int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
   entry e{call::ibv_detach_mcast};
   auto& q = e.use<qp_obj>(qp);
   if (e.fault()) return e.code(e.fault());
-  const auto at = std::find_if(q.groups.begin(), q.groups.end(), [&](const auto& g) { return same(g, *gid); });
+  const auto at =
+      std::find_if(q.groups.begin(), q.groups.end(), [&](const auto& g) { return same(g.gid, *gid) && g.lid == lid; });
   if (at == q.groups.end()) return e.code(EINVAL);
   q.groups.erase(at);
   return e.code(0);
@@ -236,6 +249,8 @@ int rdma_join_multicast_ex(rdma_cm_id* handle, rdma_cm_join_mc_attr_ex* how, voi
   entry e{call::rdma_join_multicast_ex};
   auto& id = e.use<id_obj>(handle);
   if (e.fault()) return e.minus1(e.fault());
+  // As librdmacm: it needs both members, and sends the flags to the kernel.
+  if (how->comp_mask != (RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS)) return e.minus1(EINVAL);
   sockaddr_storage group;
   if (const int error = copy_address(group, how->addr)) return e.minus1(error);
   if (!id.dev || (id.state != cma::bound && id.state != cma::addr_resolved)) return e.minus1(EINVAL);
@@ -250,6 +265,8 @@ int rdma_join_multicast_ex(rdma_cm_id* handle, rdma_cm_join_mc_attr_ex* how, voi
   r.ud.ah_attr.grh.dgid = gid_of(group);
   r.ud.ah_attr.grh.dgid.raw[0] = 0xff; // 0xff0e::ffff:239.1.2.3, as the kernel writes it
   r.ud.ah_attr.grh.dgid.raw[1] = 0x0e;
+  if (is_infiniband(*id.dev, id.dev_port)) r.ud.ah_attr.dlid = first_group_lid + 1;
+  if (how->join_flags == RDMA_MC_JOIN_FLAG_FULLMEMBER) id.receives.push_back(r.ud.ah_attr.grh.dgid);
   post_event(std::move(r));
   return e.minus1(0);
 }

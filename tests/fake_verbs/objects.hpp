@@ -161,6 +161,12 @@ struct extended_qp {
   std::vector<ibv_send_wr> begun; ///< the requests since wr_start
 };
 
+/// A multicast group that a queue pair is attached to.
+struct attachment {
+  ibv_gid gid;
+  std::uint16_t lid;
+};
+
 struct qp_obj : ibv_qp, object {
   static constexpr kind k = kind::qp;
   context_obj* ctx = nullptr;
@@ -176,7 +182,7 @@ struct qp_obj : ibv_qp, object {
   std::deque<send_wqe> sq;
   std::deque<recv_wqe> rq;
   std::optional<std::uint64_t> held_wr_id; ///< of the shared buffer that an unfinished message holds
-  std::vector<ibv_gid> groups;             ///< multicast groups that it is attached to
+  std::vector<attachment> groups;          ///< multicast groups that it is attached to
   std::size_t unacked_async = 0;
   std::optional<extended_qp> extended;
   qp_obj() : ibv_qp{}, object{k} {}
@@ -237,6 +243,7 @@ struct id_obj : rdma_cm_id, object {
   std::size_t unread = 0;  ///< CONNECT_REQUESTs not fetched yet
   std::size_t unacked = 0; ///< events fetched, not acknowledged
   std::unique_ptr<ibv_sa_path_rec> path;
+  std::vector<ibv_gid> receives; ///< groups whose messages the network brings to the port
   id_obj() : rdma_cm_id{}, object{k} {}
   rdma_cm_id* as_c() { return this; }
 };

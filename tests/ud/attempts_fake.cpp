@@ -225,9 +225,7 @@ TEST_CASE("calls on the addresses of an endpoint wait for one that is inside the
   SECTION("the end of a handle waits for the creation of another") {
     CHECK(waits(fake::call::ibv_create_ah, make, [&] { one = {}; }));
   }
-  SECTION("a creation waits for another") {
-    CHECK(waits(fake::call::ibv_create_ah, make, make, true));
-  }
+  SECTION("a creation waits for another") { CHECK(waits(fake::call::ibv_create_ah, make, make, true)); }
   SECTION("a creation waits for the end of a handle") {
     CHECK(waits(
         fake::call::ibv_destroy_ah, [&] { one = {}; }, make));
