@@ -10,8 +10,23 @@
 #include <algorithm>
 #include <string>
 
-namespace dat {
-inline namespace v0 {
+namespace dat { inline namespace v0 {
+
+namespace detail::rail {
+
+/// Why a connection event ends a rail.
+template <class Event>
+[[nodiscard]] std::string_view cause_of(const Event& e) noexcept {
+  if constexpr (std::is_same_v<Event, peer_rejected>)
+    return "The peer rejected the rail: it has another number of rails, another session or another version, or its "
+           "rails are in another order.";
+  else if constexpr (requires { e.cause(); })
+    return e.cause();
+  else
+    return "The connection ended.";
+}
+
+} // namespace detail::rail
 
 DAT_DECL std::size_t rails::impl::index_of(const rail& r) const noexcept {
   std::size_t i = 0;
@@ -82,58 +97,50 @@ DAT_DECL void rails::impl::step() {
 /// Takes the events of a rail.
 DAT_DECL void rails::impl::take(rail& r) {
   const auto mine = [&r](const auto& e) { return r.ep && e.ep() == r.ep; };
-  r.evd.drain(overloaded{
-      [&](dat::cr& request) {
-    requested(r, request); },
-      [&](const dat::established& e) {
-    if (mine(e)) established(r);
-      },
-      [&](const recv_done& e) {
-    if (!mine(e)) return;
-    const std::size_t at = e.cookie().value() * detail::rail::control::size;
-    const auto c = detail::rail::control::read(
-        std::span<const std::byte>(r.memory).subspan(at, std::min(e.bytes(), detail::rail::control::size)));
-    const auto again = r.region.slice(at, detail::rail::control::size);
-    (void)r.ep.post(recv{again.assume_value()}.cookie(e.cookie())); // refused when the rail has failed
-    if (c && c->session == session)
-      received(r, *c);
-    else
-      fail(r, "The peer sent a control message that is not of this protocol or session.");
-      },
-      [&](const ib::recv_write_immediate_done& e) {
-    if (!mine(e)) return;
-    const auto again = r.region.slice(e.cookie().value() * detail::rail::control::size, detail::rail::control::size);
-    (void)r.ep.post(recv{again.assume_value()}.cookie(e.cookie()));
-    arrived(r, e.immediate(), e.bytes());
-      },
-      [&](const send_done& e) {
-    if (mine(e)) completed(r, e.cookie().value());
-      },
-      [&](const rdma_write_done& e) {
-    if (mine(e)) completed(r, e.cookie().value());
-      },
-      [&](const ib::rdma_write_immediate_done& e) {
-    if (mine(e)) completed(r, e.cookie().value());
-      },
-      [&](const dto_failure& e) {
-    if (mine(e)) failed(r, e);
-      },
-      [&]<class E>(const E& e) requires std::is_base_of_v<connection_event, E>
-      {
-        if (!mine(e)) return;
-        if constexpr (requires {
-    e.cause(); })
-          fail(r, e.cause());
-        else if constexpr (std::is_same_v<E, peer_rejected>)
-          fail(r, "The peer rejected the rail: it has another number of rails, another session or another version, or its rails are in another order.");
-        else
-          fail(r, "The connection ended.");
-        r.ended = true;
+  r.evd.drain(
+      overloaded{[&](dat::cr& request) { requested(r, request); },
+                 [&](const dat::established& e) {
+                   if (mine(e)) established(r);
+                 },
+                 [&](const recv_done& e) {
+                   if (!mine(e)) return;
+                   const std::size_t at = e.cookie().value() * detail::rail::control::size;
+                   const auto c = detail::rail::control::read(std::span<const std::byte>(r.memory).subspan(
+                       at, std::min(e.bytes(), detail::rail::control::size)));
+                   const auto again = r.region.slice(at, detail::rail::control::size);
+                   (void)r.ep.post(recv{again.assume_value()}.cookie(e.cookie())); // refused when the rail has failed
+                   if (c && c->session == session)
+                     received(r, *c);
+                   else
+                     fail(r, "The peer sent a control message that is not of this protocol or session.");
+                 },
+                 [&](const ib::recv_write_immediate_done& e) {
+                   if (!mine(e)) return;
+                   const auto again =
+                       r.region.slice(e.cookie().value() * detail::rail::control::size, detail::rail::control::size);
+                   (void)r.ep.post(recv{again.assume_value()}.cookie(e.cookie()));
+                   arrived(r, e.immediate(), e.bytes());
+                 },
+                 [&](const send_done& e) {
+                   if (mine(e)) completed(r, e.cookie().value());
+                 },
+                 [&](const rdma_write_done& e) {
+                   if (mine(e)) completed(r, e.cookie().value());
+                 },
+                 [&](const ib::rdma_write_immediate_done& e) {
+                   if (mine(e)) completed(r, e.cookie().value());
+                 },
+                 [&](const dto_failure& e) {
+                   if (mine(e)) failed(r, e);
+                 },
+                 [&](const auto& e) {
+                   if constexpr (std::is_base_of_v<connection_event, std::remove_cvref_t<decltype(e)>>) {
+                     if (!mine(e)) return;
+                     fail(r, detail::rail::cause_of(e));
+                     r.ended = true;
+                   }
+                 }});
 }
-, [](const auto&) {}
-} // namespace v0
-);
-} // namespace dat
 
 /// The first step of the end of a life: ends the connection, after which nothing can arrive.
 DAT_DECL void rails::impl::fail(rail& r, std::string_view cause) noexcept {
@@ -440,5 +447,4 @@ DAT_DECL detail::rail::time_point rails::impl::next_time() const noexcept {
   }
   return first;
 }
-}
-} // namespace dat::v0
+}} // namespace dat::v0
