@@ -216,6 +216,19 @@ TEST_CASE("both sides of an exchange know each other: the address that was asked
   CHECK(fake::live().ids == s.idle);
 }
 
+TEST_CASE("a rejected datagram attempt gets the data of the peer's consumer, with its length", "[ud]") {
+  const clean_world clean;
+  asking s;
+  for (const std::string_view data : {"busy", ""}) {
+    must(s.ask());
+    s.run();
+    must(std::get<dat::ib::datagram_request>(must(s.b.evd.dequeue())).reject(bytes_of(data)));
+    s.run();
+    const auto e = must(s.a.evd.dequeue());
+    CHECK(text_of(std::get<dat::peer_rejected>(e).private_data()) == data);
+  }
+}
+
 TEST_CASE("calls on the addresses of an endpoint wait for one that is inside the driver", "[ud][locks]") {
   const clean_world clean;
   datagram_end a("fk1");

@@ -8,8 +8,10 @@
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
+#include <array>
 #include <cerrno>
 #include <thread>
+#include <type_traits>
 
 using namespace unit;
 using dat::return_subtype;
@@ -125,6 +127,14 @@ TEST_CASE("a member that only sends gets no messages: its queue pair is not atta
   CHECK(m.detached() == 0);
   auto full = m.join(group_1);
   CHECK(m.attached() == 1);
+  // Its own message reaches it, because the network brings messages of the group to members that receive.
+  std::array<char, 64> memory{};
+  auto mem = must(m.pz.register_memory(memory, all_rights));
+  must(m.ep.post(dat::recv{mem}.cookie(1)));
+  must(m.ep.post(dat::ib::send_to{must(full.peer())}));
+  std::size_t received = 0;
+  m.evd.drain([&]<class E>(const E&) { received += std::is_same_v<E, dat::ib::datagram_recv_done> ? 1 : 0; });
+  CHECK(received == 1);
   must(full.leave());
   CHECK(m.detached() == 1);
 }

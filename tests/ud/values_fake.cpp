@@ -240,6 +240,16 @@ TEST_CASE("datagrams that arrive on an evd of completions alone show the same as
     CHECK(done.bytes() == (cookie == 3 ? 4 : 1));
     CHECK(done.message().starts_with("ib::datagram_send_done"));
   }
+  // Taking a completion makes room for the next receive.
+  auto narrow = must(pz.create_ep<dat::ud>(dat::ib::datagram_evds{got, sent, rest}, {.max_recv_dtos = 1}));
+  const auto to_narrow = must(ep.address_of(must(narrow.address())));
+  for (int i = 0; i < 4; ++i) {
+    must(narrow.post(dat::recv{part(128, 64)}));
+    CHECK_FALSE(narrow.post(dat::recv{part(128, 64)}));
+    must(ep.post(dat::ib::send_to{to_narrow}));
+    REQUIRE(got.dequeue());
+    REQUIRE(sent.dequeue());
+  }
   // The sender of a message is known from its header, with the key that the program gives.
   const auto view = dat::ib::datagram_view(first, part(64, 64));
   CHECK(must(ep.reply_to(first, view)).qkey() == dat::ib::default_qkey);
