@@ -1,7 +1,6 @@
 // The locks of a cno, of the attachment of an evd to it, and of the reactor's tasks: what waits for each.
 // SPDX-License-Identifier: BSL-1.0
-#include "locked_out.hpp"
-#include "world.hpp"
+#include "lock_waits.hpp"
 
 #include <support/streams.hpp>
 
@@ -81,19 +80,12 @@ TEST_CASE("calls on a cno, and triggers, wait for one that is changing it", "[lo
   }
   SECTION("the end of a wait") {
     const auto before = std::signal(SIGUSR1, [](int) {});
-    std::atomic<pid_t> id{0};
-    std::atomic<bool> done{false};
-    std::jthread waiter([&] {
-      id = static_cast<pid_t>(::syscall(SYS_gettid));
-      (void)cno.wait(plenty);
-      done = true;
-    });
-    support::until_asleep(id, plenty);
+    other_call waiter([&] { (void)cno.wait(plenty); });
+    support::until_asleep(waiter.id(), plenty);
     {
       const std::lock_guard held(lock);
       REQUIRE(::pthread_kill(waiter.native_handle(), SIGUSR1) == 0);
-      support::until_locked_out(id, plenty, [&] { return done.load(); });
-      CHECK_FALSE(done);
+      CHECK(waiter.waits());
     }
     waiter.join();
     CHECK(core->waiters == 0);

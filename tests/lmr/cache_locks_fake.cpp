@@ -1,10 +1,8 @@
 // Calls on a cache of registrations wait while another thread changes its index.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "lock_waits.hpp"
 
 #include <dat/registration_cache.hpp>
-
-#include <support/asleep.hpp>
 
 #include <atomic>
 #include <functional>
@@ -48,24 +46,6 @@ void until(const std::atomic<bool>& flag) {
     std::this_thread::yield();
 }
 
-/// A call in a thread of its own.
-struct other_call {
-  explicit other_call(std::function<void()> call)
-      : thread([this, run = std::move(call)] {
-          id = static_cast<pid_t>(::syscall(SYS_gettid));
-          run();
-          done = true;
-        }) {}
-  /// Whether it waits for a lock; false when it has ended.
-  bool waits() {
-    support::until_locked_out(id, 20s, [&] { return done.load(); });
-    return !done;
-  }
-  std::atomic<pid_t> id{0};
-  std::atomic<bool> done{false};
-  std::jthread thread;
-};
-
 struct rig {
   rig() {
     for (std::size_t i = 0; i < 3; ++i) (void)take(i); // unused regions
@@ -95,7 +75,7 @@ struct rig {
       until(inside);
       waited = inside && other.waits();
       go_on = true;
-      other.thread.join();
+      other.join();
       holder.reset();
       for (const fake::call verb : verbs) fake::intercept(verb, {});
     }
@@ -195,7 +175,7 @@ TEST_CASE("caches begin and end, and memory is unmapped, one at a time for the h
   }
   go_on = true;
   holder.join();
-  hook.thread.join();
-  second->thread.join();
+  hook.join();
+  second->join();
   CHECK(before.trim() <= 192);
 }

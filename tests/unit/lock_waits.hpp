@@ -1,5 +1,5 @@
-// Checks that a call waits for a lock that another thread holds, inside a call of verbs or elsewhere.
-// SPDX-License-Identifier: BSL-1.0
+// Checks that a call waits for a lock that another thread holds, inside a call of verbs or elsewhere, or that the test
+// itself holds. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include "world.hpp"
@@ -7,33 +7,57 @@
 #include <support/asleep.hpp>
 
 #include <atomic>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 namespace unit {
 
+/// A call in a thread of its own, which the end of the object joins.
+class other_call {
+public:
+  template <class Call>
+  explicit other_call(Call call)
+      : thread_([this, run = std::move(call)]() mutable {
+          id_ = static_cast<pid_t>(::syscall(SYS_gettid));
+          run();
+          done_ = true;
+        }) {}
+
+  /// Whether the call waits for a lock. Returns false when the call has ended.
+  [[nodiscard]] bool waits() {
+    support::until_locked_out(id_, 20s, [this] { return done_.load(); });
+    return !done_;
+  }
+  [[nodiscard]] bool done() const { return done_; }
+  void join() { thread_.join(); }
+
+  /// The number of the thread: 0 before it runs.
+  [[nodiscard]] const std::atomic<pid_t>& id() const { return id_; }
+  [[nodiscard]] auto native_handle() { return thread_.native_handle(); }
+
+private:
+  std::atomic<pid_t> id_{0};
+  std::atomic<bool> done_{false};
+  std::jthread thread_; // last: it uses the other members
+};
+
 /// Whether `other`, in a thread of its own, waits while `action` is inside its first call of `verb`. If `apart` is
 /// true, `other` must not call `verb` before it waits.
 template <class Action, class Other>
 bool waits(fake::call verb, Action action, Other other, bool apart = false) {
-  std::atomic<bool> begun{false}, inside{false}, both{false}, done{false};
-  std::atomic<pid_t> id{0};
+  std::atomic<bool> begun{false}, inside{false}, both{false};
   bool waited = false;
-  std::optional<std::jthread> thread;
+  std::optional<other_call> thread;
   fake::intercept(verb, [&] {
     if (begun.exchange(true)) {
       if (inside && apart) both = true;
       return;
     }
     inside = true;
-    thread.emplace([&] {
-      id = static_cast<pid_t>(::syscall(SYS_gettid));
-      other();
-      done = true;
-    });
-    support::until_locked_out(id, 20s, [&] { return done.load(); });
-    waited = !done && !both;
+    thread.emplace(other);
+    waited = thread->waits() && !both;
     inside = false;
   });
   action();
@@ -46,23 +70,40 @@ bool waits(fake::call verb, Action action, Other other, bool apart = false) {
 /// Whether `other`, in a thread of its own, waits for a lock. `hold` gets a function, and calls it with the lock held.
 template <class Hold, class Other>
 bool waits_while(Hold hold, Other other) {
-  std::atomic<bool> done{false};
-  std::atomic<pid_t> id{0};
   bool begun = false, waited = false;
-  std::jthread thread;
+  std::optional<other_call> thread;
   hold([&] {
     if (std::exchange(begun, true)) return;
-    thread = std::jthread([&] {
-      id = static_cast<pid_t>(::syscall(SYS_gettid));
-      other();
-      done = true;
-    });
-    support::until_locked_out(id, 20s, [&] { return done.load(); });
-    waited = !done;
+    thread.emplace(other);
+    waited = thread->waits();
   });
-  if (thread.joinable()) thread.join(); // assertions are for one thread at a time
+  thread.reset(); // Catch2 takes assertions of one thread at a time
   CHECK(begun);
   return waited;
+}
+
+/// A private member of a class, which an explicit instantiation may name: with `struct lock_of_x { friend std::mutex
+/// x::*member(lock_of_x); };` and `template struct opened_member<lock_of_x, &x::mutex_>;`, `member(lock_of_x())` is the
+/// pointer to the member.
+template <class Tag, auto Member>
+struct opened_member {
+  friend auto member(Tag) -> decltype(Member) { return Member; }
+};
+
+/// Whether `call`, in a thread of its own, waits while this thread has the lock. `before` is called while the other
+/// thread waits.
+template <class Mutex, class Call, class Before>
+bool locked_out(Mutex& lock, Call call, Before before) {
+  std::optional<other_call> thread; // is joined after the lock is released
+  const std::unique_lock held(lock);
+  thread.emplace(call);
+  const bool waited = thread->waits();
+  before();
+  return waited && !thread->done();
+}
+template <class Mutex, class Call>
+bool locked_out(Mutex& lock, Call call) {
+  return locked_out(lock, call, [] {});
 }
 
 } // namespace unit
