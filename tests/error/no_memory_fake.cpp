@@ -1,6 +1,7 @@
 // Each request for memory fails once in each main flow: the call or an event reports it, the call succeeds when it is
 // repeated, data and events are complete, and nothing is left behind.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "no_memory.hpp"
 
 #include <dat/csp.hpp>
@@ -25,19 +26,6 @@ using steps = no_memory_steps;
 constexpr auto streams_of_all = ud_streams | dat::stream::rmr_bind;
 constexpr auto streams_of_lean = dat::stream::dto | dat::stream::rmr_bind;
 using datagram_ep = dat::ep<dat::ud>;
-
-struct describe_all : describe {
-  using describe::operator();
-  std::string operator()(const dat::ib::datagram_send_done& e) const {
-    return "sent " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_recv_done& e) const {
-    return "received " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_established&) const { return "known"; }
-  std::string operator()(const dat::ib::group_joined&) const { return "joined"; }
-  std::string operator()(const dat::ib::datagram_request&) const { return "asked"; }
-};
 
 /// One adapter with all objects that a flow uses.
 struct site {
@@ -68,7 +56,7 @@ struct site {
   events take() {
     fake::finish();
     events all;
-    const auto keep = [&](const auto& e) { all.push_back(describe_all{}(e)); };
+    const auto keep = [&](const auto& e) { all.push_back(describe_datagrams{}(e)); };
     while (completions.drain(keep) + evd.drain(keep) != 0) {
     }
     return all;

@@ -2,26 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "world.hpp"
+#include "datagram_end.hpp"
 
 #include <dat/descriptor.hpp>
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
 namespace unit {
-
-struct describe_datagrams : describe {
-  using describe::operator();
-  std::string operator()(const dat::ib::datagram_send_done& e) const {
-    return "sent " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_recv_done& e) const {
-    return "received " + std::to_string(e.cookie().value());
-  }
-  std::string operator()(const dat::ib::datagram_established&) const { return "known"; }
-  std::string operator()(const dat::ib::group_joined&) const { return "joined"; }
-  std::string operator()(const dat::ib::datagram_request&) const { return "asked"; }
-};
 
 struct ud_end {
   std::array<char, 4096> memory{};
