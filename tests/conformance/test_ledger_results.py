@@ -150,7 +150,7 @@ class NotTested(LedgerTest):
         self.result("device.xml", catch2("works", "[EVD-001]"))
 
     def test_a_case_that_checks_nothing_fails(self) -> None:
-        # The report of version 2 with -w NoAssertions, which dev_programs.reporting passes to every program.
+        # Catch2 reports such a case as failed with -w NoAssertions, which dev_programs.reporting passes to every program.
         self.result("device.xml", catch2("works", "[EVD-001]", success="false"))
         self.expect_problem(r"EVD-001: test 'works' \(rxe\) failed")
         self.assertIn("NoAssertions", (rule_catalogue.DOCS.parents[1] / "tests/support/dev_programs.py").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-// Queries and calls of many threads and of signal handlers, while connections begin and end.
+// Many threads and signal handlers query and call objects while connections begin and end.
 // SPDX-License-Identifier: BSL-1.0
 #include "sides.hpp"
 

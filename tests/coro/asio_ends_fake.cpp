@@ -90,7 +90,7 @@ TEST_CASE("a drain that is cancelled has no events", "[asio]") {
   CHECK(e.log == events{"aborted 0"});
 }
 
-TEST_CASE("a loop that is assigned to aborts its own operations, and continues as the other one", "[asio][coro]") {
+TEST_CASE("an assignment to a loop aborts its operations, and moves those of the other loop into it", "[asio][coro]") {
   const clean_world world;
   asio_end e;
   asio_end idle;

@@ -1,4 +1,4 @@
-// Watermarks of shared receive queues in the fake world: when each is reported, and the disconnect at the hard one.
+// Watermarks of shared receive queues in the fake world: when dat reports each one, and the disconnect at the hard watermark.
 // SPDX-License-Identifier: BSL-1.0
 #include "pool_fake.hpp"
 

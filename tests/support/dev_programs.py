@@ -27,7 +27,7 @@ SANITIZER_ENV = {
 # The examples that the tests run on a device: the first column of the ladder.
 LADDER = (ROOT / "examples/ladder.txt").read_text(encoding="utf-8").splitlines()
 EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not line.startswith("#")]
-# The tests on Soft-iWARP (docs/devices.md): examples, and cases of the device program.
+# The tests on Soft-iWARP (docs/devices.md): some examples and some cases of the device program.
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the

@@ -27,7 +27,7 @@ LOGS = BUILD / "logs"
 LAB = ROOT / "tests/lab/dat-lab"
 JOBS = os.cpu_count() or 1
 
-# The time of each command of this run: the name of its log, seconds, and seconds of processor time with its children.
+# Per command of this run: the name of its log, the elapsed seconds, and the processor seconds with those of its child processes.
 COSTS: list[tuple[str, float, float]] = []
 
 # Seconds after which a test program counts as hanging. The limit must not depend on the speed of the machine, so it is
