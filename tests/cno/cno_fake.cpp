@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/detail/handle/core_access.hpp>
+
 #include <atomic>
 #include <cerrno>
 #include <thread>
@@ -128,11 +130,13 @@ TEST_CASE("an agent that is set behind a trigger is called for it once, unless a
   CHECK(must(cno.wait(0us)) == dat::evd_id());
 }
 
-TEST_CASE("a wait on a cno whose descriptor the program has closed fails at once", "[cno]") {
+TEST_CASE("a wait on a cno fails at once when one of its descriptors is closed", "[cno]") {
   const clean_world world;
   auto ia = must(dat::ia::open("fk1", manual));
   auto cno = must(ia.create_cno());
-  const int fd = cno.fd();
+  const bool its_own = GENERATE(true, false); // or the one that ends its waits
+  CAPTURE(its_own);
+  const int fd = its_own ? cno.fd() : dat::detail::core_access::of(cno)->ia().closing.get();
   const int copy = ::dup(fd);
   REQUIRE(::close(fd) == 0);
   const auto failed = cno.wait(plenty);

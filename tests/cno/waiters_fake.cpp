@@ -8,11 +8,9 @@
 #include <dat/detail/handle/core_access.hpp>
 
 #include <atomic>
-#include <cerrno>
 #include <deque>
 #include <optional>
 #include <thread>
-#include <unistd.h>
 
 using namespace unit;
 using dat::return_type;
@@ -118,18 +116,4 @@ TEST_CASE("every thread that waits returns when the last evd ends, and later end
   must(last.close());
   CHECK(must(cno.wait(plenty)) == dat::evd_id());
   while (calls == 0) std::this_thread::yield();
-}
-
-TEST_CASE("a wait on a cno fails at once when the descriptor that ends its waits was closed", "[cno]") {
-  const clean_world world;
-  auto ia = must(dat::ia::open("fk1", manual));
-  auto cno = must(ia.create_cno());
-  const int fd = dat::detail::core_access::of(cno)->ia().closing.get();
-  const int copy = ::dup(fd);
-  REQUIRE(::close(fd) == 0);
-  const auto failed = cno.wait(plenty);
-  REQUIRE(::dup2(copy, fd) == fd);
-  ::close(copy);
-  CHECK(failed.error().sys_errno() == EIO);
-  CHECK(failed.error().verb() == "ppoll");
 }
