@@ -1,5 +1,5 @@
-// Watermarks of shared receive queues in the fake world: when dat reports each one, and the disconnect at the hard watermark.
-// SPDX-License-Identifier: BSL-1.0
+// Watermarks of shared receive queues in the fake world: when dat reports each one, and the disconnect at the hard
+// watermark. SPDX-License-Identifier: BSL-1.0
 #include "pool_fake.hpp"
 
 #include <dat/ep_params.hpp>
