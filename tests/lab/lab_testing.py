@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """The tests boot machines, so they need qemu and the kernel package (docs/lab.md). DAT_LAB_PROGRAM names another dat-lab to test."""
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -88,13 +89,17 @@ def program(pid):
         return ""
 
 
-def module():
-    """dat-lab as a module, for tests of its parts."""
+def module(name):
+    """A module of the package of dat-lab, for tests of its parts."""
+    loader = importlib.machinery.SourceFileLoader("dat_lab_program", DAT_LAB)
+    found = importlib.util.module_from_spec(importlib.util.spec_from_loader("dat_lab_program", loader))
     sys.dont_write_bytecode = True
-    loader = importlib.machinery.SourceFileLoader("dat_lab", DAT_LAB)
-    found = importlib.util.module_from_spec(importlib.util.spec_from_loader("dat_lab", loader))
     loader.exec_module(found)
-    return found
+    sys.path.insert(0, found.package_folder())
+    try:
+        return importlib.import_module("dat_lab." + name)
+    finally:
+        sys.path.pop(0)
 
 
 def run(*args, **more):

@@ -86,7 +86,7 @@ class CaptureFiles(Case):
         with tempfile.NamedTemporaryFile() as f:
             f.write(data)
             f.flush()
-            module().sort_capture(f.name)
+            module("captures").sort_capture(f.name)
             f.seek(0)
             return f.read()
 
@@ -107,7 +107,7 @@ class CaptureFiles(Case):
         for data in (b"", b"x", self.HEAD):
             with self.subTest(data=data):
                 self.assertEqual(self.sorted(data), data)
-        module().sort_capture("/dev/null")
+        module("captures").sort_capture("/dev/null")
 
 
 if __name__ == "__main__":

@@ -282,8 +282,8 @@ esac
         path = os.path.join(self.dir, "faults")
         with open(path, "w") as f:
             f.write("1-2: loss 1-99%\n3-4: delay 5-9ms v1\n")
-        lab = module()
-        lines = [lab.TimeLine(open(path).read(), 2, None, None, seed).later for seed in (1, 1, 2)]
+        faults = module("faults")
+        lines = [faults.TimeLine(open(path).read(), 2, None, None, seed).later for seed in (1, 1, 2)]
         self.assertEqual(lines[0], lines[1])
         self.assertNotEqual(lines[0], lines[2])
 

@@ -205,7 +205,7 @@ class Switches(Case):
     """The network of hosts, without a machine."""
 
     def setUp(self):
-        self.network = module().hosts_module().Network({})
+        self.network = module("switch").Network({})
         self.hosts = {n: self.network.add(1, n) for n in (1, 2, 3)}
         self.other = self.network.add(2, 1)
         self.network.start()

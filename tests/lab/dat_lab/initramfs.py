@@ -1,0 +1,78 @@
+# The initial file system of the machine: the modules to load and the files of the guest.
+# SPDX-License-Identifier: BSL-1.0
+
+import hashlib
+import os
+import re
+import shutil
+import time
+
+from .cache import Lock, cache_dir, write_atomically
+from .kernel import module_bytes
+from .kernel_choice import choose_kernel
+from .outcome import Failure
+from .siw import siw_files
+from .tools import busybox, tool
+
+HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # the folder that holds the package
+GUEST_FILES = ("init", "agent", "net.sh", "capture.py", "faults.sh", "control")
+
+# Loaded in the initial file system, with all they depend on. Anything else is loaded on demand from the kernel's own tree.
+# crc32_generic: without a crc32 provider `rdma link add` fails.
+BOOT_MODULES = "virtio_pci virtio_console 9p 9pnet_virtio overlay crc32_generic rdma_ucm ib_uverbs veth".split()
+# By kind of device. siw.ko itself is built; it finds its checksum by a name that no module depends on.
+DEVICE_MODULES = {"rxe": ["rdma_rxe"], "siw": ["crc32c_generic", "iw_cm"]}
+HOSTS_MODULES = ["virtio_net"]  # with --hosts
+
+
+def guest_dir():
+    for d in (os.environ.get("DAT_LAB_GUEST"), os.path.join(HERE, "guest")):
+        if d and all(os.path.isfile(os.path.join(d, f)) for f in GUEST_FILES):
+            return d
+    raise Failure(f"its own files {', '.join(GUEST_FILES)} are not beside it ({HERE}/guest): install dat again")
+
+
+def cpio(entries):
+    """A newc archive of (name, mode, bytes)."""
+    out = bytearray()
+    for number, (name, mode, data) in enumerate(entries + [("TRAILER!!!", 0, b"")], 1):
+        name = name.encode() + b"\0"
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name), 0)
+        out += b"070701" + b"".join(b"%08X" % f for f in fields) + name
+        out += b"\0" * (-len(out) % 4) + data
+        out += b"\0" * (-len(out) % 4)
+    return bytes(out)
+
+
+def prepare(wish, kinds, hosts):
+    """(kernel, initial file system) from the cache, made when they are not there."""
+    box, modprobe, guest, cache = busybox(), tool("modprobe", "finds the kernel's modules"), guest_dir(), cache_dir()
+    with Lock(cache):
+        for stale in os.listdir(cache):  # what a killed dat-lab left; nobody else writes while we hold the lock
+            if stale.startswith("tmp-"):
+                path = os.path.join(cache, stale)
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        modules = BOOT_MODULES + (HOSTS_MODULES if hosts else []) + [m for kind in sorted(kinds) for m in DEVICE_MODULES[kind]]
+        kernel, files = choose_kernel(cache, modprobe, wish, modules)
+        if "siw" in kinds:
+            files = list(dict.fromkeys(files + siw_files(cache, kernel, modprobe)))
+        own = [open(os.path.join(guest, f), "rb").read() for f in GUEST_FILES]
+        stamp = [f"{p} {os.stat(p).st_size} {os.stat(p).st_mtime_ns}" for p in [box, *files]]
+        key = hashlib.sha256(b"\0".join(own + ["\n".join([kernel.version, *stamp]).encode()])).hexdigest()[:16]
+        initrd = os.path.join(cache, f"initrd-{kernel.version}-{key}")
+        if not os.path.exists(initrd):
+            entries = [(d, 0o40755, b"") for d in ("bin", "dev", "proc", "sys", "lib", "lib/modules")]
+            entries.append(("bin/busybox", 0o100755, open(box, "rb").read()))
+            names = []
+            for path in files:
+                name = "siw.ko" if os.path.dirname(path) == cache else re.sub(r"\.(xz|gz|zst)$", "", os.path.basename(path))
+                entries.append(("lib/modules/" + name, 0o100644, module_bytes(path)))
+                names.append(name)
+            entries.append(("lib/modules/order", 0o100644, "".join(n + "\n" for n in names).encode()))
+            entries += [(f, 0o100755, data) for f, data in zip(GUEST_FILES, own)]
+            for old in os.listdir(cache):  # one per kernel is enough; a machine that is starting from an old one has it open
+                path = os.path.join(cache, old)
+                if old.startswith(f"initrd-{kernel.version}-") and time.time() - os.stat(path).st_mtime > 86400:
+                    os.unlink(path)
+            write_atomically(initrd, cpio(entries))
+    return kernel, initrd

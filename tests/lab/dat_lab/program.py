@@ -1,0 +1,54 @@
+# The program: does what the options say; the exit code.
+# SPDX-License-Identifier: BSL-1.0
+
+import platform
+import shutil
+import signal
+import sys
+
+from .cache import cache_dir
+from .check import check
+from .initramfs import prepare
+from .kernel_choice import list_kernels
+from .options import parse
+from .outcome import RC_MACHINE, RC_TIMEOUT, Ended, Failure, OutputClosed, TimeUp
+from .output import say
+from .qemu import kvm_works
+from .session import PASSED_SIGNALS, Session
+from .tools import tool
+
+
+def raise_ended(number, _):
+    raise Ended(number)
+
+
+def main():
+    o = parse(sys.argv[1:])
+    for number in PASSED_SIGNALS:
+        signal.signal(number, raise_ended)
+    try:
+        if o.check:
+            return check()
+        if o.list_kernels:
+            return list_kernels()
+        if o.clean:
+            shutil.rmtree(cache_dir(), ignore_errors=True)
+            return 0
+        if platform.machine() != "x86_64" and not o.native:
+            raise Failure("the machine needs an x86_64 host: use --native on a host with RDMA devices")
+        if o.prepare:
+            tool("qemu-system-x86_64", "runs the machine")
+            kernel, initrd = prepare(o.kernel, set(o.devices), o.hosts)
+            kvm_works(kernel, initrd)
+            return 0
+        return Session(o).run()
+    except Failure as e:
+        for line in e.args:
+            say(line)
+        return RC_MACHINE
+    except Ended as e:
+        return 128 + e.number
+    except TimeUp:
+        return RC_TIMEOUT
+    except OutputClosed:
+        return 128 + signal.SIGPIPE

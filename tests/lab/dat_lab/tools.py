@@ -1,0 +1,51 @@
+# Programs of the host, and the packages that have them.
+# SPDX-License-Identifier: BSL-1.0
+
+import os
+import shutil
+
+from .outcome import Failure
+
+APT = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "depmod": "kmod",
+    "modprobe": "kmod",
+    "ip": "iproute2",
+    "rdma": "iproute2",
+    "tc": "iproute2",
+    "rping": "rdmacm-utils",
+}
+
+
+def find_tool(name):
+    path = os.environ.get("DAT_LAB_TOOLS") or os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"
+    return shutil.which(name, path=path)
+
+
+def tool(name, why):
+    found = find_tool(name)
+    if not found:
+        raise Failure(f"{name} is missing ({why}): sudo apt-get install {APT.get(name, name)}")
+    return found
+
+
+def is_static(program):
+    """Whether an ELF file has no interpreter (PT_INTERP)."""
+    with open(program, "rb") as f:
+        head = f.read(64)
+        if head[:5] != b"\x7fELF\x02":
+            return False
+        offset = int.from_bytes(head[32:40], "little")
+        size, count = int.from_bytes(head[54:56], "little"), int.from_bytes(head[56:58], "little")
+        f.seek(offset)
+        table = f.read(size * count)
+    return all(int.from_bytes(table[i * size : i * size + 4], "little") != 3 for i in range(count))
+
+
+def busybox():
+    for name in ("busybox", "busybox-static"):
+        found = find_tool(name)
+        if found and is_static(found):
+            return found
+    raise Failure("a static busybox is missing (the machine's first programs): sudo apt-get install busybox-static")
