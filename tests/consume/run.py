@@ -97,6 +97,18 @@ class consumers:
         if (self.prefix / "include/dat/detail").is_dir() != (ROOT / "detail/dat/detail").is_dir():
             raise failure("the private headers are not in include/dat/detail")
 
+    def lab(self) -> None:
+        """The installed dat-lab finds its modules and the files of its machine, also when a symbolic link names it."""
+        link = self.work / "linked"
+        link.symlink_to(self.prefix / "bin/dat-lab")
+        for program in (self.prefix / "bin/dat-lab", link):
+            said = run("sh", "-c", '"$0" --check || true', program, cwd=self.work)  # a host may lack what a machine needs
+            if f"guest files ({self.prefix}/share/dat/lab/guest)" not in said:
+                raise failure(f"{program} --check said\n{said}")
+        for installed in (self.prefix / "bin/dat-lab", *(self.prefix / "share/dat/lab").rglob("*.py")):
+            if str(ROOT) in installed.read_text(encoding="utf-8"):
+                raise failure(f"the installed {installed.name} names the checkout")
+
     def conform(self) -> None:
         """The installed dat-conform finds its rules without the checkout, and without the tests."""
         build, prefix = self.work / "tools", self.work / "tools-installed"
@@ -305,6 +317,7 @@ def main() -> int:
         ways = consumers((args.keep or pathlib.Path(temporary)).resolve(), args.cxx)
         steps: list[tuple[str, Callable[[], None]]] = [
             ("install", ways.install),
+            ("dat-lab, installed", ways.lab),
             ("dat-conform, installed", ways.conform),
             ("man pages", ways.man_pages),
             ("Meson through pkg-config", ways.meson_pkg_config),
