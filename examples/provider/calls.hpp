@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <sched.h>
+#include <type_traits>
 #include <utility>
 
 namespace provider {
@@ -98,8 +99,12 @@ template <class T, class Close>
     if (o->waiters.load() != 0) return restore(o.refuse(return_type::invalid_state, waited));
     ::sched_yield();
   }
-  at.await_posts();
-  if (const DAT_RETURN refused = close(*o)) return restore(refused);
+  constexpr bool posts = std::is_same_v<T, ep_object>;
+  if constexpr (posts) o->stop_posts();
+  if (const DAT_RETURN refused = close(*o)) {
+    if constexpr (posts) o->start_posts();
+    return restore(refused);
+  }
   o->ia.remove(*o);
   return success;
 }

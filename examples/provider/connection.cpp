@@ -38,6 +38,11 @@ constexpr auto requests_stream = dat::streams::connection_requests;
   return issue(*a, std::move(p), psp, any ? DCNT_IA_PSP_CREATE_ANY : DCNT_IA_PSP_CREATE, a.name());
 }
 
+/// Counts a call on an endpoint, of which no post may change the counters meanwhile.
+void count(DAT_EP_HANDLE ep, DAT_EP_COUNTERS which) noexcept {
+  if (const post_to alone(ep, handle::requests); alone) alone->counters.add(which);
+}
+
 /// Ends a service point of dat.
 constexpr auto close_point = [](auto& o) { return o.point.close(); };
 
@@ -209,7 +214,7 @@ DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUA
   if (!quality) return e.bad_argument(7);
   if (!within(flags, DAT_CONNECT_MULTIPATH_REQUESTED_FLAG | DAT_CONNECT_MULTIPATH_REQUIRED_FLAG))
     return e.bad_argument(8);
-  e->counters.add(DCNT_EP_CONNECT);
+  count(ep, DCNT_EP_CONNECT);
   if (e->is_datagram())
     return word(
         e->ud.connect(remote.assume_value(), qualifier.assume_value(), to_timeout(timeout), to_bytes(data, size)));
@@ -225,7 +230,7 @@ DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_T
   const auto remote = to_address(address);
   if (!remote) return word(remote);
   if (!is_range(data, size)) return bad_argument(4, call);
-  e->counters.add(DCNT_EP_CONNECT);
+  count(ep, DCNT_EP_CONNECT);
   return word(e->rc.common_connect(remote.assume_value(), to_timeout(timeout), to_bytes(data, size)));
 }
 
@@ -238,7 +243,7 @@ DAT_RETURN ep_dup_connect(DAT_EP_HANDLE ep, DAT_EP_HANDLE original, DAT_TIMEOUT 
   if (!is_range(data, size)) return bad_argument(4, call);
   const auto quality = to_qos(qos);
   if (!quality) return bad_argument(6, call);
-  e->counters.add(DCNT_EP_CONNECT);
+  count(ep, DCNT_EP_CONNECT);
   return word(e->rc.dup_connect(from->rc, to_timeout(timeout), to_bytes(data, size), *quality));
 }
 
@@ -246,10 +251,10 @@ DAT_RETURN ep_disconnect(DAT_EP_HANDLE ep, DAT_CLOSE_FLAGS flags) {
   const entry_call<ep_object> e(ep, "dat_ep_disconnect");
   if (!e) return e.bad_handle();
   if (flags != DAT_CLOSE_ABRUPT_FLAG && flags != DAT_CLOSE_GRACEFUL_FLAG) return e.bad_argument(2);
-  e->counters.add(DCNT_EP_DISCONNECT);
+  count(ep, DCNT_EP_DISCONNECT);
   if (e->is_datagram()) return word(e->ud.disconnect());
   if (flags == DAT_CLOSE_ABRUPT_FLAG) return word(e->rc.disconnect());
-  const std::lock_guard lock(e->self->posting[handle::requests]); // it posts a request
+  const post_to alone(ep, handle::requests); // it posts a request
   return word(e->rc.disconnect(dat::close_mode::graceful));
 }
 

@@ -81,6 +81,20 @@ inline DAT_IA_ADDRESS_PTR keep(sockaddr_storage& at, const dat::ia_address& addr
 /// The attributes of an endpoint in C.
 [[nodiscard]] DAT_EP_ATTR from_attributes(const dat::ep_attributes& a, bool datagram, bool with_srq) noexcept;
 
+/// The event of a completion. The numbers of the most common operations are those of DAT_DTOS.
+inline void write_dto(DAT_EVENT& to, DAT_EVD_HANDLE evd, dat::dto_operation operation, dat::cookie cookie,
+                      std::size_t bytes, dat::cookie ep) noexcept {
+  to.event_number = DAT_DTO_COMPLETION_EVENT;
+  to.evd_handle = evd;
+  auto& data = to.event_data.dto_completion_event_data;
+  data.ep_handle = ep.as<DAT_HANDLE>();
+  data.user_cookie.as_64 = cookie.value();
+  data.status = DAT_DTO_SUCCESS;
+  data.transfered_length = static_cast<DAT_SEG_LENGTH>(bytes);
+  data.operation = static_cast<DAT_DTOS>(operation);
+  data.rmr_context = 0;
+}
+
 /// A visitor that turns an event into C's. An event that C does not have leaves the number 0.
 class event_writer {
 public:
@@ -91,23 +105,12 @@ public:
     to.evd_handle = evd.self;
     if constexpr (requires { write(e); }) write(e);
   }
-  /// The same for what most completions are. The numbers of their operations are those of DAT_DTOS.
-  void operator()(dat::dto_operation operation, dat::cookie cookie, std::size_t bytes, dat::cookie ep) noexcept {
-    to.event_number = DAT_DTO_COMPLETION_EVENT;
-    to.evd_handle = evd.self;
-    auto& data = to.event_data.dto_completion_event_data;
-    data.ep_handle = ep.as<DAT_HANDLE>();
-    data.user_cookie.as_64 = cookie.value();
-    data.status = DAT_DTO_SUCCESS;
-    data.transfered_length = static_cast<DAT_SEG_LENGTH>(bytes);
-    data.operation = static_cast<DAT_DTOS>(operation);
-    data.rmr_context = 0;
-  }
 
 private:
   /// A completion, which has the places of its members in common with all others.
   void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) noexcept {
-    (*this)(static_cast<dat::dto_operation>(operation), e.cookie(), bytes, dat::cookie(e.ep().context<handle>()));
+    write_dto(to, evd.self, static_cast<dat::dto_operation>(operation), e.cookie(), bytes,
+              dat::cookie(e.ep().context<handle>()));
   }
   void write(dat::send_done& e) noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
   void write(dat::rdma_write_done& e) noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }

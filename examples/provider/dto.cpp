@@ -16,11 +16,11 @@ struct transfer {
 /// Posts one operation of `bytes`, and counts it. A small request carries its data.
 template <class Operation>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN post_one(ep_object& e, Operation& operation, std::uint64_t bytes,
-                                                             DAT_DTO_COOKIE cookie, transfer what) noexcept {
-  e.counters.add(what.counter);
+                                                             DAT_DTO_COOKIE cookie, const transfer& what) noexcept {
   e.counters.add(what.counter + 1, bytes);
-  operation.cookie(dat::cookie(cookie.as_64));
   carry_small(operation, e, bytes);
+  e.counters.add(what.counter);
+  operation.cookie(dat::cookie(cookie.as_64));
   return word(e.ref.post(operation));
 }
 
@@ -29,8 +29,8 @@ template <class Operation>
 template <dat::mem_priv P, class Make>
 [[nodiscard, gnu::noinline]] DAT_RETURN
 post_any(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-         DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, transfer what, Make make) noexcept {
-  const post_to<ep_object> e(ep, to);
+         DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, const transfer& what, Make make) noexcept {
+  const post_to e(ep, to);
   if (!e) return bad_handle(return_subtype::handle_ep, what.call);
   return with_local(e->ia, e.region(), n, iov, rights, what.call, [&](const auto& memory) {
     return make(memory, [&](auto operation) {
@@ -44,10 +44,10 @@ post_any(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET*
 template <dat::mem_priv P, class Make>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN
 post(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-     DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, transfer what, Make make) noexcept {
+     DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, const transfer& what, Make make) noexcept {
   const DAT_SEG_LENGTH bytes = n == 1 && iov ? iov->segment_length : 0;
   if (bytes != 0 && flags == DAT_COMPLETION_DEFAULT_FLAG) [[likely]]
-    if (const post_to<ep_object, false> e(ep, to); e && e.region()->key == iov->lmr_context) [[likely]]
+    if (const post_to e(handle::called(ep), to); e && e.region()->key == iov->lmr_context) [[likely]]
       if (const auto memory = e.region()->part(iov->virtual_address, bytes, rights)) [[likely]]
         return make(
             memory.assume_value(), [&](auto operation) __attribute__((always_inline)) {
@@ -60,32 +60,32 @@ post(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET* iov
 
 DAT_RETURN ep_post_send(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                         DAT_COMPLETION_FLAGS flags) {
+  static constexpr transfer what{"dat_ep_post_send", DCNT_EP_POST_SEND, 5};
   const auto send = [](const auto& memory, auto give) __attribute__((always_inline)) {
     return give(dat::send(memory));
   };
-  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, {"dat_ep_post_send", DCNT_EP_POST_SEND, 5},
-              send);
+  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, what, send);
 }
 
 DAT_RETURN ep_post_send_with_invalidate(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                                         DAT_COMPLETION_FLAGS flags, DAT_BOOLEAN invalidate,
                                         DAT_RMR_CONTEXT rmr_context) {
   if (invalidate == DAT_FALSE) return ep_post_send(ep, n, iov, cookie, flags);
+  static constexpr transfer what{"dat_ep_post_send_with_invalidate", DCNT_EP_POST_SEND, 5};
   const auto send = [rmr_context](const auto& memory, auto give) __attribute__((always_inline)) {
     const auto window = dat::remote_segment<std::byte, dat::mem_priv::none>::make(0, 0, rmr_context).assume_value();
     return give(dat::send_with_invalidate(memory, window));
   };
-  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags,
-              {"dat_ep_post_send_with_invalidate", DCNT_EP_POST_SEND, 5}, send);
+  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, what, send);
 }
 
 DAT_RETURN ep_post_recv(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                         DAT_COMPLETION_FLAGS flags) {
+  static constexpr transfer what{"dat_ep_post_recv", DCNT_EP_POST_RECV, 5};
   const auto recv = [](const auto& memory, auto give) __attribute__((always_inline)) {
     return give(dat::recv(memory));
   };
-  return post(ep, handle::receives, n, iov, dat::local_write, cookie, flags, {"dat_ep_post_recv", DCNT_EP_POST_RECV, 5},
-              recv);
+  return post(ep, handle::receives, n, iov, dat::local_write, cookie, flags, what, recv);
 }
 
 DAT_RETURN ep_post_rdma_read(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
@@ -119,7 +119,7 @@ DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* loc
   const call_on<rmr_object> window(
       of->ia.find<rmr_object>([local](const rmr_object& r) { return r.rmr.is(local->rmr_context); }));
   if (!window) return of.refuse(return_type::privileges_violation);
-  const post_to<ep_object> e(ep, handle::requests);
+  const post_to e(ep, handle::requests);
   if (!e) return of.bad_handle();
   const auto bound = window->rmr.query();
   if (!bound) return word(bound);

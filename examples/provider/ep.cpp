@@ -224,7 +224,7 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
   if (!param) return e.bad_argument(3);
   if (e->is_datagram()) return e.refuse(return_type::invalid_state, return_subtype::ep_connected);
   const call_on<pz_object> zone((mask & DAT_EP_FIELD_PZ_HANDLE) != 0 ? param->pz_handle : DAT_HANDLE_NULL);
-  const std::scoped_lock no_post(e->self->posting[handle::requests], e->self->posting[handle::receives]);
+  const post_to no_request(ep, handle::requests), no_receive(ep, handle::receives);
   const std::lock_guard lock(e->mutex);
   dat::ep_changes changes;
   if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, e.name())) return refused;
@@ -258,7 +258,7 @@ DAT_RETURN ep_free(DAT_EP_HANDLE ep) {
 DAT_RETURN ep_reset(DAT_EP_HANDLE ep) {
   const entry_call<ep_object> e(ep, "dat_ep_reset");
   if (!e) return e.bad_handle();
-  const std::scoped_lock no_post(e->self->posting[handle::requests], e->self->posting[handle::receives]);
+  const post_to no_request(ep, handle::requests), no_receive(ep, handle::receives);
   return word(e->is_datagram() ? e->ud.reset() : e->rc.reset());
 }
 

@@ -124,13 +124,15 @@ DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold
 
 DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
   static constexpr const char* call = "dat_evd_dequeue";
-  const call_on<evd_object> e(evd);
+  const call_on<evd_object> e(handle::called(evd));
   if (!e) [[unlikely]]
     return bad_handle(evd_handle, call);
   if (!event) [[unlikely]]
     return bad_argument(2, call);
+  const auto copy = [evd, event](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
+                                 dat::cookie ep) noexcept { write_dto(*event, evd, what, posted, bytes, ep); };
   event_writer write(*e, *event);
-  const auto taken = e->evd.dequeue(write, write);
+  const auto taken = e->evd.dequeue(write, copy);
   if (!taken) [[unlikely]] {
     e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);
     return no_event(*e, taken.assume_error());

@@ -66,7 +66,7 @@ template <class Make>
 [[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, const DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
                                      const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags, DAT_EP_COUNTERS counter,
                                      const char* call, Make make) noexcept {
-  const post_to<ep_object> e(ep, handle::requests);
+  const post_to e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   if (!local || !remote) return bad_argument(local ? 6 : 4, call);
   if (local->segment_length < sizeof(std::uint64_t) || remote->segment_length < sizeof(std::uint64_t))
@@ -113,7 +113,7 @@ template <class Make>
   const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
   const auto immediate = va_arg(args, DAT_UINT32);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, handle::requests);
+  const post_to e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   const auto post = [=, to_ep = e.get()](const auto& memory) {
     const auto to = remote_segment(remote, dat::remote_write);
@@ -139,7 +139,7 @@ template <class Make>
   const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
   const auto cookie = va_arg(args, DAT_DTO_COOKIE);
   const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
-  const post_to<ep_object> e(ep, handle::requests);
+  const post_to e(ep, handle::requests);
   if (!e || !e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   if (!peer) return bad_argument(5, call);
   const call_on<peer_object> to(reinterpret_cast<DAT_HANDLE>(peer->ah));
@@ -181,9 +181,9 @@ void read_link(adapter& a, DAT_UINT64* values) noexcept {
 
 /// Reads the counters of one object, and calls `take(number, value)` with those that `which` names. `more`: what is
 /// added to them.
-template <std::size_t N, class Take>
-[[nodiscard]] DAT_RETURN read(tallies<N>& counters, const DAT_UINT64 (&more)[N], int which, bool reset,
-                              const char* call, Take take) noexcept {
+template <class Counters, std::size_t N, class Take>
+[[nodiscard]] DAT_RETURN read(Counters& counters, const DAT_UINT64 (&more)[N], int which, bool reset, const char* call,
+                              Take take) noexcept {
   constexpr int all = static_cast<int>(N);
   if (which < 0 || which > all) return bad_argument(3, call);
   for (std::size_t i = 0; i < N; ++i)
@@ -199,6 +199,7 @@ template <class Take>
   };
   if (const call_on<ep_object> e(of); e) {
     constexpr DAT_UINT64 more[DCNT_EP_ALL_COUNTERS] = {};
+    const post_to no_request(of, handle::requests), no_receive(of, handle::receives);
     return read(e->counters, more, which, reset, call, with(ep_names));
   }
   if (const call_on<evd_object> e(of); e) {

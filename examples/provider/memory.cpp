@@ -211,12 +211,13 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
                     DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep, DAT_RMR_COOKIE cookie,
                     DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) {
   static constexpr const char* call = "dat_rmr_bind";
-  const post_to<rmr_object> r(rmr, handle::requests); // calls on one rmr must not overlap
+  const call_on<rmr_object> r(rmr);
   if (!r) return bad_handle(return_subtype::handle_rmr, call);
+  const std::lock_guard alone(r->binding);
   if (!triplet) return bad_argument(3, call);
   if (!within(privileges, all_rights)) return bad_argument(4, call);
   if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(5, call);
-  const post_to<ep_object> through(ep, handle::requests);
+  const post_to through(ep, handle::requests);
   if (!through || &through->ia != &r->ia || through->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   const auto set = [&](auto& operation) {
     operation.cookie(dat::cookie(cookie.as_64));

@@ -6,7 +6,37 @@
 
 namespace provider {
 
-const known_region no_region{};
+post_to::post_to(DAT_HANDLE named, handle::queue to) noexcept : at_(static_cast<handle*>(named)), to_(to) {
+  while (call_on<ep_object>(named)) {
+    ep_ = at_->idle[to].exchange(nullptr, std::memory_order_acquire);
+    if (ep_) return;
+    ::sched_yield();
+  }
+}
+
+void ep_object::stop_posts() noexcept {
+  for (const handle::queue q : {handle::requests, handle::receives}) {
+    while (!self->idle[q].exchange(nullptr, std::memory_order_acquire)) ::sched_yield();
+    known[q] = &no_region;
+  }
+  stopped.store(true);
+}
+
+void ep_object::start_posts() noexcept {
+  stopped.store(false);
+  for (auto& queue : self->idle) queue.store(this, std::memory_order_release);
+}
+
+void ep_object::await_posts() noexcept {
+  for (const handle::queue q : {handle::requests, handle::receives}) {
+    while (!self->idle[q].exchange(nullptr, std::memory_order_acquire)) {
+      if (stopped.load()) return;
+      ::sched_yield();
+    }
+    known[q] = &no_region;
+    self->idle[q].store(this, std::memory_order_release);
+  }
+}
 
 bool region_table::add(const lmr_object& region) noexcept {
   const std::lock_guard lock(lock_);
@@ -62,8 +92,12 @@ std::size_t adapter::size() noexcept {
 
 void adapter::await_posts() noexcept {
   const std::lock_guard lock(mutex);
-  for (const DAT_HANDLE_TYPE with_queues : {DAT_HANDLE_TYPE_EP, DAT_HANDLE_TYPE_SRQ})
-    for (object* o = objects_[index(with_queues)]; o; o = o->next) o->self->await_posts();
+  for (object* o = objects_[index(DAT_HANDLE_TYPE_EP)]; o; o = o->next) static_cast<ep_object*>(o)->await_posts();
+  for (object* o = objects_[index(DAT_HANDLE_TYPE_SRQ)]; o; o = o->next) {
+    auto& queue = *static_cast<srq_object*>(o);
+    const std::lock_guard post(queue.posting);
+    queue.known = &no_region;
+  }
 }
 
 void adapter::retire() noexcept {
@@ -78,9 +112,10 @@ void adapter::retire() noexcept {
           busy = busy || o->self->calls.load(std::memory_order_acquire) > static_cast<std::uint32_t>(o->waiters.load());
         }
     }
-    await_posts();
     if (busy) ::sched_yield();
   }
+  const std::lock_guard lock(mutex);
+  for (object* o = objects_[index(DAT_HANDLE_TYPE_EP)]; o; o = o->next) static_cast<ep_object*>(o)->stop_posts();
 }
 
 void adapter::delete_objects() noexcept {

@@ -23,6 +23,7 @@
 #include <string>
 #include <sys/socket.h>
 #include <unordered_map>
+#include <utility>
 
 namespace provider {
 
@@ -42,8 +43,8 @@ struct entry {
 template <std::size_t N>
 class tallies {
 public:
-  void add(std::size_t which, std::uint64_t n = 1) noexcept {
-    values_[which].store(values_[which].load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  void add(std::size_t which) noexcept {
+    values_[which].store(values_[which].load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   /// A counter; with `reset` it begins again.
   [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
@@ -53,6 +54,19 @@ public:
 
 private:
   std::array<std::atomic<std::uint64_t>, N> values_{};
+};
+
+/// The same for counters that a lock guards.
+template <std::size_t N>
+class guarded_tallies {
+public:
+  void add(std::size_t which, std::uint64_t n = 1) noexcept { values_[which] += n; }
+  [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
+    return reset ? std::exchange(values_[which], 0) : values_[which];
+  }
+
+private:
+  std::array<std::uint64_t, N> values_{};
 };
 
 /// A copy of a peer's private data, of which rdma_cm carries fewer than 256 bytes.
@@ -97,6 +111,8 @@ struct known_region {
   }
 };
 
+inline const known_region no_region; ///< which no key names
+
 struct lmr_object : object {
   static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_LMR;
   static constexpr auto handle_error = return_subtype::handle_lmr;
@@ -115,6 +131,7 @@ struct rmr_object : object {
       : object(handle_type, of), rmr(std::move(made)), zone(of_zone) {}
   dat::rmr rmr;
   DAT_PZ_HANDLE zone;
+  short_lock binding; ///< held by a bind: calls on one dat::rmr must not overlap
 };
 
 struct cno_object : object {
@@ -144,6 +161,8 @@ struct srq_object : object {
   void issued() noexcept override { (void)srq.set_context(dat::cookie(self)); }
   dat::srq srq;
   DAT_PZ_HANDLE zone;
+  short_lock posting;                     ///< guards the following
+  const known_region* known = &no_region; ///< the region that was posted last
 };
 
 struct ep_object : object {
@@ -156,20 +175,56 @@ struct ep_object : object {
   [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
   void issued() noexcept override {
     (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
+    start_posts();
   }
+  /// Waits until no post is under way, and lets none begin.
+  void stop_posts() noexcept;
+  void start_posts() noexcept;
+  /// Waits until no post is under way that began before, and forgets the regions that they used.
+  void await_posts() noexcept;
 
   dat::ep<dat::rc> rc; ///< one of the two is empty
   dat::ep<dat::ud> ud;
   dat::ep_ref ref;                ///< for posts, which are the same for both
   const std::uint32_t max_inline; ///< requests of at most so many bytes carry their data
   bool made_for_request = false;  ///< by a psp or an rsp
+  // A post to a queue guards the region that was posted last, that of the next post usually, and the queue's counters.
+  const known_region* known[2] = {&no_region, &no_region};
+  guarded_tallies<DCNT_EP_ALL_COUNTERS> counters;
+  std::atomic<bool> stopped{true}; ///< no post can begin
 
   std::mutex mutex; ///< guards the following
   DAT_EP_PARAM param{};
   sockaddr_storage local{}; ///< where param points to
   sockaddr_storage remote{};
   kept_data private_data; ///< of the last connection event
-  tallies<DCNT_EP_ALL_COUNTERS> counters;
+};
+
+/// A post to a queue of an endpoint, for its duration: alone, and before or after the end of the endpoint, not
+/// meanwhile. False when the handle names no endpoint.
+class post_to {
+public:
+  /// Waits for the post of another thread.
+  post_to(DAT_HANDLE named, handle::queue to) noexcept;
+  /// Is false while another thread posts.
+  post_to(handle& called, handle::queue to) noexcept
+      : at_(&called), to_(to), ep_(called.idle[to].exchange(nullptr, std::memory_order_acquire)) {}
+  ~post_to() {
+    if (ep_) at_->idle[to_].store(ep_, std::memory_order_release);
+  }
+  post_to(const post_to&) = delete;
+  post_to& operator=(const post_to&) = delete;
+  explicit operator bool() const noexcept { return ep_ != nullptr; }
+  ep_object* operator->() const noexcept { return ep_; }
+  ep_object& operator*() const noexcept { return *ep_; }
+  [[nodiscard]] ep_object* get() const noexcept { return ep_; }
+  /// The region that was posted last.
+  [[nodiscard]] const known_region*& region() const noexcept { return ep_->known[to_]; }
+
+private:
+  handle* const at_;
+  const handle::queue to_;
+  ep_object* ep_ = nullptr;
 };
 
 /// A service point of dat.
@@ -231,7 +286,7 @@ public:
   void remove(const lmr_object& region) noexcept;
 
 private:
-  mutable short_lock lock_; // taken by posts, which hold that of a queue
+  mutable short_lock lock_; // taken by posts
   std::unordered_map<std::uint32_t, const lmr_object*> by_key_;
 };
 

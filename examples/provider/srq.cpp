@@ -25,12 +25,13 @@ DAT_RETURN srq_free(DAT_SRQ_HANDLE srq) {
 
 DAT_RETURN srq_post_recv(DAT_SRQ_HANDLE srq, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE user_cookie) {
   static constexpr const char* call = "dat_srq_post_recv";
-  const post_to<srq_object> s(srq, handle::requests);
+  const call_on<srq_object> s(srq);
   if (!s) return bad_handle(return_subtype::handle_srq, call);
+  const std::lock_guard alone(s->posting);
   const auto post = [to = s.get(), user_cookie](const auto& memory) {
     return word(to->srq.post(dat::recv(memory).cookie(dat::cookie(user_cookie.as_64))));
   };
-  return with_local(s->ia, s.region(), n, iov, dat::local_write, call, post);
+  return with_local(s->ia, s->known, n, iov, dat::local_write, call, post);
 }
 
 DAT_RETURN srq_query(DAT_SRQ_HANDLE srq, DAT_SRQ_PARAM_MASK mask, DAT_SRQ_PARAM* param) {

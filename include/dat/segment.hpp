@@ -53,7 +53,7 @@ public:
   /// Blocks: never.
   /// Thread safety: safe.
   [[nodiscard]] constexpr expected<local_segment> slice(std::size_t first, std::size_t count) const noexcept {
-    if (first > size() || count > size() - first)
+    if (count > size() || first > size() - count)
       return error(return_type::invalid_parameter)
           .at("local_segment.slice", object_kind::lmr, raw_.key)
           .hint("The range first + count must not exceed size().");

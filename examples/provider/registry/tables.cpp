@@ -2,7 +2,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "tables.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 namespace dat_registry {
+namespace {
+
+/// Whether a provider has all functions. Its name and data come before them.
+bool is_complete(const DAT_PROVIDER& table) noexcept {
+  std::array<void*, sizeof table / sizeof(void*)> words;
+  std::memcpy(words.data(), &table, sizeof table);
+  return std::find(words.begin() + 2, words.end(), nullptr) == words.end();
+}
+
+} // namespace
 
 // Constant-initialised and never destroyed, so that other libraries' destructors may call.
 constinit provider_tables tables;
@@ -28,7 +42,8 @@ void provider_tables::erase(const DAT_PROVIDER* table) noexcept {
 bool provider_tables::search(const DAT_PROVIDER* table) noexcept {
   for (const node* n = first_.load(std::memory_order_acquire); n; n = n->next) {
     if (n->table.load(std::memory_order_acquire) != table) continue;
-    recent_[1].store(recent_[0].exchange(table, std::memory_order_relaxed), std::memory_order_relaxed);
+    if (is_complete(*table))
+      recent_[1].store(recent_[0].exchange(table, std::memory_order_relaxed), std::memory_order_relaxed);
     return true;
   }
   return false;

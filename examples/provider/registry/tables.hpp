@@ -16,14 +16,14 @@ constexpr DAT_RETURN failure(DAT_RETURN_TYPE type, DAT_RETURN_SUBTYPE subtype = 
 }
 
 /// The tables of the providers that are registered. Looking one up takes no lock, and no search for the two that were
-/// looked up last. Null is none of them.
+/// looked up last and have all functions. Null is none of them.
 class provider_tables {
 public:
   void insert(const DAT_PROVIDER* table);
   void erase(const DAT_PROVIDER* table) noexcept;
 
   [[nodiscard]] bool has(const DAT_PROVIDER* table) noexcept { return is_recent(table) || search(table); }
-  /// Whether it is one of the two that were looked up last.
+  /// Whether it is one of the two, and so has all functions.
   [[nodiscard]] bool is_recent(const DAT_PROVIDER* table) const noexcept {
     return table == recent_[0].load(std::memory_order_relaxed) || table == recent_[1].load(std::memory_order_relaxed);
   }
@@ -80,8 +80,7 @@ template <auto Function, class... Arguments>
                                                          Arguments... arguments) {
   const DAT_PROVIDER* const table = table_at(handle);
   if (tables.is_recent(table)) [[likely]]
-    if (const auto function = table->*Function) [[likely]]
-      return function(handle, arguments...);
+    return (table->*Function)(handle, arguments...);
   return search_and_call<Function>(bad, handle, arguments...);
 }
 
