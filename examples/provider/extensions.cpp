@@ -61,11 +61,15 @@ template <class Operation>
   return word(e.ref.post(operation));
 }
 
-/// Posts the atomic that `make(old, remote)` makes of one word here and one at the peer.
+/// Posts the atomic that `make(old, remote)` makes of one word here and one at the peer. `args` are
+/// those that all atomics have after their operands.
 template <class Make>
-[[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, const DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
-                                     const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags, DAT_EP_COUNTERS counter,
-                                     const char* call, Make make) noexcept {
+[[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, va_list args, DAT_EP_COUNTERS counter, const char* call,
+                                     Make make) noexcept {
+  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
+  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
+  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
+  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
   const post_to e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   if (!local || !remote) return bad_argument(local ? 6 : 4, call);
@@ -84,25 +88,17 @@ template <class Make>
 
 [[nodiscard]] DAT_RETURN fetch_and_add(DAT_HANDLE ep, va_list args) noexcept {
   const auto add = va_arg(args, DAT_UINT64);
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
-  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
   const auto make = [add](const auto& old, const auto& there) { return dat::ib::fetch_and_add(old, there, add); };
-  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_FETCH_ADD, "dat_ib_post_fetch_and_add", make);
+  return post_atomic(ep, args, DCNT_EP_POST_FETCH_ADD, "dat_ib_post_fetch_and_add", make);
 }
 
 [[nodiscard]] DAT_RETURN compare_and_swap(DAT_HANDLE ep, va_list args) noexcept {
   const auto compare = va_arg(args, DAT_UINT64);
   const auto swap = va_arg(args, DAT_UINT64);
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
-  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
   const auto make = [=](const auto& old, const auto& there) {
     return dat::ib::compare_and_swap(old, there, compare, swap);
   };
-  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_CMP_SWAP, "dat_ib_post_cmp_and_swap", make);
+  return post_atomic(ep, args, DCNT_EP_POST_CMP_SWAP, "dat_ib_post_cmp_and_swap", make);
 }
 
 [[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {

@@ -81,39 +81,49 @@ private:
 };
 static_assert(sizeof(handle) == 64);
 
-/// A call on the object of a handle, for its duration. The object lives as long, unless the call itself deletes it.
-/// False when the handle names no object of the type `T`.
+/// The use of an object: a call on it, or a post to a queue of it. False when the handle names no object of the type
+/// `T`.
 template <class T>
-class call_on {
+class use {
 public:
-  explicit call_on(DAT_HANDLE named) noexcept : at_(static_cast<handle*>(named)) {
-    if (handle::is(named)) begin();
-  }
-  [[gnu::always_inline]] explicit call_on(handle& called) noexcept : at_(&called) { begin(); }
-  ~call_on() {
-    if (object_) leave();
-  }
-  call_on(const call_on&) = delete;
-  call_on& operator=(const call_on&) = delete;
+  use(const use&) = delete;
+  use& operator=(const use&) = delete;
   explicit operator bool() const noexcept { return object_ != nullptr; }
   T* operator->() const noexcept { return object_; }
   T& operator*() const noexcept { return *object_; }
   [[nodiscard]] T* get() const noexcept { return object_; }
 
+protected:
+  explicit use(handle* at, T* object = nullptr) noexcept : at_(at), object_(object) {}
+  ~use() = default;
+  handle* const at_; // a call may delete the object
+  T* object_;
+};
+
+/// A call on the object of a handle, for its duration. The object lives as long, unless the call itself deletes it.
+template <class T>
+class call_on : public use<T> {
+public:
+  explicit call_on(DAT_HANDLE named) noexcept : use<T>(static_cast<handle*>(named)) {
+    if (handle::is(named)) begin();
+  }
+  [[gnu::always_inline]] explicit call_on(handle& called) noexcept : use<T>(&called) { begin(); }
+  ~call_on() {
+    if (*this) leave();
+  }
+
 private:
   void begin() noexcept {
     // Null is no handle: it is far from where the handles begin.
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
-    at_->calls.fetch_add(1, std::memory_order_seq_cst);
-    object* const o = at_->target.load(std::memory_order_seq_cst);
+    this->at_->calls.fetch_add(1, std::memory_order_seq_cst);
+    object* const o = this->at_->target.load(std::memory_order_seq_cst);
     if (o && o->type == T::handle_type) [[likely]]
-      object_ = static_cast<T*>(o);
+      this->object_ = static_cast<T*>(o);
     else
       leave();
   }
-  void leave() noexcept { at_->calls.fetch_sub(1, std::memory_order_release); }
-  handle* const at_; // the call may delete the object
-  T* object_ = nullptr;
+  void leave() noexcept { this->at_->calls.fetch_sub(1, std::memory_order_release); }
 };
 
 } // namespace provider

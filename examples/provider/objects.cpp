@@ -6,10 +6,10 @@
 
 namespace provider {
 
-post_to::post_to(DAT_HANDLE named, handle::queue to) noexcept : at_(static_cast<handle*>(named)), to_(to) {
+post_to::post_to(DAT_HANDLE named, handle::queue to) noexcept : use(static_cast<handle*>(named)), to_(to) {
   while (call_on<ep_object>(named)) {
-    ep_ = at_->idle[to].exchange(nullptr, std::memory_order_acquire);
-    if (ep_) return;
+    object_ = at_->idle[to].exchange(nullptr, std::memory_order_acquire);
+    if (*this) return;
     ::sched_yield();
   }
 }

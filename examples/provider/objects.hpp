@@ -84,10 +84,16 @@ private:
   std::size_t size_ = 0;
 };
 
-struct pz_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_PZ;
-  static constexpr auto handle_error = return_subtype::handle_pz;
-  pz_object(adapter& of, dat::pz made) noexcept : object(handle_type, of), pz(std::move(made)) {}
+/// An object with the type of its handle, and the subtype of errors that name the handle.
+template <DAT_HANDLE_TYPE Type, return_subtype Error>
+struct object_of : object {
+  static constexpr DAT_HANDLE_TYPE handle_type = Type;
+  static constexpr return_subtype handle_error = Error;
+  explicit object_of(adapter& of) noexcept : object(Type, of) {}
+};
+
+struct pz_object : object_of<DAT_HANDLE_TYPE_PZ, return_subtype::handle_pz> {
+  pz_object(adapter& of, dat::pz made) noexcept : object_of(of), pz(std::move(made)) {}
   dat::pz pz;
 };
 
@@ -113,10 +119,8 @@ struct known_region {
 
 inline const known_region no_region; ///< which no key names
 
-struct lmr_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_LMR;
-  static constexpr auto handle_error = return_subtype::handle_lmr;
-  lmr_object(adapter& of, dat::dynamic::lmr made) noexcept : object(handle_type, of), lmr(std::move(made)) {}
+struct lmr_object : object_of<DAT_HANDLE_TYPE_LMR, return_subtype::handle_lmr> {
+  lmr_object(adapter& of, dat::dynamic::lmr made) noexcept : object_of(of), lmr(std::move(made)) {}
   ~lmr_object() override; // removes it from the table of regions
   dat::dynamic::lmr lmr;
   known_region known;
@@ -124,40 +128,32 @@ struct lmr_object : object {
   dat::shared_cookie cookie{}; ///< of shared memory
 };
 
-struct rmr_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_RMR;
-  static constexpr auto handle_error = return_subtype::handle_rmr;
+struct rmr_object : object_of<DAT_HANDLE_TYPE_RMR, return_subtype::handle_rmr> {
   rmr_object(adapter& of, dat::rmr made, DAT_PZ_HANDLE of_zone) noexcept
-      : object(handle_type, of), rmr(std::move(made)), zone(of_zone) {}
+      : object_of(of), rmr(std::move(made)), zone(of_zone) {}
   dat::rmr rmr;
   DAT_PZ_HANDLE zone;
   short_lock binding; ///< held by a bind: calls on one dat::rmr must not overlap
 };
 
-struct cno_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CNO;
-  static constexpr auto handle_error = return_subtype::handle_cno;
-  cno_object(adapter& of) noexcept : object(handle_type, of) {}
+struct cno_object : object_of<DAT_HANDLE_TYPE_CNO, return_subtype::handle_cno> {
+  using object_of::object_of;
   dat::cno cno;
   DAT_PROXY_TYPE proxy = DAT_PROXY_TYPE_NONE;
   std::atomic<DAT_PVOID> instance{nullptr}; ///< of the agent
   std::atomic<DAT_AGENT_FUNC> agent{nullptr};
 };
 
-struct evd_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EVD;
-  static constexpr auto handle_error = return_subtype::handle1;
-  evd_object(adapter& of, dat::dynamic::evd made) noexcept : object(handle_type, of), evd(std::move(made)) {}
+struct evd_object : object_of<DAT_HANDLE_TYPE_EVD, return_subtype::handle1> {
+  evd_object(adapter& of, dat::dynamic::evd made) noexcept : object_of(of), evd(std::move(made)) {}
   dat::dynamic::evd evd;
   std::atomic<DAT_CNO_HANDLE> cno{nullptr};
   tallies<DCNT_EVD_ALL_COUNTERS> counters;
 };
 
-struct srq_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_SRQ;
-  static constexpr auto handle_error = return_subtype::handle_srq;
+struct srq_object : object_of<DAT_HANDLE_TYPE_SRQ, return_subtype::handle_srq> {
   srq_object(adapter& of, dat::srq made, DAT_PZ_HANDLE of_zone) noexcept
-      : object(handle_type, of), srq(std::move(made)), zone(of_zone) {}
+      : object_of(of), srq(std::move(made)), zone(of_zone) {}
   void issued() noexcept override { (void)srq.set_context(dat::cookie(self)); }
   dat::srq srq;
   DAT_PZ_HANDLE zone;
@@ -165,13 +161,11 @@ struct srq_object : object {
   const known_region* known = &no_region; ///< the region that was posted last
 };
 
-struct ep_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EP;
-  static constexpr auto handle_error = return_subtype::handle_ep;
+struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
   ep_object(adapter& of, dat::ep<dat::rc> made) noexcept
-      : object(handle_type, of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline) {}
+      : object_of(of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline) {}
   ep_object(adapter& of, dat::ep<dat::ud> made) noexcept
-      : object(handle_type, of), ud(std::move(made)), ref(ud), max_inline(ud.max_inline()) {}
+      : object_of(of), ud(std::move(made)), ref(ud), max_inline(ud.max_inline()) {}
   [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
   void issued() noexcept override {
     (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
@@ -201,39 +195,29 @@ struct ep_object : object {
 };
 
 /// A post to a queue of an endpoint, for its duration: alone, and before or after the end of the endpoint, not
-/// meanwhile. False when the handle names no endpoint.
-class post_to {
+/// meanwhile.
+class post_to : public use<ep_object> {
 public:
   /// Waits for the post of another thread.
   post_to(DAT_HANDLE named, handle::queue to) noexcept;
   /// Is false while another thread posts.
   post_to(handle& called, handle::queue to) noexcept
-      : at_(&called), to_(to), ep_(called.idle[to].exchange(nullptr, std::memory_order_acquire)) {}
+      : use(&called, called.idle[to].exchange(nullptr, std::memory_order_acquire)), to_(to) {}
   ~post_to() {
-    if (ep_) at_->idle[to_].store(ep_, std::memory_order_release);
+    if (*this) at_->idle[to_].store(object_, std::memory_order_release);
   }
-  post_to(const post_to&) = delete;
-  post_to& operator=(const post_to&) = delete;
-  explicit operator bool() const noexcept { return ep_ != nullptr; }
-  ep_object* operator->() const noexcept { return ep_; }
-  ep_object& operator*() const noexcept { return *ep_; }
-  [[nodiscard]] ep_object* get() const noexcept { return ep_; }
   /// The region that was posted last.
-  [[nodiscard]] const known_region*& region() const noexcept { return ep_->known[to_]; }
+  [[nodiscard]] const known_region*& region() const noexcept { return object_->known[to_]; }
 
 private:
-  handle* const at_;
   const handle::queue to_;
-  ep_object* ep_ = nullptr;
 };
 
 /// A service point of dat.
 template <class Point, DAT_HANDLE_TYPE Type, return_subtype Error>
-struct service_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = Type;
-  static constexpr auto handle_error = Error;
+struct service_object : object_of<Type, Error> {
   service_object(adapter& of, Point made, DAT_EVD_HANDLE to) noexcept
-      : object(Type, of), point(std::move(made)), id(point.id()), evd(to) {}
+      : object_of<Type, Error>(of), point(std::move(made)), id(point.id()), evd(to) {}
   Point point;
   const dat::service_id id;
   const DAT_EVD_HANDLE evd;
@@ -251,10 +235,8 @@ struct csp_object : service_object<dat::csp, DAT_HANDLE_TYPE_CSP, return_subtype
   sockaddr_storage address{};
 };
 
-struct cr_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_CR;
-  static constexpr auto handle_error = return_subtype::handle_cr;
-  cr_object(adapter& of) noexcept : object(handle_type, of) {}
+struct cr_object : object_of<DAT_HANDLE_TYPE_CR, return_subtype::handle_cr> {
+  using object_of::object_of;
   dat::cr cr; ///< one of the two is empty
   dat::ib::datagram_request datagrams;
   DAT_EP_HANDLE local_ep = DAT_HANDLE_NULL; ///< of an rsp, or of a psp that creates endpoints
@@ -264,10 +246,8 @@ struct cr_object : object {
 };
 
 /// A peer of a datagram endpoint: what the member `ah` of DAT_IB_ADDR_HANDLE points to.
-struct peer_object : object {
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_EXTENSION_BASE;
-  static constexpr auto handle_error = return_subtype::handle1;
-  peer_object(adapter& of, dat::ib::address_handle made) noexcept : object(handle_type, of), to(std::move(made)) {}
+struct peer_object : object_of<DAT_HANDLE_TYPE_EXTENSION_BASE, return_subtype::handle1> {
+  peer_object(adapter& of, dat::ib::address_handle made) noexcept : object_of(of), to(std::move(made)) {}
   dat::ib::address_handle to;
 };
 
@@ -291,11 +271,9 @@ private:
 };
 
 /// An open ia, with the list of its objects.
-class adapter : public object {
+class adapter : public object_of<DAT_HANDLE_TYPE_IA, return_subtype::handle_ia> {
 public:
-  static constexpr DAT_HANDLE_TYPE handle_type = DAT_HANDLE_TYPE_IA;
-  static constexpr auto handle_error = return_subtype::handle_ia;
-  adapter(const entry& of, dat::ia opened) noexcept : object(handle_type, *this), from(of), ia(std::move(opened)) {}
+  adapter(const entry& of, dat::ia opened) noexcept : object_of(*this), from(of), ia(std::move(opened)) {}
   ~adapter() override { delete_objects(); }
 
   /// A handle for a new object of this adapter; null without memory, and then the object is deleted.
