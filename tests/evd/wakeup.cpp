@@ -107,6 +107,45 @@ TEST_CASE("a wake-up that is due while the reactor holds locks comes after it ha
   t.r.unwatch(fd.get(), s);
 }
 
+TEST_CASE("two wake-ups that are due together keep their owner until the waiter is woken, and no longer",
+          "[evd][wakeup]") {
+  static bool ended;
+  ended = false;
+  struct mortal : counted {
+    mortal() : counted([](counted&) noexcept { ended = true; }) {}
+  } o;
+  reactor r;
+  REQUIRE(r.open() == 0);
+  wakeup w(o, 1, r);
+  REQUIRE(w.open() == 0);
+  REQUIRE(w.begin_wait());
+  struct source : dat::detail::event_source {
+    reactor* r;
+    wakeup* w;
+  } s{{[](dat::detail::event_source& e) noexcept {
+        auto& self = static_cast<source&>(e);
+        self.r->batching_tasks([&]() noexcept {
+          for (int i = 0; i < 2; ++i) { // the waiter, which another event has woken, sleeps again
+            self.w->prepare_to_sleep();
+            self.w->kick();
+          }
+        });
+        self.w->end_wait();
+      }},
+      &r,
+      &w};
+  dat::detail::wake_fd fd;
+  REQUIRE(fd.open() == 0);
+  REQUIRE(r.watch(fd.get(), s) == 0);
+  fd.raise();
+  r.run(0);
+  r.unwatch(fd.get(), s);
+  for (int i = 0; i < 3; ++i) r.run(0);
+  CHECK_FALSE(ended);
+  o.release();
+  CHECK(ended);
+}
+
 TEST_CASE("an interrupt before a wait is kept for it, and several count as one", "[evd][wakeup]") {
   wakeup_rig t;
   t.w.interrupt();

@@ -106,4 +106,34 @@ bool locked_out(Mutex& lock, Call call) {
   return locked_out(lock, call, [] {});
 }
 
+/// Whether `call`, in a thread of its own, waits for the mutex that `lock()` returns. This thread takes it while `call`
+/// is inside its first call of `verb`. `before` is called while the other thread waits.
+template <class Lock, class Call, class Before>
+bool locked_out_after(fake::call verb, Lock lock, Call call, Before before) {
+  std::atomic<bool> inside{false}, held{false};
+  fake::intercept(verb, [&] {
+    if (inside.exchange(true)) return;
+    while (!held) std::this_thread::yield();
+  });
+  bool waited = false;
+  {
+    other_call thread(call);
+    while (!inside && !thread.done()) std::this_thread::yield();
+    if (inside) {
+      const std::unique_lock taken(lock());
+      held = true;
+      waited = thread.waits();
+      before();
+      waited = waited && !thread.done();
+    }
+  }
+  fake::intercept(verb, {});
+  CHECK(inside);
+  return waited;
+}
+template <class Lock, class Call>
+bool locked_out_after(fake::call verb, Lock lock, Call call) {
+  return locked_out_after(verb, lock, call, [] {});
+}
+
 } // namespace unit
