@@ -16,18 +16,37 @@ struct a_function_that_uses_DAT_TRY_returns_dat_expected : Failure {
       : Failure(std::move(failure)) {}
 };
 
+/// Outcome's observers of a result that DAT_TRY has checked. Without a second check, which each type would compile
+/// anew.
+struct checked_result : unwrap_by_value_or_DAT_TRY {
+  template <class Result>
+  static constexpr auto&& value(Result&& from) noexcept {
+    return base::_value(static_cast<Result&&>(from));
+  }
+  template <class Result>
+  static constexpr auto failure(Result&& from) noexcept {
+    return pass_on(base::_error(from));
+  }
+
+private:
+  template <class E>
+  static constexpr auto pass_on(const E& why) noexcept {
+    return a_function_that_uses_DAT_TRY_returns_dat_expected(boost::outcome_v2::failure(why));
+  }
+};
+
 /// The value of an expected, with a type that compilers print in few words where it does not fit its target.
 template <class T, class E, class Policy>
 constexpr T& value_of(boost::outcome_v2::basic_result<T, E, Policy>& from) noexcept {
-  return from.assume_value();
+  return checked_result::value(from);
 }
 template <class T, class E, class Policy>
 constexpr const T& value_of(const boost::outcome_v2::basic_result<T, E, Policy>& from) noexcept {
-  return from.assume_value();
+  return checked_result::value(from);
 }
 template <class T, class E, class Policy>
 constexpr T&& value_of(boost::outcome_v2::basic_result<T, E, Policy>&& from) noexcept {
-  return std::move(from).assume_value();
+  return checked_result::value(std::move(from));
 }
 
 }}} // namespace dat::v0::detail
@@ -59,8 +78,7 @@ constexpr T&& value_of(boost::outcome_v2::basic_result<T, E, Policy>&& from) noe
 #define DAT_DETAIL_TRY_CHECK(give_back, name, ...)                                                                     \
   auto&& name = (__VA_ARGS__);                                                                                         \
   if (!name.has_value()) [[unlikely]]                                                                                  \
-  give_back ::dat::detail::a_function_that_uses_DAT_TRY_returns_dat_expected(                                          \
-      static_cast<decltype(name)>(name).as_failure())
+  give_back ::dat::detail::checked_result::failure(name)
 #define DAT_DETAIL_TRY_TAKE(give_back, name, declaration, ...)                                                         \
   DAT_DETAIL_TRY_CHECK(give_back, name, __VA_ARGS__);                                                                  \
   declaration = ::dat::detail::value_of(static_cast<decltype(name)>(name))
