@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -54,9 +53,12 @@ public:
   /// Takes over a reference, such as the first one of a new object.
   constexpr ref(T* p, adopt_t) noexcept : p_(p) {}
   ref(const ref& o) noexcept : ref(o.p_) {}
-  constexpr ref(ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  // Moves are written out: std::exchange and std::swap cost a compiler several classes of traits for each `T`.
+  constexpr ref(ref&& o) noexcept : p_(o.p_) { o.p_ = nullptr; }
   ref& operator=(ref o) noexcept {
-    std::swap(p_, o.p_);
+    T* const old = p_;
+    p_ = o.p_;
+    o.p_ = old;
     return *this;
   }
   ~ref() {
@@ -68,7 +70,15 @@ public:
   T& operator*() const noexcept { return *p_; }
   explicit operator bool() const noexcept { return p_ != nullptr; }
   /// Gives the reference away without releasing it.
-  [[nodiscard]] T* detach() noexcept { return std::exchange(p_, nullptr); }
+  [[nodiscard]] T* detach() noexcept {
+    T* const given = p_;
+    p_ = nullptr;
+    return given;
+  }
+  /// Empties the pointer, and then releases the reference.
+  void reset() noexcept {
+    if (T* const old = detach()) old->release();
+  }
 
 private:
   T* p_ = nullptr;

@@ -49,7 +49,7 @@ protected:
     forget();
   }
   /// Empties the owner and does not end the object.
-  void forget() noexcept { core_ = {}; }
+  void forget() noexcept { core_.reset(); }
 
 private:
   ref<Core> core_;

@@ -350,4 +350,16 @@ public:
   }
 };
 
+#ifdef DAT_SEPARATE_COMPILATION
+// The rare parts of a post of one operation with one segment are compiled once, in ep_posting.ipp.
+extern template error no_room(request_queue) noexcept;
+extern template error no_room(recv_queue) noexcept;
+extern template expected<void> not_posted(request_queue, int, ibv_send_wr*, ibv_send_wr*, work_entry* const*) noexcept;
+extern template expected<void> not_posted(recv_queue, int, ibv_recv_wr*, ibv_recv_wr*, work_entry* const*) noexcept;
+extern template expected<void> kept_not_posted<1>(request_queue, int) noexcept;
+extern template expected<void> kept_not_posted<1>(recv_queue, int) noexcept;
+extern template expected<void> post_checked(request_queue, send_request<1>) noexcept;
+extern template expected<void> post_checked(recv_queue, recv_request<1>) noexcept;
+#endif
+
 }}} // namespace dat::v0::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/handle/handle.hpp>
+#include <dat/detail/posting/endpoint_queues.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/empty_receive.hpp>
@@ -204,5 +205,16 @@ DAT_DECL void ep_posting::flush_queues() noexcept {
 DAT_DECL void ep_posting::flush_late_receive() noexcept {
   if (state() == ep_state::disconnected) flush_queues();
 }
+
+#ifdef DAT_SEPARATE_COMPILATION
+template error no_room(request_queue) noexcept;
+template error no_room(recv_queue) noexcept;
+template expected<void> not_posted(request_queue, int, ibv_send_wr*, ibv_send_wr*, work_entry* const*) noexcept;
+template expected<void> not_posted(recv_queue, int, ibv_recv_wr*, ibv_recv_wr*, work_entry* const*) noexcept;
+template expected<void> kept_not_posted<1>(request_queue, int) noexcept;
+template expected<void> kept_not_posted<1>(recv_queue, int) noexcept;
+template expected<void> post_checked(request_queue, send_request<1>) noexcept;
+template expected<void> post_checked(recv_queue, recv_request<1>) noexcept;
+#endif
 
 }}} // namespace dat::v0::detail
