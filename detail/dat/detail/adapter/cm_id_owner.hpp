@@ -112,7 +112,7 @@ private:
   std::uint8_t private_size_ = 0;
 };
 
-inline void abandon_request(connection_base& request) noexcept { request.abandon(); }
+void abandon_request(ref<connection_base>& owner) noexcept;
 
 /// Move-only token for an unanswered connection request. It moves from the ring to the event to the consumer's cr.
 /// Destroying it unanswered refuses the request; otherwise the id would keep the request alive indefinitely.

@@ -153,4 +153,9 @@ DAT_DECL ref<connection_base> ia_core::take_cm_event(rdma_cm_event& e) noexcept 
   return owner;
 }
 
+DAT_DECL void abandon_request(ref<connection_base>& owner) noexcept {
+  owner->abandon();
+  owner.reset();
+}
+
 }}} // namespace dat::v0::detail

@@ -12,7 +12,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-inline void release_adapter(ia_core& core) noexcept { core.release_adapter(); }
+void release_adapter(ref<ia_core>& owner) noexcept;
 
 /// Owns the ia_core in the handle of an ia, and keeps the adapter open.
 class ia_handle : public unique_ref<ia_core, &release_adapter> {

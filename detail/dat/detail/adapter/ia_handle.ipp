@@ -6,6 +6,11 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+DAT_DECL void release_adapter(ref<ia_core>& owner) noexcept {
+  owner->release_adapter();
+  owner.reset();
+}
+
 DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
   ia_core* const core = get();
   if (core->foreign()) {

@@ -12,6 +12,7 @@
 #include <dat/detail/events/evd_core.hpp>
 #include <dat/detail/connection/service_point.hpp>
 #include <dat/detail/endpoint/ep_core.hpp>
+#include <dat/detail/handle/handle.hpp>
 
 #ifndef DAT_SEPARATE_COMPILATION
 #include <dat/detail/events/evd_core.ipp>
@@ -25,3 +26,15 @@
 #include <dat/detail/connection/connection_state.ipp>
 #endif
 // clang-format on
+
+#ifdef DAT_SEPARATE_COMPILATION
+namespace dat { inline namespace v0 { namespace detail {
+// Compiled once, in ep_core.ipp.
+extern template void end_with_handle(ref<pz_core>&) noexcept;
+extern template void end_with_handle(ref<lmr_core>&) noexcept;
+extern template void end_with_handle(ref<cno_core>&) noexcept;
+extern template void end_with_handle(ref<evd_core>&) noexcept;
+extern template void end_with_handle(ref<service_point>&) noexcept;
+extern template void end_with_handle(ref<ep_core>&) noexcept;
+}}} // namespace dat::v0::detail
+#endif

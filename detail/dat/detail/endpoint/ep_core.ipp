@@ -452,4 +452,13 @@ DAT_DECL void ep_core::teardown() noexcept {
   std::swap(drawn, srq_);
 }
 
+#ifdef DAT_SEPARATE_COMPILATION
+template void end_with_handle(ref<pz_core>&) noexcept;
+template void end_with_handle(ref<lmr_core>&) noexcept;
+template void end_with_handle(ref<cno_core>&) noexcept;
+template void end_with_handle(ref<evd_core>&) noexcept;
+template void end_with_handle(ref<service_point>&) noexcept;
+template void end_with_handle(ref<ep_core>&) noexcept;
+#endif
+
 }}} // namespace dat::v0::detail

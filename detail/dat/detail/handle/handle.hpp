@@ -19,8 +19,9 @@ namespace dat { inline namespace v0 { namespace detail {
       .hint("The handle is empty: it was moved from or closed, or no create call returned it.");
 }
 
-/// Owns a reference to an object, as wil's unique_any: move-only, and `End` ends the object that the owner drops.
-template <class Core, void (*End)(Core&) noexcept>
+/// Owns a reference to an object, as wil's unique_any: move-only, and `End` ends the object that the owner drops,
+/// and then empties the reference.
+template <class Core, void (*End)(ref<Core>&) noexcept>
 class unique_ref {
 public:
   unique_ref() noexcept = default;
@@ -45,8 +46,9 @@ protected:
   /// Ends the object. The owner names it until it has ended, because an agent that runs until then may still use the
   /// owner.
   void drop() noexcept {
-    if (core_) End(*core_);
-    forget();
+    if (!core_) return;
+    End(core_);
+    if (core_) __builtin_unreachable(); // so that the end of `core_` releases nothing
   }
   /// Empties the owner and does not end the object.
   void forget() noexcept { core_.reset(); }
@@ -60,12 +62,14 @@ private:
 /// windows to it. A cno without evds ends, so that its agent is not called later. Other objects end with their last
 /// user.
 template <class Core>
-void end_with_handle(Core& core) noexcept {
+[[gnu::noinline]] void end_with_handle(ref<Core>& owner) noexcept {
+  Core& core = *owner;
   if constexpr (
       !requires { core.users; } || requires { Core::ends_with_handle; })
     core.end();
   else if constexpr (requires { Core::ends_unused_with_handle; })
     if (core.users.load(std::memory_order_acquire) == 0) core.end();
+  owner.reset();
 }
 
 /// Owns an object. `close` ends it, or else the end of the handle does.
