@@ -10,8 +10,8 @@
 #include <dat/privileges.hpp>
 #include <dat/segment.hpp>
 
-#include <dat/detail/base/misuse.hpp>
 #include <dat/detail/base/utility.hpp>
+#include <dat/detail/handle/handle.hpp>
 
 #include <concepts>
 #include <cstddef>

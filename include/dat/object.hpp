@@ -6,7 +6,6 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
-#include <dat/detail/base/misuse.hpp>
 #include <dat/detail/handle/handle.hpp>
 
 #include <atomic>

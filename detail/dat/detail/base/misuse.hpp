@@ -24,13 +24,6 @@ template <class T, class Object>
   return object;
 }
 
-/// Returns a copy of the object. The compiler checks its conversion only where a template is compiled for `T`, so that
-/// an expected that a template of a header returns costs nothing in programs that do not call it.
-template <class T, class Object>
-[[nodiscard]] constexpr Object dependent_copy(const Object& object) noexcept {
-  return object;
-}
-
 /// False. The compiler evaluates it only where a template is compiled for `T`.
 template <class T>
 inline constexpr bool never = false;

@@ -13,6 +13,13 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
+/// Returns a copy of the object. The compiler checks its conversion only where a template is compiled for `T`, so that
+/// an expected that a template of a header returns costs nothing in programs that do not call it.
+template <class T, class Object>
+[[nodiscard]] constexpr Object dependent_copy(const Object& object) noexcept {
+  return object;
+}
+
 [[nodiscard, gnu::cold]] constexpr error empty_handle(const char* call, return_subtype which) noexcept {
   return error(return_type::invalid_handle, which)
       .at(call)
