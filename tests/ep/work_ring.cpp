@@ -107,6 +107,43 @@ TEST_CASE("completions are taken as they come, set aside, and taken as they come
   }
 }
 
+TEST_CASE("completions that were set aside free nothing after all entries were freed") {
+  ring_of r(6);
+  for (const bool newest_too : {false, true}) {
+    CAPTURE(newest_too);
+    std::vector<work_entry*> e;
+    for (std::uint64_t i = 0; i < 4; ++i) e.push_back(r.post(i));
+    const std::uint32_t older = r.ring.position(*e[1]);
+    const std::uint32_t newest = newest_too ? r.ring.position(*e[3]) : older;
+    r.ring.retire_all();
+    CHECK(r.ring.used() == 0);
+    const work_entry* const next = r.post(4);
+    (void)r.post(5);
+    r.ring.retire_through(*e[1], older);
+    CHECK(r.ring.used() == 2);
+    r.ring.retire_through(*e[newest_too ? 3 : 1], newest);
+    CHECK(r.ring.used() == 2);
+    CHECK(r.ring.holds(*next));
+    r.ring.retire_all();
+  }
+}
+
+TEST_CASE("a ring of the largest size takes all of its requests in one call") {
+  const ring_of r(max_ring);
+  CHECK(r.has_room(max_ring));
+  CHECK_FALSE(r.has_room(max_ring + 1));
+}
+
+TEST_CASE("the work of a send tells whether it has immediate data, and its length") {
+  for (const auto o : {dat::dto_operation::send, dat::dto_operation::send_immediate}) {
+    posted_work w;
+    w.set(longest_message, kind_of_work(o));
+    CHECK(w.operation() == o);
+    CHECK(w.bytes() == longest_message);
+    CHECK(w.is_plain_success(IBV_WC_SUCCESS));
+  }
+}
+
 TEST_CASE("only the success of an ordinary operation is a plain one") {
   const auto plain = [](work_kind k, ibv_wc_status s) { return posted_work{{}, 0, k}.is_plain_success(s); };
   for (const work_kind k : {sends, kind_of_work(dat::dto_operation::recv), kind_of_work(dat::dto_operation::rdma_read),

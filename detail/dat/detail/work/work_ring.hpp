@@ -298,7 +298,7 @@ public:
   /// Frees everything. No thread may post meanwhile.
   void retire_all() noexcept {
     work_entry* last = before(next());
-    if (last != seen_) retired_position_ = position(*last);
+    retired_position_ = seen_position_; // completions that were set aside free nothing later
     retire(*last);
   }
 
