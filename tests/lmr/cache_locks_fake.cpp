@@ -8,6 +8,8 @@
 #include <functional>
 #include <thread>
 
+namespace cache_lock_tests {
+
 using namespace unit;
 
 namespace {
@@ -179,3 +181,5 @@ TEST_CASE("caches begin and end, and memory is unmapped, one at a time for the h
   second->join();
   CHECK(before.trim() <= 192);
 }
+
+} // namespace cache_lock_tests
