@@ -99,6 +99,8 @@ TEST_CASE("a region of 4 GiB and more can be posted in slices only", "[DTO-059][
     CHECK(huge.remote().size() == size);
     CHECK(huge.remote(size - 1, 1).value().size() == 1);
     CHECK(huge.slice(0, size).error().type() == return_type::length_error);
+    CHECK(must(huge.slice(1, 0xffff'ffff)).size() == 0xffff'ffff);
+    CHECK(huge.slice(0, std::size_t{1} << 32).error().type() == return_type::length_error);
     auto end_of_it = huge.slice(size - 8, 8).value();
     std::memcpy(end_of_it.data(), "the end", 8);
     must(p.a.ep.post(dat::rdma_write{end_of_it, target}));

@@ -54,6 +54,23 @@ TEST_CASE("an address handle outlives each datagram of a call that met a change 
   CHECK(fake::live().ahs == 1);
 }
 
+TEST_CASE("an address handle outlives its datagram while others are sent", "[posting][ud]") {
+  const clean_world world;
+  datagrams d;
+  auto second = must(d.ep.address_of(must(d.ep.address())));
+  auto third = must(d.ep.address_of(must(d.ep.address())));
+  fake::hold(d.ep.native_handle());
+  must(d.ep.post(d.out()));
+  d.self = std::move(second);
+  must(d.ep.post(d.out()));
+  third = {}; // frees the handles that no send uses
+  CHECK(fake::live().ahs == 3);
+  for (int i = 0; i < 2; ++i) REQUIRE(fake::complete(d.ep.native_handle()));
+  d.drain();
+  d.self = {};
+  CHECK(fake::live().ahs == 0);
+}
+
 TEST_CASE("datagrams that a change of state refuses use neither room nor their address", "[posting][ud]") {
   const fake::with positive(fake::personality::kind);
   const clean_world world;

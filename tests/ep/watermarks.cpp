@@ -56,6 +56,18 @@ TEST_CASE("a new life has neither the receives nor the peak of the earlier one")
   CHECK_FALSE(w.add()); // counted from 0
 }
 
+TEST_CASE("a watermark of 0 is not exceeded by checks, but by one receive") {
+  watermarks w;
+  w.set(0, 0);
+  for (int i = 0; i < 3; ++i) {
+    const auto v = w.check(true);
+    CHECK_FALSE(v.soft);
+    CHECK_FALSE(v.hard);
+  }
+  CHECK(w.add());
+  CHECK(w.check(true).hard);
+}
+
 TEST_CASE("a peak that is forgotten is not found") {
   watermarks w;
   w.set(0, dat::no_watermark);

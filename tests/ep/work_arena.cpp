@@ -1,17 +1,28 @@
 // The memory of work entries where addresses or locked memory are limited.
 // SPDX-License-Identifier: BSL-1.0
+#include "lock_waits.hpp"
+
 #include <dat/detail/work/work_arena.hpp>
 
 #include <support/catch.hpp>
 #include <support/limits.hpp>
 
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+namespace unit {
+struct generation_of_arena {
+  friend std::uint32_t dat::detail::work_arena::*member(generation_of_arena);
+};
+template struct opened_member<generation_of_arena, &dat::detail::work_arena::generation_>;
+} // namespace unit
 
 namespace arena_tests {
 
@@ -58,6 +69,33 @@ public:
 };
 
 constexpr std::uint64_t mib = 1024 * 1024;
+
+/// Maps addresses without memory, and limits the process to `more` bytes beyond them. An arena then first tries a power
+/// of four of MiB, so that it comes to 1 MiB when it takes less.
+class powers_of_four {
+public:
+  explicit powers_of_four(std::uint64_t more) {
+    std::uint64_t all = 16 * mib;
+    while (all < status_of("VmSize") + more) all *= 4;
+    size_ = all + mib - status_of("VmSize") - more;
+    size_ -= size_ % 4096;
+    filler_ = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(filler_ != MAP_FAILED);
+    limit_.emplace(more);
+  }
+  powers_of_four(const powers_of_four&) = delete;
+  powers_of_four& operator=(const powers_of_four&) = delete;
+  ~powers_of_four() {
+    limit_.reset();
+    (void)::munmap(filler_, size_);
+  }
+
+private:
+  void* filler_ = MAP_FAILED;
+  std::uint64_t size_ = 0;
+  std::optional<few_addresses> limit_;
+};
+
 bool maps_terabytes() { return status_of("VmSize") > mib * mib; } // sanitizers do so
 
 /// Whatever a wr_id is, a search for it reads the arena's own memory only.
@@ -158,6 +196,78 @@ TEST_CASE("without address limits an arena reserves all that a wr_id can name", 
   (void)a.renew(big, max_ring);
   CHECK(a.find(big[max_ring - 1].id()) == big + (max_ring - 1));
   check_strangers(a);
+}
+
+TEST_CASE("an arena reserves a whole sixteenth of the addresses where that is a power of two", "[work_arena]") {
+  if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
+  const std::uint64_t before = status_of("VmSize");
+  const std::uint64_t all = std::bit_ceil(2 * before);
+  const few_addresses limit(all + mib / 16 - before);
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  CHECK(status_of("VmSize") - before >= all / 16);
+}
+
+TEST_CASE("an arena is at least 1 MiB large, or there is none", "[work_arena]") {
+  if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
+  work_arena a;
+  int err = 0;
+  {
+    const powers_of_four limit(mib * 3 / 4);
+    err = a.reserve();
+  }
+  CHECK(err == ENOMEM);
+}
+
+TEST_CASE("an arena allocates all of its memory, to the last entry", "[work_arena]") {
+  if (maps_terabytes()) return;
+  if (!support::limits_addresses()) SKIP(support::no_limit_on_addresses);
+  // The least memory of a block, but for the first part of the arena, which holds no entry; and five times as much.
+  const std::uint32_t bytes = GENERATE(128u, 640u);
+  CAPTURE(bytes);
+  const auto entries = static_cast<std::uint32_t>(bytes / sizeof(work_entry));
+  work_arena a;
+  int err = 0;
+  std::uint64_t blocks = 0;
+  bool apart = true;
+  {
+    const powers_of_four limit(mib * 3 / 2);
+    err = a.reserve();
+    const std::byte* end = a.base();
+    while (const work_entry* const e = err == 0 ? a.allocate(entries) : nullptr) {
+      apart = apart && reinterpret_cast<const std::byte*>(e) >= end;
+      end = reinterpret_cast<const std::byte*>(e + entries);
+      ++blocks;
+    }
+  }
+  REQUIRE(err == 0);
+  CHECK(apart);
+  CHECK(blocks == (mib - 128) / bytes);
+}
+
+TEST_CASE("the wr_ids of each life differ from those of the one before, also when the numbers of lives begin anew",
+          "[work_arena]") {
+  work_arena a;
+  REQUIRE(a.reserve() == 0);
+  work_entry* const e = a.allocate(2);
+  REQUIRE(e);
+  std::uint64_t before = a.renew(e, 2);
+  for (const std::uint32_t lives : {0x7fff'fffeu, 0x7fff'ffffu, 0xffff'fffeu, 0xffff'ffffu}) {
+    CAPTURE(lives);
+    a.*member(unit::generation_of_arena()) = lives;
+    const std::uint64_t now = a.renew(e, 2);
+    CHECK_FALSE(same_life(now, 0));
+    CHECK_FALSE(same_life(now, before));
+    CHECK(same_life(now, e[1].id()));
+    CHECK(a.find(now) == e);
+    CHECK(a.find(before) == nullptr);
+    before = now;
+  }
+  work_arena::forget(e, 2);
+  CHECK(e[0].id() == 0);
+  CHECK(e[1].id() == 0);
 }
 
 } // namespace arena_tests

@@ -191,6 +191,16 @@ TEST_CASE("calls on windows wait for one that binds another window", "[locks][rm
   SECTION("a bind") {
     CHECK(during([&] { (void)first.bind(ep, dat::bind{a.mem, 8, 8, dat::remote_write}); }));
   }
+  SECTION("a bind of a window for its zone") {
+    auto third = must(a.pz.create_rmr());
+    CHECK(during([&] { (void)third.bind(ep, dat::bind{a.mem, 8, 8, dat::remote_write}); }));
+  }
+  SECTION("a key that is compared with that of a window") {
+    CHECK(during([&] { (void)first.is(1); }));
+  }
+  SECTION("a query of a window") {
+    CHECK(during([&] { (void)first.query(); }));
+  }
   SECTION("the end of the memory of a window") {
     must(first.bind(ep, dat::bind{spare, 0, 8, dat::remote_write}));
     (void)take(evd);
