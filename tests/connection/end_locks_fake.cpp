@@ -10,13 +10,14 @@
 #include <dat/srq.hpp>
 
 #include <dat/detail/connection/connection_state.hpp>
+#include <dat/detail/connection/service_point.hpp>
 #include <dat/detail/events/cno_core.hpp>
 #include <dat/detail/events/evd_core.hpp>
 #include <dat/detail/handle/core_access.hpp>
 
 #include <support/streams.hpp>
 
-#include <array>
+#include <cerrno>
 #include <optional>
 #include <poll.h>
 
@@ -51,6 +52,16 @@ struct lock_of_feeds {
   friend std::mutex dat::detail::evd_core::*member(lock_of_feeds);
 };
 template struct opened_member<lock_of_feeds, &dat::detail::evd_core::feed_mutex_>;
+
+struct lock_of_service_point {
+  friend std::mutex dat::detail::service_point::*member(lock_of_service_point);
+};
+template struct opened_member<lock_of_service_point, &dat::detail::service_point::mutex_>;
+
+struct reserved_endpoint {
+  friend dat::detail::ref<dat::detail::ia_child> dat::detail::service_point::*member(reserved_endpoint);
+};
+template struct opened_member<reserved_endpoint, &dat::detail::service_point::ep_>;
 
 struct lock_of_events {
   friend auto member(lock_of_events);
@@ -298,6 +309,33 @@ TEST_CASE("calls that reserve or describe an endpoint wait for one that changes 
   SECTION("export_descriptor") {
     CHECK(during([&] { (void)must(a.ep.export_descriptor()); }));
   }
+}
+
+TEST_CASE("a service point that tries another port lets its endpoint go only when no request is being delivered",
+          "[locks][connection]") {
+  using dat::detail::service_point;
+  const clean_world world;
+  end b("fk2");
+  b.make_ep();
+  fake::fail(fake::call::rdma_listen, 2, EADDRINUSE);
+  dat::detail::ref<service_point> made;
+  const auto create = [&] {
+    auto r = service_point::create(core_access::of(b.ia), core_access::of(b.evd),
+                                   {.call = "ia.create_rsp",
+                                    .kind = dat::service_kind::rsp,
+                                    .ep = dat::detail::ref<dat::detail::ia_child>(core_access::of(b.ep)),
+                                    .endpoints = &dat::detail::ep_core::request_functions});
+    if (r) made = std::move(r).assume_value();
+  };
+  service_point* first = nullptr;
+  const auto lock = [&]() -> std::mutex& {
+    first = &static_cast<service_point&>(*static_cast<connection_base*>(fake::ids().back()->context));
+    return first->*member(lock_of_service_point());
+  };
+  CHECK(locked_out_after(fake::call::rdma_listen, lock, create, [&] { CHECK(first->*member(reserved_endpoint())); }));
+  REQUIRE(made);
+  CHECK(b.ep.state() == ep_state::reserved);
+  made->end();
 }
 
 TEST_CASE("an asynchronous event waits for a call on the evd that gets it", "[locks][evd]") {

@@ -309,3 +309,17 @@ TEST_CASE("a wait that expires says that operations of an ended endpoint have no
   (void)s.a.take();
   CHECK_THAT(hint(), support::contains_text("were outstanding"));
 }
+
+TEST_CASE("Soft-iWARP, which refuses an empty queue, gets one entry where an endpoint needs none", "[ep][iwarp]") {
+  const fake::with manner{fake::personality::iwarp};
+  fake::world siw;
+  for (auto& d : siw.devices) {
+    d.transport = IBV_TRANSPORT_IWARP;
+    d.attr = fake::rxe_attr();
+    d.attr->vendor_id = 0x626d74;
+  }
+  const clean_world world(siw);
+  end e;
+  const auto ep = must(e.pz.create_ep<dat::rc>(e.evd, {.max_request_dtos = 4, .max_recv_dtos = 0}));
+  CHECK(view_of(ep.native_handle()).init.cap.max_recv_wr == 1);
+}
