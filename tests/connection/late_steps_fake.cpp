@@ -67,6 +67,8 @@ TEST_CASE("an event of a connect that has failed meanwhile has no effect", "[con
   other_call connects([&] { result = a.ep.connect(to, service, plenty); });
   while (!resolving) std::this_thread::yield();
   std::optional<other_call> reads;
+  auto& id_owner = *static_cast<dat::detail::connection_base*>(fake::ids().back()->context);
+  const dat::detail::ref<dat::detail::connection_base> attempted(&id_owner);
   // Both threads wait for the endpoint, and the one that connects was the first.
   core_access::of(a.ep)->locked([&](auto&) {
     go = true;
@@ -81,6 +83,8 @@ TEST_CASE("an event of a connect that has failed meanwhile has no effect", "[con
   REQUIRE(result);
   CHECK(result->error().sys_errno() == EIO);
   CHECK(a.ep.state() == ep_state::unconnected);
+  CHECK_FALSE(core_access::of(a.ep)->connection());
+  CHECK_FALSE(attempted->id()); // its port is free, although the attempt was still in use
   CHECK(a.take().empty());
 }
 
