@@ -195,6 +195,11 @@ TEST_CASE("a list counts the segments that transfer something, and long lists ke
   must(p.a.ep.post(dat::rdma_write{all, must(p.b.mem.remote(0, 9))}.cookie(1)));
   CHECK(p.a.take() == events{"written 1"});
   CHECK(std::string_view(p.b.memory.data(), 9) == "abcdefghi");
+  all.clear();
+  for (std::size_t i = 9; i-- > 0;) CHECK(all.push_back(p.a.at(2 * i, 1)));
+  must(p.a.ep.post(dat::rdma_write{all, must(p.b.mem.remote(0, 9))}.cookie(2)));
+  CHECK(p.a.take() == events{"written 2"});
+  CHECK(std::string_view(p.b.memory.data(), 9) == "ihgfedcba");
 }
 
 TEST_CASE("an empty part of a segment is of every zone", "[posting]") {

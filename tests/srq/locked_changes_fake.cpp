@@ -177,6 +177,18 @@ TEST_CASE("a low watermark of 1 is reported like any other, once", "[srq]") {
   CHECK(async_of(e.ia).empty());
 }
 
+TEST_CASE("the first low watermark is reported without a query of the device", "[srq]") {
+  const clean_world world;
+  end e;
+  auto srq = must(e.pz.create_srq({.max_recv_dtos = 7}));
+  for (int i = 0; i < 4; ++i) must(srq.post(dat::recv{e.at(0, 8)}));
+  must(srq.set_low_watermark(2));
+  const auto before = fake::count(fake::call::ibv_query_srq);
+  fake::async(IBV_EVENT_SRQ_LIMIT_REACHED, srq.native_handle()); // of a device that keeps its limit
+  CHECK(async_of(e.ia) == events{"low"});
+  CHECK(fake::count(fake::call::ibv_query_srq) == before);
+}
+
 TEST_CASE("a shared queue waits for the work entries of its ia, and for a thread that changes it", "[srq][locks]") {
   const clean_world world;
   end e;

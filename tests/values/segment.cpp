@@ -223,6 +223,7 @@ TEST_CASE("bytes behind the wire form are ignored, and too few bytes are refused
 TEST_CASE("an invalid wire form is refused, field by field") {
   using segment = remote<std::uint32_t>;
   REQUIRE(refusal<segment>({}) == return_type::success);
+  CHECK(segment::from_wire({}).error().object_id() == 0); // bytes without a key
   CHECK(refusal<segment>({.version = 0}) == return_type::invalid_parameter);
   CHECK(refusal<segment>({.version = 2}) == return_type::invalid_parameter);
   CHECK(refusal<segment>({.element = 8}) == return_type::invalid_parameter);
