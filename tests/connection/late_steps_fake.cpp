@@ -52,6 +52,44 @@ TEST_CASE("the time limit of a connect ends a repeated attempt that the network 
   t.ended("unreachable 110");
 }
 
+TEST_CASE("the time limit of a connect waits for a call on the endpoint", "[locks][connection]") {
+  attempt t;
+  t.connect();
+  const auto ep = core_access::of(t.a.ep);
+  auto& timer = ep->connection().get()->*timer_member(t);
+  REQUIRE(ep->ia().reactor.cancel(timer));
+  const auto hold = [&](auto inside) { ep->locked([&](auto&) { inside(); }); };
+  CHECK(waits_while(hold, [&] { timer.run(timer); }));
+  CHECK(t.a.ep.state() == ep_state::disconnected);
+}
+
+TEST_CASE("the id of a cancelled accept stays until the peer has answered the disconnect", "[connection]") {
+  const clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.make_ep();
+  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  must(b.ep.disconnect());
+  const auto ids = fake::live().ids;
+  const auto disconnects = fake::count(fake::call::rdma_disconnect);
+  fake::release_events();
+  fake::hold_events(RDMA_CM_EVENT_DISCONNECTED); // the peer does not get the disconnect yet
+  settle(a, b);
+  CHECK(fake::count(fake::call::rdma_disconnect) == disconnects + 1);
+  CHECK(fake::live().ids == ids);
+  fake::release_events();
+  settle(a, b);
+  CHECK(a.take() == events{"established", "disconnected"});
+  settle(a, b);
+  CHECK(fake::live().ids < ids);
+}
+
 TEST_CASE("an event of a connect that has failed meanwhile has no effect", "[connection]") {
   const clean_world world;
   end a{"fk1"};
