@@ -306,6 +306,18 @@ TEST_CASE("calls that reserve or describe an endpoint wait for one that changes 
       CHECK(during([&] { must(rsp.close()); }));
     }
   }
+  SECTION("the reject of its request") {
+    end c("fk2");
+    c.make_ep();
+    const auto rsp = must(a.ia.create_rsp(service, a.ep, a.evd));
+    must(c.ep.connect(a.ia.address(), service, plenty));
+    settle(a, c);
+    auto request = request_on(a.evd);
+    REQUIRE(a.ep.state() == ep_state::passive_connection_pending);
+    CHECK(during([&] { must(request.reject()); }));
+    CHECK(a.ep.state() == ep_state::unconnected);
+    settle(a, c);
+  }
   SECTION("export_descriptor") {
     CHECK(during([&] { (void)must(a.ep.export_descriptor()); }));
   }
