@@ -140,6 +140,9 @@ TEST_CASE("the work of a send tells whether it has immediate data, and its lengt
     w.set(longest_message, kind_of_work(o));
     CHECK(w.operation() == o);
     CHECK(w.bytes() == longest_message);
+    CHECK_FALSE(w.is_receive());
+    CHECK(w.notifies());
+    CHECK_FALSE(w.is_internal());
     CHECK(w.is_plain_success(IBV_WC_SUCCESS));
   }
 }
