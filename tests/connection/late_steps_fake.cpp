@@ -8,6 +8,7 @@
 #include <dat/detail/handle/core_access.hpp>
 
 #include <cerrno>
+#include <string>
 
 namespace unit {
 
@@ -50,6 +51,17 @@ TEST_CASE("the time limit of a connect ends a repeated attempt that the network 
   expire(t); // the time limit
   CHECK(fake::count(fake::call::rdma_create_id) == created + 1);
   t.ended("unreachable 110");
+}
+
+TEST_CASE("a repeated attempt that cannot begin ends the connect at once", "[connection]") {
+  const auto step = GENERATE(fake::call::rdma_create_id, fake::call::rdma_bind_addr, fake::call::rdma_resolve_addr);
+  CAPTURE(fake::name(step));
+  attempt t;
+  t.connect();
+  t.deliver(RDMA_CM_EVENT_REJECTED, 10); // the peer takes the queue pair for that of an earlier connection
+  fake::fail(step, 1, ENOSPC);
+  expire(t); // the pause before the next attempt
+  t.ended("non_peer_rejected " + std::to_string(ENOSPC));
 }
 
 TEST_CASE("the time limit of a connect waits for a call on the endpoint", "[locks][connection]") {

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <netinet/in.h>
+#include <string>
 
 using namespace unit;
 using dat::ep_state;
@@ -26,6 +27,22 @@ TEST_CASE("create_psp_any fails when no qualifier is free", "[PSP-031][PSP-032]"
   CHECK(none.error().type() == return_type::insufficient_resources);
   SHOWS("PSP-033");
   must(e.ia.create_psp_any(e.evd)); // the failed call left no service point behind
+}
+
+TEST_CASE("the error of a service point that could not be made names its kind and its port", "[connection]") {
+  clean_world world;
+  end e;
+  e.make_ep();
+  const auto refused = [&](auto create) {
+    fake::fail(fake::call::rdma_bind_addr, 1, ENOMEM);
+    return create().error().message();
+  };
+  constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
+  const auto text = std::to_string(service);
+  CHECK_THAT(refused([&] { return e.ia.create_psp(service, e.evd); }), support::contains_text("psp " + text));
+  CHECK_THAT(refused([&] { return e.ia.create_rsp(service, e.ep, e.evd); }), support::contains_text("rsp " + text));
+  CHECK_THAT(refused([&] { return e.ia.create_csp(tcp, e.ia.address().with_port(service), e.evd); }),
+             support::contains_text("csp " + text));
 }
 
 TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {
