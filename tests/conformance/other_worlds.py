@@ -49,6 +49,12 @@ class Selection:
 
     only: str = ""  # a tag; if empty, all cases
     left_out: list[LeftOut] = field(default_factory=list)
+    each_run: list[str] = field(default_factory=list)  # names of the cases that `./dev test` runs there each time
+
+    def each_run_filter(self) -> str:
+        """Catch2's filter of the cases of each run: each name up to its first comma, which would end the filter."""
+        starts = (name.partition(",") for name in self.each_run)
+        return ",".join(f'"{start}*"' if comma else f'"{start}"' for start, comma, _ in starts)
 
     def filter(self) -> str:
         """Catch2's filter; empty for all cases."""
@@ -60,7 +66,7 @@ def selection(docs: Path, name: str) -> Selection:
     """What worlds/NAME.toml selects; all cases without the file. Raises ValueError or TypeError."""
     path = docs / FOLDER / f"{name}.toml"
     told = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return Selection(told.pop("only", ""), [LeftOut(**entry) for entry in told.pop("left_out", [])], **told)
+    return Selection(told.pop("only", ""), [LeftOut(**entry) for entry in told.pop("left_out", [])], told.pop("each_run", []), **told)
 
 
 def render(name: str, world: World) -> str:

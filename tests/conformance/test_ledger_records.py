@@ -173,8 +173,10 @@ class Worlds(LedgerTest):
         some = {"devices": "siw1 (siw)", "filtered": True}
         code, problems = self.in_world("siw", catch2("works", "[EVD-001]"), **some)
         self.assertEqual((code, problems[0]), (1, "conformance: device.xml: only some cases were run"))
-        self.write(self.docs / "worlds/siw.toml", 'only = "[ep]"\n[[left_out]]\ncases = ["[ud]", "a, b*"]\nreason = "It has no datagrams."\n')
+        self.write(self.docs / "worlds/siw.toml", 'each_run = ["one", "two, or three"]\nonly = "[ep]"\n[[left_out]]\ncases = ["[ud]", "a, b*"]\nreason = "It has no datagrams."\n')
         self.assertEqual(worlds.selection(self.docs, "siw").filter(), '[ep]~[ud]~"a, b*"')
+        self.assertEqual(worlds.selection(self.docs, "siw").each_run_filter(), '"one","two*"')
+        self.assertEqual(worlds.selection(self.docs, "linux-6.12").each_run, [])
         self.assertEqual(self.in_world("siw", catch2("works", "[EVD-001]"), **some)[0], 0)
         self.assertIn("- Left out on siw 6.1: [ud], a, b*. It has no datagrams.", self.status())
 

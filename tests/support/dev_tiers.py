@@ -19,7 +19,7 @@ from dev_tiers_host import (
 )
 from dev_tiers_lab import (
     tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_peers, tier_perf, tier_provider, tier_rails,
-    tier_siw, tier_soak, tier_tools,
+    tier_siw, tier_soak, tier_tools, tier_worlds,
 )
 import other_worlds
 
@@ -34,6 +34,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "tools": tier_tools,
     "hosts": tier_hosts,
     "provider": tier_provider,
+    "worlds": tier_worlds,
     "sanitizers": tier_sanitizers,
     "fuzz": tier_fuzz,
     "clang": tier_clang,
@@ -43,8 +44,8 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "gauge": tier_gauge,
     "conformance": tier_conformance,  # this tier is last, because it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, Soft-iWARP, whose driver the lab
-# builds from about 150 MB of packages, another kernel, which the lab gets (110 MB), rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, all device tests on Soft-iWARP
+# and on another kernel, rails over links that fail, other architectures, whose packages and emulator it gets, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
@@ -62,10 +63,10 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "release": tier_release,
     "docs": tier_docs,
 }
-WORLDS = ["device", *other_worlds.WORLDS]  # the tiers that run the device tests
+WORLDS = ["device", *other_worlds.WORLDS]  # the tiers that run all device tests of a world
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
 # first tiers can run while the others are built, so that little work is left for one core at the end.
-BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "consume", "compile_time"}
+BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "worlds", "consume", "compile_time"}
 
 
 def command_test(arguments: list[str]) -> int:

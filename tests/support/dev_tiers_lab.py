@@ -8,7 +8,7 @@ import sys
 from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, ROOT, run, step, tail
 from dev_build import build
 from dev_tally import tally
-from dev_programs import EXAMPLES, SIW_EXAMPLES, device_tests
+from dev_programs import EXAMPLES, SIW_EXAMPLES, SOME_EXAMPLES, device_tests
 import other_worlds
 
 
@@ -26,6 +26,13 @@ def tier_siw(sums: tally) -> None:
 def tier_linux_612(sums: tally) -> None:
     """All device tests, and the examples, on Soft-RoCE of the newest Linux 6.12 that the package lists have."""
     device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"])
+
+
+def tier_worlds(sums: tally) -> None:
+    """A few device tests and examples on Soft-iWARP and on Linux 6.12, so that each run sees what breaks there."""
+    for world, what, options in (("siw", "Soft-iWARP", ["--device", "siw"]), ("linux-6.12", "Linux 6.12", ["--kernel", "6.12"])):
+        chosen = other_worlds.selection(ROOT / "docs/conformance", world)
+        device_tests("gcc", f"g++ on {what}, some", sums, SOME_EXAMPLES, world, options, chosen.each_run_filter(), len(chosen.each_run))
 
 
 def tier_datcp(sums: tally) -> None:
