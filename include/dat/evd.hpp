@@ -359,9 +359,7 @@ public:
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.
-  [[nodiscard]] expected<evd_attributes> query() const noexcept {
-    return detail::query(detail::dependent<evd>(core_).get());
-  }
+  [[nodiscard]] expected<evd_attributes> query() const noexcept { return detail::query(core_.get()); }
 
   /// The number of events that the evd was created for or resized to.
   [[nodiscard]] std::size_t capacity() const noexcept { return core_ ? core_->qlen() : 0; }

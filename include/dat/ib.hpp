@@ -11,7 +11,6 @@
 #include <dat/segment.hpp>
 
 #include <dat/detail/base/utility.hpp>
-#include <dat/detail/handle/handle.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -169,13 +168,13 @@ constexpr expected<ib::local_word> local_segment<T, P>::word(std::size_t index) 
   static_assert(includes(P, mem_priv::local_write),
                 "dat: the old value of an atomic needs memory registered with dat::local_write");
   if (index >= size())
-    return detail::dependent_copy<T>(error(return_type::invalid_parameter)
-                                         .at("local_segment.word", object_kind::lmr, raw_.key)
-                                         .hint("The argument index must be less than size()."));
+    return error(return_type::invalid_parameter)
+        .at("local_segment.word", object_kind::lmr, raw_.key)
+        .hint("The argument index must be less than size().");
   detail::raw_segment one = raw_;
   one.address += index * sizeof(T);
   one.length = sizeof(T);
-  return detail::dependent_copy<T>(detail::segment_access::make_word<ib::local_word>(one));
+  return detail::segment_access::make_word<ib::local_word>(one);
 }
 
 template <class T, mem_priv P>
@@ -183,14 +182,12 @@ constexpr expected<ib::remote_word> remote_segment<T, P>::word(std::uint64_t ind
   static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
   static_assert(includes(P, mem_priv::remote_atomic), "dat: an atomic needs a remote segment with dat::remote_atomic");
   const auto bad = [&](const char* hint) {
-    return detail::dependent_copy<T>(
-        error(return_type::invalid_parameter).at("remote_segment.word", object_kind::rmr, raw_.key).hint(hint));
+    return error(return_type::invalid_parameter).at("remote_segment.word", object_kind::rmr, raw_.key).hint(hint);
   };
   if (index >= size()) return bad("The argument index must be less than size().");
   if (raw_.address % sizeof(T) != 0)
     return bad("The words of the peer must be at multiples of 8: atomics work only there.");
-  return detail::dependent_copy<T>(
-      detail::segment_access::make_word<ib::remote_word>(raw_.address + index * sizeof(T), raw_.key));
+  return detail::segment_access::make_word<ib::remote_word>(raw_.address + index * sizeof(T), raw_.key);
 }
 
 }} // namespace dat::v0

@@ -114,8 +114,8 @@ public:
   /// Thread safety: safe.
   [[nodiscard]] expected<dat::cookie> context() const noexcept {
     auto* const o = self().entity();
-    if (!o || o->dead()) return dependent_copy<Self>(empty_handle("context", handle_subtype(Kind)));
-    return dependent_copy<Self>(dat::cookie(o->consumer_context.load(std::memory_order_acquire)));
+    if (!o || o->dead()) return empty_handle("context", handle_subtype(Kind));
+    return dat::cookie(o->consumer_context.load(std::memory_order_acquire));
   }
   /// The context as a pointer to a `T`, as it was set; null when there is none, and for an empty handle. The pointer is
   /// there for clean-up as well: a handle keeps it after its object is closed.

@@ -165,7 +165,7 @@ DAT_DECL bool merged_evd::append(const ibv_wc& c, work_entry& e) noexcept {
 
 DAT_DECL void merged_evd::report_loss() noexcept {
   if (!lost_completions() || !try_add_ref()) return;
-  (void)ia().reactor.defer(loss_); // the first time and the last one
+  (void)ia().reactor.defer(loss_); // never pending: this is its only defer, and `lost_completions` is true once
 }
 
 DAT_DECL void merged_evd::drain_locked() noexcept {

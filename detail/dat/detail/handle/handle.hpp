@@ -13,13 +13,6 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Returns a copy of the object. The compiler checks its conversion only where a template is compiled for `T`, so that
-/// an expected that a template of a header returns costs nothing in programs that do not call it.
-template <class T, class Object>
-[[nodiscard]] constexpr Object dependent_copy(const Object& object) noexcept {
-  return object;
-}
-
 [[nodiscard, gnu::cold]] constexpr error empty_handle(const char* call, return_subtype which) noexcept {
   return error(return_type::invalid_handle, which)
       .at(call)
@@ -53,9 +46,7 @@ protected:
   /// Ends the object. The owner names it until it has ended, because an agent that runs until then may still use the
   /// owner.
   void drop() noexcept {
-    if (!core_) return;
-    End(core_);
-    if (core_) __builtin_unreachable(); // so that the end of `core_` releases nothing
+    if (core_) End(core_);
   }
   /// Empties the owner and does not end the object.
   void forget() noexcept { core_.reset(); }
