@@ -130,10 +130,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
   if (wanted.pz) pz_ = wanted.pz;
   if (evds.recv) evds_.recv = evds.recv;
   if (evds.request) evds_.request = evds.request;
-  if (evds.connect) {
-    evds_.connect = evds.connect;
-    connect_evd_ = evds.connect.get();
-  }
+  if (evds.connect) evds_.connect = evds.connect;
   set_attributes(future);
   if (complete() && (!qp_ || rebuild)) {
     if (auto ok = equip(call); !ok) {
@@ -145,6 +142,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
       return ok;
     }
   }
+  connect_evd_ = evds_.connect.get();
   detach(gone, attached_, srq_.get(), this);
   if (added.recv) attached_.recv = n.recv;
   if (added.request) attached_.request = n.request;
