@@ -179,12 +179,10 @@ private:
   [[nodiscard]] ia_address at(std::size_t offset) const noexcept {
     if (is_ipv4()) {
       sockaddr_in a{};
-      a.sin_family = AF_INET;
       std::memcpy(&a.sin_addr, &bytes_[offset], sizeof a.sin_addr);
       return ia_address(a);
     }
     sockaddr_in6 a{};
-    a.sin6_family = AF_INET6;
     std::memcpy(&a.sin6_addr, &bytes_[offset], sizeof a.sin6_addr);
     return ia_address(a);
   }

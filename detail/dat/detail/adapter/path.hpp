@@ -58,7 +58,6 @@ struct qp_place {
 /// The IP address in a GID; any GID has the form of one.
 [[nodiscard]] inline ia_address address_of(const ibv_gid& gid) noexcept {
   sockaddr_in6 a{};
-  a.sin6_family = AF_INET6;
   std::memcpy(&a.sin6_addr, gid.raw, sizeof gid.raw);
   return ia_address(a);
 }

@@ -61,8 +61,6 @@ public:
     }
     push(first, order);
   }
-  /// Whether a piece that begins there is free.
-  [[nodiscard]] bool is_free(std::uint32_t first) const noexcept { return at(first).order != 0; }
 
 private:
   static constexpr unsigned most_order = 31;

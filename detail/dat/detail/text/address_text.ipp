@@ -61,7 +61,6 @@ DAT_DECL expected<void> parse_scope(std::string_view text, std::uint32_t& index)
 DAT_DECL expected<void> parse_v4(std::string_view host, std::uint16_t port, ia_address& into) noexcept {
   std::array<char, INET_ADDRSTRLEN> text;
   ::sockaddr_in native{};
-  native.sin_family = AF_INET;
   native.sin_port = htons(port);
   if (!copy_text(host, text) || ::inet_pton(AF_INET, text.data(), &native.sin_addr) != 1) return malformed_address;
   into = ia_address(native);
@@ -71,7 +70,6 @@ DAT_DECL expected<void> parse_v4(std::string_view host, std::uint16_t port, ia_a
 DAT_DECL expected<void> parse_v6(std::string_view host, std::uint16_t port, ia_address& into) noexcept {
   std::array<char, INET6_ADDRSTRLEN> text;
   ::sockaddr_in6 native{};
-  native.sin6_family = AF_INET6;
   native.sin6_port = htons(port);
   const auto percent = host.find('%');
   if (!copy_text(host.substr(0, percent), text) || ::inet_pton(AF_INET6, text.data(), &native.sin6_addr) != 1)
