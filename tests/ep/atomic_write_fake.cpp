@@ -4,6 +4,7 @@
 
 #include <dat/ib_query.hpp>
 #include <dat/policies.hpp>
+#include <dat/srq.hpp>
 
 #include <array>
 #include <cerrno>
@@ -132,4 +133,21 @@ TEST_CASE("an adapter or a provider without atomic writes refuses them, and the 
   must(p.a.ep.post(dat::send{}.cookie(1)));
   CHECK(p.a.take() == events{"sent 1"});
   if (!old_provider) CHECK_FALSE(must(dat::ib::query_extensions(p.a.ia)).atomic_write);
+}
+
+TEST_CASE("an endpoint that posts atomic writes takes its receives from its shared queue", "[ib][srq]") {
+  clean_world world(with_atomic_writes());
+  end a("fk1"), b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  auto srq = must(b.pz.create_srq({.max_recv_dtos = 4, .max_recv_iov = 1}));
+  a.make_ep();
+  auto shares = must(b.pz.create_ep<dat::rc>(b.evd, srq));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(shares));
+  settle(a, b);
+  CHECK(b.take() == events{"established"});
+  must(srq.post(dat::recv{b.at(0, 8)}.cookie(3)));
+  must(a.ep.post(dat::send{a.at(0, 8)}));
+  CHECK(b.take() == events{"received 3"});
 }

@@ -91,3 +91,25 @@ TEST_CASE("short texts and lists of names never overflow", "[ia][IA-146]") {
   CHECK(dat::detail::number_text(~0ull).view() == "18446744073709551615");
   CHECK(dat::detail::number_text(~0ull, 16).view() == "0xffffffffffffffff");
 }
+
+TEST_CASE("an adapter has windows and shared queues where its device has room for one", "[ia]") {
+  for (const int room : {0, 1}) {
+    auto w = small_device();
+    w.devices[0].attr->max_mw = room;
+    w.devices[0].attr->max_srq = room;
+    const auto p = must(opened(w).query<dat::provider_attributes>());
+    CHECK(p.rmr_supported == (room != 0));
+    CHECK(p.srq_supported == (room != 0));
+  }
+}
+
+TEST_CASE("datagrams come to a merged evd where the adapter has datagrams", "[ia][iwarp]") {
+  const auto merges = [](fake::personality personality) {
+    const fake::with manner{personality};
+    const clean_world world;
+    const auto ia = must(dat::ia::open("fk1", manual));
+    return includes(must(ia.query<dat::provider_attributes>()).evd_stream_merging_supported, dat::streams::datagrams);
+  };
+  CHECK(merges(fake::personality::kind));
+  CHECK_FALSE(merges(fake::personality::iwarp));
+}

@@ -24,8 +24,8 @@ const dat::ia_address group_1 = must(dat::ia_address::parse("239.1.2.3"));
 const dat::ia_address group_2 = must(dat::ia_address::parse("239.1.2.4"));
 
 /// An endpoint, and the last event of its groups.
-struct member : datagram_end {
-  member() : datagram_end("fk1") {}
+struct joining_end : datagram_end {
+  joining_end() : datagram_end("fk1") {}
   /// Asks for a membership, and takes the answer.
   dat::ib::multicast_group join(const dat::ia_address& group = group_1,
                                 dat::ib::membership how = dat::ib::membership::full) {
@@ -54,7 +54,7 @@ struct member : datagram_end {
 
 TEST_CASE("a join whose call fails names the call, and holds nothing of the adapter", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   const auto idle = fake::live().ids;
   for (const auto verb : {call::rdma_create_id, call::rdma_bind_addr, call::rdma_join_multicast_ex}) {
     INFO(fake::name(verb));
@@ -76,7 +76,7 @@ TEST_CASE("a join whose call fails names the call, and holds nothing of the adap
 
 TEST_CASE("a group needs a multicast address of a family that the adapter has", "[ud][multicast]") {
   const clean_world clean({.devices = {{"fk1", {{{"10.99.1.1"}}}}}});
-  member m;
+  joining_end m;
   const auto join = [&](const char* text) {
     return dat::ib::multicast_group::join(m.ep, must(dat::ia_address::parse(text)));
   };
@@ -96,7 +96,7 @@ TEST_CASE("an empty group has no address and no peer, and cannot be left", "[ud]
 
 TEST_CASE("a group names its address without a port, and has a peer from the join on", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto group = must(dat::ib::multicast_group::join(m.ep, group_1.with_port(77)));
   CHECK(group);
   CHECK(group.address() == group_1);
@@ -119,7 +119,7 @@ TEST_CASE("a group names its address without a port, and has a peer from the joi
 
 TEST_CASE("a member that only sends gets no messages: its queue pair is not attached", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto sender = m.join(group_1, dat::ib::membership::send_only);
   CHECK(m.attached() == 0);
   CHECK(sender.peer());
@@ -141,7 +141,7 @@ TEST_CASE("a member that only sends gets no messages: its queue pair is not atta
 
 TEST_CASE("a group whose attachment fails is not joined", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto group = must(dat::ib::multicast_group::join(m.ep, group_1));
   fake::fail(call::ibv_attach_mcast, 1, ENOMEM);
   CHECK(m.answer() == "unreachable " + std::to_string(ENOMEM));
@@ -154,7 +154,7 @@ TEST_CASE("a lost membership ends the attachment at once, and only once", "[ud][
   const clean_world clean;
   for (const auto how : {RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_DEVICE_REMOVAL}) {
     INFO(rdma_event_str(how));
-    member m;
+    joining_end m;
     const auto before = m.detached();
     auto group = m.join();
     fake::deliver({.event = how, .status = -ENETRESET, .id = fake::ids().back()});
@@ -168,7 +168,7 @@ TEST_CASE("a lost membership ends the attachment at once, and only once", "[ud][
 
 TEST_CASE("a group is joined once, and other events of its id mean nothing", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   fake::hold_events(RDMA_CM_EVENT_MULTICAST_JOIN);
   auto group = must(dat::ib::multicast_group::join(m.ep, group_1));
   rdma_cm_id* const id = fake::ids().back();
@@ -184,7 +184,7 @@ TEST_CASE("a group is joined once, and other events of its id mean nothing", "[u
 
 TEST_CASE("a group that was left is not attached again by a reset of its endpoint", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto left = m.join(group_1);
   const auto event = std::move(m.last); // keeps what the group was
   auto kept = m.join(group_2);
@@ -201,7 +201,7 @@ TEST_CASE("a group that was left is not attached again by a reset of its endpoin
 
 TEST_CASE("the end of an endpoint that is in a group is no failure", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto group = m.join();
   must(m.ep.close());
   std::size_t n = 0;
@@ -211,7 +211,7 @@ TEST_CASE("the end of an endpoint that is in a group is no failure", "[ud][multi
 
 TEST_CASE("a group that is left while the answer to its join is read is not attached", "[ud][multicast]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto group = must(dat::ib::multicast_group::join(m.ep, group_1));
   std::optional<std::jthread> leaver;
   fake::intercept(call::rdma_ack_cm_event, [&] {
@@ -229,7 +229,7 @@ TEST_CASE("a group that is left while the answer to its join is read is not atta
 
 TEST_CASE("calls on groups wait for one that attaches or detaches a queue pair", "[ud][multicast][locks]") {
   const clean_world clean;
-  member m;
+  joining_end m;
   auto one = m.join(group_1);
   std::optional<dat::ib::multicast_group> two;
   const auto ask_two = [&] { two = must(dat::ib::multicast_group::join(m.ep, group_2)); };
@@ -266,7 +266,7 @@ TEST_CASE("on InfiniBand a queue pair is attached to the LID of its group", "[ud
   w.devices[0].ports[0].link_layer = IBV_LINK_LAYER_INFINIBAND;
   w.devices[0].ports[0].lid = 0x11;
   const clean_world clean(w);
-  member m;
+  joining_end m;
   auto group = must(dat::ib::multicast_group::join(m.ep, group_1));
   CHECK(m.answer() == "joined");
   const auto to_all = must(group.peer());
