@@ -43,16 +43,16 @@ void give_on_demand_paging(ibv_context* context) {
 }
 
 /// Addresses without memory behind them.
-struct reserved {
-  explicit reserved(std::size_t bytes)
+struct reserved_addresses {
+  explicit reserved_addresses(std::size_t bytes)
       : all(static_cast<std::byte*>(
                 ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0)),
             bytes) {
     REQUIRE(static_cast<void*>(all.data()) != MAP_FAILED);
   }
-  reserved(const reserved&) = delete;
-  reserved& operator=(const reserved&) = delete;
-  ~reserved() { ::munmap(all.data(), all.size()); }
+  reserved_addresses(const reserved_addresses&) = delete;
+  reserved_addresses& operator=(const reserved_addresses&) = delete;
+  ~reserved_addresses() { ::munmap(all.data(), all.size()); }
   std::span<std::byte> all;
 };
 
@@ -85,7 +85,7 @@ TEST_CASE("a segment of 4 GiB is refused for its length, also where it is the wh
   const clean_world world(w);
   end e;
   constexpr std::size_t most = std::size_t{1} << 32;
-  const reserved memory(most);
+  const reserved_addresses memory(most);
   auto lmr = must(dat::dynamic::register_memory(e.pz, memory.all, dat::mem_priv::local_read));
   is_error(lmr.slice(0, most, dat::local_read), return_type::length_error);
   is_error(lmr.slice(1, most, dat::local_read), return_type::invalid_parameter);

@@ -34,7 +34,7 @@ using namespace unit;
 namespace {
 
 using dat::detail::answered;
-const dat::ia_address host = must(dat::ia_address::parse("10.99.1.1"));
+const dat::ia_address asking_host = must(dat::ia_address::parse("10.99.1.1"));
 
 /// A service that a test peer asks, and its kept answers.
 struct asked_service {
@@ -44,7 +44,7 @@ struct asked_service {
 
   /// A request from the port reaches the consumer.
   bool asks(std::uint16_t from) {
-    const raw_request r(host.with_port(from), header_of(host), "who");
+    const raw_request r(asking_host.with_port(from), header_of(asking_host), "who");
     return request_of(b.ia, b.evd).has_value(); // dropped, and so refused
   }
   dat::detail::intrusive_list<answered>& kept() {
