@@ -130,7 +130,7 @@ public:
 
 private:
   static const child_type table;
-  [[nodiscard]] static constexpr child_type make_table() noexcept {
+  [[nodiscard]] static consteval child_type make_table() noexcept {
     child_type t = type_for<connection_state>();
     t.on_event = [](connection_base& c, const cm_event& e) noexcept {
       return static_cast<connection_state&>(c).handle(e);

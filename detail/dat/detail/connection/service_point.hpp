@@ -83,7 +83,7 @@ public:
 
 private:
   static const child_type table;
-  [[nodiscard]] static constexpr child_type make_table() noexcept {
+  [[nodiscard]] static consteval child_type make_table() noexcept {
     child_type t = type_for<service_point>();
     t.on_event = [](connection_base&, const cm_event&) noexcept { return false; }; // DEVICE_REMOVAL has no effect here
     t.on_request = [](connection_base& c, rdma_cm_id* child, const rdma_cm_event& e) noexcept {

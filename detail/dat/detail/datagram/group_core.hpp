@@ -40,7 +40,7 @@ public:
 
 private:
   static const child_type table;
-  [[nodiscard]] static constexpr child_type make_table() noexcept {
+  [[nodiscard]] static consteval child_type make_table() noexcept {
     child_type t = type_for<group_core>();
     t.on_event = [](connection_base& c, const cm_event& e) noexcept {
       static_cast<group_core&>(c).handle(e);

@@ -180,7 +180,7 @@ public:
 private:
   friend class reply_cache;
   static const child_type table;
-  [[nodiscard]] static constexpr child_type make_table() noexcept {
+  [[nodiscard]] static consteval child_type make_table() noexcept {
     child_type t = type_for<ud_connection>();
     t.on_event = [](connection_base& c, const cm_event& e) noexcept {
       static_cast<ud_connection&>(c).handle(e);
@@ -248,7 +248,7 @@ public:
 
 private:
   static const child_type table;
-  [[nodiscard]] static constexpr child_type make_table() noexcept {
+  [[nodiscard]] static consteval child_type make_table() noexcept {
     child_type t = type_for<ud_service>();
     t.on_event = [](connection_base&, const cm_event&) noexcept { return false; };
     t.on_request = [](connection_base& c, rdma_cm_id* child, const rdma_cm_event& e) noexcept {
