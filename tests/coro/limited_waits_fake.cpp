@@ -22,7 +22,10 @@ TEST_CASE("the close or reset of an endpoint leaves the limited waits for other 
     REQUIRE(other.state() == dat::ep_state::disconnected);
     must(p.far.reset(other));
   }
-  SECTION("close") { must(p.far.close(other)); }
+  SECTION("close") {
+    must(p.far.close(other));
+    CHECK_FALSE(other);
+  }
   (void)p.run();
   CHECK_FALSE(received.done());
   must(p.a.ep.post(dat::send{}.suppress_completion()));
