@@ -71,7 +71,6 @@ TEST_CASE("insertions, removals and searches of a table of endpoints wait for ea
 }
 
 TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {
-  if (!counts_allocations) return;
   table t;
   REQUIRE(t.insert(1, 11));
   const auto before = allocations();
@@ -79,7 +78,7 @@ TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {
     REQUIRE(t.insert(n, n));
     t.erase(n);
   }
-  CHECK(allocations() == before);
+  if (counts_allocations) CHECK(allocations() == before);
   CHECK(t.find(1) == 11);
 }
 
