@@ -20,6 +20,10 @@ constexpr auto connect_limit = 5s;
 constexpr auto look_around = 250ms;
 constexpr int looks_before_probe = 20;
 
+/// A host that is busy for longer delays acknowledgements. The adapter then repeats requests, which Soft-RoCE may take
+/// twice (docs/devices.md). A copy has the time to wait.
+constexpr auto ack_limit = 500ms;
+
 /// Buffers for messages to send.
 constexpr std::size_t outbox_messages = 8;
 
@@ -52,7 +56,8 @@ channel::channel(dat::ia& ia, geometry limit, std::function<bool()> should_stop)
                                       .max_rdma_read_in = 0,
                                       // Credits guarantee that a receive is always posted: RNR retries would only hide
                                       // an error in this accounting.
-                                      .rnr_retry_count = 0})
+                                      .rnr_retry_count = 0,
+                                      .ack_timeout = ack_limit})
             .value();
   // The receives are posted before the connection exists, because the peer may send at once.
   for (std::size_t i = 0; i < receives(limit); ++i) repost(i);
