@@ -96,16 +96,18 @@ class tally:
             self.fault(tail(LOGS / log))
         self.add(name, max(0, total - bad - skipped), failed, skipped)
 
-    def catch2(self, name: str, xml: pathlib.Path, code: int, log: pathlib.Path) -> None:
-        """The report of a Catch2 program that ended with `code`."""
+    def catch2(self, name: str, xml: pathlib.Path, code: int, log: pathlib.Path) -> int:
+        """The report of a Catch2 program that ended with `code`. Returns the number of its cases."""
         report = catch_xml.read(xml)
         for text in report.failures:
             self.fault(text)
         failed = len(report.failures)
+        cases = report.passed + failed + len(report.skipped)
         if code and not failed or not report.complete:
             self.fault(f"{tail(log)}\n    {name}: ended with exit code {code}" + ("" if report.complete else ", its report is cut off"))
             failed += 1
         self.add(name, report.passed, failed, len(report.skipped))
+        return cases
 
     def finish(self) -> int:
         """What failed, the table and the last line."""
