@@ -116,7 +116,7 @@ bool is_readable(int fd) {
 
 } // namespace
 
-TEST_CASE("what attaches or detaches a connection waits for an event that looks for its endpoint",
+TEST_CASE("a call that attaches or detaches a connection waits for an event that looks for its endpoint",
           "[locks][connection]") {
   const clean_world world;
   SECTION("connect attaches it") {
@@ -292,7 +292,7 @@ TEST_CASE("calls that count the completions of an evd wait for each other", "[lo
   }
 }
 
-TEST_CASE("calls that reserve or describe an endpoint wait for one that changes its state", "[locks][connection]") {
+TEST_CASE("calls that reserve or describe an endpoint wait for a call that changes its state", "[locks][connection]") {
   const clean_world world;
   end a;
   a.make_ep();

@@ -107,7 +107,7 @@ TEST_CASE("completions are taken as they come, set aside, and taken as they come
   }
 }
 
-TEST_CASE("completions that were set aside free nothing after all entries were freed") {
+TEST_CASE("a completion that was set aside frees nothing when all entries are free already") {
   ring_of r(6);
   for (const bool newest_too : {false, true}) {
     CAPTURE(newest_too);

@@ -82,7 +82,7 @@ TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {
   CHECK(t.find(1) == 11);
 }
 
-TEST_CASE("a table that has grown finds its endpoints without a search, and those of its first place", "[srq]") {
+TEST_CASE("a table of endpoints that has grown finds the old and the new ones without a search", "[srq]") {
   table t;
   for (std::uint32_t n = 16; n < 32; ++n) {
     REQUIRE(t.insert(n, n + 100));

@@ -73,7 +73,7 @@ TEST_CASE("on InfiniBand a path goes to the LID of its path record, and else to 
   CHECK(std::memcmp(global.grh.dgid.raw, p.to.gid.raw, sizeof p.to.gid.raw) == 0);
 }
 
-TEST_CASE("an address whose port cannot be read names the call", "[ud]") {
+TEST_CASE("an address whose port cannot be queried gives an error that names the call", "[ud]") {
   const clean_world world;
   datagram_end a("fk1");
   fake::fail(fake::call::ibv_query_port, 1, EIO);

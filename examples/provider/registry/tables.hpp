@@ -23,7 +23,7 @@ public:
   void erase(const DAT_PROVIDER* table) noexcept;
 
   [[nodiscard]] bool has(const DAT_PROVIDER* table) noexcept { return is_recent(table) || search(table); }
-  /// Whether it is one of the two, and so has all functions.
+  /// Whether the table is one of the two that were found last. These have all functions.
   [[nodiscard]] bool is_recent(const DAT_PROVIDER* table) const noexcept {
     return table == recent_[0].load(std::memory_order_relaxed) || table == recent_[1].load(std::memory_order_relaxed);
   }

@@ -17,10 +17,10 @@ from .tools import busybox, tool
 HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # the folder that holds the package
 GUEST_FILES = ("init", "agent", "net.sh", "capture.py", "faults.sh", "control")
 
-# Loaded in the initial file system, with all they depend on. Anything else is loaded on demand from the kernel's own tree.
+# The modules that the initial file system loads, with their dependencies. The kernel loads others on demand from its own tree.
 # crc32_generic: without a crc32 provider `rdma link add` fails.
 BOOT_MODULES = "virtio_pci virtio_console 9p 9pnet_virtio overlay crc32_generic rdma_ucm ib_uverbs veth".split()
-# By kind of device. siw.ko itself is built; it finds its checksum by a name that no module depends on.
+# The modules of each kind of device. siw.ko is built, and asks for crc32c by name, so its dependencies do not list the module.
 DEVICE_MODULES = {"rxe": ["rdma_rxe"], "siw": ["crc32c_generic", "iw_cm"]}
 HOSTS_MODULES = ["virtio_net"]  # with --hosts
 

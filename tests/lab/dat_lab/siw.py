@@ -1,4 +1,4 @@
-# Soft-iWARP: builds siw, which Debian's kernels do not have.
+# Builds the kernel module of Soft-iWARP (siw), which Debian's kernels lack.
 # SPDX-License-Identifier: BSL-1.0
 
 import lzma
