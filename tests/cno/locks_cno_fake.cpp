@@ -93,7 +93,8 @@ TEST_CASE("calls on a cno, and triggers, wait for one that is changing it", "[lo
   }
 }
 
-TEST_CASE("calls that attach an evd or read its attachment wait for a call that changes the attachment", "[locks][cno]") {
+TEST_CASE("calls that attach an evd or read its attachment wait for a call that changes the attachment",
+          "[locks][cno]") {
   const clean_world world;
   pair p;
   auto cno = must(p.a.ia.create_cno());
