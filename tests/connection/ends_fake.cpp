@@ -1,6 +1,6 @@
 // Ends of connections that take long, and the end of an rdma_cm_id that another thread uses.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "late_handshake.hpp"
 
 #include <dat/descriptor.hpp>
 
@@ -172,15 +172,10 @@ TEST_CASE("only the mark and a length begin the reject of a consumer", "[connect
 
 TEST_CASE("the peer of a cancelled accept is disconnected when its last handshake message arrives", "[CONN-020]") {
   const clean_world world;
-  end a{"fk1"};
-  end b{"fk2"};
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  a.make_ep();
-  b.make_ep();
-  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  must(request_on(b.evd).accept(b.ep));
+  late_handshake late;
+  end& a = late.a;
+  end& b = late.b;
+  late.accept();
   settle(a, b);
   const bool closed = GENERATE(false, true);
   CAPTURE(closed);

@@ -2,6 +2,7 @@
 // handshake message, requests that no listener takes.
 // SPDX-License-Identifier: BSL-1.0
 #include "attempt.hpp"
+#include "late_handshake.hpp"
 #include "lock_waits.hpp"
 
 #include <dat/detail/connection/connection_state.hpp>
@@ -77,15 +78,10 @@ TEST_CASE("the time limit of a connect waits for a call on the endpoint", "[lock
 
 TEST_CASE("the id of a cancelled accept stays until the peer has answered the disconnect", "[connection]") {
   const clean_world world;
-  end a{"fk1"};
-  end b{"fk2"};
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  a.make_ep();
-  b.make_ep();
-  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  must(request_on(b.evd).accept(b.ep));
+  late_handshake late;
+  end& a = late.a;
+  end& b = late.b;
+  late.accept();
   settle(a, b);
   must(b.ep.disconnect());
   const auto ids = fake::live().ids;
@@ -141,16 +137,11 @@ TEST_CASE("an event of a connect that has failed meanwhile has no effect", "[con
 TEST_CASE("a connection breaks when it is up if more messages wait than its hard watermark, which was set meanwhile",
           "[ep]") {
   const clean_world world;
-  end a{"fk1"};
-  end b{"fk2"};
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  a.make_ep();
-  b.make_ep();
+  late_handshake late;
+  end& a = late.a;
+  end& b = late.b;
   for (std::uint64_t n = 0; n < 3; ++n) must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(n)));
-  fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  must(request_on(b.evd).accept(b.ep));
+  late.accept();
   a.ia.run();
   CHECK(a.take() == events{"established"});
   for (int i = 0; i < 3; ++i) must(a.ep.post(dat::send{a.at(0, 8)}.suppress_completion()));

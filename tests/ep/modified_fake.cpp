@@ -1,6 +1,6 @@
 // Endpoints that modify has changed, or has failed to change: what of it a later connection uses.
 // SPDX-License-Identifier: BSL-1.0
-#include <unit/world.hpp>
+#include <unit/late_handshake.hpp>
 
 #include <dat/ep_params.hpp>
 
@@ -13,14 +13,8 @@ using dat::return_type;
 namespace {
 
 /// The passive side learns of its connection by the first message, because ESTABLISHED is late.
-struct late_established {
-  end a{"fk1"};
-  end b{"fk2"};
-  dat::psp psp = must(b.ia.create_psp(service, b.evd));
-  late_established() {
-    a.make_ep();
-    b.make_ep();
-  }
+struct late_established : late_handshake {
+  late_established() = default;
   ~late_established() { fake::release_events(); }
   late_established(const late_established&) = delete;
   late_established& operator=(const late_established&) = delete;
@@ -28,10 +22,7 @@ struct late_established {
   /// Connects, and sends before `b` has heard that it is connected.
   void send_early() {
     must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(1)));
-    fake::hold_events(RDMA_CM_EVENT_ESTABLISHED);
-    must(a.ep.connect(b.ia.address(), service, plenty));
-    settle(a, b);
-    must(request_on(b.evd).accept(b.ep));
+    accept();
     a.ia.run();
     CHECK(a.take() == events{"established"});
     must(a.ep.post(dat::send{a.at(0, 8)}));
