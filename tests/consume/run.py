@@ -87,7 +87,7 @@ class consumers:
         """Install into the prefix, from a build of its own that has neither tests nor examples."""
         build = self.work / "build"
         run("meson", "setup", build, ROOT, f"--prefix={self.prefix}", *(f"-D{o}=disabled" for o in ("tests", "examples", "tools", "bench")), "-Dseparate=true",
-            cwd=self.work, CXX=self.cxx)  # fmt: skip
+            "--buildtype=plain", cwd=self.work, CXX=self.cxx)  # fmt: skip
         run("meson", "install", "-C", build, cwd=self.work)
         for tree in ("include/dat", "detail/dat"):
             for header in (ROOT / tree).rglob("*.hpp"):
