@@ -70,7 +70,12 @@ TEST_CASE("after stop no check follows and none is under way", "[evd][break_watc
   t.w.look_later();
   t.w.stop();
   t.w.look_later();
-  t.r.run(0);
+  struct : dat::detail::task {
+    bool ran = false;
+  } later;
+  later.run = [](dat::detail::task& task) noexcept { static_cast<decltype(later)&>(task).ran = true; };
+  REQUIRE(t.r.defer(later, dat::detail::clock::now() + break_watch::pause)); // after any check
+  while (!later.ran) t.r.run(1000);
   CHECK(t.o.looks == 0);
 }
 

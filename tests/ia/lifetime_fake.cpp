@@ -84,6 +84,11 @@ TEST_CASE("every handle returns an error after an abrupt close", "[IA-030][IA-03
   CHECK(p.a.mem.close().error().type() == return_type::invalid_handle);
   CHECK(p.a.pz.close().error().type() == return_type::invalid_handle);
   CHECK(p.a.evd.close().error().type() == return_type::invalid_handle);
+  // The close empties such a handle, too.
+  CHECK_FALSE(p.a.ep);
+  CHECK_FALSE(p.a.mem);
+  CHECK_FALSE(p.a.pz);
+  CHECK_FALSE(p.a.evd);
   p.b.ia.run();
   CHECK(p.b.take() == events{"disconnected"});
 }

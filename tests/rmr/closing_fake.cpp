@@ -4,6 +4,10 @@
 
 #include <dat/rmr.hpp>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 using namespace unit;
 using namespace windows;
 
@@ -73,6 +77,46 @@ TEST_CASE("the objects that a window needs may end in any order",
     t.b.ep = {};
     CHECK_FALSE(must(rmr.query()).binding);
   }
+}
+
+TEST_CASE("windows whose region has ended are bound again, and no other window is lost", "[rmr]") {
+  const clean_world world;
+  constexpr std::uint64_t half = 300; // more than the table of an ia has chains
+  two t;
+  std::vector<dat::rmr> all;
+  const auto bound = [&](std::uint64_t i, const local_region& to) {
+    must(all[i].bind(t.b.ep, dat::bind{to, both}.cookie(i)));
+    return t.b.take() == events{"bind " + std::to_string(i)};
+  };
+  for (std::uint64_t i = 0; i < 2 * half; ++i) {
+    all.push_back(make(t.b, false));
+    REQUIRE(bound(i, i < half ? t.b.mem : t.b.own));
+  }
+  t.b.own = {};
+  for (std::uint64_t i = half; i < 2 * half; ++i) REQUIRE(bound(i, t.b.mem));
+  for (std::uint64_t i = 0; i < half; ++i) {
+    must(all[i].unbind(t.b.ep, dat::unbind{}.cookie(i)));
+    REQUIRE(t.b.take() == events{"unbind " + std::to_string(i)});
+  }
+}
+
+TEST_CASE("a window whose unbind has failed is in use until the bind behind it has ended", "[rmr]") {
+  const clean_world world;
+  two t;
+  dat::rmr rmr = make(t.b, true);
+  must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
+  CHECK(t.b.take() == events{"bind 0"});
+  fake::hold(t.b.ep.native_handle());
+  must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2))); // takes the old binding away first
+  REQUIRE(fake::complete(t.b.ep.native_handle(), {}, IBV_WC_MW_BIND_ERR));
+  fake::finish();
+  events first;
+  const auto keep = [&](const auto& e) { first.push_back(describe_binds{}(e)); };
+  CHECK(t.b.evd.drain(keep, 1) == 1);
+  is_error(rmr.close(), dat::return_type::invalid_state);
+  t.settle();
+  (void)t.b.take();
+  must(rmr.close());
 }
 
 TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the first has no connection", "[rmr]") {

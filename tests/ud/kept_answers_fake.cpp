@@ -11,6 +11,8 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <mutex>
 
 namespace unit {
 
@@ -22,6 +24,10 @@ struct answers_of_service {
   friend dat::detail::ref<dat::detail::reply_cache> dat::detail::ud_service::*member(answers_of_service);
 };
 template struct opened_member<answers_of_service, &dat::detail::ud_service::answers_>;
+struct lock_of_answers {
+  friend std::mutex dat::detail::reply_cache::*member(lock_of_answers);
+};
+template struct opened_member<lock_of_answers, &dat::detail::reply_cache::mutex_>;
 struct list_of_answers {
   friend dat::detail::intrusive_list<dat::detail::answered> dat::detail::reply_cache::*member(list_of_answers);
 };
@@ -47,11 +53,11 @@ struct asked_service {
     const raw_request r(asking_host.with_port(from), header_of(asking_host), "who");
     return request_of(b.ia, b.evd).has_value(); // dropped, and so refused
   }
-  dat::detail::intrusive_list<answered>& kept() {
+  dat::detail::reply_cache& cache() {
     auto& core = listener.*member(core_of_listener());
-    auto& cache = *((*core.operator->()).*member(answers_of_service()));
-    return cache.*member(list_of_answers());
+    return *((*core.operator->()).*member(answers_of_service()));
   }
+  dat::detail::intrusive_list<answered>& kept() { return cache().*member(list_of_answers()); }
   std::size_t number() {
     std::size_t n = 0;
     for (auto* a = kept().front(); a; a = kept().after(*a)) ++n;
@@ -86,4 +92,29 @@ TEST_CASE("a new answer of a datagram service drops those that are too old, and 
   CHECK(s.number() == 3);
   CHECK_FALSE(s.asks(40002));
   CHECK_FALSE(s.asks(40003));
+}
+
+TEST_CASE("answers of a datagram service that are too old leave their room to others", "[ud]") {
+  asked_service s;
+  for (std::uint16_t i = 0; i < 300; ++i) {
+    REQUIRE(s.asks(static_cast<std::uint16_t>(40000 + i)));
+    s.kept().front()->until = dat::detail::clock::now();
+  }
+  for (std::uint16_t i = 0; i < 3; ++i) REQUIRE(s.asks(static_cast<std::uint16_t>(41000 + i)));
+  CHECK(s.number() == 3);
+}
+
+TEST_CASE("an answer to a datagram request, and a request that may repeat one, wait while the answers change", "[ud]") {
+  asked_service s;
+  std::mutex& lock = s.cache().*member(lock_of_answers());
+  const raw_request first(asking_host.with_port(40001), header_of(asking_host), "who");
+  auto request = request_of(s.b.ia, s.b.evd);
+  REQUIRE(request);
+  bool rejected = false;
+  CHECK(locked_out(lock, [&] { rejected = request->reject().has_value(); }));
+  CHECK(rejected);
+  REQUIRE(s.number() == 1);
+  const raw_request second(asking_host.with_port(40002), header_of(asking_host), "who");
+  CHECK(locked_out(lock, [&] { s.b.ia.run(); }));
+  CHECK(request_of(s.b.ia, s.b.evd));
 }

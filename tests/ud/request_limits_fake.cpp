@@ -67,6 +67,15 @@ TEST_CASE("the newest 256 answers to all addresses are kept, and an older one gi
   CHECK(c.asks(0, 0));
 }
 
+TEST_CASE("answers that give way to others of their address leave the other addresses their room", "[ud]") {
+  const clean_world clean(crowd::world());
+  crowd c;
+  for (std::size_t i = 0; i < 64 + 200; ++i) REQUIRE(c.asks(0, i));
+  for (std::size_t i = 0; i < 3 * 64; ++i) REQUIRE(c.asks(1 + i % 3, i));
+  for (std::size_t i = 200; i < 264; ++i) CHECK_FALSE(c.asks(0, i)); // repeated by the cache
+  for (std::size_t i = 0; i < 3 * 64; ++i) CHECK_FALSE(c.asks(1 + i % 3, i));
+}
+
 TEST_CASE("a datagram request shows its peer: number, addresses, and the data with its length", "[ud]") {
   const clean_world clean;
   answering s;

@@ -3,6 +3,8 @@
 #include "allocations.hpp"
 
 #include <cstdlib>
+#include <cstring>
+#include <malloc.h>
 #include <new>
 #include <utility>
 
@@ -79,8 +81,14 @@ void* operator new(std::size_t n) {
   if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+/// Overwrites the memory, so that a use after its end shows.
+static void overwrite_and_free(void* p) noexcept {
+  if (p) std::memset(p, 0xdd, ::malloc_usable_size(p));
+  asm volatile("" : : "r"(p) : "memory"); // keeps the stores
+  std::free(p);
+}
+void operator delete(void* p) noexcept { overwrite_and_free(p); }
+void operator delete(void* p, std::size_t) noexcept { overwrite_and_free(p); }
 #endif
 
 #if !defined(DAT_TESTS_TSAN)

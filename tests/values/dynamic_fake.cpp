@@ -238,6 +238,9 @@ TEST_CASE("a dynamic region gives segments with the rights that it has", "[dynam
   CHECK(there.address() == s.mem.address() + 8);
   CHECK(there.rkey() == s.mem.native_handle()->rkey);
   CHECK(must(s.mem.slice(256, 0, dat::local_read)).empty());
+  CHECK(must(s.mem.remote(256, 0, dat::remote_read)).address() == s.mem.address() + 256);
+  CHECK(must(s.mem.remote(0, 256, dat::remote_read)).size_bytes() == 256);
+  is_error(s.mem.remote(8, 249, dat::remote_read), return_type::invalid_parameter);
   is_error(s.mem.slice(225, 32, dat::local_read), return_type::invalid_parameter);
   is_error(s.mem.slice(~std::size_t{0}, 2, dat::local_read), return_type::invalid_parameter);
   is_error(s.mem.remote(257, 0, dat::remote_read), return_type::invalid_parameter);
