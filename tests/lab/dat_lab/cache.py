@@ -9,9 +9,10 @@ from .outcome import Failure
 from .output import say
 
 
-def cache_dir():
+def cache_dir(arch=None):
+    """The folder, or the one in it for machines of another architecture."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    d = os.path.join(base, "dat-lab")
+    d = os.path.join(base, "dat-lab", *([arch.name] if arch and arch.foreign else []))
     try:
         os.makedirs(d, exist_ok=True)
         if not os.access(d, os.W_OK | os.X_OK):

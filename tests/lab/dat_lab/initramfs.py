@@ -8,6 +8,7 @@ import shutil
 import time
 
 from .cache import Lock, cache_dir, write_atomically
+from .guest_root import root_of
 from .kernel import module_bytes
 from .kernel_choice import choose_kernel
 from .outcome import Failure
@@ -19,7 +20,8 @@ GUEST_FILES = ("init", "agent", "net.sh", "capture.py", "faults.sh", "control")
 
 # The modules that the initial file system loads, with their dependencies. The kernel loads others on demand from its own tree.
 # crc32_generic: without a crc32 provider `rdma link add` fails.
-BOOT_MODULES = "virtio_pci virtio_console 9p 9pnet_virtio overlay crc32_generic rdma_ucm ib_uverbs veth".split()
+BOOT_MODULES = "virtio_console 9p 9pnet_virtio overlay crc32_generic rdma_ucm ib_uverbs veth".split()
+BUS_MODULES = {"pci": ["virtio_pci"], "ccw": []}  # a kernel of s390x has that of ccw built in
 # The modules of each kind of device. siw.ko is built, and asks for crc32c by name, so its dependencies do not list the module.
 DEVICE_MODULES = {"rxe": ["rdma_rxe"], "siw": ["crc32c_generic", "iw_cm"]}
 HOSTS_MODULES = ["virtio_net"]  # with --hosts
@@ -44,16 +46,20 @@ def cpio(entries):
     return bytes(out)
 
 
-def prepare(wish, kinds, hosts):
+def prepare(arch, wish, kinds, hosts):
     """(kernel, initial file system) from the cache, made when they are not there."""
-    box, modprobe, guest, cache = busybox(), tool("modprobe", "finds the kernel's modules"), guest_dir(), cache_dir()
+    modprobe, guest, cache = tool("modprobe", "finds the kernel's modules"), guest_dir(), cache_dir(arch)
+    box = None if arch.foreign else busybox()
     with Lock(cache):
         for stale in os.listdir(cache):  # what a killed dat-lab left; nobody else writes while we hold the lock
             if stale.startswith("tmp-"):
                 path = os.path.join(cache, stale)
                 shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-        modules = BOOT_MODULES + (HOSTS_MODULES if hosts else []) + [m for kind in sorted(kinds) for m in DEVICE_MODULES[kind]]
-        kernel, files = choose_kernel(cache, modprobe, wish, modules)
+        modules = BUS_MODULES[arch.bus] + BOOT_MODULES + (HOSTS_MODULES if hosts else []) + [m for kind in sorted(kinds) for m in DEVICE_MODULES[kind]]
+        kernel, files = choose_kernel(cache, modprobe, wish, modules, arch)
+        if arch.foreign:
+            kernel.files = root_of(cache, arch)
+            box = os.path.join(kernel.files, "bin/busybox")
         if "siw" in kinds:
             files = list(dict.fromkeys(files + siw_files(cache, kernel, modprobe)))
         own = [open(os.path.join(guest, f), "rb").read() for f in GUEST_FILES]

@@ -13,10 +13,10 @@ from .tools import find_tool, tool
 
 
 class Kernel:
-    """A kernel with its modules: image is bootable by qemu, root/lib/modules/version holds the modules."""
+    """A kernel with its modules: image is bootable by qemu, root/lib/modules/version holds the modules, files is the machine's root."""
 
     def __init__(self, version, image, root):
-        self.version, self.image, self.root = version, image, root
+        self.version, self.image, self.root, self.files = version, image, root, "/"
 
     @property
     def modules(self):
@@ -25,6 +25,11 @@ class Kernel:
 
 def version_key(text):
     return [int(p) if p.isdigit() else -1 for p in re.split(r"(\d+)", text)]
+
+
+def installed_image(version):
+    """The image of an installed kernel, which Fedora has beside its modules, too; None where an ordinary user cannot read it."""
+    return next((f for f in (f"/boot/vmlinuz-{version}", f"/lib/modules/{version}/vmlinuz") if os.access(f, os.R_OK)), None)
 
 
 def installed_kernels():
@@ -36,7 +41,7 @@ def installed_kernels():
     return [
         v
         for v in sorted(versions, key=version_key, reverse=True)
-        if os.access(f"/boot/vmlinuz-{v}", os.R_OK) and os.access(f"/lib/modules/{v}/modules.dep", os.R_OK)
+        if installed_image(v) and os.access(f"/lib/modules/{v}/modules.dep", os.R_OK)
     ]
 
 
@@ -57,7 +62,7 @@ def by_default(kernel):
     return not os.path.exists(os.path.join(kernel.root, "chosen"))
 
 
-def boot_files(root, version, modprobe, modules):
+def boot_files(root, version, modprobe, modules, package="linux-image-amd64"):
     """Paths of the modules to load at boot, in order; raises Failure naming the module that the kernel lacks."""
     files = []
     for m in modules:
@@ -65,7 +70,7 @@ def boot_files(root, version, modprobe, modules):
             [modprobe, "-d", root, "-S", version, "--show-depends", m], capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
         if r.returncode:
-            raise Failure(f"kernel {version} has no module {m}: use a kernel with it (Debian: linux-image-amd64)")
+            raise Failure(f"kernel {version} has no module {m}: use a kernel with it (Debian: {package})")
         files += [line.split()[1] for line in r.stdout.splitlines() if line.startswith("insmod ")]
     return list(dict.fromkeys(files))
 
@@ -94,7 +99,7 @@ def uncompressed_kernel(bzimage):
 
 def image_of_installed(version, cache):
     """The uncompressed image of an installed kernel, kept in the cache."""
-    source = f"/boot/vmlinuz-{version}"
+    source = installed_image(version)
     st = os.stat(source)
     image = os.path.join(cache, f"vmlinux-{version}-{st.st_size:x}-{st.st_mtime_ns:x}")
     if not os.path.exists(image):

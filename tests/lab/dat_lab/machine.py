@@ -14,11 +14,12 @@ import sys
 import time
 
 from .captures import sort_capture
+from .guest_root import check_directory, host_directories
 from .initramfs import prepare
 from .outcome import RC_MACHINE, MachineDied, TimeUp
 from .output import Stream, put, say
 from .processes import end_process
-from .qemu import check_memory, kvm_works, qemu_start, virtfs
+from .qemu import check_memory, kvm_works, qemu_start, shared_folder
 from .tools import tool
 
 BOOT_LIMIT = 300  # seconds from the start of qemu until the network stands; measured 3 to 4, up to a hundred times that on a busy machine
@@ -26,12 +27,16 @@ BOOT_LIMIT = 300  # seconds from the start of qemu until the network stands; mea
 
 def image_to_boot(o, machines=1):
     """(kernel, initial file system, kind of processor) for machines with the options."""
-    tool("qemu-system-x86_64", "runs the machine")
-    for name in ("ip", "rdma") + (("tc",) if o.loss or o.delay or o.time_line else ()):
-        tool(name, "sets up the machine's network")
+    arch = o.architecture
+    tool(arch.qemu, "runs the machine")
+    if arch.foreign:
+        check_directory(os.getcwd(), o.shares)
+    else:
+        for name in ("ip", "rdma") + (("tc",) if o.loss or o.delay or o.time_line else ()):
+            tool(name, "sets up the machine's network")
     check_memory(o.memory, machines)
-    kernel, initrd = prepare(o.kernel, set(o.devices), o.hosts)
-    return kernel, initrd, "counted" if o.counted else "kvm" if kvm_works(kernel, initrd) else "tcg"
+    kernel, initrd = prepare(arch, o.kernel, set(o.devices), o.hosts)
+    return kernel, initrd, "counted" if o.counted else "kvm" if kvm_works(arch, kernel, initrd) else "tcg"
 
 
 class Machine:
@@ -66,7 +71,8 @@ class Machine:
     def launch(self, kernel, initrd, accel, networks=()):
         """Starts the machine. Each network is (MAC address, socket to the network)."""
         o = self.options
-        extra, ends, theirs = ["-device", "virtio-serial-pci"], {}, []
+        arch = o.architecture
+        extra, ends, theirs = arch.device("serial"), {}, []
         for name in ("con", "ctl", "out", "err"):
             ours, other = socket.socketpair()
             ends[name] = ours
@@ -75,15 +81,20 @@ class Machine:
             extra += ["-serial", "chardev:con"] if name == "con" else ["-device", f"virtserialport,chardev={name},name={name}"]
         for n, (mac, other) in enumerate(networks):
             theirs.append(other)
-            extra += ["-netdev", f"socket,id=net{n},fd={other.fileno()}", "-device", f"virtio-net-pci,netdev=net{n},mac={mac},romfile="]
-        extra += virtfs("host", "/", ",readonly=on")
+            extra += ["-netdev", f"socket,id=net{n},fd={other.fileno()}", *arch.device("net", f"netdev=net{n}", f"mac={mac}", *["romfile="] * (arch.bus == "pci"))]
+        extra += shared_folder(arch, "host", kernel.files, ",readonly=on")
+        directories = []
+        if arch.foreign:  # the machine's root has none of the host's files
+            directories = host_directories()
+            extra += shared_folder(arch, "files", "/", ",readonly=on")
+            extra += shared_folder(arch, "modules", kernel.modules, ",readonly=on")
         for n, share in enumerate(o.shares):
-            extra += virtfs(f"share{n}", share, "")
+            extra += shared_folder(arch, f"share{n}", share)
         for n, (_, path) in enumerate(o.pcap):
             extra += ["-chardev", f"file,id=pcap{n},path={path.replace(',', ',,')}"]
             extra += ["-device", f"virtserialport,chardev=pcap{n},name=pcap{n}"]
-        self.began, self.described = time.monotonic(), f"host{self.host}: " * bool(self.host) + f"kernel {kernel.version}, {accel}"
-        self.proc = qemu_start(kernel, initrd, accel, 1 if o.counted else o.cpus, o.memory, extra, "", [s.fileno() for s in theirs])
+        self.began, self.described = time.monotonic(), f"host{self.host}: " * bool(self.host) + f"kernel {kernel.version}, {accel}" + f" ({arch.name})" * arch.foreign
+        self.proc = qemu_start(arch, kernel, initrd, accel, 1 if o.counted else o.cpus, o.memory, extra, "", [s.fileno() for s in theirs])
         for s in theirs:
             s.close()
         self.ctl, self.con = ends["ctl"], ends["con"]
@@ -97,7 +108,9 @@ class Machine:
         variables = {
             "kernel": kernel.version,
             "modules": "" if kernel.root == "/" else kernel.modules,
-            "host_path": os.environ.get("PATH", ""),
+            "directories": len(directories),
+            **{f"directory{n}": d for n, d in enumerate(directories)},
+            "host_path": "" if arch.foreign else os.environ.get("PATH", ""),
             "host": self.host,
             "hosts": o.hosts or 0,
             "links": o.links,
@@ -112,7 +125,7 @@ class Machine:
             "captures": len(o.pcap),
             **{f"capture{n}": link for n, (link, _) in enumerate(o.pcap)},
             "capture_room": min(64, o.memory // 8) << 20,
-            "python": os.path.realpath(sys.executable),
+            "python": "/usr/bin/python3" if arch.foreign else os.path.realpath(sys.executable),
         }
         setup = os.fsencode("".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
         self.ctl.sendall(b"setup - %d\n" % len(setup) + setup)

@@ -12,6 +12,8 @@ import argparse
 import os
 import re
 
+from .architecture import ARCHITECTURES
+
 
 def percent(text):
     m = re.fullmatch(r"(\d+(?:\.\d+)?)%?", text)
@@ -71,6 +73,7 @@ def parse(args):
         allow_abbrev=False,
     )
     g = p.add_argument_group("machine")
+    g.add_argument("--arch", choices=ARCHITECTURES, metavar="NAME", help="architecture of the machine: x86_64, aarch64 or s390x (that of the host). Another one than the host's is emulated, and has a root of Debian packages; of the host, it has all directories but those of the system, so that it runs cross-built programs")
     g.add_argument("--cpus", type=number(1, 64), metavar="N", help="processors (2; with --hosts: 1 for each)")
     g.add_argument("--counted", action="store_true", help="one processor whose clock advances 2 ns per instruction, so that load on the host does not change what a program measures")
     g.add_argument("--kernel", metavar="VERSION", help="kernel of the machine: a version or its beginning (6.12), the name of a package, or `newest`; any kernel that is installed, cached or known to apt, Debian's backports included (the distribution's)")
@@ -129,6 +132,8 @@ def parse(args):
         if link is not None and not 1 <= link <= o.links:
             p.error(f"--device v{link}=...: the links are v1 to v{o.links}")
         o.devices = [kind if link in (None, n) else k for n, k in enumerate(o.devices, 1)]
+    if o.arch and ARCHITECTURES[o.arch].foreign and "siw" in o.devices:
+        p.error("--device siw needs a machine of the host's architecture: its module is built for that")
     if o.check or o.prepare or o.clean or o.list_kernels:
         return o
     if o.hosts:
@@ -155,7 +160,7 @@ def parse(args):
     if len({os.path.realpath(path) for _, path in o.pcap}) < len(o.pcap):
         p.error("--pcap: two links need two files")
     # These exist in the machine only.
-    for option in ("pcap", "faults", "kernel", "device"):
+    for option in ("pcap", "faults", "kernel", "device", "arch"):
         if getattr(o, option):
             if o.native:
                 p.error(f"--{option} needs the machine: leave --native out")

@@ -1,11 +1,11 @@
 # The program: does what the options say; the exit code.
 # SPDX-License-Identifier: BSL-1.0
 
-import platform
 import shutil
 import signal
 import sys
 
+from .architecture import architecture
 from .cache import cache_dir
 from .check import check
 from .initramfs import prepare
@@ -28,18 +28,17 @@ def main():
         signal.signal(number, raise_ended)
     try:
         if o.check:
-            return check()
-        if o.list_kernels:
-            return list_kernels()
+            return check(o.arch)
         if o.clean:
             shutil.rmtree(cache_dir(), ignore_errors=True)
             return 0
-        if platform.machine() != "x86_64" and not o.native:
-            raise Failure("the machine needs an x86_64 host: use --native on a host with RDMA devices")
+        o.architecture = None if o.native else architecture(o.arch)
+        if o.list_kernels:
+            return list_kernels(o.architecture)
         if o.prepare:
-            tool("qemu-system-x86_64", "runs the machine")
-            kernel, initrd = prepare(o.kernel, set(o.devices), o.hosts)
-            kvm_works(kernel, initrd)
+            tool(o.architecture.qemu, "runs the machine")
+            kernel, initrd = prepare(o.architecture, o.kernel, set(o.devices), o.hosts)
+            kvm_works(o.architecture, kernel, initrd)
             return 0
         return Session(o).run()
     except Failure as e:

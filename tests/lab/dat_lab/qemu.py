@@ -47,22 +47,28 @@ def tsc_khz():
     return round((ended[1] - began[1]) * 1000000 / (ended[0] - began[0]))
 
 
-def qemu_start(kernel, initrd, accel, cpus, memory, extra, append, pass_fds):
-    qemu = tool("qemu-system-x86_64", "runs the machine")
+def qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append):
+    """The words of qemu's command line."""
     cpu = {
         "kvm": ["-accel", "kvm", "-cpu", "host"],
-        "tcg": ["-accel", "tcg,thread=multi", "-cpu", "Nehalem"],
+        "tcg": ["-accel", "tcg,thread=multi", "-cpu", arch.cpu],
         # An instruction takes 2 ns, and nothing else takes any time; waiting is skipped.
-        "counted": ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", "Nehalem"],
+        "counted": ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", arch.cpu],
     }[accel]
-    if accel == "tcg" and (khz := tsc_khz()):
-        append += f" tsc_early_khz={khz}"
-    return subprocess.Popen(
-        [qemu, "-name", "dat-lab", "-machine", "pc", *cpu, "-smp", str(cpus), "-m", str(memory)]
+    return (
+        [tool(arch.qemu, "runs the machine"), "-name", "dat-lab", "-machine", arch.machine, *cpu, "-smp", str(cpus), "-m", str(memory)]
         + ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-net", "none"]
         + ["-kernel", kernel.image, "-initrd", initrd]
-        + ["-append", f"console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check random.trust_cpu=on cryptomgr.notests {append}"]
-        + extra,
+        + ["-append", f"console={arch.console} quiet panic=-1 oops=panic {arch.append} {append}"]
+        + extra
+    )
+
+
+def qemu_start(arch, kernel, initrd, accel, cpus, memory, extra, append, pass_fds):
+    if accel == "tcg" and arch.name == "x86_64" and (khz := tsc_khz()):
+        append += f" tsc_early_khz={khz}"
+    return subprocess.Popen(
+        qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -72,14 +78,15 @@ def qemu_start(kernel, initrd, accel, cpus, memory, extra, append, pass_fds):
     )
 
 
-def virtfs(tag, path, more):
+def shared_folder(arch, tag, path, more=""):
+    """The words for a folder of the host that the machine mounts by its tag."""
     path = path.replace(",", ",,")
-    return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
+    return ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{more}", *arch.device("9p", f"fsdev={tag}", f"mount_tag={tag}")]
 
 
-def kvm_works(kernel, initrd):
+def kvm_works(arch, kernel, initrd):
     """Whether a trial boot under KVM succeeds within seconds; the verdict is kept until the host boots again."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK) or os.environ.get("DAT_LAB_KVM") == "0":
+    if arch.foreign or not os.access("/dev/kvm", os.R_OK | os.W_OK) or os.environ.get("DAT_LAB_KVM") == "0":
         return False
     try:
         boot_id = open("/proc/sys/kernel/random/boot_id").read().strip()
@@ -97,7 +104,7 @@ def kvm_works(kernel, initrd):
         say("trying KVM (at most 5 s, once per boot of the host)")
         ours, theirs = socket.socketpair()
         extra = ["-chardev", f"socket,id=con,fd={theirs.fileno()}", "-serial", "chardev:con"]
-        p = qemu_start(kernel, initrd, "kvm", 1, 512, extra, "dat_lab.trial", [theirs.fileno()])
+        p = qemu_start(arch, kernel, initrd, "kvm", 1, 512, extra, "dat_lab.trial", [theirs.fileno()])
         theirs.close()
         seen, end = b"", time.monotonic() + 5
         while b"dat-lab-trial-ok" not in seen and time.monotonic() < end:

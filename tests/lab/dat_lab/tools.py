@@ -4,10 +4,11 @@
 import os
 import shutil
 
+from .architecture import ARCHITECTURES
 from .outcome import Failure
 
 APT = {
-    "qemu-system-x86_64": "qemu-system-x86",
+    **{a.qemu: a.package for a in ARCHITECTURES.values()},
     "busybox": "busybox-static",
     "depmod": "kmod",
     "modprobe": "kmod",
