@@ -9,6 +9,7 @@ files with the tests of one subject takes the same arguments."""
 import sys
 
 import lab_main
+from test_architectures import Boots, CommandLines, Distributions, OtherArchitecture  # noqa: F401
 from test_captures import CaptureFiles, Captures  # noqa: F401
 from test_commands import OneCommand, OneScript  # noqa: F401
 from test_ends import Hardships, SeveralAtOnce, Signals  # noqa: F401

@@ -76,7 +76,7 @@ def unpack(file, root, skip):
     with tempfile.TemporaryFile() as errors:
         if file.endswith(".rpm"):
             first, second = [tool("rpm2cpio", "unpacks packages"), file], [tool("cpio", "unpacks packages"), "-idm", "--quiet", "--no-absolute-filenames"]
-            second += ["-f", *(f"*/lib/modules/*/kernel/{d}/*" for d in skip)] if skip else []
+            second += ["-f", *(f"*lib/modules/*/kernel/{d}/*" for d in skip)] if skip else []
         else:
             first = [find_tool("dpkg-deb"), "--fsys-tarfile", file]
             second = [find_tool("tar"), "-x", "--no-same-owner", "--keep-directory-symlink", "--exclude=./dev/*"]

@@ -19,6 +19,24 @@ APT = {
 }
 
 
+FEDORA = {  # its names of packages, where they differ
+    "qemu-system-x86": "qemu-system-x86-core",
+    "qemu-system-arm": "qemu-system-aarch64-core",
+    "qemu-system-misc": "qemu-system-s390x-core",
+    "busybox-static": "busybox",
+    "iproute2": "iproute",
+    "rdmacm-utils": "librdmacm-utils",
+    "ibverbs-providers": "libibverbs",
+}
+
+
+def get_packages(*packages):
+    """The command that installs packages, which have their names of Debian here."""
+    if find_tool("apt-get") or not find_tool("dnf"):
+        return "sudo apt-get install " + " ".join(packages)
+    return "sudo dnf install " + " ".join(FEDORA.get(p, p) for p in packages)
+
+
 def find_tool(name):
     path = os.environ.get("DAT_LAB_TOOLS") or os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"
     return shutil.which(name, path=path)
@@ -27,7 +45,7 @@ def find_tool(name):
 def tool(name, why):
     found = find_tool(name)
     if not found:
-        raise Failure(f"{name} is missing ({why}): sudo apt-get install {APT.get(name, name)}")
+        raise Failure(f"{name} is missing ({why}): {get_packages(APT.get(name, name))}")
     return found
 
 
@@ -49,4 +67,4 @@ def busybox():
         found = find_tool(name)
         if found and is_static(found):
             return found
-    raise Failure("a static busybox is missing (the machine's first programs): sudo apt-get install busybox-static")
+    raise Failure("a static busybox is missing (the machine's first programs): " + get_packages("busybox-static"))
