@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 missing=77 # the exit code of what this host cannot run
 
 # One process.
-alone() { timeout 60 "$programs/$name" "$@"; }
+alone() { timeout 240 "$programs/$name" "$@"; }
 
 # Reads the first line of the server from a fifo, and sets `host`. Then the server listens.
 wait_for_server() {
@@ -24,14 +24,14 @@ wait_for_server() {
 
 # A server in the background, then its clients at once. The server ends by itself.
 pair() {
-  start_server timeout 60 "$programs/$name"
+  start_server timeout 240 "$programs/$name"
   run_clients "$@"
   [ $bad = 0 ] || kill $server 2>/dev/null # it may still wait for the client that failed
   end_server
 }
 # A server that serves until SIGTERM.
 service() {
-  start_server timeout 60 "$programs/$name"
+  start_server timeout 240 "$programs/$name"
   run_clients "$@"
   kill $server 2>/dev/null
   end_server
@@ -41,15 +41,15 @@ service() {
 mpi() {
   [ -x "$programs/$name" ] && command -v mpirun >/dev/null || { echo "this host has no MPI"; return $missing; }
   UCX_TLS=tcp,self,sm OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun -n "$1" "$programs/$name"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 240 mpirun -n "$1" "$programs/$name"
 }
 
 # kv_server with tests at once, of which one more is killed in the middle.
 kv_clients() {
-  start_server timeout 60 "$programs/kv_server"
+  start_server timeout 240 "$programs/kv_server"
   clients=
   for _ in $(seq "$1"); do
-    timeout 60 "$programs/kv_test" "$host" 50 &
+    timeout 240 "$programs/kv_test" "$host" 50 &
     clients="$clients $!"
   done
   mkfifo "$work/victim"
@@ -61,8 +61,8 @@ kv_clients() {
 }
 # kv_client stores a value and reads it.
 kv_put_get() {
-  start_server timeout 60 "$programs/kv_server"
-  timeout 60 "$programs/kv_client" "$host" "$1" "$2" && timeout 60 "$programs/kv_client" "$host" "$1" || bad=$?
+  start_server timeout 240 "$programs/kv_server"
+  timeout 240 "$programs/kv_client" "$host" "$1" "$2" && timeout 240 "$programs/kv_client" "$host" "$1" || bad=$?
   kill $server
   end_server
 }
@@ -70,11 +70,11 @@ kv_put_get() {
 kv_restart() {
   start_server "$programs/kv_server"
   mkfifo "$work/client"
-  timeout 60 "$programs/kv_test" "$host" 100 >"$work/client" &
+  timeout 240 "$programs/kv_test" "$host" 100 >"$work/client" &
   client=$!
   exec 4<"$work/client"
   read -r line <&4 && echo "$line" && kill -KILL $server
-  start_server timeout 60 "$programs/kv_server"
+  start_server timeout 240 "$programs/kv_server"
   cat <&4
   wait $client || bad=$?
   kill $server
@@ -83,13 +83,13 @@ kv_restart() {
 
 # A server for the client of rping, then a client for the server of rping.
 rping_both_ways() {
-  start_server timeout 60 "$programs/$name"
-  timeout 60 rping -c -a "$host" -C 5 -V || bad=$?
+  start_server timeout 240 "$programs/$name"
+  timeout 240 rping -c -a "$host" -C 5 -V || bad=$?
   [ $bad = 0 ] || kill $server 2>/dev/null
   end_server || return $bad
-  timeout 60 rping -s -a "$host" -v &
+  timeout 240 rping -s -a "$host" -v &
   until rdma resource show cm_id | grep -q 'LISTEN.*:7174' || ! kill -0 $!; do sleep 0.1; done
-  timeout 60 "$programs/$name" "$host" || bad=$?
+  timeout 240 "$programs/$name" "$host" || bad=$?
   wait # rping ends when its client has gone, with an exit code that has no meaning
   return $bad
 }
@@ -105,7 +105,7 @@ start_server() { # COMMAND
 run_clients() {
   clients=
   for _ in $(seq "${1:-1}"); do
-    timeout 60 "$programs/$name" "$host" &
+    timeout 240 "$programs/$name" "$host" &
     clients="$clients $!"
   done
   for one in $clients; do wait "$one" || bad=$?; done

@@ -30,6 +30,9 @@ EXAMPLES = [line.partition("|")[0].strip() for line in LADDER if line and not li
 # The tests on Soft-iWARP (docs/devices.md): some examples and some cases of the device program.
 SIW_EXAMPLES = ["01_hello", "02_client_server", "03_write_and_read", "04_drain_many", "05_batch", "06_shared_queue", "07_cno_epoll",
                 "12_coroutine", "13_asio", "16_rping", "kv_server", "kv_client", "kv_test"]
+# An option of the lab. Qemu emulates two virtual processors, which halt and interrupt each other, in twice the time of one. What
+# threads break only when they run at the same time needs two: the device tests with ThreadSanitizer, and those of whole other worlds.
+ONE_PROCESSOR = ["--cpus", "1"]
 # The examples of each run in another world.
 SOME_EXAMPLES = ["01_hello", "03_write_and_read", "kv_test"]
 # The manners of devices under which the unit program runs, too (tests/fake_verbs/README.md), and the cases: all but the

@@ -8,13 +8,13 @@ import sys
 from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, ROOT, run, step, tail
 from dev_build import build
 from dev_tally import tally
-from dev_programs import EXAMPLES, SIW_EXAMPLES, SOME_EXAMPLES, device_tests
+from dev_programs import EXAMPLES, ONE_PROCESSOR, SIW_EXAMPLES, SOME_EXAMPLES, device_tests
 import other_worlds
 
 
 def tier_device(sums: tally) -> None:
     """Device tests as users build them, and the examples, in the lab. (Those with sanitizers: see tier_sanitizers.)"""
-    device_tests("gcc", "g++", sums, EXAMPLES)
+    device_tests("gcc", "g++", sums, EXAMPLES, options=ONE_PROCESSOR)
 
 
 def tier_siw(sums: tally) -> None:
@@ -32,7 +32,7 @@ def tier_worlds(sums: tally) -> None:
     """A few device tests and examples on Soft-iWARP and on Linux 6.12, so that each run sees what breaks there."""
     for world, what, options in (("siw", "Soft-iWARP", ["--device", "siw"]), ("linux-6.12", "Linux 6.12", ["--kernel", "6.12"])):
         chosen = other_worlds.selection(ROOT / "docs/conformance", world)
-        device_tests("gcc", f"g++ on {what}, some", sums, SOME_EXAMPLES, world, options, chosen.each_run_filter(), len(chosen.each_run))
+        device_tests("gcc", f"g++ on {what}, some", sums, SOME_EXAMPLES, world, [*options, *ONE_PROCESSOR], chosen.each_run_filter(), len(chosen.each_run))
 
 
 def tier_datcp(sums: tally) -> None:
