@@ -194,6 +194,6 @@ def main(script: str) -> None:
         for program in (DATCP, ODD_PEER):
             if not os.access(program, os.X_OK):
                 sys.exit(f"{pathlib.Path(script).stem}: {program} is not built (./dev build gcc)")
-        lab = [str(LAB), "--timeout", "1200", "--env", "DATCP", "--env", "ODD_PEER", "--", sys.executable, script, *sys.argv[1:]]
+        lab = [str(LAB), "--cpus", "1", "--timeout", "1200", "--env", "DATCP", "--env", "ODD_PEER", "--", sys.executable, script, *sys.argv[1:]]
         os.execve(str(LAB), lab, os.environ | {"DATCP": DATCP, "ODD_PEER": ODD_PEER, "PYTHONDONTWRITEBYTECODE": "1"})
     unittest.main()

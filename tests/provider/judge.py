@@ -384,7 +384,8 @@ def main() -> int:
     out = build / "programs"
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.jsonl").unlink(missing_ok=True)
-    command = [LAB, "--memory", "4096", "--mtu", "4200", "--timeout", str(6 * 3600), "--out", out, "--", sys.executable, __file__, "--inside", "--out", out]
+    cpus = "1" if options.short else "2"
+    command = [LAB, "--cpus", cpus, "--memory", "4096", "--mtu", "4200", "--timeout", str(6 * 3600), "--out", out, "--", sys.executable, __file__, "--inside", "--out", out]
     command += ["--provider", build / "examples/provider/libdatprovider.so", "--registry", build / "examples/provider/registry"]
     command += ["--tests", options.tests, "--columns", options.columns, "--idle", options.idle, "--limit", options.limit, *(["--short"] if options.short else [])]
     code = subprocess.run([str(word) for word in command], check=False).returncode

@@ -91,7 +91,7 @@ def main() -> int:
     # The run has no time limit, because each wait of the program has one.
     env = [f"{name}={value}" for name, value in {**SANITIZERS, "DAT_OVERRIDE": out / "dat.conf"}.items()]
     # ThreadSanitizer cannot use every address space that is laid out at random.
-    lab = [LAB, "--memory", "2048", "--timeout", "1500", "--out", out, "--", "env", *env, "setarch", "-R", *program]
+    lab = [LAB, "--cpus", "1", "--memory", "2048", "--timeout", "1500", "--out", out, "--", "env", *env, "setarch", "-R", *program]
     done = subprocess.run([str(word) for word in lab], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     (out / "log").write_text(done.stdout, encoding="utf-8")
     results = parse(done.stdout)

@@ -304,7 +304,7 @@ def main() -> None:
         for program in (TOOLS / "dat-info", TOOLS / "dat-ping", TOOLS / "dat-perf", DEVICE_TESTS):
             if not os.access(program, os.X_OK):
                 sys.exit(f"test_tools: {program.name} is not built (./dev build gcc)")
-        lab = [str(LAB), "--timeout", "1200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
+        lab = [str(LAB), "--cpus", "1", "--timeout", "1200", "--env", "DAT_TOOLS", "--", sys.executable, __file__, *sys.argv[1:]]
         os.execve(str(LAB), lab, os.environ | {"DAT_TOOLS": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1"})
     unittest.main()
 
