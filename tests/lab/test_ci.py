@@ -57,12 +57,12 @@ class Action(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("rping"), "rping is not installed (rdmacm-utils)")
     def test_rping(self) -> None:
-        done = self.run_action(RPING, "--links 2")
+        done = self.run_action(RPING, "--links 2 --cpus 1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("ping data: rdma-ping-"), 3)
 
     def test_a_command_that_fails_fails_the_step(self) -> None:
-        done = self.run_action("false; echo more", "--links 1")
+        done = self.run_action("false; echo more", "--links 1 --cpus 1")
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
 
     @unittest.skipUnless(shutil.which("ib_send_bw"), "ib_send_bw is not installed (perftest)")
@@ -72,7 +72,7 @@ class Action(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("ucx_perftest") and shutil.which("ucx_info"), "UCX is not installed (ucx-utils)")
     def test_ucx(self) -> None:
-        done = self.run_action("ucx_info -d | grep 'Device: rx1:1'")
+        done = self.run_action("ucx_info -d | grep 'Device: rx1:1'", "--cpus 1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
@@ -88,7 +88,7 @@ class Job(unittest.TestCase):
             self.assertTrue(any("/opt/dat" in line and "git clone" in line for line in lines))
             lines = [line.replace("/opt/dat", f"{folder}/dat") for line in lines if "git clone" not in line]
             os.symlink(ROOT, f"{folder}/dat")
-            script = "\n".join([*lines, "dat-lab --links 1 -- rdma link"])
+            script = "\n".join([*lines, "dat-lab --links 1 --cpus 1 -- rdma link"])
             done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("link rx1/1 state ACTIVE", done.stdout)

@@ -96,7 +96,7 @@ link-down: ip link set v1 down && ! TRIES=2 sh {cls.dir}/rping4 >/dev/null && ip
 {"" if lab_testing.QUICK else nested}
 false
 """)
-        cls.r = run("--machine", "--timeout", "300", "--out", cls.out, "--share", cls.shared, "--script", script, cwd=cls.dir)
+        cls.r = run("--machine", "--timeout", "300", "--out", cls.out, "--share", cls.shared, "--script", script, cwd=cls.dir, usual=True)
         cls.output, name = {}, None
         for line in cls.r.out.decode().splitlines():
             m = re.match(r"dat-lab: \[\d+/\d+\] (.*)", line)
