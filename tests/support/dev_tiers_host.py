@@ -13,7 +13,7 @@ import sys
 from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LOGS, RESULTS, ROOT, run, say, step, tail
 from dev_build import COMPILERS, build, build_folder, check_sources, configure, tree
 from dev_tally import tally
-from dev_programs import build_and_run_catch2, device_tests, run_catch2, unit_tests
+from dev_programs import ONE_PROCESSOR, build_and_run_catch2, device_tests, run_catch2, unit_tests
 from dev_site import build_site
 import lint
 import records
@@ -89,9 +89,10 @@ def tier_sanitizers(sums: tally) -> None:
         with step(f"{what}: building the test programs", "1 to 3 min the first time"):
             good = build(flavour)
             sums.check(f"build, {flavour}", good)
+        options = [] if flavour == "tsan" else ONE_PROCESSOR
         if good:
             sums.beside(f"unit tests, {flavour}", functools.partial(unit_tests, flavour, what, sums))
-            sums.beside(f"device tests, {flavour}", functools.partial(device_tests, flavour, what, sums))
+            sums.beside(f"device tests, {flavour}", functools.partial(device_tests, flavour, what, sums, options=options))
 
 
 def tier_compile_fail(sums: tally) -> None:
