@@ -214,7 +214,7 @@ TEST_CASE("a thousand connections on twenty pairs of endpoints leave no resource
 }
 
 TEST_CASE("hundreds of endpoints connect at once, with one evd on each side",
-          "[lives][EVENT-006][EP-007][EPS-028][PSP-005][REQ-020]") {
+          "[lives][EP-007][EPS-028][PSP-005][REQ-020]") {
   two_sides t({.qlen = 4096});
   const std::size_t many = instrumented ? 32 : 256;
   std::vector<endpoint> active;

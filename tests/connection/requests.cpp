@@ -14,7 +14,7 @@
 namespace connections {
 
 TEST_CASE("closed objects and objects of another ia are refused with an error that names them",
-          "[PSP-010][PSP-018][CONN-062][EVENT-006][DISC-034]") {
+          "[PSP-010][PSP-018][CONN-062][DISC-034]") {
   sides s;
   constexpr auto handle = return_type::invalid_handle;
   using enum return_subtype;

@@ -125,8 +125,7 @@ TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the ad
   }
 }
 
-TEST_CASE("each attribute above the device's limit is refused, and the limit itself is not",
-          "[EP-014][IA-108][EP-013]") {
+TEST_CASE("each attribute above the device's limit is refused, and the limit itself is not", "[EP-014][EP-013]") {
   clean_world world(small_device());
   end e;
   struct limit {

@@ -27,7 +27,7 @@ TEST_CASE("a message longer than the receiver's max_message_size arrives if its 
 }
 
 TEST_CASE("endpoint attributes that the device cannot provide are refused",
-          "[dto][EP-013][EP-014][EP-001][EP-021][IA-106][IA-108]") {
+          "[dto][EP-013][EP-014][EP-001][EP-021][IA-106]") {
   side a(0);
   const auto before = resources::now();
   const auto refused = [&](const dat::ep_attributes& attributes) {

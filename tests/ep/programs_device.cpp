@@ -333,7 +333,6 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   const auto to_read = pieces(out, adapter.max_iov_segments_per_rdma_read + 1);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).type() == type::invalid_parameter);
   CHECK(error_of(active.post(dat::rdma_read{to_read, in.remote()})).verb().empty());
-  SHOWS("IA-108");
 }
 
 TEST_CASE("memory of flushed operations can be freed", "[programs][DTO-006][MODEL-047]") {

@@ -254,7 +254,7 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   must(last.post(2));
   must(a.ia.close(dat::close_mode::abrupt));
   CHECK(error_of(last.post(3)).type() == type::invalid_handle);
-  SHOWS("REQ-159", "EVENT-105");
+  SHOWS("EVENT-105");
 }
 
 TEST_CASE("many endpoints share one evd, and each event names its own",

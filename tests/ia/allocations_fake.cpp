@@ -123,8 +123,7 @@ TEST_CASE("exhausted memory is an error of the srq call that needs it; posts and
   CHECK(failures >= 6);
 }
 
-TEST_CASE("the data path allocates nothing", "[DTO-074]"
-                                             "[REQ-100][SAFE-022]") {
+TEST_CASE("the data path allocates nothing", "[REQ-100][SAFE-022]") {
   if (!refuses_allocations) SKIP("the requests for memory belong to the sanitizer");
   if (dat::detail::checked_build) SKIP("a checked build allocates to watch posted memory");
   clean_world world;

@@ -225,7 +225,7 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   CHECK(is_empty(evd));                   // no overflow is reported
   SHOWS("IA-007", "IA-140", "EVENT-082"); // the evd has been resized
   CHECK(error_of(evd.close()) == dat::error(type::invalid_state, subtype::evd_in_use));
-  SHOWS("REQ-005", "REQ-159");
+  SHOWS("REQ-005");
   must(evd.modify_cno({}));
   must(cno.close());
   must(srq.close());

@@ -7,6 +7,7 @@
 #include <dat/registry.hpp>
 
 #include <limits>
+#include <vector>
 
 using namespace unit;
 using type = dat::return_type;
@@ -263,7 +264,22 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
   CHECK(refused([](auto& e) { ++*e.max_message_size; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
-  SHOWS("IA-108");
+}
+
+TEST_CASE("the driver refuses objects beyond the reported counts", "[ia]") {
+  auto device = small_device();
+  device.devices[0].attr->max_pd = 8;
+  auto ia = opened(device);
+  const auto limit = must(ia.query()).max_pzs;
+  CHECK(limit == 8);
+  std::vector<dat::pz> zones;
+  auto zone = ia.create_pz();
+  for (; zone && zones.size() < 2 * limit; zone = ia.create_pz()) zones.push_back(std::move(zone.assume_value()));
+  CHECK_FALSE(zones.empty());
+  REQUIRE_FALSE(zone);
+  CHECK(zone.error().type() == type::insufficient_resources);
+  CHECK_FALSE(zone.error().verb().empty()); // dat has asked the driver
+  DEVIATES("IA-108");
 }
 
 TEST_CASE("an iWARP adapter is opened by name, and another one when any adapter will do", "[ia]") {

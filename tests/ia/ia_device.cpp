@@ -157,8 +157,7 @@ TEST_CASE("opening a missing adapter fails and leaves nothing behind", "[ia][IA-
   CHECK(resources::no_more_than(before));
 }
 
-TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA-001][IA-046][EVENT-006][REQ-008]"
-                                                                        "[REQ-159]") {
+TEST_CASE("several opens of one adapter are independent of each other", "[ia][IA-001][IA-046][REQ-008]") {
   side one(open_first(), 64);
   side two(open_first(), 64);
   CHECK(one.ia.native_handle() != two.ia.native_handle());

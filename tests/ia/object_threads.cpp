@@ -103,7 +103,7 @@ TEST_CASE("several threads create, query and close objects of one adapter at onc
 }
 
 TEST_CASE("one evd and one cno serve several threads at once",
-          "[safety][SAFE-012][SAFE-031][SAFE-041][SAFE-047][REQ-035][MODEL-027]") {
+          "[safety][SAFE-012][SAFE-031][SAFE-041][REQ-035][MODEL-027]") {
   rig::begin();
   auto ia = rig::open();
   auto evd = must(ia.create_evd<dat::stream::software>(64));

@@ -242,8 +242,7 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(0, 8)), source.remote()}));
   CHECK(is_empty(t.at_passive)); // all requests wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
-  SHOWS("DTO-050", "RMR-018", "REQ-147", "SAFE-043");
-  SHOWS("DTO-074");
+  SHOWS("DTO-050", "RMR-018", "REQ-147");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
