@@ -58,7 +58,12 @@ public:
     huge_ = base_ != nullptr;
     if (!base_ && !only_huge) try_map(rounded(page), 0);
     if (!base_) {
-      error e = map_errno(errno, return_subtype::resource_memory).at(call, object_kind::lmr).from("mmap", errno);
+      const int reason = errno;
+      const bool none = only_huge && reason == ENOENT; // neither the processor nor the kernel has huge pages
+      error e = map_errno(none ? ENOMEM : reason, return_subtype::resource_memory)
+                    .at(call, object_kind::lmr)
+                    .from("mmap", reason);
+      if (none) return e.hint("This system has no huge pages.");
       return only_huge ? e.hint("The system has not set that many huge pages aside: see vm.nr_hugepages.") : e;
     }
     if (!books_.reserve(size_ / block))
