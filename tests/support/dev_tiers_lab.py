@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import sys
 
-from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, ROOT, run, step, tail
+from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, RESULTS, ROOT, run, step, tail
 from dev_build import build
 from dev_tally import tally
-from dev_programs import EXAMPLES, ONE_PROCESSOR, SIW_EXAMPLES, SOME_EXAMPLES, device_tests
+from dev_programs import EXAMPLES, ONE_PROCESSOR, SIW_EXAMPLES, SOME_EXAMPLES, device_tests, reporting
 import other_worlds
+import worlds
 
 
 def tier_device(sums: tally) -> None:
@@ -33,6 +34,24 @@ def tier_worlds(sums: tally) -> None:
     for world, what, options in (("siw", "Soft-iWARP", ["--device", "siw"]), ("linux-6.12", "Linux 6.12", ["--kernel", "6.12"])):
         chosen = other_worlds.selection(ROOT / "docs/conformance", world)
         device_tests("gcc", f"g++ on {what}, some", sums, SOME_EXAMPLES, world, [*options, *ONE_PROCESSOR], chosen.each_run_filter(), len(chosen.each_run))
+
+
+def tier_arch_lab(sums: tally) -> None:
+    """All device tests on Soft-RoCE of Debian's kernels of other architectures, in emulated machines; the boots of dat-lab there."""
+    for arch in worlds.ARCHITECTURES:
+        with step(f"{arch}: building the device program, and running it in an emulated machine", "30 to 60 min the first time"):
+            worlds.prepare(arch)
+            if not build(arch, "tests/device/device"):
+                sums.check(f"device, {arch}", False, "not built")
+                continue
+            out, log = RESULTS / f"lab-{arch}", f"device-{arch}.log"
+            out.mkdir(parents=True, exist_ok=True)
+            command, env = reporting(BUILD / arch / "tests/device/device", out / "device.xml", "-d", "yes")
+            limit = 4 * HANGS
+            lab = [LAB, "--arch", arch, "--memory", "3072", "--timeout", str(limit), "--out", out, *(f"--env={k}={v}" for k, v in env.items())]
+            code = run([*lab, "--", *command], log, limit + 60)
+            sums.catch2(f"device, {arch}", out / "device.xml", code, LOGS / log)
+    sums.unittests("boots of other architectures", ROOT / "tests/lab/test_architectures.py", HANGS, DAT_LAB_BOOT_ARCH=" ".join(worlds.ARCHITECTURES))
 
 
 def tier_datcp(sums: tally) -> None:
