@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <list>
@@ -162,9 +163,17 @@ private:
     sockaddr_in there{};
     there.sin_family = AF_INET;
     there.sin_addr.s_addr = target;
-    check(::sendto(socket_, p.data(), p.size(), 0, reinterpret_cast<const sockaddr*>(&there), sizeof there) ==
-              static_cast<ssize_t>(p.size()),
-          "sendto");
+    const auto out = [&] {
+      check(::sendto(socket_, p.data(), p.size(), 0, reinterpret_cast<const sockaddr*>(&there), sizeof there) ==
+                static_cast<ssize_t>(p.size()),
+            "sendto");
+    };
+    out();
+    // Soft-RoCE of Linux 6.1 has the ICRC in the byte order of the processor. It drops the packet with the other one.
+    if constexpr (std::endian::native == std::endian::big) {
+      std::reverse(p.end() - 4, p.end());
+      out();
+    }
   }
   int socket_ = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
   std::uint32_t from_;
