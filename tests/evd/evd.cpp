@@ -222,6 +222,28 @@ TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD
   CHECK(evd.query().error().type() == return_type::invalid_handle);
 }
 
+TEST_CASE("evd.query returns values that the evd had together, while another thread changes them", "[EVD-020]") {
+  rig::begin();
+  auto ia = rig::open(rig::manual);
+  auto evd = must(ia.create_evd<mixed>(5));
+  auto cno = must(ia.create_cno());
+  std::atomic<bool> over{false};
+  // The evd is never unwaitable while it is enabled, and has no cno then.
+  worker other([&](worker& w) {
+    while (!over)
+      w.check(evd.disable() && evd.set_unwaitable() && evd.modify_cno(cno) && evd.modify_cno({}) &&
+              evd.clear_unwaitable() && evd.enable());
+  });
+  int mixtures = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const auto a = evd.query();
+    if (!a || (a.assume_value().enabled && (!a.assume_value().waitable || a.assume_value().cno))) ++mixtures;
+  }
+  over = true;
+  other.join();
+  CHECK(mixtures == 0);
+}
+
 TEST_CASE("an invalid call on an evd returns its name, the evd and a remedy, and has no effect",
           "[EVD-015][EVD-038][EVD-047][EVD-048][EVD-049][EVENT-048][EVENT-054][EVENT-063]") {
   rig::begin();

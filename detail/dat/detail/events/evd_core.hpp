@@ -86,6 +86,7 @@ public:
   /// Forbids or allows waiting; forbidding ends the present wait.
   void set_waitable(bool waitable) noexcept {
     wakeup_.allow(waitable);
+    note_change();
     if (!waitable) wake();
   }
   /// Ends the present wait or, if no thread waits, the next one.
@@ -95,6 +96,9 @@ public:
   }
   /// The number of events that the waiter needs.
   std::atomic<std::uint32_t> awaited{1};
+
+  /// The number of changes of what a query reports, after each of them. A query reads again if there was one meanwhile.
+  [[nodiscard]] std::uint32_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
 
   // --- failures ------------------------------------------------------------------------------------------------------
 
@@ -198,6 +202,7 @@ private:
   void channel_failed(int err) noexcept;
   /// Arms the device, and triggers the cno for events that are there already.
   void arm_for_cno() noexcept;
+  void note_change() noexcept { changes_.fetch_add(1, std::memory_order_seq_cst); }
   [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;
   [[nodiscard]] expected<void> check_mode(const evd_feed& f, std::uint32_t leaving) const noexcept;
   // The following members are called with feed_mutex_ held.
@@ -221,6 +226,7 @@ private:
   std::uint32_t fed_ = 0;         // with feed_mutex_ held
   shared_feed* shared_ = nullptr; // with feed_mutex_ held
   std::atomic<bool> enabled_{true};
+  std::atomic<std::uint32_t> changes_{0};
   ref<cno_core> cno_;
   std::atomic<watching> watching_{watching::off}; // written with cno_mutex_ held
   int channel_failures_ = 0;                      // consecutive failures; used by the reactor only

@@ -135,6 +135,7 @@ DAT_DECL expected<void> evd_core::resize_queue(std::uint32_t n) noexcept {
       return at(map_errno(err, return_subtype::resource_tevd).from("ibv_resize_cq", err), call);
     }
   qlen_.store(n, std::memory_order_relaxed);
+  note_change();
   return success();
 }
 
@@ -417,6 +418,7 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
     }
     old = std::exchange(cno_, std::move(cno));
     store(notifies_cno_, attached);
+    note_change();
   }
   if (old) old->users.fetch_sub(1, std::memory_order_release);
   if (attached) arm_for_cno();
@@ -425,6 +427,7 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
 
 DAT_DECL void evd_core::set_enabled(bool enabled) noexcept {
   if (enabled_.exchange(enabled, std::memory_order_acq_rel) == enabled) return;
+  note_change();
   if (enabled) arm_for_cno();
 }
 
