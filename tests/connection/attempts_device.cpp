@@ -415,6 +415,7 @@ TEST_CASE("the timeout of connect may overlap the reply, and one of the two deci
     must(passive.close());
     must(active.close());
     CHECK(is_empty(link.a.evd));
+    SHOWS("EPS-084"); // the timer, the thread of connections and this thread
   }
   INFO(up << " came up in time");
 }
@@ -430,6 +431,22 @@ TEST_CASE("a peer process that is killed before it answers is reported as a refu
   peer.kill();
   CHECK(next<dat::non_peer_rejected>(a.evd).reason() == this_device().peer_killed);
   SHOWS("CR-013", "CR-064", "REQ-076");
+  if (!this_device().attempts_end_at_once) return;
+  // After the time limit, the failure of the passive side ends its request without another event.
+  peer_process second("hold request");
+  const auto its_port = must(dat::conn_qual::make(std::stoul(second.hear())));
+  must(ep.reset());
+  must(ep.connect(addresses()[1], its_port, unanswered_limit));
+  CHECK(second.hear() == "request");
+  (void)next<dat::connection_timed_out>(a.evd);
+  second.kill();
+  (void)second.wait();
+  auto later = a.make_ep();
+  must(
+      later.connect(addresses()[1], next_port(), patience)); // its answer comes behind what the killed process has sent
+  CHECK(next<dat::non_peer_rejected>(a.evd).ep() == later);
+  CHECK(ep.state() == state::disconnected);
+  SHOWS("REQ-050");
 }
 
 namespace {

@@ -323,6 +323,57 @@ TEST_CASE("a disconnect from another thread lets every accepted post complete on
   }
 }
 
+TEST_CASE("a connection breaks while other threads post to its endpoint and query it", "[threads][EPS-084]") {
+  if (!this_device().flushes_late) SKIP(no_late_flush);
+  connected_pair link({.passive = {.max_recv_dtos = 64}, .qlen = 256});
+  buffer out(link.a.pz, 64);
+  buffer in(link.b.pz, 8);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<bool> over{false};
+    must(link.passive.post(dat::recv{in.lmr}));
+    background asker([&] {
+      do must(link.passive.query());
+      while (!over);
+    });
+    background poster([&] {
+      std::uint64_t accepted = 1;
+      while (!over) {
+        const auto r = link.passive.post(dat::recv{in.lmr});
+        if (r)
+          ++accepted;
+        else if (r.assume_error().type() != type::insufficient_resources &&
+                 r.assume_error().type() != type::invalid_state)
+          fail(r.assume_error().message(), place::here());
+      }
+      return accepted;
+    });
+    const auto posted = link.active.post(dat::send{out.lmr}); // longer than its receive
+    int ended = 0;
+    std::uint64_t completed = 0;
+    const auto take = [&](const event& e) { std::holds_alternative<dat::dto_failure>(e) ? ++completed : ++ended; };
+    while (ended == 0) {
+      const auto e = link.b.evd.wait(patience);
+      if (!e) break;
+      take(e.assume_value());
+    }
+    over = true;
+    asker.get();
+    const auto accepted = poster.get();
+    must(posted);
+    while (ended != 0 && completed < accepted) take(must(link.b.evd.wait(patience)));
+    CHECK(ended == 1);
+    CHECK(completed == accepted);
+    CHECK(is_empty(link.b.evd));
+    CHECK(link.passive.state() == state::disconnected);
+    (void)must(link.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(link.active, patience));
+    while (link.a.evd.dequeue()) {
+    }
+    must(link.active.reset());
+    must(link.passive.reset());
+    link.connect(link.active, link.passive);
+  }
+}
+
 TEST_CASE("adapters are opened and closed by many threads", "[threads][IA-015][REQ-020][IA-043]"
                                                             "[REG-031]") {
   cpu_set_t all;

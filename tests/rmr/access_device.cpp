@@ -277,6 +277,8 @@ TEST_CASE("rmr: scope and rights of a window are enforced", "[rmr]") {
     const open_window w = must(one.bind(t.passive, dat::bind{t.b_mem, 128, 64, both}.zero_based()));
     (void)next<dat::bind_done>(t.at_passive);
     CHECK(must(one.query()).binding->address == 0);
+    CHECK(must(one.query()).binding->zero_based);
+    SHOWS("RMR-014");
     t.write(w, 5);
     CHECK(has_pattern(std::span(t.b_bytes).subspan(128, 64), 5));
     SHOWS("RMR-033", "MODEL-020");

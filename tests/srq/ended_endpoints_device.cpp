@@ -132,6 +132,37 @@ TEST_CASE("an endpoint that breaks or ends leaves the shared buffers to the othe
   SHOWS("SRQ-084");
 }
 
+TEST_CASE("a shared buffer into which a message arrives when the connection ends is flushed, the others stay",
+          "[srq][SRQ-083]") {
+  if (!in_lab()) SKIP("slows the wire of the lab");
+  constexpr std::size_t size = 256 * 1024; // 11 seconds
+  pool p(2, {.max_recv_dtos = 4}, {}, {.ack_timeout = 20s});
+  slots receive(p.b.pz, 4, size);
+  buffer out(p.a.pz, size);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::byte{1});
+  for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
+  {
+    struct slow_wire {
+      bool done = std::system("tc qdisc add dev v1 root netem rate 200kbit") == 0;
+      slow_wire() = default;
+      slow_wire(const slow_wire&) = delete;
+      slow_wire& operator=(const slow_wire&) = delete;
+      ~slow_wire() { (void)!std::system("tc qdisc del dev v1 root"); }
+    } const wire;
+    REQUIRE(wire.done);
+    must(p.from[0].post(dat::send{out.lmr}));
+    const auto& first = receive.memory.bytes.front();
+    CHECK(comes_true([&] { return *static_cast<const volatile std::byte*>(&first) == std::byte{1}; }));
+    must(p.to[0].disconnect());
+    const auto f = must(p.b.evd.wait_for<dat::dto_failure>(p.to[0], patience));
+    CHECK((f.operation() == dat::dto_operation::recv && f.status() == dat::dto_status::flushed));
+    CHECK(f.cookie() == dat::cookie(0));
+    CHECK((p.now().available == 3u && p.now().outstanding == 3));
+  }
+  must(p.from[1].post(dat::send{out.slice(0, 8)}));
+  CHECK(must(p.b.evd.wait_for<dat::recv_done>(p.to[1], patience)).cookie() == dat::cookie(1));
+}
+
 TEST_CASE("queued events stay safe when endpoints and their shared queue are closed in any order",
           "[srq][SRQ-047][SRQ-049][SRQ-052]") {
   pool p(2, {.max_recv_dtos = 8}, {.soft_high_watermark = dat::no_watermark, .hard_high_watermark = dat::no_watermark});
