@@ -38,11 +38,24 @@ public:
   [[nodiscard]] bool repeat(ud_connection& request) noexcept;
 
 private:
-  ~reply_cache() { forget(clock::time_point::max(), 0); }
+  /// Answers that have left the cache. They are released without its lock.
+  struct dropped {
+    dropped() noexcept = default;
+    dropped(const dropped&) = delete;
+    dropped& operator=(const dropped&) = delete;
+    ~dropped();
+    intrusive_list<answered> list;
+  };
+
+  ~reply_cache() {
+    dropped all;
+    forget(clock::time_point::max(), 0, all);
+  }
+  // Called with the lock held, or by the destructor.
   /// Drops old answers, and the oldest ones while there are more than `room`.
-  void forget(clock::time_point now, std::uint32_t room) noexcept;
+  void forget(clock::time_point now, std::uint32_t room, dropped& to) noexcept;
   /// Drops the oldest answer to the address of `request` when that address has its full share.
-  void keep_share(const ud_connection& request) noexcept;
+  void keep_share(const ud_connection& request, dropped& to) noexcept;
 
   std::mutex mutex_; // a leaf; serialises the kernel's reply with the change of the list
   intrusive_list<answered> list_;

@@ -30,12 +30,8 @@ DAT_DECL result<ref<ep_core>> ud_core::create_ep(const char* call, const ref<pz_
         .hint("The max_message_size of a datagram endpoint is at most the MTU of the adapter's port.");
   ref<ud_core> made(new (std::nothrow) ud_core(ref(&pz->ia()), pz), adopt);
   if (!made) return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
-  const ep_core::datagram_part part{ref<ia_child>(made.get()), &made->sent, mtu, &requeue};
-  auto ep = ep_core::create(call, ref(&pz->ia()), pz, evds, a, {}, &part);
-  if (!ep) return ep;
-  const std::lock_guard lock(made->mutex_);
-  made->ep_ = ep.assume_value().get();
-  return ep;
+  const ep_core::datagram_part part{ref<ia_child>(made.get()), &made->ep_, &made->sent, mtu, &requeue};
+  return ep_core::create(call, ref(&pz->ia()), pz, evds, a, {}, &part);
 }
 
 DAT_DECL void ud_core::teardown() noexcept {
@@ -308,11 +304,16 @@ DAT_DECL int ud_connection::answer_by(rdma_cm_id* id) const noexcept {
   return rdma_accept(id, &param) != 0 ? errno : 0;
 }
 
+DAT_DECL reply_cache::dropped::~dropped() {
+  while (const answered* const a = list.pop_front()) a->request->release();
+}
+
 DAT_DECL int reply_cache::give(ud_connection& request) noexcept {
-  const auto now = clock::now();
-  forget(now, most - 1);
-  keep_share(request);
+  dropped over;
   const std::lock_guard lock(mutex_);
+  const auto now = clock::now();
+  forget(now, most - 1, over);
+  keep_share(request, over);
   if (const int err = request.answer_by(request.id())) return err;
   request.answers_ = {}; // the caller has a reference, so no reference cycle arises
   request.add_ref();
@@ -323,8 +324,9 @@ DAT_DECL int reply_cache::give(ud_connection& request) noexcept {
 }
 
 DAT_DECL bool reply_cache::repeat(ud_connection& request) noexcept {
-  forget(clock::now(), most);
+  dropped over;
   const std::lock_guard lock(mutex_);
+  forget(clock::now(), most, over);
   for (answered* a = list_.back(); a; a = list_.before(*a))
     if (a->request->asks_like(request)) {
       (void)a->request->answer_by(request.id()); // after a failed reply the peer repeats its request
@@ -333,21 +335,15 @@ DAT_DECL bool reply_cache::repeat(ud_connection& request) noexcept {
   return false;
 }
 
-DAT_DECL void reply_cache::forget(clock::time_point now, std::uint32_t room) noexcept {
-  for (;;) {
-    ref<ud_connection> last; // destroyed without the lock
-    const std::lock_guard lock(mutex_);
-    const answered* const oldest =
-        list_.pop_front_if([&](const answered& a) { return a.until <= now || size_ > room; });
-    if (!oldest) return;
+DAT_DECL void reply_cache::forget(clock::time_point now, std::uint32_t room, dropped& to) noexcept {
+  while (answered* const oldest =
+             list_.pop_front_if([&](const answered& a) { return a.until <= now || size_ > room; })) {
     --size_;
-    last = ref<ud_connection>(oldest->request, adopt);
+    to.list.push_back(*oldest);
   }
 }
 
-DAT_DECL void reply_cache::keep_share(const ud_connection& request) noexcept {
-  ref<ud_connection> oldest; // released without the lock
-  const std::lock_guard lock(mutex_);
+DAT_DECL void reply_cache::keep_share(const ud_connection& request, dropped& to) noexcept {
   const ia_address peer = request.remote_.with_port(0);
   answered* first = nullptr;
   std::uint32_t n = 0;
@@ -358,7 +354,7 @@ DAT_DECL void reply_cache::keep_share(const ud_connection& request) noexcept {
   if (n < most_of_address) return;
   first->unlink();
   --size_;
-  oldest = ref<ud_connection>(first->request, adopt);
+  to.list.push_back(*first);
 }
 
 DAT_DECL void ud_connection::refuse() noexcept {

@@ -65,6 +65,7 @@ public:
   /// The parameters of a datagram endpoint.
   struct datagram_part {
     ref<ia_child> core;
+    ep_core** endpoint; ///< gets the endpoint before any other thread can end it
     post_counter* sent;
     std::uint32_t mtu; ///< bytes
     /// The endpoint's queue pair is about to be destroyed. `to` is the queue pair that replaces it; null if none does.
@@ -214,7 +215,6 @@ private:
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_generation life) noexcept;
   /// Makes the new life and its queue pair the present ones. Returns the old queue pair.
   ibv_qp* use_life(ep_life& fresh, ibv_qp* qp) noexcept;
-  void note_zone() noexcept;
   void use_depth(std::uint8_t initiator_depth) noexcept;
   [[nodiscard]] int remote_access() const noexcept;
   [[nodiscard]] qp_settings settings() const noexcept;

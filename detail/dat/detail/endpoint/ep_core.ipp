@@ -128,7 +128,7 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
   max_read_iov_ = ia().iwarp()            ? 1
                   : device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd))
                                           : a.max_request_iov;
-  note_zone();
+  own_zone_ = pz_ ? zone_tag(pz_.get()) : zone_tag::none();
 }
 
 static constexpr const char* shared_hint =
@@ -204,6 +204,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
   ep->attached_ = n;
   if (datagrams) {
     ep->datagrams_ = datagrams->core;
+    *datagrams->endpoint = ep.get();
     ep->counter_ = datagrams->sent;
     ep->requeue_ = datagrams->requeue;
     ep->announced_ = true; // no connection event has to come before its completions
@@ -245,7 +246,6 @@ DAT_DECL expected<void> ep_core::equip(const char* call) noexcept {
   if (qp_) leave_srq();
   if (ibv_qp* const old = use_life(*fresh, qp.assume_value())) ibv_destroy_qp(old);
   set_up_links();
-  note_zone();
   return success();
 }
 
@@ -263,8 +263,6 @@ DAT_DECL ibv_qp* ep_core::use_life(ep_life& fresh, ibv_qp* qp) noexcept {
   number_.store(qp->qp_num, std::memory_order_relaxed);
   return std::exchange(qp_, qp);
 }
-
-DAT_DECL void ep_core::note_zone() noexcept { own_zone_ = pz_ ? zone_tag(pz_.get()) : zone_tag::none(); }
 
 DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
   max_read_ = initiator_depth != 0 ? max_message_ : 0;
