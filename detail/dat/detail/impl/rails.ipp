@@ -34,16 +34,16 @@ DAT_DECL void control::write(std::span<std::byte> to) const noexcept {
   to[1] = std::byte{rail};
   to[2] = std::byte{protocol};
   to[3] = std::byte{0};
-  put(to.subspan(4, 4), life);
-  put(to.subspan(8, 8), count);
-  put(to.subspan(16, 8), session);
+  put(to.subspan(4), life);
+  put(to.subspan(8), count);
+  put(to.subspan(16), session);
 }
 DAT_DECL std::optional<control> control::read(std::span<const std::byte> from) noexcept {
   if (from.size() < size || from[2] != std::byte{protocol} || from[0] < std::byte{1} || from[0] > std::byte{3})
     return std::nullopt;
   return control{static_cast<kind_type>(from[0]), static_cast<std::uint8_t>(from[1]),
-                 get<std::uint32_t>(from.subspan(4, 4)), get<std::uint64_t>(from.subspan(8, 8)),
-                 get<std::uint64_t>(from.subspan(16, 8))};
+                 get<std::uint32_t>(from.subspan(4)), get<std::uint64_t>(from.subspan(8)),
+                 get<std::uint64_t>(from.subspan(16))};
 }
 
 DAT_DECL std::array<std::byte, greeting::size> greeting::bytes() const noexcept {
@@ -52,15 +52,15 @@ DAT_DECL std::array<std::byte, greeting::size> greeting::bytes() const noexcept 
   b[4] = std::byte{protocol};
   b[5] = std::byte{rail};
   b[6] = std::byte{rails};
-  put(std::span(b).subspan(8, 4), life);
-  put(std::span(b).subspan(12, 8), session);
+  put(std::span(b).subspan(8), life);
+  put(std::span(b).subspan(12), session);
   return b;
 }
 DAT_DECL std::optional<greeting> greeting::read(std::span<const std::byte> from) noexcept {
   if (from.size() < size || !std::equal(magic.begin(), magic.end(), from.begin()) || from[4] != std::byte{protocol})
     return std::nullopt;
   return greeting{static_cast<std::uint8_t>(from[5]), static_cast<std::uint8_t>(from[6]),
-                  get<std::uint32_t>(from.subspan(8, 4)), get<std::uint64_t>(from.subspan(12, 8))};
+                  get<std::uint32_t>(from.subspan(8)), get<std::uint64_t>(from.subspan(12))};
 }
 
 }} // namespace detail::rail

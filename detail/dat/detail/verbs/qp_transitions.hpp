@@ -83,14 +83,6 @@ inline void set_qos(ibv_ah_attr& path, const qos& q) noexcept {
 /// steps.
 [[nodiscard]] rts_result prepare_iwarp_qp(ibv_qp* qp, const qp_settings& s, qp_init_state& now) noexcept;
 
-/// Moves all posted requests and receives of a queue pair to their completions. Some devices flush a receive that was
-/// posted in the error state only by another call.
-inline void qp_to_error(ibv_qp* qp) noexcept {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-}
-
 /// A random packet sequence number of 24 bits. A peer that can guess the first number of a connection could forge its
 /// packets.
 [[nodiscard]] std::uint32_t random_psn() noexcept;
