@@ -164,3 +164,22 @@ TEST_CASE("private data of the longest size is sent, and one byte more is not", 
   const auto up = must(p.a.evd.wait_for<dat::established>(0s));
   CHECK(text_of(up.private_data()) == most);
 }
+
+TEST_CASE("a connection has the addresses of its id at the end of the handshake, which a port mapper may change",
+          "[connection]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  rdma_cm_id* const id = fake::id_of_qp(a.ep.number());
+  REQUIRE(id);
+  id->route.addr.src_sin.sin_port = htons(41234);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(a.take() == events{"established"});
+  CHECK(must(a.ep.local_address()).port() == 41234);
+}

@@ -201,6 +201,21 @@ TEST_CASE("the end of a request and the calls of its service point wait for each
   (void)b.take();
 }
 
+TEST_CASE("an accept does not delay other calls of its endpoint while the kernel takes it", "[locks][connection]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  CHECK_FALSE(waits(
+      fake::call::rdma_accept, [&] { must(request.accept(b.ep)); }, [&] { (void)b.ep.query(); }));
+  settle(a, b);
+}
+
 TEST_CASE("calls and events that look through the objects of an ia wait for one that changes them", "[locks][ia]") {
   const clean_world world;
   pair p;

@@ -5,6 +5,7 @@
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/rsp.hpp>
+#include <dat/ud.hpp>
 
 #include <cerrno>
 #include <netinet/in.h>
@@ -43,6 +44,50 @@ TEST_CASE("the error of a service point that could not be made names its kind an
   CHECK_THAT(refused([&] { return e.ia.create_rsp(service, e.ep, e.evd); }), support::contains_text("rsp " + text));
   CHECK_THAT(refused([&] { return e.ia.create_csp(tcp, e.ia.address().with_port(service), e.evd); }),
              support::contains_text("csp " + text));
+}
+
+TEST_CASE("a request that could not be handed off keeps the endpoint that waits for it, and its context",
+          "[connection]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  auto small = must(b.ia.create_evd<dat::stream::connection_requests | dat::stream::software>(1));
+  must(small.post(1));
+  auto full = must(b.ia.create_psp(service + 1, small));
+  auto rsp = must(b.ia.create_rsp(service, b.ep, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  auto request = request_on(b.evd);
+  must(request.set_context(77));
+  is_error(request.handoff(service + 1), return_type::invalid_state);
+  CHECK(request.local_ep() == b.ep);
+  CHECK(must(request.context()).value() == 77);
+  must(request.accept());
+  settle(a, b);
+  CHECK(b.take() == events{"established"});
+}
+
+TEST_CASE("an evd is in use until its service point has ended at the connection manager", "[connection]") {
+  clean_world world;
+  end e;
+  auto evd = must(e.ia.create_evd<ud_streams>(4));
+  bool in_use = true;
+  const auto try_to_close = [&] { in_use = in_use && !evd.close(); };
+  {
+    const auto psp = must(e.ia.create_psp(service, evd));
+    fake::intercept(fake::call::rdma_destroy_id, try_to_close);
+  }
+  fake::intercept(fake::call::rdma_destroy_id, {});
+  CHECK(in_use);
+  {
+    const auto listener = must(dat::ib::datagram_service::listen(e.ia, service, evd));
+    fake::intercept(fake::call::rdma_destroy_id, try_to_close);
+  }
+  fake::intercept(fake::call::rdma_destroy_id, {});
+  CHECK(in_use);
+  must(evd.close());
 }
 
 TEST_CASE("modify refuses a port that the program may not use", "[EP-079]") {

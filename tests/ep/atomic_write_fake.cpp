@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 using namespace unit;
 using dat::return_type;
@@ -150,4 +151,22 @@ TEST_CASE("an endpoint that posts atomic writes takes its receives from its shar
   must(srq.post(dat::recv{b.at(0, 8)}.cookie(3)));
   must(a.ep.post(dat::send{a.at(0, 8)}));
   CHECK(b.take() == events{"received 3"});
+}
+
+TEST_CASE("an atomic write begins and ends one list of requests at the device", "[ib]") {
+  clean_world world(with_atomic_writes());
+  word_pair p;
+  static int begun;
+  static void (*start)(ibv_qp_ex*);
+  begun = 0;
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(p.a.ep.native_handle());
+  REQUIRE(qp);
+  start = std::exchange(qp->wr_start, [](ibv_qp_ex* of) {
+    ++begun;
+    start(of);
+  });
+  must(p.a.ep.post(dat::ib::atomic_write{p.at(0), 1}));
+  CHECK(begun == 1);
+  qp->wr_start = start;
+  CHECK(p.a.take().size() == 1);
 }

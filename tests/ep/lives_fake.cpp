@@ -69,6 +69,25 @@ TEST_CASE("an evd as long as the requests of its endpoints has room for their gr
   CHECK_FALSE(a.ia.async_evd().dequeue());
 }
 
+TEST_CASE("completions of an earlier life are no events, on an evd that only its consumer polls", "[ep]") {
+  const clean_world world;
+  polled_end a("fk1", manual, 64);
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  b.make_ep();
+  auto ep = a.make_ep({});
+  for (std::uint64_t i = 0; i < 3; ++i) must(ep.post(dat::recv{must(a.mem.slice(0, 8))}.cookie(i)));
+  must(ep.connect(b.ia.address(), service, plenty));
+  settle(a.ia, b.ia);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a.ia, b.ia);
+  must(ep.disconnect());
+  settle(a.ia, b.ia);
+  CHECK(fake::unread_completions(a.completions.native_handle()) == 3); // flushed
+  must(ep.reset());
+  CHECK(take(a.completions).empty());
+}
+
 TEST_CASE("a shared buffer that holds half a message returns to its queue when the endpoint ends",
           "[ep][srq][SRQ-083]") {
   const auto end_by = GENERATE(0, 1);

@@ -91,6 +91,24 @@ TEST_CASE("the request and the reply of a connection carry the attributes of the
   CHECK(other.rnr_retry_count == dat::ep_attributes().rnr_retry_count);
 }
 
+TEST_CASE("an adapter without RDMA reads has endpoints without them", "[ep]") {
+  fake::world w;
+  w.devices[0].attr = fake::rxe_attr();
+  w.devices[0].attr->max_qp_rd_atom = w.devices[0].attr->max_qp_init_rd_atom = 0;
+  const clean_world world(w);
+  end e;
+  CHECK(e.pz.create_ep<dat::rc>(e.evd));
+  is_error(e.pz.create_ep<dat::rc>(e.evd, {.max_rdma_read_in = std::uint8_t{1}}), dat::return_type::invalid_parameter,
+           dat::return_subtype::arg7);
+}
+
+TEST_CASE("a queue pair for no receives has no room for receives", "[ep]") {
+  const clean_world world;
+  end e;
+  e.make_ep({.max_recv_dtos = 0});
+  CHECK(view_of(e.ep.native_handle()).init.cap.max_recv_wr == 0);
+}
+
 TEST_CASE("a reply promises to serve no more reads than the request asks for", "[connection]") {
   const clean_world world;
   two_sides s(false, {.max_rdma_read_out = 2}, {.max_rdma_read_in = 9});

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace unit;
@@ -111,6 +112,22 @@ TEST_CASE("an evd for completions and datagrams gives both without a queue of it
   CHECK(sent == 1);
   CHECK(received == 20);
   CHECK(marked == 7);
+}
+
+TEST_CASE("an evd for completions and datagrams gives failed receives as failures", "[evd][ud]") {
+  const clean_world world;
+  constexpr auto kinds = dat::stream::dto | dat::stream::datagrams;
+  end a;
+  auto evd = must(a.ia.create_evd<kinds>(16));
+  auto connections = must(a.ia.create_evd<ud_streams>(16));
+  auto ep = must(a.pz.create_ep<dat::ud>(dat::ib::datagram_evds{evd, evd, connections}));
+  must(ep.post(dat::recv{a.at(0, 64)}.cookie(20)));
+  must(ep.disconnect());
+  fake::finish();
+  std::vector<std::uint64_t> flushed;
+  CHECK(evd.drain(dat::overloaded{[&](const dat::dto_failure& e) { flushed.push_back(e.cookie().value()); },
+                                  [](const auto&) { FAIL("another event"); }}) == 1);
+  CHECK(flushed == std::vector<std::uint64_t>{20});
 }
 
 TEST_CASE("a message names the key that it has invalidated only if the device reports an invalidation", "[evd][rmr]") {
@@ -228,6 +245,51 @@ TEST_CASE("a wait with selective completions ends by the completion that notifie
   must(evd.wake()); // ends a wait that has missed the completion
   waiter.join();
   CHECK(took);
+}
+
+TEST_CASE("a wait with selective completions finds one that comes just before it arms the device", "[evd]") {
+  const clean_world world;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<support::mixed>(16));
+  const dat::ep_attributes selective{.recv_completion = dat::completion_notification::selective,
+                                     .request_completion = dat::completion_notification::selective};
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, selective));
+  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, peer);
+  bool posted = false;
+  fake::intercept(fake::call::ibv_req_notify_cq, [&] {
+    if (std::exchange(posted, true)) return;
+    must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(3)));
+    fake::finish();
+  });
+  CHECK(must(evd.wait_for<dat::rdma_write_done>(plenty)).cookie().value() == 3);
+  fake::intercept(fake::call::ibv_req_notify_cq, {});
+  CHECK(posted);
+}
+
+TEST_CASE("a receive notifies although the one before it in its place of the queue did not", "[evd][cno]") {
+  const clean_world world;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<support::mixed>(16));
+  auto cno = must(p.a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd},
+                                           {.max_recv_dtos = 1,
+                                            .recv_completion = dat::completion_notification::selective,
+                                            .request_completion = dat::completion_notification::selective}));
+  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  must(ep.post(dat::recv{}.suppress_notification()));
+  p.connect(ep, peer);
+  while (cno.wait(0us)) { // takes earlier triggers
+  }
+  for (int round = 0; round < 6; ++round) {
+    must(peer.post(dat::send{}));
+    p.settle();
+    CHECK(cno.wait(0us).has_value() == (round != 0));
+    CHECK(take(evd).size() == 1);
+    must(ep.post(dat::recv{}));
+  }
+  must(evd.modify_cno({}));
 }
 
 TEST_CASE("handles that name nothing have no capacity, no length and no address", "[evd][lmr]") {

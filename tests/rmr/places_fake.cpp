@@ -270,6 +270,7 @@ TEST_CASE("an adapter with windows of one scope creates those, and refuses the o
   const dat::error why = for_all ? for_one.error() : for_all.error();
   CHECK(why.type() == return_type::model_not_supported);
   CHECK(why.call() == (for_all ? "pz.create_rmr_for_ep" : "pz.create_rmr"));
+  CHECK_THAT(why.message(), support::contains_text("no memory windows of that scope"));
 }
 
 TEST_CASE("an error of a window names the part of its key that stays", "[rmr]") {

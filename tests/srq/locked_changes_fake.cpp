@@ -22,6 +22,10 @@ struct lock_of_srq {
   friend std::mutex dat::detail::srq_core::*member(lock_of_srq);
 };
 template struct opened_member<lock_of_srq, &dat::detail::srq_core::mutex_>;
+struct lock_of_evd {
+  friend dat::detail::quick_mutex dat::detail::merged_evd::*member(lock_of_evd);
+};
+template struct opened_member<lock_of_evd, &dat::detail::merged_evd::mutex_>;
 } // namespace unit
 
 namespace locked_changes {
@@ -208,6 +212,43 @@ TEST_CASE("a shared queue waits for the work entries of its ia, and for a thread
       ia.work_mutex, [&] { (void)second.close(); }, [&] { found = ia.work.find(id) == entry; }));
   CHECK(found);
   CHECK(ia.work.find(id) == nullptr);
+}
+
+TEST_CASE("a shared queue frees its work entries when no other thread uses those of its ia", "[srq][locks]") {
+  const clean_world world;
+  end e;
+  auto srq = must(e.pz.create_srq({.max_recv_dtos = 7}));
+  auto& ia = *dat::detail::core_access::of(e.ia);
+  auto& evd = static_cast<dat::detail::merged_evd&>(*dat::detail::core_access::of(e.evd));
+  std::unique_lock taking(evd.*member(lock_of_evd()));
+  other_call closing([&] { (void)srq.close(); });
+  CHECK(closing.waits()); // for the thread that takes completions
+  std::unique_lock entries(ia.work_mutex);
+  taking.unlock();
+  CHECK(closing.waits());
+  entries.unlock();
+  closing.join();
+  CHECK_FALSE(srq);
+}
+
+TEST_CASE("threads that take entries of a shared queue at the same time never take the same one", "[srq]") {
+  entries all(8);
+  std::atomic<bool> taken[8]{};
+  std::atomic<bool> twice{false};
+  const auto work = [&] {
+    for (int i = 0; i < 100'000 && !twice; ++i) {
+      dat::detail::work_entry* e = nullptr;
+      if (!all.take(e)) continue;
+      const auto which = static_cast<std::size_t>(e->id() & 0xffff'ffff) / sizeof *e % std::size(taken);
+      if (taken[which].exchange(true)) twice = true;
+      taken[which] = false;
+      all.give_back(*e);
+    }
+  };
+  std::jthread other(work);
+  work();
+  other.join();
+  CHECK_FALSE(twice);
 }
 
 TEST_CASE("a shared queue ends after a thread that takes completions has left its evd", "[srq][locks]") {

@@ -1,9 +1,11 @@
 // The log: which errors and events it gets, with which text, and which it does not.
 // SPDX-License-Identifier: BSL-1.0
+#include "datagram_end.hpp"
 #include "records.hpp"
 
 #include <dat/srq.hpp>
 #include <dat/try.hpp>
+#include <dat/ud.hpp>
 
 using namespace trace_tests;
 using dat::log_level;
@@ -273,4 +275,20 @@ TEST_CASE("a request that is refused for want of room is logged with the remedy"
   CHECK(all[0].level == log_level::warning);
   CHECK(all[0].text == "request on port 7471 refused: The evd of the service point has no room for requests. Take "
                        "events more often, or create it with a larger qlen.");
+}
+
+TEST_CASE("a datagram request that is refused for want of room is logged, and one that is taken is not", "[log][ud]") {
+  const clean_world world;
+  datagram_end a("fk1");
+  end b("fk2");
+  auto small = must(b.ia.create_evd<dat::stream::connection_requests | dat::stream::datagrams>(1));
+  auto listener = must(dat::ib::datagram_service::listen(b.ia, service, small));
+  log_of_test log;
+  for (std::size_t asked = 0; asked < 2; ++asked) {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    settle(a.ia, b.ia);
+    auto all = log.take();
+    std::erase_if(all, [](const line& l) { return !l.text.starts_with("request on port 7471 refused"); });
+    CHECK(all.size() == asked);
+  }
 }
