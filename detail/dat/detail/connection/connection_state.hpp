@@ -166,8 +166,8 @@ private:
   };
   static void on_timer(task& t) noexcept;
   void arm_timer(clock::time_point at) noexcept {
-    add_ref();
-    if (!ia().reactor.defer(timer_, at)) release();
+    add_ref(); // each caller has cancelled the timer, or it has fired
+    ia().reactor.defer(timer_, at);
   }
   void cancel_timer() noexcept {
     if (ia().reactor.cancel(timer_)) release();
