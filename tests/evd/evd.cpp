@@ -230,16 +230,16 @@ TEST_CASE("evd.query returns values that the evd had together, while another thr
   std::atomic<bool> over{false};
   // The evd is never unwaitable while it is enabled, and has no cno then.
   worker other([&](worker& w) {
-    while (!over)
+    for (int i = 0; i < 10000; ++i)
       w.check(evd.disable() && evd.set_unwaitable() && evd.modify_cno(cno) && evd.modify_cno({}) &&
               evd.clear_unwaitable() && evd.enable());
+    over = true;
   });
   int mixtures = 0;
-  for (int i = 0; i < 5000; ++i) {
+  do {
     const auto a = evd.query();
     if (!a || (a.assume_value().enabled && (!a.assume_value().waitable || a.assume_value().cno))) ++mixtures;
-  }
-  over = true;
+  } while (!over);
   other.join();
   CHECK(mixtures == 0);
 }
