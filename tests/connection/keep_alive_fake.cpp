@@ -18,7 +18,7 @@ constexpr dat::ep_attributes hourly{.keep_alive = 1h};
 
 auto& core_of(const dat::ep<dat::rc>& ep) { return *dat::detail::core_access::of(ep); }
 void tick(const dat::ep<dat::rc>& ep) { core_of(ep).test_peer(); }
-std::size_t requests() { return fake::count(fake::call::ibv_post_send); }
+std::size_t posted_requests() { return fake::count(fake::call::ibv_post_send); }
 
 /// A connection of which one side has a completions-only evd for its requests.
 struct polled_pair {
@@ -43,22 +43,22 @@ struct polled_pair {
 TEST_CASE("an idle connection tests its peer, and neither side sees an event", "[keep_alive]") {
   const clean_world world;
   pair p(hourly);
-  const auto before = requests();
+  const auto before = posted_requests();
   tick(p.a.ep); // the first tick records the requests that were posted until now
-  CHECK(requests() == before);
+  CHECK(posted_requests() == before);
   tick(p.a.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
   p.settle();
   CHECK(p.a.take().empty());
   CHECK(p.b.take().empty());
   tick(p.a.ep);
-  CHECK(requests() == before + 2);
+  CHECK(posted_requests() == before + 2);
   CHECK(p.a.take().empty());
   CHECK(p.a.ep.state() == dat::ep_state::connected);
   // The passive side is tested, too.
   tick(p.b.ep);
   tick(p.b.ep);
-  CHECK(requests() == before + 3);
+  CHECK(posted_requests() == before + 3);
   CHECK(p.b.take().empty());
   // The consumer can still use all places of the queue.
   for (unsigned i = 0; i < 64; ++i) must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(i)));
@@ -74,11 +74,11 @@ TEST_CASE("a connection that has posted a request since the last test needs none
   auto write = dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()};
   must(p.a.ep.post(suppressed ? write.suppress_completion() : write));
   CHECK(p.a.take().size() == (suppressed ? 0 : 1));
-  const auto before = requests();
+  const auto before = posted_requests();
   tick(p.a.ep);
-  CHECK(requests() == before);
+  CHECK(posted_requests() == before);
   tick(p.a.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
 }
 
 TEST_CASE("one test at a time is under way", "[keep_alive]") {
@@ -86,48 +86,48 @@ TEST_CASE("one test at a time is under way", "[keep_alive]") {
   pair p(hourly);
   fake::hold(p.a.ep.native_handle());
   tick(p.a.ep);
-  const auto before = requests();
+  const auto before = posted_requests();
   for (int i = 0; i < 3; ++i) tick(p.a.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
   fake::hold(p.a.ep.native_handle(), false);
   CHECK(p.a.take().empty());
   tick(p.a.ep);
-  CHECK(requests() == before + 2);
+  CHECK(posted_requests() == before + 2);
 }
 
 TEST_CASE("a connection without keep_alive tests nothing, and neither does one that is not up", "[keep_alive]") {
   const clean_world world;
   SECTION("without keep_alive, the reactor has nothing to do") {
     pair p;
-    const auto before = requests();
+    const auto before = posted_requests();
     p.settle();
-    CHECK(requests() == before);
+    CHECK(posted_requests() == before);
   }
   SECTION("after the end") {
     pair p(hourly);
     tick(p.a.ep);
     must(p.a.ep.disconnect(dat::close_mode::abrupt));
-    const auto before = requests();
+    const auto before = posted_requests();
     tick(p.a.ep);
     tick(p.a.ep);
-    CHECK(requests() == before);
+    CHECK(posted_requests() == before);
     p.settle();
   }
   SECTION("before the connection") {
     end e;
     e.make_ep(hourly);
-    const auto before = requests();
+    const auto before = posted_requests();
     tick(e.ep);
     tick(e.ep);
-    CHECK(requests() == before);
+    CHECK(posted_requests() == before);
   }
 }
 
 TEST_CASE("the reactor tests an idle connection when its time has passed", "[keep_alive]") {
   const clean_world world;
   pair p({.keep_alive = 1ms});
-  const auto before = requests();
-  while (requests() < before + 3) p.a.ia.run(10ms);
+  const auto before = posted_requests();
+  while (posted_requests() < before + 3) p.a.ia.run(10ms);
   CHECK(p.a.take().empty());
   CHECK(p.a.ep.state() == dat::ep_state::connected);
   // The endpoint ends while a test is due.
@@ -166,10 +166,10 @@ TEST_CASE("an idle connection whose peer is gone breaks", "[keep_alive]") {
 TEST_CASE("the test of an idle connection is no event of a completions-only evd", "[keep_alive]") {
   const clean_world world;
   polled_pair p;
-  const auto before = requests();
+  const auto before = posted_requests();
   tick(p.ep);
   tick(p.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
   CHECK(p.evd.drain([](const auto&) { FAIL("the test is no event"); }) == 0);
   // Requests before and after a test complete as they do without one.
   must(p.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(1)));
@@ -233,9 +233,9 @@ TEST_CASE("a reset ends a test, and the next connection has tests of its own", "
   must(p.b.ep.reset());
   p.connect();
   tick(p.a.ep);
-  const auto before = requests();
+  const auto before = posted_requests();
   tick(p.a.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
   CHECK(p.a.take().empty());
 }
 
@@ -255,9 +255,9 @@ TEST_CASE("a test that the device refuses is an asynchronous event, and the conn
   });
   CHECK(failures == 1);
   CHECK(p.a.ep.state() == dat::ep_state::connected);
-  const auto before = requests();
+  const auto before = posted_requests();
   tick(p.a.ep);
-  CHECK(requests() == before + 1);
+  CHECK(posted_requests() == before + 1);
 }
 
 TEST_CASE("keep_alive takes places of its own, and can be changed before the connection", "[keep_alive]") {

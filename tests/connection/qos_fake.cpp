@@ -27,8 +27,8 @@ int class_of(const dat::ep<dat::rc>& ep) { return path_of(ep).grh.traffic_class;
 constexpr qos marked(std::uint8_t traffic_class) { return {.traffic_class = traffic_class}; }
 
 /// A service on `b`, and an attempt of `a` to connect to it.
-struct two_ends {
-  explicit two_ends(const dat::ia_options& options = manual) : a("fk1", options), b("fk2", manual) {
+struct qos_ends {
+  explicit qos_ends(const dat::ia_options& options = manual) : a("fk1", options), b("fk2", manual) {
     a.make_ep();
     b.make_ep();
   }
@@ -63,27 +63,27 @@ TEST_CASE("the classes of DAT_QOS are code points of differentiated services", "
 TEST_CASE("a connection is of best effort, unless connect, the endpoint or the ia sets another quality", "[qos]") {
   clean_world world;
   SECTION("by default") {
-    two_ends t;
+    qos_ends t;
     t.connect({});
     if (path_of(t.a.ep).is_global != 0) CHECK(class_of(t.a.ep) == 0);
     SHOWS("CONN-010", "REQ-060");
   }
   SECTION("of connect; the peer answers in the same class") {
-    two_ends t;
+    qos_ends t;
     t.connect({.qos = qos::premium()});
     if (path_of(t.a.ep).is_global == 0) SKIP("paths within a subnet of InfiniBand have no traffic class");
     CHECK(class_of(t.a.ep) == 46 << 2);
     CHECK(class_of(t.b.ep) == 46 << 2);
   }
   SECTION("of accept") {
-    two_ends t;
+    qos_ends t;
     t.connect({.qos = qos::premium()}, {.qos = qos::economy()});
     if (path_of(t.a.ep).is_global == 0) SKIP("paths within a subnet of InfiniBand have no traffic class");
     CHECK(class_of(t.a.ep) == 46 << 2);
     CHECK(class_of(t.b.ep) == 1 << 2);
   }
   SECTION("of the endpoint") {
-    two_ends t;
+    qos_ends t;
     must(t.a.ep.modify({.qos = qos{.traffic_class = 0x20, .service_level = 5, .flow_label = 0x12345}}));
     CHECK(t.a.ep.attributes().qos.service_level == 5);
     t.connect({});
@@ -95,7 +95,7 @@ TEST_CASE("a connection is of best effort, unless connect, the endpoint or the i
   SECTION("of the ia; connect overrides one member") {
     dat::ia_options options = manual;
     options.qos = {.traffic_class = 0x40, .service_level = 3};
-    two_ends t(options);
+    qos_ends t(options);
     t.connect({.qos = marked(0x60)});
     CHECK(path_of(t.a.ep).sl == 3);
     if (path_of(t.a.ep).is_global != 0) CHECK(class_of(t.a.ep) == 0x60);
@@ -104,7 +104,7 @@ TEST_CASE("a connection is of best effort, unless connect, the endpoint or the i
 
 TEST_CASE("a duplicated connection has its own quality of service", "[qos]") {
   clean_world world;
-  two_ends t;
+  qos_ends t;
   t.connect({.qos = marked(0x20)});
   if (path_of(t.a.ep).is_global == 0) SKIP("paths within a subnet of InfiniBand have no traffic class");
   auto second = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
@@ -124,7 +124,7 @@ TEST_CASE("a duplicated connection has its own quality of service", "[qos]") {
 
 TEST_CASE("a quality that no connection can have is refused, and the endpoint stays usable", "[qos]") {
   clean_world world;
-  two_ends t;
+  qos_ends t;
   const auto to = t.b.ia.address();
   is_error(t.a.ep.connect(to, service, plenty, {}, {.qos = {.service_level = 16}}), return_type::invalid_parameter,
            return_subtype::arg7);
@@ -155,7 +155,7 @@ TEST_CASE("a quality that no connection can have is refused, and the endpoint st
 
 TEST_CASE("several paths are refused by connect and by accept, and the request stays usable", "[qos]") {
   clean_world world;
-  two_ends t;
+  qos_ends t;
   const auto to = t.b.ia.address();
   STATIC_REQUIRE_FALSE(dat::provider_attributes().supports_multipath);
   STATIC_REQUIRE((multipath{0} == multipath::none && multipath{1} == multipath::requested));

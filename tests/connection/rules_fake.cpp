@@ -29,7 +29,7 @@ namespace {
 constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};
 
 /// Two sides; the passive one listens.
-struct two {
+struct two_adapters {
   clean_world world;
   end a{"fk1"};
   end b{"fk2"};
@@ -44,15 +44,15 @@ struct two {
   }
 };
 
-// A member of the name `modify`, whatever its parameters, makes the name ambiguous in `both`.
+// A member of the name `modify`, whatever its parameters, makes the name ambiguous in `named_twice`.
 struct has_the_name {
   void modify();
 };
 template <class T>
-struct both : T, has_the_name {};
+struct named_twice : T, has_the_name {};
 template <class T>
 concept has_no_modify = requires {
-  &both<T>::modify;
+  &named_twice<T>::modify;
 };
 template <class T>
 concept names_the_unchangeable = requires(T& c) {
@@ -244,7 +244,7 @@ TEST_CASE("completions flushed late by the device are reported once each", "[DIS
     CHECK(take(completions).empty());
     ops.poll_cq = true_poll;
   };
-  two t;
+  two_adapters t;
   SECTION("on a merged evd") {
     t.a.make_ep();
     t.b.make_ep();
@@ -267,7 +267,7 @@ TEST_CASE("completions flushed late by the device are reported once each", "[DIS
 TEST_CASE("an accept that fails in its last step gives an event, and the peer is refused",
           "[CR-039][CR-041][EPS-025][EPS-027]") {
   for (const int err : {EINVAL, ENOMEM, EIO}) {
-    two t;
+    two_adapters t;
     t.b.make_ep();
     must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(1)));
     auto request = t.ask();
@@ -284,7 +284,7 @@ TEST_CASE("an accept that fails in its last step gives an event, and the peer is
 
 TEST_CASE("connect is repeated within its time limit while the peer still has an older connection",
           "[CONN-069][CONN-022][EPS-013]") {
-  two t;
+  two_adapters t;
   t.a.make_ep();
   must(t.a.ep.post(dat::recv{t.a.at(0, 8)}.cookie(1)));
   const auto stale = [&] {
@@ -374,7 +374,7 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
 
 TEST_CASE("a redirecting reject is not reported as a reject of the consumer", "[CONN-012][CONN-023][EPS-019]") {
   for (const int reason : {1, 12, 13, 14, 15, 16, 17, 24, 25, 26, 32}) {
-    two t;
+    two_adapters t;
     auto request = t.ask();
     fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = reason, .qp_num = t.a.ep.number()});
     t.settle();
@@ -385,7 +385,7 @@ TEST_CASE("a redirecting reject is not reported as a reject of the consumer", "[
 }
 
 TEST_CASE("a connection manager error ends a connect before its time limit", "[CONN-042][CONN-080][EPS-011][REQ-081]") {
-  two t;
+  two_adapters t;
   SECTION("an infinite limit, and the peer does not answer") {
     t.a.make_ep();
     must(t.a.ep.connect(t.b.ia.address(), service, dat::infinite));
@@ -404,7 +404,7 @@ TEST_CASE("a connection manager error ends a connect before its time limit", "[C
 }
 
 TEST_CASE("an accept that starts moves the queue pair three times, sends one message and does not wait", "[CR-047]") {
-  two t;
+  two_adapters t;
   t.b.make_ep();
   auto request = t.ask();
   fake::hold_events(); // the peer does not answer

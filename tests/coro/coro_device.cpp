@@ -20,7 +20,7 @@ namespace {
 
 using support::task;
 using queue_driver = dat::coro::driver<all_streams>;
-using region = dat::lmr<char, (dat::local_read | dat::local_write).value>;
+using byte_region = dat::lmr<char, (dat::local_read | dat::local_write).value>;
 using text_task = task<std::string>;
 using support::ignore;
 
@@ -36,7 +36,7 @@ struct party {
   dat::ia ia;
   dat::pz pz;
   queue evd;
-  region mem;
+  byte_region mem;
   endpoint ep;
   queue_driver driver{evd};
 

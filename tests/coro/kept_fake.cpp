@@ -19,8 +19,8 @@ namespace {
 using support::ignore;
 
 /// Servers and clients on two adapters, a driver at each end, and the events that their visitors got.
-struct crowd {
-  explicit crowd(std::size_t clients, std::size_t keep = queue_driver::default_keep) : far(b.evd, keep) {
+struct served_crowd {
+  explicit served_crowd(std::size_t clients, std::size_t keep = queue_driver::default_keep) : far(b.evd, keep) {
     for (std::size_t i = 0; i < clients; ++i) {
       active.push_back(must(a.pz.create_ep<dat::rc>(a.evd)));
       passive.push_back(must(b.pz.create_ep<dat::rc>(b.evd)));
@@ -58,7 +58,7 @@ struct crowd {
 };
 
 /// The usual loop of a server: requests come while it awaits an accept.
-task<int> accept_all(crowd& c, std::stop_token stop = {}) {
+task<int> accept_all(served_crowd& c, std::stop_token stop = {}) {
   int n = 0;
   for (auto& ep : c.passive) {
     auto request = co_await c.far.next<dat::connection_request>(stop);
@@ -73,7 +73,7 @@ task<int> accept_all(crowd& c, std::stop_token stop = {}) {
 
 TEST_CASE("an accept loop gets the requests of 32 clients that connect at once", "[coro]") {
   clean_world world;
-  crowd c(32);
+  served_crowd c(32);
   auto server = accept_all(c);
   c.connect_all();
   c.run();
@@ -86,7 +86,7 @@ TEST_CASE("an accept loop gets the requests of 32 clients that connect at once",
 
 TEST_CASE("a driver keeps events up to its limit, and its visitor gets the others", "[coro]") {
   clean_world world;
-  crowd c(8, 3);
+  served_crowd c(8, 3);
   fake::hold_events(RDMA_CM_EVENT_ESTABLISHED); // the first accept does not return
   auto server = accept_all(c);
   c.connect_all();
@@ -104,7 +104,7 @@ TEST_CASE("a driver keeps events up to its limit, and its visitor gets the other
 
 TEST_CASE("before the first wait, and after one that was stopped or destroyed, no event is kept", "[coro]") {
   clean_world world;
-  crowd c(1);
+  served_crowd c(1);
   c.connect_all();
   SECTION("before the first wait") { CHECK(c.far.kept() == 0); }
   SECTION("after a stop") {
@@ -126,18 +126,18 @@ TEST_CASE("before the first wait, and after one that was stopped or destroyed, n
 
 TEST_CASE("a wait takes the oldest kept event that it asks for", "[coro]") {
   clean_world world;
-  crowd c(2);
+  served_crowd c(2);
   events log;
   auto server = accept_all(c);
   c.connect_all();
   c.run();
   REQUIRE(c.established() == 2);
-  const auto any = [](crowd& w, events& all) -> task<int> {
+  const auto any = [](served_crowd& w, events& all) -> task<int> {
     const auto e = co_await w.far.next();
     if (e) all.push_back(std::visit(describe{}, e.value()));
     co_return 0;
   };
-  const auto end_of = [](crowd& w, dat::ep_ref of, events& all) -> task<int> {
+  const auto end_of = [](served_crowd& w, dat::ep_ref of, events& all) -> task<int> {
     const auto e = co_await w.far.next<dat::disconnected>(of);
     all.push_back(e && e.value().ep() == of ? "its end" : "another");
     co_return 0;
@@ -162,12 +162,12 @@ TEST_CASE("a wait takes the oldest kept event that it asks for", "[coro]") {
 
 TEST_CASE("a driver that closes or resets an endpoint drops the events that it keeps of it", "[coro]") {
   clean_world world;
-  crowd c(3);
+  served_crowd c(3);
   auto server = accept_all(c);
   c.connect_all();
   c.run();
   REQUIRE(c.established() == 3);
-  const auto ended = [](crowd& w) -> task<int> {
+  const auto ended = [](served_crowd& w) -> task<int> {
     (void)co_await w.far.next<dat::disconnected>();
     co_return 0;
   };
@@ -184,7 +184,7 @@ TEST_CASE("a driver that closes or resets an endpoint drops the events that it k
 
 TEST_CASE("requests that a driver keeps when it ends, or its ia, are refused", "[coro]") {
   clean_world world;
-  crowd c(3);
+  served_crowd c(3);
   {
     queue_driver own{c.b.evd};
     const auto first = [](queue_driver& d) -> task<bool> { co_return co_await d.next<dat::connection_request>(); };

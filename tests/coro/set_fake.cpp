@@ -16,14 +16,14 @@ using support::worker;
 namespace {
 
 using support::soft;
-constexpr auto connecting = dat::stream::connection | dat::stream::connection_requests;
+constexpr auto connection_streams = dat::stream::connection | dat::stream::connection_requests;
 constexpr auto transfers = dat::stream::dto;
 using text = dat::task<std::string>;
 using support::ignore;
 
 /// Two evds of software events, each with a driver.
-struct two {
-  explicit two(const dat::ia_options& how = automatic) : ia(must(dat::ia::open("fk1", how))) {}
+struct two_drivers {
+  explicit two_drivers(const dat::ia_options& how = automatic) : ia(must(dat::ia::open("fk1", how))) {}
   dat::ia ia;
   dat::evd<soft> one = must(ia.create_evd<soft>(64));
   dat::evd<soft> other = must(ia.create_evd<soft>(64));
@@ -33,7 +33,7 @@ struct two {
 };
 
 /// Takes `n` events from each of two drivers in turn.
-dat::task<int> alternate(two& t, int n) {
+dat::task<int> alternate(two_drivers& t, int n) {
   for (int i = 0; i < n; ++i) {
     const auto a = co_await t.first.next<dat::software_event>();
     const auto b = co_await t.second.next<dat::software_event>();
@@ -50,14 +50,14 @@ TEST_CASE("one thread drives a connection on one evd and its transfers on anothe
   auto ia = must(dat::ia::open("fk1", how));
   auto pz = must(ia.create_pz());
   auto dtos = must(ia.create_evd<transfers>(32));
-  auto conn = must(ia.create_evd<connecting>(8));
+  auto conn = must(ia.create_evd<connection_streams>(8));
   auto psp = must(ia.create_psp(service, conn));
   const dat::ep_evds evds{.recv = dtos, .request = dtos, .connect = conn};
   auto near = must(pz.create_ep<dat::rc>(evds));
   auto far = must(pz.create_ep<dat::rc>(evds));
   dat::coro::driver connections(conn);
   dat::coro::driver data(dtos);
-  auto both = must(dat::coro::driver_set<connecting, transfers>::create(ia, connections, data));
+  auto both = must(dat::coro::driver_set<connection_streams, transfers>::create(ia, connections, data));
   using connection_driver = decltype(connections);
   using data_driver = decltype(data);
   const auto serve = [](connection_driver& c, data_driver& d, dat::ep<dat::rc>& ep) -> dat::task<int> {
@@ -92,7 +92,7 @@ TEST_CASE("one thread drives a connection on one evd and its transfers on anothe
 
 TEST_CASE("a set sleeps until any of its evds has an event, and misses none", "[coro]") {
   clean_world world;
-  two t(GENERATE(automatic, manual));
+  two_drivers t(GENERATE(automatic, manual));
   constexpr int n = 500;
   auto task = alternate(t, n);
   task.start();
@@ -119,7 +119,7 @@ TEST_CASE("a set sleeps until any of its evds has an event, and misses none", "[
 
 TEST_CASE("a set passes on what its drivers pass on, and work that one gives to another", "[coro]") {
   clean_world world;
-  two t;
+  two_drivers t;
   events log;
   const auto note = [&](const dat::software_event& e) { log.push_back(std::to_string(e.cookie().value())); };
   must(t.one.post(1));
@@ -127,7 +127,7 @@ TEST_CASE("a set passes on what its drivers pass on, and work that one gives to 
   CHECK(must(t.both.run_once(note, plenty)) == 2);
   CHECK(log == events{"1", "2"});
   auto slot = t.first.make_slot<int>();
-  const auto setter = [](two& w, dat::coro::slot<int>& s) -> text {
+  const auto setter = [](two_drivers& w, dat::coro::slot<int>& s) -> text {
     (void)co_await w.second.next<dat::software_event>();
     s.set(1);
     co_return "set";
@@ -144,7 +144,7 @@ TEST_CASE("a set passes on what its drivers pass on, and work that one gives to 
 
 TEST_CASE("a set waits for the timers of all its drivers, and no longer than it was told", "[coro]") {
   clean_world world;
-  two t;
+  two_drivers t;
   CHECK(t.both.run_once(ignore, 0us).error().type() == return_type::timeout_expired);
   CHECK(t.both.run_until([] { return false; }, ignore, 1ms).error().type() == return_type::timeout_expired);
   const auto naps = [](dat::coro::driver<soft>& d, dat::timeout limit) -> text {
@@ -161,7 +161,7 @@ TEST_CASE("a set waits for the timers of all its drivers, and no longer than it 
 
 TEST_CASE("a stop of a set from another thread ends the waits of all its drivers", "[coro]") {
   clean_world world;
-  two t;
+  two_drivers t;
   dat::task_group group;
   std::vector<std::string> ends;
   const auto waits = [](dat::coro::driver<soft>& d, std::vector<std::string>& all) -> dat::task<> {
@@ -177,10 +177,10 @@ TEST_CASE("a stop of a set from another thread ends the waits of all its drivers
 
 TEST_CASE("the end of the ia ends all waits of a set, and the end of a set frees the evds", "[coro]") {
   clean_world world;
-  two t;
+  two_drivers t;
   const auto waits = [](dat::coro::driver<soft>& d) -> text { co_return told(co_await d.next<dat::software_event>()); };
   {
-    two gone;
+    two_drivers gone;
     auto one = waits(gone.first);
     auto other = waits(gone.second);
     one.start();
@@ -201,7 +201,7 @@ TEST_CASE("the end of the ia ends all waits of a set, and the end of a set frees
 
 TEST_CASE("a coroutine that throws in a set costs no event", "[coro]") {
   clean_world world;
-  two t;
+  two_drivers t;
   for (std::uint64_t i = 0; i < 3; ++i) must(t.one.post(i));
   int n = 0;
   const auto throws = [&](const dat::software_event&) {

@@ -19,7 +19,7 @@ using dat::dto_operation;
 namespace {
 
 using operation_numbers = dat::counter_values::by_operation;
-constexpr auto ignore = [](const auto&) noexcept {};
+constexpr auto ignore_event = [](const auto&) noexcept {};
 
 } // namespace
 
@@ -33,8 +33,8 @@ TEST_CASE("operations are counted by kind, with bytes, when posted and when comp
   must(a.post(p.a.ep, dat::rdma_write{p.a.at(0, 8), must(p.b.mem.remote(0, 8))}.suppress_completion(),
               dat::rdma_read{p.a.at(0, 4), must(p.b.mem.remote(0, 4))}));
   fake::finish();
-  CHECK(a.drain(p.a.evd, ignore) == 3);
-  CHECK(b.drain(p.b.evd, ignore) == 2);
+  CHECK(a.drain(p.a.evd, ignore_event) == 3);
+  CHECK(b.drain(p.b.evd, ignore_event) == 2);
   const auto active = a.read();
   const auto passive = b.read();
   CHECK(active.of(dto_operation::send) == operation_numbers{1, 10, 2, 30});
@@ -59,8 +59,8 @@ TEST_CASE("a parent counts what its children count", "[counters]") {
   must(b.post(p.b.ep, dat::recv{p.b.at(0, 64)}));
   must(a.post(p.a.ep, dat::send{p.a.at(0, 10)}));
   fake::finish();
-  a.drain(p.a.evd, ignore);
-  b.drain(p.b.evd, ignore);
+  a.drain(p.a.evd, ignore_event);
+  b.drain(p.b.evd, ignore_event);
   CHECK(all.read().of(dto_operation::send).completed == 1);
   CHECK(all.read().of(dto_operation::recv).bytes == 10);
   CHECK(all.read().drains == 2);
@@ -107,7 +107,7 @@ TEST_CASE("refused posts and failed operations are counted, the failed by their 
     must(p.b.mem.close());
     must(c.post(p.a.ep, dat::rdma_write{p.a.at(0, 8), far}, dat::send{p.a.at(0, 4)}));
     p.settle();
-    c.drain(p.a.evd, ignore);
+    c.drain(p.a.evd, ignore_event);
     CHECK(c.read().of(dat::dto_status::remote_access) == 1);
     CHECK(c.read().of(dat::dto_status::flushed) == 1);
     CHECK(c.read().of(dto_operation::rdma_write).completed == 0);
@@ -129,7 +129,7 @@ TEST_CASE("requests of post_n are counted, as many as are posted", "[counters]")
       CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{n, n * (n + 1) / 2, 0, 0});
       CHECK(mine.read().most_requests == n);
       fake::finish();
-      mine.drain(p.a.evd, ignore);
+      mine.drain(p.a.evd, ignore_event);
       CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{n, n * (n + 1) / 2, n, n * (n + 1) / 2});
     }
     CHECK(c.read().of(dto_operation::rdma_write).posted == 0 + 1 + 16 + 17 + 40);
@@ -154,7 +154,7 @@ TEST_CASE("requests of post_n are counted, as many as are posted", "[counters]")
       CHECK(mine.read().of(dto_operation::rdma_write) == operation_numbers{at, at * (at + 1) / 2, 0, 0});
       CHECK(mine.read().refused_posts == 1);
       fake::finish();
-      p.a.evd.drain(ignore);
+      p.a.evd.drain(ignore_event);
     };
     for (const std::size_t at : {0u, 1u, 15u, 16u, 17u, 31u, 32u}) {
       CAPTURE(at);
@@ -187,7 +187,7 @@ TEST_CASE("requests of a batch are counted, as often as it is posted", "[counter
     must(c.post(p.a.ep, b));
     CHECK(c.read().most_requests == 4);
     fake::finish();
-    c.drain(p.a.evd, ignore);
+    c.drain(p.a.evd, ignore_event);
     must(c.post(dat::ep_ref(p.a.ep), b));
     const auto v = c.read();
     CHECK(v.of(dto_operation::rdma_write) == operation_numbers{2, 16, 1, 8});
@@ -257,17 +257,17 @@ TEST_CASE("events of connections are counted by outcome, and requests of peers a
   cb.note(first); // counts the event in the variant
   must(std::get<dat::cr>(first).reject());
   settle(a, b);
-  ca.drain(a.evd, ignore);
+  ca.drain(a.evd, ignore_event);
   must(a.ep.reset());
   must(a.ep.connect(b.ia.address(), service, plenty));
   settle(a, b);
   cb.drain(b.evd, dat::overloaded{[&](dat::cr& request) { must(request.accept(b.ep)); }, [](const auto&) {}});
   settle(a, b);
-  ca.drain(a.evd, ignore);
+  ca.drain(a.evd, ignore_event);
   must(a.ep.disconnect());
   settle(a, b);
-  ca.drain(a.evd, ignore);
-  cb.drain(b.evd, ignore);
+  ca.drain(a.evd, ignore_event);
+  cb.drain(b.evd, ignore_event);
   const auto active = ca.read();
   CHECK(active.of(connection_outcome::peer_rejected) + active.of(connection_outcome::non_peer_rejected) == 1);
   CHECK(active.of(connection_outcome::established) == 1);
@@ -284,11 +284,11 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
   auto ia = must(dat::ia::open("fk1", automatic));
   auto evd = must(ia.create_evd<dat::stream::software>(8));
   dat::counters c;
-  CHECK(c.drain(evd, ignore) == 0);
-  is_error(c.wait_and_drain(evd, ignore, 1us), dat::return_type::timeout_expired);
+  CHECK(c.drain(evd, ignore_event) == 0);
+  is_error(c.wait_and_drain(evd, ignore_event, 1us), dat::return_type::timeout_expired);
   must(evd.post(1));
   must(evd.post(2));
-  CHECK(must(c.wait_and_drain(evd, ignore, plenty)) == 2);
+  CHECK(must(c.wait_and_drain(evd, ignore_event, plenty)) == 2);
   const auto v = c.read();
   CHECK(v.drains == 3);
   CHECK(v.empty_drains == 1);
@@ -298,8 +298,9 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
   CHECK(v.other_events == 2);
   must(evd.set_unwaitable());
   must(evd.post(3));
-  is_error(c.wait_and_drain(evd, ignore, plenty), dat::return_type::invalid_state, dat::return_subtype::evd_unwaitable);
-  CHECK(c.drain(evd, ignore) == 1);
+  is_error(c.wait_and_drain(evd, ignore_event, plenty), dat::return_type::invalid_state,
+           dat::return_subtype::evd_unwaitable);
+  CHECK(c.drain(evd, ignore_event) == 1);
 }
 
 TEST_CASE("waits that another thread ends are counted as wake-ups", "[counters]") {
@@ -316,7 +317,7 @@ TEST_CASE("waits that another thread ends are counted as wake-ups", "[counters]"
         std::this_thread::yield();
       (void)evd.post(1);
     });
-    taken += must(c.wait_and_drain(evd, ignore, plenty));
+    taken += must(c.wait_and_drain(evd, ignore_event, plenty));
     other.join();
   }
   CHECK(c.read().wake_ups == 1);
@@ -340,8 +341,8 @@ TEST_CASE("datagrams are counted as such", "[counters]") {
   must(ca.post(a.ep, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}));
   must(ca.post(a.ep, dat::ib::send_to{must(out_lmr.slice(0, 16)), peer}.immediate(7)));
   settle(a.ia, b.ia);
-  ca.drain(a.evd, ignore);
-  cb.drain(b.evd, ignore);
+  ca.drain(a.evd, ignore_event);
+  cb.drain(b.evd, ignore_event);
   CHECK(ca.read().of(dto_operation::send_ud) == operation_numbers{2, 32, 2, 32});
   CHECK(cb.read().of(dto_operation::recv).posted == 2);
   CHECK(cb.read().of(dto_operation::recv_ud).completed == 1);

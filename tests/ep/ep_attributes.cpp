@@ -25,7 +25,7 @@ ep_attributes with(const std::function<void(ep_attributes&)>& change) {
   return a;
 }
 
-fake::world small_device() {
+fake::world small_endpoint_device() {
   auto attr = fake::rxe_attr();
   attr.max_qp_wr = 128;
   attr.max_sge = 6;
@@ -111,7 +111,7 @@ TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the ad
   } const reads[] = {{0, 0}, {1, 1}, {15, 15}, {16, 16}, {64, 16}};
   for (const auto& r : reads) {
     INFO("reads of the device: " << r.device);
-    auto w = small_device();
+    auto w = small_endpoint_device();
     w.devices[0].attr->max_qp_rd_atom = r.device;
     w.devices[0].attr->max_qp_init_rd_atom = r.device;
     clean_world world(w);
@@ -126,7 +126,7 @@ TEST_CASE("an endpoint has up to 16 RDMA reads by default, and none where the ad
 }
 
 TEST_CASE("each attribute above the device's limit is refused, and the limit itself is not", "[EP-014][EP-013]") {
-  clean_world world(small_device());
+  clean_world world(small_endpoint_device());
   end e;
   struct limit {
     const char* said; ///< the text in the message: the member and its range
@@ -222,7 +222,7 @@ TEST_CASE("each attribute above the device's limit is refused, and the limit its
 }
 
 TEST_CASE("unset RDMA read limits become the device's, rounded down to a power of two", "[CONN-066][CR-043]") {
-  clean_world world(small_device());
+  clean_world world(small_endpoint_device());
   pair p;
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};

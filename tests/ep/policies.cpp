@@ -22,7 +22,7 @@ std::uint32_t blamed_ep = 0;
 void note(const dat::error& e) noexcept { blamed_ep = e.object_id(); }
 
 constexpr auto pool_rights = dat::local_read | dat::local_write | dat::remote_write;
-using pool = dat::memory_pool<pool_rights.value>;
+using byte_pool = dat::memory_pool<pool_rights.value>;
 
 } // namespace
 
@@ -195,8 +195,8 @@ TEST_CASE("dat::tracked records operations that are posted, and no others", "[po
 TEST_CASE("a pool allocates registered memory and recognises its own addresses", "[policies][pool]") {
   const clean_world world;
   pair p;
-  auto from = must(pool::create(p.a.pz, 10'000));
-  auto to = must(pool::create(p.b.pz, 10'000, pool_rights));
+  auto from = must(byte_pool::create(p.a.pz, 10'000));
+  auto to = must(byte_pool::create(p.b.pz, 10'000, pool_rights));
   CHECK(from.size_bytes() == 16'384);
   CHECK(from.used_bytes() == 0);
   {
@@ -224,23 +224,23 @@ TEST_CASE("a pool allocates registered memory and recognises its own addresses",
   CHECK_FALSE(from.try_allocate(1));
   CHECK(from.size_bytes() == 0);
   CHECK(from.region().size_bytes() == 0);
-  is_error(pool::create(p.a.pz, 0), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  is_error(byte_pool::create(p.a.pz, 0), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
   dat::pz none;
-  is_error(pool::create(none, 100), dat::return_type::invalid_handle, dat::return_subtype::handle_pz);
+  is_error(byte_pool::create(none, 100), dat::return_type::invalid_handle, dat::return_subtype::handle_pz);
   fail_registration(ENOMEM);
-  is_error(pool::create(p.a.pz, 100), dat::return_type::insufficient_resources,
+  is_error(byte_pool::create(p.a.pz, 100), dat::return_type::insufficient_resources,
            dat::return_subtype::resource_memory_region);
   // More huge pages than a machine has reserved for tests.
-  is_error(pool::create(p.a.pz, std::size_t{64} << 30, dat::pages::huge), dat::return_type::insufficient_resources,
+  is_error(byte_pool::create(p.a.pz, std::size_t{64} << 30, dat::pages::huge), dat::return_type::insufficient_resources,
            dat::return_subtype::resource_memory);
   SHOWS("ERR-031");
-  CHECK(must(pool::create(p.a.pz, 100, dat::pages::huge_or_normal)).size_bytes() >= 4096);
+  CHECK(must(byte_pool::create(p.a.pz, 100, dat::pages::huge_or_normal)).size_bytes() >= 4096);
 }
 
 TEST_CASE("allocations of a pool never overlap, are aligned, and can all be freed", "[policies][pool]") {
   const clean_world world;
   end e;
-  auto shares = must(pool::create(e.pz, 64 * 1024));
+  auto shares = must(byte_pool::create(e.pz, 64 * 1024));
   struct piece {
     std::byte* at;
     std::size_t size, alignment;

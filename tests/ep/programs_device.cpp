@@ -19,7 +19,7 @@ constexpr std::size_t sources = 0;
 constexpr std::size_t window_at = third;
 constexpr std::size_t sinks = 2 * third;
 using bytes = std::vector<std::byte>;
-using words = dat::lmr<std::uint64_t, (all_rights | dat::remote_atomic).value>;
+using word_region = dat::lmr<std::uint64_t, (all_rights | dat::remote_atomic).value>;
 
 /// One side, on the device and in the model.
 struct one_side {
@@ -33,7 +33,7 @@ struct one_side {
   }
   std::vector<std::uint64_t> real;
   region lmr;
-  words as_words;
+  word_region as_words;
   bytes model;
   [[nodiscard]] std::size_t first_wrong() const {
     const auto b = std::as_bytes(std::span(real));

@@ -13,8 +13,8 @@ using namespace unit;
 namespace {
 
 /// Endpoints of one evd, each connected to a peer.
-struct many {
-  explicit many(std::size_t n) {
+struct several_ends {
+  explicit several_ends(std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
       near.push_back(must(a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 32})));
       far.push_back(must(b.pz.create_ep<dat::rc>(b.evd)));
@@ -42,7 +42,7 @@ struct many {
 TEST_CASE("a wait takes an event that is there, and leaves those of other kinds and endpoints in their order",
           "[EVENT-040][EVENT-058]") {
   clean_world world;
-  many m(2);
+  several_ends m(2);
   for (std::uint64_t i = 0; i < 3; ++i) m.write(0, i);
   m.write(1, 10);
   must(m.near[0].post(dat::rdma_read{m.a.at(64, 8), m.b.mem.remote()}.cookie(3)));
@@ -63,7 +63,7 @@ TEST_CASE("a wait takes an event that is there, and leaves those of other kinds 
 
 TEST_CASE("manual progress advances connections beside a wait that always finds its event at once", "[progress]") {
   clean_world world;
-  many m(1);
+  several_ends m(1);
   auto evd = must(m.a.ia.create_evd<dat::stream::dto | dat::stream::connection>(8));
   auto ep = must(m.a.pz.create_ep<dat::rc>(evd));
   auto peer = must(m.b.pz.create_ep<dat::rc>(m.b.evd));
@@ -80,7 +80,7 @@ TEST_CASE("manual progress advances connections beside a wait that always finds 
 
 TEST_CASE("a wait takes the first event at once, unless it is of another endpoint", "[EVENT-040][EVENT-058]") {
   clean_world world;
-  many m(2);
+  several_ends m(2);
   m.write(1, 10);
   fake::finish();
   const auto first = must(m.a.evd.wait_for<dat::rdma_write_done>(plenty));
@@ -148,7 +148,7 @@ TEST_CASE(
   clean_world world;
   constexpr std::size_t ends = 3;
   constexpr std::uint64_t each = 15;
-  many m(ends);
+  several_ends m(ends);
   for (std::uint64_t n = 0; n < each; ++n)
     for (std::size_t i = 0; i < ends; ++i) m.write(i, n);
   fake::finish();
@@ -169,7 +169,7 @@ TEST_CASE(
 
 TEST_CASE("a drain takes no more than its maximum, whatever is queued", "[EVENT-033]") {
   clean_world world;
-  many m(2);
+  several_ends m(2);
   for (std::uint64_t n = 0; n < 40; ++n) m.write(n / 3 % 2, n);
   fake::finish();
   std::size_t taken = 0;

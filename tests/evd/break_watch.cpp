@@ -13,16 +13,16 @@ using dat::detail::reactor;
 
 namespace {
 
-struct owner : counted {
-  owner() : counted([](counted&) noexcept {}) {}
+struct watch_owner : counted {
+  watch_owner() : counted([](counted&) noexcept {}) {}
   int looks = 0;
 };
 
 struct watch_rig {
   watch_rig() { REQUIRE(r.open() == 0); }
   reactor r;
-  owner o;
-  break_watch w{o, r, [](counted& c) noexcept { ++static_cast<owner&>(c).looks; }};
+  watch_owner o;
+  break_watch w{o, r, [](counted& c) noexcept { ++static_cast<watch_owner&>(c).looks; }};
   void until_looked(int n) {
     while (o.looks < n) r.run(1000);
   }

@@ -171,8 +171,8 @@ TEST_CASE("a failed operation breaks the connection once, on merged and completi
     CHECK(seen[0] == "written 1");
     CHECK(seen[1] == std::string(to_string(dat::dto_status::remote_access)) + " 2");
     std::sort(seen.begin() + 2, seen.end());
-    CHECK(seen[2] == flushed + " 3");
-    CHECK(seen[3] == flushed + " 9");
+    CHECK(seen[2] == flushed_status + " 3");
+    CHECK(seen[3] == flushed_status + " 9");
     CHECK(p.a.ep.state() == ep_state::disconnected);
     CHECK(p.b.take() == events{"disconnected"});
   }
@@ -184,7 +184,7 @@ TEST_CASE("a failed operation breaks the connection once, on merged and completi
     fake::complete(p.qp(), {}, IBV_WC_RETRY_EXC_ERR);
     CHECK(p.a.take().empty());
     CHECK(take(p.completions) ==
-          events{"written 1", std::string(to_string(dat::dto_status::transport)) + " 2", flushed + " 3"});
+          events{"written 1", std::string(to_string(dat::dto_status::transport)) + " 2", flushed_status + " 3"});
     CHECK(p.a.ep.state() == ep_state::disconnected);
     CHECK(p.a.take() == events{"broken"});
     p.settle();
@@ -222,7 +222,7 @@ TEST_CASE("a failed completion in any state gives exactly one end of the connect
     settle(a, b);
     for (auto& more : e.take()) seen.push_back(more);
     std::erase(seen, error);
-    std::erase_if(seen, [](const auto& s) { return s.starts_with(flushed); });
+    std::erase_if(seen, [](const auto& s) { return s.starts_with(flushed_status); });
     CHECK(seen == events{expected});
     CHECK(e.ep.state() == ep_state::disconnected);
   };

@@ -9,7 +9,7 @@
 
 namespace unit {
 
-inline const std::string flushed(to_string(dat::dto_status::flushed));
+inline const std::string flushed_status(to_string(dat::dto_status::flushed));
 
 /// An endpoint at `a` with a completions-only evd, connected to an endpoint at `b` with one merged evd.
 struct lean_pair {

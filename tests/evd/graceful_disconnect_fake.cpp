@@ -30,7 +30,7 @@ TEST_CASE("a graceful disconnect waits for every request, suppressed ones includ
     while (p.a.ep.state() != ep_state::disconnected) p.settle();
     p.settle();
     for (auto& e : p.a.take()) seen.push_back(e);
-    std::erase(seen, flushed + " 9");
+    std::erase(seen, flushed_status + " 9");
     CHECK(seen == events{"written 1", "written 3", "disconnected"});
     CHECK(p.b.take() == events{"disconnected"});
   }
@@ -96,7 +96,7 @@ TEST_CASE("a graceful disconnect that cannot finish ends with the cause",
       CHECK(p.a.ep.state() == ep_state::disconnected);
       p.settle();
       auto seen = p.a.take();
-      std::erase(seen, flushed + " 1");
+      std::erase(seen, flushed_status + " 1");
       CHECK(seen == events{"disconnected"});
       p.b.take();
       must(p.a.ep.reset());
@@ -113,7 +113,7 @@ TEST_CASE("a graceful disconnect that cannot finish ends with the cause",
     must(p.b.ep.disconnect());
     p.settle();
     auto seen = p.a.take();
-    std::erase(seen, flushed + " 1");
+    std::erase(seen, flushed_status + " 1");
     CHECK(seen == events{"disconnected"});
   }
   SECTION("the endpoint is closed") {

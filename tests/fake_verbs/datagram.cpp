@@ -12,14 +12,14 @@ namespace {
 constexpr std::uint16_t first_group_lid = 0xc000; // the LIDs of groups are greater
 constexpr int nobody_listens = 1, said_no = 2;    // values of the answer to a request
 
-bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
+bool same_gid(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
 
 /// Whether the network brings the messages of a group to the device: some id is a member that receives.
 bool brings(const device_state& d, const ibv_gid& group) {
   const auto ids = all_live<id_obj>();
   return std::any_of(ids.begin(), ids.end(), [&](const auto* i) {
     return i->dev == &d &&
-           std::any_of(i->receives.begin(), i->receives.end(), [&](const auto& g) { return same(g, group); });
+           std::any_of(i->receives.begin(), i->receives.end(), [&](const auto& g) { return same_gid(g, group); });
   });
 }
 
@@ -83,8 +83,8 @@ void deliver_datagram(qp_obj& q, const send_wqe& s, const std::vector<std::byte>
   if (data.size() > (128u << port_of(*q.ctx->dev, q.attr.port_num)->active_mtu)) return;
   for (auto* p : all_live<qp_obj>()) {
     if (p->qp_type != IBV_QPT_UD) continue;
-    const bool member = brings(*p->ctx->dev, to) &&
-                        std::any_of(p->groups.begin(), p->groups.end(), [&](const auto& g) { return same(g.gid, to); });
+    const bool member = brings(*p->ctx->dev, to) && std::any_of(p->groups.begin(), p->groups.end(),
+                                                                [&](const auto& g) { return same_gid(g.gid, to); });
     if (s.wr.wr.ud.remote_qpn == 0xffffff ? member : p->qp_num == s.wr.wr.ud.remote_qpn && has_gid(*p->ctx->dev, to))
       arrive(q, *p, s, data, to);
   }
@@ -238,8 +238,8 @@ int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
   entry e{call::ibv_detach_mcast};
   auto& q = e.use<qp_obj>(qp);
   if (e.fault()) return e.code(e.fault());
-  const auto at =
-      std::find_if(q.groups.begin(), q.groups.end(), [&](const auto& g) { return same(g.gid, *gid) && g.lid == lid; });
+  const auto at = std::find_if(q.groups.begin(), q.groups.end(),
+                               [&](const auto& g) { return same_gid(g.gid, *gid) && g.lid == lid; });
   if (at == q.groups.end()) return e.code(EINVAL);
   q.groups.erase(at);
   return e.code(0);

@@ -71,12 +71,12 @@ void as_iwarp(world& w, manners& m) {
   }
 }
 
-struct row {
+struct personality_row {
   personality which;
   const char* name;
   void (*apply)(world&, manners&);
 };
-constexpr row rows[] = {
+constexpr personality_row personality_rows[] = {
     {personality::kind, "kind", [](world&, manners&) {}},
     {personality::rxe, "rxe", as_rxe},
     {personality::mlx5, "mlx5", as_mlx5},
@@ -90,10 +90,10 @@ constexpr row rows[] = {
 personality of_environment() {
   const char* const text = std::getenv("FAKE_VERBS_PERSONALITY");
   if (!text || !*text) return personality::kind;
-  for (const auto& r : rows)
+  for (const auto& r : personality_rows)
     if (std::string_view{text} == r.name) return r.which;
   std::fprintf(stderr, "FAKE_VERBS_PERSONALITY is \"%s\"; there are:", text);
-  for (const auto& r : rows) std::fprintf(stderr, " %s", r.name);
+  for (const auto& r : personality_rows) std::fprintf(stderr, " %s", r.name);
   std::fprintf(stderr, "\n");
   std::exit(2);
 }
@@ -126,14 +126,14 @@ bool same(const device_config& a, const device_config& b) {
 const std::vector<personality>& personalities() {
   static const std::vector<personality> all = [] {
     std::vector<personality> r;
-    for (const auto& x : rows) r.push_back(x.which);
+    for (const auto& x : personality_rows) r.push_back(x.which);
     return r;
   }();
   return all;
 }
 
 const char* name(personality p) {
-  for (const auto& r : rows)
+  for (const auto& r : personality_rows)
     if (r.which == p) return r.name;
   return "?";
 }
@@ -156,7 +156,7 @@ manners impl::follow_personality(world& w) {
   world mine;
   manners ways;
   const world plain;
-  for (const auto& r : rows)
+  for (const auto& r : personality_rows)
     if (r.which == current()) r.apply(mine, ways);
   if (change()) change()(ways);
   const auto follow = [&](auto world::*member) {

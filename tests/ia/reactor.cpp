@@ -16,10 +16,9 @@
 
 using namespace std::chrono_literals;
 using dat::detail::event_source;
-using dat::detail::reactor;
-using dat::detail::task;
 using dat::detail::wake_fd;
-using namespace reactors;
+
+namespace reactors {
 
 TEST_CASE("each of many sources that are ready at once is called once by the reactor itself") {
   opened r;
@@ -336,3 +335,5 @@ TEST_CASE("of two threads that run the reactor, one does the work and the other 
   worker.join();
   SUCCEED();
 }
+
+} // namespace reactors

@@ -11,8 +11,8 @@
 #include <vector>
 
 using namespace std::chrono_literals;
-using dat::detail::task;
-using namespace reactors;
+
+namespace reactors {
 
 TEST_CASE("timers fire in the order of their times, in whatever order they were armed") {
   opened r;
@@ -155,3 +155,5 @@ TEST_CASE("after random arming and cancelling, each armed timer fires once, in o
     CHECK(fired == expected);
   }
 }
+
+} // namespace reactors

@@ -30,7 +30,7 @@ struct mapping {
   std::span<char> bytes;
 };
 
-dat::shared_cookie cookie(char last) {
+dat::shared_cookie cookie_ending_in(char last) {
   dat::shared_cookie c{};
   c[39] = static_cast<std::byte>(last); // the cookies differ behind zeros, so a cookie is not a string
   return c;
@@ -108,34 +108,37 @@ TEST_CASE("shared memory must be mapped as shared, and its cookie has 40 bytes",
   end e;
   mapping shared(true);
   mapping own(false);
-  const auto mem = must(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read | dat::local_write));
+  const auto mem =
+      must(dat::register_shared(e.pz, shared.bytes, cookie_ending_in('a'), dat::local_read | dat::local_write));
   const auto p = must(dat::query(mem));
   CHECK(p.type == dat::mem_type::shared_virtual);
-  CHECK(p.cookie == cookie('a'));
-  is_error(dat::register_shared(e.pz, own.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_state);
+  CHECK(p.cookie == cookie_ending_in('a'));
+  is_error(dat::register_shared(e.pz, own.bytes, cookie_ending_in('a'), dat::local_read),
+           dat::return_type::invalid_state);
   const std::span partly(shared.bytes.first(page));
-  is_error(dat::register_shared(e.pz, partly, cookie('a'), dat::local_read), dat::return_type::invalid_parameter,
-           dat::return_subtype::arg4);
-  CHECK(dat::register_shared(e.pz, partly, cookie('b'), dat::local_read));
+  is_error(dat::register_shared(e.pz, partly, cookie_ending_in('a'), dat::local_read),
+           dat::return_type::invalid_parameter, dat::return_subtype::arg4);
+  CHECK(dat::register_shared(e.pz, partly, cookie_ending_in('b'), dat::local_read));
   const auto free_descriptor = [] {
     const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     ::close(fd);
     return fd;
   };
   const int before = free_descriptor();
-  CHECK(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read));
+  CHECK(dat::register_shared(e.pz, shared.bytes, cookie_ending_in('a'), dat::local_read));
   CHECK(free_descriptor() == before);
   const std::span byte(own.bytes.first(1));
-  is_error(dat::register_shared(e.pz, byte, cookie('c'), dat::local_read), dat::return_type::invalid_state);
+  is_error(dat::register_shared(e.pz, byte, cookie_ending_in('c'), dat::local_read), dat::return_type::invalid_state);
   REQUIRE(::mmap(shared.bytes.data() + page, page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED, -1,
                  0) != MAP_FAILED);
-  is_error(dat::register_shared(e.pz, shared.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_state);
+  is_error(dat::register_shared(e.pz, shared.bytes, cookie_ending_in('a'), dat::local_read),
+           dat::return_type::invalid_state);
   dat::pz none;
-  is_error(dat::register_shared(none, shared.bytes, cookie('a'), dat::local_read), dat::return_type::invalid_handle,
-           dat::return_subtype::handle_pz);
+  is_error(dat::register_shared(none, shared.bytes, cookie_ending_in('a'), dat::local_read),
+           dat::return_type::invalid_handle, dat::return_subtype::handle_pz);
   const std::span<char> empty;
-  is_error(dat::register_shared(e.pz, empty, cookie('a'), dat::local_read), dat::return_type::invalid_parameter,
-           dat::return_subtype::arg3);
+  is_error(dat::register_shared(e.pz, empty, cookie_ending_in('a'), dat::local_read),
+           dat::return_type::invalid_parameter, dat::return_subtype::arg3);
 }
 
 TEST_CASE("a zero-based region is addressed from 0 by both sides, and cannot be inlined",

@@ -13,7 +13,7 @@
 namespace device {
 namespace {
 
-void check(bool ok, const char* what, place where = place::here()) {
+void check_verbs(bool ok, const char* what, place where = place::here()) {
   if (!ok) fail(std::string(what) + ": " + std::strerror(errno), where);
 }
 
@@ -29,7 +29,7 @@ struct plain_end {
   std::array<char, 240> memory{};
   std::vector<ibv_wc> taken; // taken from the completion queue, and not needed yet
 
-  plain_end() { check(channel != nullptr, "rdma_create_event_channel"); }
+  plain_end() { check_verbs(channel != nullptr, "rdma_create_event_channel"); }
   plain_end(const plain_end&) = delete;
   plain_end& operator=(const plain_end&) = delete;
   ~plain_end() {
@@ -46,26 +46,26 @@ struct plain_end {
     id = on;
     pd = ibv_alloc_pd(id->verbs);
     cq = ibv_create_cq(id->verbs, 8, nullptr, nullptr, 0);
-    check(pd && cq, "ibv_create_cq");
+    check_verbs(pd && cq, "ibv_create_cq");
     ibv_qp_init_attr attr{};
     attr.send_cq = attr.recv_cq = cq;
     attr.cap = {4, 4, 1, 1, 0};
     attr.qp_type = IBV_QPT_UD;
     attr.sq_sig_all = 1;
-    check(rdma_create_qp(id, pd, &attr) == 0, "rdma_create_qp");
+    check_verbs(rdma_create_qp(id, pd, &attr) == 0, "rdma_create_qp");
     const int access = IBV_ACCESS_LOCAL_WRITE; // the macro mixes enumerations otherwise
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), access);
-    check(mr != nullptr, "ibv_reg_mr");
+    check_verbs(mr != nullptr, "ibv_reg_mr");
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory.data()), static_cast<std::uint32_t>(memory.size()), mr->lkey};
     ibv_recv_wr wr{};
     wr.sg_list = &sge;
     wr.num_sge = 1;
     ibv_recv_wr* bad = nullptr;
-    check(ibv_post_recv(id->qp, &wr, &bad) == 0, "ibv_post_recv");
+    check_verbs(ibv_post_recv(id->qp, &wr, &bad) == 0, "ibv_post_recv");
   }
   rdma_cm_event* next(rdma_cm_event_type type) {
     rdma_cm_event* e = nullptr;
-    check(rdma_get_cm_event(channel, &e) == 0, "rdma_get_cm_event");
+    check_verbs(rdma_get_cm_event(channel, &e) == 0, "rdma_get_cm_event");
     if (e->event != type) fail(rdma_event_str(e->event), place::here());
     return e;
   }
@@ -82,7 +82,7 @@ struct plain_end {
       ibv_wc wc{};
       while (ibv_poll_cq(cq, 1, &wc) == 0)
         if (std::chrono::steady_clock::now() > until) fail("no completion", place::here());
-      check(wc.status == IBV_WC_SUCCESS, "completion");
+      check_verbs(wc.status == IBV_WC_SUCCESS, "completion");
       taken.push_back(wc);
     }
   }
@@ -97,7 +97,7 @@ struct plain_end {
     wr.wr.ud.remote_qpn = qpn;
     wr.wr.ud.remote_qkey = qkey;
     ibv_send_wr* bad = nullptr;
-    check(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
+    check_verbs(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
     (void)poll(IBV_WC_SEND);
   }
 };
@@ -113,18 +113,18 @@ sockaddr_in address_of(const std::string& host, const std::string& port) {
 int plain_ud_client(channel& to, const std::vector<std::string>& args) {
   plain_end e;
   rdma_cm_id* id = nullptr;
-  check(rdma_create_id(e.channel, &id, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
+  check_verbs(rdma_create_id(e.channel, &id, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
   auto there = address_of(args.at(0), args.at(1));
-  check(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&there), 2000) == 0, "rdma_resolve_addr");
+  check_verbs(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&there), 2000) == 0, "rdma_resolve_addr");
   rdma_ack_cm_event(e.next(RDMA_CM_EVENT_ADDR_RESOLVED));
-  check(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
+  check_verbs(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
   rdma_ack_cm_event(e.next(RDMA_CM_EVENT_ROUTE_RESOLVED));
   e.equip(id);
   rdma_conn_param p{};
   p.private_data = "foreign";
   p.private_data_len = 7;
   p.qp_num = id->qp->qp_num;
-  check(rdma_connect(id, &p) == 0, "rdma_connect");
+  check_verbs(rdma_connect(id, &p) == 0, "rdma_connect");
   rdma_cm_event* up = e.next(RDMA_CM_EVENT_ESTABLISHED);
   e.ah = ibv_create_ah(e.pd, &up->param.ud.ah_attr);
   e.send(up->param.ud.qp_num, up->param.ud.qkey, "question");
@@ -138,20 +138,20 @@ const role plain_ud_client_registered("plain ud client", &plain_ud_client);
 /// Arguments: address, port. Accepts one request, and answers the message that arrives.
 int plain_ud_server(channel& to, const std::vector<std::string>& args) {
   plain_end e;
-  check(rdma_create_id(e.channel, &e.listener, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
+  check_verbs(rdma_create_id(e.channel, &e.listener, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
   auto here = address_of(args.at(0), args.at(1));
-  check(rdma_bind_addr(e.listener, reinterpret_cast<sockaddr*>(&here)) == 0, "rdma_bind_addr");
-  check(rdma_listen(e.listener, 1) == 0, "rdma_listen");
+  check_verbs(rdma_bind_addr(e.listener, reinterpret_cast<sockaddr*>(&here)) == 0, "rdma_bind_addr");
+  check_verbs(rdma_listen(e.listener, 1) == 0, "rdma_listen");
   to.say("listening");
   rdma_cm_event* request = e.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   e.equip(request->id);
   rdma_conn_param p{};
   p.qp_num = e.id->qp->qp_num;
-  check(rdma_accept(e.id, &p) == 0, "rdma_accept");
+  check_verbs(rdma_accept(e.id, &p) == 0, "rdma_accept");
   rdma_ack_cm_event(request);
   auto wc = e.poll(IBV_WC_RECV);
   e.ah = ibv_create_ah_from_wc(e.pd, &wc, reinterpret_cast<ibv_grh*>(e.memory.data()), e.id->port_num);
-  check(e.ah != nullptr, "ibv_create_ah_from_wc");
+  check_verbs(e.ah != nullptr, "ibv_create_ah_from_wc");
   e.send(wc.src_qp, 0x01234567, "answer!!");
   to.say("done");
   return 0;

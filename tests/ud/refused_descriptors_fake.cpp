@@ -14,7 +14,7 @@ using namespace unit;
 
 namespace {
 
-using queue = dat::evd<ud_streams>;
+using datagram_evd = dat::evd<ud_streams>;
 
 } // namespace
 
@@ -44,7 +44,7 @@ TEST_CASE("a descriptor is refused unless every bit is valid", "[descriptor][DOC
 TEST_CASE("a hostile descriptor gives an error, or a connection to the endpoint it names", "[descriptor][DOCA-031]") {
   clean_world world;
   end e;
-  queue evd = must(e.ia.create_evd<ud_streams>(8));
+  datagram_evd evd = must(e.ia.create_evd<ud_streams>(8));
   auto ud = must(e.pz.create_ep<dat::ud>(evd));
   std::mt19937 random(20240607);
   std::size_t taken = 0;

@@ -33,7 +33,7 @@ void free_int(int* p) {
   ++freed;
   delete p;
 }
-using owner = detail::unique_c<int, free_int>;
+using int_owner = detail::unique_c<int, free_int>;
 
 struct item : detail::list_node {
   explicit item(int n) : number(n) {}
@@ -53,8 +53,8 @@ std::vector<int> numbers(detail::intrusive_list<item>& list) {
 TEST_CASE("the owner of a C object frees it once, and keeps it when it is moved to itself") {
   freed = 0;
   {
-    owner a(new int(1));
-    owner b(std::move(a));
+    int_owner a(new int(1));
+    int_owner b(std::move(a));
     CHECK_FALSE(a);
     CHECK(*b.get() == 1);
     auto& same = b;
@@ -62,7 +62,7 @@ TEST_CASE("the owner of a C object frees it once, and keeps it when it is moved 
     REQUIRE(b);
     CHECK(*b.get() == 1);
     CHECK(freed == 0);
-    owner c(new int(2));
+    int_owner c(new int(2));
     c = std::move(b);
     CHECK(freed == 1);
     CHECK_FALSE(b);
@@ -71,7 +71,7 @@ TEST_CASE("the owner of a C object frees it once, and keeps it when it is moved 
     CHECK(freed == 2);
     c.reset();
     CHECK(freed == 2);
-    c = owner(new int(3));
+    c = int_owner(new int(3));
   }
   CHECK(freed == 3);
 }

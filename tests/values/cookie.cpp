@@ -13,7 +13,7 @@ using dat::cookie;
 
 namespace {
 enum class stage : std::int8_t { before = -1, after = 7 };
-struct request {
+struct numbered_request {
   int number;
 };
 } // namespace
@@ -38,12 +38,12 @@ TEST_CASE("a cookie returns an enumerator, and takes it without a cast") {
 }
 
 TEST_CASE("a cookie returns a pointer to const and to non-const") {
-  request r{3};
+  numbered_request r{3};
   const cookie c = &r;
-  CHECK(c.as<request*>() == &r);
-  CHECK(c.pointer<request>()->number == 3);
-  const request& constant = r;
-  CHECK(cookie(&constant).as<const request*>() == &r);
+  CHECK(c.as<numbered_request*>() == &r);
+  CHECK(c.pointer<numbered_request>()->number == 3);
+  const numbered_request& constant = r;
+  CHECK(cookie(&constant).as<const numbered_request*>() == &r);
   CHECK(cookie(static_cast<void*>(nullptr)).as<void*>() == nullptr);
 }
 

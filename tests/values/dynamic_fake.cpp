@@ -34,8 +34,8 @@ struct two_pages {
 };
 
 /// One adapter with a dynamic evd, an endpoint that feeds it, and memory with all rights.
-struct side {
-  side(std::string_view device, dat::streams streams)
+struct dynamic_side {
+  dynamic_side(std::string_view device, dat::streams streams)
       : ia(must(dat::ia::open(device, manual))),
         pz(must(ia.create_pz())),
         evd(must(dynamic::create_evd(ia, streams, 64))),
@@ -74,8 +74,8 @@ struct linked {
     REQUIRE(a.next() == "established");
     REQUIRE(b.next() == "established");
   }
-  side a;
-  side b;
+  dynamic_side a;
+  dynamic_side b;
   dat::psp psp = must(b.ia.create_psp(service, must(b.evd.to<dat::stream::connection_requests>())));
 };
 
@@ -230,7 +230,7 @@ TEST_CASE("dynamic evds are compared, hashed and moved as other handles", "[dyna
 
 TEST_CASE("a dynamic region gives segments with the rights that it has", "[dynamic]") {
   const clean_world clean;
-  side s("fk1", with_all);
+  dynamic_side s("fk1", with_all);
   const auto inside = must(s.mem.slice(16, 32, dat::local_read | dat::local_write));
   CHECK(inside.size_bytes() == 32);
   CHECK(static_cast<void*>(inside.data()) == s.memory.data() + 16);
@@ -249,7 +249,7 @@ TEST_CASE("a dynamic region gives segments with the rights that it has", "[dynam
 
 TEST_CASE("a dynamic region names the right that a use lacks", "[dynamic]") {
   const clean_world clean;
-  side s("fk1", with_all);
+  dynamic_side s("fk1", with_all);
   const auto none = must(dynamic::register_memory(s.pz, std::as_writable_bytes(std::span(s.memory)), {}));
   CHECK(none.rights() == dat::mem_priv::none);
   CHECK_FALSE(must(none.query()).remote_key);
@@ -271,7 +271,7 @@ TEST_CASE("a dynamic region names the right that a use lacks", "[dynamic]") {
 
 TEST_CASE("a closed dynamic region gives no segments", "[dynamic]") {
   const clean_world clean;
-  side s("fk1", with_all);
+  dynamic_side s("fk1", with_all);
   must(s.mem.close());
   is_error(s.mem.slice(0, 8, dat::local_read), return_type::invalid_handle, return_subtype::handle_lmr);
   is_error(s.mem.remote(0, 8, dat::remote_read), return_type::invalid_handle, return_subtype::handle_lmr);
@@ -285,7 +285,7 @@ TEST_CASE("a closed dynamic region gives no segments", "[dynamic]") {
 
 TEST_CASE("dynamic regions of other kinds are as their typed twins", "[dynamic]") {
   const clean_world clean;
-  side s("fk1", with_all);
+  dynamic_side s("fk1", with_all);
   const auto again = must(dynamic::register_over(s.pz, s.mem, dat::mem_priv::local_read));
   CHECK(must(again.query()).type == dat::mem_type::lmr);
   CHECK(must(again.query()).origin == s.mem.identity());
