@@ -350,7 +350,12 @@ TEST_CASE("a connection breaks while other threads post to its endpoint and quer
     const auto posted = link.active.post(dat::send{out.lmr}); // longer than its receive
     int ended = 0;
     std::uint64_t completed = 0;
-    const auto take = [&](const event& e) { std::holds_alternative<dat::dto_failure>(e) ? ++completed : ++ended; };
+    const auto take = [&](const event& e) {
+      if (std::holds_alternative<dat::dto_failure>(e))
+        ++completed;
+      else
+        ++ended;
+    };
     while (ended == 0) {
       const auto e = link.b.evd.wait(patience);
       if (!e) break;
