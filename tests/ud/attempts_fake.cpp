@@ -255,3 +255,19 @@ TEST_CASE("calls on the addresses of an endpoint wait for one that is inside the
   one = {};
   other = {};
 }
+
+TEST_CASE("a datagram attempt whose request is not answered within its time limit has timed out", "[ud]") {
+  const clean_world clean;
+  asking s;
+  fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);
+  // On a busy machine the limit can pass before the request is sent. A longer limit follows then.
+  events seen;
+  for (dat::timeout limit = 50ms; limit < plenty; limit *= 2) {
+    must(s.ask(limit));
+    seen = first_outcome(s.a);
+    if (seen != events{"unreachable " + std::to_string(ETIMEDOUT)}) break;
+  }
+  CHECK(seen == events{"timed_out"});
+  fake::release_events();
+  s.run();
+}
