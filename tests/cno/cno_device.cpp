@@ -258,8 +258,7 @@ TEST_CASE("completions that one thread leaves in the evd, and later completions,
   };
   received(0);
   CHECK(must(link.cno.wait(patience)) == link.merged.id()); // two completions are left
-  SHOWS("CNO-012");
-  must(link.merged.post(9)); // a software event behind the completions
+  must(link.merged.post(9));                                // a software event behind the completions
   CHECK(must(link.cno.wait(patience)) == link.merged.id());
   while (link.cno.wait(0s)) {
   }
@@ -272,6 +271,24 @@ TEST_CASE("completions that one thread leaves in the evd, and later completions,
   CHECK(std::get<dat::software_event>(must(link.merged.dequeue())).cookie() == dat::cookie(9));
   received(3);
   CHECK(is_empty(link.merged));
+
+  // Completions that arrive while the evd is disabled, and that a dequeuer takes from the device but leaves queued.
+  must(link.merged.disable());
+  while (link.cno.wait(0s)) {
+  }
+  for (std::uint64_t i = 4; i < 6; ++i) {
+    must(link.far.post(dat::recv{}.cookie(i)));
+    must(link.near.post(dat::send{}));
+    (void)must(link.completions_only.wait(patience));
+  }
+  must(link.merged.post(10));
+  CHECK(must(link.merged.wait_for<dat::software_event>(patience)).cookie() == dat::cookie(10));
+  must(link.merged.enable());
+  const dat::evd_id left_queued = must(link.cno.wait(patience));
+  CHECK(left_queued == link.merged.id());
+  SHOWS("CNO-012");
+  received(4);
+  received(5);
 }
 
 TEST_CASE("completions and software events have separate room in a merged evd",

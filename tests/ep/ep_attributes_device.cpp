@@ -41,6 +41,8 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   refused({.max_rdma_read_out = std::uint8_t{255}});
   refused({.retry_count = 7});
   refused({.rnr_retry_count = 8});
+  refused({.request_completion = dat::completion_notification::solicited_wait});
+  SHOWS("EPATTR-007");
   CHECK(error_of(a.pz.create_ep<dat::rc>(a.evd, {.max_inline = 1u << 30})).type() != type::success);
   // The adapter's reported limits can be used, and one more is refused before the device is called.
   const auto most = must(a.ia.query());
@@ -60,11 +62,17 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
                                  .min_rnr_timer = 30us,
                                  .accept_timeout = 700ms,
                                  .keep_alive = 90ms,
+                                 .recv_completion = dat::completion_notification::selective,
+                                 .request_completion = dat::completion_notification::selective,
                                  .soft_high_watermark = 8,
                                  .hard_high_watermark = 9,
+                                 .comm = {AF_INET, SOCK_STREAM, 0},
                                  .qos = dat::qos::economy()};
   {
-    const auto exact = must(a.pz.create_ep<dat::rc>(a.evd, given));
+    constexpr auto set_aside = dat::stream::dto | dat::stream::software;
+    const auto receives = must(a.ia.create_evd<set_aside>(1024));
+    const auto requests = must(a.ia.create_evd<set_aside>(1024));
+    const auto exact = must(a.pz.create_ep<dat::rc>({.recv = receives, .request = requests, .connect = a.evd}, given));
     const auto kept = must(exact.query()).attributes;
     CHECK(kept.max_message_size == given.max_message_size);
     CHECK((kept.max_rdma_read_out == given.max_rdma_read_out && kept.max_rdma_read_in == given.max_rdma_read_in));
@@ -73,7 +81,9 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
     CHECK((kept.accept_timeout == given.accept_timeout && kept.keep_alive == given.keep_alive));
     CHECK((kept.soft_high_watermark == given.soft_high_watermark &&
            kept.hard_high_watermark == given.hard_high_watermark));
-    CHECK(kept.qos == given.qos);
+    CHECK(kept.recv_completion == given.recv_completion);
+    CHECK(kept.request_completion == given.request_completion);
+    CHECK((kept.comm == given.comm && kept.qos == given.qos));
   }
   const auto one_more = [&](auto change) {
     auto more = largest;
