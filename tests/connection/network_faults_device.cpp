@@ -21,6 +21,14 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   std::array<endpoint, 3> active{t.a.make_ep(), t.a.make_ep(), t.a.make_ep()};
   std::array<endpoint, 3> passive{t.b.make_ep(), t.b.make_ep(), t.b.make_ep()};
   for (std::size_t i = 0; i < 3; ++i) t.connect(active[i], passive[i]);
+  // One more, with an evd of its own for its connection events.
+  auto told = must(t.a.ia.create_evd<dat::stream::connection>(4));
+  auto aware = must(t.a.pz.create_ep<dat::rc>({.recv = t.a.evd, .request = t.a.evd, .connect = told}));
+  endpoint peer_of_aware = t.b.make_ep();
+  must(aware.connect(t.target(), t.port(), patience));
+  must(t.at_b<dat::connection_request>().accept(peer_of_aware));
+  (void)must(told.wait_for<dat::established>(patience));
+  (void)t.at_b<dat::established>(peer_of_aware);
   buffer memory(t.a.pz, 64);
   const cut_wire cut(cut_wire::of::first);
   REQUIRE(cut);
@@ -35,6 +43,9 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   // When the last path is lost, that event comes alone: there is no event about paths.
   CHECK(error_of(t.a.ia.async_evd().wait_for<dat::ha_down_to_1>(0s)) == dat::error(type::timeout_expired));
   SHOWS("REQ-187");
+  must(aware.post(dat::send{memory.slice(8, 8)}));
+  (void)must(t.a.evd.wait_for<dat::dto_failure>(aware, patience));
+  (void)must(told.wait_for<dat::connection_broken>(patience));
   // Connections without traffic detect nothing.
   CHECK(active[2].state() == state::connected);
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);

@@ -82,6 +82,22 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   SHOWS("RSP-004");
 }
 
+TEST_CASE("a queued request of a reserved service point is refused when its evd closes", "[PSP-009]") {
+  sides s;
+  auto evd = must(s.b.ia.create_evd<dat::stream::connection_requests>(3));
+  auto ep = s.make();
+  auto rsp = must(s.b.ia.create_rsp(s.service, ep, evd));
+  const auto asking = s.ask(s.service);
+  while (evd.wait(std::chrono::milliseconds(1), 2).error().index() < 1) s.settle();
+  refuses(evd.close(), return_type::invalid_state, return_subtype::evd_in_use);
+  must(rsp.close());
+  must(evd.close());
+  s.settle();
+  CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
+  CHECK(asking.state() == ep_state::disconnected);
+  CHECK(ep.state() == ep_state::unconnected);
+}
+
 TEST_CASE("closing a reserved service point releases its endpoint",
           "[RSP-004][RSP-018][RSP-019][RSP-021][RSP-023][CR-054][EPS-034][EPS-037]") {
   sides s;

@@ -24,6 +24,7 @@ TEST_CASE("a service point on any qualifier reports its qualifier and accepts re
   CHECK(params.id == psp.id());
   CHECK(params.requests == s.b.evd.id());
   CHECK(params.flags == dat::psp_flags::consumer);
+  CHECK(psp.owner() == s.b.ia.owner()); // its ia
   refuses(s.b.ia.create_psp(must(dat::conn_qual::make(psp.port())), s.b.evd), return_type::conn_qual_in_use);
 
   auto active = s.ask(psp.port());

@@ -80,7 +80,7 @@ TEST_CASE("request flags become those of verbs, and chain in any order", "[dto]"
   SHOWS("DTO-152");
   CHECK(built(dat::rdma_read{piece(1, 1), far(2, 1)}.fence()).send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
   CHECK(built(dat::rdma_read{piece(1, 1), far(2, 1)}.suppress_completion()).send_flags == 0);
-  SHOWS("DTO-140");
+  SHOWS("DTO-140", "REQ-092");
 }
 
 TEST_CASE("immediate data of sends and writes reaches verbs unchanged", "[IBX-018][IBX-014]") {

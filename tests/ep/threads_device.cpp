@@ -494,7 +494,8 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads]") {
   CHECK((in_handler([&] { return here.clear_unwaitable().has_value(); }) && here.waitable()));
   CHECK(in_handler([&] { return active.status().has_value(); }));
   CHECK(in_handler([&] { return dat::strerror(0).has_value(); }));
-  SHOWS("SAFE-015");
+  CHECK(in_handler([&] { return here.dequeue().error().type() == type::queue_empty; }));
+  SHOWS("SAFE-015", "SAFE-022");
   CHECK(in_handler([&] { return dat::sync_rdma_read(link.a.ia, near.lmr).has_value(); }));
   CHECK(in_handler([&] { return dat::sync_rdma_write(link.a.ia, near.lmr).has_value(); }));
   SHOWS("SAFE-044");

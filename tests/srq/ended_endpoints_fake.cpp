@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "pool_fake.hpp"
 
+#include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 
 #include <poll.h>
@@ -290,7 +291,13 @@ TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[S
   pool p(2);
   p.post(1, 5);
   p.send(0);
+  const auto window = must(p.b.pz.create_rmr_for_ep());
+  CHECK(static_cast<bool>(window));
   must(p.b.ia.close(dat::close_mode::abrupt));
   CHECK(fake::live().srqs == 0);
+  must(p.a.ia.close(dat::close_mode::abrupt));
+  const auto left = fake::live(); // the fake refuses to end an object that another one uses
+  CHECK((left.qps == 0 && left.cqs == 0 && left.mrs == 0 && left.mws == 0 && left.pds == 0));
+  SHOWS("IA-045");
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::invalid_handle);
 }

@@ -115,14 +115,15 @@ TEST_CASE("a shared queue is resized while its endpoints receive, and every mess
   CHECK((after.pz == before.pz && after.state == before.state && after.low_watermark == before.low_watermark));
   CHECK((after.available == before.available && after.outstanding == before.outstanding));
   SHOWS("SRQ-030");
+  must(p.srq.set_low_watermark(90));
+  const auto entries = p.now().max_recv_dtos;
+  CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state); // the outstanding buffers alone would fit
+  CHECK(p.now().max_recv_dtos == entries);
+  SHOWS("SRQ-064");
+  must(p.srq.set_low_watermark(0));
   for (std::uint32_t i = depth; i < p.now().max_recv_dtos; ++i) receive.post(p.srq, 0);
   CHECK(error_of(p.srq.post(dat::recv{})).type() == type::insufficient_resources);
   SHOWS("SRQ-061");
-  must(p.srq.set_low_watermark(90));
-  const auto entries = p.now().max_recv_dtos;
-  CHECK(error_of(p.srq.resize(80)).type() == type::invalid_state);
-  CHECK(p.now().max_recv_dtos == entries);
-  SHOWS("SRQ-064");
 }
 
 TEST_CASE("when a shared queue is empty, a message waits or its sender gives up, as with any endpoint",
