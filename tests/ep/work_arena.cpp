@@ -42,22 +42,7 @@ std::uint64_t status_of(const char* name) {
   return kb * 1024;
 }
 
-/// Limits the addresses of the process to `bytes` more than it uses.
-class few_addresses {
-public:
-  explicit few_addresses(std::uint64_t more) {
-    REQUIRE(::getrlimit(RLIMIT_AS, &before_) == 0);
-    rlimit now = before_;
-    now.rlim_cur = status_of("VmSize") + more;
-    REQUIRE(::setrlimit(RLIMIT_AS, &now) == 0);
-  }
-  few_addresses(const few_addresses&) = delete;
-  few_addresses& operator=(const few_addresses&) = delete;
-  ~few_addresses() { (void)::setrlimit(RLIMIT_AS, &before_); }
-
-private:
-  rlimit before_{};
-};
+using support::few_addresses;
 
 class locked_future {
 public:
