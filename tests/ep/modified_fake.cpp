@@ -5,6 +5,7 @@
 #include <dat/ep_params.hpp>
 
 #include <cerrno>
+#include <chrono>
 
 using namespace unit;
 using dat::return_subtype;
@@ -63,6 +64,21 @@ TEST_CASE("after a modify that fails, a message still waits for the event of its
   settle(s.a, s.b);
   CHECK(s.b.take() == events{"established", "received 1"});
   CHECK(take(other).empty());
+}
+
+TEST_CASE("modify sets the attributes that it names, and no others", "[ep]") {
+  using std::chrono::milliseconds;
+  const clean_world world;
+  late_established s;
+  const auto before = must(s.b.ep.query()).attributes;
+  must(s.b.ep.modify({.accept_timeout = milliseconds(700)}));
+  const auto first = must(s.b.ep.query()).attributes;
+  CHECK(first.accept_timeout == milliseconds(700));
+  CHECK((first.ack_timeout == before.ack_timeout && first.keep_alive == before.keep_alive));
+  must(s.b.ep.modify({.ack_timeout = milliseconds(9), .keep_alive = milliseconds(90)}));
+  const auto second = must(s.b.ep.query()).attributes;
+  CHECK((second.ack_timeout == milliseconds(9) && second.keep_alive == milliseconds(90)));
+  CHECK(second.accept_timeout == milliseconds(700));
 }
 
 TEST_CASE("on iWARP a peer has the rights of the latest attributes", "[ep][iwarp]") {
