@@ -1,5 +1,6 @@
 // What is left behind by requests that are refused, attempts that are repeated, and accepts that fail.
 // SPDX-License-Identifier: BSL-1.0
+#include "late_handshake.hpp"
 #include "world.hpp"
 
 #include <dat/csp.hpp>
@@ -83,14 +84,9 @@ TEST_CASE("an endpoint whose service point had no room for a request is free for
 
 TEST_CASE("an accept that fails after its endpoint was disconnected keeps no id", "[connection]") {
   const clean_world world;
-  end a("fk1");
-  end b("fk2");
-  a.make_ep();
-  b.make_ep();
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  auto request = request_on(b.evd);
+  asking_ends ends;
+  end& b = ends.b;
+  auto request = ends.ask();
   const auto ids = fake::live().ids;
   fake::fail(fake::call::rdma_accept, 1, EIO);
   fake::intercept(fake::call::rdma_accept, [&] { must(b.ep.disconnect()); });
@@ -168,17 +164,14 @@ TEST_CASE("private data of the longest size is sent, and one byte more is not", 
 TEST_CASE("a connection has the addresses of its id at the end of the handshake, which a port mapper may change",
           "[connection]") {
   const clean_world world;
-  end a("fk1");
-  end b("fk2");
-  a.make_ep();
-  b.make_ep();
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
+  asking_ends ends;
+  end& a = ends.a;
+  end& b = ends.b;
+  auto request = ends.ask();
   rdma_cm_id* const id = fake::id_of_qp(a.ep.number());
   REQUIRE(id);
   id->route.addr.src_sin.sin_port = htons(41234);
-  must(request_on(b.evd).accept(b.ep));
+  must(request.accept(b.ep));
   settle(a, b);
   CHECK(a.take() == events{"established"});
   CHECK(must(a.ep.local_address()).port() == 41234);

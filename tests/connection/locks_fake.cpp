@@ -1,5 +1,6 @@
 // Events and calls that need the lock of an endpoint, a service point or an ia wait while another thread has it.
 // SPDX-License-Identifier: BSL-1.0
+#include "late_handshake.hpp"
 #include "lock_waits.hpp"
 #include "world.hpp"
 
@@ -203,14 +204,10 @@ TEST_CASE("the end of a request and the calls of its service point wait for each
 
 TEST_CASE("an accept does not delay other calls of its endpoint while the kernel takes it", "[locks][connection]") {
   const clean_world world;
-  end a("fk1");
-  end b("fk2");
-  a.make_ep();
-  b.make_ep();
-  const auto psp = must(b.ia.create_psp(service, b.evd));
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  auto request = request_on(b.evd);
+  asking_ends ends;
+  end& a = ends.a;
+  end& b = ends.b;
+  auto request = ends.ask();
   CHECK_FALSE(waits(
       fake::call::rdma_accept, [&] { must(request.accept(b.ep)); }, [&] { (void)b.ep.query(); }));
   settle(a, b);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
 #include "loads.hpp"
+#include "netem.hpp"
 #include "support.hpp"
 
 #include <dat/ud.hpp>
@@ -294,14 +295,8 @@ TEST_CASE("damaged packets are retransmitted or the operation fails; data never 
   constexpr std::size_t size = 200 * 1024;
   buffer out(link.a.pz, size);
   buffer in(link.b.pz, size);
-  struct damage {
-    bool done = std::system("tc qdisc add dev v1 root netem corrupt 2%") == 0;
-    damage() = default;
-    damage(const damage&) = delete;
-    damage& operator=(const damage&) = delete;
-    ~damage() { (void)!std::system("tc qdisc del dev v1 root"); }
-  } const wire;
-  REQUIRE(wire.done);
+  const netem wire("corrupt 2%");
+  REQUIRE(wire);
   const auto repairs = [] { // counters of packets that arrived out of order or not at all
     std::uint64_t sum = 0;
     for (const char* name : {"rx1/ports/1/hw_counters/completer_retry_err", "rx1/ports/1/hw_counters/rcvd_seq_err",

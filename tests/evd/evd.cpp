@@ -222,7 +222,8 @@ TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD
   CHECK(evd.query().error().type() == return_type::invalid_handle);
 }
 
-TEST_CASE("evd.query returns values that the evd had together, while another thread changes them", "[EVD-020]") {
+TEST_CASE("evd.query returns values that the evd had at the same time, while another thread changes them",
+          "[EVD-020]") {
   rig::begin();
   auto ia = rig::open(rig::manual);
   auto evd = must(ia.create_evd<mixed>(5));

@@ -27,10 +27,12 @@ constexpr unsigned kernels_invalidation = IBV_WC_IP_CSUM_OK; ///< the bit by whi
 template <dat::streams S>
 struct side_evd : pair {
   dat::evd<S> evd = must(a.ia.create_evd<S>(64));
-  dat::ep<dat::rc> ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
-                                                     {.max_request_dtos = 64, .max_recv_dtos = 64}));
+  dat::ep<dat::rc> ep;
   dat::ep<dat::rc> peer = must(b.pz.create_ep<dat::rc>(b.evd));
-  side_evd() { connect(ep, peer); }
+  explicit side_evd(const dat::ep_attributes& how = {.max_request_dtos = 64, .max_recv_dtos = 64})
+      : ep(must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, how))) {
+    connect(ep, peer);
+  }
 
   void write(std::uint64_t n) { must(ep.post(dat::rdma_write{a.at(0, 1), b.mem.remote()}.cookie(n))); }
   /// The completion of a message of one byte that arrives now.
@@ -47,6 +49,10 @@ struct side_evd : pair {
 
 using dto_side = side_evd<dat::stream::dto>;
 using merged_side = side_evd<support::mixed>;
+
+/// Completions wake a waiter only where their request asks for it.
+const dat::ep_attributes selective_completions{.recv_completion = dat::completion_notification::selective,
+                                               .request_completion = dat::completion_notification::selective};
 
 } // namespace
 
@@ -114,7 +120,7 @@ TEST_CASE("an evd for completions and datagrams gives both without a queue of it
   CHECK(marked == 7);
 }
 
-TEST_CASE("an evd for completions and datagrams gives failed receives as failures", "[evd][ud]") {
+TEST_CASE("an evd for completions and datagrams reports failed receives as failures", "[evd][ud]") {
   const clean_world world;
   constexpr auto kinds = dat::stream::dto | dat::stream::datagrams;
   end a;
@@ -222,52 +228,40 @@ TEST_CASE("endpoints that were refused for lack of memory leave no places for co
 
 TEST_CASE("a wait with selective completions ends by the completion that notifies", "[evd]") {
   const clean_world world;
-  pair p;
-  auto evd = must(p.a.ia.create_evd<support::mixed>(16));
-  const dat::ep_attributes selective{.recv_completion = dat::completion_notification::selective,
-                                     .request_completion = dat::completion_notification::selective};
-  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, selective));
-  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  p.connect(ep, peer);
+  merged_side p(selective_completions);
   std::atomic<pid_t> id{0};
   std::atomic<bool> done{false};
   bool took = false;
   std::jthread waiter([&] {
     id = static_cast<pid_t>(::syscall(SYS_gettid));
-    took = evd.wait(dat::infinite).has_value();
+    took = p.evd.wait(dat::infinite).has_value();
     done = true;
   });
   support::until_asleep(id, plenty);
-  must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
+  must(p.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}));
   fake::finish();
   for (const auto until = std::chrono::steady_clock::now() + plenty; !done && std::chrono::steady_clock::now() < until;)
     std::this_thread::yield();
-  must(evd.wake()); // ends a wait that has missed the completion
+  must(p.evd.wake()); // ends a wait that has missed the completion
   waiter.join();
   CHECK(took);
 }
 
 TEST_CASE("a wait with selective completions finds one that comes just before it arms the device", "[evd]") {
   const clean_world world;
-  pair p;
-  auto evd = must(p.a.ia.create_evd<support::mixed>(16));
-  const dat::ep_attributes selective{.recv_completion = dat::completion_notification::selective,
-                                     .request_completion = dat::completion_notification::selective};
-  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, selective));
-  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
-  p.connect(ep, peer);
+  merged_side p(selective_completions);
   bool posted = false;
   fake::intercept(fake::call::ibv_req_notify_cq, [&] {
     if (std::exchange(posted, true)) return;
-    must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(3)));
+    must(p.ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(3)));
     fake::finish();
   });
-  CHECK(must(evd.wait_for<dat::rdma_write_done>(plenty)).cookie().value() == 3);
+  CHECK(must(p.evd.wait_for<dat::rdma_write_done>(plenty)).cookie().value() == 3);
   fake::intercept(fake::call::ibv_req_notify_cq, {});
   CHECK(posted);
 }
 
-TEST_CASE("a receive notifies although the one before it in its place of the queue did not", "[evd][cno]") {
+TEST_CASE("a receive notifies although the receive before it in the same queue entry did not", "[evd][cno]") {
   const clean_world world;
   pair p;
   auto evd = must(p.a.ia.create_evd<support::mixed>(16));

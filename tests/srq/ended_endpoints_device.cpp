@@ -1,6 +1,7 @@
 // The ends of endpoints with a shared receive queue on a device: the buffers and events that are left.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
+#include "netem.hpp"
 #include "pool_device.hpp"
 
 #include <dat/ep_params.hpp>
@@ -142,14 +143,8 @@ TEST_CASE("a shared buffer into which a message arrives when the connection ends
   std::fill(out.bytes.begin(), out.bytes.end(), std::byte{1});
   for (unsigned i = 0; i < 4; ++i) receive.post(p.srq, i);
   {
-    struct slow_wire {
-      bool done = std::system("tc qdisc add dev v1 root netem rate 200kbit") == 0;
-      slow_wire() = default;
-      slow_wire(const slow_wire&) = delete;
-      slow_wire& operator=(const slow_wire&) = delete;
-      ~slow_wire() { (void)!std::system("tc qdisc del dev v1 root"); }
-    } const wire;
-    REQUIRE(wire.done);
+    const netem wire("rate 200kbit");
+    REQUIRE(wire);
     must(p.from[0].post(dat::send{out.lmr}));
     const auto& first = receive.memory.bytes.front();
     CHECK(comes_true([&] { return *static_cast<const volatile std::byte*>(&first) == std::byte{1}; }));

@@ -1,6 +1,7 @@
 // Datagrams on a device: headers, lengths, notifications, many peers, lost messages.
 // SPDX-License-Identifier: BSL-1.0
 #include "device_table.hpp"
+#include "netem.hpp"
 #include "support.hpp"
 #include "ud_pair.hpp"
 
@@ -262,17 +263,8 @@ TEST_CASE("datagrams that the network loses have no effect", "[ud][loss][IBX-053
   NEEDS_FEATURE(datagrams);
   constexpr bool slow = dat::detail::thread_sanitizer;
   constexpr std::uint32_t count = slow ? 300 : 1500;
-  struct lossy {
-    bool done;
-    explicit lossy(const std::string& how)
-        : done(in_lab() && std::system(("tc qdisc add dev v1 root netem " + how).c_str()) == 0) {}
-    lossy(const lossy&) = delete;
-    lossy& operator=(const lossy&) = delete;
-    ~lossy() {
-      if (done) (void)!std::system("tc qdisc del dev v1 root");
-    }
-  } const wire(GENERATE("loss 1%", "corrupt 2%")); // a damaged packet is dropped
-  CHECK(wire.done == in_lab());
+  const netem wire(GENERATE("loss 1%", "corrupt 2%")); // a damaged packet is dropped
+  CHECK(static_cast<bool>(wire) == in_lab());
   ud_side a(0);
   ud_side b(1, 1024);
   auto near = a.make_ep({.max_request_dtos = 16});

@@ -67,7 +67,7 @@ TEST_CASE("the newest 256 answers to all addresses are kept, and an older one gi
   CHECK(c.asks(0, 0));
 }
 
-TEST_CASE("answers that give way to others of their address leave the other addresses their room", "[ud]") {
+TEST_CASE("answers that replace older ones to the same address leave those to other addresses", "[ud]") {
   const clean_world clean(crowd::world());
   crowd c;
   for (std::size_t i = 0; i < 64 + 200; ++i) REQUIRE(c.asks(0, i));

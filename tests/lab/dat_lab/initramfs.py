@@ -21,7 +21,7 @@ GUEST_FILES = ("init", "agent", "net.sh", "capture.py", "faults.sh", "control")
 # The modules that the initial file system loads, with their dependencies. The kernel loads others on demand from its own tree.
 # crc32_generic: without a crc32 provider `rdma link add` fails.
 BOOT_MODULES = "virtio_console 9p 9pnet_virtio overlay crc32_generic rdma_ucm ib_uverbs veth".split()
-BUS_MODULES = {"pci": ["virtio_pci"], "ccw": []}  # a kernel of s390x has that of ccw built in
+BUS_MODULES = {"pci": ["virtio_pci"], "ccw": []}  # s390x kernels have the ccw driver built in
 # The modules of each kind of device. siw.ko is built, and asks for crc32c by name, so its dependencies do not list the module.
 DEVICE_MODULES = {"rxe": ["rdma_rxe"], "siw": ["crc32c_generic", "iw_cm"]}
 HOSTS_MODULES = ["virtio_net"]  # with --hosts

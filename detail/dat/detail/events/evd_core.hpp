@@ -97,7 +97,8 @@ public:
   /// The number of events that the waiter needs.
   std::atomic<std::uint32_t> awaited{1};
 
-  /// The number of changes of what a query reports, after each of them. A query reads again if there was one meanwhile.
+  /// Counts the changes of the values that a query reports, each after it was made. A query reads all values again when
+  /// the count has changed while it read them.
   [[nodiscard]] std::uint32_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
 
   // --- failures ------------------------------------------------------------------------------------------------------
