@@ -25,6 +25,7 @@ TEST_CASE("closed objects and objects of another ia are refused with an error th
   refuses(make({.recv = s.a.evd, .request = s.b.evd, .connect = s.b.evd}), handle, handle_evd_recv);
   refuses(make({.recv = s.b.evd, .request = s.a.evd, .connect = s.b.evd}), handle, handle_evd_request);
   refuses(make({.recv = s.b.evd, .request = s.b.evd, .connect = s.a.evd}), handle, handle_evd_conn);
+  SHOWS("EP-008", "EVENT-006", "REQ-159");
   const decltype(s.b.evd) nothing;
   refuses(make({.recv = s.b.evd, .request = nothing, .connect = s.b.evd}), handle, handle_evd_request);
   refuses(dat::pz().create_ep<dat::rc>(s.b.evd), handle, handle_pz);

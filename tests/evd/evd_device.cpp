@@ -226,6 +226,7 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   CHECK(error_of(requests.close()) == in_use);
   CHECK(error_of(events.close()) == in_use);
   CHECK(error_of(service.close()) == in_use);
+  SHOWS("REQ-159");
   must(psp.close());
   must(service.close());
   CHECK(error_of(events.close()) == in_use);

@@ -330,6 +330,7 @@ TEST_CASE("one evd takes the events of every stream with their types, and a seco
   CHECK_FALSE(must(ia.query<dat::provider_attributes>()).ha_supported);
   CHECK(is_empty(evd));
   CHECK(next<dat::software_event>(other).cookie() == dat::cookie(5));
+  SHOWS("EVENT-006");
   CHECK(is_empty(other));
 }
 

@@ -108,6 +108,7 @@ TEST_CASE("every handle returns invalid_handle after an abrupt close",
     CHECK(memory.lmr.size_bytes() == 0);
     CHECK(is_gone(error_of(evd.dequeue())));
     CHECK(is_gone(error_of(evd.wait(0s))));
+    SHOWS("REQ-159");
     CHECK(evd.drain([](const auto&) {}) == 0);
     CHECK(is_gone(error_of(ia.async_evd().dequeue())));
     SHOWS("IA-035");
