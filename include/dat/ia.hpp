@@ -321,6 +321,22 @@ public:
   /// progress::automatic.
   void run(std::chrono::milliseconds limit = {}) noexcept;
 
+  /// The context of an evd or of a service point of this ia (uDAPL 2.0 §6.2.2.2), by the id that an event, a cno or a
+  /// request gives: `ia.context_of<session>(request.service())`. It is the same when the handle has moved meanwhile.
+  /// Errors: `invalid_handle` when the object has ended, or is of another ia.
+  /// Allocates: never.
+  /// Blocks: no.
+  /// Thread safety: safe. The search takes time in proportion to the number of such objects.
+  [[nodiscard]] expected<cookie> context_of(evd_id evd) const noexcept;
+  /// Errors, Allocates, Blocks and Thread safety: as above.
+  [[nodiscard]] expected<cookie> context_of(const service_id& service) const noexcept;
+  /// The context as a pointer to a `T`, as it was set; null when there is none, and where the other form has an error.
+  template <class T, class Id>
+  [[nodiscard]] T* context_of(const Id& id) const noexcept {
+    const auto found = context_of(id);
+    return found ? found.assume_value().template pointer<T>() : nullptr;
+  }
+
   /// Closes the adapter (uDAPL 2.0 §6.2.1.2). The handle is empty afterwards.
   /// - `close_mode::graceful`: only if no object that the ia created is left.
   /// - `close_mode::abrupt`: all its objects end, connections included. Waiting threads return `abort`, and handles
@@ -342,6 +358,8 @@ private:
                                          const ia_options& options) noexcept;
   [[nodiscard]] expected<psp> listen(const char* call, std::uint16_t port,
                                      const evd_ref<streams::connection_requests>& requests, psp_flags flags) noexcept;
+  template <class Core, class Wanted>
+  [[nodiscard]] expected<cookie> find_context(Wanted wanted) const noexcept;
   evd<streams::async> async_evd_;
 };
 

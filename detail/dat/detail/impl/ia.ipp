@@ -114,6 +114,26 @@ DAT_DECL void ia::run(std::chrono::milliseconds limit) noexcept {
   if (core_) core_->progress(limit.count() > most ? most : limit.count() < 0 ? 0 : static_cast<int>(limit.count()));
 }
 
+template <class Core, class Wanted>
+expected<cookie> ia::find_context(Wanted wanted) const noexcept {
+  static constexpr const char* call = "ia.context_of";
+  if (!core_) return empty_handle(call);
+  const auto found = core_.shared()->find(
+      Core::kind_of_child, [&](detail::ia_child& c) noexcept { return wanted(static_cast<const Core&>(c)); });
+  if (!found)
+    return error(return_type::invalid_handle)
+        .at(call, object_kind::ia)
+        .hint("No object of the ia has that id: it has ended, or is of another ia.");
+  return cookie(found->consumer_context.load(std::memory_order_acquire));
+}
+DAT_DECL expected<cookie> ia::context_of(evd_id evd) const noexcept {
+  return find_context<detail::evd_core>([&](const detail::evd_core& e) noexcept { return e.number() == evd.number(); });
+}
+DAT_DECL expected<cookie> ia::context_of(const service_id& service) const noexcept {
+  return find_context<detail::service_point>(
+      [&](const detail::service_point& s) noexcept { return s.service() == service; });
+}
+
 DAT_DECL bool async_event::is_of(const ia& a) const noexcept {
   return what_.context && what_.context == a.native_handle();
 }
