@@ -379,6 +379,14 @@ public:
     if (r) request_.done();
     return r;
   }
+  /// Passes the request to the datagram service at another qualifier of the same ia, which queues it as if it had
+  /// arrived there. On success the request is empty (uDAPL 2.0 §6.4.5.4).
+  /// Errors: all of them leave the request open. `invalid_parameter`: no datagram service of the ia listens there, or
+  /// the request is at that service already; `invalid_state`: the evd of that service is full; `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: one thread at a time for the request.
+  expected<void> handoff(conn_qual to) noexcept;
   explicit operator bool() const noexcept { return static_cast<bool>(request_); }
 
   datagram_request(detail::event_key, detail::request_ref r) noexcept : request_(std::move(r)) {}

@@ -11,7 +11,9 @@
 #include <dat/expected.hpp>
 #include <dat/ia.hpp>
 #include <dat/object.hpp>
+#include <dat/psp.hpp>
 #include <dat/pz.hpp>
+#include <dat/service_id.hpp>
 
 #include <dat/detail/datagram/ud_core.hpp>
 #include <dat/detail/handle/core_access.hpp>
@@ -236,7 +238,7 @@ namespace ib {
 
 /// Listens on a connection qualifier, at the adapter's IPv4 and IPv6 addresses, for peers that request the address of a
 /// datagram endpoint (IB extensions §4.2). It is independent of a psp on the same qualifier, which listens for
-/// connections: a program may have both.
+/// connections: a program may have both, and ib::service_point is both.
 ///
 /// Move-only. Thread safety: `close` and destruction must not overlap other uses.
 class datagram_service {
@@ -267,6 +269,52 @@ public:
 private:
   explicit datagram_service(detail::ref<detail::ud_service> core) noexcept : core_(std::move(core)) {}
   detail::handle<detail::ud_service> core_;
+};
+
+/// A public service point for connections and for datagrams at one qualifier (IB extensions §4.2): a psp and a
+/// datagram_service that begin and end together. Their requests are events of their own types on one evd.
+///
+/// Move-only. Thread safety: `close` and destruction must not overlap other uses.
+class service_point {
+public:
+  service_point() noexcept = default; ///< names no service point
+
+  /// Starts to listen for both kinds of requests, or for none.
+  /// Errors: as ia::create_psp and datagram_service::listen; `conn_qual_in_use` when either kind is taken.
+  /// Allocates: yes.
+  /// Blocks: no.
+  /// Thread safety: safe.
+  template <streams S>
+  [[nodiscard]] static expected<service_point> listen(ia& at, conn_qual qualifier, const evd<S>& requests,
+                                                      psp_flags flags = psp_flags::consumer) noexcept {
+    auto connections = at.create_psp(qualifier, requests, flags);
+    if (!connections) return connections.assume_error();
+    auto datagrams = datagram_service::listen(at, qualifier, requests);
+    if (!datagrams) return datagrams.assume_error();
+    return service_point(std::move(connections).assume_value(), std::move(datagrams).assume_value());
+  }
+
+  /// Stops listening. Requests that were delivered can still be answered.
+  /// Errors: `invalid_handle`.
+  /// Allocates: no.
+  /// Blocks: no.
+  /// Thread safety: must not overlap any other use of the object.
+  expected<void> close() noexcept {
+    auto first = connections_.close();
+    auto second = datagrams_.close();
+    return first ? second : first;
+  }
+  /// The name of the service point in requests for connections: compare with `cr::service()`.
+  [[nodiscard]] service_id id() const noexcept { return connections_.id(); }
+  /// The port that it listens on, in host byte order; 0 for an empty handle.
+  [[nodiscard]] std::uint16_t port() const noexcept { return connections_.port(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(connections_); }
+
+private:
+  service_point(dat::psp connections, datagram_service datagrams) noexcept
+      : connections_(std::move(connections)), datagrams_(std::move(datagrams)) {}
+  dat::psp connections_;
+  datagram_service datagrams_;
 };
 
 } // namespace ib

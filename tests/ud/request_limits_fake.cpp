@@ -120,6 +120,7 @@ TEST_CASE("an empty datagram request shows nothing, and cannot be answered", "[u
   CHECK(none.remote_number() == 0);
   is_error(none.accept(b.ep), return_type::invalid_handle, return_subtype::handle_cr);
   is_error(none.reject(), return_type::invalid_handle, return_subtype::handle_cr);
+  is_error(none.handoff(unit::service), return_type::invalid_handle, return_subtype::handle_cr);
 }
 
 TEST_CASE("an answered datagram request is empty, and holds nothing of the adapter", "[ud]") {

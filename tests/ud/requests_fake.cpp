@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 
 using namespace unit;
 
@@ -146,6 +147,44 @@ TEST_CASE("a datagram request without an answer ends at its time limit, by how f
   must(p.a.ep.connect(p.b.ia.address(), unit::service, 1ms)); // the peer does not answer
   const auto second = ends_with();
   CHECK((second == "timed out" || second == "unreachable"));
+}
+
+TEST_CASE("a datagram request that is handed on meets a full evd, a closed service, and its own repetition",
+          "[ud][CR-018]") {
+  clean_world world;
+  end b{"fk2"};
+  const auto port = [](int n) { return must(dat::conn_qual::make(static_cast<std::uint16_t>(unit::service + n))); };
+  auto first_evd = must(b.ia.create_evd<ud_streams>(8));
+  auto second_evd = must(b.ia.create_evd<ud_streams | dat::stream::software>(1));
+  auto first = must(dat::ib::datagram_service::listen(b.ia, port(0), first_evd));
+  auto second = must(dat::ib::datagram_service::listen(b.ia, port(1), second_evd));
+  const auto ep = must(b.pz.create_ep<dat::ud>(first_evd));
+  const auto request_of = [&](auto& evd) {
+    b.ia.run();
+    return must(evd.template wait_for<dat::ib::datagram_request>(plenty));
+  };
+  std::optional<question> one(std::in_place, 40001, 77, "one");
+  auto request = request_of(first_evd);
+  std::uint64_t filler = 0;
+  while (second_evd.post(filler)) ++filler;
+  const auto full = request.handoff(port(1));
+  is_error(full, dat::return_type::invalid_state);
+  CHECK(full.error().call() == "datagram_request.handoff");
+  CHECK(request);
+  second_evd.drain([](const auto&) {});
+  must(request.handoff(port(1)));
+  auto there = request_of(second_evd);
+  CHECK(there.local_address().port() == unit::service);
+  must(second.close());
+  is_error(there.handoff(port(1)), dat::return_type::invalid_parameter, dat::return_subtype::arg2); // where it was
+  must(there.reject());
+  b.ia.run();
+  CHECK(one->next().starts_with("RDMA_CM_EVENT_UNREACHABLE"));
+  one.reset();
+  question again(40001, 77, "one"); // gets the same answer, from the service that it was sent to
+  b.ia.run();
+  CHECK(again.next().starts_with("RDMA_CM_EVENT_UNREACHABLE"));
+  CHECK(first_evd.dequeue().error().type() == dat::return_type::queue_empty);
 }
 
 TEST_CASE("a connection request goes to service points, not to datagram services", "[ud][CR-066][CR-075]") {

@@ -24,10 +24,6 @@ void reach(ud_side& from, datagrams& ep, const address& to, ud_side& at, datagra
   (void)expect<dat::ib::datagram_send_done>(from.evd);
 }
 
-template <class Request>
-concept hands_on = requires(Request& r) {
-  r.handoff(dat::conn_qual(7));
-};
 template <class Request, class Endpoint>
 concept accepts = requires(Request& r, Endpoint& ep) {
   r.accept(ep);
@@ -256,27 +252,61 @@ TEST_CASE("a datagram request that is rejected, dropped or unanswered gives an e
   CHECK(link.passive.state() == state::connected);
 }
 
-TEST_CASE("connection and datagram requests at one qualifier arrive with their own types", "[ud]") {
+TEST_CASE("connection and datagram requests at one qualifier arrive with their own types",
+          "[ud][PSP-028][IBX-055][CR-018]") {
   NEEDS_FEATURE(datagrams);
   ud_pair link;
-  const auto psp = must(link.b.ia.create_psp(link.port(), link.b.evd));
+  const auto at = next_port();
+  auto psp = must(dat::ib::service_point::listen(link.b.ia, at, link.b.evd));
+  CHECK(psp.port() == at.port());
   auto connecting = must(link.a.pz.create_ep<dat::rc>(link.a.evd));
-  must(connecting.connect(link.b.ia.address(), link.port(), patience));
+  must(connecting.connect(link.b.ia.address(), at, patience));
   auto request = expect<dat::connection_request>(link.b.evd);
-  const auto datagrams = must(dat::ib::datagram_service::listen(link.b.ia, next_port(), link.b.evd));
-  CHECK(error_of(request.handoff(must(dat::conn_qual::make(datagrams.port())))).type() == type::invalid_parameter);
+  CHECK(request.service() == psp.id());
+  CHECK(error_of(request.handoff(link.port())).type() == type::invalid_parameter);
   SHOWS("CR-067"); // no service point for connections has that qualifier
   must(request.reject());
   (void)expect<dat::peer_rejected>(link.a.evd);
-  must(link.active.connect(link.b.ia.address(), link.port(), patience));
+  must(link.active.connect(link.b.ia.address(), at, patience));
   must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));
-  (void)expect<dat::ib::datagram_established>(link.b.evd);
-  (void)expect<dat::ib::datagram_established>(link.a.evd);
-  CHECK(error_of(link.b.ia.create_psp(link.port(), link.b.evd)).type() == type::conn_qual_in_use);
-  STATIC_REQUIRE_FALSE(hands_on<dat::ib::datagram_request>);
-  STATIC_REQUIRE(hands_on<dat::connection_request>);
-  DEVIATES("CR-018");
-  DEVIATES("PSP-028", "IBX-055"); // the two requests came to the psp and to the datagram_service
+  CHECK(expect<dat::ib::datagram_established>(link.b.evd).ep() == link.passive);
+  CHECK(expect<dat::ib::datagram_established>(link.a.evd).ep() == link.active);
+  CHECK(error_of(link.b.ia.create_psp(at, link.b.evd)).type() == type::conn_qual_in_use);
+  CHECK(error_of(dat::ib::datagram_service::listen(link.b.ia, at, link.b.evd)).type() == type::conn_qual_in_use);
+  // Where one kind is taken, the service point does not take the other kind either.
+  CHECK(error_of(dat::ib::service_point::listen(link.b.ia, link.port(), link.b.evd)).type() == type::conn_qual_in_use);
+  must(must(link.b.ia.create_psp(link.port(), link.b.evd)).close());
+  must(psp.close());
+  CHECK_FALSE(psp);
+  CHECK(error_of(psp.close()).type() == type::invalid_handle);
+  psp = must(dat::ib::service_point::listen(link.b.ia, at, link.b.evd)); // both are free again
+}
+
+TEST_CASE("a datagram request can be handed to another datagram service of the ia", "[ud][CR-018]") {
+  NEEDS_FEATURE(datagrams);
+  ud_pair link;
+  auto other = must(link.b.ia.create_evd<known_datagrams::streams>(4));
+  const auto at = next_port();
+  const auto second = must(dat::ib::datagram_service::listen(link.b.ia, at, other));
+  const auto psp_alone = next_port();
+  const auto psp = must(link.b.ia.create_psp(psp_alone, link.b.evd));
+  const auto data = pattern(20, 3);
+  must(link.active.connect(link.b.ia.address(), link.port(), patience, data));
+  auto request = expect<dat::ib::datagram_request>(link.b.evd);
+  const auto bad = dat::error(type::invalid_parameter, subtype::arg2);
+  CHECK(error_of(request.handoff(link.port())) == bad); // it is there
+  CHECK(error_of(request.handoff(psp_alone)) == bad);   // a service point for connections alone
+  CHECK(error_of(request.handoff(next_port())) == bad);
+  must(request.handoff(at));
+  CHECK_FALSE(request);
+  CHECK(error_of(request.handoff(at)).type() == type::invalid_handle);
+  auto there = expect<dat::ib::datagram_request>(other);
+  CHECK(std::ranges::equal(there.private_data(), data));
+  CHECK(error_of(there.handoff(at)) == bad);
+  must(there.handoff(link.port())); // and back
+  must(expect<dat::ib::datagram_request>(link.b.evd).accept(link.passive));
+  CHECK(expect<dat::ib::datagram_established>(link.b.evd).ep() == link.passive);
+  CHECK(expect<dat::ib::datagram_established>(link.a.evd).ep() == link.active);
 }
 
 TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint ready again",

@@ -154,6 +154,7 @@ public:
   // Passive.
   void adopt_request(rdma_cm_id* child, const cm_event& request, ref<reply_cache> answers,
                      const connection_base& listener) noexcept;
+  std::uint16_t service_port = 0; ///< of the service that has the request
   [[nodiscard]] expected<void> accept(ep_core& with, std::span<const std::byte> data) noexcept;
   [[nodiscard]] expected<void> reject(std::span<const std::byte> data) noexcept;
 
@@ -218,7 +219,7 @@ private:
   std::uint8_t out_size_ = 0;
   std::array<std::byte, datagram_header::size + max_datagram_data> out_{}; // the data of the request, or of the reply
   owned_timer timer_;
-  ref<reply_cache> answers_; // passive
+  ref<reply_cache> answers_; // passive: that of the service at which the peer repeats the request
   std::uint32_t answer_number_ = 0;
   answered answered_;
 };
@@ -235,6 +236,8 @@ public:
     evd_->users.fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint16_t port() const noexcept { return local_.port(); }
+  /// Passes a request to the service at another port of the ia.
+  [[nodiscard]] static expected<void> hand_off(const ref<ud_connection>& request, std::uint16_t port) noexcept;
 
   // Used by the table that ia_child::type_for makes.
   ~ud_service() = default;

@@ -262,6 +262,7 @@ DAT_DECL void ud_connection::adopt_request(rdma_cm_id* child, const cm_event& re
   answers_ = std::move(answers);
   adopt_id(child);
   keep_addresses(listener);
+  service_port = local_.port();
   const auto data = request.data();
   peer_ = datagram_header::read(data);
   if (peer_)
@@ -425,7 +426,27 @@ DAT_DECL result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, cons
     if (auto ok = s->listen(where->with_port(port)); !ok) return failed(ok.assume_error());
   }
   if (!head) return at(error(return_type::invalid_address, return_subtype::address_unreachable));
+  head->publish();
   return head;
+}
+
+DAT_DECL expected<void> ud_service::hand_off(const ref<ud_connection>& request, std::uint16_t port) noexcept {
+  const std::uint16_t before = request->service_port;
+  const auto at = [&](return_type type, return_subtype subtype, const char* hint) {
+    return error(type, subtype).at("datagram_request.handoff", object_kind::cr, before).hint(hint);
+  };
+  const auto invalid = [&](const char* hint) { return at(return_type::invalid_parameter, return_subtype::arg2, hint); };
+  if (port == before) return invalid("The request is at that datagram service already.");
+  const ref<ia_child> target = request->ia().find(
+      child_kind::datagram_service, [&](ia_child& c) noexcept { return static_cast<ud_service&>(c).port() == port; });
+  if (!target) return invalid("No datagram service of this ia listens at that qualifier.");
+  // Once queued, the request may belong to another thread.
+  request->service_port = port;
+  record r{request_ref(ref<connection_base>(request.get())), record::kind::datagram_request};
+  if (merged(static_cast<ud_service&>(*target).evd_.get())->push_request(std::move(r))) return success();
+  r.request.done(); // the caller keeps the request
+  request->service_port = before;
+  return at(return_type::invalid_state, return_subtype::none, "The evd of that datagram service is full.");
 }
 
 DAT_DECL expected<void> ud_service::listen(const ia_address& where) noexcept {

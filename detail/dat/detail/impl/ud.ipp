@@ -114,6 +114,15 @@ DAT_DECL expected<void> ib::datagram_request::accept(ep<ud>& with, std::span<con
   return r;
 }
 
+DAT_DECL expected<void> ib::datagram_request::handoff(conn_qual to) noexcept {
+  static constexpr const char* call = "datagram_request.handoff";
+  if (!request_) return detail::empty_handle(call, return_subtype::handle_cr);
+  if (auto ok = to.check(); !ok) return ok.assume_error().at(call, object_kind::cr);
+  auto r = detail::ud_service::hand_off(detail::ref<detail::ud_connection>(core()), to.port());
+  if (r) request_.done();
+  return r;
+}
+
 DAT_DECL expected<ib::datagram_service>
 ib::datagram_service::listen(ia& at, conn_qual qualifier,
                              const evd_ref<streams::connection_requests | streams::datagrams>& requests) noexcept {
