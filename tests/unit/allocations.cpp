@@ -28,6 +28,13 @@ thread_local int allowed = -1; // -1: no limit
 thread_local bool has_failed = false;
 thread_local bool (*others_request)() noexcept = nullptr; // null: requests that throw do not count
 
+thread_local bool (*others_memory)() noexcept = nullptr; // null: no object `unfreed` exists
+thread_local long held = 0;
+
+[[maybe_unused]] void count_held(long change) noexcept {
+  if (others_memory && !others_memory()) held += change;
+}
+
 [[maybe_unused]] bool refuse() noexcept {
   if (allowed < 0 || --allowed >= 0) return false;
   has_failed = true;
@@ -62,6 +69,13 @@ const bool refuses_allocations = false;
 const bool refuses_allocations = true;
 #endif
 
+unfreed::unfreed(bool (*other)() noexcept) noexcept {
+  held = 0;
+  others_memory = other;
+}
+unfreed::~unfreed() { others_memory = nullptr; }
+long unfreed::count() const noexcept { return held; }
+
 out_of_memory::out_of_memory(int n) noexcept {
   has_failed = false;
   allowed = n;
@@ -78,12 +92,18 @@ out_of_memory::throwing::~throwing() { others_request = nullptr; }
 void* operator new(std::size_t n) {
   ++unit::requested;
   if (unit::refuse_throwing()) throw std::bad_alloc();
-  if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
+  if (void* p = std::malloc(n == 0 ? 1 : n)) {
+    unit::count_held(1);
+    return p;
+  }
   throw std::bad_alloc();
 }
 /// Overwrites the memory, so that a use after its end shows.
 static void overwrite_and_free(void* p) noexcept {
-  if (p) std::memset(p, 0xdd, ::malloc_usable_size(p));
+  if (p) {
+    std::memset(p, 0xdd, ::malloc_usable_size(p));
+    unit::count_held(-1);
+  }
   asm volatile("" : : "r"(p) : "memory"); // keeps the stores
   std::free(p);
 }

@@ -11,6 +11,18 @@ extern const bool counts_allocations;
 /// The number of requests of the calling thread up to now.
 [[nodiscard]] std::size_t allocations() noexcept;
 
+/// While the object exists, counts the memory that this thread has requested and not freed since, if this build counts
+/// requests. Memory that is requested or freed while `other` returns true does not count.
+class unfreed {
+public:
+  explicit unfreed(bool (*other)() noexcept) noexcept;
+  ~unfreed();
+  unfreed(const unfreed&) = delete;
+  unfreed& operator=(const unfreed&) = delete;
+
+  [[nodiscard]] long count() const noexcept;
+};
+
 /// Whether this build can refuse requests. The operators of ThreadSanitizer cannot be replaced one by one.
 extern const bool refuses_allocations;
 
