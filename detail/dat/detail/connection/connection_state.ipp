@@ -231,22 +231,17 @@ DAT_DECL void connection_state::part(phase was, bool called_off) noexcept {
 // --- events ----------------------------------------------------------------------------------------------------------
 
 DAT_DECL bool connection_state::handle(const cm_event& e) noexcept {
-  bool last;
-  if (const ref<ia_child> u = user()) {
+  const auto by_phase = [&] {
+    const ref<ia_child> u = user();
+    if (!u) return lingering_event(e);
     const std::lock_guard lock(observer_->lock(*u));
-    if (user_ != u.get() || phase_ == phase::over) {
-      last = lingering_event(e);
-    } else if (phase_ < phase::waiting) {
-      active_event(e);
-      last = false;
-    } else {
-      last = connected_event(e);
-    }
-  } else {
-    last = lingering_event(e);
-  }
+    if (user_ != u.get() || phase_ == phase::over) return lingering_event(e);
+    if (phase_ >= phase::waiting) return connected_event(e);
+    active_event(e);
+    return false;
+  };
   // The peer has its answer. If that answer is lost, the kernel repeats it without the id.
-  return last || (e.type == RDMA_CM_EVENT_DISCONNECTED && phase_ == phase::over);
+  return by_phase() || (e.type == RDMA_CM_EVENT_DISCONNECTED && phase_ == phase::over);
 }
 
 DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
