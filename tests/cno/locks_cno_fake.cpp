@@ -10,6 +10,7 @@
 #include <dat/detail/progress/reactor.hpp>
 
 #include <csignal>
+#include <poll.h>
 
 namespace unit {
 
@@ -154,6 +155,42 @@ TEST_CASE("calls that attach an evd or read its attachment wait for a call that 
     }));
   }
   p.settle();
+}
+
+TEST_CASE("the end of an evd waits until the reactor has left its channel", "[locks][cno]") {
+  const clean_world world;
+  pair p;
+  auto cno = must(p.a.ia.create_cno());
+  auto evd = must(p.a.ia.create_evd<dat::stream::dto>(16));
+  must(evd.modify_cno(cno));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = p.a.evd, .request = evd, .connect = p.a.evd}));
+  must(ep.close());
+  must(evd.enable());
+  p.settle();
+  const auto ready = [&] {
+    pollfd pending{p.a.ia.fd(), POLLIN, 0};
+    return ::poll(&pending, 1, 0) == 1;
+  };
+  REQUIRE_FALSE(ready());
+  std::atomic<bool> closed{false};
+  std::optional<other_call> closes;
+  bool early = true;
+  int reads = 0;
+  fake::intercept(fake::call::ibv_get_cq_event, [&] {
+    if (++reads != 2) return; // the channel is empty again
+    closes.emplace([&] {
+      must(evd.close());
+      closed = true;
+    });
+    while (!closed && !ready()) std::this_thread::yield(); // the end wakes the reactor
+    early = closed;
+  });
+  fake::forge(evd.native_handle(), ibv_wc{});
+  while (reads < 2) p.a.ia.run();
+  closes.reset();
+  fake::intercept(fake::call::ibv_get_cq_event, {});
+  CHECK(closed);
+  CHECK_FALSE(early);
 }
 
 TEST_CASE("every use of the reactor's tasks waits for the others", "[locks][reactor]") {

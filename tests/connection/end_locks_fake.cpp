@@ -358,3 +358,24 @@ TEST_CASE("an asynchronous event waits for a call on the evd that gets it", "[lo
   CHECK(locked_out(evd.*member(lock_of_events()), [&] { ia.run(); }));
   CHECK(ia.async_evd().dequeue());
 }
+
+TEST_CASE("the end of a service point and the delivery of a request wait for the lock of the service point",
+          "[locks][connection]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  const auto point = core_access::of(b.ia)->find(dat::detail::child_kind::service_point,
+                                                 [](const dat::detail::ia_child&) { return true; });
+  auto& lock = static_cast<dat::detail::service_point&>(*point).*member(lock_of_service_point());
+  SECTION("the end") {
+    CHECK(locked_out(lock, [&] { must(psp.close()); }));
+  }
+  SECTION("the delivery") {
+    must(a.ep.connect(b.ia.address(), service, plenty));
+    CHECK(locked_out(lock, [&] { settle(a, b); }));
+    CHECK(b.take() == events{"request"});
+  }
+  settle(a, b);
+}

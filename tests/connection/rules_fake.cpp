@@ -313,6 +313,22 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
     must(t.b.ep.post(dat::send{t.b.at(0, 8)}));
     CHECK(t.a.take() == events{"received 1"});
   }
+  SECTION("with longer pauses from one to the next") {
+    (void)t.b.take();
+    must(t.a.ep.disconnect());
+    (void)t.a.take();
+    must(t.a.ep.reset());
+    const auto before = fake::count(fake::call::rdma_connect);
+    must(t.a.ep.connect(t.b.ia.address(), service, 500ms)); // pauses of 20, 40, 80 and 160 ms, and none of 320 ms
+    while (t.a.ep.state() == ep_state::active_connection_pending) {
+      const auto asked = fake::count(fake::call::rdma_connect);
+      t.settle();
+      (void)t.b.take();
+      if (fake::count(fake::call::rdma_connect) != asked) stale();
+    }
+    CHECK(fake::count(fake::call::rdma_connect) <= before + 5);
+    CHECK(t.a.take().size() == 1);
+  }
   SECTION("until the endpoint disconnects") {
     stale();
     must(t.a.ep.disconnect());

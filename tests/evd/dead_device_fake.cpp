@@ -4,7 +4,10 @@
 #include "async_events.hpp"
 #include "world.hpp"
 
+#include <dat/detail/handle/core_access.hpp>
+
 #include <pthread.h>
+#include <unistd.h>
 
 using namespace unit;
 using dat::return_type;
@@ -45,6 +48,17 @@ TEMPLATE_TEST_CASE_SIG("a wait on an evd of a removed device fails at once", "[e
     CHECK_THAT(r.error().message(), support::contains_text("reset, removed or unbound"));
   }
   CHECK(fake::count(fake::call::ibv_req_notify_cq) <= armed + 3); // no loop
+}
+
+TEST_CASE("a wait ends at once when the descriptor that announces the end of its ia is dead", "[evd]") {
+  const clean_world clean;
+  fed<dat::stream::dto> f(manual);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  ::close(ends[1]); // from here on the other end has hung up
+  REQUIRE(::dup2(ends[0], dat::detail::core_access::of(f.a.ia)->closing.get()) >= 0);
+  ::close(ends[0]);
+  is_error(f.evd.wait(plenty), return_type::abort, dat::return_subtype::interrupted);
 }
 
 TEST_CASE("a sleeping wait ends with an error when the device is removed", "[evd]") {

@@ -1,7 +1,11 @@
 // Completions that wait for the first event of their connection, when that never comes.
 // SPDX-License-Identifier: BSL-1.0
 #include "allocations.hpp"
+#include "async_events.hpp"
+#include "late_handshake.hpp"
 #include "world.hpp"
+
+#include <dat/detail/handle/core_access.hpp>
 
 using namespace unit;
 
@@ -43,4 +47,35 @@ TEST_CASE("completions of attempts that ended leave their places to those of lat
   settle(a, b);
   CHECK(b.take() == events{"established", "received 0", "received 1"});
   fake::release_events();
+}
+
+TEST_CASE("early completions for which an evd has no memory when their connection begins are reported as lost",
+          "[evd]") {
+  if (!refuses_allocations) SKIP("the build cannot refuse memory");
+  const clean_world world;
+  late_handshake l;
+  must(l.b.ep.post(dat::recv{l.b.at(0, 8)}.cookie(1)));
+  l.accept();
+  l.a.ia.run();
+  must(l.a.ep.post(dat::send{l.a.at(0, 8)}));
+  fake::finish();
+  ibv_wc wc{};
+  REQUIRE(ibv_poll_cq(l.b.evd.native_handle(), 1, &wc) == 1);
+  const auto core = dat::detail::core_access::of(l.b.evd);
+  auto& evd = static_cast<dat::detail::merged_evd&>(*core);
+  // A device that reports a message again and again: the endpoint has no places for so many completions.
+  for (int i = 0; i < 20; ++i) {
+    for (int j = 0; j < 32; ++j) fake::forge(l.b.evd.native_handle(), wc);
+    CHECK_FALSE(evd.has_events());
+  }
+  {
+    const out_of_memory none(0);
+    for (int i = 0; i < 4; ++i) l.b.ia.run();
+    CHECK(out_of_memory::failed());
+  }
+  CHECK(l.b.ep.state() == dat::ep_state::connected);
+  CHECK(take_async<dat::evd_overflow>(l.b.ia) == 1);
+  fake::release_events();
+  settle(l.a, l.b);
+  (void)l.b.take();
 }

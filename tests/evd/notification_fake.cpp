@@ -2,6 +2,7 @@
 // tables.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
+#include "lock_waits.hpp"
 #include "world.hpp"
 #include <support/streams.hpp>
 
@@ -283,4 +284,23 @@ TEST_CASE("wait_for_any sleeps through other completions and gets the first even
     std::size_t left = take(w.evd).size();
     CHECK(left == 10);
   }
+}
+
+TEST_CASE("a waiter of an evd where not all completions notify arms the device once, however often it looks again",
+          "[evd][arming]") {
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  const auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy));
+  other_call waiter([&] { (void)evd.wait(plenty); });
+  support::until_asleep(waiter.id(), plenty);
+  const auto armed = fake::count(fake::call::ibv_req_notify_cq);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const auto polls = fake::count(fake::call::ibv_poll_cq);
+    must(evd.resize(9 + i)); // polls, and wakes the waiter, which polls after it has armed the device
+    while (fake::count(fake::call::ibv_poll_cq) < polls + 2) std::this_thread::yield();
+  }
+  CHECK(fake::count(fake::call::ibv_req_notify_cq) == armed);
+  must(evd.post(1));
+  waiter.join();
 }

@@ -86,6 +86,47 @@ TEST_CASE("a drain of one event skips a completion that is no event, and takes o
   CHECK(taken == events{"written 0", "written 1", "written 2"});
 }
 
+TEST_CASE("a batch without an event is no failure of the device", "[evd]") {
+  const clean_world world;
+  merged_side s;
+  s.give(ibv_wc{});
+  s.give(ibv_wc{});
+  CHECK(s.evd.drain(support::ignore, 16) == 0);
+  s.a.ia.run();
+  CHECK(take_async<dat::provider_internal_error>(s.a.ia) == 0);
+  s.give(ibv_wc{});
+  fake::fail(fake::call::ibv_poll_cq, 2, EIO); // the batch, then the failure
+  CHECK(s.evd.drain(support::ignore, 16) == 0);
+  s.a.ia.run();
+  CHECK(take_async<dat::provider_internal_error>(s.a.ia) == 1);
+}
+
+TEST_CASE("every completion that is taken from a queue frees its entry, also a rare one", "[evd]") {
+  const clean_world world;
+  end a("fk1"), b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  auto evd = must(a.ia.create_evd<dat::stream::dto>(16));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                         {.max_request_dtos = 1, .max_recv_dtos = 1}));
+  b.make_ep();
+  must(ep.post(dat::recv{a.at(0, 8)}.cookie(1))); // before the connection
+  CHECK_FALSE(ep.post(dat::recv{a.at(0, 8)}));
+  must(ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  must(b.ep.post(dat::send{b.at(0, 1)}));
+  CHECK(take(evd) == events{"received 1"});
+  must(ep.post(dat::recv{a.at(0, 8)}.cookie(2)));
+  CHECK_FALSE(ep.post(dat::recv{a.at(0, 8)}));
+  must(ep.disconnect());
+  settle(a, b);
+  CHECK(take(evd) == events{std::string(to_string(dat::dto_status::flushed)) + " 2"});
+  must(ep.post(dat::recv{a.at(0, 8)}.cookie(3)));
+  CHECK(take(evd) == events{std::string(to_string(dat::dto_status::flushed)) + " 3"});
+  must(ep.post(dat::recv{a.at(0, 8)}.cookie(4)));
+}
+
 TEST_CASE("an evd for completions and datagrams gives both without a queue of its own", "[evd][ud]") {
   const clean_world world;
   constexpr auto kinds = dat::stream::dto | dat::stream::datagrams;

@@ -286,6 +286,32 @@ TEST_CASE("an endpoint that has taken its last buffer is reset without further w
   CHECK(p.to[0].state() == ep_state::unconnected);
 }
 
+TEST_CASE("an endpoint waits for the last buffer of each connection, whatever an earlier one has reported", "[srq]") {
+  const fake::with silent(fake::personality::kind, [](fake::manners& m) { m.last_wqe_event = false; });
+  const clean_world clean;
+  pool p(1);
+  p.post(1, 4);
+  must(p.from[0].disconnect(dat::close_mode::abrupt));
+  p.settle();
+  fake::async(IBV_EVENT_QP_LAST_WQE_REACHED, p.to[0].native_handle());
+  p.b.ia.run();
+  must(p.to[0].reset());
+  must(p.from[0].reset());
+  (void)p.a.take();
+  (void)p.b.take();
+  p.connect(p.from[0], p.to[0]);
+  must(p.from[0].disconnect(dat::close_mode::abrupt));
+  p.settle();
+  // The wait handles pending work.
+  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(other.connect(p.b.ia.address(), service, plenty));
+  for (int i = 0; i < 4; ++i) p.a.ia.run();
+  pollfd pending{p.b.ia.fd(), POLLIN, 0};
+  REQUIRE(::poll(&pending, 1, 0) == 1);
+  must(p.to[0].reset());
+  CHECK(::poll(&pending, 1, 0) == 0);
+}
+
 TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][REQ-115]") {
   const clean_world clean;
   pool p(2);

@@ -74,6 +74,16 @@ TEST_CASE("insertions, removals and searches of a table of endpoints wait for ea
   CHECK(t.find(2) == 0);
 }
 
+TEST_CASE("an evd reserves places for completions with its lock", "[evd][locks]") {
+  const clean_world world;
+  end a;
+  const auto core = dat::detail::core_access::of(a.evd);
+  auto& evd = static_cast<dat::detail::merged_evd&>(*core);
+  bool reserved = false;
+  CHECK(locked_out(evd.*member(lock_of_evd()), [&] { reserved = evd.reserve_completions(8); }));
+  CHECK(reserved);
+}
+
 TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {
   table t;
   REQUIRE(t.insert(1, 11));

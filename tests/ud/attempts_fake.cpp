@@ -6,7 +6,18 @@
 
 #include <dat/ud.hpp>
 
+#include <dat/detail/datagram/ud_core.hpp>
+#include <dat/detail/handle/core_access.hpp>
+
 #include <cerrno>
+#include <mutex>
+
+namespace unit {
+struct lock_of_datagrams {
+  friend std::mutex dat::detail::ud_core::*member(lock_of_datagrams);
+};
+template struct opened_member<lock_of_datagrams, &dat::detail::ud_core::mutex_>;
+} // namespace unit
 
 using namespace unit;
 using dat::return_subtype;
@@ -248,6 +259,12 @@ TEST_CASE("calls on the addresses of an endpoint wait for one that is inside the
   SECTION("the end of a handle waits for that of the endpoint") {
     CHECK(waits(
         fake::call::ibv_destroy_ah, [&] { must(a.ep.close()); }, [&] { one = {}; }));
+  }
+  SECTION("the end of the endpoint's addresses waits for a call on them, when the queue pair has ended") {
+    const auto core = dat::detail::ud_core::of(*dat::detail::core_access::of(a.ep));
+    CHECK(locked_out_after(
+        fake::call::ibv_destroy_qp, [&]() -> auto& { return (*core).*member(lock_of_datagrams()); },
+        [&] { must(a.ep.close()); }));
   }
   SECTION("a disconnect waits for the creation of a handle") {
     CHECK(waits(fake::call::ibv_create_ah, make, [&] { must(a.ep.disconnect()); }));
