@@ -61,7 +61,7 @@ REACHED = {
     "post of 4": (1.06, 1.12),
     "rmr bind": (2.91, 3.48),
     "drain of all, merged evd": (1.90, 2.13),
-    "drain, 16 there, merged evd": (2.19, 2.25),
+    "drain, 16 there, merged evd": (1.99, 2.03),
     "coroutine, merged evd": (3.86, 4.18),
 }
 OPERATIONS = 1024

@@ -167,6 +167,32 @@ TEST_CASE(
   CHECK(drained == 2 * each + 4);
 }
 
+TEST_CASE("a drain takes what completes between suppressed requests, and nothing of a queue that its visitor closes",
+          "[EVENT-033][EPS-058]") {
+  clean_world world;
+  several_ends m(2);
+  const auto write_quietly = [&](std::size_t which) {
+    must(m.near[which].post(dat::rdma_write{m.a.at(0, 1), m.b.mem.remote()}.suppress_completion()));
+  };
+  for (std::size_t which = 0; which < 2; ++which)
+    for (std::uint64_t n = 0; n < 8; ++n) {
+      m.write(which, 10 * which + n);
+      if (n % 3 == 0) write_quietly(which);
+    }
+  fake::finish();
+  std::vector<std::uint64_t> seen;
+  const auto visit = dat::overloaded{[&](const dat::rdma_write_done& e) {
+                                       seen.push_back(e.cookie().value());
+                                       if (e.cookie().value() == 3) must(m.near[0].close());
+                                     },
+                                     [](const auto&) { FAIL("another event"); }};
+  CHECK(m.a.evd.drain(visit) == 12);
+  CHECK(seen == std::vector<std::uint64_t>{0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17});
+  CHECK(m.a.evd.drain(visit) == 0);
+  for (std::uint64_t n = 0; n < 32; ++n) write_quietly(1); // every entry is free again
+  CHECK_FALSE(m.near[1].post(dat::rdma_write{m.a.at(0, 1), m.b.mem.remote()}));
+}
+
 TEST_CASE("a drain takes no more than its maximum, whatever is queued", "[EVENT-033]") {
   clean_world world;
   several_ends m(2);

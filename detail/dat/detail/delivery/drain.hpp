@@ -254,10 +254,13 @@ template <streams S, class Visitor>
   for (const ready_completions::run& r : ready) {
     ep_core& ep = endpoint_of(*r.ep);
     const posted_work* posted = r.posted;
-    for (const ibv_wc *c = r.first, *end = r.end; c != end; ++c, ++posted) {
-      work_entry* of;
-      if (entries.find(c->wr_id, of)) [[likely]] // else the visitor has ended its endpoint meanwhile
-        taken += visit_ready<S>(ep, *c, *posted, visit) ? 1 : 0;
+    // All entries of the endpoint lose their names when the visitor ends it.
+    const std::uint64_t name = r.first->wr_id;
+    work_entry* named;
+    bool found = entries.find(name, named);
+    for (const ibv_wc *c = r.first, *end = r.end; found && c != end; ++c, ++posted) {
+      taken += visit_ready<S>(ep, *c, *posted, visit) ? 1 : 0;
+      found = load_plain(named->wr_id) == name;
     }
   }
   return taken;

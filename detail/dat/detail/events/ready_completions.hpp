@@ -81,7 +81,7 @@ public:
     do {
       ::new (static_cast<void*>(posted++)) posted_work(e->posted);
       last = e;
-    } while (++c != end && entries.find(c->wr_id, e) && e->queue == &ring && is_plain_success(*e, *c));
+    } while (++c != end && follows(entries, *last, *c, e) && is_plain_success(*e, *c));
     added.end = c;
     ring.retire_next(*last);
     return c;
@@ -98,6 +98,13 @@ public:
   [[nodiscard]] const run* end() const noexcept { return run_ + runs_; }
 
 private:
+  /// Finds the entry of `c`, if it is in the ring of `last`. It is the next entry, unless requests between the two are
+  /// suppressed.
+  [[nodiscard, gnu::always_inline]] static bool follows(const work_entries& entries, const work_entry& last,
+                                                        const ibv_wc& c, work_entry*& e) noexcept {
+    e = last.next;
+    return load_plain(e->wr_id) == c.wr_id || (entries.find(c.wr_id, e) && e->queue == last.queue);
+  }
   [[nodiscard]] run& add(completion_owner& ep, const ibv_wc* c) noexcept {
     ep.object().add_ref();
     run& added = run_[runs_++];
