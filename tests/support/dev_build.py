@@ -36,7 +36,7 @@ FAILED_BUILDS: dict[str, str] = {}
 # for the sanitizers only; headers, examples and benchmarks have a directory of their own. They take more files
 # together: 36 as one need a quarter less time than as three of 12, and 2 GB of memory.
 PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
-TOGETHER = ["-Dunity=on", "-Dunity_size=12"]
+TOGETHER = ["-Dunity=on", "-Dunity_size=24"]
 SANITIZERS = "-gline-tables-only -fpch-instantiate-templates -Wno-shadow"
 SANITIZED = PLAIN + ["-Dunity=on", "-Dunity_size=36", "-Db_lundef=false", "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled"]
 # g++ collects garbage less often and inlines std::move, which together saves a sixth of the time.
