@@ -16,12 +16,13 @@ namespace {
 namespace bh = boost::histogram;
 using axis = bh::axis::regular<double, bh::axis::transform::log>;
 
-constexpr double shortest = 1e-3, longest = 1e9; // microseconds: 1 ns to 1000 s; other times fall into the outer bins
+constexpr double least_us = 1e-3,
+                 greatest_us = 1e9; // microseconds: 1 ns to 1000 s; other times fall into the outer bins
 
 auto make() {
-  const double bins = std::log(longest / shortest) / std::log1p(histogram::relative_error);
+  const double bins = std::log(greatest_us / least_us) / std::log1p(histogram::relative_error);
   return bh::make_histogram_with(std::vector<std::uint64_t>(),
-                                 axis(static_cast<unsigned>(std::ceil(bins)), shortest, longest));
+                                 axis(static_cast<unsigned>(std::ceil(bins)), least_us, greatest_us));
 }
 
 } // namespace
