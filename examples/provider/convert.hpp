@@ -147,6 +147,7 @@ private:
     operation(dat::dto_operation::compare_and_swap, e, e.bytes());
   }
   void write(dat::ib::atomic_write_done&) noexcept {} // C cannot post it
+  void write(dat::ib::flush_done&) noexcept {}        // nor this
   void write(dat::ib::datagram_send_done& e) noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
   void write(dat::ib::datagram_recv_done& e) noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
   void write(dat::ib::datagram_recv_immediate_done& e) noexcept {

@@ -46,7 +46,7 @@ public:
   [[nodiscard, gnu::always_inline]] bool push_back(const D& operation) noexcept {
     static_assert(!detail::is_posted_alone<D>,
                   "dat: a batch posts its requests as one chain, and verbs posts an atomic "
-                  "write by itself: ep.post(dat::ib::atomic_write{...})");
+                  "write or a flush by itself: ep.post(dat::ib::atomic_write{...})");
     static_assert(D::max_segments <= Iov, "dat: this request may have more segments than the batch has room for: "
                                           "dat::batch<N, Iov> with a larger Iov");
     if (full()) return false;

@@ -222,6 +222,15 @@ public:
   using transfer::transfer;
 };
 
+/// A flush is done: the bytes are where it asked for. A flush transfers no bytes, so `bytes()` is 0.
+class flush_done : public transfer {
+public:
+  static constexpr std::string_view name = "ib::flush_done";
+  [[nodiscard]] std::string message() const { return text(name); }
+
+  using transfer::transfer;
+};
+
 } // namespace ib
 
 }} // namespace dat::v0

@@ -358,6 +358,7 @@ private:
     return dto_operation::compare_and_swap;
   }
   static dto_operation operation_of(const ib::atomic_write_done&) noexcept { return dto_operation::atomic_write; }
+  static dto_operation operation_of(const ib::flush_done&) noexcept { return dto_operation::flush; }
   static dto_operation operation_of(const ib::datagram_send_done&) noexcept { return dto_operation::send_ud; }
   static dto_operation operation_of(const ib::datagram_recv_done&) noexcept { return dto_operation::recv_ud; }
   static dto_operation operation_of(const ib::datagram_recv_immediate_done&) noexcept {

@@ -315,7 +315,8 @@ private:
 
 /// Posts a bind; see rmr::bind. The returned segment has the address and the key of the window; the peer gets them from
 /// its members.
-/// Errors: as rmr::bind; `privileges_violation` when the region lacks the local right that a remote one needs.
+/// Errors: as rmr::bind; `privileges_violation` when the region lacks the local right that a remote one needs, and for
+/// a right of flushes, which no window grants.
 /// Allocates, Blocks and Thread safety: as rmr::bind.
 [[nodiscard]] expected<remote_segment<std::byte, mem_priv::none>> post(rmr& window, const ep<rc>& through,
                                                                        const bind& what) noexcept;

@@ -1,4 +1,4 @@
-// InfiniBand extensions: atomics and atomic writes.
+// InfiniBand extensions: atomics, atomic writes and flushes.
 //
 // Immediate data is a property of sends and RDMA writes: see dto.hpp.
 // SPDX-License-Identifier: BSL-1.0
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace ib {
 
@@ -162,6 +163,61 @@ public:
 
 namespace dat { inline namespace v0 {
 
+/// What a flush guarantees when it has completed: one of two constants, each with the right that the peer's memory
+/// needs.
+struct persistence {
+  template <mem_priv Right>
+  struct level {
+    static constexpr mem_priv right = Right;
+  };
+  /// Every agent of the peer's host sees the bytes: other adapters, and the processors. Needs `flush_global`.
+  static constexpr level<mem_priv::flush_global> global{};
+  /// The bytes are in persistent memory: a crash of the peer does not lose them. Needs `flush_persistent`.
+  static constexpr level<mem_priv::flush_persistent> persistent{};
+};
+
+namespace ib {
+
+/// Completes when the bytes that were written before it to a range of the peer's memory are visible there, or
+/// persistent (InfiniBand 1.5, memory placement extensions; not of uDAPL). The completion of an RDMA write only means
+/// that the peer's adapter has the bytes. A flush covers the requests that were posted before it to the same
+/// connection. It completes with `ib::flush_done`.
+///
+/// The arguments are a remote segment and a constant of `dat::persistence`. The segment's type must have the right of
+/// this constant: the peer registers the memory with `dat::flush_global` or `dat::flush_persistent`.
+///
+///     DAT_TRYV(ep.post(dat::rdma_write{out, log}.suppress_completion()));
+///     DAT_TRYV(ep.post(dat::ib::flush{log, dat::persistence::persistent}.cookie(8)));
+///
+/// Post it in a separate call, as an atomic write. `query_extensions` returns whether the kernel has flushes for this
+/// adapter: Soft-RoCE does since Linux 6.2. A flush counts as an RDMA read: the connection must allow some.
+///
+/// Errors of `post`, besides those of ep_ref::post: `model_not_supported` on an adapter without flushes, and with a
+/// library that is older than rdma-core 45; `length_error` when the range is empty or has 4 GiB or more;
+/// `invalid_parameter` on a connection that allows no RDMA reads.
+class flush : public detail::request<flush, 0> {
+public:
+  template <detail::names_remote R, mem_priv Right>
+  flush(const R& range, persistence::level<Right>) noexcept {
+    static_assert(includes(detail::rights_of<R>, Right),
+                  "dat: a flush needs a remote segment with the right of its persistence: dat::flush_global or "
+                  "dat::flush_persistent");
+    this->wr_.start(dto_operation::flush);
+    this->wr_.target(range);
+    this->wr_.swap = Right == mem_priv::flush_global ? detail::flush_type_global : detail::flush_type_persistent;
+  }
+
+  /// Covers the whole region that the segment is of, whatever its range; the segment may be empty.
+  flush& whole_region() & noexcept { return this->wr_.swap |= detail::flush_region, *this; }
+  flush&& whole_region() && noexcept { return this->wr_.swap |= detail::flush_region, std::move(*this); }
+};
+
+} // namespace ib
+
+}} // namespace dat::v0
+
+namespace dat { inline namespace v0 {
+
 template <class T, mem_priv P>
 constexpr expected<ib::local_word> local_segment<T, P>::word(std::size_t index) const noexcept {
   static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
@@ -201,4 +257,8 @@ template <>
 inline constexpr bool is_request<ib::atomic_write> = true;
 template <>
 inline constexpr bool is_posted_alone<ib::atomic_write> = true;
+template <>
+inline constexpr bool is_request<ib::flush> = true;
+template <>
+inline constexpr bool is_posted_alone<ib::flush> = true;
 }}} // namespace dat::v0::detail

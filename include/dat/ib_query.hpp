@@ -36,7 +36,9 @@ struct extensions {
   bool compare_and_swap = false; ///< ib::compare_and_swap
   /// ib::atomic_write. The kernel has it; where the library of the device is older, posts return `model_not_supported`.
   bool atomic_write = false;
-  bool datagrams = false; ///< ep<ud>, and multicast groups where the network has them
+  bool flush_global = false;     ///< memory with the right flush_global, and ib::flush; of the library as atomic_write
+  bool flush_persistent = false; ///< as flush_global, for flush_persistent
+  bool datagrams = false;        ///< ep<ud>, and multicast groups where the network has them
   atomic_scope atomics = atomic_scope::none;
   /// Atomics with masks, or of another size than 8 bytes: on no adapter, because libibverbs has no operation for them.
   /// `provider_attributes::specific` does not name them either.
@@ -54,6 +56,8 @@ struct extensions {
       return compare_and_swap;
     case dto_operation::atomic_write:
       return atomic_write;
+    case dto_operation::flush:
+      return flush_global || flush_persistent;
     case dto_operation::send_ud:
       return datagrams;
     default:
@@ -79,7 +83,9 @@ struct extensions {
   e.immediate_data = true;
   e.datagrams = true;
   const ibv_atomic_cap cap = core.device().atomic_cap;
-  e.atomic_write = core.has_atomic_writes();
+  e.atomic_write = core.extended_ops().includes(detail::extended_op::atomic_write);
+  e.flush_global = (core.flush_access() & detail::access_flush_global) != 0;
+  e.flush_persistent = (core.flush_access() & detail::access_flush_persistent) != 0;
   e.fetch_and_add = e.compare_and_swap = cap != IBV_ATOMIC_NONE;
   e.atomics = cap == IBV_ATOMIC_NONE  ? atomic_scope::none
               : cap == IBV_ATOMIC_HCA ? atomic_scope::adapter

@@ -29,8 +29,7 @@ class lmr : public detail::unique_object<lmr<T, P>, detail::lmr_core, object_kin
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
-  static constexpr bool remotely_accessible =
-      (P & (mem_priv::remote_read | mem_priv::remote_write | mem_priv::remote_atomic)) != mem_priv::none;
+  static constexpr bool remotely_accessible = (P & detail::peer_rights) != mem_priv::none;
 
   lmr() noexcept = default; ///< names no region; whole() is empty
 

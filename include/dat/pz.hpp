@@ -58,6 +58,7 @@ public:
   /// Errors:
   /// - `invalid_parameter`: the range is empty, or the process itself may not use the memory that way
   /// - `insufficient_resources`: the memory cannot be pinned (often RLIMIT_MEMLOCK), or the device has no region left
+  /// - `model_not_supported`: a right of flushes, on an adapter without flushes
   /// - `invalid_handle`: the zone is empty or closed
   /// Allocates: yes.
   /// Blocks: while the system pins the pages, some microseconds per page.

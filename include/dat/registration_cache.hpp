@@ -68,8 +68,7 @@ class cached_registration {
 public:
   using element_type = T;
   static constexpr mem_priv rights = P;
-  static constexpr bool remotely_accessible =
-      (P & (mem_priv::remote_read | mem_priv::remote_write | mem_priv::remote_atomic)) != mem_priv::none;
+  static constexpr bool remotely_accessible = (P & detail::peer_rights) != mem_priv::none;
 
   cached_registration() noexcept = default; ///< names no memory; whole() is empty
   cached_registration(cached_registration&& o) noexcept

@@ -54,6 +54,8 @@ public:
     static_assert(!detail::includes_any(R, mem_priv::remote_write | mem_priv::remote_atomic) ||
                       includes(P, mem_priv::local_write),
                   "dat: a window with dat::remote_write or remote_atomic needs an lmr with dat::local_write");
+    static_assert(!detail::includes_any(R, mem_priv::flush_global | mem_priv::flush_persistent),
+                  "dat: a window cannot grant flushes: give the peer a segment of the lmr");
   }
   template <class... A>
   explicit bind(lmr<T, P>&&, const A&...) = delete; // the lmr must outlive the binding, so pass an lvalue

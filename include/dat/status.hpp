@@ -47,14 +47,15 @@ enum class dto_operation : std::uint8_t {
   bind = 18,                 ///< posted: rmr bind
   unbind = 19,               ///< posted: rmr bind of length 0
   atomic_write = 20,         ///< posted
+  flush = 21,                ///< posted: ib::flush
 };
 
 inline constexpr std::uint8_t dto_status_count = 13;    ///< of dat::dto_status
-inline constexpr std::uint8_t dto_operation_count = 21; ///< of dat::dto_operation
+inline constexpr std::uint8_t dto_operation_count = 22; ///< of dat::dto_operation
 
 /// The operation's value in DAT_DTOS or DAT_IB_DTOS as a completion event reports it: a send with invalidate is a
-/// SEND, a read to an rmr an RDMA_READ. Empty for binds (they have an event of their own), for send_immediate and
-/// atomic_write, and outside the enumeration.
+/// SEND, a read to an rmr an RDMA_READ. Empty for binds (they have an event of their own), for send_immediate,
+/// atomic_write and flush, and outside the enumeration.
 [[nodiscard]] constexpr std::optional<std::uint32_t> dat_code(dto_operation operation) noexcept {
   switch (operation) {
   case dto_operation::send:
@@ -79,6 +80,7 @@ inline constexpr std::uint8_t dto_operation_count = 21; ///< of dat::dto_operati
   case dto_operation::bind:
   case dto_operation::unbind:
   case dto_operation::atomic_write:
+  case dto_operation::flush:
     break;
   }
   return std::nullopt;

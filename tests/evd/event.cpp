@@ -16,18 +16,18 @@ static_assert(
                    std::variant<dat::send_done, dat::recv_done, dat::rdma_write_done, dat::rdma_read_done,
                                 dat::dto_failure, dat::ib::recv_immediate_done, dat::ib::recv_write_immediate_done,
                                 dat::ib::rdma_write_immediate_done, dat::ib::fetch_and_add_done,
-                                dat::ib::compare_and_swap_done, dat::ib::atomic_write_done>>);
+                                dat::ib::compare_and_swap_done, dat::ib::atomic_write_done, dat::ib::flush_done>>);
 static_assert(std::is_same_v<event<dat::stream::connection>,
                              std::variant<dat::established, dat::peer_rejected, dat::non_peer_rejected,
                                           dat::accept_completion_error, dat::disconnected, dat::connection_broken,
                                           dat::connection_timed_out, dat::connection_unreachable>>);
 static_assert(std::is_same_v<event<dat::stream::connection_requests>, std::variant<dat::cr>>);
 static_assert(std::is_same_v<dat::connection_request, dat::cr>);
-static_assert(std::variant_size_v<event<dat::stream::dto | dat::stream::connection>> == 19);
-static_assert(std::variant_size_v<event<dat::stream::dto | dat::stream::connection_requests>> == 12);
+static_assert(std::variant_size_v<event<dat::stream::dto | dat::stream::connection>> == 20);
+static_assert(std::variant_size_v<event<dat::stream::dto | dat::stream::connection_requests>> == 13);
 static_assert(std::variant_size_v<event<dat::stream::connection | dat::stream::connection_requests>> == 9);
 static_assert(
-    std::variant_size_v<event<dat::stream::dto | dat::stream::connection | dat::stream::connection_requests>> == 20);
+    std::variant_size_v<event<dat::stream::dto | dat::stream::connection | dat::stream::connection_requests>> == 21);
 static_assert(std::is_same_v<event<dat::stream::connection | dat::stream::dto>,
                              event<dat::stream::dto | dat::stream::connection>>);
 

@@ -16,7 +16,7 @@ std::uint64_t total(const std::vector<ibv_sge>& sges) {
 }
 
 ibv_wc_opcode wc_opcode(ibv_wr_opcode o) {
-  switch (o) {
+  switch (static_cast<int>(o)) {
   case IBV_WR_RDMA_WRITE:
   case IBV_WR_RDMA_WRITE_WITH_IMM:
     return IBV_WC_RDMA_WRITE;
@@ -26,6 +26,8 @@ ibv_wc_opcode wc_opcode(ibv_wr_opcode o) {
     return IBV_WC_COMP_SWAP;
   case IBV_WR_ATOMIC_FETCH_AND_ADD:
     return IBV_WC_FETCH_ADD;
+  case flush_opcode:
+    return static_cast<ibv_wc_opcode>(8); // IBV_WC_FLUSH
   case IBV_WR_ATOMIC_WRITE:
     return IBV_WC_ATOMIC_WRITE;
   case IBV_WR_LOCAL_INV:
@@ -239,6 +241,21 @@ bool do_atomic_write(qp_obj& q, qp_obj& p, send_wqe& s) {
   return true;
 }
 
+bool do_flush(qp_obj& q, qp_obj& p, send_wqe& s) {
+  const auto& a = s.wr.wr.atomic;
+  const auto type = unsigned(a.swap & 0xff);
+  const unsigned access = type << 8; // IBV_ACCESS_FLUSH_* are the placement types, 8 bits higher
+  if ((p.attr.qp_access_flags & access) != access || p.attr.max_dest_rd_atomic == 0)
+    return refuse(q, p, s, IBV_WC_REM_INV_REQ_ERR), true;
+  const bool region = a.swap >> 8 != 0;
+  if (!(region ? remote_region(p, a.rkey, access)
+               : remote_memory(p, a.rkey, a.remote_addr, a.compare_add, access) != nullptr))
+    return refuse(q, p, s, IBV_WC_REM_ACCESS_ERR), true;
+  the_world().flushed.push_back({a.remote_addr, a.compare_add, type, region});
+  complete_send(q, s, 0);
+  return true;
+}
+
 int check_send(const qp_obj& q, const ibv_send_wr& wr) {
   if (wr.num_sge < 0 || std::uint32_t(wr.num_sge) > q.asked.max_send_sge) return EINVAL;
   if (const int error = iwarp_refuses(q, wr)) return error;
@@ -246,7 +263,8 @@ int check_send(const qp_obj& q, const ibv_send_wr& wr) {
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
   if ((wr.send_flags & IBV_SEND_INLINE) && length > q.asked.max_inline_data) return EINVAL;
   if (is_atomic(wr.opcode) && length < 8) return EINVAL;
-  if (wr.opcode == IBV_WR_ATOMIC_WRITE && q.extended && !q.extended->begun.empty()) return 0;
+  if ((wr.opcode == IBV_WR_ATOMIC_WRITE || wr.opcode == flush_opcode) && q.extended && !q.extended->begun.empty())
+    return 0;
   if (wr.opcode == IBV_WR_TSO || wr.opcode > IBV_WR_TSO) return EOPNOTSUPP;
   return 0;
 }
@@ -306,6 +324,7 @@ bool execute(qp_obj& q, send_wqe& s) {
     return q.attr.rnr_retry != 0 ? wait(send_wqe::wait::receive) : (fail_send(q, s, IBV_WC_RNR_RETRY_EXC_ERR), true);
   if (op == IBV_WR_RDMA_READ) return do_read(q, *p, s);
   if (is_atomic(op)) return do_atomic(q, *p, s);
+  if (op == flush_opcode) return do_flush(q, *p, s);
   if (op == IBV_WR_ATOMIC_WRITE) return do_atomic_write(q, *p, s);
   if (op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM) return do_write(q, *p, s, data);
   return do_send(q, *p, s, data);

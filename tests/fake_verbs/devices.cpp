@@ -71,7 +71,7 @@ context_obj& new_context(device_state& d, bool of_cm) {
   c.dev = &d;
   c.v.sz = sizeof c.v;
   c.v.query_port = op_query_port;
-  if (d.cfg.atomic_writes) c.v.query_device_ex = op_query_device_ex;
+  if (d.cfg.atomic_writes || d.cfg.flushes) c.v.query_device_ex = op_query_device_ex;
   if (d.cfg.extended_qps) c.v.create_qp_ex = op_create_qp_ex;
   auto& x = c.v.context;
   x.device = &d.dev;

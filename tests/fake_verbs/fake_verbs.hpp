@@ -59,7 +59,9 @@ struct device_config {
   std::uint8_t active_width = 1; ///< as ibv_query_port gives it: 1, 2, 4, 8, 12 lanes are 1, 16, 2, 4, 8
   std::uint8_t active_speed = 1; ///< as ibv_query_port gives it: SDR 1, DDR 2, ... NDR 128
   bool atomic_writes = false;    ///< the kernel reports that the device has them
+  bool flushes = false;          ///< the kernel reports that the device has both kinds
   bool extended_qps = true;      ///< false: the provider lacks them, because it is older than the kernel
+  bool extended_flushes = true;  ///< false: the provider lacks these, because it is older than the kernel
 };
 
 /// The work completion statuses of failing operations.
@@ -279,7 +281,16 @@ std::vector<ibv_cq*> cqs();              ///< live completion queues in order of
 std::vector<ibv_context*> contexts();    ///< contexts that the program opened
 std::vector<rdma_cm_id*> ids();          ///< ids that the program holds, in order of creation
 ibv_qp* qp_by_num(std::uint32_t qp_num); ///< nullptr if there is none
-int resolve_timeout_ms();                ///< the timeout of the latest rdma_resolve_addr
+/// A flush that the peer's device has performed.
+struct flushed_range {
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  unsigned type = 0;         ///< IBV_FLUSH_GLOBAL 1, IBV_FLUSH_PERSISTENT 2
+  bool whole_region = false; ///< IBV_FLUSH_MR
+  friend bool operator==(const flushed_range&, const flushed_range&) = default;
+};
+std::vector<flushed_range> flushed(); ///< in the order in which they were performed
+int resolve_timeout_ms();             ///< the timeout of the latest rdma_resolve_addr
 /// The arguments of each rdma_connect and rdma_accept of a connection, in order. Their private data is gone.
 std::vector<rdma_conn_param> connection_parameters();
 std::vector<ibv_ah_attr> ah_attributes(); ///< the attributes of the live address handles, in order of creation

@@ -136,6 +136,10 @@ ibv_qp* qp_by_num(std::uint32_t qp_num) {
   return q ? q->as_c() : nullptr;
 }
 
+std::vector<flushed_range> flushed() {
+  const lock hold{mutex()};
+  return the_world().flushed;
+}
 int resolve_timeout_ms() {
   const lock hold{mutex()};
   return the_world().resolve_timeout_ms;

@@ -15,8 +15,9 @@ namespace {
 
 /// 0, or the errno that the kernel returns for such a registration.
 int registration_error(const device_state& d, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
-  constexpr unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+  const unsigned flushes = d.cfg.flushes ? 3u << 8 : 0; // IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT
+  const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | flushes;
   if (d.removed) return EIO;
   if (access & IBV_ACCESS_ZERO_BASED) return EOPNOTSUPP;
   if (access & ~(known | unsigned(IBV_ACCESS_OPTIONAL_RANGE))) return EINVAL;
@@ -93,6 +94,12 @@ std::byte* remote_memory(qp_obj& responder, std::uint32_t rkey, std::uint64_t ad
   }
   auto* m = region(rkey, addr, length);
   return m && m->domain == responder.domain && (m->access & access) == access ? pointer_into(*m, addr) : nullptr;
+}
+
+bool remote_region(qp_obj& responder, std::uint32_t rkey, unsigned access) {
+  const auto& keys = the_world().keys;
+  const auto it = keys.find(rkey);
+  return it != keys.end() && it->second->domain == responder.domain && (it->second->access & access) == access;
 }
 
 void unbind(mw_obj& m) {

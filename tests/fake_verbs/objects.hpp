@@ -154,9 +154,15 @@ struct send_wqe {
   enum class wait { none, receive, peer, forever } waits = wait::none;
 };
 
+/// IBV_WR_FLUSH, which the headers of rdma-core 44 lack.
+inline constexpr ibv_wr_opcode flush_opcode = static_cast<ibv_wr_opcode>(14);
+
 /// The functions by which an extended queue pair posts. The first member is the one that verbs declares.
 struct extended_qp {
   ibv_qp_ex verbs{};
+  /// ibv_qp_ex::wr_flush, which the headers of rdma-core 44 and earlier lack: the library has it behind their last
+  /// member.
+  void (*wr_flush)(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::size_t, std::uint8_t, std::uint8_t) = nullptr;
   ibv_qp* qp = nullptr;
   std::vector<ibv_send_wr> begun; ///< the requests since wr_start
 };

@@ -116,7 +116,7 @@ bool same(const port_config& a, const port_config& b) {
 /// Whether the test has left the devices as they are by default.
 bool same(const device_config& a, const device_config& b) {
   return a.name == b.name && a.transport == b.transport && !a.attr && !b.attr && a.atomic_writes == b.atomic_writes &&
-         a.extended_qps == b.extended_qps &&
+         a.flushes == b.flushes && a.extended_qps == b.extended_qps && a.extended_flushes == b.extended_flushes &&
          std::equal(a.ports.begin(), a.ports.end(), b.ports.begin(), b.ports.end(),
                     [](const port_config& x, const port_config& y) { return same(x, y); });
 }

@@ -60,6 +60,7 @@ struct state {
   std::array<unsigned, std::size_t(kind::count)> serials{};
   std::map<std::uint32_t, qp_obj*> qp_nums;
   std::map<std::uint32_t, mr_obj*> keys;
+  std::vector<flushed_range> flushed;
   std::map<int, std::span<std::byte>> dmabufs; ///< by their descriptors
   std::map<std::uint32_t, mw_obj*> windows;    ///< by their keys without the low byte
   std::map<const void*, std::unique_ptr<ibv_device*[]>> device_lists;
@@ -246,6 +247,8 @@ mr_obj* local_region(qp_obj& q, const ibv_sge& s, bool write);
 /// The memory that a peer reaches by the key of a region or a window; null without access.
 std::byte* remote_memory(qp_obj& responder, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
                          unsigned access);
+/// Whether a peer may use the whole region of a key in this way.
+bool remote_region(qp_obj& responder, std::uint32_t rkey, unsigned access);
 std::byte* pointer_into(const mr_obj& m, std::uint64_t addr);
 
 ibv_mw* op_alloc_mw(ibv_pd*, ibv_mw_type);

@@ -38,6 +38,7 @@ struct describe {
   std::string operator()(const dat::ib::fetch_and_add_done& e) const { return with("added", e); }
   std::string operator()(const dat::ib::compare_and_swap_done& e) const { return with("compared", e); }
   std::string operator()(const dat::ib::atomic_write_done& e) const { return with("word written", e); }
+  std::string operator()(const dat::ib::flush_done& e) const { return with("memory flushed", e); }
   std::string operator()(const dat::bind_done& e) const { return with(to_string(e.operation()), e); }
   std::string operator()(const dat::dto_failure& e) const { return with(to_string(e.status()), e); }
   std::string operator()(const dat::established&) const { return text("established"); }

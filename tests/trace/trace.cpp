@@ -66,17 +66,20 @@ TEST_CASE("every operation is traced by its name, and so is what arrives", "[tra
               "completion recv_rdma_immediate 8 2"});
 }
 
-TEST_CASE("an atomic write is traced", "[trace][ib]") {
+TEST_CASE("an atomic write and a flush are traced", "[trace][ib]") {
   fake::world w;
-  for (auto& d : w.devices) d.atomic_writes = d.extended_qps = true;
+  for (auto& d : w.devices) d.atomic_writes = d.flushes = true;
   const clean_world world(w);
   pair p;
   std::array<std::uint64_t, 1> word{};
-  const auto mem = must(p.b.pz.register_memory(word, all_rights));
+  const auto mem = must(p.b.pz.register_memory(word, all_rights | dat::flush_global));
   records trace;
   must(p.a.ep.post(dat::ib::atomic_write{mem.remote(), 7}.cookie(5)));
   p.a.take();
   CHECK(texts_of(trace.take()) == texts{"post atomic_write 8 5", "completion atomic_write 8 5"});
+  must(p.a.ep.post(dat::ib::flush{mem.remote(), dat::persistence::global}.cookie(6)));
+  p.a.take();
+  CHECK(texts_of(trace.take()) == texts{"post flush 0 6", "completion flush 0 6"});
 }
 
 TEST_CASE("several operations of one call leave a record each", "[trace]") {

@@ -260,8 +260,9 @@ TEST_CASE("a dynamic region names the right that a use lacks", "[dynamic]") {
            return_subtype::privileges_rdma_read);
   is_error(none.remote(0, 8, dat::remote_write), return_type::privileges_violation,
            return_subtype::privileges_rdma_write);
-  is_error(dynamic::register_memory(s.pz, std::as_writable_bytes(std::span(s.memory)), static_cast<dat::mem_priv>(4)),
-           return_type::invalid_parameter, return_subtype::arg6);
+  is_error(
+      dynamic::register_memory(s.pz, std::as_writable_bytes(std::span(s.memory)), static_cast<dat::mem_priv>(0x80)),
+      return_type::invalid_parameter, return_subtype::arg6);
   is_error(dynamic::register_memory(s.pz, {}, dat::mem_priv::local_read), return_type::invalid_parameter,
            return_subtype::arg3);
   dat::pz no_zone;
@@ -353,6 +354,8 @@ TEST_CASE("a bind with rights of run time is refused where a typed one does not 
            return_subtype::privileges_write);
   is_error(post(writable, 0, 8, dat::mem_priv::remote_read), return_type::privileges_violation,
            return_subtype::privileges_read);
+  for (const auto flush : {dat::mem_priv::flush_global, dat::mem_priv::flush_persistent})
+    is_error(post(readable, 0, 8, dat::mem_priv::remote_read | flush), return_type::privileges_violation, {});
   is_error(post(writable, 250, 8, dat::mem_priv::remote_write), return_type::invalid_parameter, return_subtype::arg3);
   is_error(post(writable, 0, 0, dat::mem_priv::remote_write), return_type::invalid_parameter, return_subtype::arg3);
   is_error(post(dynamic::lmr(), 0, 8, dat::mem_priv::remote_write), return_type::invalid_handle,

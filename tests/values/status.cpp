@@ -31,6 +31,7 @@ constexpr std::array requests{
     dto_operation::send_immediate,
     dto_operation::rdma_read_to_rmr,
     dto_operation::atomic_write,
+    dto_operation::flush,
 };
 constexpr std::array receives{
     dto_operation::recv,    dto_operation::recv_with_invalidate, dto_operation::recv_rdma_immediate,
@@ -150,6 +151,7 @@ TEST_CASE("operations have the codes of DAT and of its InfiniBand extensions", "
   STATIC_REQUIRE(dat_code(dto_operation::rdma_read_to_rmr) == 2U);
   STATIC_REQUIRE_FALSE(dat_code(dto_operation::bind).has_value());
   STATIC_REQUIRE_FALSE(dat_code(dto_operation::atomic_write).has_value());
+  STATIC_REQUIRE_FALSE(dat_code(dto_operation::flush).has_value());
   STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(5)).has_value());
   STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(6)).has_value());
   STATIC_REQUIRE_FALSE(dat_code(static_cast<dto_operation>(200)).has_value());
@@ -176,7 +178,8 @@ TEST_CASE("every status and operation has a name, every failure a usual cause", 
   CHECK(names.count("unknown dto_operation") == 1);
   STATIC_REQUIRE(to_string(dto_operation::rdma_write) == "rdma_write");
   STATIC_REQUIRE(to_string(dto_operation::atomic_write) == "atomic_write");
-  STATIC_REQUIRE(to_string(static_cast<dto_operation>(21)) == "unknown dto_operation");
+  STATIC_REQUIRE(to_string(dto_operation::flush) == "flush");
+  STATIC_REQUIRE(to_string(static_cast<dto_operation>(22)) == "unknown dto_operation");
 }
 
 TEST_CASE("receives are those operations that complete on the receive queue") {

@@ -382,7 +382,7 @@ auto long_atomic_write(dat::remote_segment<std::uint64_t, mem_priv::remote_write
 #endif
 
 //! case: an atomic write beside another request in one post
-//! error: dat: verbs posts an atomic write by itself: post it in a call of its own
+//! error: dat: verbs posts an atomic write or a flush by itself: post it in a call of its own
 #ifdef DAT_EXPECT_FAIL
 auto posted_beside(dat::ep<dat::rc>& e, dat::ib::atomic_write w) { return e.post(dat::send{}, w); }
 #else
@@ -390,9 +390,49 @@ auto posted_alone(dat::ep<dat::rc>& e, dat::ib::atomic_write w) { return e.post(
 #endif
 
 //! case: an atomic write in a batch
-//! error: dat: a batch posts its requests as one chain, and verbs posts an atomic write by itself
+//! error: dat: a batch posts its requests as one chain, and verbs posts an atomic write or a flush by itself
 #ifdef DAT_EXPECT_FAIL
 auto in_batch(dat::batch<2>& b, dat::ib::atomic_write w) { return b.push_back(w); }
 #else
 auto in_batch(dat::batch<2>& b, dat::send<0> w) { return b.push_back(w); }
+#endif
+
+//! case: a flush of memory that peers may only write
+//! error: dat: a flush needs a remote segment with the right of its persistence
+#ifdef DAT_EXPECT_FAIL
+auto flush_without_right(dat::remote_segment<char, mem_priv::remote_write> s) {
+  return dat::ib::flush{s, dat::persistence::global};
+}
+#else
+auto flush_with_right(dat::remote_segment<char, mem_priv::flush_global> s) {
+  return dat::ib::flush{s, dat::persistence::global};
+}
+#endif
+
+//! case: a flush to persistent memory where peers may only flush to global visibility
+//! error: dat: a flush needs a remote segment with the right of its persistence
+#ifdef DAT_EXPECT_FAIL
+auto flush_too_far(dat::remote_segment<char, mem_priv::flush_global> s) {
+  return dat::ib::flush{s, dat::persistence::persistent};
+}
+#else
+auto flush_as_granted(dat::remote_segment<char, mem_priv::flush_persistent> s) {
+  return dat::ib::flush{s, dat::persistence::persistent};
+}
+#endif
+
+//! case: a flush beside another request in one post
+//! error: dat: verbs posts an atomic write or a flush by itself: post it in a call of its own
+#ifdef DAT_EXPECT_FAIL
+auto flush_beside(dat::ep<dat::rc>& e, dat::ib::flush f) { return e.post(dat::send{}, f); }
+#else
+auto flush_alone(dat::ep<dat::rc>& e, dat::ib::flush f) { return e.post(f); }
+#endif
+
+//! case: a flush in a batch
+//! error: dat: a batch posts its requests as one chain, and verbs posts an atomic write or a flush by itself
+#ifdef DAT_EXPECT_FAIL
+auto flush_in_batch(dat::batch<2>& b, dat::ib::flush f) { return b.push_back(f); }
+#else
+auto send_in_batch(dat::batch<2>& b, dat::send<0> f) { return b.push_back(f); }
 #endif

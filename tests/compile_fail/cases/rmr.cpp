@@ -26,6 +26,14 @@ auto write_read(const region<mem_priv::local_read>& m) { return dat::bind{m, 0, 
 auto write_written(const region<mem_priv::local_write>& m) { return dat::bind{m, 0, 1, dat::remote_write}; }
 #endif
 
+//! case: a window that grants flushes
+//! error: dat: a window cannot grant flushes: give the peer a segment of the lmr
+#ifdef DAT_EXPECT_FAIL
+auto flush_window(const region<mem_priv::local_read>& m) { return dat::bind{m, dat::remote_read | dat::flush_global}; }
+#else
+auto flush_window(const region<mem_priv::local_read>& m) { return dat::bind{m, dat::remote_read}; }
+#endif
+
 //! case: a window used without the needed right
 //! error: dat: rdma_write needs a remote segment with dat::remote_write
 //! tags: [RMR-040]

@@ -15,6 +15,7 @@
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/progress/reactor.hpp>
 #include <dat/detail/text/result.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/work/work_arena.hpp>
 
 #include <infiniband/verbs.h>
@@ -71,8 +72,10 @@ public:
   [[nodiscard]] rdma_event_channel* channel() const noexcept { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
-  /// Whether the kernel and verbs have atomic writes. The provider of the device may lack them.
-  [[nodiscard]] bool has_atomic_writes() const noexcept { return has_atomic_writes_; }
+  /// The extended requests that the kernel and verbs have. The provider of the device may lack them.
+  [[nodiscard]] extended_op_set extended_ops() const noexcept { return extended_ops_; }
+  /// The access flags of flushes that memory of this adapter can have.
+  [[nodiscard]] int flush_access() const noexcept { return flush_access_; }
   /// True for a port of Ethernet (RoCE, iWARP), which has no partitions and one P_Key.
   [[nodiscard]] bool ethernet() const noexcept { return ethernet_; }
   /// True for an adapter of iWARP: the kernel moves the queue pairs of its connections, and it has no InfiniBand
@@ -288,7 +291,8 @@ private:
   unique_c<rdma_event_channel, &rdma_destroy_event_channel> channel_;
   ibv_device_attr device_{};
   std::uint32_t max_message_ = 0;
-  bool has_atomic_writes_ = false;
+  extended_op_set extended_ops_;
+  int flush_access_ = 0;
   bool ethernet_ = false;
   adapter_location where_{};
   bool automatic_ = true;

@@ -148,7 +148,8 @@ DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool 
   ibv_device_attr_ex device{};
   if (const int err = ibv_query_device_ex(core->context(), nullptr, &device)) return failed("ibv_query_device", err);
   core->device_ = device.orig_attr;
-  core->has_atomic_writes_ = verbs_has_atomic_writes<> && (device.device_cap_flags_ex & device_has_atomic_writes) != 0;
+  core->extended_ops_ = extended_ops_of(device.device_cap_flags_ex);
+  core->flush_access_ = flush_access_of(device.device_cap_flags_ex);
   ibv_port_attr port{};
   if (const int err = ibv_query_port(core->context(), where.port, &port)) return failed("ibv_query_port", err);
   core->max_message_ = min(port.max_msg_sz, longest_message);

@@ -117,6 +117,8 @@ template <class Visitor>
     return give(std::type_identity<ib::compare_and_swap_done>{});
   case dto_operation::atomic_write:
     return give(std::type_identity<ib::atomic_write_done>{});
+  case dto_operation::flush:
+    return give(std::type_identity<ib::flush_done>{});
   default:
     return give(std::type_identity<send_done>{});
   }

@@ -158,6 +158,8 @@ template <>
 inline constexpr work_kind work_of<ib::compare_and_swap_done> = kind_of_work(dto_operation::compare_and_swap);
 template <>
 inline constexpr work_kind work_of<ib::atomic_write_done> = kind_of_work(dto_operation::atomic_write);
+template <>
+inline constexpr work_kind work_of<ib::flush_done> = kind_of_work(dto_operation::flush);
 
 /// The event of a completion of the kind `work_of<E>`.
 template <class E>

@@ -34,6 +34,8 @@ DAT_DECL std::uint32_t becomes(const record& r) noexcept {
     return completion_bit<ib::compare_and_swap_done>;
   case dto_operation::atomic_write:
     return completion_bit<ib::atomic_write_done>;
+  case dto_operation::flush:
+    return completion_bit<ib::flush_done>;
   case dto_operation::send_ud:
     return completion_bit<ib::datagram_send_done>;
   case dto_operation::bind:

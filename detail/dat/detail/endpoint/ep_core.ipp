@@ -210,7 +210,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     ep->announced_ = true; // no connection event has to come before its completions
   }
   ep->set_attributes(a);
-  ep->has_atomic_writes_ = ia->has_atomic_writes();
+  if (!datagrams) ep->extended_ops_ = ia->extended_ops();
   if (datagrams && !a.max_message_size) ep->max_message_ = datagrams->mtu;
   ep->watermarks_.set(a.soft_high_watermark, a.hard_high_watermark);
   ep->set_state(ep_state::unconfigured_unconnected);
@@ -276,6 +276,7 @@ DAT_DECL int ep_core::remote_access() const noexcept {
   if (responder_resources_ != 0) {
     access |= IBV_ACCESS_REMOTE_READ;
     if (ia().device().atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
+    access |= ia().flush_access();
   }
   return access;
 }
@@ -313,9 +314,9 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
     init.cap.max_recv_sge = attributes_.max_recv_iov;
   }
   init.cap.max_inline_data = attributes_.max_inline;
-  // The kernel can have atomic writes where the provider of the device does not.
-  ibv_qp* qp = !datagrams_ && ia().has_atomic_writes() ? create_extended_qp(pz_->pd(), init) : nullptr;
-  has_atomic_writes_ = qp != nullptr;
+  // The kernel can have extended requests where the provider of the device does not.
+  if (!datagrams_) extended_ops_ = ia().extended_ops();
+  ibv_qp* qp = create_best_extended_qp(pz_->pd(), init, extended_ops_);
   if (!qp) qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) {
     error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);

@@ -22,6 +22,7 @@ class rdma_write_immediate_done;
 class fetch_and_add_done;
 class compare_and_swap_done;
 class atomic_write_done;
+class flush_done;
 class datagram_send_done;
 class datagram_recv_done;
 class datagram_recv_immediate_done;
@@ -84,7 +85,7 @@ inline constexpr bool contains<T, type_list<U...>> = (std::is_same_v<T, U> || ..
 
 using dto_events = type_list<send_done, recv_done, rdma_write_done, rdma_read_done, dto_failure,
                              ib::recv_immediate_done, ib::recv_write_immediate_done, ib::rdma_write_immediate_done,
-                             ib::fetch_and_add_done, ib::compare_and_swap_done, ib::atomic_write_done>;
+                             ib::fetch_and_add_done, ib::compare_and_swap_done, ib::atomic_write_done, ib::flush_done>;
 // The additional events of datagram endpoints; defined in <dat/ud.hpp>.
 using datagram_completions =
     type_list<ib::datagram_send_done, ib::datagram_recv_done, ib::datagram_recv_immediate_done>;

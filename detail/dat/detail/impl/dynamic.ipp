@@ -63,8 +63,7 @@ DAT_DECL error lmr::refusal(const char* call, std::size_t offset, std::size_t by
 }
 
 DAT_DECL expected<lmr_params> lmr::query() const noexcept {
-  constexpr mem_priv remote = mem_priv::remote_read | mem_priv::remote_write | mem_priv::remote_atomic;
-  return detail::query_region(core_.get(), rights_, (rights_ & remote) != mem_priv::none);
+  return detail::query_region(core_.get(), rights_, (rights_ & detail::peer_rights) != mem_priv::none);
 }
 
 DAT_DECL expected<void> lmr::close() noexcept {
@@ -77,7 +76,7 @@ DAT_DECL expected<void> lmr::close() noexcept {
 struct memory_maker {
   template <class Make>
   [[nodiscard]] static expected<lmr> with(const char* call, mem_priv rights, Make make) noexcept {
-    if ((static_cast<std::uint32_t>(rights) & ~0x73u) != 0)
+    if ((static_cast<std::uint32_t>(rights) & ~0x7fu) != 0)
       return error(return_type::invalid_parameter, return_subtype::arg6)
           .at(call, object_kind::lmr)
           .hint("A bit of the rights is none: they are made of the values of dat::mem_priv.");
@@ -137,6 +136,9 @@ DAT_DECL expected<remote_segment<std::byte, mem_priv::none>> post(rmr& window, c
       !includes(have, mem_priv::local_write))
     return core.at({return_type::privileges_violation, return_subtype::privileges_write}, detail::rmr_core::bind_call)
         .hint("A window with remote_write or remote_atomic needs an lmr with local_write.");
+  if (detail::includes_any(what.rights_, mem_priv::flush_global | mem_priv::flush_persistent))
+    return core.at(error(return_type::privileges_violation), detail::rmr_core::bind_call)
+        .hint("A window cannot grant flushes: give the peer a segment of the lmr.");
   const mem_priv rights = what.rights_ & detail::remote_rights;
   const detail::window_place place{.region = region,
                                    .address = region->address() + what.offset_,

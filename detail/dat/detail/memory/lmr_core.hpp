@@ -37,6 +37,7 @@ public:
                                                        Prepare prepare) noexcept {
     auto made = allocate(call, pz, length);
     if (!made) return made;
+    if (!has_rights(pz, access)) return no_such_rights(call);
     lmr_core& lmr = *made.assume_value();
     // Whether windows may be bound to the region, where the device has any. Binding requires memory that the process
     // may write: other regions are registered without it.
@@ -85,6 +86,9 @@ private:
   /// A region without memory, and the errors of all registrations.
   [[nodiscard]] static result<ref<lmr_core>> allocate(const char* call, const ref<pz_core>& pz,
                                                       std::size_t length) noexcept;
+  /// Whether the adapter has the access flags of flushes that `access` contains.
+  [[nodiscard]] static bool has_rights(const ref<pz_core>& pz, int access) noexcept;
+  [[nodiscard]] static error no_such_rights(const char* call) noexcept;
   [[nodiscard]] static error not_registered(const char* call, const char* verb, int err) noexcept;
   void complete() noexcept;
 

@@ -6,6 +6,7 @@
 #include <dat/detail/memory/lmr_core.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/text/errno.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/work/work_watch.hpp>
 
 #include <new>
@@ -41,6 +42,16 @@ DAT_DECL result<ref<lmr_core>> lmr_core::allocate(const char* call, const ref<pz
   if (!lmr)
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::lmr);
   return lmr;
+}
+
+DAT_DECL bool lmr_core::has_rights(const ref<pz_core>& pz, int access) noexcept {
+  constexpr int flushes = access_flush_global | access_flush_persistent;
+  return (access & flushes & ~pz->ia().flush_access()) == 0;
+}
+DAT_DECL error lmr_core::no_such_rights(const char* call) noexcept {
+  return error(return_type::model_not_supported)
+      .at(call, object_kind::lmr)
+      .hint("This adapter has no flushes: register without flush_global and flush_persistent.");
 }
 
 DAT_DECL error lmr_core::not_registered(const char* call, const char* verb, int err) noexcept {

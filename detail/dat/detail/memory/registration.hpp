@@ -5,6 +5,8 @@
 #include <dat/privileges.hpp>
 #include <dat/segment.hpp>
 
+#include <dat/detail/verbs/extended_post.hpp>
+
 #include <infiniband/verbs.h>
 
 #include <cstddef>
@@ -51,6 +53,8 @@ inline constexpr bool elements_live_on =
   if (includes(p, mem_priv::remote_read)) access |= IBV_ACCESS_REMOTE_READ;
   if (includes(p, mem_priv::remote_write)) access |= IBV_ACCESS_REMOTE_WRITE;
   if (includes(p, mem_priv::remote_atomic)) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  if (includes(p, mem_priv::flush_global)) access |= access_flush_global;
+  if (includes(p, mem_priv::flush_persistent)) access |= access_flush_persistent;
   return access;
 }
 

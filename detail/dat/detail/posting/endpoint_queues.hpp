@@ -136,28 +136,39 @@ protected:
 };
 using request_queue = basic_request_queue<ep_post>;
 
-/// Atomic writes, which only the functions of an extended queue pair post.
-class atomic_write_queue : public request_queue {
+/// Atomic writes and flushes, which only the functions of an extended queue pair post.
+class extended_queue : public request_queue {
 public:
   using request_queue::request_queue;
   static consteval bool keeps_link(std::size_t) noexcept { return false; }
   [[nodiscard]] bool accepts(const send_request<0>& r) const noexcept {
-    return ep_.has_atomic_writes() && r.remote.length >= word_size && r.remote.address % word_size == 0 &&
+    return (r.is_flush() ? accepts_flush(r) : accepts_atomic_write(r)) &&
            (!r.no_notify || ep_.takes_no_notify_requests());
   }
   void fill(ibv_send_wr& wr, work_entry& e, const send_request<0>& r) const noexcept {
     wr.opcode = r.opcode;
     wr.send_flags = r.flags;
     wr.wr.atomic.remote_addr = r.remote.address;
-    wr.wr.atomic.compare_add = r.compare_add;
+    wr.wr.atomic.compare_add = r.is_flush() ? r.remote.length : r.compare_add;
+    wr.wr.atomic.swap = r.swap;
     wr.wr.atomic.rkey = r.remote.key;
     e.posted.cookie = r.cookie;
-    e.posted.set(word_size, no_notify_if(r.no_notify, kind_of_work(dto_operation::atomic_write)));
+    e.posted.set(r.is_flush() ? 0 : word_size, no_notify_if(r.no_notify, kind_of_work(r.operation())));
   }
   [[nodiscard]] int submit(ibv_send_wr* wr, ibv_send_wr** bad, std::size_t n) const noexcept {
     if constexpr (trace_build) trace_points::post_last(ep_.number(), ring(), wr, n);
     ibv_qp* const qp = ep_.send_to();
     return qp == ep_.qp() ? post_extended(qp, *wr) : ibv_post_send(qp, wr, bad);
+  }
+
+private:
+  [[nodiscard]] bool accepts_atomic_write(const request_header& r) const noexcept {
+    return ep_.extended_ops().includes(extended_op::atomic_write) && r.remote.length >= word_size &&
+           r.remote.address % word_size == 0;
+  }
+  [[nodiscard]] bool accepts_flush(const request_header& r) const noexcept {
+    return ep_.extended_ops().includes(extended_op::flush) && ep_.has_reads() &&
+           (r.covers_region() || (r.remote.length != 0 && r.remote.length <= longest_flush));
   }
 };
 
@@ -166,8 +177,8 @@ template <class Usual, class... D>
 struct queue_of {
   static constexpr bool alone = (is_posted_alone<D> || ...);
   static_assert(!alone || sizeof...(D) == 1,
-                "dat: verbs posts an atomic write by itself: post it in a call of its own");
-  using type = std::conditional_t<alone, atomic_write_queue, Usual>;
+                "dat: verbs posts an atomic write or a flush by itself: post it in a call of its own");
+  using type = std::conditional_t<alone, extended_queue, Usual>;
 };
 template <class Usual, class... D>
 using queue_for = typename queue_of<Usual, D...>::type;

@@ -8,6 +8,7 @@
 
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/request/work_request.hpp>
+#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/verbs/null_device.hpp>
 #include <dat/detail/work/call_class.hpp>
 #include <dat/detail/work/completion_owner.hpp>
@@ -63,8 +64,10 @@ public:
   [[nodiscard]] bool takes_no_notify_requests() const noexcept {
     return attributes_.request_completion == completion_notification::selective;
   }
-  /// Whether it takes atomic writes, if it is connected.
-  [[nodiscard]] bool has_atomic_writes() const noexcept { return has_atomic_writes_; }
+  /// Whether its connection allows RDMA reads.
+  [[nodiscard]] bool has_reads() const noexcept { return max_read_ != 0; }
+  /// The extended requests that it takes, if it is connected.
+  [[nodiscard]] extended_op_set extended_ops() const noexcept { return extended_ops_; }
   /// Whether its receives come from a shared queue.
   [[nodiscard]] bool shares_receives() const noexcept { return shares_; }
   /// The counter of a datagram endpoint; null for others.
@@ -200,12 +203,12 @@ protected:
     state_.store(s, std::memory_order_release);
   }
 
-  bool up_ = false;                // is_up(state_)
-  bool shares_ = false;            // receives come from a shared queue, and rq_ has no room
-  bool invalidates_ : 1 = false;   // the adapter can invalidate a peer's window
-  bool has_immediate_ : 1 = true;  // iWARP has no immediate data
-  bool has_atomics_ : 1 = true;    // the adapter has atomics
-  bool has_atomic_writes_ = false; // its queue pair is an extended one; before there is one, the adapter has them
+  bool up_ = false;               // is_up(state_)
+  bool shares_ = false;           // receives come from a shared queue, and rq_ has no room
+  bool invalidates_ : 1 = false;  // the adapter can invalidate a peer's window
+  bool has_immediate_ : 1 = true; // iWARP has no immediate data
+  bool has_atomics_ : 1 = true;   // the adapter has atomics
+  extended_op_set extended_ops_;  // of its queue pair; before there is one, of the adapter
   std::uint32_t max_inline_ = 0;
   std::uint64_t max_message_ = 0;        // 64 bits, as the bytes of a list, which are compared with these
   std::uint64_t max_inline_message_ = 0; // the smaller of the two

@@ -54,7 +54,9 @@ DAT_DECL expected<void> ep_posting::check_support(const char* call, const reques
   if (state() == ep_dead) return success();
   const auto refuse = [&](const char* hint) { return at(return_type::model_not_supported, call).hint(hint); };
   if (r.is_atomic() && !has_atomics_) return refuse("This adapter has no atomics.");
-  if (r.is_atomic_write() && !has_atomic_writes_) return refuse("This adapter has no atomic writes.");
+  if (r.is_atomic_write() && !extended_ops_.includes(extended_op::atomic_write))
+    return refuse("This adapter has no atomic writes.");
+  if (r.is_flush() && !extended_ops_.includes(extended_op::flush)) return refuse("This adapter has no flushes.");
   if (r.opcode == IBV_WR_SEND_WITH_INV && !invalidates_) return refuse("This adapter has no sends that invalidate.");
   if (r.is_immediate() && !has_immediate_) return no_immediate(call, 0);
   return success();
@@ -92,15 +94,19 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
                   "The remote word of an atomic must be at a multiple of 8.");
   if (r.is_atomic_write() && r.remote.length < word_size)
     return refuse(return_type::length_error, "An atomic write needs a remote word, and the segment is empty.");
+  if (r.is_flush() && !r.covers_region() && (r.remote.length == 0 || r.remote.length > longest_flush))
+    return refuse(return_type::length_error,
+                  "A flush of a range covers 1 byte to 4 GiB - 1. Flush several ranges, or the "
+                  "whole_region().");
   if (r.is_atomic() && bytes != word_size)
     return refuse(return_type::length_error,
                   "An atomic needs a local word for the old value, and the segment is empty.");
   if (r.is_one_sided() && bytes > r.remote.length)
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
-  if ((r.is_read() || r.is_atomic()) && max_read_ == 0)
+  if ((r.is_read() || r.is_atomic() || r.is_flush()) && max_read_ == 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg1},
-                  "This connection allows no RDMA reads and atomics: give max_rdma_read_out here and max_rdma_read_in "
-                  "at the peer.");
+                  "This connection allows no RDMA reads, atomics and flushes: give max_rdma_read_out here and "
+                  "max_rdma_read_in at the peer.");
   if (r.is_inlined() && bytes > max_inline_)
     return refuse(return_type::length_error, "The request has more bytes than the endpoint's max_inline.");
   if (bytes > max_message_)
@@ -149,7 +155,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
     }
     sq_.set_next(end); // the state has changed meanwhile
     bad = wr;          // not every provider sets it
-    err = wr->opcode == atomic_write_opcode ? post_extended(qp_, *wr) : ibv_post_send(qp_, wr, &bad);
+    err = is_posted_extended(wr->opcode) ? post_extended(qp_, *wr) : ibv_post_send(qp_, wr, &bad);
     if (err == 0) {
       taken = chain_length<ibv_send_wr>(wr, nullptr);
       return success();
@@ -159,7 +165,7 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, bool usable, in
   sq_.set_next(work_ring::after(first, taken));
   trace_points::refused(number(), chain_length<ibv_send_wr>(wr, nullptr) - taken, err);
   if (lacks_immediate(*bad)) return no_immediate(call, taken);
-  const char* const verb = bad->opcode == atomic_write_opcode ? "ibv_wr_complete" : "ibv_post_send";
+  const char* const verb = is_posted_extended(bad->opcode) ? "ibv_wr_complete" : "ibv_post_send";
   return at(map_errno(err, return_subtype::resource_tep, true).from(verb, err), call).index(taken);
 }
 

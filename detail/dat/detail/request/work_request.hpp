@@ -38,6 +38,15 @@ inline constexpr bool is_posted_alone = false;
 
 /// The opcode of an atomic write, which verbs.h names since rdma-core 44. The value is the kernel's.
 inline constexpr ibv_wr_opcode atomic_write_opcode = static_cast<ibv_wr_opcode>(15);
+/// The opcode of a flush, which verbs.h names since rdma-core 45.
+inline constexpr ibv_wr_opcode flush_opcode = static_cast<ibv_wr_opcode>(14);
+/// Placement types of flushes, as in verbs: IBV_FLUSH_GLOBAL and IBV_FLUSH_PERSISTENT.
+inline constexpr std::uint64_t flush_type_global = 1;
+inline constexpr std::uint64_t flush_type_persistent = 2;
+/// The bit of `swap` by which a flush covers the whole region. The bits below it are the verbs placement type.
+inline constexpr std::uint64_t flush_region = std::uint64_t{1} << 8;
+/// The length of a flush has 32 bits on the wire.
+inline constexpr std::uint64_t longest_flush = 0xffff'ffff;
 
 /// Flags of a request. The values are those of verbs, so that posting copies them.
 enum class send_flag : unsigned {
@@ -55,8 +64,8 @@ struct request_header {
   unsigned flags = IBV_SEND_SIGNALED;
   std::uint32_t imm = 0;         ///< immediate data in the consumer's byte order, or the key to invalidate
   std::uint64_t compare_add = 0; ///< only for atomics, like `swap`; for an atomic write, the word
-  std::uint64_t swap = 0;
-  bool no_notify = false; ///< its completion is no notification
+  std::uint64_t swap = 0;        ///< for a flush: its placement type, and flush_region
+  bool no_notify = false;        ///< its completion is no notification
 
   request_header() noexcept = default;
   /// Copies member by member: a copy as one block would put a request from registers into memory.
@@ -79,6 +88,7 @@ struct request_header {
              : op == dto_operation::fetch_and_add        ? IBV_WR_ATOMIC_FETCH_AND_ADD
              : op == dto_operation::rdma_read            ? IBV_WR_RDMA_READ
              : op == dto_operation::atomic_write         ? atomic_write_opcode
+             : op == dto_operation::flush                ? flush_opcode
                                                          : IBV_WR_ATOMIC_CMP_AND_SWP;
   }
   template <class R>
@@ -99,7 +109,7 @@ struct request_header {
   }
 
   [[nodiscard]] dto_operation operation() const noexcept {
-    switch (static_cast<int>(opcode)) { // older headers have no enumerator for an atomic write
+    switch (static_cast<int>(opcode)) { // older headers have no enumerators for some
     case IBV_WR_SEND_WITH_IMM:
       return dto_operation::send_immediate;
     case IBV_WR_SEND_WITH_INV:
@@ -116,6 +126,8 @@ struct request_header {
       return dto_operation::compare_and_swap;
     case atomic_write_opcode:
       return dto_operation::atomic_write;
+    case flush_opcode:
+      return dto_operation::flush;
     default:
       return dto_operation::send;
     }
@@ -132,6 +144,8 @@ struct request_header {
     return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   }
   [[nodiscard]] bool is_atomic_write() const noexcept { return opcode == atomic_write_opcode; }
+  [[nodiscard]] bool is_flush() const noexcept { return opcode == flush_opcode; }
+  [[nodiscard]] bool covers_region() const noexcept { return (swap & flush_region) != 0; }
 
   /// Writes the members that the operation needs. Verbs reads no others, and clearing all 128 bytes would cost as much
   /// as the rest of a post. The caller sets wr_id, next and the segments.

@@ -78,6 +78,8 @@ constexpr std::string_view to_string(dto_operation operation) noexcept {
     return "unbind";
   case dto_operation::atomic_write:
     return "atomic_write";
+  case dto_operation::flush:
+    return "flush";
   }
   return "unknown dto_operation";
 }
@@ -103,7 +105,7 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
     return "The peer's device broke the protocol; its firmware or driver is at fault.";
   case dto_status::remote_access:
     return "The remote segment lies outside the peer's registration, its registration is gone, or it lacks the right "
-           "(remote read, write or atomic) for this operation.";
+           "(remote read, write or atomic, or a flush) for this operation.";
   case dto_status::remote_responder:
     return "The peer could not complete the operation: a message too long for its receive buffer, an RDMA read or "
            "atomic that its endpoint does not allow, or a misaligned atomic.";
