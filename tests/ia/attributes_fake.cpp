@@ -5,12 +5,16 @@
 
 #include <dat/ib_query.hpp>
 #include <dat/registry.hpp>
+#include <dat/rmr.hpp>
+#include <dat/srq.hpp>
 
+#include <cerrno>
 #include <limits>
 #include <vector>
 
 using namespace unit;
 using type = dat::return_type;
+using subtype = dat::return_subtype;
 
 TEST_CASE("the leading numbers of a firmware version are parsed", "[ia][IA-075]") {
   const auto check = [](std::string_view text, std::uint32_t major, std::uint32_t minor) {
@@ -266,20 +270,60 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
 }
 
-TEST_CASE("the driver refuses objects beyond the reported counts", "[ia]") {
+TEST_CASE("dat refuses objects beyond the reported counts before it calls the driver", "[ia][IA-108]") {
   auto device = small_device();
-  device.devices[0].attr->max_pd = 8;
+  auto& limits = *device.devices[0].attr;
+  limits.max_pd = limits.max_cq = limits.max_qp = 3;
+  limits.max_srq = limits.max_mw = limits.max_mr = 2;
+  limits.max_mr_size = 4096;
   auto ia = opened(device);
-  const auto limit = must(ia.query()).max_pzs;
-  CHECK(limit == 8);
-  std::vector<dat::pz> zones;
-  auto zone = ia.create_pz();
-  for (; zone && zones.size() < 2 * limit; zone = ia.create_pz()) zones.push_back(std::move(zone.assume_value()));
-  CHECK_FALSE(zones.empty());
-  REQUIRE_FALSE(zone);
-  CHECK(zone.error().type() == type::insufficient_resources);
-  CHECK_FALSE(zone.error().verb().empty()); // dat has asked the driver
-  DEVIATES("IA-108");
+  const auto a = must(ia.query());
+  std::vector<std::byte> memory(4097);
+  const auto none = [](const dat::error& e, subtype resource) {
+    CHECK(e == dat::error(type::insufficient_resources, resource));
+    CHECK(e.verb().empty()); // dat itself has refused
+    CHECK_FALSE(e.hint().empty());
+  };
+  // Creates as many objects as are reported and no more; a closed one leaves its place to another, and one that could
+  // not be created takes none.
+  const auto limited = [&](std::uint32_t most, subtype resource, fake::call verb, auto create) {
+    INFO(to_string(resource));
+    using made = std::decay_t<decltype(must(create()))>;
+    std::vector<made> all;
+    while (all.size() < most) {
+      fake::fail(verb, 1, ENOMEM);
+      CHECK_FALSE(create());
+      all.push_back(must(create()));
+    }
+    none(create().error(), resource);
+    must(all.back().close());
+    all.back() = must(create());
+    none(create().error(), resource);
+    return all;
+  };
+  using c = fake::call;
+  auto zones = limited(a.max_pzs, subtype::resource_protection_domain, c::ibv_alloc_pd, [&] { return ia.create_pz(); });
+  auto& pz = zones[0];
+  auto evds =
+      limited(a.max_evds, subtype::resource_tevd, c::ibv_create_cq, [&] { return ia.create_evd<all_streams>(8); });
+  CHECK(ia.create_evd<dat::stream::software>(8)); // takes nothing of the device
+  limited(a.max_eps, subtype::resource_tep, c::ibv_create_qp,
+          [&] { return pz.create_ep<dat::rc>(evds[0], {.max_request_dtos = 1, .max_recv_dtos = 1}); });
+  limited(a.max_srqs, subtype::resource_srq, c::ibv_create_srq, [&] { return pz.create_srq({.max_recv_dtos = 1}); });
+  limited(a.max_rmrs, subtype::resource_memory_region, c::ibv_alloc_mw, [&] { return pz.create_rmr(); });
+  const auto region = [&](std::size_t length) {
+    return pz.register_memory(std::span(memory).first(length), dat::local_read);
+  };
+  limited(a.max_lmrs, subtype::resource_memory_region, c::ibv_reg_mr_iova2,
+          [&] { return region(a.max_lmr_block_size); });
+  const auto longer = region(a.max_lmr_block_size + 1).error();
+  CHECK(longer == dat::error(type::invalid_parameter, subtype::arg3));
+  CHECK(longer.verb().empty());
+  // Another open of the adapter shares the device's numbers, which its driver counts.
+  auto other = must(dat::ia::open("fk1", manual));
+  const auto beyond = other.create_pz().error();
+  CHECK(beyond == dat::error(type::insufficient_resources, subtype::resource_protection_domain));
+  CHECK_FALSE(beyond.verb().empty());
 }
 
 TEST_CASE("an iWARP adapter is opened by name, and another one when any adapter will do", "[ia]") {

@@ -85,6 +85,9 @@ public:
   [[nodiscard]] ia_core& ia() const noexcept { return *ia_; }
   [[nodiscard]] child_kind kind() const noexcept { return type_.kind; }
   [[nodiscard]] const child_type& type() const noexcept { return type_; }
+  /// Counts the child among those that the adapter's attributes limit, until it ends. Refuses it when the ia has as
+  /// many as they report.
+  [[nodiscard]] expected<void> take_place(return_subtype resource) noexcept;
   /// Sequentially consistent with begin_end: if a thread registers as a waiter and then finds the child alive, the end
   /// of the child sees that waiter.
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_seq_cst); }
@@ -129,6 +132,7 @@ private:
   ia_core* const ia_; // the object has a reference
   const child_type& type_;
   const std::uint32_t forks_;
+  bool has_place_ = false; // written before the child is published
   std::atomic<bool> dead_{false};
   std::atomic<bool> published_{false}; // cleared under the lock of the ia's children
 };

@@ -159,6 +159,9 @@ public:
   void remove(ia_child& c) noexcept;
   /// Hides the child from `find` and `for_each`. When the call returns, no predicate of `find` reads the child.
   void hide(ia_child& c) noexcept;
+  /// Counts a child of a kind, or returns false when there are as many as the device has in all.
+  [[nodiscard]] bool take_place(child_kind kind) noexcept;
+  void leave_place(child_kind kind) noexcept;
   /// Returns true when a child exists to which the consumer has a handle. Lingering connections do not count.
   [[nodiscard]] bool in_use() noexcept;
   /// The first published child of a kind that `wanted` accepts, or null. `wanted` runs under a lock, and may use what
@@ -307,8 +310,9 @@ private:
   std::atomic<std::uint32_t> service_numbers_{1};
   std::atomic<std::uint32_t> passed_over_{0}; // number of checks since the reactor ran, with manual progress
   std::atomic<std::uint32_t> cm_order_{0};
-  std::mutex mutex_; // guards children_
+  std::mutex mutex_; // guards children_ and places_
   std::array<intrusive_list<ia_child>, child_kinds> children_;
+  std::array<int, child_kinds> places_{};
   const ia_child* own_evd_ = nullptr;
   std::atomic<bool> catastrophic_{false};
   std::mutex async_mutex_; // guards listeners_; taken before the locks of the evds

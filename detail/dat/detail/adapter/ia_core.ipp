@@ -36,7 +36,46 @@ DAT_DECL bool ia_child::begin_end() noexcept {
   return true;
 }
 DAT_DECL void ia_child::finish_end() noexcept {
+  if (has_place_) ia_->leave_place(kind());
   if (kind() != child_kind::connection) ia_->release_adapter();
+}
+
+DAT_DECL expected<void> ia_child::take_place(return_subtype resource) noexcept {
+  has_place_ = ia_->take_place(kind());
+  if (has_place_) return success();
+  return error(return_type::insufficient_resources, resource)
+      .hint("The ia has as many objects of this kind as the adapter's attributes report (ia::query). Close some of "
+            "them.");
+}
+
+/// The number of objects of a kind that the attributes report.
+[[nodiscard]] DAT_DECL int most_of(child_kind kind, const ibv_device_attr& d) noexcept {
+  switch (kind) {
+  case child_kind::window:
+    return d.max_mw;
+  case child_kind::endpoint:
+    return d.max_qp;
+  case child_kind::shared_queue:
+    return d.max_srq;
+  case child_kind::memory:
+    return d.max_mr;
+  case child_kind::events:
+    return d.max_cq;
+  default:
+    return d.max_pd;
+  }
+}
+
+DAT_DECL bool ia_core::take_place(child_kind kind) noexcept {
+  const std::lock_guard lock(mutex_);
+  int& taken = places_[static_cast<std::size_t>(kind)];
+  if (taken >= most_of(kind, device_)) return false;
+  ++taken;
+  return true;
+}
+DAT_DECL void ia_core::leave_place(child_kind kind) noexcept {
+  const std::lock_guard lock(mutex_);
+  --places_[static_cast<std::size_t>(kind)];
 }
 
 DAT_DECL void ia_core::add(ia_child& c) noexcept {

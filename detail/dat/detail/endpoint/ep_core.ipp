@@ -202,6 +202,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
   }
   ep->attached_ = n;
+  if (auto ok = ep->take_place(return_subtype::resource_tep); !ok) return at(ok.assume_error());
   if (datagrams) {
     ep->datagrams_ = datagrams->core;
     *datagrams->endpoint = ep.get();

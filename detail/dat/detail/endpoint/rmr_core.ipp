@@ -31,6 +31,8 @@ DAT_DECL result<ref<rmr_core>> rmr_core::create(const ref<pz_core>& pz, bool for
   if (!all) return none();
   ref<rmr_core> made(new (std::nothrow) rmr_core(pz, *all, for_ep), adopt);
   if (!made) return none();
+  if (auto ok = made->take_place(return_subtype::resource_memory_region); !ok)
+    return ok.assume_error().at(call, object_kind::rmr);
   const std::lock_guard lock(all->mutex);
   if (auto ok = made->provide(call); !ok) return ok.assume_error();
   return made;

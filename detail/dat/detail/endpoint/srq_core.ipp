@@ -39,6 +39,7 @@ DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const sr
         "ibv_query_device).");
   ref<srq_core> q(new (std::nothrow) srq_core(pz), adopt);
   if (!q) return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::srq);
+  if (auto ok = q->take_place(return_subtype::resource_srq); !ok) return ok.assume_error().at(call, object_kind::srq);
   ibv_srq_init_attr init{};
   init.srq_context = static_cast<ia_child*>(q.get());
   init.attr.max_wr = wanted.max_recv_dtos;

@@ -67,6 +67,7 @@ DAT_DECL expected<void> evd_core::create_queue(const char* call, std::optional<s
   if (vector && *vector >= vectors)
     return at(error(return_type::invalid_parameter, return_subtype::arg3), call)
         .hint("`completion_vector` must be below ia_attributes::num_comp_vectors.");
+  if (auto ok = take_place(return_subtype::resource_tevd); !ok) return at(ok.assume_error(), call);
   vector_ = vector.value_or(number_ % vectors);
   channel_ = ibv_create_comp_channel(ia().context());
   if (!channel_) return failed("ibv_create_comp_channel", errno, return_subtype::resource_tevd);

@@ -38,9 +38,15 @@ DAT_DECL result<ref<lmr_core>> lmr_core::allocate(const char* call, const ref<pz
     return error(return_type::invalid_parameter, return_subtype::arg3)
         .at(call, object_kind::lmr)
         .hint("An empty range cannot be registered.");
+  if (length > pz->ia().device().max_mr_size)
+    return error(return_type::invalid_parameter, return_subtype::arg3)
+        .at(call, object_kind::lmr)
+        .hint("A region has at most ia_attributes::max_lmr_block_size bytes.");
   ref<lmr_core> lmr(new (std::nothrow) lmr_core(pz), adopt);
   if (!lmr)
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::lmr);
+  if (auto ok = lmr->take_place(return_subtype::resource_memory_region); !ok)
+    return ok.assume_error().at(call, object_kind::lmr);
   return lmr;
 }
 

@@ -16,6 +16,7 @@ DAT_DECL result<ref<pz_core>> pz_core::create(const ref<ia_core>& ia) noexcept {
   constexpr auto resource = return_subtype::resource_protection_domain;
   ref<pz_core> pz(new (std::nothrow) pz_core(ia), adopt);
   if (!pz) return error(return_type::insufficient_resources, resource).at(call, object_kind::pz);
+  if (auto ok = pz->take_place(resource); !ok) return ok.assume_error().at(call, object_kind::pz);
   pz->pd_ = ibv_alloc_pd(ia->context());
   if (!pz->pd_) return map_errno(errno, resource).at(call, object_kind::pz).from("ibv_alloc_pd", errno);
   pz->publish();
