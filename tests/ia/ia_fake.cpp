@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -82,8 +83,10 @@ TEST_CASE("a forked child cannot use its parent's objects, and does not affect t
       (void)must(a.evd.wait_for<dat::established>(near, plenty));
       (void)must(a.evd.wait_for<dat::established>(far, plenty));
 
+      const int descriptor = cno.fd();
       const int found = in_child([&] {
         const auto before = calls_made();
+        if (cno.fd() != -1 || ::fcntl(descriptor, F_GETFD) >= 0) return 10; // a child does not inherit it
         const auto refused = [](const auto& r) { return !r && r.assume_error().type() == type::invalid_handle; };
         if (!refused(a.ia.create_pz())) return 1;
         if (!refused(a.ia.create_evd<dat::stream::dto>(8))) return 2;
@@ -98,6 +101,7 @@ TEST_CASE("a forked child cannot use its parent's objects, and does not affect t
         return calls_made() == before ? 0 : 9;
       });
       CHECK(found == 0);
+      CHECK((cno.fd() == descriptor && ::fcntl(descriptor, F_GETFD) >= 0));
       // The parent's objects are not affected.
       must(far.post(dat::recv{a.mem}));
       must(near.post(dat::send{a.mem}));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/closed_on_fork.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/extended_post.hpp>
 
@@ -147,10 +148,12 @@ DAT_DECL bool ia_core::is_ours(const rdma_cm_id& id) const noexcept {
   return id.verbs && id.port_num == where_.port && name() == ibv_get_device_name(id.verbs->device);
 }
 
-/// Counts the forks of this process from now on. Returns 0 or an errno.
+/// Counts the forks of this process from now on, and closes descriptors in the children. Returns 0 or an errno.
 [[nodiscard]] DAT_DECL int count_forks() noexcept {
-  static const int err =
-      ::pthread_atfork(nullptr, nullptr, []() noexcept { forks.fetch_add(1, std::memory_order_relaxed); });
+  static const int err = ::pthread_atfork(&closed_on_fork::before_fork, &closed_on_fork::in_parent, []() noexcept {
+    closed_on_fork::in_child();
+    forks.fetch_add(1, std::memory_order_relaxed);
+  });
   return err;
 }
 

@@ -11,6 +11,7 @@
 #include <dat/timeout.hpp>
 
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/closed_on_fork.hpp>
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/base/fd.hpp>
 
@@ -24,8 +25,10 @@ class cno_core final : public ia_child {
 public:
   [[nodiscard]] static result<ref<cno_core>> create(const ref<ia_core>& ia, const wait_proxy_agent& agent) noexcept;
 
-  /// The descriptor of the trigger, or -1 after close_fd.
-  [[nodiscard]] int fd() const noexcept { return shown_.load(std::memory_order_acquire) ? trigger_.get() : -1; }
+  /// The descriptor of the trigger, or -1 after close_fd and in a forked child.
+  [[nodiscard]] int fd() const noexcept {
+    return shown_.load(std::memory_order_acquire) && !foreign() ? trigger_.get() : -1;
+  }
   [[nodiscard]] expected<void> close_fd() noexcept;
   [[nodiscard]] evd_id latest() const noexcept { return evd_id(latest_.load(std::memory_order_acquire)); }
   [[nodiscard]] wait_proxy_agent agent() noexcept;
@@ -71,6 +74,7 @@ private:
   void call_agent() noexcept;
 
   wake_fd trigger_;
+  closed_on_fork private_;        // a child must not take triggers of its parent
   std::atomic<bool> shown_{true}; // the consumer has not closed the descriptor
   std::mutex mutex_;              // a leaf, except for the lock of the reactor
   wait_proxy_agent agent_;

@@ -36,6 +36,7 @@ DAT_DECL result<ref<cno_core>> cno_core::create(const ref<ia_core>& ia, const wa
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::cno);
   if (const int err = cno->trigger_.open())
     return map_errno(err, return_subtype::resource_device).at(call, object_kind::cno).from("eventfd", err);
+  cno->private_.remember(cno->trigger_.get());
   return cno;
 }
 
@@ -77,6 +78,7 @@ DAT_DECL expected<void> cno_core::close_fd() noexcept {
 // --- triggers --------------------------------------------------------------------------------------------------------
 
 DAT_DECL void cno_core::set(std::uint64_t value) noexcept {
+  if (foreign()) return; // the number may name another file in the child
   std::uint64_t old;
   [[maybe_unused]] auto n = ::read(trigger_.get(), &old, sizeof old); // a write adds to the value, so clear it first
   n = ::write(trigger_.get(), &value, sizeof value);
