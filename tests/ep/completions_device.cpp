@@ -170,6 +170,7 @@ TEST_CASE("posting and taking completions allocate nothing", "[dto][REQ-100][SAF
   }
   CHECK(*allocations_of_this_thread() == before);
   CHECK(failed == 0);
+  SHOWS("SAFE-043");
   CHECK(rounds == 500);
   STATIC_REQUIRE_FALSE(can_cancel<endpoint>);
   // Objects come from the heap of the program, in verbs as in dat. It shows that allocations are counted.

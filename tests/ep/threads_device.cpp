@@ -483,6 +483,7 @@ TEST_CASE("posts of every kind work in a signal handler", "[threads]") {
   auto srq = must(link.a.pz.create_srq());
   CHECK(in_handler([&] { return srq.post(dat::recv{near.lmr}).has_value(); }));
   CHECK(must(srq.query()).available == 1);
+  SHOWS("SAFE-043");
 
   // The other calls that uDAPL allows in a signal handler succeed, too.
   must(here.post(10));
