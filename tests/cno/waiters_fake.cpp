@@ -1,5 +1,6 @@
 // Threads that leave a wait on a cno because its last evd has ended, beside triggers of other evds and other waits.
 // SPDX-License-Identifier: BSL-1.0
+#include "lock_waits.hpp"
 #include "world.hpp"
 
 #include <support/asleep.hpp>
@@ -116,4 +117,27 @@ TEST_CASE("every thread that waits returns when the last evd ends, and later end
   must(last.close());
   CHECK(must(cno.wait(plenty)) == dat::evd_id());
   while (calls == 0) std::this_thread::yield();
+}
+
+TEST_CASE("a thread that sleeps on a cno does the work of an ia with manual progress", "[cno]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  auto cno = must(b.ia.create_cno());
+  must(b.evd.modify_cno(cno));
+  while (cno.wait(0us)) { // takes the triggers that modify_cno caused
+  }
+  dat::evd_id triggered;
+  other_call waiter([&] {
+    if (auto r = cno.wait(plenty)) triggered = r.value();
+  });
+  support::until_asleep(waiter.id(), plenty);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  for (int i = 0; i < 4; ++i) a.ia.run(); // sends the request
+  waiter.join();
+  CHECK(triggered == b.evd.id());
+  CHECK(b.take() == events{"request"});
+  settle(a, b);
 }

@@ -304,3 +304,25 @@ TEST_CASE("a waiter of an evd where not all completions notify arms the device o
   must(evd.post(1));
   waiter.join();
 }
+
+TEST_CASE("a waiter of an evd where not all completions notify looks for completions itself", "[evd][arming]") {
+  const clean_world clean;
+  pair p;
+  auto evd = must(p.a.ia.create_evd<mixed>(16));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = p.a.evd}, choosy));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, far);
+  must(ep.disconnect()); // from here on the reactor does not look for a break either
+  p.settle();
+  (void)p.a.take();
+  std::string got;
+  other_call waiter([&] {
+    const auto e = evd.wait(plenty);
+    got = e ? std::visit(describe{}, e.value()) : std::string(e.error().message());
+  });
+  support::until_asleep(waiter.id(), plenty);
+  must(ep.post(dat::recv{}.cookie(7)));
+  fake::finish();
+  waiter.join();
+  CHECK(got == std::string(to_string(dat::dto_status::flushed)) + " 7");
+}

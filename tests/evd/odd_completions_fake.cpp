@@ -8,6 +8,7 @@
 #include <support/streams.hpp>
 
 #include <dat/dynamic.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
 
@@ -251,6 +252,30 @@ TEST_CASE("endpoints that were refused for lack of memory leave no places for co
     const out_of_memory limit(n);
     if (auto made = create()) ep = std::move(made).value();
   }
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  for (int life = 0; life < 2; ++life) {
+    b.make_ep();
+    must(ep.connect(b.ia.address(), service, plenty));
+    settle(a, b);
+    must(request_on(b.evd).accept(b.ep));
+    settle(a, b);
+    must(b.ep.disconnect());
+    settle(a, b);
+    must(ep.reset());
+    (void)b.take();
+  }
+  CHECK(take(evd) == events{"established", "disconnected"}); // the places of one endpoint
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 1);
+}
+
+TEST_CASE("an endpoint whose connection events go to another evd leaves its places in the evd before", "[evd]") {
+  const clean_world world;
+  end a("fk1"), b("fk2");
+  auto evd = must(a.ia.create_evd<dat::stream::connection>(1));
+  const auto create = [&] { return must(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = a.evd, .connect = evd})); };
+  auto ep = create();
+  auto gone = create();
+  must(gone.modify({.connect = a.evd}));
   auto psp = must(b.ia.create_psp(service, b.evd));
   for (int life = 0; life < 2; ++life) {
     b.make_ep();

@@ -271,3 +271,28 @@ TEST_CASE("completions of no endpoint are neither events nor a failure of the de
   is_error(p.a.evd.wait_for<dat::recv_done>(0s), return_type::timeout_expired);
   CHECK(p.a.ia.async_evd().drain([](const auto&) {}) == 0);
 }
+
+TEST_CASE("the events of a connection need no memory when they come", "[evd]") {
+  if (!refuses_allocations) SKIP("the build cannot refuse memory");
+  const clean_world world;
+  end a("fk1"), b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  auto evd = must(a.ia.create_evd<dat::stream::connection>(1));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = a.evd, .connect = evd}));
+  b.make_ep();
+  must(ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  const auto run = [&] {
+    const out_of_memory none(0);
+    for (int i = 0; i < 4; ++i) a.ia.run();
+    CHECK_FALSE(out_of_memory::failed());
+  };
+  run();
+  settle(a, b);
+  must(b.ep.disconnect());
+  b.ia.run();
+  run();
+  CHECK(take(evd) == events{"established", "disconnected"});
+  settle(a, b);
+}

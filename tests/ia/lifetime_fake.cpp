@@ -1,6 +1,7 @@
 // Lifetimes: handles in any order, abrupt closes while threads wait, the service thread as the last owner.
 // SPDX-License-Identifier: BSL-1.0
 #include "automatic_pair.hpp"
+#include "late_handshake.hpp"
 #include "world.hpp"
 
 #include <atomic>
@@ -257,4 +258,21 @@ TEST_CASE("a visitor may post, accept, reset and end endpoints", "[EVENT-002]") 
                                       [](const auto&) { FAIL_CHECK("another event"); }});
     CHECK(count == 2);
   }
+}
+
+TEST_CASE("a graceful close of an ia ends a connection that still waits for the last message of its peer", "[ia]") {
+  const clean_world world;
+  late_handshake l;
+  l.accept();
+  must(l.b.ep.close()); // the accept is called off, and the id waits
+  must(l.psp.close());
+  must(l.b.mem.close());
+  must(l.b.evd.close());
+  must(l.b.pz.close());
+  CHECK(fake::live().ids == 2);
+  const auto kept = std::move(l.b.ia.async_evd()); // keeps the adapter open
+  must(l.b.ia.close(dat::close_mode::graceful));
+  CHECK(fake::live().ids == 1);
+  CHECK(fake::live().contexts == 2);
+  fake::release_events();
 }

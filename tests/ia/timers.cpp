@@ -29,6 +29,17 @@ TEST_CASE("timers fire in the order of their times, in whatever order they were 
   CHECK(fired.size() == 4); // once
 }
 
+TEST_CASE("a timer that is armed for a later time does not delay one that is due before") {
+  opened r;
+  std::vector<int> fired;
+  noting a(fired, 1), b(fired, 2);
+  r.defer(a, now() + 1ms);
+  r.defer(b, now() + 1h);
+  r.run(20'000);
+  CHECK(fired == std::vector<int>{1});
+  CHECK(r.cancel(b));
+}
+
 TEST_CASE("timers for the same time fire in the order in which they were armed") {
   opened r;
   std::vector<int> fired;

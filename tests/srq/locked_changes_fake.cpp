@@ -84,6 +84,23 @@ TEST_CASE("an evd reserves places for completions with its lock", "[evd][locks]"
   CHECK(reserved);
 }
 
+TEST_CASE("an evd that had no memory for more completions keeps to the places that it has", "[evd]") {
+  if (!refuses_allocations) SKIP("the build cannot refuse memory");
+  const clean_world world;
+  end a;
+  const auto core = dat::detail::core_access::of(a.evd);
+  auto& evd = static_cast<dat::detail::merged_evd&>(*core);
+  REQUIRE(evd.reserve_completions(8));
+  {
+    const out_of_memory none(0);
+    CHECK_FALSE(evd.reserve_completions(100'000));
+    CHECK(out_of_memory::failed());
+  }
+  const out_of_memory none(0);
+  CHECK(evd.reserve_completions(1)); // there is room already
+  CHECK_FALSE(out_of_memory::failed());
+}
+
 TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {
   table t;
   REQUIRE(t.insert(1, 11));
