@@ -22,6 +22,7 @@ struct device_row {
   bool names_local_faults; ///< a request that the adapter itself refuses fails with its own status; else it is flushed
   bool large_regions;      ///< regions of more than 4 GiB
   bool atomic_writes;
+  bool flushes;              ///< memory with the rights of flushes; posts need a library that has them, too
   bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
   bool infiniband;           ///< has windows, datagrams, connections by descriptors, and atomics
   bool completes_at_peer; ///< when a send or write completes, the data is at the peer; else it may still be under way
@@ -42,12 +43,12 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56, 8, 35, 28, true, true, true, true, std::size_t{8} << 20, true, true, false, true, true, true, true,
-       true, true}, // the driver of Linux 6.1
-      {"rxe", 56, 8, 35, 28, true, true, true, true, longest_length, false, false, true, false, true, true, true, true,
-       true}, // the driver of Linux 6.12
-      {"siw", 0, ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0, true, true, false, true, false,
-       false, false, false, false},
+      {"rxe", 56,   8,     35,    28,   true, true, true, true, std::size_t{8} << 20,
+       true,  true, false, false, true, true, true, true, true, true}, // the driver of Linux 6.1
+      {"rxe", 56,    8,    35,   28,    true, true, true, true, longest_length,
+       false, false, true, true, false, true, true, true, true, true}, // the driver of Linux 6.12
+      {"siw", 0,    ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0,
+       true,  true, false,        false,      true,       false, false, false, false, false},
   };
   static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));

@@ -225,6 +225,7 @@ esac
             (["--arch", "sparc", "--", "true"], "argument --arch: invalid choice: 'sparc'"),
             (["--arch", FOREIGN, "--native", "--", "true"], "--arch needs the machine: leave --native out"),
             (["--arch", FOREIGN, "--device", "siw", "--", "true"], "--device siw needs a machine of the host's architecture"),
+            (["--arch", FOREIGN, "--rdma-core", "trixie", "--", "true"], "--rdma-core needs a machine of the host's architecture"),
         ):
             r = run(*args)
             self.assertEqual(r.rc, 2)

@@ -96,6 +96,15 @@ class Devices(Case):
             self.assertTrue(any(b"rdma-ping-1" in f and f[23] == 6 for f in frames))  # in TCP, readable
             self.assertFalse(any(roce(f) for f in frames))
 
+    def test_commands_use_the_libraries_of_another_rdma_core(self):
+        r = run("--rdma-core", "trixie", "--", "sh", "-c", "LD_DEBUG=libs ibv_devices 2>&1; echo $DAT_LAB_RDMA_CORE")
+        if b"dat-lab: rdma-core: " in r.err:
+            self.skipTest(r.err.decode())
+        folder = r.out.decode().split("\n")[-2]
+        for name in ("libibverbs.so.1", "libibverbs/librxe-"):
+            self.assertRegex(r.out.decode(), f"calling init: {re.escape(folder)}/lib/{name}")
+        self.assertRegex(r.out.decode(), r"(?m)^ +rx1\s")
+
     def test_links_have_devices_of_different_kinds(self):
         r = self.run_or_skip("--links", "4", "--device", "siw", "--device", "v3=rxe", "--device", "v4=rxe", "--timeout", "300", "--", "rdma", "link")
         self.assertEqual(re.findall(r"link (\w+)/1 state ACTIVE .* netdev (v\d)", r.out.decode()), [("siw1", "v1"), ("siw2", "v2"), ("rx3", "v3"), ("rx4", "v4")], r.err)

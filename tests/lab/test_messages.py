@@ -220,6 +220,65 @@ esac
         env = self.debian_kernel(modinfo='echo "9.9.8-amd64 SMP"\n')
         self.expect(r"siw: the module is for 9\.9\.8-amd64 SMP, not for 9\.9\.9-amd64\n", "--device", "siw", "--", "true", env=env)
 
+    def rdma_core(self, **fakes):
+        """Programs that pretend to get the sources of rdma-core 99.1 and to build them."""
+        file = os.path.join(self.dir, "rdma-core_99.1.orig.tar.gz")
+        with tarfile.open(file, "w:gz") as t:
+            text = b'set(IBVERBS_PABI_VERSION "77")\n'
+            member = tarfile.TarInfo("rdma-core-99.1/CMakeLists.txt")
+            member.size = len(text)
+            t.addfile(member, io.BytesIO(text))
+        sources = "$XDG_CACHE_HOME/dat-lab/apt-trixie-sources"
+        return self.debian_kernel(**{
+            "apt_config": "exit 0\n",
+            "apt_get": f"""case "$1" in
+indextargets) echo "Debian|http://mirror.invalid/debian/|bookworm|/nonexistent/debian.sources:1" ;;
+update) [ "$APT_CONFIG" = "{sources}/apt.conf" ] && [ "$(head -1 "{sources}/sources.d/trixie.sources")" = "Types: deb-src" ] ;;
+source) [ "$APT_CONFIG" = "{sources}/apt.conf" ] && cp {file} . ;;
+esac
+""",
+            "cc": "exit 0\n",
+            "make": "exit 0\n",
+            "pkg_config": "exit 0\n",
+            "cmake": """case "$1" in
+-S) mkdir -p "$4/lib" "$4/include/infiniband" "$4/include/rdma" && touch "$4/include/infiniband/verbs.h" ;;
+--build) cd "$2/lib" && shift 5 && [ "$*" = "ibverbs rdmacm rxe-rdmav77 siw-rdmav77" ] && touch libibverbs.so.1 librdmacm.so.1 librxe-rdmav77.so libsiw-rdmav77.so ;;
+esac
+""",
+            **fakes,
+        })  # fmt: skip
+
+    def test_rdma_core_is_built_from_the_sources_of_a_release_and_kept(self):
+        env = self.rdma_core()
+        for said in (b"building rdma-core of trixie", b""):
+            r = run("--prepare", "--rdma-core", "trixie", env=env)
+            self.assertEqual(r.rc, 0, r.err)
+            folder = r.out.decode().strip()
+            self.assertEqual(folder, os.path.join(self.dir, "cache", "dat-lab", "rdma-core-trixie"))
+            self.assertIn(said, r.err) if said else self.assertEqual(r.err, b"")
+            for name in ("include/infiniband/verbs.h", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libibverbs/librxe-rdmav77.so"):
+                self.assertTrue(os.path.exists(os.path.join(folder, name)), name)
+            with open(os.path.join(folder, "etc/libibverbs.d/rxe.driver")) as f:
+                self.assertEqual(f.read(), "driver rxe\n")
+            if said:
+                os.unlink(os.path.join(self.bin, "cmake"))
+
+    def test_each_program_that_the_build_of_rdma_core_lacks_has_its_line(self):
+        env = self.rdma_core(pkg_config='[ "$2" != libnl-route-3.0 ]\n')
+        self.expect(r"^dat-lab: rdma-core: libnl-route-3\.0 is missing .*: sudo apt-get install libnl-route-3-dev\n$", "--rdma-core", "trixie", "--", "true", env=env)
+        for name in ("cmake", "cc"):
+            os.unlink(os.path.join(self.bin, name))
+        text = self.expect(r"^dat-lab: rdma-core: cmake is missing .*: sudo apt-get install cmake\n", "--rdma-core", "trixie", "--", "true", env=env)
+        self.assertIn("dat-lab: rdma-core: cc is missing (builds the libraries): sudo apt-get install gcc\n", text)
+
+    def test_rdma_core_that_cannot_be_had_says_why_and_leaves_nothing(self):
+        env = self.rdma_core(cmake="echo verbs.c:1: error: no such thing >&2; exit 1\n")
+        self.expect(r"rdma-core: the build of 99\.1 fails \(verbs\.c:1: error: no such thing\)\n", "--rdma-core", "trixie", "--", "true", env=env)
+        cache = os.path.join(self.dir, "cache", "dat-lab")
+        self.assertEqual([f for f in os.listdir(cache) if f.startswith(("tmp-", "rdma-core"))], [])
+        self.expect(r"rdma-core: cannot get the sources of sid \(", "--rdma-core", "sid", "--", "true", env=env)
+        self.expect(r"argument --rdma-core: '56\.1' is no name of a release of Debian", "--rdma-core", "56.1", "--", "true", rc=2)
+
     def test_missing_module(self):
         kernel = os.path.join(self.dir, "cache", "dat-lab", "kernel-9.9.9")
         modules = os.path.join(kernel, "lib", "modules", "9.9.9")
@@ -322,6 +381,7 @@ esac
             ["--device", "mlx5", "--", "true"],
             ["--device", "v3=siw", "--", "true"],
             ["--device", "siw", "--native", "--", "true"],
+            ["--rdma-core", "trixie", "--native", "--", "true"],
             ["--faults", "x", "--native", "--", "true"],
             ["--pcap", "v3=x", "--", "true"],
             ["--pcap", "x", "--pcap", "v2=x", "--", "true"],

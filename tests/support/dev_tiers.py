@@ -18,7 +18,7 @@ from dev_tiers_host import (
     tier_sanitizers, tier_schedules, tier_traced, tier_unit,
 )
 from dev_tiers_lab import (
-    tier_arch_lab, tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_peers, tier_perf, tier_provider, tier_rails,
+    tier_arch_lab, tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_rdma_core, tier_peers, tier_perf, tier_provider, tier_rails,
     tier_siw, tier_soak, tier_tools, tier_worlds,
 )
 import other_worlds
@@ -45,7 +45,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "conformance": tier_conformance,  # this tier is last, because it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, all device tests on Soft-iWARP
-# and on another kernel, rails over links that fail, other architectures, whose packages and emulator it gets, their device tests in emulated machines, a sample of mutants, and what a release needs.
+# and on another kernel, flushes with a newer rdma-core, rails over links that fail, other architectures, whose packages and emulator it gets, their device tests in emulated machines, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
@@ -54,6 +54,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "soak": tier_soak,
     "siw": tier_siw,
     "linux-6.12": tier_linux_612,
+    "rdma-core": tier_rdma_core,
     "rails": tier_rails,
     "perf": tier_perf,
     "peers": tier_peers,

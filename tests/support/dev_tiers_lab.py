@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, RESULTS, ROOT, run, step, tail
@@ -27,6 +28,41 @@ def tier_siw(sums: tally) -> None:
 def tier_linux_612(sums: tally) -> None:
     """All device tests, and the examples, on Soft-RoCE of the newest Linux 6.12 that the package lists have."""
     device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"])
+
+
+# What Debian 12's rdma-core lacks, and that of Debian 13 has.
+NEWER = "trixie"
+NEWER_CASES = (
+    "a flush completes behind the writes before it",
+    "a flush of memory that the peer has not granted",
+    "a flush beyond the end of the peer's memory",
+    "what a process has written and flushed is there",
+    "an adapter with flushes registers memory for them",
+    "an atomic write puts its word at the peer",
+    "an atomic write of a word that the peer has not granted",
+)
+
+
+def tier_rdma_core(sums: tally) -> None:
+    """Flushes and atomic writes on Soft-RoCE of Linux 6.12 with the libraries of a newer rdma-core, and dat compiled with its headers."""
+    options = ["--kernel", "6.12", "--rdma-core", NEWER]
+    with step(f"rdma-core of {NEWER}: getting it, a program with its headers and its libraries", "1 to 3 min"):
+        got = subprocess.run([LAB, "--prepare", *options], stdout=subprocess.PIPE, text=True, check=False)
+        sums.check(f"rdma-core of {NEWER}", got.returncode == 0)
+        if got.returncode:
+            return
+        headers, program = f"{got.stdout.strip()}/include", BUILD / "results/rdma-core-flush"
+        warnings = "-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror".split()
+        flags = ["-std=c++20", "-O1", *warnings, "-isystem", headers, "-Iinclude", "-Idetail"]
+        sources = {"tests/worlds/flush.cpp": ["-o", program, "-pthread", "-lrdmacm", "-libverbs"], "tests/fake_verbs/extended.cpp": ["-fsyntax-only", "-Itests"]}
+        for source, more in sources.items():
+            good = run(["g++", *flags, source, *more], "rdma-core-build.log", HANGS) == 0
+            if not good:
+                sums.fault(tail(LOGS / "rdma-core-build.log"))
+            sums.check(f"{source} with the headers of {NEWER}", good)
+        sums.check("a write, a flush and an atomic write", run([LAB, *options, *ONE_PROCESSOR, "--", program], "rdma-core.log", HANGS) == 0)
+    names = ",".join(f'"{name}*"' for name in NEWER_CASES)
+    device_tests("gcc", f"g++ with rdma-core of {NEWER}", sums, (), "rdma-core", [*options, *ONE_PROCESSOR], names, len(NEWER_CASES))
 
 
 def tier_worlds(sums: tally) -> None:

@@ -44,6 +44,7 @@ _dat_tools() {
     --launch) COMPREPLY=($(compgen -W 'ssh srun mpi' -- "$cur")) && return ;;
     --figure) COMPREPLY=($(compgen -W 'min mean p50 p90 p99 p99.9 max rate bandwidth lost' -- "$cur")) && return ;;
     --mode) COMPREPLY=($(compgen -W 'polled waiting coroutine' -- "$cur")) && return ;;
+    --rdma-core) COMPREPLY=($(compgen -W 'trixie' -- "$cur")) && return ;;
     --device) COMPREPLY=($(compgen -W 'rxe siw' -- "$cur")) && return ;;
     --kernel)
       local kernels=(/boot/vmlinuz-*)

@@ -43,6 +43,12 @@ def device(text):
     return m.group(1) and int(m.group(1)), m.group(2)
 
 
+def release(text):
+    if not re.fullmatch(r"[a-z]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a release of Debian (trixie)")
+    return text
+
+
 def number(low, high):
     def parse(text):
         if not text.isdigit() or not low <= int(text) <= high:
@@ -80,6 +86,7 @@ def parse(args):
     g.add_argument("--memory", type=number(192, 1 << 20), metavar="MIB", help="memory in MiB (1536; with --hosts: 768 for each)")
     g.add_argument("--links", type=number(1, 16), metavar="N", help="number of RDMA devices; 1-2, 3-4, ... are wired in pairs (2); with --hosts: devices of each host, each on a network of its own (1)")
     g.add_argument("--device", type=device, action="append", default=[], metavar="[LINK=]KIND", help="kind of the RDMA devices, of all links or of one: rxe (Soft-RoCE) or siw (Soft-iWARP, devices siw1, siw2, ...; built once from Debian's kernel sources) (rxe; repeatable)")
+    g.add_argument("--rdma-core", type=release, metavar="RELEASE", help="libibverbs and librdmacm of a release of Debian (trixie), built once from its sources for this system; DAT_LAB_RDMA_CORE names their folder, with the headers in `include` (those of the host)")
     g.add_argument("--mtu", type=number(1280, 65535), default=1500, metavar="N", help="MTU of the links (1500: RDMA MTU 1024; 4200 or more: 4096)")
     g.add_argument("--loss", type=percent, metavar="P", help="per cent of packets lost on each link")
     g.add_argument("--delay", type=delay, metavar="T", help="delay of each packet: 500us, 5ms, 1s")
@@ -134,6 +141,8 @@ def parse(args):
         o.devices = [kind if link in (None, n) else k for n, k in enumerate(o.devices, 1)]
     if o.arch and ARCHITECTURES[o.arch].foreign and "siw" in o.devices:
         p.error("--device siw needs a machine of the host's architecture: its module is built for that")
+    if o.arch and ARCHITECTURES[o.arch].foreign and o.rdma_core:
+        p.error("--rdma-core needs a machine of the host's architecture: it is built for that")
     if o.check or o.prepare or o.clean or o.list_kernels:
         return o
     if o.hosts:
@@ -160,10 +169,10 @@ def parse(args):
     if len({os.path.realpath(path) for _, path in o.pcap}) < len(o.pcap):
         p.error("--pcap: two links need two files")
     # These exist in the machine only.
-    for option in ("pcap", "faults", "kernel", "device", "arch"):
+    for option in ("pcap", "faults", "kernel", "device", "arch", "rdma_core"):
         if getattr(o, option):
             if o.native:
-                p.error(f"--{option} needs the machine: leave --native out")
+                p.error(f"--{option.replace('_', '-')} needs the machine: leave --native out")
             o.machine = True
     return o
 

@@ -14,6 +14,7 @@ from .options import parse
 from .outcome import RC_MACHINE, RC_TIMEOUT, Ended, Failure, OutputClosed, TimeUp
 from .output import say
 from .qemu import kvm_works
+from .rdma_core import rdma_core
 from .session import PASSED_SIGNALS, Session
 from .tools import tool
 
@@ -39,6 +40,8 @@ def main():
             tool(o.architecture.qemu, "runs the machine")
             kernel, initrd = prepare(o.architecture, o.kernel, set(o.devices), o.hosts)
             kvm_works(o.architecture, kernel, initrd)
+            if o.rdma_core:
+                print(rdma_core(cache_dir(), o.rdma_core))
             return 0
         return Session(o).run()
     except Failure as e:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from .cache import cache_dir
 from .captures import capture_file
 from .faults import read_faults
 from .hosts import Hosts
@@ -16,6 +17,7 @@ from .machine import Machine
 from .native import Native, native_devices
 from .outcome import RC_MACHINE, RC_TIMEOUT, Ended, Failure, MachineDied, TimeUp
 from .output import put, say
+from .rdma_core import rdma_core
 
 PASSED_ENV = re.compile(
     r"(HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|COLORTERM|NO_COLOR|CLICOLOR\w*|COLUMNS|LINES|EDITOR|PAGER|TMPDIR|CI"
@@ -56,6 +58,10 @@ def inner_environment(o, mode):
         env["PWD"] = os.getcwd()
         env["DAT_LAB_NET"] = "/run/dat-lab/net.sh"
     env["DAT_LAB"] = mode
+    if o.rdma_core:
+        folder = rdma_core(cache_dir(), o.rdma_core)
+        env["DAT_LAB_RDMA_CORE"] = folder
+        env["LD_LIBRARY_PATH"] = ":".join([os.path.join(folder, "lib"), *filter(None, [env.get("LD_LIBRARY_PATH")])])
     if o.seed is not None:
         env["DAT_SEED"] = str(o.seed)
     if o.out:
