@@ -28,6 +28,7 @@ struct device_row {
   bool completes_at_peer; ///< when a send or write completes, the data is at the peer; else it may still be under way
   bool resizes_queues;    ///< evds and shared receive queues
   bool flushes_late;      ///< a request that is posted after the end of its connection completes as flushed
+  bool pins_unreadable;   ///< memory that the program may not read can be registered for reading
   bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
 };
 
@@ -43,12 +44,12 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56,   8,     35,    28,   true, true, true, true, std::size_t{8} << 20,
-       true,  true, false, false, true, true, true, true, true, true}, // the driver of Linux 6.1
-      {"rxe", 56,    8,    35,   28,    true, true, true, true, longest_length,
-       false, false, true, true, false, true, true, true, true, true}, // the driver of Linux 6.12
-      {"siw", 0,    ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0,
-       true,  true, false,        false,      true,       false, false, false, false, false},
+      {"rxe", 56,    8,    35,   28,   true, true, true, true, std::size_t{8} << 20, true, true,
+       false, false, true, true, true, true, true, true, true}, // the driver of Linux 6.1
+      {"rxe", 56,   8,     35,   28,   true, true, true,  true, longest_length, false, false,
+       true,  true, false, true, true, true, true, false, true}, // the driver of Linux 6.12
+      {"siw", 0,     ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0,    true,
+       true,  false, false,        true,       false,      false, false, false, true,  false},
   };
   static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));

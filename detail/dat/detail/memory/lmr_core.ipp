@@ -5,7 +5,6 @@
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/memory/lmr_core.hpp>
 #include <dat/detail/memory/pz_core.hpp>
-#include <dat/detail/memory/readable.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/work/work_watch.hpp>
@@ -74,9 +73,6 @@ DAT_DECL void lmr_core::complete() noexcept {
 
 DAT_DECL result<ref<lmr_core>> lmr_core::create(const char* call, const ref<pz_core>& pz, void* address,
                                                 std::size_t length, int access) noexcept {
-  // The kernel checks the rights of memory that is to be written.
-  if ((access & IBV_ACCESS_LOCAL_WRITE) == 0 && !may_read(address, length))
-    return not_registered(call, "madvise", EFAULT).hint("The process has no right to read all of this memory.");
   return create_by(
       call, pz, length, access, "ibv_reg_mr",
       [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); },
