@@ -70,8 +70,8 @@ public:
 
   /// A descriptor that is readable while a trigger is not taken: for poll, select, epoll (level and edge) and Asio
   /// (uDAPL 2.0 §6.3.2.2). Reading 8 bytes takes the trigger, as `wait(0us)` does. The descriptor belongs to the cno,
-  /// which closes it when it ends; a program must not close it. A forked child does not inherit
-  /// it. With manual progress, watch `ia::fd` as well. The result is -1 for an empty handle, and after close_fd.
+  /// which closes it when it ends; a program must not close it. A forked child does not inherit it. With manual
+  /// progress, watch `ia::fd` as well. The result is -1 for an empty handle, and after close_fd.
   [[nodiscard]] int fd() const noexcept { return core_ ? core_->fd() : -1; }
   /// Releases the descriptor; remove it from epoll sets first. From now on `fd` returns -1, and the cno works as
   /// before.
