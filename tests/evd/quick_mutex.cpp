@@ -6,6 +6,7 @@
 #include <support/worker.hpp>
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <pthread.h>
 #include <thread>
@@ -49,6 +50,51 @@ TEST_CASE("threads that sleep for a quick_mutex get it, each in its turn", "[evd
   three.join();
   CHECK(passed == 3);
   const std::lock_guard lock(m); // the mutex is free afterwards
+}
+
+TEST_CASE("a quick_mutex with a mark is locked as any other, but not by a call that accepts no mark", "[evd][mutex]") {
+  quick_mutex m;
+  REQUIRE(m.try_lock_unmarked());
+  CHECK_FALSE(m.try_lock_unmarked()); // it is locked
+  m.unlock();
+  constexpr std::uint32_t one = quick_mutex::first_mark, other = 2 * one;
+  m.mark(one);
+  CHECK_FALSE(m.try_lock_unmarked());
+  m.lock();
+  m.mark(other);
+  m.unmark(one);
+  m.unlock();
+  CHECK_FALSE(m.try_lock_unmarked()); // the other mark is left
+  m.unmark(other);
+  REQUIRE(m.try_lock_unmarked());
+  m.unlock();
+}
+
+TEST_CASE("threads that sleep for a quick_mutex get it while its marks change", "[evd][mutex]") {
+  quick_mutex m;
+  std::atomic<int> coming{0};
+  int passed = 0; // guarded by m
+  const auto pass = [&](worker&) {
+    coming.fetch_add(1);
+    for (int i = 0; i < 1000; ++i) {
+      const std::lock_guard lock(m);
+      m.mark(quick_mutex::first_mark);
+      ++passed;
+      m.unmark(quick_mutex::first_mark);
+    }
+  };
+  m.lock();
+  m.mark(2 * quick_mutex::first_mark);
+  worker one(pass), two(pass);
+  while (coming.load() != 2) std::this_thread::yield();
+  CHECK(passed == 0);
+  m.unlock();
+  one.join();
+  two.join();
+  CHECK(passed == 2000);
+  CHECK_FALSE(m.try_lock_unmarked());
+  m.unmark(2 * quick_mutex::first_mark);
+  CHECK(m.try_lock_unmarked());
 }
 
 TEST_CASE("a thread with a pending cancellation locks a quick_mutex, and ends at its next own point", "[evd][mutex]") {

@@ -135,6 +135,79 @@ TEST_CASE("messages of an endpoint that the visitor has ended are no events, wit
   p.settle();
 }
 
+TEST_CASE("the lock of an evd has a mark for each thing that a call which takes events checks first", "[evd]") {
+  const clean_world world;
+  end e{"fk1", automatic};
+  const auto marked = [](auto& evd) {
+    dat::detail::ready_completion out;
+    auto& core = static_cast<dat::detail::merged_evd&>(*core_access::of(evd));
+    return core.take_ready(out, dat::detail::merged_evd::copies_none{}) == dat::detail::merged_evd::found::marked;
+  };
+  auto evd = must(e.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  CHECK_FALSE(marked(evd));
+  must(evd.post(dat::cookie(1)));
+  CHECK(marked(evd)); // an event is queued
+  CHECK(evd.drain([](const auto&) {}) == 1);
+  CHECK(evd.drain([](const auto&) {}) == 0);
+  CHECK_FALSE(marked(evd));
+
+  other_call waiter([&] { (void)evd.wait(plenty); });
+  support::until_asleep(waiter.id(), plenty);
+  CHECK(marked(evd)); // a thread waits
+  is_error(evd.dequeue(), return_type::invalid_state, return_subtype::evd_waiter);
+  must(evd.wake());
+  waiter.join();
+  is_error(evd.dequeue(), return_type::queue_empty);
+  CHECK_FALSE(marked(evd));
+
+  auto ep = must(e.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = e.evd},
+                                         {.recv_completion = dat::completion_notification::selective,
+                                          .request_completion = dat::completion_notification::selective}));
+  CHECK(marked(evd)); // the mode is selective
+  must(ep.close());
+  CHECK_FALSE(marked(evd));
+
+  end calls{"fk2", manual};
+  auto served = must(calls.ia.create_evd<dat::stream::dto | dat::stream::software>(8));
+  CHECK(marked(served)); // each call runs the reactor
+  CHECK(served.drain([](const auto&) {}) == 0);
+  CHECK(marked(served));
+}
+
+TEST_CASE("an evd with a service thread keeps the order of completions and other events, and skips no waiting event",
+          "[evd]") {
+  const clean_world world;
+  end a{"fk1", automatic};
+  end b{"fk2", automatic};
+  auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(32));
+  a.ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}));
+  b.make_ep();
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  must(must(b.evd.wait_for<dat::cr>(plenty)).accept(b.ep));
+  (void)must(a.evd.wait_for<dat::established>(plenty));
+  const auto write = [&](std::uint64_t n) {
+    must(a.ep.post(dat::rdma_write{a.at(0, 1), b.mem.remote()}.cookie(n)));
+    fake::finish();
+  };
+  std::vector<std::uint64_t> seen;
+  const auto keep = [&](const auto& e) {
+    if constexpr (requires { e.cookie(); }) seen.push_back(e.cookie().value());
+  };
+  for (std::uint64_t n = 0; n < 5; ++n) write(n);
+  must(evd.post(dat::cookie(5)));
+  write(6);
+  CHECK(evd.drain(keep, 2) == 2);
+  for (int i = 0; i < 4; ++i) std::visit(keep, must(evd.dequeue()));
+  write(7);
+  CHECK(evd.drain(keep, 1) == 1);
+  CHECK(evd.drain(keep) == 1);
+  write(8);
+  std::visit(keep, must(evd.dequeue()));
+  CHECK(seen == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  is_error(evd.dequeue(), return_type::queue_empty);
+}
+
 TEST_CASE("a failed poll wakes the thread that waits on the evd", "[evd]") {
   const clean_world world;
   end e{"fk1", automatic};

@@ -39,8 +39,7 @@ std::size_t take_one(evd_core& e, Visitor& visit) {
       if (take_completion<S>(e.entries(), wc, visit)) return 1;
     }
   } else {
-    e.ia().progress(0);
-    const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, 1);
+    const std::size_t taken = take_merged<S>(as_merged<S>(e), visit, taking::drain);
     if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // otherwise the present wait returns the failure
     return taken;
   }
@@ -53,9 +52,9 @@ template <class T, class... A>
   ::new (static_cast<void*>(&out)) expected<T>(std::forward<A>(with)...);
 }
 
-/// Takes the next event, if there is one, as a variant in place of the error in `out`.
+/// Takes the next event, if there is one, as a variant in place of the error in `out`. `by` is a wait or a dequeue.
 template <streams S>
-[[nodiscard, gnu::always_inline]] inline bool take_next(evd_core& e, expected<event<S>>& out) noexcept {
+[[nodiscard, gnu::always_inline]] inline bool take_next(evd_core& e, expected<event<S>>& out, taking by) noexcept {
   const auto keep = [&]<class E>(E& ev) noexcept {
     replace_error(out, std::in_place_type<event<S>>, std::in_place_type<E>, std::move(ev));
   };
@@ -63,6 +62,8 @@ template <streams S>
     [[maybe_unused]] const auto inside = enter_taking(e, "evd.dequeue");
     if constexpr (checked_build)
       if (!inside.alone()) return false;
+    if (by == taking::dequeue && e.has_waiter()) [[unlikely]]
+      return false;
     for (;;) {
       ibv_wc wc;
       const int n = e.poll(1, &wc);
@@ -72,7 +73,7 @@ template <streams S>
       if (take_completion<S>(e.entries(), wc, keep)) return true;
     }
   } else {
-    return drain_merged<S>(as_merged<S>(e), keep, 1) != 0;
+    return take_merged<S>(as_merged<S>(e), keep, by) != 0;
   }
 }
 
@@ -83,27 +84,17 @@ template <streams S>
 template <streams S>
 [[nodiscard, gnu::always_inline]] inline expected<event<S>> dequeue(evd_core& e) noexcept {
   expected<event<S>> out(std::in_place_type<error>);
-  if constexpr (!is_completions_only(S)) e.ia().progress(0);
-  if (e.has_waiter() || !take_next<S>(e, out)) [[unlikely]]
+  if (!take_next<S>(e, out, taking::dequeue)) [[unlikely]]
     replace_error(out, no_event(e, "evd.dequeue"));
   return out;
 }
 
-/// Takes the next event of a merged evd, without a variant. An evd that has ended has none. `copy`: see take_or_copy.
+/// Takes the next event of a merged evd, without a variant. An evd that has ended has none. `copy`: see take_merged.
 template <streams S, class Visitor, class... Copy>
 [[nodiscard, gnu::always_inline]] inline expected<void>
 dequeue_one(evd_core& e, Visitor& visit, Copy&... copy) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
-  if (!e.has_waiter()) [[likely]] {
-    e.ia().progress(0);
-    merged_evd& from = as_merged<S>(e);
-    std::size_t taken;
-    if constexpr (sizeof...(Copy) != 0)
-      taken = take_or_copy<S>(from, visit, copy...);
-    else
-      taken = take_merged<S>(from, visit);
-    if (taken != 0) [[likely]]
-      return success();
-  }
+  if (take_merged<S>(as_merged<S>(e), visit, taking::dequeue, copy...) != 0) [[likely]]
+    return success();
   return no_event(e, "evd.dequeue");
 }
 
@@ -124,7 +115,7 @@ drain_within(evd_core& e, Visitor& visit, timeout limit,
 template <streams S>
 [[nodiscard]] expected<event<S>> wait(evd_core& e, timeout limit) noexcept {
   expected<event<S>> out(std::in_place_type<error>);
-  auto r = wait_until(e, deadline::in(limit), [&] { return take_next<S>(e, out); });
+  auto r = wait_until(e, deadline::in(limit), [&] { return take_next<S>(e, out, taking::in_wait); });
   if (!r) replace_error(out, r.assume_error());
   return out;
 }

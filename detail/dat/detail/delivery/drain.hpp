@@ -289,14 +289,30 @@ template <class Copy>
   return true;
 }
 
-/// Takes an event of a merged evd, of which `what` was found.
-template <streams S, class Visitor>
-[[gnu::always_inline]] inline std::size_t take_found(merged_evd& e, Visitor& visit, merged_evd::found what,
-                                                     ready_completion& one) {
-  for (;; what = e.take_ready(one, merged_evd::copies_none{})) {
-    if (what == merged_evd::found::one) [[likely]] {
-      if (visit_only<S>(one, one.wc, visit)) [[likely]]
-        return 1;
+/// The call that takes an event of a merged evd.
+enum class taking : std::uint8_t { in_wait, drain, dequeue };
+
+/// The rest of take_merged, which is out of line. `what` was found so far.
+template <streams S, class Visitor, class... Copy>
+[[gnu::noinline]] std::size_t take_rest(merged_evd& e, Visitor& visit, taking by, merged_evd::found what,
+                                        ready_completion& one, Copy&... copy) {
+  if (what == merged_evd::found::marked) {
+    if (by != taking::in_wait) e.ia().progress(0);
+    if (by == taking::dequeue && e.has_waiter()) return 0;
+    if constexpr (sizeof...(Copy) != 0) {
+      what = e.take_marked(one, [&](const posted_work& posted, const ibv_wc& wc, completion_owner& owner) {
+        return copy_common(posted, wc, owner, copy...);
+      });
+      if (what == merged_evd::found::copied) return 1;
+    } else {
+      what = e.take_marked(one);
+    }
+  }
+  for (;; what = e.take_marked(one)) {
+    if (what == merged_evd::found::one) {
+      const ref<ep_core> ep(&endpoint_of(*one.ep), adopt);
+      if constexpr (includes(S, streams::dto)) // other evds have no completions
+        if (visit_completion<S>(*ep, one.wc.wr_id, one.wc, one.posted, visit)) return 1;
     } else {
       std::size_t taken = 0;
       if (what == merged_evd::found::none || !drain_ring<S>(e, visit, 1, taken)) return 0;
@@ -304,27 +320,30 @@ template <streams S, class Visitor>
     }
   }
 }
-/// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device.
-template <streams S, class Visitor>
-[[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit) {
+/// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device. A dequeue takes
+/// none while a thread waits. `copy`, see copy_common, gets the common completions that come from the device.
+template <streams S, class Visitor, class... Copy>
+[[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit, taking by, Copy&... copy) {
+  using found = merged_evd::found;
   ready_completion one;
-  const merged_evd::found what = e.take_ready(one, merged_evd::copies_none{});
-  return take_found<S>(e, visit, what, one);
-}
-/// The rest of take_or_copy, which is out of line.
-template <streams S, class Visitor>
-[[gnu::noinline]] std::size_t take_rest(merged_evd& e, Visitor& visit, merged_evd::found what, ready_completion& one) {
-  return take_found<S>(e, visit, what, one);
-}
-/// Takes an event as take_merged does. `copy`, see copy_common, gets the common completions that come from the device.
-template <streams S, class Visitor, class Copy>
-[[gnu::always_inline]] inline std::size_t take_or_copy(merged_evd& e, Visitor& visit, Copy& copy) {
-  ready_completion one;
-  const merged_evd::found what =
-      e.take_ready(one, [&](const posted_work& posted, const ibv_wc& wc, completion_owner& owner) {
-        return copy_common(posted, wc, owner, copy);
-      });
-  return what == merged_evd::found::copied ? 1 : take_rest<S>(e, visit, what, one);
+  found what = found::marked;
+  if constexpr (sizeof...(Copy) != 0) {
+    what = e.take_ready(one, [&](const posted_work& posted, const ibv_wc& wc, completion_owner& owner) {
+      return copy_common(posted, wc, owner, copy...);
+    });
+    if (what == found::copied) [[likely]]
+      return 1;
+  } else if constexpr (includes(S, streams::dto)) {
+    what = e.take_ready(one, merged_evd::copies_none{});
+    if (what == found::one) [[likely]] {
+      if (visit_only<S>(one, one.wc, visit)) [[likely]]
+        return 1;
+      what = found::marked;
+    } else if (what == found::none) {
+      return 0;
+    }
+  }
+  return take_rest<S>(e, visit, by, what, one, copy...);
 }
 
 /// Takes up to `max` events of a merged evd as take_merged does, but several at a time.
@@ -336,7 +355,11 @@ template <streams S, class Visitor>
     ready_completion one;
     ready_completions several;
     const auto want = static_cast<int>(min(max - taken, at_once));
-    const found what = e.take_ready(one, several, want);
+    found what = e.take_ready(one, several, want);
+    if (what == found::marked) [[unlikely]] {
+      if (taken == 0) e.ia().progress(0);
+      what = e.take_marked(one, several, want);
+    }
     if (what == found::one) {
       taken += visit_only<S>(one, *several.wc(), visit) ? 1 : 0;
       if (want != 1) return taken;
@@ -354,12 +377,13 @@ template <streams S, class Visitor>
 template <streams S, class Visitor>
 [[gnu::always_inline]] inline std::size_t drain_merged(merged_evd& e, Visitor& visit, std::size_t max) {
   if constexpr (!includes(S, streams::dto)) {
+    e.ia().progress(0);
     std::size_t taken = 0;
     while (taken < max && drain_ring<S>(e, visit, max, taken)) {
     }
     return taken;
   } else {
-    return max == 1 ? take_merged<S>(e, visit) : drain_many<S>(e, visit, max);
+    return max == 1 ? take_merged<S>(e, visit, taking::drain) : drain_many<S>(e, visit, max);
   }
 }
 
@@ -368,7 +392,6 @@ template <streams S, class Visitor>
   if constexpr (is_completions_only(S)) {
     return drain_polled<S>(e, visit, max);
   } else {
-    e.ia().progress(0);
     const std::size_t taken = drain_merged<S>(as_merged<S>(e), visit, max);
     if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // otherwise the present wait returns the failure
     if (taken == max && e.notifies_cno()) [[unlikely]]

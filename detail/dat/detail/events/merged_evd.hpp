@@ -36,11 +36,12 @@ public:
   [[nodiscard]] bool take(record& out, std::uint32_t& left) noexcept;
   /// The result of taking completions straight from the device, without the ring. `one`: one completion. `last`:
   /// several, and no more follow. `some`: several, and more may follow. `queued`: the next event is in the ring.
-  /// `copied`: one completion, of which the caller has a copy.
-  enum class found : std::uint8_t { none, one, last, some, queued, copied };
-  /// Takes one completion: returns `none`, `one`, `queued` or `copied`. Calls `copy(work, completion, owner)` with the
-  /// lock held. `copy` returns true when it has copied all that is needed; then `out` has nothing, and the result is
-  /// `copied`.
+  /// `copied`: one completion, of which the caller has a copy. `marked`: nothing was taken, because the lock is held or
+  /// has marks.
+  enum class found : std::uint8_t { none, one, last, some, queued, copied, marked };
+  /// Takes one completion, if the lock is free and has no marks. So there is no waiter, the ia has a service thread,
+  /// and completions bypass the ring. Calls `copy(work, completion, owner)` with the lock held. `copy` returns true
+  /// when it has copied all that is needed; then `out` has nothing, and the result is `copied`.
   template <class Copy>
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& out, Copy copy) noexcept;
   /// A `copy` that leaves all completions to `out`.
@@ -50,6 +51,11 @@ public:
   /// Takes up to `max` completions: a single one into `one`, several into `several`.
   [[nodiscard, gnu::always_inline]] found take_ready(ready_completion& one, ready_completions& several,
                                                      int max) noexcept;
+  /// As take_ready, whatever marks the lock has. If the ring has events, the result is `queued`.
+  template <class Copy>
+  [[nodiscard]] found take_marked(ready_completion& out, Copy copy) noexcept;
+  [[nodiscard]] found take_marked(ready_completion& out) noexcept;
+  [[nodiscard]] found take_marked(ready_completion& one, ready_completions& several, int max) noexcept;
   /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
   /// success without the taken one.
   [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
@@ -66,6 +72,10 @@ public:
   [[nodiscard]] bool has_notification() noexcept;
   /// Moves completions from the device's queue to the ring.
   void drain() noexcept;
+  /// A thread has become the waiter, or is about to end its wait.
+  void mark_waiter(bool waits) noexcept { set_mark(waiter_mark, waits); }
+  /// The mode of the evd has changed.
+  void mark_mode() noexcept { set_mark(selective_mark, arming().is_selective()); }
 
   // --- appending -----------------------------------------------------------------------------------------------------
 
@@ -116,17 +126,33 @@ public:
 private:
   static const child_type table;
 
+  /// The marks of the lock: what a call that takes events must check first.
+  enum : std::uint32_t {
+    queued_mark = quick_mutex::first_mark, // the ring may have events
+    selective_mark = 2 * queued_mark,      // the mode is selective
+    waiter_mark = 4 * queued_mark,         // a thread waits
+    manual_mark = 8 * queued_mark          // the ia has no service thread
+  };
+  void set_mark(std::uint32_t which, bool set) noexcept { set ? mutex_.mark(which) : mutex_.unmark(which); }
+
   void drain_locked() noexcept;
   /// Whether completions bypass the ring.
   [[nodiscard]] bool bypasses_ring() noexcept { return ring_.empty() && !arming().is_selective(); }
-  /// The rest of take_ready, for completions that are not ordinary successes of a running connection. Handles the `n`
+  /// The rest of take_ready and take_marked, with the lock held.
+  template <class Copy>
+  [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& out, Copy copy) noexcept;
+  [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& one, ready_completions& several,
+                                                      int max) noexcept;
+  /// Whether completions bypass the ring, although the lock has marks.
+  [[nodiscard]] bool bypasses_ring_despite_marks() noexcept;
+  /// The rest of take_locked, for completions that are not ordinary successes of a running connection. Handles the `n`
   /// completions and the events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
   /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
   /// connection: returns `one` or `copied`. Otherwise returns `none`.
   template <class Copy>
   [[nodiscard, gnu::always_inline]] found take_only(int n, const ibv_wc& c, ready_completion& out, Copy copy) noexcept;
-  /// The rest of take_ready for several completions.
+  /// The rest of take_locked for several completions.
   [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
   /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
   [[nodiscard]] completion_owner* take_shared(ibv_wc& c, work_entry& e) noexcept;
@@ -139,6 +165,11 @@ private:
   }
   [[nodiscard]] bool wakes(const ibv_wc& c, const posted_work& posted) const noexcept;
   [[nodiscard]] bool push_if_room(record&& r) noexcept;
+  /// Appends to the ring. Returns false without memory.
+  [[nodiscard]] bool enqueue(record&& r) noexcept {
+    mutex_.mark(queued_mark);
+    return ring_.push(std::move(r));
+  }
   void extract(std::uint32_t i, record& out) noexcept;
   /// A completion left the ring, taken or dropped: frees its work entry. Returns the endpoint, or null when it has
   /// ended.
@@ -198,24 +229,39 @@ inline merged_evd::found merged_evd::take_only(int n, const ibv_wc& c, ready_com
 }
 
 template <class Copy>
-inline merged_evd::found merged_evd::take_ready(ready_completion& out, Copy copy) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!bypasses_ring()) [[unlikely]]
-    return found::queued;
+inline merged_evd::found merged_evd::take_locked(ready_completion& out, Copy copy) noexcept {
   const int n = poll(1, &out.wc);
   if (const found only = take_only(n, out.wc, out, copy); only != found::none) [[likely]]
     return only;
   return n == 0 ? found::none : take_unready(n, out);
 }
 
-inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_completions& several, int max) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!bypasses_ring()) [[unlikely]]
-    return found::queued;
+inline merged_evd::found merged_evd::take_locked(ready_completion& one, ready_completions& several, int max) noexcept {
   const int n = poll(max, several.wc());
   if (take_only(n, *several.wc(), one, copies_none{}) == found::one) [[likely]]
     return found::one;
   return n == 0 ? found::none : take_several(several, n, max);
+}
+
+template <class Copy>
+inline merged_evd::found merged_evd::take_ready(ready_completion& out, Copy copy) noexcept {
+  if (!mutex_.try_lock_unmarked()) [[unlikely]]
+    return found::marked;
+  const std::lock_guard lock(mutex_, std::adopt_lock);
+  return take_locked(out, copy);
+}
+
+template <class Copy>
+merged_evd::found merged_evd::take_marked(ready_completion& out, Copy copy) noexcept {
+  const std::lock_guard lock(mutex_);
+  return bypasses_ring_despite_marks() ? take_locked(out, copy) : found::queued;
+}
+
+inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_completions& several, int max) noexcept {
+  if (!mutex_.try_lock_unmarked()) [[unlikely]]
+    return found::marked;
+  const std::lock_guard lock(mutex_, std::adopt_lock);
+  return take_locked(one, several, max);
 }
 
 template <class Predicate>

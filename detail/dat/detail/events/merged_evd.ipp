@@ -19,6 +19,7 @@ namespace dat { inline namespace v0 { namespace detail {
 DAT_DECL merged_evd::merged_evd(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept
     : evd_core(std::move(ia), which, qlen, table),
       breaks_(*this, this->ia().reactor, [](counted& c) noexcept { static_cast<merged_evd&>(c).check_for_breaks(); }) {
+  set_mark(manual_mark, !this->ia().automatic());
   loss_.self = this;
   loss_.run = [](task& t) noexcept {
     const ref<merged_evd> self(static_cast<loss_task&>(t).self, adopt); // the task was armed with a reference
@@ -155,7 +156,7 @@ DAT_DECL bool merged_evd::append(const ibv_wc& c, work_entry& e) noexcept {
   if (shared) shared_queue::of(e).hold();
   if (posted.is_receive() && c.status == IBV_WC_SUCCESS) ep.hold_receive();
   const bool announced = ep.announced_on(this);
-  if ((announced ? ring_ : parked_).push(std::move(r))) return announced && wakes(c, posted);
+  if (announced ? enqueue(std::move(r)) : parked_.push(std::move(r))) return announced && wakes(c, posted);
   // attach has made room for every completion of the feeds, so only a completion of no feed has no room.
   (void)release_entry(r); // NOLINT(bugprone-use-after-move): a push that fails leaves it unchanged
   ep.defer_break(ep.tag());
@@ -217,6 +218,22 @@ DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noe
   if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return nullptr;
   c.wr_id = ep->tag(); // names the endpoint's life in place of the entry, which can be posted again
   return ep;
+}
+
+/// An empty ring needs no mark.
+DAT_DECL bool merged_evd::bypasses_ring_despite_marks() noexcept {
+  if (ring_.empty()) mutex_.unmark(queued_mark);
+  return bypasses_ring();
+}
+
+DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& out) noexcept {
+  return take_marked(out, copies_none{});
+}
+
+DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& one, ready_completions& several,
+                                                   int max) noexcept {
+  const std::lock_guard lock(mutex_);
+  return bypasses_ring_despite_marks() ? take_locked(one, several, max) : found::queued;
 }
 
 DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
@@ -363,14 +380,14 @@ DAT_DECL void merged_evd::push_connection(record&& r, completion_owner& whose) n
   std::unique_lock lock(mutex_);
   if (dead()) return;
   drain_locked(); // successful completions come before DISCONNECTED (uDAPL 2.0 §6.3.1)
-  const bool kept = sink_ || (has_place_for(whose) && ring_.push(std::move(r)));
+  const bool kept = sink_ || (has_place_for(whose) && enqueue(std::move(r)));
   if (kept && !sink_) ++connection_events_;
   whose.announce(true);
   // An endpoint of another ia has no completions here, but its tag may equal that of an endpoint with completions here.
   const bool parks = &static_cast<const ia_child&>(whose.object()).ia() == &ia();
   const auto follows = [&](const record& p) { return parks && p.tag == whose.tag(); };
   for (std::uint32_t i = 0; i < parked_.size(); ++i)
-    if (follows(parked_.at(i)) && !ring_.push(std::move(parked_.at(i)))) {
+    if (follows(parked_.at(i)) && !enqueue(std::move(parked_.at(i)))) {
       (void)release_entry(parked_.at(i));
       report_loss();
     }
@@ -386,10 +403,10 @@ DAT_DECL void merged_evd::push_async(record&& r) noexcept {
   const std::lock_guard lock(mutex_);
   if (dead()) return;
   if (others_ < qlen()) {
-    if (!ring_.push(std::move(r))) return;
+    if (!enqueue(std::move(r))) return;
   } else {
     if (std::exchange(async_loss_reported_, true)) return;
-    if (!ring_.push(record(async_kind::evd_overflow, {.context = ia().context(), .number = number()}, {}))) return;
+    if (!enqueue(record(async_kind::evd_overflow, {.context = ia().context(), .number = number()}, {}))) return;
   }
   ++others_;
   announce();
@@ -399,7 +416,7 @@ DAT_DECL bool merged_evd::push_if_room(record&& r) noexcept {
   const std::lock_guard lock(mutex_);
   if (dead() || others_ >= qlen()) return false;
   drain_locked(); // moves earlier completions to the ring first
-  if (!ring_.push(std::move(r))) return false;
+  if (!enqueue(std::move(r))) return false;
   ++others_;
   announce();
   return true;

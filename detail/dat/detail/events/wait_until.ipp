@@ -11,15 +11,20 @@ namespace dat { inline namespace v0 { namespace detail {
 /// The one waiter of an evd, which cannot be cancelled while it waits.
 class waiter {
 public:
-  explicit waiter(evd_core& e) noexcept : evd_(e), mine_(e.waking().begin_wait()) {}
+  explicit waiter(evd_core& e) noexcept : evd_(e), mine_(e.waking().begin_wait()) { mark(true); }
   waiter(const waiter&) = delete;
   waiter& operator=(const waiter&) = delete;
   ~waiter() {
+    mark(false); // first: the next waiter sets the mark again
     if (mine_) evd_.waking().end_wait();
   }
   explicit operator bool() const noexcept { return mine_; }
 
 private:
+  void mark(bool waits) noexcept {
+    if (merged_evd* const m = mine_ ? merged(&evd_) : nullptr) m->mark_waiter(waits);
+  }
+
   no_cancel no_cancel_;
   evd_core& evd_;
   bool mine_;
