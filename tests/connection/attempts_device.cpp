@@ -290,6 +290,37 @@ TEST_CASE("a connection attempt can be cancelled",
   SHOWS("DISC-041", "EP-035", "DISC-037");
 }
 
+TEST_CASE("a late answer to a cancelled attempt does not reach the next attempt of the endpoint",
+          "[connection][DISC-049]") {
+  if (!this_device().attempts_end_at_once)
+    SKIP("this device ends an attempt only when the peer has answered, or after 10 s");
+  two_sides link;
+  const bool accepts = GENERATE(true, false);
+  auto ep = link.a.make_ep();
+  must(ep.connect(link.target(), link.port(), patience));
+  auto request = link.at_b<dat::connection_request>();
+  must(ep.disconnect());
+  (void)link.at_a<dat::disconnected>();
+  must(ep.reset());
+  must(ep.connect(link.target(), link.port(), patience));
+  auto of_next = link.at_b<dat::connection_request>();
+  auto late = link.b.make_ep();
+  if (accepts) {
+    must(request.accept(late));
+    (void)link.at_b<dat::accept_completion_error>(late);
+  } else {
+    must(request.reject());
+  }
+  CHECK(ep.state() == state::active_connection_pending);
+  auto passive = link.b.make_ep();
+  must(of_next.accept(passive));
+  CHECK(link.at_a<dat::established>().ep() == ep);
+  CHECK(link.at_b<dat::established>().ep() == passive);
+  exchange(link.a.evd, ep, link.b.evd, passive);
+  CHECK(ep.state() == state::connected);
+  CHECK((is_empty(link.a.evd) && is_empty(link.b.evd)));
+}
+
 namespace {
 
 /// The number of armed timers of this process. The kernel shows timers with their descriptors.

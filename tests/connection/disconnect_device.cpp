@@ -198,6 +198,8 @@ TEST_CASE("one endpoint connects a hundred times",
     must(link.passive.reset());
     CHECK(link.active.number() != old_number);
     link.connect(link.active, link.passive);
+    CHECK((link.active.state() == state::connected && link.passive.state() == state::connected));
+    CHECK((is_empty(link.a.evd) && is_empty(link.b.evd)));
     if (round % 10 == 0) exchange(link);
   }
   exchange(link);
@@ -238,7 +240,9 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only",
   else
     link.active = {};
   CHECK_FALSE(link.active);
-  memory.reset(); // the adapter has stopped using the memory
+  memory.reset();           // the adapter has stopped using the memory
+  CHECK(link.a.pz.close()); // nor does the endpoint use its zone
+  link.a.pz = must(link.a.ia.create_pz());
   (void)next<dat::disconnected>(link.b.evd);
 
   // The endpoint gives neither events nor completions, and the evd serves another endpoint.

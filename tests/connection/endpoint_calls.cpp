@@ -117,8 +117,14 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("modify the request evd", before_setup, [](in_state& t) { return t.ep.modify({.request = t.receives}); });
     allowed("modify the connect evd", before_setup, [](in_state& t) { return t.ep.modify({.connect = t.at_a}); });
     SHOWS("EP-075");
-    allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
-            [](in_state& t) { return t.ep.modify({.rnr_retry_count = std::uint8_t{3}}); });
+    const dat::ep_changes of_provider[] = {{.max_inline = 8},
+                                           {.retry_count = std::uint8_t{3}},
+                                           {.rnr_retry_count = std::uint8_t{3}},
+                                           {.ack_timeout = std::chrono::seconds(1)},
+                                           {.min_rnr_timer = std::chrono::milliseconds(1)}};
+    for (const auto& attribute : of_provider)
+      allowed("modify a provider's attribute", s == unconnected || pending || unconfigured,
+              [&](in_state& t) { return t.ep.modify(attribute); });
     SHOWS("EP-068", "EP-082");
     for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful})
       allowed("disconnect",

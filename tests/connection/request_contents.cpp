@@ -28,6 +28,28 @@ TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045
   auto request = t.request();
   CHECK(unpadded(request.private_data()) == "mine");
   CHECK(request.local_address() == t.b.ia.address().with_port(t.service.port()));
+  must(request.reject());
+  // So do the other calls that take an address.
+  const auto gone = [](std::unique_ptr<dat::ia_address>& storage) {
+    *storage = dat::ia_address();
+    storage.reset();
+  };
+  address = std::make_unique<dat::ia_address>(t.b.ia.address());
+  const dat::communicator comm{address->family() == dat::address_family::ipv4 ? AF_INET : AF_INET6, SOCK_STREAM, 0};
+  auto csp = must(t.b.ia.create_csp(comm, *address, t.b.evd));
+  gone(address);
+  const auto at = must(csp.query()).address;
+  CHECK(at == t.b.ia.address().with_port(csp.port()));
+  auto other = must(t.a.pz.create_ep<dat::rc>(t.a.evd, {.comm = comm}));
+  address = std::make_unique<dat::ia_address>(t.a.ia.address());
+  must(other.modify({.local_address = *address}));
+  gone(address);
+  CHECK(must(other.query()).local_address == t.a.ia.address());
+  address = std::make_unique<dat::ia_address>(at);
+  must(other.common_connect(*address, patience));
+  gone(address);
+  t.settle();
+  CHECK(t.request().service() == csp.id());
 }
 
 TEST_CASE("a request keeps the peer's private data after the peer has ended",

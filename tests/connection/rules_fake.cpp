@@ -62,6 +62,8 @@ concept names_the_unchangeable = requires(T& c) {
 || requires(T& c) { c.remote_address; }
 || requires(T& c) { c.number; }
 || requires(T& c) { c.soft_high_watermark; }
+|| requires(T& c) { c.hard_high_watermark; }
+|| requires(T& c) { c.local_port; }
 || requires(T& c) { c.ia; };
 template <class T>
 concept changeable = requires(T& t, dat::ep_changes c) {

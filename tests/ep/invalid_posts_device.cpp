@@ -138,7 +138,7 @@ TEST_CASE("a post that breaks a rule is refused and the link goes on", "[dto]") 
   SHOWS("IBX-027");
   still_works(link);
   std::fill(out.bytes.begin(), out.bytes.end(), std::byte{2});
-  must(ep.post(dat::rdma_read{out.slice(0, 60), in.remote(5000, 100)}));
+  must(ep.post(dat::rdma_read{dat::iov{out.slice(0, 25), out.slice(25, 35)}, in.remote(5000, 100)}));
   CHECK(next<dat::rdma_read_done>(link.a.evd).bytes() == 60);
   CHECK(out.bytes[59] == std::byte{1});
   CHECK(out.bytes[60] == std::byte{2});

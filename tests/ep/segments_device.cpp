@@ -155,9 +155,9 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       CHECK(written.cookie() == dat::cookie(6));
       CHECK(written.bytes() == size);
       CHECK(written.ep() == link.from());
-      SHOWS("DTO-036", "DTO-049", "DTO-148", "DTO-156", "COMP-010", "REQ-099", "REQ-133", "MODEL-008");
+      SHOWS("DTO-036", "DTO-049", "DTO-156", "COMP-010", "REQ-099", "REQ-133", "MODEL-008");
       arrived(in);
-      SHOWS("DTO-008", "DTO-015", "MODEL-046");
+      SHOWS("DTO-008", "DTO-015", "DTO-148", "MODEL-046");
 
       // RDMA write with immediate data: uses the receive from above, whose empty buffer stays unchanged
       must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.immediate(0xfffefdfc).cookie(7)));

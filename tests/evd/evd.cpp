@@ -178,11 +178,21 @@ TEST_CASE("wait_for leaves software events in their order", "[EVENT-040]") {
   CHECK(must(q.evd.wait_for<dat::software_event>(patience)).cookie().value() == 1);
 }
 
+namespace {
+
+template <class T>
+concept evd_query_takes_a_mask = requires(T& evd, std::uint64_t mask) {
+  evd.query(mask);
+};
+
+} // namespace
+
 TEST_CASE("evd.query reports the parameters of the evd", "[EVD-007][EVD-020][EVD-021][EVD-022][EVENT-102]"
                                                          "[ERR-042]") {
   rig::begin();
   auto ia = rig::open(rig::manual);
   auto evd = must(ia.create_evd<mixed>(5));
+  STATIC_REQUIRE_FALSE(evd_query_takes_a_mask<dat::evd<mixed>>); // a query returns all members, so no mask can be wrong
   auto a = must(evd.query());
   CHECK(a.streams == mixed);
   CHECK(a.qlen >= 5);

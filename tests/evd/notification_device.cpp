@@ -54,7 +54,7 @@ void solicited() {
   SHOWS("EVENT-043", "EVENT-050", "DTO-113", "EPATTR-005", "MODEL-014", "REQ-163");
   must(link.active.post(dat::send{}.solicited()));
   CHECK(std::get<dat::recv_done>(must(waiter.get())).cookie() == dat::cookie(0));
-  SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026", "COMP-009");
+  SHOWS("COMP-026", "DTO-097", "EVENT-058", "MODEL-026", "COMP-009", "REQ-109");
   for (int i = 1; i < 11; ++i) CHECK(next<dat::recv_done>(link.receives).cookie() == dat::cookie(i));
   // A write with immediate data wakes the thread, too.
   background told([&] { return link.receives.wait(patience); });

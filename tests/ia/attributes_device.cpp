@@ -270,7 +270,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     SHOWS("NAME-012", "NAME-015");
     CHECK(must(registry.find(name)).thread_safe ==
           must(must(dat::ia::open(name)).query<dat::provider_attributes>()).is_thread_safe);
-    SHOWS("SAFE-014", "VER-009");
+    SHOWS("SAFE-014", "VER-009", "REQ-023");
     CHECK(must(registry.related(name, name)) == dat::ha_relationship::related);
     SHOWS("REG-044", "REQ-183");
     const auto other = must(dat::find_adapter(addresses()[address == addresses()[0] ? 1 : 0]));

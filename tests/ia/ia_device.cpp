@@ -14,16 +14,16 @@ namespace device {
 
 TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia][IA-076]"
                                                                            "[IA-019]") {
-  const auto by_address = open_first();
+  auto by_address = open_first();
   CHECK(by_address.address() == addresses()[0].with_port(0));
   CHECK(by_address);
   REQUIRE_FALSE(by_address.name().empty());
   const std::string name(by_address.name());
 
-  const auto by_name = must(dat::ia::open(name));
+  auto by_name = must(dat::ia::open(name));
   CHECK(by_name.name() == name);
   CHECK(by_name.native_handle() != by_address.native_handle());
-  const auto by_port = must(dat::ia::open(name + "/1"));
+  auto by_port = must(dat::ia::open(name + "/1"));
   CHECK(by_port.name() == name);
   CHECK(must(by_address.query()).adapter_name.view() == name);
   CHECK(must(by_name.query()).adapter_name.view() == name);
@@ -31,6 +31,12 @@ TEST_CASE("an adapter opens by address, by name, and as the host's first", "[ia]
   CHECK(must(by_port.query()).device_name.view() == name);
   CHECK(must(by_port.query()).port == 1);
   SHOWS("IA-072", "REQ-007");
+  must(by_name.close()); // the other ias of the device stay open
+  CHECK_FALSE(by_name);
+  for (auto* open : {&by_address, &by_port}) CHECK(open->create_pz());
+  by_name = must(dat::ia::open(name));
+  CHECK(by_name.create_pz());
+  SHOWS("REQ-007");
 
   const auto first = must(dat::ia::open());
   CHECK_FALSE(first.name().empty());

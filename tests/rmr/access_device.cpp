@@ -350,6 +350,21 @@ TEST_CASE("rmr: an RDMA read into a window", "[rmr][DTO-017][DTO-142][DTO-143][D
   CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
   (void)next<dat::bind_done>(t.at_passive);
   CHECK(has_pattern(std::span(t.b_bytes).subspan(1024, 64), 9));
+  { // The region under the window cannot end before the read has completed.
+    std::vector<std::byte> sink(64);
+    auto region = must(t.b.pz.register_memory(sink, local));
+    dat::rmr over = t.make(true);
+    must(over.bind(t.passive, dat::bind{region, 0, 64, both}));
+    (void)next<dat::bind_done>(t.at_passive);
+    must(t.passive.post(dat::rdma_read{must(over.read_target<std::byte>(t.passive, 0, 64)), source.remote(0, 64)}));
+    must(over.unbind(t.passive));
+    CHECK(error_of(region.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
+    CHECK(next<dat::rdma_read_done>(t.at_passive).bytes() == 64);
+    (void)next<dat::bind_done>(t.at_passive);
+    CHECK(has_pattern(sink, 9));
+    CHECK(region.close());
+    SHOWS("DTO-146");
+  }
   // A window over memory that the adapter may not write is no target.
   const auto only = must(t.b.pz.register_memory(t.b_bytes, dat::local_read));
   dat::rmr readable = t.make(false);

@@ -134,6 +134,16 @@ TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",
     CHECK(error_of(rmr.bind(t.passive, dat::bind{t.b_mem, both}.zero_based())).type() == type::model_not_supported);
     SHOWS("RMR-037", "RMR-033");
   }
+  { // The request evd of the endpoint lacks dat::stream::rmr_bind.
+    auto plain = must(t.b.ia.create_evd<dat::stream::dto>(8));
+    endpoint bare = must(t.b.pz.create_ep<dat::rc>(dat::ep_evds{plain, plain, t.b.evd}));
+    endpoint far = t.new_active();
+    t.connect(far, bare);
+    dat::rmr another = t.make(for_ep);
+    CHECK(error_of(another.bind(bare, dat::bind{t.b_mem, both})) == dat::error(type::invalid_parameter, subtype::arg6));
+    SHOWS("EVENT-026");
+    t.disconnect(far, bare);
+  }
   CHECK(must(rmr.query()).binding->key == key);
   t.write(before, 1);
   // One bind at a time; the region of the old binding is in use until the completion of the new bind is taken.

@@ -52,7 +52,7 @@ TEST_CASE("one queue serves 64 endpoints under load: every message arrives once,
     receive.post(p.srq, r.cookie().value());
   }
   CHECK(wrong == 0);
-  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "SRQ-078", "DTO-023", "DTO-027");
+  SHOWS("SRQ-021", "SRQ-072", "SRQ-077", "SRQ-078", "DTO-023", "DTO-027", "REQ-116");
   CHECK(sender.get() == 0);
   SHOWS("SRQ-012");
   CHECK(std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == each; }));

@@ -159,7 +159,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   SHOWS("EP-026", "REQ-124");
   CHECK(params.attributes.max_recv_iov == 0);
   CHECK(error_of(ep.modify({.max_recv_dtos = 7})).type() == type::invalid_parameter);
-  SHOWS("EP-068");
+  SHOWS("EP-068", "EP-069");
   must(ep.modify({.max_recv_iov = 999}));
   CHECK(must(ep.query()).attributes.max_recv_iov == 0);
   SHOWS("EP-028", "EPATTR-011");

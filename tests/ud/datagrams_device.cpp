@@ -26,6 +26,7 @@ TEST_CASE("a datagram arrives behind a header of 40 bytes, which names its sende
   const auto got = expect<dat::ib::datagram_recv_done>(link.b.evd);
   CHECK(got.bytes() == 140);
   CHECK(got.payload_bytes() == 100);
+  SHOWS("DTO-049");
   CHECK(got.ep() == link.passive);
   CHECK(got.source_qp_number() == link.active.number());
   const dat::ib::datagram_view view(got, link.in.lmr);

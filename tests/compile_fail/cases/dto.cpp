@@ -71,7 +71,7 @@ auto good_write(local<both> s, remote<mem_priv::remote_write> r) { return dat::r
 
 //! case: an RDMA write to two remote segments
 //! error: dat: rdma_write takes local memory first, and then a remote segment
-//! tags: [DTO-008]
+//! tags: [DTO-008][REQ-096]
 #ifdef DAT_EXPECT_FAIL
 auto two_targets(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return dat::rdma_write{s, r}; }
 #else
@@ -80,7 +80,7 @@ auto one_target(local<both> s, remote<mem_priv::remote_write> (&r)[2]) { return 
 
 //! case: an RDMA read of two remote segments
 //! error: dat: rdma_read takes local memory first, and then a remote segment
-//! tags: [DTO-008]
+//! tags: [DTO-008][REQ-096]
 #ifdef DAT_EXPECT_FAIL
 auto two_sources(local<both> s, remote<mem_priv::remote_read> (&r)[2]) { return dat::rdma_read{s, r}; }
 #else

@@ -40,7 +40,7 @@ auto good_request(dat::pz& pz, all& a, completions& d) {
 
 //! case: connection events to an evd without that stream
 //! error: dat: this evd lacks dat::stream::connection, which the object feeds
-//! tags: [CONN-035][EVENT-026]
+//! tags: [CONN-035][EVENT-026][EP-007]
 #ifdef DAT_EXPECT_FAIL
 auto bad_connect(dat::pz& pz, completions& d) { return pz.create_ep<dat::rc>({.recv = d, .request = d, .connect = d}); }
 #else
