@@ -102,6 +102,27 @@ TEST_CASE("a batch without an event is no failure of the device", "[evd]") {
   CHECK(take_async<dat::provider_internal_error>(s.a.ia) == 1);
 }
 
+TEST_CASE("a drain of a merged evd returns the number of its events, one or several", "[evd]") {
+  const clean_world world;
+  merged_side s;
+  for (const std::uint64_t n : {1u, 2u, 5u, 20u}) {
+    for (std::uint64_t i = 0; i < n; ++i) s.write(i);
+    fake::finish();
+    CHECK(s.evd.drain(support::ignore, 32) == n);
+    CHECK(s.evd.drain(support::ignore, 32) == 0);
+  }
+}
+
+TEST_CASE("a merged evd counts all completions of the device before it shrinks", "[evd]") {
+  const clean_world world;
+  merged_side s;
+  for (std::uint64_t n = 0; n < 20; ++n) s.write(n);
+  fake::finish();
+  is_error(s.evd.resize(19), return_type::invalid_state, dat::return_subtype::evd_in_use);
+  must(s.evd.resize(20));
+  CHECK(s.evd.drain(support::ignore, 32) == 20);
+}
+
 TEST_CASE("every completion that is taken from a queue frees its entry, also a rare one", "[evd]") {
   const clean_world world;
   end a("fk1"), b("fk2");
