@@ -54,6 +54,8 @@ static void regions(void) {
   SUCCEEDS(dat_lmr_free(s.lmr));
   shows("LMR-016");
   FAILS(enroll(&s, DAT_MEM_TYPE_VIRTUAL, region, 4096, one.pz, (DAT_MEM_PRIV_FLAGS)0x8000), DAT_INVALID_PARAMETER);
+  // dat's own right flush_global, which uDAPL does not have.
+  FAILS(enroll(&s, DAT_MEM_TYPE_VIRTUAL, region, 4096, one.pz, (DAT_MEM_PRIV_FLAGS)0x04), DAT_INVALID_PARAMETER);
   shows("LMR-017");
   CHECK(enroll(&s, (DAT_MEM_TYPE)0x40, region, 4096, one.pz, DAT_MEM_PRIV_ALL_FLAG) != DAT_SUCCESS);
   shows("LMR-013");

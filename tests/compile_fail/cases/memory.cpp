@@ -74,7 +74,7 @@ auto good_rights(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, 
 //! tags: [LMR-017]
 #ifdef DAT_EXPECT_FAIL
 auto unknown_bit(dat::pz& pz, std::span<char> s) {
-  return pz.register_memory(s, dat::privileges<dat::mem_priv(0x04)>{});
+  return pz.register_memory(s, dat::privileges<dat::mem_priv(0x80)>{});
 }
 #else
 auto known_bit(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, dat::privileges<dat::mem_priv(0x02)>{}); }
