@@ -13,9 +13,7 @@ using namespace unit;
 
 namespace {
 
-void needs_counts() {
-  if (!counts_allocations) SKIP("the sanitizer has its own operators new, and finds leaks by itself");
-}
+constexpr const char* no_counts = "the sanitizer has its own operators new, and finds leaks by itself";
 
 /// Whether a second and a third call of `use` leave no more memory in use than the first one.
 template <class Use>
@@ -30,7 +28,7 @@ bool keeps_nothing(Use use) {
 } // namespace
 
 TEST_CASE("the ring of an evd ends with its memory", "[evd]") {
-  needs_counts();
+  if (!counts_allocations) SKIP(no_counts);
   const unfreed memory([]() noexcept { return false; });
   {
     dat::detail::event_queue q;
@@ -44,7 +42,7 @@ TEST_CASE("the ring of an evd ends with its memory", "[evd]") {
 }
 
 TEST_CASE("a shared queue ends with the memory of its blocks and of its table of endpoints", "[srq]") {
-  needs_counts();
+  if (!counts_allocations) SKIP(no_counts);
   const clean_world world;
   end a;
   auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(64));
@@ -57,7 +55,7 @@ TEST_CASE("a shared queue ends with the memory of its blocks and of its table of
 }
 
 TEST_CASE("an attempt to connect that has ended is freed with its last event, before its time limit", "[connection]") {
-  needs_counts();
+  if (!counts_allocations) SKIP(no_counts);
   const clean_world world;
   end a("fk1"), b("fk2");
   const auto psp = must(b.ia.create_psp(service, b.evd));
@@ -95,7 +93,7 @@ TEST_CASE("an attempt to connect that has ended is freed with its last event, be
 }
 
 TEST_CASE("a datagram attempt that has its outcome is freed with its event, before its time limit", "[ud]") {
-  needs_counts();
+  if (!counts_allocations) SKIP(no_counts);
   const clean_world world;
   datagram_end a("fk1");
   auto other = must(dat::ia::open("fk2", manual));
