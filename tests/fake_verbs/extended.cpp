@@ -14,28 +14,27 @@ extended_qp& extended(ibv_qp_ex* ex) { return *reinterpret_cast<extended_qp*>(ex
 
 void start(ibv_qp_ex* ex) { extended(ex).begun.clear(); }
 
-void atomic_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address, const void* word) {
-  ibv_send_wr wr{};
+/// Adds a request for this remote memory to those that were begun. Returns its part that is still to be filled.
+auto& begin(ibv_qp_ex* ex, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address) {
+  ibv_send_wr& wr = extended(ex).begun.emplace_back();
   wr.wr_id = ex->wr_id;
   wr.send_flags = ex->wr_flags;
-  wr.opcode = IBV_WR_ATOMIC_WRITE;
+  wr.opcode = opcode;
   wr.wr.atomic.remote_addr = address;
   wr.wr.atomic.rkey = rkey;
-  std::memcpy(&wr.wr.atomic.compare_add, word, sizeof wr.wr.atomic.compare_add);
-  extended(ex).begun.push_back(wr);
+  return wr.wr.atomic;
+}
+
+void atomic_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address, const void* word) {
+  auto& to = begin(ex, IBV_WR_ATOMIC_WRITE, rkey, address);
+  std::memcpy(&to.compare_add, word, sizeof to.compare_add);
 }
 
 void flush(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address, std::size_t length, std::uint8_t type,
            std::uint8_t level) {
-  ibv_send_wr wr{};
-  wr.wr_id = ex->wr_id;
-  wr.send_flags = ex->wr_flags;
-  wr.opcode = flush_opcode;
-  wr.wr.atomic.remote_addr = address;
-  wr.wr.atomic.rkey = rkey;
-  wr.wr.atomic.compare_add = length;
-  wr.wr.atomic.swap = type | std::uint64_t{level} << 8;
-  extended(ex).begun.push_back(wr);
+  auto& to = begin(ex, flush_opcode, rkey, address);
+  to.compare_add = length;
+  to.swap = type | std::uint64_t{level} << 8;
 }
 /// Sets the member of newer headers; where the header lacks it, it is the next member of extended_qp.
 template <class Qp>

@@ -268,6 +268,18 @@ TEST_CASE("lost completions break the endpoints of that evd, and the queue serve
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
 }
 
+/// Resets the first endpoint of the queue while a request for a connection waits for the ia. Returns whether it still
+/// waits afterwards.
+bool reset_leaves_work(pool<>& p) {
+  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(other.connect(p.b.ia.address(), service, plenty));
+  for (int i = 0; i < 4; ++i) p.a.ia.run();
+  pollfd pending{p.b.ia.fd(), POLLIN, 0};
+  REQUIRE(::poll(&pending, 1, 0) == 1);
+  must(p.to[0].reset());
+  return ::poll(&pending, 1, 0) == 1;
+}
+
 TEST_CASE("an endpoint that has taken its last buffer is reset without further waiting", "[srq]") {
   const fake::with reports(fake::personality::kind, [](fake::manners& m) { m.last_wqe_event = true; });
   const clean_world clean;
@@ -276,13 +288,7 @@ TEST_CASE("an endpoint that has taken its last buffer is reset without further w
   must(p.from[0].disconnect(dat::close_mode::abrupt));
   p.settle(); // the device reports the last buffer
   // A wait would handle pending work.
-  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
-  must(other.connect(p.b.ia.address(), service, plenty));
-  for (int i = 0; i < 4; ++i) p.a.ia.run();
-  pollfd pending{p.b.ia.fd(), POLLIN, 0};
-  REQUIRE(::poll(&pending, 1, 0) == 1);
-  must(p.to[0].reset());
-  CHECK(::poll(&pending, 1, 0) == 1);
+  CHECK(reset_leaves_work(p));
   CHECK(p.to[0].state() == ep_state::unconnected);
 }
 
@@ -303,13 +309,7 @@ TEST_CASE("an endpoint waits for the last buffer of each connection, whatever an
   must(p.from[0].disconnect(dat::close_mode::abrupt));
   p.settle();
   // The wait handles pending work.
-  auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
-  must(other.connect(p.b.ia.address(), service, plenty));
-  for (int i = 0; i < 4; ++i) p.a.ia.run();
-  pollfd pending{p.b.ia.fd(), POLLIN, 0};
-  REQUIRE(::poll(&pending, 1, 0) == 1);
-  must(p.to[0].reset());
-  CHECK(::poll(&pending, 1, 0) == 0);
+  CHECK_FALSE(reset_leaves_work(p));
 }
 
 TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][REQ-115]") {
