@@ -18,8 +18,8 @@ from dev_tiers_host import (
     tier_sanitizers, tier_schedules, tier_traced, tier_unit,
 )
 from dev_tiers_lab import (
-    tier_arch_lab, tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_rdma_core, tier_peers, tier_perf, tier_provider, tier_rails,
-    tier_siw, tier_soak, tier_tools, tier_worlds,
+    tier_arch_lab, tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_peers, tier_perf, tier_provider, tier_rails,
+    tier_rdma_core, tier_siw, tier_soak, tier_tools, tier_worlds,
 )
 import other_worlds
 
