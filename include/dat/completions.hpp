@@ -222,7 +222,8 @@ public:
   using transfer::transfer;
 };
 
-/// A flush is done: the bytes are where it asked for. A flush transfers no bytes, so `bytes()` is 0.
+/// A flush has completed: the bytes are visible or persistent, as it asked. A flush transfers no bytes, so `bytes()`
+/// is 0.
 class flush_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::flush_done";

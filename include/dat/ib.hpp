@@ -214,10 +214,6 @@ public:
 
 } // namespace ib
 
-}} // namespace dat::v0
-
-namespace dat { inline namespace v0 {
-
 template <class T, mem_priv P>
 constexpr expected<ib::local_word> local_segment<T, P>::word(std::size_t index) const noexcept {
   static_assert(std::is_same_v<T, std::uint64_t>, "dat: atomics work on std::uint64_t: register the words as such");
