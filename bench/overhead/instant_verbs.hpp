@@ -14,5 +14,7 @@ namespace instant {
 void take_over(ibv_context& context, std::uint32_t draws);
 /// Restores the operations of the context.
 void give_back(ibv_context& context);
+/// The extended queue pair of `qp`, on the same ring. There is one at a time.
+[[nodiscard]] ibv_qp_ex* extend(const ibv_qp& qp);
 
 } // namespace instant

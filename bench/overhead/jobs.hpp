@@ -57,7 +57,8 @@ struct place {
   std::array<local, 4> out;                                 ///< segments of 64 bytes
   local in;
   remote there;
-  ibv_sge sge[4]; ///< `out` and `there` as verbs has them
+  ibv_sge sge[4];                ///< `out` and `there` as verbs has them
+  ibv_qp_ex* extended = nullptr; ///< of the endpoint of `completions_only`
   ibv_sge old_sge{};
   std::uint64_t word_address = 0;
   std::uint32_t word_key = 0;
@@ -84,6 +85,9 @@ struct job {
 [[nodiscard]] std::span<const job> dat_wait_jobs();
 [[nodiscard]] std::span<const job> dat_count_jobs();
 [[nodiscard]] std::span<const job> dat_cache_jobs();
+/// Hand-written verbs on both sides: posts by ibv_post_send, and by the functions of an extended queue pair.
+[[nodiscard]] std::span<const job> post_send_jobs();
+[[nodiscard]] std::span<const job> extended_jobs();
 
 /// Every loop adds the cookies of its completions; a run of n operations adds 0 + ... + n-1.
 extern std::uint64_t consumed;

@@ -119,6 +119,7 @@ public:
 
     context_ = where.completions_only.ep.native_handle()->context;
     instant::take_over(*context_, where.shared.ep.number());
+    where.extended = instant::extend(*where.completions_only.ep.native_handle());
   }
   ~set_up() { instant::give_back(*context_); }
   set_up(const set_up&) = delete;
@@ -172,6 +173,7 @@ void for_each_job(const F& f) {
   match(raw_jobs(), dat_count_jobs());
   match(raw_jobs(), dat_cache_jobs());
   match(raw_ib_jobs(), dat_ib_jobs());
+  match(post_send_jobs(), extended_jobs());
 }
 
 /// Runs a side and checks its result.

@@ -76,6 +76,7 @@ def command_bench(arguments: list[str]) -> int:
         for what, estimate, script, options in (
             ("Compile time", "about 30 s", "bench/compile_time.py", ["--cxx", "g++", "--cxx", "clang++"]),
             ("Instructions and ns per operation", "about 1 min", "bench/overhead/gauge.py", ["--build", str(BUILD / "release")]),
+            ("Both ways of posting, in the library of a device", "under 1 min", "bench/posting/posting.py", ["--build", str(BUILD / "release")]),
             ("Latency and rate", "2 to 5 min", "bench/pingpong/run.py", ["--build", str(BUILD / "release")]),
             ("Connections", "about 1 min", "bench/connect/run.py", ["--build", str(BUILD / "release")]),
             ("Waking a thread", "about 2 min", "bench/wakeup/run.py", ["--build", str(BUILD / "release")]),
