@@ -112,6 +112,37 @@ TEST_CASE("each endpoint has two places for its connection events, whatever else
   CHECK(take_async<dat::evd_overflow>(a.ia) == 0);
 }
 
+TEST_CASE("a lost connection event is reported again only when the evd has had a free place meanwhile",
+          "[evd][connection]") {
+  const clean_world clean;
+  end a;
+  const auto remote = must(dat::ia_address::parse("10.99.2.1"));
+  auto evd = must(a.ia.create_evd<dat::stream::connection>(4));
+  auto data = must(a.ia.create_evd<dat::stream::dto>(64));
+  const auto make = [&] { return must(a.pz.create_ep<dat::rc>({.recv = data, .request = data, .connect = evd})); };
+  auto first = make();
+  auto second = make();
+  const auto fail = [&](dat::ep<dat::rc>& ep) { // no service listens there
+    must(ep.connect(remote, service, plenty));
+    for (int i = 0; i < 12; ++i) a.ia.run();
+    REQUIRE(ep.state() == ep_state::disconnected);
+    must(ep.reset());
+  };
+  for (int i = 0; i < 5; ++i) fail(first);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 1);
+  fail(second); // has a place of its own, so the evd has five events
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 0);
+  must(evd.dequeue()); // all four places are taken
+  fail(first);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 0);
+  must(evd.dequeue()); // frees a place
+  fail(first);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 0);
+  fail(first);
+  CHECK(take_async<dat::evd_overflow>(a.ia) == 1);
+  CHECK(take(evd).size() == 4);
+}
+
 TEST_CASE("an event of a closed endpoint does not give access to the consumer's context", "[evd][ep]") {
   const clean_world clean;
   pair p;
