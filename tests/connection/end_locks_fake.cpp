@@ -18,8 +18,11 @@
 #include <support/streams.hpp>
 
 #include <cerrno>
+#include <chrono>
+#include <ctime>
 #include <optional>
 #include <poll.h>
+#include <pthread.h>
 
 namespace unit {
 
@@ -107,6 +110,19 @@ bool waits_for_list(const dat::ia& ia, Other other) {
     });
   };
   return waits_while(hold, other);
+}
+
+/// Waits until the processor has spent that time on the other thread, which does not sleep.
+void until_it_has_run(other_call& call, std::chrono::nanoseconds time) {
+  clockid_t clock;
+  REQUIRE(::pthread_getcpuclockid(call.native_handle(), &clock) == 0);
+  const auto spent = [&] {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  const auto before = spent();
+  while (!call.done() && spent() - before < time) std::this_thread::yield();
 }
 
 bool is_readable(int fd) {
@@ -228,6 +244,37 @@ TEST_CASE("the descriptor of a cno stays readable until the last thread has left
   occupied.join();
   fake::intercept(fake::call::ibv_get_async_event, {});
   CHECK_FALSE(is_readable(cno.fd()));
+}
+
+TEMPLATE_TEST_CASE_SIG("an abrupt close leaves an evd as it is until the thread that waits on it has left", "[evd]",
+                       ((dat::streams S), S), dat::stream::dto, dat::stream::dto | dat::stream::software) {
+  const clean_world world;
+  end a;
+  auto evd = must(a.ia.create_evd<S>(16));
+  auto cno = must(a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  const auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}));
+  const auto& core = *core_access::of(evd);
+  REQUIRE(watch_of(core) == channel_watch::always);
+  std::atomic<bool> inside{false}, leave{false};
+  fake::intercept(fake::call::ibv_req_notify_cq, [&] {
+    if (inside.exchange(true)) return;
+    while (!leave) std::this_thread::yield();
+  });
+  dat::return_type result{};
+  other_call waiter([&] { result = evd.wait(plenty).error().type(); });
+  while (!inside) std::this_thread::yield();
+  other_call closing([&] { (void)a.ia.close(); });
+  while (!core.dead()) std::this_thread::yield();
+  until_it_has_run(closing, 20ms);
+  CHECK(watch_of(core) == channel_watch::always);
+  CHECK_FALSE(closing.done());
+  leave = true;
+  closing.join();
+  waiter.join();
+  fake::intercept(fake::call::ibv_req_notify_cq, {});
+  CHECK(watch_of(core) == channel_watch::dead);
+  CHECK(result == dat::return_type::abort);
 }
 
 TEST_CASE("the reactor changes its watch of a completion channel only with the lock that attaches a cno",
