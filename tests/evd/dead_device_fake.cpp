@@ -89,10 +89,9 @@ TEST_CASE("the reactor stops watching a dead completion channel", "[evd][reactor
   must(f.evd.modify_cno(cno));
   (void)cno.wait(0us);
   fake::kill_descriptors("fk1");
-  for (int i = 0; i < 50; ++i) f.a.ia.run();
   const auto reads = fake::count(fake::call::ibv_get_cq_event);
   for (int i = 0; i < 50; ++i) f.a.ia.run();
-  CHECK(fake::count(fake::call::ibv_get_cq_event) == reads);
+  CHECK(fake::count(fake::call::ibv_get_cq_event) == reads + 1); // the descriptor itself shows that the channel is dead
   CHECK(take_async<dat::provider_internal_error>(f.a.ia) >= 1);
   CHECK(cno.wait(0us)); // the trigger wakes the consumer, which then gets the error
 }
