@@ -4,6 +4,8 @@
 #include "datagram_end.hpp"
 #include "world.hpp"
 
+#include <dat/policies.hpp>
+#include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
 
@@ -15,14 +17,18 @@ namespace {
 
 constexpr const char* no_counts = "the sanitizer has its own operators new, and finds leaks by itself";
 
-/// Whether a second and a third call of `use` leave no more memory in use than the first one.
+/// How many pieces of memory a second and a third call of `use` leave in use.
 template <class Use>
-bool keeps_nothing(Use use) {
+long kept_by(Use use) {
   use();
   const unfreed memory(&fake::inside);
   use();
   use();
-  return memory.count() == 0;
+  return memory.count();
+}
+template <class Use>
+bool keeps_nothing(Use use) {
+  return kept_by(use) == 0;
 }
 
 } // namespace
@@ -52,6 +58,30 @@ TEST_CASE("a shared queue ends with the memory of its blocks and of its table of
     must(ep.close());
     must(srq.close());
   }));
+}
+
+TEST_CASE("an ia ends with the memory of its table of windows and of its record of tracked posts", "[ia]") {
+  if (!counts_allocations) SKIP(no_counts);
+  const clean_world world;
+  // The fake itself frees memory of its contexts in other calls than those that requested it.
+  const long unused = kept_by([] {
+    end a;
+    a.make_ep();
+  });
+  SECTION("windows") {
+    CHECK(kept_by([] {
+            end a;
+            a.make_ep();
+            const auto window = must(a.pz.create_rmr());
+          }) == unused);
+  }
+  SECTION("tracked posts") {
+    CHECK(kept_by([] {
+            end a;
+            a.make_ep();
+            must(a.ep.post<dat::tracked>(dat::recv{a.at(0, 8)}));
+          }) == unused);
+  }
 }
 
 TEST_CASE("an attempt to connect that has ended is freed with its last event, before its time limit", "[connection]") {
