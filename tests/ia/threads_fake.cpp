@@ -3,8 +3,12 @@
 #include "automatic_pair.hpp"
 #include "world.hpp"
 
+#include <dat/memory.hpp>
+
+#include <array>
 #include <atomic>
 #include <csignal>
+#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <thread>
@@ -225,4 +229,34 @@ TEST_CASE("with a service thread, connections are established without calls", "[
   must(p.a.ep.reset());
   must(p.b.ep.reset());
   p.connect();
+}
+
+TEST_CASE("a region that another thread registers is complete when a call finds it", "[lmr]") {
+  const clean_world world;
+  end a;
+  std::array<char, 64> memory{};
+  std::optional<region> ended = must(a.pz.register_memory(memory, all_rights));
+  const auto of_ended = must(ended->slice(0, 8));
+  ended.reset();
+  // Relaxed, so that nothing but the region itself orders the threads.
+  std::atomic<bool> over{false};
+  std::atomic<std::size_t> looks{0};
+  std::size_t made = 0;
+  std::jthread other([&] {
+    for (int i = 0; i < 20; ++i) {
+      const auto made_now = a.pz.register_memory(memory, all_rights);
+      made += made_now.has_value() ? 1 : 0;
+      const std::size_t before = looks.load(std::memory_order_relaxed);
+      while (looks.load(std::memory_order_relaxed) < before + 2) std::this_thread::yield();
+    }
+    over.store(true, std::memory_order_relaxed);
+  });
+  std::size_t refused = 0;
+  while (!over.load(std::memory_order_relaxed)) {
+    refused += dat::sync_rdma_read(a.ia, of_ended).has_value() ? 0 : 1; // looks at each region
+    looks.fetch_add(1, std::memory_order_relaxed);
+  }
+  other.join();
+  CHECK(made == 20);
+  CHECK(refused == looks);
 }
