@@ -6,8 +6,11 @@
 #include <support/catch.hpp>
 
 #include <array>
+#include <cstring>
 #include <string>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 using dat::error;
 using dat::object_kind;
@@ -56,6 +59,19 @@ TEST_CASE("a quoted text is cut where the room ends, and the message shows that"
   const error cut = error(return_type::invalid_parameter).at("f").quote(most + 'y');
   CHECK(cut.quoted() == most);
   CHECK(cut.message().starts_with("f failed for \"" + most + "...\": "));
+}
+
+TEST_CASE("quoting a text reads no byte behind it") {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* const map =
+      static_cast<char*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(map != MAP_FAILED);
+  REQUIRE(::mprotect(map + page, page, PROT_NONE) == 0);
+  char* const text = map + page - 3;
+  std::memcpy(text, "12x", 3);
+  CHECK(error(return_type::invalid_parameter).quote({text, 3}).quoted() == "12x");
+  CHECK(error(return_type::invalid_parameter).quote({text + 3, 0}).quoted().empty());
+  ::munmap(map, 2 * page);
 }
 
 TEST_CASE("an error is small and trivial, and keeps its values") {

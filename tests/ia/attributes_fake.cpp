@@ -129,6 +129,15 @@ TEST_CASE("an adapter that was opened by an address has the name of its port", "
     CHECK(dat::ia::open(wrong, manual).error().type() == type::invalid_parameter);
 }
 
+TEST_CASE("an adapter that was opened by a name has that name", "[ia]") {
+  fake::reset();
+  for (const char* name : {"fk1", "fk1/1"}) {
+    const auto ia = must(dat::ia::open(name, manual));
+    CHECK(must(ia.query()).adapter_name.view() == name);
+    CHECK(ia.name() == "fk1");
+  }
+}
+
 TEST_CASE("an adapter reports its link", "[ia]") {
   struct {
     std::uint8_t width, speed;

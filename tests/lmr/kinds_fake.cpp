@@ -125,6 +125,19 @@ TEST_CASE("a pool gives and takes memory one call at a time", "[memory][pool][lo
   }
 }
 
+TEST_CASE("a pool aligns memory to a page at most", "[memory][pool]") {
+  dat::detail::shared_out pool;
+  must(pool.map(4 * 4096, false, false));
+  REQUIRE(pool.allocate(64, 64));
+  void* const page = pool.allocate(64, 4096);
+  REQUIRE(page);
+  CHECK(reinterpret_cast<std::uintptr_t>(page) % 4096 == 0);
+  CHECK(pool.used() == 64 + 4096);
+  CHECK(pool.allocate(64, 8192) == nullptr);
+  pool.deallocate(page, 64, 4096);
+  CHECK(pool.used() == 64);
+}
+
 TEST_CASE("a number of blocks that is no power of two is given out whole, each block once", "[memory][pool]") {
   dat::detail::buddy blocks;
   REQUIRE(blocks.reserve(7));

@@ -3,6 +3,8 @@
 #include "allocations.hpp"
 #include "ends.hpp"
 
+#include <dat/detail/impl/rails_state.hpp>
+
 #include <endian.h>
 
 namespace rails_test {
@@ -167,6 +169,29 @@ TEST_CASE("a peer of another session, number of rails or protocol is rejected, a
   CHECK(e.all_done());
   e.some_turns();
   exact(e.a, e.b);
+}
+
+TEST_CASE("a peer that names no session is rejected", "[rails]") {
+  const unit::clean_world world(world_of(1));
+  simulated = {};
+  end b;
+  b.open('b', 1);
+  b.rails = must(dat::rails::listen(b.paths, {.clock = &the_clock}));
+  unit::end hand("a0");
+  hand.make_ep();
+  const auto answer_to = [&](std::uint64_t session) {
+    const dat::detail::rail::greeting hello{0, 1, 1, session};
+    must(hand.ep.connect(must(dat::ia_address::parse("10.2.0.1")), 7471, unit::plenty, hello.bytes()));
+    for (int i = 0; i < 20; ++i) {
+      hand.ia.run();
+      b.run();
+      fake::finish();
+    }
+    return hand.take();
+  };
+  CHECK(answer_to(0) == unit::events{"peer_rejected"});
+  must(hand.ep.reset());
+  CHECK(answer_to(1) == unit::events{"established"});
 }
 
 TEST_CASE("a peer that breaks the protocol gets nothing delivered twice, and loses its rail", "[rails]") {

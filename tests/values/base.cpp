@@ -146,6 +146,26 @@ TEST_CASE("an owned descriptor is closed once, and kept when it is moved to itse
   CHECK(detail::make_nonblocking(-1) == EBADF);
 }
 
+TEST_CASE("descriptor 0 is owned and closed as any other") {
+  const auto open = [] { return ::fcntl(STDIN_FILENO, F_GETFD) >= 0; };
+  const int input = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3); // fails where the program has no standard input
+  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (other != STDIN_FILENO) {
+    REQUIRE(::dup2(other, STDIN_FILENO) == STDIN_FILENO);
+    ::close(other);
+  }
+  {
+    const detail::unique_fd owner(STDIN_FILENO);
+    CHECK(owner);
+    CHECK(open());
+  }
+  CHECK_FALSE(open());
+  if (input >= 0) {
+    ::dup2(input, STDIN_FILENO);
+    ::close(input);
+  }
+}
+
 TEST_CASE("numbers have the same bytes on the wire on every machine") {
   std::array<std::byte, 8> to{};
   detail::put_be(to.data(), std::uint64_t{0x0102030405060708});
