@@ -120,13 +120,11 @@ DAT_DECL expected<void> query(const ia_core& core, ia_attributes& a) noexcept {
   a.extension_supported = iwarp ? extension::none : extension::infiniband;
   a.extension_version = iwarp ? 0 : 2;
 
-  a.transport = {};
   a.transport.push_back({"link_layer", short_text(to_string(a.link_layer))});
   a.transport.push_back({"active_mtu", number_text(a.active_mtu)});
   a.transport.push_back({"port_state", short_text(to_string(a.state))});
   ibv_gid gid{};
   if (ibv_query_gid(core.context(), a.port, 0, &gid) == 0) a.transport.push_back({"gid", gid_text(gid.raw)});
-  a.vendor = {};
   a.vendor.push_back({"device", a.device_name});
   a.vendor.push_back({"port", number_text(a.port)});
   a.vendor.push_back({"firmware", a.firmware_version});

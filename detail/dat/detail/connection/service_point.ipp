@@ -160,7 +160,6 @@ DAT_DECL void service_point::teardown() noexcept {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     if (ep_ && !used_) endpoints_->release(*ep_);
-    ep_ = {};
   }
   if (other_family_) other_family_->end();
   destroy_id();
