@@ -348,7 +348,7 @@ static void texts(void) {
 
 static void* opens_and_closes(void* argument) {
   const char* const names[] = {"stub", "stays", "busy"};
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 20; ++i) {
     DAT_IA_HANDLE ia;
     DAT_COUNT number;
     SUCCEEDS(open_stub(names[(i + (int)(intptr_t)argument) % 3], &ia));
