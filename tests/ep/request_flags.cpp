@@ -58,7 +58,8 @@ using datagram = decltype(dat::ib::send_to{here(), std::declval<const dat::ib::a
 } // namespace
 
 TEST_CASE("each operation has the flags of its table, and no others",
-          "[dto][type][DTO-075][DTO-111][DTO-140][DTO-152][DTO-162][DTO-102][IBX-064]") {
+          "[dto][type][DTO-075][DTO-111][DTO-140][DTO-152][DTO-162][DTO-102][IBX-064]"
+          "[IBX-046]") {
   STATIC_REQUIRE(has<plain_send>(true, true, true, true));
   STATIC_REQUIRE(has<closing_send>(true, true, true, true));
   STATIC_REQUIRE(has<plain_write>(true, true, false, true));

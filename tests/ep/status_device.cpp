@@ -168,6 +168,16 @@ const row rows[] = {
        const auto into = must(t.rmr.read_target<std::byte>(t.initiator, 0, 64));
        t.seven(dat::rdma_read{into, forged<to_read>(t.writable.remote())});
      }},
+    {"reading memory that was registered without rights",
+     {"LMR-016", "LMR-018"},
+     read_refused,
+     {},
+     [](stage& t) { t.read(forged<to_read>(t.readable.remote(), 0, t.key_of_unusable(t.readable))); }},
+    {"writing to memory that was registered without rights",
+     {"LMR-016", "LMR-018"},
+     write_refused,
+     {},
+     [](stage& t) { t.write(forged<to_write>(t.writable.remote(), 0, t.key_of_unusable(t.writable))); }},
     {"writing beyond the end",
      {"LMR-021", "LMR-020", "REQ-149", "DTO-093"},
      write_refused,

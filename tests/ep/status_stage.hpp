@@ -51,8 +51,7 @@ struct stage {
   words olds = must(a.pz.register_memory(old, word_rights));
   words words_there = must(b.pz.register_memory(counters, word_rights));
   plain_words plain = must(b.pz.register_memory(counters, all_rights));
-  dat::lmr<std::byte, (dat::local_read | dat::local_write).value> closed =
-      must(b.pz.register_memory(bytes, dat::local_read | dat::local_write));
+  dat::lmr<std::byte, dat::mem_priv::none> unusable = must(b.pz.register_memory(bytes, dat::no_rights));
   dat::rmr rmr;
 
   stage(two_sides& sides, bool shared, bool gone) : on(sides), a(sides.a), b(sides.b) {
@@ -82,6 +81,11 @@ struct stage {
     const auto w = must(rmr.bind(responder, dat::bind{far.lmr, 1024, 64, rights}));
     (void)next<dat::bind_done>(theirs);
     return w;
+  }
+  /// The difference between the keys of a region and of the one without rights, which has no key for peers.
+  template <class Region>
+  [[nodiscard]] std::uint32_t key_of_unusable(const Region& other) const {
+    return other.native_handle()->rkey ^ unusable.native_handle()->lkey;
   }
   template <class D>
   void seven(D&& request) {

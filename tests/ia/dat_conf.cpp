@@ -180,6 +180,19 @@ TEST_CASE("DAT_OVERRIDE chooses another version of a name's provider",
     CHECK(must(with(text).find("x")).port.value().device == "two");
     CHECK(with(text).diagnostics().empty());
   }
+  // Comments, quotes, words and numbers are those of dat.conf.
+  const auto written = with("# of this host\n\n\"x\" u2.0\tthreadsafe xyz.2.0 # the second\n");
+  CHECK(must(written.find("x")).port.value().device == "two");
+  CHECK(written.diagnostics().empty());
+  for (const auto& [text, column] :
+       {std::pair{"x u2 threadsafe xyz.2.0", 3u}, std::pair{"x u2.0 threadsafeX xyz.2.0", 8u},
+        std::pair{"x u2.0 threadsafe xyz.2", 19u}, std::pair{"\"x\\n\" u2.0 threadsafe xyz.2.0", 3u}}) {
+    INFO(text);
+    const auto malformed = with(text);
+    CHECK(must(malformed.find("x")).port.value().device == "one");
+    REQUIRE(malformed.diagnostics().size() == 1);
+    CHECK(malformed.diagnostics()[0].column == column);
+  }
   const auto repeated = with("x u2.0 threadsafe xyz.2.0\nx u2.0 threadsafe xyz.1.0\n");
   CHECK(must(repeated.find("x")).port.value().device == "two");
   REQUIRE(repeated.diagnostics().size() == 1);

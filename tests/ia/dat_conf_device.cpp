@@ -77,7 +77,7 @@ TEST_CASE("a process reads dat.conf and the file of DAT_OVERRIDE when it opens a
   CHECK(opened_as("absent") == "resource_device");
   SHOWS("CONF-020", "ERR-031");
   // DAT_OVERRIDE: a line that chooses another version of the provider, and whole entries, with and without the mark.
-  std::ofstream(local) << "site u2.0 threadsafe two.2.0\n"
+  std::ofstream(local) << "# of this process\n\"site\" u2.0\tthreadsafe two.2.0 # the second link\n"
                           "own u2.0 threadsafe default libdaplofa.so.2 one.2.0 \"v1 0\" \"\"\n"
                           "device u2.0 threadsafe default libdaplofa.so.2 one.2.0 "
                        << rx(1)

@@ -361,6 +361,8 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   auto elsewhere = must(link.b.ia.create_pz()); // a region over another one may have its own zone
   const auto third = must(dat::register_over(elsewhere, open, dat::local_read));
   CHECK(must(dat::query(third)).pz == elsewhere.identity());
+  CHECK(third.native_handle()->pd == elsewhere.native_handle());
+  CHECK(error_of(link.passive.post(dat::send{third})).type() == type::protection_violation);
   CHECK(must(dat::query(third)).origin == open.identity());
   CHECK_FALSE(must(dat::query(third)).remote_key); // this region has a local right only
   SHOWS("LMR-006", "LMR-019", "LMR-018");

@@ -300,6 +300,10 @@ TEST_CASE("memory: a peer reads data that was written before a sync", "[memory]"
   SHOWS("SYNC-004", "SYNC-010", "SYNC-011");
   CHECK((dat::sync_rdma_read(link.a.ia) && dat::sync_rdma_write(link.a.ia))); // both calls work without a range
   SHOWS("SYNC-010");
+  const auto of_other_ia = there.slice(8, 0); // an empty range: its region does not matter
+  CHECK(dat::sync_rdma_read(link.a.ia, of_other_ia));
+  CHECK(dat::sync_rdma_write(link.a.ia, of_other_ia));
+  SHOWS("SYNC-011");
   CHECK(other.get());
   SHOWS("SYNC-007");
   // A signal handler may call both.

@@ -62,7 +62,8 @@ TEST_CASE("rmr: peers access the bound memory until the rmr is bound elsewhere o
     const open_window w = t.bind(rmr, i, 16);
     const std::uint32_t now = must(rmr.query()).binding->key;
     CHECK(now != key);
-    SHOWS("RMR-021", "REQ-147", "MODEL-023"); // `bind` has moved the window, and has taken the event of its completion
+    SHOWS("RMR-017", "RMR-021", "REQ-147",
+          "MODEL-023"); // `bind` has moved the window, and has taken the event of its completion
     key = now;
     if (i % 50 == 0) t.write(w, 4);
   }
@@ -160,6 +161,8 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
   if (!in_lab() || !this_device().waits_for_receives) return;
   must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive: the bind waits
   const open_window early = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.fence()));
+  CHECK(must(rmr.query()).binding->key != early.rkey()); // `bind` gives the new key while the old one is valid
+  SHOWS("RMR-017");
   CHECK(t.refused(early, t.active) == dat::dto_status::remote_access);
   SHOWS("RMR-022");
   for (int i = 0; i < 2; ++i) (void)next<dat::dto_failure>(t.at_passive); // the send, and the bind

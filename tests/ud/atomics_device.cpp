@@ -5,6 +5,8 @@
 #include "device_table.hpp"
 #include "support.hpp"
 
+#include <support/streams.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -115,6 +117,19 @@ TEST_CASE("an atomic can have a cookie, be suppressed and fenced, and be posted 
   SHOWS("IBX-044", "REQ-136", "MODEL-008", "REQ-099", "REQ-133");
   CHECK(link.far.value[0] == 50);
   CHECK(link.near.value[1] == 5);
+  with_fenced([](atomic_pair& other) {
+    other.far.value[0] = 7;
+    must(other.active.post(dat::ib::compare_and_swap{other.near.at(0), other.far.remote(0), 7, 8}.suppress_completion(),
+                           dat::rdma_read{other.near.at(2), other.far.remote(0)}.suppress_completion(),
+                           dat::ib::compare_and_swap{other.near.at(1), other.far.remote(0), 8, 9}.fence().cookie(4)));
+    const auto done = other.fenced_done<dat::ib::compare_and_swap_done>();
+    if (!done) return false;
+    CHECK(done->cookie() == dat::cookie(4)); // the first swap gives no event
+    CHECK((other.near.value[0] == 7 && other.near.value[1] == 8 && other.far.value[0] == 9));
+    CHECK(other.near.value[2] == 8);
+    SHOWS("IBX-046");
+    return true;
+  });
   // A read that completes before a fenced atomic returns the old word.
   with_fenced([](atomic_pair& other) {
     other.far.value[0] = 50;
@@ -208,6 +223,40 @@ TEST_CASE("an atomic on a longer segment uses its first word, also in lists and 
   CHECK(link.far.value[0] == 7);
   CHECK(link.far.value[1] == 0);
   SHOWS("DOCA-024", "DOCA-025");
+}
+
+TEST_CASE("an atomic without notification triggers no cno, and every other atomic triggers one", "[ib][IBX-046]") {
+  NEEDS_FEATURE(atomics);
+  two_sides link;
+  auto evd = must(link.a.ia.create_evd<support::mixed>(16));
+  auto cno = must(link.a.ia.create_cno());
+  must(evd.modify_cno(cno));
+  auto from = must(link.a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = link.a.evd},
+                                                {.recv_completion = dat::completion_notification::selective,
+                                                 .request_completion = dat::completion_notification::selective}));
+  auto to = link.b.make_ep();
+  link.connect(from, to);
+  const words near(link.a.pz);
+  const words far(link.b.pz);
+  const auto each = [&]<class Done, class Atomic>(std::type_identity<Done>, const Atomic& atomic) {
+    // Polls: a wait would take part in the notification.
+    const auto poll = [&] {
+      auto e = evd.dequeue();
+      for (; !e; e = evd.dequeue()) std::this_thread::yield();
+      return std::get<Done>(e.assume_value()).cookie();
+    };
+    must(from.post(Atomic{atomic}.cookie(1).suppress_notification()));
+    CHECK(poll() == dat::cookie(1));
+    CHECK(error_of(cno.wait(0s)).type() == type::queue_empty);
+    must(from.post(Atomic{atomic}.cookie(2)));
+    CHECK(must(cno.wait(patience)) == evd.id());
+    CHECK(poll() == dat::cookie(2));
+    SHOWS("IBX-046");
+  };
+  each(std::type_identity<dat::ib::fetch_and_add_done>(), dat::ib::fetch_and_add{near.at(0), far.remote(0), 1});
+  each(std::type_identity<dat::ib::compare_and_swap_done>(),
+       dat::ib::compare_and_swap{near.at(1), far.remote(1), 0, 5});
+  CHECK((far.value[0] == 2 && far.value[1] == 5));
 }
 
 TEST_CASE("a connection without reads refuses atomics", "[ib][IBX-045]") {

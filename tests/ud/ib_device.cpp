@@ -130,6 +130,15 @@ TEST_CASE("a write with immediate data takes the flags of a write, and a failed 
     SHOWS("IBX-024");
     (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
   }
+  // The list of segments belongs to the consumer when the post returns.
+  fill(out.bytes, 7);
+  must(link.passive.post(dat::recv{}));
+  dat::iov<2, all_rights.value> parts{out.slice(0, 16), out.slice(16, 16)};
+  must(link.active.post(dat::rdma_write{parts, in.remote()}.immediate(5)));
+  parts.clear();
+  CHECK(next<dat::ib::recv_write_immediate_done>(link.b.evd).immediate() == 5);
+  CHECK(has_pattern(in.bytes, 7));
+  (void)next<dat::ib::rdma_write_immediate_done>(link.a.evd);
   fill(out.bytes, 8);
   for (std::uint64_t i = 1; i <= 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   must(link.active.post(dat::rdma_write{out.lmr, in.remote()}.solicited_immediate(1).suppress_completion(),

@@ -80,6 +80,15 @@ auto unknown_bit(dat::pz& pz, std::span<char> s) {
 auto known_bit(dat::pz& pz, std::span<char> s) { return pz.register_memory(s, dat::privileges<dat::mem_priv(0x02)>{}); }
 #endif
 
+//! case: a send of memory that was registered without rights
+//! error: dat: send needs memory registered with dat::local_read
+//! tags: [LMR-016]
+#ifdef DAT_EXPECT_FAIL
+auto send_unusable(const dat::lmr<char, dat::mem_priv::none>& m) { return dat::send{m}; }
+#else
+auto send_readable(const dat::lmr<char, dat::mem_priv::local_read>& m) { return dat::send{m}; }
+#endif
+
 //! case: a region without a remote right given to a peer
 //! error: dat: register the memory with dat::remote_read, remote_write or remote_atomic first
 //! tags: [LMR-018]

@@ -51,7 +51,7 @@ void solicited(out& m, peer& p) { dat::ib::send_to{m, p}.solicited(); }
 
 //! case: an evd without the stream datagrams
 //! error: dat: this evd lacks dat::stream::datagrams, which the object feeds
-//! tags: [ud][EVENT-026]
+//! tags: [ud][EVENT-026][IBX-016]
 using plain_evd = dat::evd<dat::stream::dto | dat::stream::connection>;
 using datagram_evd = dat::evd<dat::stream::dto | dat::stream::connection | dat::stream::datagrams>;
 #ifdef DAT_EXPECT_FAIL
