@@ -109,6 +109,7 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
     const auto to = at[1].seen_from(at[0]); // with the interface in its scope
     auto active = a.make_ep({.comm = tcp6});
     auto passive = b.make_ep();
+    CHECK(must(active.query()).local_address.port() == 0);
     must(passive.modify({.local_address = at[1].seen_from(at[1])})); // the endpoint accepts at this address only
     if (common)
       must(active.common_connect(to.with_port(csp.port()), patience));

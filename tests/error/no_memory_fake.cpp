@@ -243,8 +243,12 @@ TEST_CASE("windows open and close when any request for memory fails", "[no_room]
     constexpr auto both = dat::remote_read | dat::remote_write;
     const auto bound = step([&] { return rmr.bind(b.ep, dat::bind{b.mem, 16, 32, both}.cookie(5)); });
     CHECK(b.take() == events{"bind 5"});
+    const auto beside = step([&] { return other.bind(b.ep, dat::bind{b.mem, 16, 32, both}.cookie(7)); });
+    CHECK(b.take() == events{"bind 7"});
     step([&] { return a.ep.post(dat::rdma_write{a.at(0, 32), bound}.cookie(6)); });
     CHECK(a.take() == events{"written 6"});
+    step([&] { return a.ep.post(dat::rdma_write{a.at(0, 32), beside}.cookie(8)); });
+    CHECK(a.take() == events{"written 8"});
     step([&] { return rmr.unbind(b.ep); });
     CHECK(b.take().size() == 1);
     step([&] { return rmr.close(); });

@@ -5,6 +5,8 @@
 #include <dat/memory.hpp>
 #include <dat/rmr.hpp>
 
+#include <support/signal_handler.hpp>
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -88,6 +90,7 @@ TEST_CASE("a region over another one has its own zone, rights and lifetime",
   CHECK(p.pz == other.identity());
   CHECK(p.rights == dat::mem_priv::local_read);
   CHECK(p.lmr_key != e.mem.native_handle()->lkey);
+  is_error(dat::register_on_demand(other, e.memory, dat::local_read), dat::return_type::model_not_supported);
   must(e.mem.close());
   p = must(dat::query(again));
   CHECK_FALSE(p.origin);
@@ -242,6 +245,7 @@ TEST_CASE("a kind of memory that the adapter lacks gives model_not_supported", "
   is_error(dat::register_dmabuf<char>(e.pz, 0, 0, 0, dat::local_read), dat::return_type::invalid_parameter,
            dat::return_subtype::arg3);
   STATIC_REQUIRE_FALSE(takes_a_kind<dat::pz>);
+  CHECK((dat::detail::verbs_access(all_rights.value) & IBV_ACCESS_ON_DEMAND) == 0); // other memory is pinned
   dat::pz none;
   is_error(dat::register_on_demand(none, e.memory, dat::local_read), dat::return_type::invalid_handle,
            dat::return_subtype::handle_pz);
@@ -362,6 +366,7 @@ TEST_CASE(
   REQUIRE(list.push_back(e.mem));
   REQUIRE(list.push_back(piece));
   must(sync(list));
+  CHECK(support::in_handler([&] { return sync(e.mem).has_value(); }));
   auto beyond = dat::detail::segment_access::raw(e.at(4096 - 8, 8));
   beyond.address += 1;
   using segment = dat::local_segment<char, all_rights.value>;

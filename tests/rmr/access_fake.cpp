@@ -91,6 +91,7 @@ TEST_CASE("a window allows exactly its rights, and for one endpoint only if it w
   t.connect(far, near);
   dat::rmr for_one = make(t.b, true);
   dat::rmr for_all = make(t.b, false);
+  is_error(dat::rmr().query(), dat::return_type::invalid_handle, dat::return_subtype::handle_rmr);
 
   SECTION("an rmr for one endpoint works on its connection alone") {
     const window w = must(for_one.bind(t.b.ep, dat::bind{t.b.mem, both}));
@@ -143,6 +144,8 @@ TEST_CASE("an adapter without windows refuses rmrs and registers regions without
   }
   const clean_world world(w);
   two t;
+  CHECK_FALSE(must(t.b.ia.query<dat::provider_attributes>()).rmr_supported); // so there is no scope
+  is_error(dat::pz().create_rmr(), dat::return_type::invalid_handle, dat::return_subtype::handle_pz);
   is_error(t.b.pz.create_rmr(), dat::return_type::model_not_supported);
   is_error(t.b.pz.create_rmr_for_ep(), dat::return_type::model_not_supported);
   const window none;

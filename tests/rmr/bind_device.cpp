@@ -366,6 +366,7 @@ TEST_CASE("rmr: windows are opened, moved and closed while two connections write
   for (std::uint32_t i = 0; i < 60 || rounds < 20; ++i) {
     const std::size_t first = i % 7 * 100;
     const open_window w = t.bind(rmr, first, 64 + i % 60);
+    if (last) CHECK(w.rkey() != last->rkey());
     const auto here = must(t.a_mem.slice(0, w.size()));
     must(t.active.post(dat::rdma_write{here, w}.suppress_completion(), dat::rdma_write{here, w}.suppress_completion()));
     t.write(w, i); // this write follows outstanding writes

@@ -6,6 +6,7 @@
 
 #include <support/worker.hpp>
 
+#include <atomic>
 #include <utility>
 
 using namespace unit;
@@ -78,6 +79,26 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(3)));
     CHECK(t.b.take() == events{"bind 3"});
     return;
+  }
+  SECTION("before its bind is done, a key gives no access, and later requests wait") {
+    fake::hold(t.b.ep.native_handle());
+    const window early = must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2)));
+    must(t.a.ep.post(dat::recv{}.cookie(3)));
+    must(t.b.ep.post(dat::send{}.cookie(4)));
+    CHECK(t.b.take().empty());
+    CHECK(t.write(early) == refused);
+    return;
+  }
+  SECTION("two threads create rmrs") {
+    std::atomic<int> made = 0;
+    const auto create = [&](support::worker& w) {
+      for (int i = 0; i < 20; ++i) {
+        w.check((for_ep ? t.b.pz.create_rmr_for_ep() : t.b.pz.create_rmr()).has_value());
+        ++made;
+      }
+    };
+    { support::worker one(create), two(create); }
+    CHECK(made == 40);
   }
   SECTION("the endpoint has no connection, or its evd lacks the stream rmr_bind") {
     auto apart = t.b.new_ep();

@@ -20,6 +20,10 @@ TEST_CASE("a buffer that is too small breaks the connection that took it, and no
   p.post(1, 3);
   p.send(0, 17);
   CHECK(p.received() == events{"0:local length error 1"});
+  constexpr auto tells_the_length = []<class E>(std::type_identity<E>) {
+    return requires(const E& e) { e.bytes(); };
+  };
+  STATIC_REQUIRE_FALSE(tells_the_length(std::type_identity<dat::dto_failure>()));
   p.settle();
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.to[0].state() == ep_state::disconnected);
@@ -244,7 +248,10 @@ TEST_CASE("an endpoint of a shared queue that ends with an untaken completion le
 }
 
 TEST_CASE("lost completions break the endpoints of that evd, and the queue serves the others", "[SRQ-070][EVENT-031]") {
-  const fake::with forgiving{fake::current(), [](fake::manners& m) { m.fatal_overrun = false; }}; // counts the losses
+  const fake::with forgiving{fake::current(), [](fake::manners& m) {
+                               m.fatal_overrun = false; // counts the losses
+                               m.srq_resize = true;
+                             }};
   const clean_world clean;
   pool p(1, {.max_recv_dtos = 200});
   auto tiny = must(p.b.ia.create_evd<data_streams>(1));
@@ -266,6 +273,10 @@ TEST_CASE("lost completions break the endpoints of that evd, and the queue serve
   CHECK(p.outstanding() == 200 - 1 - left);
   p.post(1, static_cast<int>(p.now().max_recv_dtos - p.outstanding()));
   CHECK(refusal(p.srq.post(dat::recv{})).type() == return_type::insufficient_resources);
+  // A larger queue does not enlarge the evds of its endpoints.
+  const auto room = tiny.capacity();
+  must(p.srq.resize(2 * p.now().max_recv_dtos));
+  CHECK(tiny.capacity() == room);
 }
 
 /// Resets the first endpoint of the queue while a request for a connection waits for the ia. Returns whether it still

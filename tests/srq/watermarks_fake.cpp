@@ -39,6 +39,7 @@ TEST_CASE("the low watermark is reported once each time it is set", "[SRQ-011][S
   p.settle();
   const auto e = must(p.b.ia.async_evd().dequeue());
   REQUIRE(std::holds_alternative<dat::srq_low_watermark>(e));
+  CHECK(refusal(p.srq.set_low_watermark(p.now().max_recv_dtos + 1)).type() == return_type::invalid_parameter);
   CHECK(std::get<dat::srq_low_watermark>(e).srq() == p.srq);
   CHECK(std::get<dat::srq_low_watermark>(e).is_of(p.b.ia));
   SHOWS("SRQ-031", "SRQ-035", "SRQ-037", "SRQ-038", "EVENT-014", "EVENT-083", "DTO-028", "REQ-117");

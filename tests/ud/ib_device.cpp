@@ -60,6 +60,12 @@ TEST_CASE("each extension event carries exactly its operation's data, on the rig
   is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 11, 90);
   is(next<dat::send_done>(link.a.evd), link.active, 12, 20);
   is(next<dat::ib::rdma_write_immediate_done>(link.a.evd), link.active, 13, 0);
+  // Only a fence orders an atomic behind an earlier read, so each kind has it.
+  constexpr auto fences = []<class T>(std::type_identity<T>) {
+    return requires(T & t) { t.fence(); };
+  };
+  STATIC_REQUIRE(fences(std::type_identity<dat::ib::fetch_and_add>()));
+  STATIC_REQUIRE(fences(std::type_identity<dat::ib::compare_and_swap>()));
   // The old value of an atomic is in the local word, even if other events come in between. The peer gets no event.
   link.far.value = {word, 7, 9};
   must(link.active.post(dat::ib::fetch_and_add{link.near.at(3), link.far.remote(0), 5}.cookie(14),

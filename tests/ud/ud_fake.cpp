@@ -236,6 +236,12 @@ TEST_CASE("a datagram endpoint whose device fails breaks once and can be reset",
   auto both = p.events_of(p.a);
   std::ranges::sort(both);
   CHECK(both == std::vector<std::string>{"broken", "flushed 7"});
+  // A close suffices instead of a disconnect.
+  must(p.a.ep.reset());
+  must(p.a.ep.post(dat::recv{must(p.a.mem.slice(0, 64))}.cookie(8)));
+  must(p.a.ep.close());
+  CHECK(p.events_of(p.a).empty());
+  must(p.a.mem.close());
 }
 
 TEST_CASE("a full queue of datagrams refuses posts, and takes posts again when completions are taken",

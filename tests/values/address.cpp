@@ -104,6 +104,7 @@ TEST_CASE("text that is no address is malformed", "[ADDR-004][ERR-040]") {
 
 TEST_CASE("the error of a text that is no address quotes the text", "[ERR-040]") {
   const error wrong = ia_address::parse(std::string("10.0.0.300:7471")).error(); // the text itself no longer exists
+  CHECK(wrong == malformed);
   CHECK(wrong.quoted() == "10.0.0.300:7471");
   CHECK(wrong.call() == "ia_address::parse");
   CHECK_THAT(wrong.message(), support::contains_text("ia_address::parse failed for \"10.0.0.300:7471\": "));
