@@ -38,7 +38,7 @@ public:
 };
 
 /// The schedules that a test usually explores.
-inline constexpr unsigned usual = 100;
+inline constexpr unsigned usual = 200;
 /// The number of schedules that a test explores: `few`, or the number in DAT_SCHEDULES if it is set.
 [[nodiscard]] unsigned runs(unsigned few);
 /// Calls `body(s)` in a session of its own for each seed: 1, 2, ... `runs(few)`, or the seed in DAT_SCHEDULE alone. A
