@@ -33,6 +33,7 @@ WORK = ROOT / "build/mutate"
 JOBS = os.cpu_count() or 1
 FOUND = {"killed", "timed out"}
 QUICK = 0.05  # seconds; such cases run before the others
+FIRST = 30  # quick cases that run before all others
 # The tests without a device: all but those of the tracer and of checked builds are in the first. `run` has them in this order.
 PROGRAMS = ("tests/unit/unit", "tests/trace/trace", "tests/checked/checked")
 # The programs that detect races, in the builds that `directory_of` names. Only faults that the other programs do not
@@ -188,11 +189,13 @@ def reach(directory: pathlib.Path, program: str) -> list[case]:
 
 
 def in_order(cases: list[case]) -> list[tuple[str, list[case]]]:
-    """The runs that judge a mutant, with the program of each: the quick cases first."""
+    """The runs that judge a mutant, with the program of each: a few cases that reach little else, then the other quick ones, then the rest."""
+    quick = sorted((c for c in cases if c.seconds < QUICK), key=lambda c: len(c.reaches))
+    slow = [c for c in cases if c.seconds >= QUICK]
     runs = []
-    for quick in (True, False):
+    for group in (quick[:FIRST], quick[FIRST:], slow):
         for program in PROGRAMS:
-            some = [c for c in cases if c.program == program and (c.seconds < QUICK) == quick]
+            some = [c for c in group if c.program == program]
             if some:
                 runs.append((program, some))
     return runs
@@ -206,7 +209,7 @@ def judge(directory: pathlib.Path, number: int, one: mutants.mutant, cases: list
         return outcome(one, "not reached", 0, ())
     for program, some in in_order(reaching):
         # Any limit finds a fault that delays a case indefinitely. The limit is long because the machine may be busy.
-        code = run_cases(directory / program, [c.name for c in some], 60 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
+        code = run_cases(directory / program, [c.name for c in some], 30 + 20 * sum(c.seconds for c in some), DAT_MUTANT=str(number))
         if code is None:
             return outcome(one, "timed out", len(reaching), rules)
         if code != 0:
@@ -342,7 +345,7 @@ def main() -> int:
         cases = [one for program in PROGRAMS for one in reach(directory, program)]
         print(f"==> Running the cases that reach each of {len(numbered)} faults", flush=True)
         judged: list[outcome] = []
-        with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        with concurrent.futures.ThreadPoolExecutor(JOBS + 1) as pool:  # one more, as a fault can put a program to sleep
             for done, result in enumerate(pool.map(lambda pair: judge(directory, *pair, cases), numbered.items()), 1):
                 judged.append(result)
                 if done % 20 == 0:

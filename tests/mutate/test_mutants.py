@@ -202,6 +202,8 @@ class counting(unittest.TestCase):
         slow, quick, other = (run.case(name, (), seconds, frozenset(), program) for name, seconds, program in (
             ("slow", 1.0, unit), ("quick", 0.0, unit), ("other", 0.0, trace)))  # fmt: skip
         self.assertEqual(run.in_order([slow, quick, other]), [(unit, [quick]), (trace, [other]), (unit, [slow])])
+        many = [run.case(f"case {n}", (), 0.0, frozenset(range(n))) for n in range(run.FIRST, -1, -1)]
+        self.assertEqual(run.in_order(many), [(unit, many[:0:-1]), (unit, many[:1])])
 
     def test_names_of_cases_are_escaped_as_catch2_takes_them(self):
         self.assertEqual(run.escaped('a "b", [c]*'), 'a \\"b\\"\\, \\[c\\]\\*')
