@@ -15,10 +15,12 @@ import datetime
 import fnmatch
 import functools
 import json
+import math
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,7 +152,9 @@ def build(chosen: dict[int, mutants.mutant], tree: pathlib.Path, directory: path
 def run_cases(program: pathlib.Path, names: list[str], limit: float, **env: str) -> int | None:
     """The exit code of a program with these cases (none named: all); None when it took longer than `limit`."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listed:
-        command: list[str | pathlib.Path] = [*without_randomization(), program, "-a"] if program.name == "races" else [program, "-a"]
+        # The limit of processor time ends a fault that makes a program spin, however busy the machine is.
+        command: list[str | pathlib.Path] = ["prlimit", f"--cpu={math.ceil(limit / 2)}:"]
+        command += [*without_randomization(), program, "-a"] if program.name == "races" else [program, "-a"]
         if names:
             listed.write("".join(f'"{escaped(name)}"\n' for name in names))
             listed.flush()
@@ -158,7 +162,8 @@ def run_cases(program: pathlib.Path, names: list[str], limit: float, **env: str)
         process = subprocess.Popen(command, env=os.environ | env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
         try:
-            return process.wait(limit)
+            code = process.wait(limit)
+            return None if code == -signal.SIGXCPU else code
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

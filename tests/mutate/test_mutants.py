@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -204,6 +205,14 @@ class counting(unittest.TestCase):
         self.assertEqual(run.in_order([slow, quick, other]), [(unit, [quick]), (trace, [other]), (unit, [slow])])
         many = [run.case(f"case {n}", (), 0.0, frozenset(range(n))) for n in range(run.FIRST, -1, -1)]
         self.assertEqual(run.in_order(many), [(unit, many[:0:-1]), (unit, many[:1])])
+
+    def test_a_program_that_spins_ends_by_its_processor_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "spins"
+            program.write_text("#!/bin/sh\nwhile :; do :; done\n", encoding="utf-8")
+            program.chmod(0o755)
+            with unittest.mock.patch.object(run.subprocess.Popen, "wait", lambda self, limit=None, wait=subprocess.Popen.wait: wait(self)):
+                self.assertIsNone(run.run_cases(program, [], 2))
 
     def test_names_of_cases_are_escaped_as_catch2_takes_them(self):
         self.assertEqual(run.escaped('a "b", [c]*'), 'a \\"b\\"\\, \\[c\\]\\*')
