@@ -207,3 +207,21 @@ TEST_CASE("a drain takes no more than its maximum, whatever is queued", "[EVENT-
   }
   CHECK(taken == 40);
 }
+
+TEST_CASE("a call that takes a completion at once takes none where the device has none", "[evd]") {
+  clean_world world;
+  pair p;
+  auto& evd = static_cast<dat::detail::merged_evd&>(*dat::detail::core_access::of(p.b.evd));
+  const auto take_receive = [&](dat::detail::ready_completion& out) {
+    return evd.take_at_once(dat::detail::work_of<dat::recv_done>, nullptr, out);
+  };
+  for (int i = 0; i < 2; ++i) must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.settle();
+  dat::detail::ready_completion done;
+  REQUIRE(take_receive(done));
+  CHECK_FALSE(take_receive(done)); // `done` still names an entry of the endpoint
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  p.settle();
+  CHECK(take_receive(done));
+}
