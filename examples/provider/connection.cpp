@@ -228,7 +228,7 @@ DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_T
   const call_on<ep_object> e(ep);
   if (!e || e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   const auto remote = to_address(address);
-  if (!remote) return word(remote);
+  if (!remote) return bad_argument(2, call); // DAT_INVALID_ADDRESS is no result of this call
   if (!is_range(data, size)) return bad_argument(4, call);
   count(ep, DCNT_EP_CONNECT);
   return word(e->rc.common_connect(remote.assume_value(), to_timeout(timeout), to_bytes(data, size)));

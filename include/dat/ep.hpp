@@ -250,8 +250,9 @@ public:
   /// Asks the service at `remote` for a connection. `remote` includes the port, as the address of a socket does. The
   /// endpoint needs a communicator of the family of `remote`: see ep_attributes::comm and `modify`. (uDAPL 2.0 §6.6.15)
   ///
-  /// Errors: as `connect`, and also
-  /// - `invalid_parameter`: the address has no port, cannot be a peer's, or is not of the communicator's domain
+  /// Errors: as `connect`, but never `invalid_address`, and also
+  /// - `invalid_parameter`: the address has no port, cannot be a peer's, is not of the communicator's domain, or cannot
+  ///   be reached from the endpoint's local address
   /// - `invalid_state` (ep_notready): the endpoint has no communicator
   /// Allocates: yes.
   /// Blocks: no.
@@ -261,10 +262,10 @@ public:
   /// Asks for a second connection to the service to which `original` is connected. Later changes of `original` have no
   /// effect. The quality of service is this endpoint's own, or `quality`. (uDAPL 2.0 §6.6.16)
   ///
-  /// Errors: as `connect`, and also
+  /// Errors: as `connect`, but never `invalid_address`, and also
   /// - `invalid_state`: `original` is not connected, was accepted, or was connected by a descriptor; its peer may not
   ///   listen anywhere
-  /// - `invalid_parameter`: `original` is of another ia
+  /// - `invalid_parameter`: `original` is of another ia, or its peer cannot be reached from this endpoint's address
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: safe.

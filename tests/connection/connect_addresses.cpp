@@ -25,7 +25,8 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   const std::array<std::byte, 57> much{};
   refuses(ep.common_connect(there, patience, much), return_type::invalid_parameter, return_subtype::arg4);
   refuses(ep.common_connect(there.with_port(0), patience), return_type::invalid_parameter, return_subtype::arg2);
-  for (const char* odd : {"0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5", "[::]:5", "[fe80::1]:5"}) {
+  for (const char* odd :
+       {"0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5", "127.0.0.1:5", "[::]:5", "[fe80::1]:5", "[::1]:5"}) {
     INFO(odd);
     refuses(ep.common_connect(must(dat::ia_address::parse(odd)), patience), return_type::invalid_parameter,
             return_subtype::arg2);
@@ -33,6 +34,11 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   const auto six = must(b.ia.address(dat::address_family::ipv6)).with_port(s.service.port());
   refuses(ep.common_connect(six, patience), return_type::invalid_parameter, return_subtype::arg2);
   CHECK(ep.state() == ep_state::unconnected);
+  // Where connect returns invalid_address, this call does not: no path leads from the endpoint's own address.
+  auto apart = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp}));
+  must(apart.modify({.local_address = must(a.ia.address(dat::address_family::ipv6))}));
+  refuses(apart.common_connect(there, patience), return_type::invalid_parameter, return_subtype::arg2);
+  CHECK(apart.state() == ep_state::unconnected);
 
   auto ep6 = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = tcp6}));
   refuses(ep6.common_connect(there, patience), return_type::invalid_parameter, return_subtype::arg2);
@@ -146,6 +152,11 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   const std::array<std::byte, 57> much{};
   refuses(ep.dup_connect(original, patience, much), return_type::invalid_parameter, return_subtype::arg4);
   refuses(original.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_connected);
+  // Where connect returns invalid_address, this call does not: no path leads from the endpoint's own address.
+  auto apart = must(a.pz.create_ep<dat::rc>(a.evd));
+  must(apart.modify({.local_address = must(a.ia.address(dat::address_family::ipv6))}));
+  refuses(apart.dup_connect(original, patience), return_type::invalid_parameter, return_subtype::arg2);
+  CHECK(apart.state() == ep_state::unconnected);
 
   must(ep.modify({.local_address = a.ia.address().with_port(s.other.port())}));
   must(ep.dup_connect(original, patience, bytes_of("second")));

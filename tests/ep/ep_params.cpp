@@ -5,6 +5,7 @@
 #include <dat/ep_params.hpp>
 
 #include <cerrno>
+#include <netinet/in.h>
 
 using namespace unit;
 using dat::return_subtype;
@@ -18,6 +19,47 @@ TEST_CASE("connect fails when the endpoint's local address has been removed", "[
   fake::fail(fake::call::rdma_bind_addr, 1, EADDRNOTAVAIL);
   CHECK(a.ep.connect(a.ia.address(), service, plenty).error().type() == return_type::invalid_address);
   CHECK(a.ep.state() == dat::ep_state::unconnected);
+}
+
+TEST_CASE("common_connect and dup_connect return invalid_parameter when no path leads from the endpoint",
+          "[CONN-079][CONN-091]") {
+  clean_world world;
+  end a("fk1");
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  b.make_ep();
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  REQUIRE(a.ep.state() == dat::ep_state::connected);
+  (void)b.take();
+  const bool four = b.ia.address().family() == dat::address_family::ipv4;
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd, {.comm = {four ? AF_INET : AF_INET6, SOCK_STREAM, 0}}));
+  must(ep.modify({.local_address = a.ia.address().with_port(4321)}));
+  const struct {
+    fake::call step;
+    int err;
+  } failures[] = {{fake::call::rdma_bind_addr, EADDRNOTAVAIL},
+                  {fake::call::rdma_resolve_addr, ENODEV},
+                  {fake::call::rdma_resolve_addr, ENETUNREACH}};
+  for (const auto& [step, err] : failures) {
+    INFO(err);
+    const auto refused = [&](const dat::expected<void>& r) {
+      is_error(r, return_type::invalid_parameter, return_subtype::arg2);
+      CHECK(r.error().sys_errno() == err);
+      CHECK_THAT(r.error().message(), support::contains_text("No path leads from the endpoint's local address"));
+      CHECK(ep.state() == dat::ep_state::unconnected);
+    };
+    fake::fail(step, 1, err);
+    refused(ep.common_connect(b.ia.address().with_port(service), plenty));
+    fake::fail(step, 1, err);
+    refused(ep.dup_connect(a.ep, plenty));
+  }
+  must(ep.dup_connect(a.ep, plenty)); // no refused call has taken the port
+  settle(a, b);
+  CHECK(request_on(b.evd).remote_address().port() == 4321);
 }
 
 // --- waiting ---------------------------------------------------------------------------------------------------------

@@ -29,7 +29,9 @@ void requests(void) {
   RETURNS(dat_ep_dup_connect(c.ep, c.ep, PLENTY, 5, NULL, 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG4);
   RETURNS(dat_ep_dup_connect(c.ep, c.ep, PLENTY, 0, NULL, (DAT_QOS)0x70), DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);
   RETURNS(dat_ep_common_connect(c.ep, to, PLENTY, 5, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG4);
-  RETURNS(dat_ep_common_connect(c.ep, NULL, PLENTY, 0, NULL), DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_MALFORMED);
+  RETURNS(dat_ep_common_connect(c.ep, NULL, PLENTY, 0, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+  RETURNS(dat_ep_common_connect(c.ep, (DAT_IA_ADDRESS_PTR)(uintptr_t)&nowhere, PLENTY, 0, NULL), DAT_INVALID_PARAMETER,
+          DAT_INVALID_ARG2);
 
   SUCCEEDS(dat_ep_connect(c.ep, to, port, PLENTY, 0, NULL, 0, 0));
   arrived = event_of(b.evd, DAT_CONNECTION_REQUEST_EVENT);

@@ -227,6 +227,7 @@ static void common_ones(void) {
   ep.comm = comm;
   SUCCEEDS(dat_ep_modify(one.ep, DAT_EP_FIELD_COMM, &ep));
   FAILS(dat_ep_common_connect(one.ep, (DAT_IA_ADDRESS_PTR)&address, 0, 0, NULL), DAT_INVALID_PARAMETER);
+  FAILS(dat_ep_common_connect(one.ep, NULL, ample, 0, NULL), DAT_INVALID_PARAMETER);
   shows("CONN-079");
   SUCCEEDS(dat_ep_common_connect(one.ep, (DAT_IA_ADDRESS_PTR)&address, ample, 0, NULL));
   DAT_EVENT event = EXPECT(two.evd, DAT_CONNECTION_REQUEST_EVENT);

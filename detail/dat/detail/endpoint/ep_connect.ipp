@@ -108,7 +108,8 @@ DAT_DECL expected<void> ep_core::connect(const ia_address& to, std::uint16_t por
   if (auto ok = check_start(call, with, return_subtype::arg4, return_subtype::arg5, return_subtype::arg7); !ok)
     return ok;
   if (auto ok = ia().check_remote(to); !ok) return at(ok.assume_error(), call);
-  return start(std::unique_lock(mutex_), call, to, port, with);
+  return start(std::unique_lock(mutex_), call, to, port, with,
+               error(return_type::invalid_address, return_subtype::address_unreachable));
 }
 
 DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, const attempt& with) noexcept {
@@ -118,7 +119,10 @@ DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, const atte
   };
   if (auto ok = check_start(call, with, return_subtype::arg3, return_subtype::arg4, return_subtype::arg6); !ok)
     return ok;
-  if (!to.check(address_role::remote)) return invalid("No peer can be reached at such an address.");
+  if (auto ok = ia().check_remote(to); !ok) {
+    const std::string_view why = ok.assume_error().hint();
+    return invalid(why.empty() ? "No peer can be reached at such an address." : why.data());
+  }
   if (to.port() == 0) return invalid("The address names no port: see ia_address::with_port.");
   std::unique_lock lock(mutex_);
   if (state() != ep_state::unconnected) return wrong_state(call);
@@ -126,7 +130,9 @@ DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, const atte
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
         .hint("The endpoint has no communicator: give ep_attributes::comm, or set it by modify.");
   if (!fits(attributes_.comm, to)) return invalid("The address is not of the domain of the endpoint's communicator.");
-  return start(std::move(lock), call, to, to.port(), with);
+  return start(std::move(lock), call, to, to.port(), with,
+               error(return_type::invalid_parameter, return_subtype::arg2)
+                   .hint("No path leads from the endpoint's local address to `remote`."));
 }
 
 DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& with) noexcept {
@@ -149,16 +155,17 @@ DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& w
       return refuse("That endpoint was accepted: its peer requested the connection and need not listen anywhere.");
     to = original.connection_->remote_address();
   }
-  return start(std::unique_lock(mutex_), call, to, to.port(), with);
+  return start(std::unique_lock(mutex_), call, to, to.port(), with,
+               error(return_type::invalid_parameter, return_subtype::arg2)
+                   .hint("No path leads from the endpoint's local address to the peer of `original`."));
 }
 
 DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
-                                       std::uint16_t port, const attempt& with) noexcept {
+                                       std::uint16_t port, const attempt& with, const error& no_path) noexcept {
   const bool mine = !local_address_.is_any() || local_address_.port() != 0;
   const ia_address* own = mine ? &local_address_ : ia().address(to.family());
   if (!own || own->family() != to.family())
-    return at(error(return_type::invalid_address, return_subtype::address_unreachable), call)
-        .hint("The adapter has no address of the same family as the remote address.");
+    return at(no_path, call).hint("The adapter has no address of the same family as the remote address.");
   if (state() != ep_state::unconnected) return wrong_state(call);
   ref<connection_state> c(new (std::nothrow) connection_state(ref(&ia()), connection_state::phase::resolving), adopt);
   if (!c) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
@@ -168,11 +175,10 @@ DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const 
     c->detach();
     c->end();
     error e = map_errno(r.err, return_subtype::resource_tep);
-    if (mine && r.err == EADDRNOTAVAIL) e = error(return_type::invalid_address, return_subtype::address_unreachable);
-    if (mine && r.err == EADDRINUSE) e = error(return_type::invalid_parameter);
     // The route leaves the host through an interface without an RDMA device.
-    if (r.err == ENODEV && std::string_view(r.verb) == "rdma_resolve_addr")
-      e = error(return_type::invalid_address, return_subtype::address_unreachable);
+    const bool astray = r.err == ENODEV && std::string_view(r.verb) == "rdma_resolve_addr";
+    if (astray || (mine && r.err == EADDRNOTAVAIL) || e.type() == return_type::invalid_address) e = no_path;
+    if (mine && r.err == EADDRINUSE) e = error(return_type::invalid_parameter);
     return at(e.from(r.verb, r.err), call);
   };
   if (const auto r = c->prepare(mine ? *own : own->with_port(0), to.with_port(port), with.data,
