@@ -31,10 +31,13 @@ TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][
   // Two events are still queued, but their notification was taken.
   CHECK(f.cno.wait(0us).error() == dat::error(return_type::queue_empty));
   SHOWS("ERR-024", "CNO-036"); // nor has `latest` triggered it
+  // A dequeue ends the notified state, though two events are left.
   CHECK(f.evd.dequeue().has_value());
-  CHECK(f.evd.wait(0us).has_value()); // a wait does not sleep while events are queued
-  // A dequeue has ended the notified state, though an event is left.
   must(f.evd.post(4));
+  CHECK(must(f.cno.wait(0us)) == f.evd.id());
+  // So does a wait, which does not sleep while events are queued.
+  CHECK(f.evd.wait(0us).has_value());
+  must(f.evd.post(5));
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 

@@ -273,6 +273,13 @@ TEST_CASE("an accept that fails in its last step gives an event, and the peer is
     t.b.make_ep();
     must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(1)));
     auto request = t.ask();
+    // What the consumer gives is checked before, so that no such errno is the fault of a parameter.
+    is_error(t.b.pz.create_ep<dat::rc>(t.b.evd, {.max_rdma_read_in = std::uint8_t{200}}),
+             return_type::invalid_parameter, return_subtype::arg7);
+    is_error(request.accept(t.b.ep, std::array<std::byte, 57>{}), return_type::invalid_parameter, return_subtype::arg4);
+    is_error(request.accept(t.b.ep, {}, {.qos = {.service_level = 16}}), return_type::invalid_parameter,
+             return_subtype::arg6);
+    CHECK((request && t.b.ep.state() == ep_state::unconnected && t.b.take().empty()));
     fake::fail(fake::call::rdma_accept, 1, err);
     must(request.accept(t.b.ep));
     t.settle();

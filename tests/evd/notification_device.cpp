@@ -360,6 +360,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
     must(link.passive.post(message));
     CHECK(link.woken());
     CHECK(link.poll<dat::recv_done>().cookie() == dat::cookie(5));
+    SHOWS("EVENT-045");
   }
   if (!this_device().waits_for_receives) SKIP(no_wait);
   // The peer has no receive: the failure is an event.

@@ -87,6 +87,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK(request.local_address().port() == service.port());
   CHECK(std::ranges::equal(request.private_data(), data)); // the data has its exact length
   CHECK(is_numbered(request, 0x40001, 5));
+  SHOWS("CR-018");
   must(request.accept(passive, bytes_of("welcome")));
   CHECK_FALSE(request);
   const auto at_b = expect<dat::ib::datagram_established>(b.evd);
