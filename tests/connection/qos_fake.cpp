@@ -75,6 +75,23 @@ TEST_CASE("a connection is of best effort, unless connect, the endpoint or the i
     CHECK(class_of(t.a.ep) == 46 << 2);
     CHECK(class_of(t.b.ep) == 46 << 2);
   }
+  SECTION("of connect, whose request is repeated") {
+    qos_ends t;
+    must(t.a.ep.connect(t.b.ia.address(), service, plenty, {}, {.qos = qos::premium()}));
+    settle(t.a, t.b);
+    const auto requests = fake::count(fake::call::rdma_connect);
+    fake::deliver({.event = RDMA_CM_EVENT_REJECTED, .status = 10, .qp_num = t.a.ep.number()}); // a stale connection
+    settle(t.a, t.b);
+    (void)t.b.take();
+    while (fake::count(fake::call::rdma_connect) == requests) settle(t.a, t.b);
+    must(request_on(t.b.evd).accept(t.b.ep));
+    settle(t.a, t.b);
+    REQUIRE(t.a.ep.state() == dat::ep_state::connected);
+    if (path_of(t.a.ep).is_global == 0) SKIP("paths within a subnet of InfiniBand have no traffic class");
+    CHECK(class_of(t.a.ep) == 46 << 2);
+    CHECK(class_of(t.b.ep) == 46 << 2);
+    SHOWS("CONN-051", "CONN-069");
+  }
   SECTION("of accept") {
     qos_ends t;
     t.connect({.qos = qos::premium()}, {.qos = qos::economy()});

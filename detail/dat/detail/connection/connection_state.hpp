@@ -148,6 +148,8 @@ private:
   void response(const cm_event& e) noexcept;
   void iwarp_established(const cm_event& e) noexcept;
   void rejected(const cm_event& e) noexcept;
+  /// A new id, bound to the local address, with the type of service of the queue pair.
+  [[nodiscard]] verb_result make_id(const ia_address& from) noexcept;
   [[nodiscard]] bool ask_later() noexcept;
   void ask_again() noexcept;
   void ended(record::kind what, int reason) noexcept { observer_->ended(*user_, what, reason); }

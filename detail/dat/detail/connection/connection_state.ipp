@@ -37,17 +37,22 @@ DAT_DECL ref<ia_child> connection_state::user() noexcept {
 
 // --- an active connection --------------------------------------------------------------------------------------------
 
+DAT_DECL verb_result connection_state::make_id(const ia_address& from) noexcept {
+  if (const int err = create_id()) return {"rdma_create_id", err};
+  if (rdma_bind_addr(id(), const_cast<sockaddr*>(from.native_handle())) != 0) return {"rdma_bind_addr", errno};
+  // The route is looked up by the type of service, and the peer gets it with the request.
+  if (auto tos = qp_.settings.qos.traffic_class;
+      tos && rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*tos, sizeof *tos) != 0)
+    return {"rdma_set_option", errno};
+  return {};
+}
+
 DAT_DECL verb_result connection_state::prepare(const ia_address& from, const ia_address& to,
                                                std::span<const std::byte> data, const connection_qp& qp) noexcept {
   qp_ = qp;
   data_size_ = static_cast<std::uint8_t>(data.size());
   copy_bytes(data, data_.data());
-  if (const int err = create_id()) return {"rdma_create_id", err};
-  if (rdma_bind_addr(id(), const_cast<sockaddr*>(from.native_handle())) != 0) return {"rdma_bind_addr", errno};
-  // The route is looked up by the type of service, and the peer gets it with the request.
-  if (auto tos = qp.settings.qos.traffic_class;
-      tos && rdma_set_option(id(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*tos, sizeof *tos) != 0)
-    return {"rdma_set_option", errno};
+  if (const auto r = make_id(from); !r) return r;
   keep_addresses();
   remote_ = to;
   return {};
@@ -341,8 +346,7 @@ DAT_DECL bool connection_state::ask_later() noexcept {
 /// The next attempt uses the same port, which the consumer may know already.
 DAT_DECL void connection_state::ask_again() noexcept {
   phase_ = phase::resolving;
-  int err = create_id();
-  if (err == 0 && rdma_bind_addr(id(), const_cast<sockaddr*>(local_.native_handle())) != 0) err = errno;
+  int err = make_id(local_).err;
   if (err == 0 && rdma_resolve_addr(id(), nullptr, const_cast<sockaddr*>(remote_.native_handle()), resolve_ms()) != 0)
     err = errno;
   if (err != 0) return ended(record::kind::non_peer_rejected, err);
