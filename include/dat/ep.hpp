@@ -260,7 +260,8 @@ public:
   expected<void> common_connect(const ia_address& remote, timeout limit, std::span<const std::byte> data = {}) noexcept;
 
   /// Asks for a second connection to the service to which `original` is connected. Later changes of `original` have no
-  /// effect. The quality of service is this endpoint's own, or `quality`. (uDAPL 2.0 §6.6.16)
+  /// effect. The quality of service is this endpoint's own, or `quality`. The local address is this endpoint's own, or
+  /// else that of `original`. (uDAPL 2.0 §6.6.16)
   ///
   /// Errors: as `connect`, but never `invalid_address`, and also
   /// - `invalid_state`: `original` is not connected, was accepted, or was connected by a descriptor; its peer may not

@@ -148,6 +148,21 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
   CHECK(reached(a, at[1].seen_from(at[0])) == at[1].seen_from(at[1]).host_string());
   CHECK(reached(global.a, far.value()) == far.value().host_string());
   SHOWS("CSP-008");
+  // At one of several addresses of its adapter it is reached there, and at no other.
+  const auto at_one = must(global.b.ia.create_csp(tcp6, at[1].seen_from(at[1]), global.b.evd));
+  CHECK(must(at_one.query()).address == at[1].seen_from(at[1]).with_port(at_one.port()));
+  auto finds = a.make_ep({.comm = tcp6});
+  must(finds.common_connect(at[1].seen_from(at[0]).with_port(at_one.port()), patience));
+  auto found = next<dat::connection_request>(global.b.evd);
+  CHECK(found.service() == at_one.id());
+  CHECK(found.local_address() == at[1].seen_from(at[1]).with_port(at_one.port()));
+  must(found.reject());
+  (void)next<dat::peer_rejected>(a.evd);
+  auto misses = global.a.make_ep({.comm = tcp6});
+  must(misses.common_connect(far.value().with_port(at_one.port()), patience));
+  CHECK(next<dat::non_peer_rejected>(global.a.evd).ep() == misses);
+  CHECK(is_empty(global.b.evd));
+  SHOWS("CSP-005");
   // An endpoint with a local address uses that address, and not the address by which its adapter was opened.
   const auto own = at[0].seen_from(at[0]);
   CHECK(must(global.a.ia.address(dat::address_family::ipv6)) != own);
@@ -157,7 +172,19 @@ TEST_CASE("a link-local address leads to its interface, also from an adapter tha
   auto request = next<dat::connection_request>(b.evd);
   CHECK(request.remote_address().with_port(0) == at[0].seen_from(at[1]));
   SHOWS("CONN-050");
-  must(request.reject());
+  auto passive = b.make_ep();
+  must(request.accept(passive));
+  (void)next<dat::established>(global.a.evd);
+  (void)next<dat::established>(b.evd);
+  // A duplicate leaves by the address of its original, and not by that of its ia.
+  auto second = global.a.make_ep();
+  must(second.dup_connect(active, patience));
+  auto of_second = next<dat::connection_request>(b.evd);
+  CHECK(of_second.remote_address().with_port(0) == at[0].seen_from(at[1]));
+  CHECK(must(second.local_address()).with_port(0) == own);
+  CHECK(must(second.local_address()).port() != must(active.local_address()).port());
+  SHOWS("CONN-089");
+  must(of_second.reject());
   (void)next<dat::peer_rejected>(global.a.evd);
 }
 

@@ -143,6 +143,7 @@ DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& w
     return at(error(return_type::invalid_parameter, return_subtype::arg2), call)
         .hint("The two endpoints are of different ias.");
   ia_address to;
+  ia_address from;
   {
     const std::lock_guard lock(original.mutex_);
     if (original.state() != ep_state::connected) return original.wrong_state(call);
@@ -154,16 +155,19 @@ DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& w
     if (original.connection_->passive())
       return refuse("That endpoint was accepted: its peer requested the connection and need not listen anywhere.");
     to = original.connection_->remote_address();
+    from = original.connection_->local_address();
   }
   return start(std::unique_lock(mutex_), call, to, to.port(), with,
                error(return_type::invalid_parameter, return_subtype::arg2)
-                   .hint("No path leads from the endpoint's local address to the peer of `original`."));
+                   .hint("No path leads from the endpoint's local address to the peer of `original`."),
+               &from);
 }
 
 DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
-                                       std::uint16_t port, const attempt& with, const error& no_path) noexcept {
+                                       std::uint16_t port, const attempt& with, const error& no_path,
+                                       const ia_address* usual) noexcept {
   const bool mine = !local_address_.is_any() || local_address_.port() != 0;
-  const ia_address* own = mine ? &local_address_ : ia().address(to.family());
+  const ia_address* own = mine ? &local_address_ : usual ? usual : ia().address(to.family());
   if (!own || own->family() != to.family())
     return at(no_path, call).hint("The adapter has no address of the same family as the remote address.");
   if (state() != ep_state::unconnected) return wrong_state(call);
@@ -177,7 +181,7 @@ DAT_DECL expected<void> ep_core::start(std::unique_lock<std::mutex> lock, const 
     error e = map_errno(r.err, return_subtype::resource_tep);
     // The route leaves the host through an interface without an RDMA device.
     const bool astray = r.err == ENODEV && std::string_view(r.verb) == "rdma_resolve_addr";
-    if (astray || (mine && r.err == EADDRNOTAVAIL) || e.type() == return_type::invalid_address) e = no_path;
+    if (astray || ((mine || usual) && r.err == EADDRNOTAVAIL) || e.type() == return_type::invalid_address) e = no_path;
     if (mine && r.err == EADDRINUSE) e = error(return_type::invalid_parameter);
     return at(e.from(r.verb, r.err), call);
   };

@@ -247,9 +247,11 @@ private:
   [[nodiscard]] expected<void> check_start(const char* call, const attempt& with, return_subtype limit_arg,
                                            return_subtype data_arg, return_subtype qos_arg) const noexcept;
   /// Called with `lock` on mutex_. `no_path` is the error of addresses between which no path leads: uDAPL has
-  /// DAT_INVALID_ADDRESS for connect only.
+  /// DAT_INVALID_ADDRESS for connect only. An endpoint without an address of its own leaves by `usual`, or else by that
+  /// of its ia.
   [[nodiscard]] expected<void> start(std::unique_lock<std::mutex> lock, const char* call, const ia_address& to,
-                                     std::uint16_t port, const attempt& with, const error& no_path) noexcept;
+                                     std::uint16_t port, const attempt& with, const error& no_path,
+                                     const ia_address* usual = nullptr) noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;
   [[nodiscard]] expected<void> find_link(const ibv_ah_attr& path, const char* call) noexcept;
 
