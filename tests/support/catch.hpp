@@ -24,6 +24,45 @@
 #define CATCH_CONFIG_FAST_COMPILE
 #include <catch2/catch.hpp>
 
+// Catch2's own macros compile an expression three times, for the sake of warnings, and a report of the result beside
+// each. These compile it once, and main.cpp has the report.
+#undef CHECK
+#undef CHECK_FALSE
+#undef REQUIRE
+#undef REQUIRE_FALSE
+#define DAT_TESTS_ASSERT(kind, ...)                                                                                    \
+  ::support::assertion(::support::assertion_kind::kind, __FILE__, __LINE__, #__VA_ARGS__,                              \
+                       ::support::decomposer{} <=> __VA_ARGS__)
+#define CHECK(...) DAT_TESTS_ASSERT(check, __VA_ARGS__)
+#define CHECK_FALSE(...) DAT_TESTS_ASSERT(check_false, __VA_ARGS__)
+#define REQUIRE(...) DAT_TESTS_ASSERT(require, __VA_ARGS__)
+#define REQUIRE_FALSE(...) DAT_TESTS_ASSERT(require_false, __VA_ARGS__)
+
+namespace support {
+
+enum class assertion_kind { check, check_false, require, require_false };
+
+/// Reports the result of an assertion to Catch2.
+void assertion(assertion_kind kind, const char* file, unsigned line, const char* text,
+               const Catch::ITransientExpression& expression);
+template <class T>
+void assertion(assertion_kind kind, const char* file, unsigned line, const char* text,
+               const Catch::ExprLhs<T>& expression) {
+  assertion(kind, file, line, text, expression.makeUnaryExpr());
+}
+
+/// Takes the left side of an expression. Compilers warn about parentheses beside `<=`, but not beside `<=>`, which has
+/// the higher precedence.
+struct decomposer {
+  template <class T>
+  friend Catch::ExprLhs<const T&> operator<=>(decomposer, const T& left) {
+    return Catch::ExprLhs<const T&>(left);
+  }
+  friend Catch::ExprLhs<bool> operator<=>(decomposer, bool left) { return Catch::ExprLhs<bool>(left); }
+};
+
+} // namespace support
+
 #endif
 
 #include <support/record.hpp>

@@ -11,7 +11,7 @@ using listener_base = Catch::EventListenerBase;
 using assertion_ended_result = void;
 #else
 #define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
+#include <support/catch.hpp>
 using listener_base = Catch::TestEventListenerBase;
 using assertion_ended_result = bool;
 #endif
@@ -142,6 +142,25 @@ CATCH_REGISTER_LISTENER(recorder)
 } // namespace
 
 namespace support {
+#if DAT_TESTS_CATCH2 == 2
+void assertion(assertion_kind kind, const char* file, unsigned line, const char* text,
+               const Catch::ITransientExpression& expression) {
+  using namespace Catch;
+  struct {
+    const char* name;
+    ResultDisposition::Flags flags;
+  } const kinds[] = {
+      {"CHECK", ResultDisposition::ContinueOnFailure},
+      {"CHECK_FALSE", ResultDisposition::ContinueOnFailure | ResultDisposition::FalseTest},
+      {"REQUIRE", ResultDisposition::Normal},
+      {"REQUIRE_FALSE", ResultDisposition::Normal | ResultDisposition::FalseTest},
+  };
+  const auto& [name, flags] = kinds[static_cast<int>(kind)];
+  AssertionHandler handler(name, {file, line}, text, flags);
+  handler.handleExpr(expression);
+  handler.complete();
+}
+#endif
 bool recorded(record_kind kind, int line, std::initializer_list<const char*> rules) {
   // Records in successive lines belong to one assertion.
   if (!current.fresh && (line < current.line || line > current.line + 8)) return false;
