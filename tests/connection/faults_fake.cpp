@@ -180,10 +180,10 @@ TEST_CASE("an unusable reply ends the attempt locally and by an event at the pee
 TEST_CASE("irrelevant connection manager events change nothing", "[EVENT-093][EPS-069]") {
   clean_world world;
   pair p;
-  for (const auto type : {RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED,
+  for (const auto kind : {RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED,
                           RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_MULTICAST_ERROR})
     for (const auto* e : {&p.a, &p.b}) {
-      fake::deliver({.event = type, .qp_num = e->ep.number()});
+      fake::deliver({.event = kind, .qp_num = e->ep.number()});
       p.settle();
       CHECK(e->ep.state() == ep_state::connected);
     }
@@ -293,11 +293,11 @@ TEST_CASE("losing the device ends attempts and accepted connections", "[EVENT-08
 
 TEST_CASE("a queue pair in error breaks its connection once, and the peer is notified",
           "[EVENT-085][EVENT-099][EPS-061][EPS-063][CONN-030]") {
-  for (const auto type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
+  for (const auto kind : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
     clean_world world;
     pair p;
-    fake::async(type, p.a.ep.native_handle());
-    fake::async(type, p.a.ep.native_handle());
+    fake::async(kind, p.a.ep.native_handle());
+    fake::async(kind, p.a.ep.native_handle());
     p.settle();
     CHECK(p.a.ep.state() == ep_state::disconnected);
     CHECK(p.a.take() == events{"broken"});
@@ -308,10 +308,10 @@ TEST_CASE("a queue pair in error breaks its connection once, and the peer is not
 TEST_CASE("asynchronous events without a failure break no connection", "[EVENT-088][EVENT-089][EVENT-090]") {
   clean_world world;
   pair p;
-  for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_QP_LAST_WQE_REACHED})
-    fake::async(type, p.a.ep.native_handle());
-  for (const auto type : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE, IBV_EVENT_CLIENT_REREGISTER})
-    fake::async(type, p.a.ia.native_handle());
+  for (const auto kind : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_QP_LAST_WQE_REACHED})
+    fake::async(kind, p.a.ep.native_handle());
+  for (const auto kind : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE, IBV_EVENT_CLIENT_REREGISTER})
+    fake::async(kind, p.a.ia.native_handle());
   p.settle();
   CHECK(p.a.ep.state() == ep_state::connected);
   CHECK(p.a.take().empty());
