@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import lab_main
-from lab_testing import Case, module, pcap_frames, roce, run
+from lab_testing import Case, module, pcap_frames, roce, run, slow
 
 PINGPONG = """ibv_rc_pingpong -d rx2 -g 1 -n 20 >/dev/null & s=$!
 until ibv_rc_pingpong -d rx1 -g 1 -n 20 10.78.2.1; do
@@ -21,6 +21,7 @@ wait $s
 """
 
 
+@slow
 class Captures(Case):
     """One boot with a capture of both ends of the wire."""
 

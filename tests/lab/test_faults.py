@@ -91,6 +91,7 @@ exit 4
             self.assertEqual([json.loads(line)["rc"] for line in f], [125, 0, 3], r.err)
 
 
+@slow
 class StatesAfterFaults(Case):
     """One boot whose time line does not come to its faults. The first command makes them, so that the second one has no fault of its own
     but that of time 0, however long it takes."""

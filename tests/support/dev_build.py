@@ -39,6 +39,7 @@ PLAIN = ["--buildtype=plain", "-Db_ndebug=false"]
 TOGETHER = ["-Dunity=on", "-Dunity_size=24"]
 SANITIZERS = "-gline-tables-only -fpch-instantiate-templates -Wno-shadow"
 SANITIZED = PLAIN + ["-Dunity=on", "-Dunity_size=36", "-Db_lundef=false", "-Dexamples=disabled", "-Dtools=disabled", "-Dbench=disabled"]
+ADDRESS = f"-Dcpp_args={SANITIZERS} -fno-sanitize-recover=all -fno-sanitize=function"
 # g++ collects garbage less often and inlines std::move, which together saves a sixth of the time.
 # In files that are compiled together, two warnings mean nothing: g++'s about types without linkage outside of the main file,
 # and clang's about a local name that shadows a name of another test.
@@ -46,7 +47,9 @@ QUICK = "-Dcpp_args=-ffold-simple-inlines --param=ggc-min-heapsize=1000000 -Wno-
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "gcc": ("g++", PLAIN + TOGETHER + ["--werror", "-Dexamples=enabled", "-Dbench=disabled", QUICK]),
     "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
-    "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", f"-Dcpp_args={SANITIZERS} -fno-sanitize-recover=all -fno-sanitize=function"]),
+    "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", ADDRESS]),
+    # Likewise, with all device tests.
+    "asan-full": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", "-Dtests_all_sanitized=true", ADDRESS]),
     "tsan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=thread", f"-Dcpp_args={SANITIZERS}"]),
     # The unit program as a checked build (DAT_CHECKED).
     "checked": ("g++", PLAIN + TOGETHER + ["--werror", "-Dchecked=true", "-Dexamples=disabled", "-Dbench=disabled", QUICK]),

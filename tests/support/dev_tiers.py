@@ -18,7 +18,7 @@ from dev_tiers_host import (
     tier_sanitizers, tier_schedules, tier_traced, tier_unit,
 )
 from dev_tiers_lab import (
-    tier_arch_lab, tier_datcp, tier_device, tier_hosts, tier_lab, tier_linux_612, tier_peers, tier_perf, tier_provider, tier_rails,
+    tier_arch_lab, tier_datcp, tier_device, tier_full, tier_hosts, tier_lab, tier_linux_612, tier_peers, tier_perf, tier_provider, tier_rails,
     tier_rdma_core, tier_siw, tier_soak, tier_tools, tier_worlds,
 )
 import other_worlds
@@ -44,13 +44,16 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "gauge": tier_gauge,
     "conformance": tier_conformance,  # this tier is last, because it reads the results of the others
 }
-# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more schedules, the soak, all device tests on Soft-iWARP
-# and on another kernel, flushes with a newer rdma-core, rails over links that fail, other architectures, whose packages and emulator it gets, their device tests in emulated machines, a sample of mutants, and what a release needs.
+# Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more
+# schedules, the lab's slower tests and more options of compilers, the soak, all device tests on Soft-iWARP and on another kernel,
+# flushes with a newer rdma-core, rails over links that fail, other architectures, whose packages and emulator it gets, their device
+# tests in emulated machines, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "unit": tier_unit,
     "checked": tier_checked,
     "traced": tier_traced,
     "schedules": tier_schedules,
+    "full": tier_full,
     "soak": tier_soak,
     "siw": tier_siw,
     "linux-6.12": tier_linux_612,
@@ -75,7 +78,7 @@ def command_test(arguments: list[str]) -> int:
     """./dev test"""
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 30 minutes on two cores.",
+        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 25 minutes on two cores.",
         epilog="The last line is `N passed, N failed`. Full output of every step: build/logs; results: build/results.",
     )
     parser.add_argument("--only", metavar="TIER[,TIER]", default="", help="only these tiers; `unit` is the inner loop")

@@ -187,7 +187,16 @@ def tier_peers(sums: tally) -> None:
 
 
 def tier_lab(sums: tally) -> None:
-    """The lab's own tests."""
+    """The faster half of the lab's own tests. (tier_full runs all of them.)"""
     with step("The lab's own tests", "1 to 2 min"):
         sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", HANGS, "--quick")
+
+
+def tier_full(sums: tally) -> None:
+    """What each run has in part: device tests with AddressSanitizer, the lab's own tests, and the options of compilers."""
+    device_tests("asan-full", "ASan + UBSan", sums, options=ONE_PROCESSOR)
+    with step("All of the lab's own tests", "5 to 10 min"):
+        sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", 2 * HANGS)
         sums.unittests("dat-lab in other projects' CI", ROOT / "tests/lab/test_ci.py", HANGS)
+    with step("All options of compilers", "2 to 4 min"):
+        sums.counted("options", [sys.executable, ROOT / "tests/consume/options.py"], HANGS)
