@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <poll.h>
 #include <thread>
 #include <type_traits>
@@ -17,6 +18,13 @@ using dat::return_type;
 using rig::must;
 using rig::patience;
 using support::worker;
+
+namespace {
+template <class C>
+concept cno_query_takes_a_mask = requires(const C& cno, std::uint64_t mask) {
+  cno.query(mask);
+};
+} // namespace
 
 TEST_CASE("an agent is called once for each time that it is set", "[CNO-007][CNO-015][CNO-037][CNO-038][CNO-043]") {
   rig::begin();
@@ -266,6 +274,7 @@ TEST_CASE("create_cno sets the agent of the new cno",
   CHECK(must(cno.query()).agent.call == a.agent().call);
   CHECK(must(cno.query()).agent.instance == &a);
   CHECK_FALSE(must(cno.query()).latest);
+  STATIC_REQUIRE_FALSE(cno_query_takes_a_mask<dat::cno>); // a query returns all members, so no mask can be wrong
   CHECK(cno.fd() >= 0);
   CHECK_FALSE(cno.latest());
   CHECK(cno.wait(0us).error().type() == return_type::queue_empty);

@@ -314,6 +314,16 @@ TEST_CASE("closing the last evd of a cno releases the present waiters with an em
   must(evd.modify_cno(f.cno));
   must(evd.post(1));
   CHECK(must(f.cno.wait(patience)) == evd.id());
+  // An evd that is destroyed without a close releases a waiter, too.
+  std::atomic<pid_t> thread{};
+  worker waiter([&](worker& w) {
+    thread = ::gettid();
+    const auto woken = f.cno.wait(patience);
+    w.check(woken && !woken.value());
+  });
+  until_asleep(thread);
+  evd = {};
+  waiter.join();
 }
 
 TEST_CASE("an abrupt close of the ia releases the waiters of cnos and calls armed agents with no evd",

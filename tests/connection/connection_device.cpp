@@ -228,10 +228,19 @@ TEST_CASE("an endpoint connects, accepts and resets only in the states that allo
   buffer memory(link.a.pz, 8);
   CHECK(error_of(active.post(dat::rdma_write{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
   CHECK(error_of(active.post(dat::rdma_read{memory.lmr, memory.remote()})) == invalid(subtype::ep_unconnected));
-  if (this_device().name != "siw") { // siw has no memory windows
+  if (this_device().name != "siw") { // siw has neither memory windows nor immediate data and atomics
     auto window_of_it = must(link.a.pz.create_rmr());
     CHECK(error_of(window_of_it.bind(active, dat::bind{memory.lmr, dat::remote_write})) ==
           invalid(subtype::ep_unconnected));
+    CHECK(error_of(window_of_it.unbind(active)) == invalid(subtype::ep_unconnected));
+    CHECK(error_of(active.post(dat::send_with_invalidate{memory.remote()})) == invalid(subtype::ep_unconnected));
+    CHECK(error_of(active.post(dat::send{}.immediate(1))) == invalid(subtype::ep_unconnected));
+    CHECK(error_of(active.post(dat::rdma_write{memory.lmr, memory.remote()}.immediate(1))) ==
+          invalid(subtype::ep_unconnected));
+    const dat::local_segment<std::uint64_t, dat::mem_priv::local_write> old_value;
+    const dat::remote_segment<std::uint64_t, dat::mem_priv::remote_atomic> word;
+    CHECK(error_of(active.post(dat::ib::fetch_and_add{old_value, word, 1})) == invalid(subtype::ep_unconnected));
+    CHECK(error_of(active.post(dat::ib::compare_and_swap{old_value, word, 1, 2})) == invalid(subtype::ep_unconnected));
   }
   must(active.post(dat::recv{}.cookie(78)));
   auto fresh = link.b.make_ep();

@@ -47,6 +47,7 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   must(aware.post(dat::send{memory.slice(8, 8)}));
   (void)must(t.a.evd.wait_for<dat::dto_failure>(aware, patience));
   (void)must(told.wait_for<dat::connection_broken>(patience));
+  SHOWS("MODEL-010");
   // Connections without traffic detect nothing.
   CHECK(active[2].state() == state::connected);
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);

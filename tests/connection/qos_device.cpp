@@ -217,6 +217,7 @@ TEST_CASE("a connection by descriptor, and one that sets nothing, have the type 
     (void)next<dat::recv_done>(b.evd);
     (void)next<dat::send_done>(a.evd);
     CHECK(wire.of_connections(at_a) == std::set<int>{row.from_a});
+    SHOWS("EPATTR-004");
     must(from.disconnect());
     must(to.disconnect());
     (void)next<dat::disconnected>(a.evd);

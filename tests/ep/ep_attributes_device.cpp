@@ -35,7 +35,9 @@ TEST_CASE("endpoint attributes that the device cannot provide are refused",
   };
   refused({.max_recv_dtos = 0xffffffff});
   refused({.max_request_dtos = 0xffffffff});
-  refused({.max_recv_iov = 0});
+  refused({.max_recv_iov = 0}); // 0 is no default
+  refused({.max_request_iov = 0});
+  SHOWS("EPATTR-021");
   refused({.max_request_iov = 255});
   refused({.max_message_size = 0xffffffff});
   refused({.max_rdma_read_out = std::uint8_t{255}});
@@ -117,6 +119,28 @@ TEST_CASE("an attribute of 0 is no default: sides that only receive or only send
     (void)next<dat::send_done>(link.a.evd);
   }
   SHOWS("EPATTR-021");
+  { // Neither a request is repeated, nor is there a read in either direction.
+    const dat::ep_attributes none{.max_rdma_read_out = std::uint8_t{0},
+                                  .max_rdma_read_in = std::uint8_t{0},
+                                  .retry_count = 0,
+                                  .rnr_retry_count = 0};
+    auto without = link.a.make_ep(none);
+    auto usual = link.b.make_ep();
+    link.connect(without, usual);
+    const auto kept = must(without.query()).attributes;
+    CHECK((kept.max_rdma_read_out == std::uint8_t{0} && kept.max_rdma_read_in == std::uint8_t{0}));
+    CHECK((kept.retry_count == 0 && kept.rnr_retry_count == 0));
+    if (this_device().name == "rxe") { // siw reports none of these
+      ibv_qp_attr attr{};
+      ibv_qp_init_attr init{};
+      constexpr int mask = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MAX_QP_RD_ATOMIC;
+      REQUIRE(ibv_query_qp(without.native_handle(), &attr, mask, &init) == 0);
+      CHECK((attr.retry_cnt == 0 && attr.rnr_retry == 0));
+      CHECK((attr.max_dest_rd_atomic == 0 && attr.max_rd_atomic == 0));
+      SHOWS("EPATTR-021");
+    }
+    link.disconnect(without, usual);
+  }
   // Either side can end the connection and begin another.
   for (endpoint* ep : {&link.active, &link.passive}) {
     must(ep->disconnect(dat::close_mode::graceful));

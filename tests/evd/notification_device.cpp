@@ -243,13 +243,18 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   SHOWS("EVENT-043", "EVENT-045");
   must(link.active.post(dat::send{}.suppress_completion()));
   must(link.active.post(dat::send{}.suppress_completion().suppress_notification()));
+  const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
+                              dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
+  const dat::rdma_read read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
+                            dat::remote_segment<std::byte, dat::mem_priv::remote_read>()};
+  must(link.active.post(dat::rdma_write{write}.suppress_completion(), dat::rdma_read{read}.suppress_completion()));
+  must(link.active.post(dat::rdma_write{write}.suppress_completion().suppress_notification(),
+                        dat::rdma_read{read}.suppress_completion().suppress_notification()));
   must(link.active.post(dat::send{}.cookie(2)));
   CHECK(link.woken());
   SHOWS("COMP-018", "EVENT-045");
   CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // the suppressed requests give no completion
   SHOWS("REQ-111", "COMP-004");
-  const dat::rdma_write write{dat::local_segment<std::byte, dat::mem_priv::local_read>(),
-                              dat::remote_segment<std::byte, dat::mem_priv::remote_write>()};
   NEEDS_FEATURE(immediate_data);
   must(link.active.post(dat::rdma_write{write}.immediate(1).cookie(6).suppress_notification()));
   CHECK(link.poll<dat::ib::rdma_write_immediate_done>().cookie() == dat::cookie(6));
@@ -259,10 +264,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   CHECK(link.poll<dat::rdma_write_done>().cookie() == dat::cookie(10));
   CHECK(link.asleep());
   SHOWS("DTO-055", "DTO-152", "REQ-108"); // the peer's segment is empty, and names no region
-  must(link.active.post(dat::rdma_read{dat::local_segment<std::byte, dat::mem_priv::local_write>(),
-                                       dat::remote_segment<std::byte, dat::mem_priv::remote_read>()}
-                            .cookie(11)
-                            .suppress_notification()));
+  must(link.active.post(dat::rdma_read{read}.cookie(11).suppress_notification()));
   CHECK(link.poll<dat::rdma_read_done>().cookie() == dat::cookie(11));
   CHECK(link.asleep());
   SHOWS("DTO-055", "DTO-140", "REQ-108", "COMP-001", "COMP-019");
@@ -434,7 +436,8 @@ TEST_CASE("suppress_notification follows the mode of the queue that it is posted
     CHECK(receive.has_value() == !of_requests);
     CHECK(send.has_value() == of_requests);
     CHECK(passive.attributes().request_completion == evd_threshold); // the modes of one side are its own
-    SHOWS("EPATTR-007");
+    CHECK(passive.attributes().recv_completion == evd_threshold);
+    SHOWS("EPATTR-005", "EPATTR-007");
     CHECK(error_of(of_requests ? receive : send) == refused);
     must(active.close());
     must(passive.close());

@@ -140,12 +140,18 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   side a(0, how);
   auto completions_only = must(a.ia.create_evd<dat::stream::dto>(4));
   auto connections = must(a.ia.create_evd<dat::stream::connection>(4));
+  auto software = must(a.ia.create_evd<dat::stream::software>(4));
+  auto& of_adapter = a.ia.async_evd();
   background first([&] { return error_of(a.evd.wait()); });
   background second([&] { return error_of(completions_only.wait()); });
   background third([&] { return error_of(connections.wait_for<dat::established>()); });
+  background fourth([&] { return error_of(software.wait()); });
+  background fifth([&] { return error_of(of_adapter.wait()); });
   first.until_asleep();
   second.until_asleep();
   third.until_asleep();
+  fourth.until_asleep();
+  fifth.until_asleep();
   // An evd cannot end while a thread waits on it: its close is refused.
   CHECK(error_of(completions_only.close()) == dat::error(type::invalid_state, subtype::evd_waiter));
   must(a.ia.close());
@@ -153,6 +159,8 @@ TEST_CASE("an abrupt close of the adapter releases waiting threads", "[evd][EVEN
   SHOWS("ERR-013", "EVD-058");
   CHECK(second.get().type() == type::abort);
   CHECK(third.get().type() == type::abort);
+  CHECK(fourth.get().type() == type::abort);
+  CHECK(fifth.get().type() == type::abort);
 }
 
 TEST_CASE("events wake a waiter on every kind of evd", "[evd][EVD-061][EVD-062][EVD-063][EVENT-066][EVENT-109]") {

@@ -211,6 +211,8 @@ TEST_CASE("open creates the evd of asynchronous events, which behaves like other
   const auto made = must(evd.query());
   CHECK(made.streams == dat::stream::async);
   CHECK(made.qlen >= 2);
+  // More than the usual length.
+  CHECK(must(must(dat::ia::open(addresses()[0], {.async_qlen = 300})).async_evd().query()).qlen >= 300);
   CHECK((made.enabled && made.waitable && !made.cno));
   SHOWS("EVENT-082", "IA-007");
   must(evd.resize(12));

@@ -64,6 +64,7 @@ TEST_CASE("an adapter reports the attributes of its device", "[ia][IA-070]") {
   CHECK(a.firmware_version.view() == "20.31.1014");
   CHECK(a.firmware_version_major == 20);
   CHECK(a.firmware_version_minor == 31);
+  SHOWS("IA-075");
   CHECK(a.address == ia.address());
   CHECK(a.link_layer == dat::link_layer::ethernet);
   CHECK(a.state == dat::port_state::active);
@@ -244,14 +245,17 @@ TEST_CASE("limits beyond those of the connection manager or of dat are reduced t
   CHECK(a.max_iov_segments_per_rdma_read == 255);
 }
 
-TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-078][IA-082][IA-106]") {
+TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-078][IA-082][IA-106][IA-108]") {
   auto device = small_device();
   const int max_cqe = GENERATE(200, 50); // above and below the largest queue of an endpoint
   device.devices[0].attr->max_cqe = max_cqe;
+  device.devices[0].attr->max_srq_wr = 150;
   auto ia = opened(device);
   const auto a = must(ia.query());
   auto evd = must(ia.create_evd<all_streams>(a.max_evd_qlen));
-  CHECK(ia.create_evd<all_streams>(a.max_evd_qlen + 1).error().type() == type::invalid_parameter);
+  const auto too_long = ia.create_evd<all_streams>(a.max_evd_qlen + 1).error();
+  CHECK(too_long.type() == type::invalid_parameter);
+  CHECK(too_long.verb().empty()); // dat itself has refused
 
   auto pz = must(ia.create_pz());
   const dat::ep_attributes largest{.max_request_dtos = a.max_dto_per_ep,
@@ -268,7 +272,7 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
     auto more = largest;
     change(more);
     const auto ep = pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = evd}, more);
-    return !ep && ep.assume_error().type() == type::invalid_parameter;
+    return !ep && ep.assume_error().type() == type::invalid_parameter && ep.assume_error().verb().empty();
   };
   CHECK(refused([](auto& e) { ++e.max_request_dtos; }));
   CHECK(refused([](auto& e) { ++e.max_recv_dtos; }));
@@ -277,6 +281,9 @@ TEST_CASE("every reported limit can be used, and one more is refused", "[ia][IA-
   CHECK(refused([](auto& e) { ++*e.max_message_size; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_out; }));
   CHECK(refused([](auto& e) { ++*e.max_rdma_read_in; }));
+  CHECK(pz.create_srq({.max_recv_dtos = a.max_recv_per_srq}));
+  const auto too_many = pz.create_srq({.max_recv_dtos = a.max_recv_per_srq + 1}).error();
+  CHECK((too_many.type() == type::invalid_parameter && too_many.verb().empty()));
 }
 
 TEST_CASE("dat refuses objects beyond the reported counts before it calls the driver", "[ia][IA-108]") {
@@ -360,6 +367,7 @@ TEST_CASE("attributes of iWARP differ from those of InfiniBand",
   must(dat::detail::query(*iwarp, p));
   CHECK_FALSE(p.dto_async_return_guaranteed);
   CHECK(p.rdma_write_for_rdma_read_req);
+  SHOWS("IA-131", "IA-132");
   CHECK(p.rdma_read_lmr_rmr_context_exposure);
   CHECK_FALSE(p.immediate_data_supported);
   SHOWS("REQ-104", "REQ-149");

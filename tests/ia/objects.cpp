@@ -87,6 +87,8 @@ TEST_CASE("the id of an evd or of a service point leads to the context of the ob
   CHECK(all.ia.context_of<int>(woken_by) == &loop);
   CHECK(must(all.ia.context_of(all.csp.id())) == dat::cookie(2));
   CHECK(must(all.ia.context_of(all.rsp.id())) == dat::cookie());
+  must(all.rsp.set_context(3));
+  CHECK(must(all.ia.context_of(all.rsp.id())) == dat::cookie(3));
   CHECK(must(all.ia.context_of(all.completions_only.id())) == dat::cookie());
   const auto moved_evd = std::move(all.evd);
   const auto moved_psp = std::move(all.psp);

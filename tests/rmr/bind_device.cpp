@@ -78,8 +78,12 @@ TEST_CASE("rmr: a bind without notification triggers no cno", "[rmr][RMR-024][DT
   CHECK(asleep());
   SHOWS("REQ-108");
   CHECK(next<dat::recv_done>(t.at_active).invalidated());
+  dat::rmr other = t.make(for_ep); // a bind that is suppressed has no event
+  (void)must(other.bind(near, dat::bind{t.b_mem, both}.cookie(7).suppress_completion()));
   must(rmr.unbind(near, dat::unbind{}.cookie(4).suppress_notification()));
   CHECK(poll() == dat::cookie(4));
+  CHECK(asleep());
+  SHOWS("COMP-016");
 }
 
 TEST_CASE("rmr: an invalid bind is refused and keeps the old binding",

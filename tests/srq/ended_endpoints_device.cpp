@@ -182,7 +182,7 @@ TEST_CASE("queued events stay safe when endpoints and their shared queue are clo
     SHOWS("SRQ-059");
     must(p.srq.close());
     CHECK(is_empty(p.b.evd));
-    SHOWS("EPS-075");
+    SHOWS("EPS-075", "COMP-074");
   }
   SECTION("the endpoints and their evd, then the queue") {
     p.to.clear();

@@ -274,7 +274,7 @@ TEST_CASE("a buffer is checked before it is posted", "") {
   CHECK(refusal(p.srq.post(dat::recv{four})).type() == return_type::invalid_parameter);
   SHOWS("SRQ-074");
   CHECK(refusal(p.srq.post(dat::recv{p.b.at(0, 8)}.suppress_notification())).type() == return_type::invalid_parameter);
-  SHOWS("SRQ-079");
+  SHOWS("SRQ-079", "COMP-028");
   CHECK_FALSE(p.b.mem.slice(4090, 7)); // a segment outside the region cannot be created
   SHOWS("SRQ-087");
   CHECK(p.outstanding() == 0);
