@@ -115,7 +115,7 @@ TEST_CASE("without file descriptors, creating a cno or an evd fails, and existin
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 
-TEST_CASE("a cno works after the program has closed its descriptor by close_fd", "[cno][CNO-023][CNO-018]") {
+TEST_CASE("a cno works after the program has closed its descriptor by close_fd", "[cno][CNO-023]") {
   rig::begin();
   fixture f;
   const int fd = f.cno.fd();

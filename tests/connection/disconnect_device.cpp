@@ -313,7 +313,7 @@ const role serve_registered("serve", &serve_role);
 
 } // namespace
 
-TEST_CASE("a killed peer process is reported as disconnected", "[connection][CONN-030][DISC-039][EPS-061][EPS-063]") {
+TEST_CASE("a killed peer process is reported as disconnected", "[connection][CONN-030][DISC-039]") {
   const bool busy = GENERATE(false, true);
   side a(0);
   peer_process peer("serve");

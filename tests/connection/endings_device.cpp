@@ -140,7 +140,7 @@ const role many_ends_registered("many ends", &many_ends_role);
 } // namespace
 
 TEST_CASE("killing a peer ends all its connections, active and passive, with any operation in flight",
-          "[lives][CONN-030][DISC-039][EPS-049][EPS-055][EPS-058][EPS-064][SRQ-083]") {
+          "[lives][CONN-030][DISC-039][EPS-058][EPS-064][SRQ-083]") {
   if (!this_device().flushes_late) SKIP(no_late_flush);
   side a(0);
   buffer memory(a.pz, 256);

@@ -301,7 +301,7 @@ TEST_CASE("every row of the state table gives the next state and its events", ""
 }
 
 TEST_CASE("an abrupt close of the ia ends an endpoint in every state, and the peer is notified",
-          "[IA-047][IA-033][DISC-037][DISC-038][EPS-047][RSP-010][CR-033]") {
+          "[IA-047][IA-033][DISC-037][DISC-038][RSP-010][CR-033]") {
   for (const ep_state state : support::all_ep_states) {
     INFO(to_string(state));
     if (state == ep_state::completion_pending && !rig::lost_handshake::possible) continue;

@@ -318,7 +318,7 @@ TEST_CASE("asynchronous events without a failure break no connection", "[EVENT-0
   CHECK(fake::live().unacked_async_events == 0);
 }
 
-TEST_CASE("an error of a queue pair that is being set up ends the attempt", "[EPS-059]") {
+TEST_CASE("an error of a queue pair that is being set up ends the attempt", "") {
   attempt t;
   SECTION("active") {
     fake::hold_events(RDMA_CM_EVENT_CONNECT_REQUEST);

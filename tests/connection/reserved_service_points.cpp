@@ -272,7 +272,7 @@ TEST_CASE("an endpoint can be reserved before it is configured", "[RSP-016][EPS-
   }
 }
 
-TEST_CASE("reserved endpoints and requests end in any order", "[RSP-010][RSP-028][EP-043][EPS-047]") {
+TEST_CASE("reserved endpoints and requests end in any order", "[RSP-010][RSP-028][EP-043]") {
   sides s;
   auto ep = s.make();
   auto rsp = must(s.b.ia.create_rsp(s.service, ep, s.b.evd));

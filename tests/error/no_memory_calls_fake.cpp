@@ -237,8 +237,7 @@ TEST_CASE("finding an adapter without memory is an error or std::bad_alloc, and 
   }
 }
 
-TEST_CASE("when the connection manager has no resources, no way of opening an adapter loses an address",
-          "[no_room][IA-043]") {
+TEST_CASE("when the connection manager has no resources, no way of opening an adapter loses an address", "[no_room]") {
   const std::function<dat::expected<dat::ia>()> ways[] = {
       [] { return dat::ia::open(manual); },
       [] { return dat::ia::open("fk2", manual); },

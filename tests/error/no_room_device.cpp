@@ -370,7 +370,7 @@ bool names(const std::vector<std::string>& failures, const std::string& call) {
 
 } // namespace
 
-TEST_CASE("descriptors run out at each call that needs one, and the calls can be repeated", "[no_room][IA-043]") {
+TEST_CASE("descriptors run out at each call that needs one, and the calls can be repeated", "[no_room]") {
   const auto failures = failures_of("few descriptors");
   CHECK(names(failures, "ia.open"));
   CHECK(names(failures, "ia.create_evd"));
@@ -412,7 +412,7 @@ TEST_CASE("memory that mlockall locks runs out, and the calls can be repeated", 
   CHECK(failures.back() == "enough");
 }
 
-TEST_CASE("where no thread may start, an ia with manual progress can be opened", "[no_room][IA-043]") {
+TEST_CASE("where no thread may start, an ia with manual progress can be opened", "[no_room]") {
   peer_process peer("no threads");
   CHECK(peer.hear() == "insufficient_resources resource_error_handler"); // the thread also handles the device's events
   SHOWS("ERR-031");

@@ -100,7 +100,7 @@ int for_each_descriptor(Flow flow) {
 } // namespace
 
 TEST_CASE("without descriptors, opening, creating and connecting fail, name the limit, and can be repeated",
-          "[no_room][IA-043][EVD-004][CNO-018]") {
+          "[no_room][EVD-004][CNO-018]") {
   const int needed = for_each_descriptor([](steps& step) {
     dat::ia ia_a = step([] { return dat::ia::open("fk1", manual); });
     dat::ia ia_b = step([] { return dat::ia::open(must(dat::ia_address::parse("10.99.2.1")), manual); });
@@ -133,7 +133,7 @@ TEST_CASE("without descriptors, opening, creating and connecting fail, name the 
 }
 
 TEST_CASE("without descriptors, no way of finding an adapter takes another adapter or loses an address",
-          "[no_room][registry][IA-043]") {
+          "[no_room][registry]") {
   char name[] = "/tmp/dat-conf-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);

@@ -447,7 +447,7 @@ TEST_CASE("every call fails once: automatic progress, merged evds", "[DTO-086][C
   for (const int order : {0, 1, 2}) sweep({true, true, order}, order == 0 ? 6 : 2);
 }
 
-TEST_CASE("every call fails once while an adapter is being found", "[IA-043]") {
+TEST_CASE("every call fails once while an adapter is being found", "[IA-016]") {
   struct way {
     const char* name;
     const char* device;

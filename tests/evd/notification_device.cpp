@@ -386,7 +386,7 @@ TEST_CASE("threshold endpoints: every completion triggers the cno, and suppress_
 }
 
 TEST_CASE("a threshold counts every completion, solicited or not",
-          "[notification][COMP-013][COMP-014][COMP-026][EVD-059][COMP-009]") {
+          "[notification][COMP-013][COMP-026][EVD-059][COMP-009]") {
   receiver<mixed> link(dat::completion_notification::evd_threshold);
   for (int i = 0; i < 3; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
   background waiter([&] { return link.receives.wait(patience, 3); });

@@ -243,7 +243,7 @@ TEST_CASE("asynchronous events merge with every other stream",
   CHECK(all_of(evd) == events{"received 4", "sent 3", "software 5"});
 }
 
-TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVENT-087][IA-034]"
+TEST_CASE("a failed device is reported once and can be closed", "[EVENT-078][EVENT-087]"
                                                                 "[REQ-151]") {
   // With the second personality, the descriptors fail as well. That is part of the reported failure.
   const fake::with manner{GENERATE(fake::current(), fake::personality::removed)};

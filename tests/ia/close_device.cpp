@@ -187,7 +187,7 @@ TEST_CASE("handles can be dropped in every order", "[ia][REQ-006][PZ-007][IA-049
 }
 
 TEST_CASE("repeated opening, connecting and closing leaves no resource behind",
-          "[ia][IA-016][IA-043][REQ-002][REQ-020][EVD-001]"
+          "[ia][IA-043][REQ-002][REQ-020][EVD-001]"
           "[REG-021][IA-045]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   const auto flags = GENERATE(dat::close_mode::abrupt, dat::close_mode::graceful);

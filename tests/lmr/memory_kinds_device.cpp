@@ -129,7 +129,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
 }
 
 TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[memory][LMR-023][LMR-024][DTO-092]"
-                                                                           "[REQ-141][MODEL-020][IA-101]") {
+                                                                           "[REQ-141][IA-101]") {
   NEEDS_FEATURE(zero_based);
   connected_pair link({.active = {.max_inline = 64}});
   CHECK(must(link.a.ia.query<dat::provider_attributes>()).zb_supported);

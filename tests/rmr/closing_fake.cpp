@@ -205,7 +205,7 @@ TEST_CASE("a message may close a window before the completion of its bind is tak
   CHECK(far.state() == dat::ep_state::connected);
 }
 
-TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto][COMP-042]") {
+TEST_CASE("an invalid key in a send with invalidate fails at the receiver", "[rmr][dto]") {
   const clean_world world;
   two t;
   auto open_region = must(t.b.pz.register_memory(t.b.inbox, local_rights | dat::remote_write));
