@@ -67,6 +67,21 @@ TEST_CASE("a device that a check for broken connections cannot arm is reported, 
   CHECK(p.failures() == events{"ibv_req_notify_cq"});
 }
 
+TEST_CASE("a device that cannot be armed for a new connection is reported, and the connection is established",
+          "[evd]") {
+  const bool fails = GENERATE(false, true);
+  const clean_world world;
+  watched_pair p;
+  const auto evd = must(p.a.ia.create_evd<checked_streams>(16));
+  auto ep = must(p.a.pz.create_ep<dat::rc>(evd));
+  auto peer = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  (void)p.b.take();
+  if (fails) fake::fail(fake::call::ibv_req_notify_cq, 1, EIO);
+  p.connect(ep, peer);
+  CHECK(p.failures() == (fails ? events{"ibv_req_notify_cq"} : events{}));
+  CHECK(ep.state() == dat::ep_state::connected);
+}
+
 TEST_CASE("a wait returns the failure of a poll that the reactor has made", "[evd]") {
   const clean_world world;
   auto ia = must(dat::ia::open("fk1", automatic));
