@@ -315,8 +315,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
     init.cap.max_recv_sge = attributes_.max_recv_iov;
   }
   init.cap.max_inline_data = attributes_.max_inline;
-  // The kernel can have extended requests where the provider of the device does not.
-  if (!datagrams_) extended_ops_ = ia().extended_ops();
+  // The kernel can have extended requests where the provider of the device does not: this leaves the rest out.
   ibv_qp* qp = create_best_extended_qp(pz_->pd(), init, extended_ops_);
   if (!qp) qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) {

@@ -52,11 +52,10 @@ public:
     const std::lock_guard lock(ia.work_mutex);
     work_arena::forget(entries_, count_);
   }
-  /// Frees the entries.
+  /// Frees the entries, which no completion finds: they are forgotten, or nothing was posted.
   void end(ia_core& ia) noexcept {
     if (!entries_) return;
     const std::lock_guard lock(ia.work_mutex);
-    work_arena::forget(entries_, count_);
     ia.work.free(std::exchange(entries_, nullptr), count_);
   }
 
