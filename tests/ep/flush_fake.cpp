@@ -127,6 +127,24 @@ TEST_CASE("a flush of memory that the peer has not granted breaks the connection
   (void)p.b.take();
 }
 
+TEST_CASE("a flush of a range covers at most 4 GiB - 1", "[ib]") {
+  clean_world world(with_flushes());
+  flush_pair p;
+  const auto post = [&](std::uint64_t length) {
+    auto raw = dat::detail::segment_access::raw(p.at(0, 64));
+    raw.length = length;
+    return p.a.ep.post(
+        dat::ib::flush{dat::detail::segment_access::make<flush_pair::segment>(raw), persistence::global}.cookie(1));
+  };
+  is_error(post(std::uint64_t{1} << 32), return_type::length_error, {}); // the wire format cannot name it
+  must(post((std::uint64_t{1} << 32) - 1));
+  p.settle();
+  // The region is shorter, which only its adapter knows.
+  CHECK(std::get<dat::dto_failure>(must(p.a.evd.dequeue())).status() == dat::dto_status::remote_access);
+  (void)p.a.take();
+  (void)p.b.take();
+}
+
 TEST_CASE("a flush that cannot be posted is refused, and the endpoint stays usable", "[ib]") {
   clean_world world(with_flushes());
   flush_pair p({.max_request_dtos = 2});

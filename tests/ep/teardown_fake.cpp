@@ -66,3 +66,37 @@ TEST_CASE("an endpoint without a queue pair refuses what its adapter lacks, and 
   CHECK(refused.error().type() ==
         (atomic_writes ? dat::return_type::invalid_state : dat::return_type::model_not_supported));
 }
+
+TEST_CASE("an endpoint in the place of one that has ended does not touch the work of its neighbour", "[ep]") {
+  const clean_world world;
+  const dat::ep_attributes sizes{.max_request_dtos = 4, .max_recv_dtos = 4};
+  pair p(sizes);
+  auto before = must(p.a.pz.create_ep<dat::rc>(p.a.evd, sizes));
+  must(p.a.ep.disconnect());
+  p.settle();
+  must(p.a.ep.reset()); // its entries are now behind those of `before`
+  must(p.b.ep.reset());
+  (void)p.a.take();
+  (void)p.b.take();
+  p.connect();
+  before = {};
+  const auto instead = must(p.a.pz.create_ep<dat::rc>(p.a.evd, sizes));
+  must(p.a.ep.post(dat::rdma_write{p.a.at(0, 8), p.b.mem.remote()}.cookie(3)));
+  must(p.a.ep.disconnect(dat::close_mode::graceful)); // posts a marker, which has the first entry
+  p.settle();
+  CHECK(p.a.take() == events{"written 3", "disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
+}
+
+TEST_CASE("the id of a connection ends with the answer of the peer, not with the ia", "[ep]") {
+  const clean_world world;
+  pair p;
+  const auto connected = fake::ids().size();
+  p.a.ep = {};
+  p.settle();
+  CHECK(p.b.take() == events{"disconnected"});
+  CHECK(fake::ids().size() < connected);
+  p.b.ep = {};
+  p.settle();
+  CHECK(fake::ids().size() == connected - 2);
+}
