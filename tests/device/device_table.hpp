@@ -30,12 +30,15 @@ struct device_row {
   bool flushes_late;      ///< a request that is posted after the end of its connection completes as flushed
   bool pins_unreadable;   ///< memory that the program may not read can be registered for reading
   bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
+  bool flushes_begun; ///< a shared buffer into which a message arrives when its endpoint disconnects; else it is lost
+  bool repeats_binds; ///< a bind behind a request that is sent again is performed again, and fails
 };
 
 /// The reason why a case ends on a device that lacks one of these.
 inline constexpr const char* no_late_flush = "this device does not flush what is posted after the end of a connection";
 inline constexpr const char* no_wait = "this device ends a connection whose message finds no receive";
 inline constexpr const char* completes_early = "on this device a request has completed before it has reached its peer";
+inline constexpr const char* loses_begun = "this device loses the shared buffer into which a message is arriving";
 inline constexpr const char* tcp_repeats = "on this device TCP repeats for minutes before a connection breaks";
 
 /// The most bytes of a request, on any device: dat numbers them with 31 bits.
@@ -44,12 +47,12 @@ inline constexpr std::size_t longest_length = 0x7fffffff;
 /// The row of the first adapter.
 [[nodiscard]] inline const device_row& this_device() {
   static constexpr device_row rows[] = {
-      {"rxe", 56,    8,    35,   28,   true, true, true, true, std::size_t{8} << 20, true, true,
-       false, false, true, true, true, true, true, true, true}, // the driver of Linux 6.1
+      {"rxe", 56,   8,    35,   28,   true, true, true, true, std::size_t{8} << 20, true, true, false, false,
+       true,  true, true, true, true, true, true, true, false}, // the driver of Linux 6.1
       {"rxe", 56,   8,     35,   28,   true, true, true,  true, longest_length, false, false,
-       true,  true, false, true, true, true, true, false, true}, // the driver of Linux 6.12
-      {"siw", 0,     ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0,    true,
-       true,  false, false,        true,       false,      false, false, false, true,  false},
+       true,  true, false, true, true, true, true, false, true, false,          true}, // the driver of Linux 6.12
+      {"siw", 0,     ECONNREFUSED, ECONNRESET, ECONNRESET, false, false, false, false, 0,    true, true,
+       false, false, true,         false,      false,      false, false, true,  false, true, false},
   };
   static const device_row& here = []() -> const device_row& {
     const auto ia = must(dat::ia::open(addresses()[0]));

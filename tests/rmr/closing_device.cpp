@@ -234,16 +234,15 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   dat::rmr theirs = must(t.a.pz.create_rmr_for_ep());
   const auto open = must(theirs.bind(t.active, dat::bind{t.a_mem, both}));
   (void)next<dat::bind_done>(t.at_active);
-  // The peer has posted no receive. When the send is repeated, rxe of Linux 6.12 performs a bind behind it again and
-  // fails, so the next steps are quick.
-  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))}));
-  (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
+  const bool bind_waits = !this_device().repeats_binds;
+  must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive
+  if (bind_waits) (void)must(behind.bind(t.passive, dat::bind{t.b_mem, both}));
   must(t.passive.post(dat::rdma_read{into_window, source.remote()}));
   must(t.passive.post(dat::send_with_invalidate{open}));
   must(t.passive.post(dat::rdma_write{must(t.b_mem.slice(0, 8)), source.remote()}));
   CHECK(is_empty(t.at_passive)); // all requests wait behind the send, and their posts have returned
   CHECK_FALSE(must(behind.query()).binding);
-  SHOWS("DTO-050", "RMR-018", "REQ-147");
+  if (bind_waits) SHOWS("DTO-050", "RMR-018", "REQ-147");
   must(t.passive.disconnect(dat::close_mode::graceful));
   CHECK(t.passive.state() == state::disconnect_pending);
   const auto pending = dat::error(type::invalid_state, subtype::ep_discpending);
@@ -254,8 +253,10 @@ TEST_CASE("rmr: no window is bound or unbound while a graceful disconnect is pen
   must(t.passive.disconnect());
   CHECK(t.passive.state() == state::disconnected);
   CHECK(next<dat::dto_failure>(t.at_passive).operation() == dat::dto_operation::send);
-  const auto unbound = next<dat::dto_failure>(t.at_passive);
-  CHECK((unbound.operation() == dat::dto_operation::bind && unbound.status() == dat::dto_status::flushed));
+  if (bind_waits) {
+    const auto unbound = next<dat::dto_failure>(t.at_passive);
+    CHECK((unbound.operation() == dat::dto_operation::bind && unbound.status() == dat::dto_status::flushed));
+  }
   for (int i = 0; i < 3; ++i) // the read, the send that closes a window, and the write
     CHECK(next<dat::dto_failure>(t.at_passive).status() == dat::dto_status::flushed);
   SHOWS("DISC-005", "EPS-064");
