@@ -100,3 +100,38 @@ TEST_CASE("the id of a connection ends with the answer of the peer, not with the
   p.settle();
   CHECK(fake::ids().size() == connected - 2);
 }
+
+TEST_CASE("the id of a connection that was dropped before it was established ends with the attempt of its peer",
+          "[ep]") {
+  const clean_world world;
+  end a("fk1");
+  end b("fk2");
+  a.make_ep();
+  b.make_ep();
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  fake::hold_events(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  rdma_cm_id* const accepted = fake::id_of_qp(b.ep.number());
+  REQUIRE(accepted);
+  b.ep = {};
+  const auto held = fake::ids().size();
+  fake::deliver({.event = RDMA_CM_EVENT_UNREACHABLE, .status = -ETIMEDOUT, .id = accepted});
+  settle(a, b);
+  CHECK(fake::ids().size() == held - 1);
+  fake::release_events();
+  settle(a, b);
+  (void)a.take();
+}
+
+TEST_CASE("an endpoint gives the place of its work back when it ends", "[ep]") {
+  const clean_world world;
+  end a("fk1");
+  const auto place = [&] {
+    const auto ep = must(a.pz.create_ep<dat::rc>(a.evd, {.max_request_dtos = 4, .max_recv_dtos = 4}));
+    return static_cast<std::uint32_t>(dat::detail::core_access::of(ep)->tag());
+  };
+  const auto first = place();
+  CHECK(place() == first);
+}

@@ -95,3 +95,12 @@ TEST_CASE("a connection by descriptors that the device refuses half way needs a 
   must(b.ep.connect(must(a.ep.export_descriptor())));
   CHECK(a.take() == events{"established"});
 }
+
+TEST_CASE("an empty descriptor is refused as empty", "[descriptor]") {
+  const clean_world world;
+  end e;
+  e.make_ep();
+  const auto refused = e.ep.connect(dat::ib::descriptor{});
+  is_error(refused, dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  CHECK_THAT(refused.error().message(), support::contains_text("The descriptor is empty."));
+}
