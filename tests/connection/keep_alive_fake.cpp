@@ -29,6 +29,9 @@ struct polled_pair {
   dat::ep<dat::rc> ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, hourly));
   polled_pair() {
     b.make_ep();
+    connect();
+  }
+  void connect() {
     must(ep.connect(b.ia.address(), service, plenty));
     settle(a, b);
     must(request_on(b.evd).accept(b.ep));
@@ -237,6 +240,26 @@ TEST_CASE("a reset ends a test, and the next connection has tests of its own", "
   tick(p.a.ep);
   CHECK(posted_requests() == before + 1);
   CHECK(p.a.take().empty());
+}
+
+TEST_CASE("the completion of a test that is not taken before the reset does not end the tests", "[keep_alive]") {
+  const clean_world world;
+  polled_pair p;
+  fake::hold(p.ep.native_handle());
+  tick(p.ep);
+  tick(p.ep);
+  must(p.ep.disconnect(dat::close_mode::abrupt));
+  must(p.ep.reset()); // the completion is in the device's queue, which only the consumer polls
+  settle(p.a, p.b);
+  must(p.b.ep.reset());
+  p.a.take();
+  p.b.take();
+  p.connect();
+  tick(p.ep);
+  const auto before = posted_requests();
+  tick(p.ep);
+  CHECK(posted_requests() == before + 1);
+  CHECK_FALSE(p.evd.dequeue());
 }
 
 TEST_CASE("a test that the device refuses is an asynchronous event, and the connection goes on", "[keep_alive]") {

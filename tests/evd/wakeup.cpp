@@ -5,8 +5,10 @@
 #include <support/catch.hpp>
 
 #include <atomic>
+#include <fcntl.h>
 #include <poll.h>
 #include <thread>
+#include <unistd.h>
 
 using dat::detail::counted;
 using dat::detail::reactor;
@@ -191,4 +193,23 @@ TEST_CASE("no event is lost between a thread that appends and a thread that goes
   t.w.end_wait();
   other.join();
   CHECK(seen == rounds);
+}
+
+TEST_CASE("a wake-up descriptor with the number 0 is open", "[evd][wakeup]") {
+  const int input = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3); // fails where the program has no standard input
+  reactor r;
+  owner o;
+  REQUIRE(r.open() == 0);
+  ::close(STDIN_FILENO);
+  {
+    wakeup w(o, 1, r);
+    REQUIRE(w.open() == 0);
+    CHECK(w.fd() == STDIN_FILENO);
+    REQUIRE(w.open() == 0);
+    CHECK(w.fd() == STDIN_FILENO);
+  }
+  if (input >= 0) {
+    CHECK(::dup2(input, STDIN_FILENO) == STDIN_FILENO);
+    ::close(input);
+  }
 }
