@@ -336,4 +336,27 @@ TEST_CASE("of two threads that run the reactor, one does the work and the other 
   SUCCEED();
 }
 
+TEST_CASE("tasks that other threads defer meanwhile run once for each time that they were armed") {
+  opened r;
+  struct counting : task {
+    std::atomic<int> calls{0};
+  } tasks[2];
+  std::atomic<int> armed = 0;
+  std::atomic<int> deferring = 2;
+  const auto defers = [&](counting& t) {
+    t.run = [](task& self) noexcept { ++static_cast<counting&>(self).calls; };
+    for (int i = 0; i < 20000; ++i)
+      if (r.defer(t)) ++armed;
+    --deferring;
+  };
+  std::jthread one(defers, std::ref(tasks[0]));
+  std::jthread two(defers, std::ref(tasks[1]));
+  while (deferring != 0) r.run(0);
+  one.join();
+  two.join();
+  r.settle();
+  CHECK(tasks[0].calls + tasks[1].calls == armed);
+  CHECK((tasks[0].calls > 0 && tasks[1].calls > 0));
+}
+
 } // namespace reactors

@@ -5,13 +5,17 @@
 
 #include <dat/memory.hpp>
 
+#include <dat/detail/handle/core_access.hpp>
+
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <optional>
 #include <poll.h>
 #include <pthread.h>
+#include <set>
 #include <thread>
+#include <vector>
 
 using namespace unit;
 using dat::ep_state;
@@ -259,4 +263,27 @@ TEST_CASE("a region that another thread registers is complete when a call finds 
   other.join();
   CHECK(made == 20);
   CHECK(refused == looks);
+}
+
+TEST_CASE("endpoints that two threads create at once have entries of their own", "[ep]") {
+  const clean_world world;
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto pz = must(ia.create_pz());
+  using endpoints = std::vector<dat::ep<dat::rc>>;
+  endpoints made[2];
+  const auto creates = [&](endpoints& into, const dat::evd<all_streams>& evd) {
+    for (int i = 0; i < 50; ++i)
+      if (auto ep = pz.create_ep<dat::rc>(evd, {.max_request_dtos = 1, .max_recv_dtos = 1}))
+        into.push_back(std::move(ep).value());
+  };
+  const auto first = must(ia.create_evd<all_streams>(256));
+  const auto second = must(ia.create_evd<all_streams>(256));
+  {
+    const std::jthread one(creates, std::ref(made[0]), std::cref(first));
+    const std::jthread two(creates, std::ref(made[1]), std::cref(second));
+  }
+  std::set<std::uint32_t> places;
+  for (const endpoints& some : made)
+    for (const auto& ep : some) places.insert(static_cast<std::uint32_t>(dat::detail::core_access::of(ep)->tag()));
+  CHECK(places.size() == 100);
 }
