@@ -135,3 +135,22 @@ TEST_CASE("an endpoint gives the place of its work back when it ends", "[ep]") {
   const auto first = place();
   CHECK(place() == first);
 }
+
+TEST_CASE("a post on an endpoint that has ended does not touch the work of the endpoint in its place", "[ep]") {
+  const clean_world world;
+  pair p;
+  must(p.a.ep.disconnect());
+  p.settle();
+  const auto event = must(p.a.evd.wait_for<dat::disconnected>(plenty)); // keeps the endpoint's memory
+  p.a.ep = {};
+  must(p.b.ep.reset());
+  (void)p.b.take();
+  p.a.make_ep();
+  p.connect();
+  must(p.a.ep.post(dat::recv{p.a.at(0, 8)}.cookie(7)));
+  is_error(event.ep().post(dat::recv{p.a.at(8, 8)}.cookie(99)), dat::return_type::invalid_handle,
+           dat::return_subtype::handle_ep);
+  must(p.b.ep.post(dat::send{p.b.at(0, 8)}));
+  p.settle();
+  CHECK(must(p.a.evd.wait_for<dat::recv_done>(plenty)).cookie() == dat::cookie(7));
+}
