@@ -44,7 +44,8 @@ TEST_CASE("common_connect and dup_connect return invalid_parameter when no path 
   } failures[] = {{fake::call::rdma_bind_addr, EADDRNOTAVAIL},
                   {fake::call::rdma_resolve_addr, ENODEV},
                   {fake::call::rdma_resolve_addr, ENETUNREACH}};
-  for (const auto& [step, err] : failures) {
+  for (const auto& f : failures) {
+    const int err = f.err; // clang 14 captures no structured bindings
     INFO(err);
     const auto refused = [&](const dat::expected<void>& r) {
       is_error(r, return_type::invalid_parameter, return_subtype::arg2);
@@ -52,9 +53,9 @@ TEST_CASE("common_connect and dup_connect return invalid_parameter when no path 
       CHECK_THAT(r.error().message(), support::contains_text("No path leads from the endpoint's local address"));
       CHECK(ep.state() == dat::ep_state::unconnected);
     };
-    fake::fail(step, 1, err);
+    fake::fail(f.step, 1, err);
     refused(ep.common_connect(b.ia.address().with_port(service), plenty));
-    fake::fail(step, 1, err);
+    fake::fail(f.step, 1, err);
     refused(ep.dup_connect(a.ep, plenty));
   }
   must(ep.dup_connect(a.ep, plenty)); // no refused call has taken the port
