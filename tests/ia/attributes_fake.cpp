@@ -8,6 +8,7 @@
 #include <dat/rmr.hpp>
 #include <dat/srq.hpp>
 
+#include <bit>
 #include <cerrno>
 #include <limits>
 #include <vector>
@@ -159,6 +160,15 @@ TEST_CASE("an adapter reports its link", "[ia]") {
   CHECK(must(opened(w).query()).link_speed == 2'500'000'000);
   w.num_comp_vectors = 5;
   CHECK(must(opened(w).query()).num_comp_vectors == 5);
+}
+
+TEST_CASE("an adapter reports the MTU of its port in bytes", "[ia]") {
+  auto w = small_device();
+  for (const std::uint32_t bytes : {256U, 512U, 1024U, 2048U, 4096U}) {
+    const std::uint32_t code = static_cast<std::uint32_t>(std::bit_width(bytes)) - 8;
+    w.devices[0].ports[0].active_mtu = static_cast<ibv_mtu>(code);
+    CHECK(must(opened(w).query()).active_mtu == bytes);
+  }
 }
 
 TEST_CASE("an adapter reports the kind of its link, also one that it does not know", "[ia]") {
