@@ -286,6 +286,7 @@ TEST_CASE("drains that find nothing and waits that expire are counted", "[counte
   dat::counters c;
   CHECK(c.drain(evd, ignore_event) == 0);
   is_error(c.wait_and_drain(evd, ignore_event, 1us), dat::return_type::timeout_expired);
+  CHECK(c.read().most_drained == 0);
   must(evd.post(1));
   must(evd.post(2));
   CHECK(must(c.wait_and_drain(evd, ignore_event, plenty)) == 2);
