@@ -51,6 +51,19 @@ TEST_CASE("a graceful disconnect resumes when all posted operations are done", "
   CHECK(bye.result() == "disconnected");
 }
 
+TEST_CASE("a graceful disconnect fails when the connection breaks before all posted operations are done", "[coro]") {
+  clean_world world;
+  driven_pair p;
+  auto sent = request(p.near, p.a.ep, dat::send{}); // the peer has no receive for it
+  auto bye = disconnect(p.near, p.a.ep, dat::close_mode::graceful);
+  (void)p.run();
+  CHECK_FALSE(bye.done());
+  REQUIRE(fake::give_up(p.a.ep.native_handle()));
+  (void)p.run();
+  CHECK(bye.result() == "invalid_state");
+  CHECK(sent.done());
+}
+
 TEST_CASE("the late completion of a destroyed coroutine is dropped, and reaches no coroutine at the same address",
           "[coro]") {
   clean_world world;
