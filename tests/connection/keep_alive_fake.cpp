@@ -242,7 +242,7 @@ TEST_CASE("a reset ends a test, and the next connection has tests of its own", "
   CHECK(p.a.take().empty());
 }
 
-TEST_CASE("the completion of a test that is not taken before the reset does not end the tests", "[keep_alive]") {
+TEST_CASE("a test whose completion was not taken before a reset does not stop later tests", "[keep_alive]") {
   const clean_world world;
   polled_pair p;
   fake::hold(p.ep.native_handle());

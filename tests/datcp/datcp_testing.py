@@ -85,7 +85,7 @@ class server:
 
 
 def content(size: int, seed: int = 1) -> bytes:
-    """Bytes that repeat after a prime number of them, so that no block equals the next; to make all of them takes the lab a second."""
+    """Bytes that repeat after a prime number of bytes, so that no block equals the next one. Random bytes of this size would take a second."""
     few = random.Random(seed).randbytes(65521)
     return (few * (size // len(few) + 1))[:size]
 

@@ -139,7 +139,7 @@ TEST_CASE("a flush of a range covers at most 4 GiB - 1", "[ib]") {
   is_error(post(std::uint64_t{1} << 32), return_type::length_error, {}); // the wire format cannot name it
   must(post((std::uint64_t{1} << 32) - 1));
   p.settle();
-  // The region is shorter, which only its adapter knows.
+  // The region has fewer bytes. Only the peer's adapter checks that.
   CHECK(std::get<dat::dto_failure>(must(p.a.evd.dequeue())).status() == dat::dto_status::remote_access);
   (void)p.a.take();
   (void)p.b.take();

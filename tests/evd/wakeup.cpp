@@ -195,7 +195,7 @@ TEST_CASE("no event is lost between a thread that appends and a thread that goes
   CHECK(seen == rounds);
 }
 
-TEST_CASE("a wake-up descriptor with the number 0 is open", "[evd][wakeup]") {
+TEST_CASE("a wake-up descriptor may have the number 0", "[evd][wakeup]") {
   const int input = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3); // fails where the program has no standard input
   reactor r;
   owner o;

@@ -63,7 +63,7 @@ TEST_CASE("a shared queue ends with the memory of its blocks and of its table of
 TEST_CASE("an ia ends with the memory of its table of windows and of its record of tracked posts", "[ia]") {
   if (!counts_allocations) SKIP(no_counts);
   const clean_world world;
-  // The fake itself frees memory of its contexts in other calls than those that requested it.
+  // The fake frees memory of its contexts in calls other than those that allocated it.
   const long unused = kept_by([] {
     end a;
     a.make_ep();

@@ -336,7 +336,7 @@ TEST_CASE("of two threads that run the reactor, one does the work and the other 
   SUCCEED();
 }
 
-TEST_CASE("tasks that other threads defer meanwhile run once for each time that they were armed") {
+TEST_CASE("tasks that other threads defer while the reactor runs are called once for each time that they were armed") {
   opened r;
   struct counting : task {
     std::atomic<int> calls{0};

@@ -30,7 +30,7 @@ def tier_linux_612(sums: tally) -> None:
     device_tests("gcc", "g++ on Linux 6.12", sums, EXAMPLES, "linux-6.12", ["--kernel", "6.12"])
 
 
-# The release of Debian whose rdma-core has flushes. The one of Debian 12 has none.
+# The release of Debian whose rdma-core has flushes. That of Debian 12 lacks them.
 NEWER = "trixie"
 NEWER_CASES = (
     "a flush completes behind the writes before it",
