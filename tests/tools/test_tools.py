@@ -81,6 +81,21 @@ class info(unittest.TestCase):
         self.assertGreater(first["link"]["width"], 0)
         self.assertGreaterEqual(first["num_comp_vectors"], 1)
 
+    def test_the_device_table_says_what_the_tests_expect_of_the_device(self) -> None:
+        kernel = ".".join(os.uname().release.split(".")[:2])
+        adapter = json.loads(run("dat-info", "--json").stdout)["adapters"][0]
+        table = adapter["device_table"]
+        self.assertEqual((table["device"], table["seen_on"], table["this_kernel"]), ("rxe", f"Linux {kernel}", True))
+        known = table["differences"]
+        self.assertEqual((known["immediate_data"]["value"], known["padded_private_data"]["value"]), (True, 56))
+        # What the device itself reports is the same.
+        self.assertEqual(known["longest_message"]["value"], adapter["limits"]["max_message_size"])
+        words = run("dat-info").stdout
+        self.assertIn(f"\n  differences of rxe, as the tests have seen it on Linux {kernel}\n", words)
+        for difference in known.values():
+            value = str({True: "yes", False: "no"}[difference["value"]] if isinstance(difference["value"], bool) else difference["value"])
+            self.assertRegex(words, f"\n    {re.escape(difference['subject'])} +{value}\n")
+
     def test_words_tell_the_same(self) -> None:
         done = run("dat-info")
         self.assertEqual((done.returncode, done.stderr), (0, ""))

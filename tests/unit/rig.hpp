@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-/// The fake has each feature: see tests/device/device_table.hpp.
+/// The fake has each feature: see the device table.
 #define NEEDS_FEATURE(what) static_cast<void>(0)
 
 namespace rig {

@@ -1,5 +1,6 @@
 // dat-info: lists the RDMA adapters of this host, which one dat opens, and what is missing.
 // SPDX-License-Identifier: BSL-1.0
+#include "device_table.hpp"
 #include "interrupts.hpp"
 
 #include <dat/dat.hpp>
@@ -21,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -76,6 +78,23 @@ json interrupts_of(const std::string& device) {
   return all;
 }
 
+/// The row of the device table for a device on this kernel; null when dat's tests have not run on the device.
+json device_table_of(std::uint32_t vendor_id) {
+  ::utsname linux_is{};
+  ::uname(&linux_is);
+  const auto kernel = dat_info::version_of(linux_is.release);
+  const auto* const row = dat_info::find_device(vendor_id, kernel);
+  if (!row) return nullptr;
+  json differences;
+  dat_info::for_each_difference(*row, [&](const char* key, const char* subject, auto value) {
+    differences[key] = {{"subject", subject}, {"value", value}};
+  });
+  return {{"device", str(row->name)},
+          {"seen_on", fmt::format("Linux {}.{}", row->seen_on.major_part, row->seen_on.minor_part)},
+          {"this_kernel", row->seen_on == kernel},
+          {"differences", differences}};
+}
+
 /// The attributes that only an opened adapter has.
 void add_opened(json& to, const dat::device_port& port) {
   const auto ia = dat::ia::open(port.name());
@@ -104,6 +123,7 @@ void add_opened(json& to, const dat::device_port& port) {
                       {"immediate_data", p.immediate_data_supported},
                       {"atomics", atomics},
                       {"max_private_data_size", p.max_private_data_size}};
+  to["device_table"] = device_table_of(a.vendor_id);
 }
 
 json adapter(const dat::device_port& port, std::string_view chosen) {
@@ -200,6 +220,21 @@ std::string joined(const json& list) {
   return text.empty() ? "none" : text;
 }
 
+void print_device_table(const json& table) {
+  if (table.is_null()) {
+    fmt::print("  differences not known: dat's tests have not run on this device\n");
+    return;
+  }
+  fmt::print("  differences of {}, as the tests have seen it on {}{}\n", table["device"].get<std::string>(),
+             table["seen_on"].get<std::string>(),
+             table["this_kernel"].get<bool>() ? "" : ", which is not the kernel of this host");
+  for (const auto& [key, difference] : table["differences"].items()) {
+    const auto& value = difference["value"];
+    fmt::print("    {:<64} {}\n", difference["subject"].get<std::string>(),
+               value.is_boolean() ? value.get<bool>() ? "yes" : "no" : value.dump());
+  }
+}
+
 void print_adapter(const json& a) {
   const auto interface = a["interface"].get<std::string>();
   fmt::print("\n{}{}: {}, {}{}\n", a["name"].get<std::string>(), a["chosen"] ? " (chosen)" : "",
@@ -231,6 +266,7 @@ void print_adapter(const json& a) {
   const auto& x = a["extensions"];
   fmt::print("  extensions  {}{}{}\n", x["infiniband"] ? "InfiniBand" : "none",
              x["immediate_data"] ? ", immediate data" : "", x["atomics"] ? ", atomics" : "");
+  print_device_table(a["device_table"]);
 }
 
 void print(const json& j) {
