@@ -68,8 +68,7 @@ greeting channel::greet() const {
   return {.blocks = geometry_.blocks, .block_size = geometry_.block_size, .ring = ring_.remote().to_wire()};
 }
 
-/// Reads the peer's greeting from the private data. Private data is padded with zeros, and that of a foreign program
-/// may have any content.
+/// Reads the peer's greeting from the private data. That of a foreign program may have any content.
 void channel::adopt(std::span<const std::byte> private_data) {
   greeting peer;
   try {

@@ -254,7 +254,7 @@ message read_message(std::size_t number, reader& from) {
   return m;
 }
 
-/// Reads private data, which arrives padded with zeros: ignores the rest.
+/// Reads private data: ignores what a later version adds.
 template <class T>
 [[nodiscard]] T decode_prefix(std::span<const std::byte> bytes) {
   T value;

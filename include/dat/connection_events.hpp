@@ -47,9 +47,9 @@ class established : public connection_event {
 public:
   static constexpr std::string_view name = "established";
   [[nodiscard]] std::string message() const { return text(name); }
-  /// On the active side: the data that the peer gave to `accept`, followed by zeros, because the wire does not carry
-  /// the length. There are 56 bytes, or 196 if the peer's program does not use dat and sent more. On the passive side:
-  /// empty. Valid as long as this event.
+  /// On the active side: the data that the peer gave to `accept`, with its length. If the peer's program does not use
+  /// dat, the data is followed by zeros: 56 bytes, or 196 if the program sent more. On iWARP the length arrives anyway.
+  /// On the passive side: empty. Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
     return passive() ? std::span<const std::byte>() : data();
   }

@@ -57,8 +57,9 @@ public:
   /// Blocks: no.
   /// Thread safety: safe beside other queries.
   [[nodiscard]] expected<cr_params> query() const noexcept;
-  /// The data that the peer gave to `connect`, followed by zeros up to 56 bytes, since the wire does not carry the
-  /// length. Valid until the request is answered or dropped.
+  /// The data that the peer gave to `connect`, with its length. Two kinds of data are followed by zeros up to 56 bytes,
+  /// unless the connection is one of iWARP: 53 to 55 bytes, which leave no room for their length, and data of a program
+  /// that does not use dat. Valid until the request is answered or dropped.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
   /// The peer's address and port.
   [[nodiscard]] ia_address remote_address() const noexcept;

@@ -293,7 +293,8 @@ public:
   static constexpr std::string_view name = "ib::datagram_established";
   [[nodiscard]] std::string message() const { return text(name); }
   /// On the side that accepted: the data that the peer gave to `connect`. On the other side: the data that the peer
-  /// gave to `accept`, followed by zeros, because the wire does not carry the length. Valid as long as this event.
+  /// gave to `accept`. Both have their length. If the peer's program does not use dat, the data is followed by zeros.
+  /// Valid as long as this event.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return data(); }
   /// The address of the peer (`ia_addr` of DAT_IB_ADDR_HANDLE): the one that was given to `connect`, or the source of
   /// the request.

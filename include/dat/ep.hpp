@@ -195,9 +195,9 @@ public:
 
   /// Asks the service `qualifier` at the adapter address `remote` for a connection. Returns at once. The connect evd
   /// gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `connection_unreachable` and
-  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request. `options`: the
-  /// quality of service; see <dat/qos.hpp>.
-  /// (uDAPL 2.0 §6.6.14)
+  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request. Up to 52 bytes, a
+  /// peer that does not use dat finds zeros behind the data, and a mark of dat in the last four of 56 bytes. `options`:
+  /// the quality of service; see <dat/qos.hpp>. (uDAPL 2.0 §6.6.14)
   /// Errors: all of them leave the endpoint unconnected with its receives posted:
   /// - `invalid_state`: the endpoint is not unconnected
   /// - `invalid_parameter`: `limit` is not positive, `data` is too long, or a value of `options` is out of its range

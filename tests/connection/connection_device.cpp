@@ -33,7 +33,6 @@ TEST_CASE("a connection comes up on both sides and carries private data both way
 
     auto request = link.at_b<dat::connection_request>();
     check_private_data(request.private_data(), asked);
-    if (size < 56) DEVIATES("CR-008");
     SHOWS("CONN-045", "CONN-047", "CR-001", "REQ-074", "EVENT-092", "PSP-016", "REQ-048");
     CHECK(request.local_address() == must(link.b.ia.address(family)).with_port(link.psp.port()));
     CHECK(request.service() == link.psp.id());

@@ -8,12 +8,10 @@
 
 namespace device {
 
-/// Expects `given`, then zeros up to the length that a connect request or its reply carries, unless the wire carries
-/// the length of the data.
+/// Expects `given` with its length, which a reply has room for, as a request of up to 52 bytes or of 56 bytes.
 inline void check_private_data(std::span<const std::byte> seen, std::span<const std::byte> given) {
-  REQUIRE(seen.size() == std::max(given.size(), this_device().padded));
+  REQUIRE(seen.size() == given.size());
   CHECK(std::equal(given.begin(), given.end(), seen.begin()));
-  CHECK(std::all_of(seen.begin() + std::ssize(given), seen.end(), [](std::byte b) { return b == std::byte{0}; }));
 }
 
 /// Posts `n` receives, all of which must be flushed when the endpoint ends.

@@ -1,6 +1,6 @@
 // A plain rdma_cm program as peer, as client and as server.
 // SPDX-License-Identifier: BSL-1.0
-#include "support.hpp"
+#include "device_table.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -166,8 +166,8 @@ TEST_CASE("a plain rdma_cm server accepts, echoes and ends a connection",
   buffer memory(a.pz, 4096);
   const auto asked = pattern(10, 1);
   must(ep.connect(addresses()[1], port, patience, asked));
-  // The peer gets the consumer's bytes and no bytes of dat.
-  CHECK(peer.hear() == hex(asked) + zeros(46));
+  // The consumer's bytes, zeros, and the mark of dat: "DAT" and the length.
+  CHECK(peer.hear() == hex(asked) + zeros(42) + "4441540a");
   const auto up = next<dat::established>(a.evd);
   if (long_data) {
     REQUIRE(up.private_data().size() == 196);
@@ -227,7 +227,7 @@ TEST_CASE("a plain rdma_cm client connects, gets its echo and ends the connectio
   const auto answer = pattern(9, 2);
   must(request.accept(ep, answer));
   CHECK(peer.hear() == "connected");
-  CHECK(peer.hear() == hex(answer) + zeros(196 - 9));
+  CHECK(peer.hear() == hex(answer) + zeros(56 - 9) + "44415409" + zeros(196 - 60));
   (void)next<dat::established>(b.evd);
   bounce(b.evd, ep, memory);
   (void)next<dat::disconnected>(b.evd);
@@ -285,7 +285,8 @@ TEST_CASE("requests arrive with any private data unchanged, and a malformed requ
     p.qp_num = 0x800000 + static_cast<std::uint32_t>(random() % 0x7fffff); // no queue pair has this number
     bare_request peer(addresses()[1].with_port(port.port()), p);
     auto request = next<dat::connection_request>(b.evd);
-    data.resize(56);
+    data.resize(this_device().padded);
+    REQUIRE(request.private_data().size() == data.size());
     CHECK(std::equal(data.begin(), data.end(), request.private_data().begin(), request.private_data().end()));
     if (i % 3 == 0) {
       must(request.reject());
@@ -303,6 +304,40 @@ TEST_CASE("requests arrive with any private data unchanged, and a malformed requ
     }
   }
   CHECK(is_empty(b.evd));
+}
+
+TEST_CASE("a request of a plain rdma_cm program that only ends like one of dat arrives whole",
+          "[foreign][connection]") {
+  side b(1);
+  const auto port = next_port();
+  const auto psp = must(b.ia.create_psp(port, b.evd));
+  const auto message = [](std::size_t zero_from, char length) {
+    std::string all(52, 'x');
+    std::fill(all.begin() + static_cast<std::ptrdiff_t>(zero_from), all.end(), '\0');
+    return all + "DAT" + length;
+  };
+  const struct {
+    std::string data;
+    std::uint8_t flow_control;
+    std::size_t arrives;
+  } requests[] = {{message(52, 5), 1, 56}, // no zeros behind five bytes
+                  {message(5, 4), 1, 56},
+                  {message(5, 53), 1, 56}, // data of 53 bytes has no mark
+                  {message(5, 5), 0, 56},  // dat sets the bit
+                  {message(5, 5), 1, 5}};
+  for (const auto& [data, flow_control, arrives] : requests) {
+    rdma_conn_param p{};
+    p.private_data = data.data();
+    p.private_data_len = static_cast<std::uint8_t>(data.size());
+    p.flow_control = flow_control;
+    p.qp_num = 0x800000; // no queue pair has this number
+    const bare_request peer(addresses()[1].with_port(port.port()), p);
+    auto request = next<dat::connection_request>(b.evd);
+    const auto given = bytes_of(data).first(arrives);
+    CHECK(std::ranges::equal(request.private_data(), given));
+    must(request.reject());
+    CHECK(peer.next() == RDMA_CM_EVENT_REJECTED);
+  }
 }
 
 TEST_CASE("a plain rdma_cm client gets the reject data of the consumer, or no data when its request is dropped",

@@ -72,12 +72,14 @@ TEST_CASE("private data of iWARP arrives with its length, of requests, replies a
   e.connect("a question");
   auto request = request_on(e.b.evd);
   CHECK(text_of(request.private_data()) == "a question");
+  CHECK(fake::connection_parameters().at(0).private_data_len == 10); // without a mark of dat
   SECTION("reply") {
     must(request.accept(e.b.ep, bytes_of("answer")));
     e.settle();
     auto up = must(e.a.evd.dequeue());
     REQUIRE(std::holds_alternative<dat::established>(up));
     CHECK(text_of(std::get<dat::established>(up).private_data()) == "answer");
+    CHECK(fake::connection_parameters().at(1).private_data_len == 6);
   }
   SECTION("empty reply") {
     must(request.accept(e.b.ep));

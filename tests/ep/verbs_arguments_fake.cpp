@@ -91,6 +91,23 @@ TEST_CASE("the request and the reply of a connection carry the attributes of the
   CHECK(other.rnr_retry_count == dat::ep_attributes().rnr_retry_count);
 }
 
+TEST_CASE("a request has no bit of flow control if its private data only ends like a mark of dat", "[connection]") {
+  const clean_world world;
+  two_sides s(false, {});
+  for (const char* const end : {"DAT4", "DAT5"}) { // '4' is 52, and '5' is no length
+    must(s.a.ep.connect(s.b.ia.address(), service, plenty, bytes_of(std::string(52, 'x') + end)));
+    settle(s.a, s.b);
+    must(request_on(s.b.evd).reject());
+    settle(s.a, s.b);
+    (void)s.a.take();
+    must(s.a.ep.reset());
+  }
+  const auto all = fake::connection_parameters();
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].flow_control == 0);
+  CHECK(all[1].flow_control == 1);
+}
+
 TEST_CASE("an adapter without RDMA reads has endpoints without them", "[ep]") {
   fake::world w;
   w.devices[0].attr = fake::rxe_attr();

@@ -316,6 +316,7 @@ struct cm_event {
   std::uint32_t remote_qp_num = 0x9999;      ///< CONNECT_REQUEST, CONNECT_RESPONSE
   std::uint8_t responder_resources = 4;      ///< as the event shows it
   std::uint8_t initiator_depth = 4;          ///< as the event shows it
+  std::uint8_t flow_control = 0;             ///< CONNECT_REQUEST, CONNECT_RESPONSE
   std::string remote_address = "10.99.1.77"; ///< CONNECT_REQUEST
   rdma_cm_id* id = nullptr;
   std::uint32_t qp_num = 0;

@@ -105,6 +105,7 @@ void deliver(const cm_event& e) {
     shown.qp_num = e.remote_qp_num;
     shown.responder_resources = e.responder_resources;
     shown.initiator_depth = e.initiator_depth;
+    shown.flow_control = e.flow_control;
     shown.retry_count = shown.rnr_retry_count = 7;
     size = rep_data;
   }

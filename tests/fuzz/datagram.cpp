@@ -91,14 +91,19 @@ void reply(setting& s, input& in) {
   must(ep.connect(s.a.ia.address(), service + 1, plenty));
   s.settle();
   const std::uint32_t number = in.flag() ? in.number<std::uint32_t>() : 0;
-  const auto data = at_most(in.rest(), reply_data);
+  const bool marked = in.flag();
+  const auto rest = at_most(in.rest(), reply_data);
+  std::vector<std::byte> data(rest.begin(), rest.end());
+  if (marked) add_mark(data, dat::detail::max_datagram_data, data.size());
   if (!peer.answer(number, data)) return;
   s.settle();
   auto e = s.b.evd.dequeue();
   require(static_cast<bool>(e), "no outcome");
   if (const auto* known = std::get_if<dat::ib::datagram_established>(&e.value())) {
     require(number != 0, "a reject was taken for a reply");
-    require(std::ranges::equal(at_most(known->private_data(), data.size()), data), "other data");
+    data.resize(reply_data);
+    data.resize(marked_length(data, dat::detail::max_datagram_data));
+    require(std::ranges::equal(known->private_data(), data), "other data");
     if (auto to = known->peer()) (void)ep.post(dat::ib::send_to{s.b.at(0, 8), to.value()});
   } else if (const auto* no = std::get_if<dat::peer_rejected>(&e.value())) {
     require(number == 0 && no->private_data().size() <= reply_data, "a reject with too much data");

@@ -33,15 +33,20 @@ void request(setting& s, input& in) {
   e.responder_resources = in.byte();
   e.initiator_depth = in.byte();
   const unsigned what = in.below(4);
+  const bool marked = in.flag();
+  e.flow_control = in.flag() ? 1 : 0;
   const auto answer = in.data(80);
   const auto all = in.rest();
-  const auto data = all.first(std::min(usual, all.size()));
+  std::vector<std::byte> data(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(usual, all.size())));
+  if (marked) add_mark(data, usual - 4, data.size());
   e.private_data = text_of(data);
+  data.resize(usual);
+  if (e.flow_control != 0) data.resize(marked_length(data, usual - 4));
   fake::deliver(e);
   s.settle();
   auto r = next<dat::cr>(s.b.evd);
   require(r.has_value(), "a request did not arrive");
-  require(same(r->private_data(), padded(data, usual)), "a request with other private data");
+  require(same(r->private_data(), data), "a request with other private data");
   (void)r->remote_address().to_string();
   auto ep = must(s.b.pz.create_ep<dat::rc>(s.b.evd));
   dat::expected<void> ok = dat::error(dat::return_type::invalid_state);
@@ -61,8 +66,12 @@ void reply(setting& s, input& in) {
   e.remote_qp_num = in.number<std::uint32_t>();
   e.responder_resources = in.byte();
   e.initiator_depth = in.byte();
-  const auto data = in.rest();
-  e.private_data = text_of(data.first(std::min<std::size_t>(reject ? 148 : 196, data.size())));
+  const bool with_mark = !reject && in.flag();
+  const auto all_of_it = in.rest();
+  const auto some = all_of_it.first(std::min<std::size_t>(reject ? 148 : 196, all_of_it.size()));
+  std::vector<std::byte> data(some.begin(), some.end());
+  if (with_mark) add_mark(data, usual, data.size());
+  e.private_data = text_of(data);
   auto ep = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
   fake::drop_next(RDMA_CM_EVENT_CONNECT_REQUEST);
   must(ep.connect(s.b.ia.address(), service, plenty));
@@ -77,7 +86,11 @@ void reply(setting& s, input& in) {
     if (const auto* up = std::get_if<dat::established>(&got.value())) {
       const auto all = padded(sent, 196);
       const auto shown = up->private_data();
-      require(shown.size() <= all.size() && same(shown, std::span(all).first(shown.size())), "a reply with other data");
+      const bool more =
+          std::ranges::any_of(std::span(all).subspan(usual), [](std::byte b) { return b != std::byte{0}; });
+      const auto length = marked_length(all, usual);
+      require(shown.size() == (length == all.size() && !more ? usual : length), "a reply with another length");
+      require(same(shown, std::span(all).first(shown.size())), "a reply with other data");
     }
     return;
   }

@@ -140,4 +140,23 @@ private:
   rdma_cm_id* asked_ = nullptr;
 };
 
+/// The length of a message's data if the message ends like one of dat, else that of the message. `mark`: where the mark
+/// would be.
+inline std::size_t marked_length(std::span<const std::byte> message, std::size_t mark) {
+  const auto at = [&](std::size_t i) { return std::to_integer<char>(message[i]); };
+  if (at(mark) != 'D' || at(mark + 1) != 'A' || at(mark + 2) != 'T') return message.size();
+  const auto length = std::to_integer<std::size_t>(message[mark + 3]);
+  if (length > mark) return message.size();
+  for (std::size_t i = length; i < message.size(); ++i)
+    if ((i < mark || i >= mark + 4) && at(i) != 0) return message.size();
+  return length;
+}
+
+/// Makes a message end like one of dat, which bytes by chance hardly ever do.
+inline void add_mark(std::vector<std::byte>& message, std::size_t mark, std::size_t length) {
+  if (message.size() < mark + 4) message.resize(mark + 4);
+  std::memcpy(&message[mark], "DAT", 3);
+  message[mark + 3] = static_cast<std::byte>(length);
+}
+
 } // namespace fuzz

@@ -214,7 +214,7 @@ TEST_CASE("both sides of an exchange know each other: the address that was asked
   CHECK(passive.is_passive());
   CHECK(active.remote_address() == s.b.ia.address().with_port(service));
   CHECK(passive.remote_address() == from);
-  CHECK(unpadded(active.private_data()) == "me");
+  CHECK(text_of(active.private_data()) == "me");
   CHECK(text_of(passive.private_data()) == "who");
   CHECK(active.ep() == s.a.ep);
   CHECK_THAT(active.message(), support::contains_text("ib::datagram_established"));

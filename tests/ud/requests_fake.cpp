@@ -131,6 +131,27 @@ TEST_CASE("a peer that repeats its datagram request gets the same reply, and the
   CHECK(fake::violations().empty());
 }
 
+TEST_CASE("private data of each length arrives with its length at both datagram endpoints", "[ud]") {
+  clean_world world;
+  known_pair p;
+  const auto listener = must(dat::ib::datagram_service::listen(p.b.ia, unit::service, p.b.evd));
+  constexpr std::size_t most = 128;
+  for (std::size_t n = 0; n <= most; ++n) {
+    INFO(n << " bytes");
+    std::string data(n, 'x');
+    if (n % 2 == 0) std::fill(data.begin() + static_cast<std::ptrdiff_t>(n / 2), data.end(), '\0');
+    if (n == most) data.replace(52, 4, "DAT4"); // as the mark of another message
+    must(p.a.ep.connect(p.b.ia.address(), unit::service, plenty, bytes_of(data)));
+    settle(p.a.ia, p.b.ia);
+    auto request = must(p.b.evd.wait_for<dat::ib::datagram_request>(plenty));
+    CHECK(text_of(request.private_data()) == data);
+    must(request.accept(p.b.ep, bytes_of(data)));
+    settle(p.a.ia, p.b.ia);
+    CHECK(text_of(must(p.a.evd.wait_for<dat::ib::datagram_established>(plenty)).private_data()) == data);
+    CHECK(text_of(must(p.b.evd.wait_for<dat::ib::datagram_established>(plenty)).private_data()) == data);
+  }
+}
+
 TEST_CASE("a datagram request without an answer ends at its time limit, by how far it came", "[ud]") {
   clean_world world;
   known_pair p;

@@ -99,7 +99,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   CHECK_FALSE(at_a.is_passive());
   CHECK(at_a.ep() == active);
   CHECK(at_a.remote_address() == b.ia.address().with_port(service.port()));
-  CHECK(text_of(at_a.private_data()) == "welcome");
+  CHECK(std::ranges::equal(at_a.private_data(), bytes_of("welcome")));
   SHOWS("IBX-058", "CONN-036");
   CHECK((is_numbered(at_a, 0x40002, 6) && is_numbered(at_b, 0x40002, 7)));
   SHOWS("IBX-004", "IBX-007");

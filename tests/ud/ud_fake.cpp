@@ -79,7 +79,7 @@ private:
     const auto at_b = take<dat::ib::datagram_established>(b_);
     const auto at_a = at_b ? take<dat::ib::datagram_established>(a_) : std::nullopt;
     if (!at_a) return false;
-    CHECK(unpadded(at_a->private_data()) == "me");
+    CHECK(text_of(at_a->private_data()) == "me");
     dat::ib::address_handle to_b;
     dat::ib::address_handle to_a;
     if (!is(at_a->peer(), to_b) || !is(at_b->peer(), to_a) || !send(to_b, "hello")) return false;

@@ -122,8 +122,8 @@ inline dat::detail::rail::label label_value() {
 
 // --- the forms -------------------------------------------------------------------------------------------------------
 
-inline const std::array<form, 9>& forms() {
-  static const std::array<form, 9> all{{
+inline const std::array<form, 11>& forms() {
+  static const std::array<form, 11> all{{
       {"segment", "01020304050607080000000000004080a1b2c3d400042001", 7 /* further rights */,
        [] { return bytes_of(segment_value().to_wire()); },
        [](std::span<const std::byte> from) {
@@ -153,6 +153,30 @@ inline const std::array<form, 9>& forms() {
          const auto got = dat::detail::datagram_header::read(from);
          return got && same_place(*got, place_value("192.0.2.7", 0x1234)) &&
                 std::ranges::equal(from.subspan(dat::detail::datagram_header::size), consumer_data);
+       }},
+      {"data of a request",
+       "fedcba"
+       "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+       "44415403",
+       0,
+       [] {
+         const dat::detail::request_message message{consumer_data};
+         return bytes_of(std::span(message.bytes).first(message.size));
+       },
+       [](std::span<const std::byte> from) {
+         return std::ranges::equal(dat::detail::before_mark(from, dat::detail::request_mark), consumer_data);
+       }},
+      {"data of a reply",
+       "fedcba"
+       "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+       "44415403",
+       0,
+       [] {
+         const dat::detail::reply_message message{consumer_data};
+         return bytes_of(std::span(message.bytes).first(message.size));
+       },
+       [](std::span<const std::byte> from) {
+         return std::ranges::equal(dat::detail::before_mark(from, dat::detail::reply_mark), consumer_data);
        }},
       {"data of a reject", "44415403fedcba", 6 /* a length beyond the end */,
        [] {

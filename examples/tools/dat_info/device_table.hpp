@@ -31,7 +31,7 @@ struct device_row {
   std::string_view name;
   std::uint32_t vendor_id; ///< as ia_attributes reports it
   linux_version seen_on;   ///< the kernel whose driver the tests have run on
-  std::size_t padded;      ///< private data of a request arrives with zeros up to this length; 0: with its own length
+  std::size_t padded;      ///< zeros fill the request of a program without dat up to this length; 0: it has its own
   int no_listener;         ///< non_peer_rejected::reason: no service point listens
   int dropped;             ///< the peer's program dropped the request, or its evd was full
   int peer_killed;         ///< the peer's process has ended
@@ -152,7 +152,7 @@ inline constexpr device_row device_table[] = {
 /// Calls `visit(key, subject, value)` for each difference of a row: `key` for programs, `subject` for readers.
 template <class Visit>
 void for_each_difference(const device_row& row, Visit visit) {
-  visit("padded_private_data", "bytes to which private data of a request is filled up (0: none)", row.padded);
+  visit("padded_private_data", "bytes to which a request of a program without dat is filled up (0: none)", row.padded);
   visit("reason_no_listener", "reason of non_peer_rejected when no service point listens", row.no_listener);
   visit("reason_dropped", "reason when the peer's program drops the request", row.dropped);
   visit("reason_peer_killed", "reason when the peer's process has ended", row.peer_killed);

@@ -30,6 +30,7 @@ struct cm_event {
   rdma_cm_id* id = nullptr; // only for comparison after the acknowledgement
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
+  std::uint8_t flow_control = 0;
   std::uint8_t private_size = 0;
   std::array<std::byte, 256> private_data{};
   rdma_ud_param datagram{}; // for ids of datagrams, and for those whose connections exist

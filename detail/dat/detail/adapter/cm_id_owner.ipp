@@ -21,6 +21,7 @@ DAT_DECL cm_event::cm_event(const rdma_cm_event& e) noexcept : type(e.event), st
     if (type == RDMA_CM_EVENT_ESTABLISHED && e.id->ps == RDMA_PS_UDP) datagram = e.param.ud;
     responder_resources = p.responder_resources;
     initiator_depth = p.initiator_depth;
+    flow_control = p.flow_control;
     if (p.private_data && p.private_data_len > 0) {
       private_size = p.private_data_len;
       std::memcpy(private_data.data(), p.private_data, private_size);

@@ -85,7 +85,7 @@ DAT_DECL rdma_conn_param connection_state::parameters(std::span<const std::byte>
   p.private_data_len = static_cast<std::uint8_t>(data.size());
   p.responder_resources = passive_ ? min(s.responder_resources, peer_initiator_depth_) : s.responder_resources;
   p.initiator_depth = s.initiator_depth;
-  p.flow_control = 1;
+  p.flow_control = 1; // the private data may have a mark
   p.retry_count = s.retry_count;
   p.rnr_retry_count = s.rnr_retry_count;
   p.qp_num = qp_.qp->qp_num;
@@ -120,7 +120,8 @@ DAT_DECL void connection_state::adopt_request(rdma_cm_id* child, const cm_event&
   passive_ = true;
   adopt_id(child);
   keep_addresses(listener);
-  keep_private_data(request.data());
+  const auto data = request.data();
+  keep_private_data(ia().iwarp() || request.flow_control == 0 ? data : before_mark(data, request_mark));
   // rdma_cm names both from the recipient's side.
   peer_initiator_depth_ = request.responder_resources;
   peer_responder_resources_ = request.initiator_depth;
@@ -137,7 +138,8 @@ DAT_DECL void connection_state::begin_accept(timeout limit) noexcept {
 }
 
 DAT_DECL int connection_state::accept(std::span<const std::byte> data) noexcept {
-  rdma_conn_param p = parameters(data);
+  const reply_message message(data);
+  rdma_conn_param p = parameters(ia().iwarp() ? data : std::span(message.bytes).first(message.size));
   return with_id([&](rdma_cm_id* id) noexcept { return rdma_accept(id, &p) != 0 ? errno : 0; });
 }
 
@@ -260,7 +262,11 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
     // On iWARP the queue pair is in RTS before the answer is read.
     if (const auto r = ia().iwarp() ? prepare_iwarp_qp(qp_.qp, qp_.settings, *qp_.now) : rts_result(); !r)
       return ended(kind::non_peer_rejected, r.err);
-    rdma_conn_param p = parameters(std::span(data_).first(data_size_));
+    const auto data = std::span(data_).first(data_size_);
+    const request_message message(data);
+    rdma_conn_param p = parameters(ia().iwarp() ? data : std::span(message.bytes).first(message.size));
+    // Linux gives this bit to the peer, and does nothing else with it.
+    p.flow_control = message.may_have_mark ? 1 : 0;
     phase_ = phase::requested;
     if (rdma_connect(id(), &p) == 0) return;
     // Some iWARP drivers make the TCP connection in this call.
@@ -299,9 +305,9 @@ DAT_DECL void connection_state::iwarp_established(const cm_event& e) noexcept {
 
 DAT_DECL void connection_state::response(const cm_event& e) noexcept {
   keep_addresses();
-  // The wire does not carry the length. More data than dat can send comes from another rdma_cm program, and the
-  // consumer gets all of it.
-  const auto all = e.data();
+  // The wire does not carry the length of another program's data. If it is more than dat can send, the consumer gets
+  // all of it.
+  const auto all = before_mark(e.data(), reply_mark);
   const auto usual = all.first(min(all.size(), max_private_data));
   keep_private_data(any_nonzero(all.subspan(usual.size())) ? all : usual);
   rts_result r = to_rts(e.initiator_depth);

@@ -242,8 +242,7 @@ DAT_DECL void ud_connection::handle(const cm_event& e) noexcept {
 
 DAT_DECL void ud_connection::established(const cm_event& e) noexcept {
   keep_addresses();
-  const auto data = e.data();
-  keep_private_data(data);
+  keep_private_data(before_mark(e.data(), max_datagram_data));
   target_ = datagram_target{e.datagram.ah_attr, e.datagram.qp_num, e.datagram.qkey};
   over(record::kind::datagram_established, 0);
 }
@@ -290,8 +289,10 @@ DAT_DECL bool ud_connection::asks_like(const ud_connection& other) const noexcep
 
 DAT_DECL int ud_connection::answer(std::uint32_t number, std::span<const std::byte> data) noexcept {
   answer_number_ = number;
+  out_ = {};
   out_size_ = static_cast<std::uint8_t>(data.size());
   copy_bytes(data, out_.data());
+  if (number != 0) out_size_ = mark_end(out_.data(), data.size(), max_datagram_data);
   const ref<reply_cache> keeper(peer_ ? answers_.get() : nullptr);
   return keeper ? keeper->give(*this) : answer_by(id());
 }
