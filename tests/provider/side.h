@@ -105,13 +105,14 @@ static inline void connect_sides(struct side* a, struct side* b, DAT_CONN_QUAL p
   const DAT_CR_HANDLE cr = arrived.event_data.cr_arrival_event_data.cr_handle;
   CHECK(arrived.event_data.cr_arrival_event_data.conn_qual == port);
   SUCCEEDS(dat_cr_query(cr, DAT_CR_FIELD_ALL, &request));
-  CHECK(request.private_data && memcmp(request.private_data, hello, sizeof hello) == 0);
+  CHECK(request.private_data && request.private_data_size == (DAT_COUNT)sizeof hello);
+  CHECK(memcmp(request.private_data, hello, sizeof hello) == 0);
   CHECK(request.local_ep_handle == DAT_HANDLE_NULL);
   SUCCEEDS(dat_cr_accept(cr, b->ep, sizeof hello, hello));
   RETURNS(dat_cr_accept(cr, b->ep, 0, NULL), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR);
   const DAT_EVENT up = event_of(a->evd, DAT_CONNECTION_EVENT_ESTABLISHED);
   CHECK(up.event_data.connect_event_data.ep_handle == a->ep);
-  CHECK(up.event_data.connect_event_data.private_data_size >= (DAT_COUNT)sizeof hello);
+  CHECK(up.event_data.connect_event_data.private_data_size == (DAT_COUNT)sizeof hello);
   CHECK(memcmp(up.event_data.connect_event_data.private_data, hello, sizeof hello) == 0);
   (void)event_of(b->evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 }
