@@ -219,7 +219,8 @@ template <std::size_t N, mem_priv P, detail::names_remote R>
 rdma_read(const iov<N, P>&, const R&) -> rdma_read<N>;
 
 /// Provides a buffer for the peer's next send (uDAPL 2.0 §6.6.22 dat_ep_post_recv). The memory needs `local_write`. It
-/// may be posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification.
+/// may be posted before the endpoint is connected. `dat::recv{}` takes an empty message or a notification. A message
+/// longer than the memory, or than ep_attributes::max_message_size, breaks the connection.
 template <std::size_t N>
 class recv {
 public:

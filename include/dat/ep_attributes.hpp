@@ -116,7 +116,10 @@ struct ep_attributes {
   std::uint32_t max_request_iov = 4;   ///< segments of one request
   std::uint32_t max_recv_iov = 4;      ///< segments of one receive; not used with an srq
   std::uint32_t max_inline = 0;        ///< bytes that `.inlined()` may copy; the device may grant more
-  /// Bytes of one send or RDMA operation. Unset: what the device can. With 0, messages are empty.
+  /// Bytes of one send or RDMA operation of this side, and of a message that arrives. A longer message breaks the
+  /// connection (`local_length`), also when its receive has room: a receive is posted with at most so many bytes, and
+  /// `modify` does not change receives that are posted. Buffers of a shared queue and posts by `unchecked` keep their
+  /// length. A datagram that arrives has no limit but the MTU. Unset: what the device can. With 0, messages are empty.
   std::optional<std::uint32_t> max_message_size = std::nullopt;
 
   /// RDMA reads and atomics that this side runs at a time, and that it serves at a time. Unset: the device's limit, at

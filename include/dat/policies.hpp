@@ -25,8 +25,9 @@ namespace dat { inline namespace v0 {
 
 /// Posts without the checks of zones, lengths and limits. An operation that they would have refused reaches the
 /// adapter, which breaks the connection, or worse: to some adapters a segment of length 0 means 2 GiB. Types, room in
-/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). Use it for
-/// programs that have run with `tracked`.
+/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). Receives keep
+/// their length, so messages longer than max_message_size arrive in them. Use it for programs that have run with
+/// `tracked`.
 struct unchecked {
   static constexpr bool is_posting_policy = true;
   /// Posts operations without those checks; `ep::post<dat::unchecked>` calls it.

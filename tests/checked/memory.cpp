@@ -93,6 +93,16 @@ TEST_CASE("posted memory is no longer poisoned after a flush, a reset, a close, 
   CHECK_FALSE(poisoned(first));
 }
 
+TEST_CASE("the part of a receive behind max_message_size is not poisoned", "[checked]") {
+  const clean_world world;
+  end a;
+  a.make_ep({.max_message_size = 16});
+  must(a.ep.post(dat::recv{dat::iov{a.at(0, 8), a.at(8, 16), a.at(64, 8)}}));
+  CHECK(poisoned(a.memory.data() + 15) == asan);
+  CHECK_FALSE(poisoned(a.memory.data() + 16));
+  CHECK_FALSE(poisoned(a.memory.data() + 64));
+}
+
 TEST_CASE("memory that two receives have stays poisoned until both completed", "[checked]") {
   const clean_world world;
   pair p;

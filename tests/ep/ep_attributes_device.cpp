@@ -6,24 +6,64 @@
 #include <dat/ep_params.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 namespace device {
 
-TEST_CASE("a message longer than the receiver's max_message_size arrives if its buffer holds it", "[dto]") {
+TEST_CASE("a message longer than the receiver's max_message_size breaks the connection, though its buffer has room",
+          "[dto]") {
+  struct row {
+    std::uint32_t limit, sent;
+    bool in_two; ///< the buffer has two segments, and the limit lies in the second one
+  };
+  for (const row& r : {row{64, 128, false}, row{64, 65, true}, row{1024, 1025, false}, row{8192, 8193, true}}) {
+    CAPTURE(r.limit, r.sent, r.in_two);
+    connected_pair link({.passive = {.max_message_size = r.limit}});
+    buffer out(link.a.pz, r.sent);
+    buffer in(link.b.pz, 2 * r.limit);
+    const auto receive = [&](std::uint64_t cookie) {
+      const std::size_t first = r.limit / 2;
+      must(r.in_two ? link.passive.post(
+                          dat::recv{dat::iov{in.slice(0, first), in.slice(first, 2 * r.limit - first)}}.cookie(cookie))
+                    : link.passive.post(dat::recv{in.lmr}.cookie(cookie)));
+    };
+    fill(out.bytes, 6);
+    receive(1);
+    receive(2);
+    must(link.active.post(dat::send{out.slice(0, r.limit)}));
+    CHECK(next<dat::recv_done>(link.b.evd).bytes() == r.limit);
+    CHECK(has_pattern(std::span(in.bytes).first(r.limit), 6));
+    (void)next<dat::send_done>(link.a.evd);
+    const std::vector<std::byte> before(in.bytes.begin(), in.bytes.end());
+    must(link.active.post(dat::send{out.lmr}));
+    const auto failed = link.at_b<dat::dto_failure>();
+    CHECK((failed.status() == dat::dto_status::local_length && failed.cookie() == dat::cookie(2)));
+    SHOWS("COMP-032", "EPATTR-002");
+    if (this_device().completes_at_peer)
+      CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_responder);
+    else
+      CHECK(next<dat::send_done>(link.a.evd).bytes() == r.sent);
+    CHECK(comes_true([&] { return link.passive.state() == state::disconnected; }));
+    CHECK(comes_true([&] { return link.active.state() == state::disconnected; }));
+    CHECK(std::ranges::equal(std::span(in.bytes).subspan(r.limit), std::span(before).subspan(r.limit)));
+  }
+}
+
+TEST_CASE("max_message_size limits what its own side sends, and not what the peer does", "[dto]") {
   connected_pair link({.passive = {.max_message_size = 64}});
-  buffer out(link.a.pz, 128);
-  buffer in(link.b.pz, 256);
-  fill(out.bytes, 6);
-  must(link.passive.post(dat::recv{in.lmr}));
-  must(link.active.post(dat::send{out.lmr}));
-  CHECK(next<dat::recv_done>(link.b.evd).bytes() == 128);
-  CHECK(has_pattern(std::span(in.bytes).first(128), 6));
-  DEVIATES("COMP-032", "EPATTR-002");
-  (void)next<dat::send_done>(link.a.evd);
-  must(link.active.post(dat::recv{}));
-  // The limit is this side's own, for the messages that it sends.
-  CHECK(error_of(link.passive.post(dat::send{in.slice(0, 65)})).type() != type::success);
-  must(link.passive.post(dat::send{in.slice(0, 0)}));
+  buffer out(link.a.pz, 65);
+  buffer in(link.b.pz, 65);
+  CHECK(error_of(link.passive.post(dat::send{in.lmr})).type() == type::length_error);
+  must(link.active.post(dat::recv{out.lmr}));
+  must(link.passive.post(dat::send{in.slice(0, 64)}));
+  CHECK(next<dat::recv_done>(link.a.evd).bytes() == 64);
+  (void)next<dat::send_done>(link.b.evd);
+  // A write needs no receive, so its length is limited by the side that posts it.
+  must(link.active.post(dat::rdma_write{out.lmr, in.remote()}));
+  CHECK(next<dat::rdma_write_done>(link.a.evd).bytes() == 65);
 }
 
 TEST_CASE("endpoint attributes that the device cannot provide are refused",

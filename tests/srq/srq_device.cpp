@@ -66,6 +66,19 @@ TEST_CASE("counts of a shared queue follow the specification's example on a devi
   SHOWS("SRQ-041");
 }
 
+TEST_CASE("a message longer than max_message_size of an endpoint arrives in a buffer of its shared queue", "[srq]") {
+  pool p(2, {.max_recv_dtos = 4}, {.max_message_size = 64});
+  slots receive(p.b.pz, 1, 256);
+  buffer out(p.a.pz, 128);
+  receive.post(p.srq, 0); // for the endpoint that the first message arrives at
+  must(p.from[1].post(dat::send{out.lmr}));
+  const auto arrived = next<dat::recv_done>(p.b.evd);
+  CHECK((arrived.bytes() == 128 && arrived.ep().number() == p.to[1].number()));
+  DEVIATES("COMP-032", "EPATTR-002");
+  (void)next<dat::send_done>(p.a.evd);
+  CHECK(p.to[1].state() == state::connected);
+}
+
 TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   side b(1);
   const auto offered = must(b.ia.query<dat::provider_attributes>());

@@ -115,9 +115,10 @@ inline constexpr std::uint16_t service = 7471;
 
 /// Two connected sides with manual progress: all work is done in the calling thread.
 struct pair {
-  explicit pair(const dat::ep_attributes& attributes = {}) {
-    a.make_ep(attributes);
-    b.make_ep(attributes);
+  explicit pair(const dat::ep_attributes& attributes = {}) : pair(attributes, attributes) {}
+  pair(const dat::ep_attributes& active, const dat::ep_attributes& passive) {
+    a.make_ep(active);
+    b.make_ep(passive);
     connect();
   }
   end a{"fk1"};

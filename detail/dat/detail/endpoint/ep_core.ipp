@@ -125,6 +125,8 @@ DAT_DECL void ep_core::set_attributes(const ep_attributes& a) noexcept {
   has_atomics_ = device.atomic_cap != IBV_ATOMIC_NONE;
   max_message_ = a.max_message_size.value_or(ia().max_message());
   max_inline_message_ = min(max_message_, max_inline_);
+  // A datagram has at most the MTU, and its receive has room for a header, too.
+  max_receive_ = a.max_message_size && !datagrams_ ? max_message_ : unlimited;
   max_read_iov_ = ia().iwarp()            ? 1
                   : device.max_sge_rd > 0 ? min(a.max_request_iov, static_cast<std::uint32_t>(device.max_sge_rd))
                                           : a.max_request_iov;

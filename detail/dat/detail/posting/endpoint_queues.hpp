@@ -261,6 +261,10 @@ public:
   [[nodiscard]] expected<void> check(const recv_request<N>& r, zone_tag zone) const noexcept {
     return ep_.check(call, r.no_notify, r.data, zone);
   }
+  template <std::size_t N>
+  void shorten(recv_request<N>& r) const noexcept {
+    ep_.shorten(r);
+  }
   [[nodiscard]] expected<void> not_posted(int err, ibv_recv_wr* wr, ibv_recv_wr* bad,
                                           work_entry* const*) const noexcept {
     return ep_.not_posted(call, err, wr, bad);
@@ -280,7 +284,7 @@ protected:
   ep_posting& ep_;
 };
 
-/// Receives without the checks of zones and limits.
+/// Receives without the checks of zones and limits. They are not cut to max_message_size.
 class unchecked_recv_queue : public recv_queue {
 public:
   using recv_queue::recv_queue;

@@ -117,8 +117,16 @@ public:
   }
   template <std::size_t N>
   [[nodiscard, gnu::always_inline]] bool accepts(const recv_request<N>& r) const noexcept {
+    using size = std::conditional_t<(N > 1), std::uint64_t, std::uint32_t>; // one segment has less than 4 GiB
     return (N == 0 || r.data.zone() == own_zone_) && (N <= 1 || r.data.count() <= attributes_.max_recv_iov) &&
+           (N == 0 || static_cast<size>(r.data.bytes()) <= static_cast<size>(max_receive_)) &&
            (!r.no_notify || attributes_.recv_completion == completion_notification::selective);
+  }
+  /// Cuts a receive to max_message_size. Verbs has no such limit, but the device breaks the connection when a message
+  /// is longer than its receive.
+  template <std::size_t N>
+  [[gnu::cold]] void shorten(recv_request<N>& r) const noexcept {
+    r.data.cut(max_receive_);
   }
   [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept {
     return zone == own_zone_ && bytes <= max_message_;
@@ -203,6 +211,8 @@ protected:
     state_.store(s, std::memory_order_release);
   }
 
+  static constexpr std::uint64_t unlimited = ~std::uint64_t{0};
+
   bool up_ = false;               // is_up(state_)
   bool shares_ = false;           // receives come from a shared queue, and rq_ has no room
   bool invalidates_ : 1 = false;  // the adapter can invalidate a peer's window
@@ -222,6 +232,7 @@ protected:
   current_ring rq_;
   request_link link_ = {};
   post_link<ibv_send_wr, wide> wide_link_ = {};
+  std::uint64_t max_receive_ = 0; // bytes of a receive; `unlimited` unless max_message_size was given
   recv_link recv_link_ = {};
   ibv_send_wr* refused_request_ = nullptr;
   ibv_recv_wr* refused_receive_ = nullptr;

@@ -15,6 +15,7 @@
 // | supports(r)                         | if not: checks that the adapter has the operation                    |
 // | usable(n)                           | then checks state and room                                           |
 // | check(r, zone)                      | then checks `r` itself                                               |
+// | shorten(r)                          | then cuts `r` to what may arrive; for receives of an endpoint        |
 // | reserve<n>()                        | `n` entries: has_room(), take(), commit(), entries()                 |
 // | fill(wr, entry, r)                  | fills in all of `r` but its segments                                 |
 // | submit(wr, bad, n)                  | hands a chain to the device                                          |
@@ -157,12 +158,15 @@ template <class Queue, class... R>
   }
 }
 
-/// Removes segments of length 0, then checks the operation.
+/// Removes segments of length 0, checks the operation, then cuts it to the limit of its queue.
 template <class Queue, class R>
 [[nodiscard]] expected<void> tidy_and_check(const Queue& queue, R& r) noexcept {
   const zone_tag zone = r.data.zone();
   r.data.tidy();
-  return queue.check(r, zone);
+  auto ok = queue.check(r, zone);
+  if constexpr (requires { queue.shorten(r); })
+    if (ok) queue.shorten(r);
+  return ok;
 }
 
 /// Checks that the adapter has the operation. Every adapter has receives.

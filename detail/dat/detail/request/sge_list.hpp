@@ -244,6 +244,16 @@ public:
     zone_ = zone_.unmarked();
   }
 
+  /// Shortens the list to `most` bytes: drops the last segments, and cuts the one in which the limit lies.
+  [[gnu::cold]] void cut(std::uint64_t most) noexcept {
+    if (bytes_ <= most) return;
+    std::uint32_t kept = 0;
+    for (std::uint64_t left = most; left != 0; left -= sge_[kept++].length)
+      if (sge_[kept].length > left) sge_[kept].length = static_cast<std::uint32_t>(left);
+    bytes_ = most;
+    count_ = kept;
+  }
+
   /// The number of segments that transfer something.
   [[nodiscard]] std::uint32_t size() const noexcept {
     sge_list copy = *this;
