@@ -330,7 +330,7 @@ TEST_CASE("a bad descriptor from another process gives an error with a reason, o
 }
 
 TEST_CASE("other calls on the endpoint do not wait while the kernel resolves the peer of a descriptor",
-          "[descriptor][DOCA-030]") {
+          "[descriptor]") {
   NEEDS_FEATURE(descriptors);
   if (!in_lab()) SKIP("needs an address on the link that nobody has");
   side s(0);

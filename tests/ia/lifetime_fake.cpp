@@ -94,7 +94,7 @@ TEST_CASE("every handle returns an error after an abrupt close", "[IA-030][IA-03
   CHECK(p.b.take() == events{"disconnected"});
 }
 
-TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-103][ERR-013]") {
+TEST_CASE("a waiter is released by an abrupt close of its ia", "[IA-033][EVENT-103]") {
   const auto how = GENERATE(manual, automatic);
   const auto completions_only = GENERATE(false, true);
   clean_world world;
