@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <poll.h>
 #include <thread>
 #include <unistd.h>
 
@@ -185,4 +186,27 @@ TEST_CASE("a cno whose agent waits for the reactor leaves nothing behind when al
     if (GENERATE(false, true)) must(cno.close());
   }
   CHECK(calls == 0);
+}
+
+TEST_CASE("completions that arrive during a drain, and that the drain takes, trigger no cno", "[cno]") {
+  const clean_world world;
+  pair p;
+  auto cno = must(p.b.ia.create_cno());
+  must(p.b.evd.modify_cno(cno));
+  const auto arrive = [&] {
+    for (int i = 0; i < 3; ++i) {
+      must(p.b.ep.post(dat::recv{}));
+      must(p.a.ep.post(dat::send{}.suppress_completion()));
+    }
+    fake::finish();
+  };
+  arrive();
+  while (cno.wait(0us)) {
+  }
+  int seen = 0;
+  CHECK(p.b.evd.drain([&](const auto&) {
+    if (++seen == 1) arrive();
+  }) == 6);
+  pollfd triggered{cno.fd(), POLLIN, 0};
+  CHECK(::poll(&triggered, 1, 0) == 0);
 }

@@ -71,7 +71,11 @@ TEST_CASE("calls on a cno, and triggers, wait for one that is changing it", "[lo
   }
   SECTION("the end of the cno") {
     must(evd.modify_cno({}));
-    CHECK(locked_out(lock, [&] { (void)cno.close(); }));
+    pollfd triggered{core->fd(), POLLIN, 0};
+    int woken = 1;
+    CHECK(locked_out(
+        lock, [&] { (void)cno.close(); }, [&] { woken = ::poll(&triggered, 1, 0); }));
+    CHECK(woken == 0); // nor did the close wake the threads that wait
   }
   SECTION("the begin of a wait, which is counted with the lock") {
     std::uint32_t counted = 1;

@@ -62,6 +62,20 @@ TEST_CASE("an operation that completes before the stop takes effect is a success
   CHECK(got.result() == "received");
 }
 
+TEST_CASE("a stop that is requested after an operation has completed does not end its connection", "[coro]") {
+  clean_world world;
+  driven_pair p;
+  std::stop_source source;
+  dat::coro::posted<dat::transfer> sent;
+  must(p.b.ep.post(dat::recv{}.cookie(1)));
+  must(p.near.post(sent, p.a.ep, dat::send{}, source.get_token()));
+  CHECK(p.run() == events{"received 1"});
+  CHECK(sent.await_resume().has_value());
+  source.request_stop();
+  CHECK(p.run().empty());
+  CHECK(p.a.ep.state() == dat::ep_state::connected);
+}
+
 TEST_CASE("a stop cannot end a receive without a connection, but the driver's close can", "[coro]") {
   clean_world world;
   end e{"fk1"};

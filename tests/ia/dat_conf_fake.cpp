@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 namespace {
 
@@ -66,6 +67,19 @@ private:
 };
 
 } // namespace
+
+TEST_CASE("a process without standard input reads dat.conf by descriptor 0", "[registry]") {
+  const conf_on_disk file(entry("a"));
+  const int input = ::dup(0);
+  REQUIRE(input > 0);
+  ::close(0);
+  const auto c = dat::conf::read(file.path());
+  ::dup2(input, 0);
+  ::close(input);
+  CHECK(c.diagnostics.empty());
+  REQUIRE(c.entries.size() == 1);
+  CHECK(c.entries[0].ia_name == "a");
+}
 
 TEST_CASE("numbers of dat.conf are below 65536 and have at most five digits", "[registry]") {
   for (const auto& [text, value] :

@@ -279,16 +279,19 @@ TEST_CASE("lost completions break the endpoints of that evd, and the queue serve
   CHECK(tiny.capacity() == room);
 }
 
-/// Resets the first endpoint of the queue while a request for a connection waits for the ia. Returns whether it still
-/// waits afterwards.
-bool reset_leaves_work(pool<>& p) {
+/// Runs a call while a request for a connection waits for the ia. Returns whether it still waits afterwards.
+template <class Call>
+bool leaves_work(pool<>& p, Call call) {
   auto other = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
   must(other.connect(p.b.ia.address(), service, plenty));
   for (int i = 0; i < 4; ++i) p.a.ia.run();
   pollfd pending{p.b.ia.fd(), POLLIN, 0};
   REQUIRE(::poll(&pending, 1, 0) == 1);
-  must(p.to[0].reset());
+  call();
   return ::poll(&pending, 1, 0) == 1;
+}
+bool reset_leaves_work(pool<>& p) {
+  return leaves_work(p, [&] { must(p.to[0].reset()); });
 }
 
 TEST_CASE("an endpoint that has taken its last buffer is reset without further waiting", "[srq]") {
@@ -321,6 +324,18 @@ TEST_CASE("an endpoint waits for the last buffer of each connection, whatever an
   p.settle();
   // The wait handles pending work.
   CHECK_FALSE(reset_leaves_work(p));
+}
+
+TEST_CASE("an endpoint that was reset has taken no buffer since, and ends without waiting for its last one", "[srq]") {
+  const fake::with reports(fake::personality::kind, [](fake::manners& m) { m.last_wqe_event = true; });
+  const clean_world clean;
+  pool p(1);
+  p.post(1, 2);
+  must(p.from[0].disconnect(dat::close_mode::abrupt));
+  p.settle(); // the device reports the last buffer, so the reset does not wait
+  must(p.to[0].reset());
+  // A wait would handle pending work.
+  CHECK(leaves_work(p, [&] { must(p.to[0].close()); }));
 }
 
 TEST_CASE("an abrupt close of the ia ends endpoints, then the shared queue", "[SRQ-052][DTO-026][REQ-115]") {

@@ -7,6 +7,8 @@
 
 #include <support/sealed_descriptor.hpp>
 
+#include <cstring>
+
 using namespace unit;
 
 namespace {
@@ -111,6 +113,18 @@ TEST_CASE("a descriptor of an InfiniBand port has a local identifier", "[descrip
   w[8] = std::byte{3};
   support::seal(w);
   CHECK_FALSE(dat::ib::descriptor::from_wire(w).has_value());
+}
+
+TEST_CASE("a descriptor that an InfiniBand port exports has the first GID of the port", "[descriptor]") {
+  fake::world w;
+  for (auto& d : w.devices) d.ports[0].link_layer = IBV_LINK_LAYER_INFINIBAND, d.ports[0].lid = 7;
+  clean_world world(w);
+  end e;
+  e.make_ep();
+  const auto bytes = must(e.ep.export_descriptor()).to_wire();
+  ibv_gid first{};
+  REQUIRE(ibv_query_gid(e.ia.native_handle(), 1, 0, &first) == 0);
+  CHECK(std::memcmp(bytes.data() + 32, first.raw, sizeof first) == 0);
 }
 
 TEST_CASE("each byte of a descriptor that has no meaning yet is 0", "[descriptor][DOCA-031]") {
