@@ -261,19 +261,23 @@ TEST_CASE("a shared queue frees its work entries when no other thread uses those
 TEST_CASE("threads that take entries of a shared queue at the same time never take the same one", "[srq]") {
   entries all(8);
   std::atomic<bool> taken[8]{};
+  std::atomic<int> last_user[8]{};
+  std::atomic<int> turns{0}; // entries that the other thread had before
   std::atomic<bool> twice{false};
-  const auto work = [&] {
-    for (int i = 0; i < 100'000 && !twice; ++i) {
+  const auto work = [&](int user) {
+    // On a busy machine the threads may run one after the other for a while, and then never meet.
+    for (int i = 0; (i < 100'000 || (turns < 20'000 && i < 2'000'000)) && !twice; ++i) {
       dat::detail::work_entry* e = nullptr;
       if (!all.take(e)) continue;
       const auto which = static_cast<std::size_t>(e->id() & 0xffff'ffff) / sizeof *e % std::size(taken);
       if (taken[which].exchange(true)) twice = true;
+      if (last_user[which].exchange(user) != user) ++turns;
       taken[which] = false;
       all.give_back(*e);
     }
   };
-  std::jthread other(work);
-  work();
+  std::jthread other(work, 1);
+  work(2);
   other.join();
   CHECK_FALSE(twice);
 }
