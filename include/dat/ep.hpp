@@ -292,9 +292,9 @@ public:
   /// no effect on an unconnected endpoint. With a completions-only evd, take the flushed completions first: some
   /// adapters keep them in the completion queue, which may fill up after several resets. (uDAPL 2.0 §6.6.18)
   ///
-  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left;
-  /// `invalid_handle`.
-  /// Allocates: no.
+  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left, or memory
+  /// is exhausted; `invalid_handle`.
+  /// Allocates: the memory for copies of receives that are posted before the next connection.
   /// Blocks: with an srq, up to 20 ms after the end of the connection, until the device has released the buffers of
   /// messages that had arrived in part.
   /// Thread safety: must not overlap posts, nor a call that takes completions from a completions-only evd of the
@@ -319,11 +319,12 @@ public:
   ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
   ///
   /// Allowed until connect or accept. The zone, the communicator and the local address cannot change once the endpoint
-  /// is reserved. The zone, the evds of completions, the sizes and recv_completion can change only while no receive is
-  /// posted.
+  /// is reserved. recv_completion can change only while no receive is posted. Posted receives stay posted, in their
+  /// order. A receive of another zone than the new one fails when a message uses it (`local_protection`), and the
+  /// connection breaks.
   ///
   /// Errors: all of them leave the endpoint unchanged:
-  /// - `invalid_state`: in any other state, or with receives posted
+  /// - `invalid_state`: in any other state, or posted receives do not fit the new max_recv_dtos or max_recv_iov
   /// - `invalid_parameter`: a value that the device cannot provide
   /// - `invalid_handle`: a zone or evd that is closed or of another ia
   /// - `insufficient_resources`: the device or its memory is exhausted, or an evd cannot hold the completions

@@ -256,8 +256,8 @@ public:
   [[nodiscard]] expected<csp> create_csp(const communicator& comm,
                                          const evd_ref<streams::connection_requests>& requests) noexcept;
 
-  /// Creates an endpoint without a protection zone, and possibly without evds (uDAPL 2.0 §6.6.4). It is unconfigured,
-  /// and takes no receives, until `ep::modify` has supplied them.
+  /// Creates an endpoint without a protection zone, and possibly without evds (uDAPL 2.0 §6.6.4). It is unconfigured
+  /// until `ep::modify` has supplied them. Receives can be posted before, of any zone: see `ep::modify`.
   /// Errors, Allocates, Blocks and Thread safety: as pz::create_ep.
   template <class Service>
   [[nodiscard]] expected<ep<Service>> create_ep(const ep_evds& evds = {},

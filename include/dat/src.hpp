@@ -34,6 +34,7 @@
 #include <dat/detail/discovery/missing.ipp>
 #include <dat/detail/endpoint/ep_connect.ipp>
 #include <dat/detail/endpoint/ep_core.ipp>
+#include <dat/detail/endpoint/ep_equip.ipp>
 #include <dat/detail/endpoint/ep_events.ipp>
 #include <dat/detail/endpoint/ep_requests.ipp>
 #include <dat/detail/endpoint/rmr_core.ipp>
@@ -71,6 +72,7 @@
 #include <dat/detail/memory/pz_core.ipp>
 #include <dat/detail/memory/registration_cache_core.ipp>
 #include <dat/detail/posting/ep_posting.ipp>
+#include <dat/detail/posting/kept_receives.ipp>
 #include <dat/detail/posting/shared_queue.ipp>
 #include <dat/detail/progress/reactor.ipp>
 #include <dat/detail/text/address_text.ipp>

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "findings.hpp"
 
+#include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
 #include <cstring>
@@ -101,6 +102,29 @@ TEST_CASE("the part of a receive behind max_message_size is not poisoned", "[che
   CHECK(poisoned(a.memory.data() + 15) == asan);
   CHECK_FALSE(poisoned(a.memory.data() + 16));
   CHECK_FALSE(poisoned(a.memory.data() + 64));
+}
+
+TEST_CASE("the buffer of a receive that moves to another queue pair is poisoned until its event is taken",
+          "[checked]") {
+  const clean_world world;
+  end a("fk1"), b("fk2");
+  const auto psp = must(b.ia.create_psp(service, b.evd));
+  a.make_ep();
+  b.ep = must(b.ia.create_ep<dat::rc>());
+  must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(1)));
+  CHECK(poisoned(b.memory.data()) == asan);
+  must(b.ep.modify({.pz = &b.pz, .recv = b.evd, .request = b.evd, .connect = b.evd}));
+  CHECK(poisoned(b.memory.data()) == asan);
+  must(b.ep.modify({.max_recv_dtos = 3}));
+  CHECK(poisoned(b.memory.data()) == asan);
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  must(a.ep.post(dat::send{a.at(0, 1)}));
+  CHECK(b.take() == events{"established", "received 1"});
+  CHECK_FALSE(poisoned(b.memory.data()));
+  (void)a.take();
 }
 
 TEST_CASE("memory that two receives have stays poisoned until both completed", "[checked]") {

@@ -94,6 +94,7 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
                 ? one_of(s, {unconnected, tentative_connection_pending}) || unconfigured
                 : false,
             [](in_state& t) { return t.ep.modify({.pz = &t.s.a.pz}); });
+    SHOWS("EP-074");
     const bool before_setup = s == unconnected || pending || unconfigured;
     const dat::ep_changes sizes[] = {{.max_request_dtos = 9},
                                      {.max_recv_dtos = 70},
@@ -136,10 +137,10 @@ TEST_CASE("every call on an endpoint follows the state table", "") {
     allowed("close", !pending && (!unconfigured || s == unconfigured_unconnected),
             [](in_state& t) { return t.ep.close(); });
     SHOWS("EP-034", "EPS-047", "EPS-078", "RSP-010", "EPS-068");
-    allowed("post(recv)", !unconfigured, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
+    allowed("post(recv)", true, [](in_state& t) { return t.ep.post(dat::recv{t.s.a.at(0, 8)}); });
     allowed("post(send)", s == connected || s == disconnected,
             [](in_state& t) { return t.ep.post(dat::send{t.s.a.at(0, 8)}); });
-    SHOWS("DTO-069", "RSP-011");
+    SHOWS("DTO-069", "RSP-011", "DTO-120", "EPS-082");
     SHOWS("DTO-067");
     // The write has no bytes, so that the peer's rights do not matter.
     const dat::remote_segment<char, dat::mem_priv::remote_write> sink;

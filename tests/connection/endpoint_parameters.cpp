@@ -175,37 +175,6 @@ TEST_CASE("an endpoint may be modified while its request arrives", "[EP-084]") {
   }
 }
 
-TEST_CASE("modify refuses to move an endpoint with posted receives", "[EP-081]") {
-  sides s;
-  auto& e = s.b;
-  e.make_ep();
-  must(e.ep.post(dat::recv{e.at(0, 4)}.cookie(1), dat::recv{e.at(4, 4)}.cookie(2)));
-  CHECK(must(e.ep.recv_query()).allocated == 2);
-  CHECK(must(e.ep.recv_query()).span == 2);
-  CHECK_FALSE(must(e.ep.status()).recv_idle);
-  CHECK(must(e.ep.status()).request_idle);
-  refuses(e.ep.modify({.max_recv_dtos = 1}), return_type::invalid_state, return_subtype::ep_notready);
-  refuses(e.ep.modify({.max_recv_dtos = 100}), return_type::invalid_state, return_subtype::ep_notready);
-  DEVIATES("EP-073");
-  auto zone = must(e.ia.create_pz());
-  refuses(e.ep.modify({.pz = &zone}), return_type::invalid_state, return_subtype::ep_notready);
-  DEVIATES("EP-074", "DTO-126");
-  // The same size, so no receive has to move.
-  must(e.ep.modify({.max_recv_dtos = 64, .max_rdma_read_in = std::uint8_t{3}}));
-  auto connections = must(e.ia.create_evd<dat::stream::connection>(4));
-  must(e.ep.modify({.connect = connections}));
-  CHECK(must(e.ep.recv_query()).allocated == 2);
-  auto psp = must(e.ia.create_psp(s.service, e.evd));
-  auto active = s.ask(s.service);
-  must(s.request().accept(e.ep));
-  s.settle();
-  CHECK(rig::take(connections, 1) == events{"established"});
-  CHECK(s.a.take(1) == events{"established"});
-  must(active.post(dat::send{}, dat::send{}));
-  s.settle();
-  CHECK(e.take(2) == events{"received 1", "received 2"});
-}
-
 TEST_CASE("status counts an operation as outstanding until its completion is taken",
           "[EP-045][EP-046][EP-062][EP-086]") {
   sides p;

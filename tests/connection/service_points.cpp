@@ -125,8 +125,7 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   CHECK(made.native_handle() == nullptr);
 
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative);
-  refuses(made.post(dat::recv{s.b.at(0, 8)}), return_type::invalid_state, return_subtype::ep_unconftentative);
-  DEVIATES("EPS-082", "DTO-120");
+  must(made.post(dat::recv{s.b.at(8, 8)}.cookie(6)));
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_unconftentative);
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);
@@ -150,9 +149,9 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
   SHOWS("PSP-017", "CR-020");
-  must(active.post(dat::send{s.a.at(0, 4)}));
+  must(active.post(dat::send{s.a.at(0, 4)}, dat::send{s.a.at(0, 4)}));
   s.settle();
-  CHECK(s.b.take(1) == events{"received 7"});
+  CHECK(s.b.take(2) == events{"received 6", "received 7"});
 }
 
 TEST_CASE("an endpoint made for a request ends with that request",

@@ -230,7 +230,7 @@ private:
     case 7: {
       const auto r = t.ep.post(dat::recv{must(s.mem.slice(0, 16))});
       if (!r && r.error().type() == dat::return_type::insufficient_resources) return;
-      return expect("post of a receive", r, ~unconfigured, bit(before));
+      return expect("post of a receive", r, ~0u, bit(before));
     }
     case 8: {
       const auto r = t.ep.post(dat::send{must(s.mem.slice(16, 16))});

@@ -43,6 +43,8 @@ struct posts_observer {
   /// Called before a region closes; `ending`: the close cannot be refused. The error names an operation that needs it.
   expected<void> (*region_ends)(posts_observer&, const ibv_mr&, bool ending) noexcept;
   void (*destroy)(posts_observer&) noexcept;
+  /// The operation of an entry is about to move to another entry. Returns false when memory is exhausted.
+  bool (*moves)(posts_observer&, std::uint64_t from, std::uint64_t to) noexcept = nullptr;
 };
 
 /// The functions of the memory windows of an ia. rmr_core.hpp has the windows; only programs that use them compile it.

@@ -35,7 +35,9 @@ template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                                 Visitor& visit, dto_operation reported, const void* window = nullptr) {
   if (ep.ia().is_break(wc.status)) ep.broke(life);
-  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(wc.status, posted.operation()),
+  // rxe has one status for memory of another zone and for a message that is too long.
+  const int status = posted.is_foreign() && wc.status == IBV_WC_LOC_QP_OP_ERR ? IBV_WC_LOC_PROT_ERR : wc.status;
+  auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(status, posted.operation()),
                                            wc.vendor_err, static_cast<std::uint8_t>(wc.status), window);
   if constexpr (trace_build)
     if (wc.status != IBV_WC_WR_FLUSH_ERR) log_event(log_level::error, [&] { return e.message(); });

@@ -19,6 +19,7 @@
 #include <dat/detail/events/merged_evd.ipp>
 #include <dat/detail/posting/ep_posting.ipp>
 #include <dat/detail/endpoint/ep_core.ipp>
+#include <dat/detail/endpoint/ep_equip.ipp>
 #include <dat/detail/endpoint/ep_connect.ipp>
 #include <dat/detail/endpoint/ep_events.ipp>
 #include <dat/detail/endpoint/ep_requests.ipp>

@@ -49,6 +49,10 @@ struct direct_peer;
 /// The key of all datagram endpoints: the one that rdma_cm uses by default.
 inline constexpr std::uint32_t datagram_qkey = RDMA_UDP_QKEY;
 
+inline constexpr const char* uncounted_hint =
+    "The receives of an endpoint can be counted only where its recv evd has a queue of its own. Create that evd with "
+    "dat::stream::dto | dat::stream::software, or leave the high watermarks out.";
+
 /// Lock order: the endpoint's lock, then those of evds, then the rest.
 class ep_core final : public ep_posting, public ia_child {
 public:
@@ -177,7 +181,7 @@ public:
 private:
   static const child_type table;
 
-  // --- creation and the queue pair, see ep_core.ipp ------------------------------------------------------------------
+  // --- creation and the queue pair, see ep_core.ipp and ep_equip.ipp -------------------------------------------------
 
   [[nodiscard]] static expected<void> check_attributes(const ia_core& ia, const ep_attributes& a, bool shared) noexcept;
   [[nodiscard]] static expected<void> check_evds(const ia_core& ia, const queues& evds) noexcept;
@@ -208,12 +212,22 @@ private:
   /// Adds a hidden evd for the events that the consumer drops.
   [[nodiscard]] static expected<void> add_sink(const char* call, const ref<ia_core>& ia, queues& evds) noexcept;
   [[nodiscard]] bool complete() const noexcept { return pz_ && evds_.recv && evds_.request && evds_.connect; }
-  /// Creates the queue pair and its rings from the members, all or none.
+  /// Creates the queue pair and its rings from the members, and posts the kept receives to them: all or none. While the
+  /// zone or an evd is missing, creates only the ring of receives.
   [[nodiscard]] expected<void> equip(const char* call) noexcept;
+  /// Whether it has receives of its own that it must keep until it is connected.
+  [[nodiscard]] bool has_kept_receives() const noexcept { return !shares_ && !datagrams_; }
+  /// Posts the kept receives to a new life and its queue pair, which is null while the zone or an evd is missing.
+  [[nodiscard]] expected<void> move_receives(const char* call, ep_life& to, ibv_qp* qp) noexcept;
+  /// Prepares the copies of the receives of a new life. Returns null when memory is exhausted.
+  [[nodiscard]] kept_receives* make_kept() const noexcept {
+    return kept_receives::make(attributes_.max_recv_dtos, attributes_.max_recv_iov);
+  }
   /// Prepares the next life, in the storage of the life before the present one. Returns null when memory is exhausted.
   [[nodiscard]] ep_life* make_life() noexcept;
   [[nodiscard]] result<ibv_qp*> make_qp(const char* call, ep_generation life) noexcept;
-  /// Makes the new life and its queue pair the present ones. Returns the old queue pair.
+  /// Makes the new life and its queue pair the present ones. Returns the old queue pair. `qp` is null while the zone or
+  /// an evd is missing: then the life has receives only, and no completions.
   ibv_qp* use_life(ep_life& fresh, ibv_qp* qp) noexcept;
   void use_depth(std::uint8_t initiator_depth) noexcept;
   [[nodiscard]] int remote_access() const noexcept;

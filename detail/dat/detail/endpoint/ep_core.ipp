@@ -4,20 +4,15 @@
 
 #include <dat/detail/endpoint/ep_core.hpp>
 #include <dat/detail/text/errno.hpp>
-#include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/verbs/ib_time.hpp>
 
 #include <bit>
-#include <cerrno>
 #include <ctime>
 
 namespace dat { inline namespace v0 { namespace detail {
 
 inline constexpr const char* other_zone_hint =
     "The endpoint and its srq must be of one zone: adapters differ in which of two they use for receives.";
-inline constexpr const char* uncounted_hint =
-    "The receives of an endpoint can be counted only where its recv evd has a queue of its own. Create that evd with "
-    "dat::stream::dto | dat::stream::software, or leave the high watermarks out.";
 
 DAT_DECL ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, ref<srq_core> srq) noexcept
     : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds), srq_(std::move(srq)) {
@@ -217,54 +212,11 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
   if (datagrams && !a.max_message_size) ep->max_message_ = datagrams->mtu;
   ep->watermarks_.set(a.soft_high_watermark, a.hard_high_watermark);
   ep->set_state(ep_state::unconfigured_unconnected);
-  if (ep->complete()) {
+  if (ep->complete() || ep->has_kept_receives())
     if (auto ok = ep->equip(call); !ok) return ok.assume_error();
-    ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
-  }
+  if (ep->complete()) ep->set_state(datagrams ? ep_datagram : ep_state::unconnected);
   ep->publish();
   return ep;
-}
-
-DAT_DECL ep_life* ep_core::make_life() noexcept {
-  ep_life& spare = life_ == &lives_[0] ? lives_[1] : lives_[0];
-  spare.end(ia());
-  const ep_life::plan p{.requests = attributes_.max_request_dtos,
-                        .receives = shares_ ? 0 : attributes_.max_recv_dtos,
-                        .request_kind = kind_of_work(datagrams_ ? dto_operation::send_ud : dto_operation::send),
-                        .receive_kind = datagrams_ ? recv_ud_work : kind_of_work(dto_operation::recv)};
-  return spare.begin(ia(), this, p) ? &spare : nullptr;
-}
-
-DAT_DECL expected<void> ep_core::equip(const char* call) noexcept {
-  if ((watermarks_.soft() != no_watermark || watermarks_.hard() != no_watermark) && !merged(evds_.recv.get()))
-    return at(error(return_type::model_not_supported), call).hint(uncounted_hint);
-  // All allocations come before the first change.
-  ep_life* const fresh = make_life();
-  if (!fresh) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
-  auto qp = make_qp(call, fresh->generation());
-  if (!qp) {
-    fresh->end(ia());
-    return qp.assume_error();
-  }
-  if (qp_) leave_srq();
-  if (ibv_qp* const old = use_life(*fresh, qp.assume_value())) ibv_destroy_qp(old);
-  set_up_links();
-  return success();
-}
-
-DAT_DECL ibv_qp* ep_core::use_life(ep_life& fresh, ibv_qp* qp) noexcept {
-  if (life_) life_->forget(ia());
-  life_ = &fresh;
-  sq_.set(&life_->requests());
-  rq_.set(&life_->receives());
-  generation_.store(life_->generation(), std::memory_order_relaxed);
-  deferred_.store(life_->generation() >> 32 << 32, std::memory_order_release); // clears deferred work of earlier lives
-  probing_.store(false, std::memory_order_relaxed);
-  was_up_ = false;
-  last_wqe_seen_.store(false, std::memory_order_relaxed);
-  if (!datagrams_) psn_ = random_psn();
-  number_.store(qp->qp_num, std::memory_order_relaxed);
-  return std::exchange(qp_, qp);
 }
 
 DAT_DECL void ep_core::use_depth(std::uint8_t initiator_depth) noexcept {
@@ -298,48 +250,6 @@ DAT_DECL qp_settings ep_core::settings() const noexcept {
   s.min_rnr_timer = attributes_.min_rnr_timer;
   s.qos = quality_of_service();
   return s;
-}
-
-DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) noexcept {
-  ibv_qp_init_attr init{};
-  init.qp_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(life));
-  init.send_cq = evds_.request->cq();
-  init.recv_cq = evds_.recv->cq();
-  init.qp_type = datagrams_ ? IBV_QPT_UD : IBV_QPT_RC;
-  init.sq_sig_all = 0;
-  const std::uint32_t least = ia().siw() ? 1 : 0; // siw refuses an empty queue
-  init.cap.max_send_wr = max(request_places(attributes_), least);
-  init.cap.max_send_sge = attributes_.max_request_iov;
-  if (srq_) {
-    init.srq = srq_->native();
-  } else {
-    init.cap.max_recv_wr = max(attributes_.max_recv_dtos, least);
-    init.cap.max_recv_sge = attributes_.max_recv_iov;
-  }
-  init.cap.max_inline_data = attributes_.max_inline;
-  // The kernel can have extended requests where the provider of the device does not: this leaves the rest out.
-  ibv_qp* qp = create_best_extended_qp(pz_->pd(), init, extended_ops_);
-  if (!qp) qp = ibv_create_qp(pz_->pd(), &init);
-  if (!qp) {
-    error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);
-    if (refused.type() == return_type::invalid_parameter && attributes_.max_inline != 0)
-      refused = refused.hint("Try a smaller max_inline: the device may not copy so many bytes.");
-    return at(refused, call);
-  }
-  max_inline_ = init.cap.max_inline_data;
-  max_inline_message_ = min(max_message_, max_inline_);
-  // The queue pair is in INIT from the start, so that receives can be posted before connecting.
-  if (const int err = datagrams_ ? datagram_qp_to_rts(qp, ia().where().port, ia().pkey_index(), datagram_qkey)
-                                 : connection_qp_to_init(qp, settings(), init_)) {
-    ibv_destroy_qp(qp);
-    return at(map_errno(err, return_subtype::resource_tep).from("ibv_modify_qp", err), call);
-  }
-  // The entries of the life refer to this endpoint already: completions find it from here on.
-  if (srq_ && !srq_->endpoints.insert(qp->qp_num, static_cast<std::uint32_t>(life))) {
-    ibv_destroy_qp(qp);
-    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
-  }
-  return qp;
 }
 
 DAT_DECL void ep_core::await_last_wqe() noexcept {
@@ -381,8 +291,14 @@ DAT_DECL expected<void> ep_core::reset() noexcept {
   if (!fresh) return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
   // Creates a new queue pair, because it has a new number. So neither late packets nor the peer's connection manager
   // can mistake the new connection for the old one.
+  kept_receives* const kept = has_kept_receives() ? make_kept() : nullptr;
+  if (has_kept_receives() && !kept) {
+    fresh->end(ia());
+    return at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);
+  }
   auto qp = make_qp(call, fresh->generation());
   if (!qp) {
+    kept_receives::destroy(kept);
     fresh->end(ia());
     return qp.assume_error(); // still disconnected
   }
@@ -400,6 +316,7 @@ DAT_DECL expected<void> ep_core::reset() noexcept {
   if (ia().reactor.cancel(work_)) release();
   if (datagrams_) requeue_(*datagrams_, qp.assume_value());
   ibv_destroy_qp(use_life(*fresh, qp.assume_value()));
+  kept_.put(kept);
   if (!datagrams_) static_cast<merged_evd*>(evds_.connect.get())->expect_announcement(*this);
   old = std::move(connection_);
   set_state(datagrams_ ? ep_datagram : ep_state::unconnected);
@@ -420,7 +337,7 @@ DAT_DECL void ep_core::teardown() noexcept {
   if (qp_) leave_srq();
   if (life_) {
     if (evds_.request && life_->requests().used() != 0) evds_.request->left_outstanding();
-    if (evds_.recv && life_->receives().used() != 0) evds_.recv->left_outstanding();
+    if (qp_ && evds_.recv && life_->receives().used() != 0) evds_.recv->left_outstanding();
     life_->forget(ia());
   }
   // A thread that found this endpoint by a completion may be inside one of the evds: wait until it has left.

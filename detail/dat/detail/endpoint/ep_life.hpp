@@ -59,6 +59,10 @@ public:
     ia.work.free(std::exchange(entries_, nullptr), count_);
   }
 
+  /// The first of the receives that are posted and not retired.
+  [[nodiscard]] work_entry* first_receive() const noexcept {
+    return receives_.before(receives_.next(), receives_.used());
+  }
   [[nodiscard]] work_ring& requests() noexcept { return requests_; }
   [[nodiscard]] work_ring& receives() noexcept { return receives_; }
   /// The wr_id of the marker, too.

@@ -111,10 +111,15 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
     added.connect = evds.connect;
     gone.connect = evds_.connect;
   }
-  if (qp_ && (rebuild || other_recv) && rq_.used() != 0)
-    return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
-        .hint("Receives are posted, and would not be the same with other sizes, another zone, evd or recv_completion: "
-              "modify first.");
+  if (!shares_ && rq_.used() != 0) {
+    const auto refuse = [&](const char* hint) {
+      return at(error(return_type::invalid_state, return_subtype::ep_notready), call).hint(hint);
+    };
+    if (other_recv) return refuse("Receives are posted: recv_completion can be changed before the first one only.");
+    if (future.max_recv_dtos < rq_.used()) return refuse("More receives are posted than max_recv_dtos.");
+    if (kept_.get() && future.max_recv_iov < kept_.get()->most_segments())
+      return refuse("A receive is posted that has more segments than max_recv_iov.");
+  }
 
   const auto as_before = [&] {
     if (gone.recv) gone.recv->restore_mode(old_attributes.recv_completion);
@@ -132,7 +137,8 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
   if (evds.request) evds_.request = evds.request;
   if (evds.connect) evds_.connect = evds.connect;
   set_attributes(future);
-  if (complete() && (!qp_ || rebuild)) {
+  const bool other_queue = (qp_ || has_kept_receives()) && rebuild;
+  if ((complete() && !qp_) || other_queue) {
     if (auto ok = equip(call); !ok) {
       std::swap(evds_, old_evds);
       std::swap(pz_, old_pz);

@@ -57,14 +57,15 @@ DAT_DECL expected<ep_params> ep<rc>::read_params() const noexcept {
 DAT_DECL expected<ep_status> ep<rc>::read_status() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.status");
   const ep_state s = core_->state();
-  if (detail::is_unconfigured(s)) return ep_status{s, true, true}; // there are no queues yet
+  if (detail::is_unconfigured(s)) // there is no request queue yet, and with an srq no receive queue
+    return ep_status{s, core_->shares_receives() || core_->receives().used() == 0, true};
   return ep_status{s, core_->receives().used() == 0, core_->requests().used() == 0};
 }
 
 DAT_DECL expected<ep_recv_buffers> ep<rc>::read_recv_buffers() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.recv_query");
   if (core_->shares_receives()) return ep_recv_buffers{std::nullopt, std::nullopt};
-  const std::uint32_t n = detail::is_unconfigured(core_->state()) ? 0 : core_->receives().used();
+  const std::uint32_t n = core_->receives().used();
   return ep_recv_buffers{n, n};
 }
 

@@ -248,9 +248,10 @@ public:
 
   [[nodiscard]] expected<void> usable(std::size_t n) const noexcept {
     const ep_state now = ep_.state();
-    if (now == ep_dead || is_unconfigured(now)) return ep_.wrong_state(call);
+    if (now == ep_dead || (is_unconfigured(now) && ep_.shares_receives())) return ep_.wrong_state(call);
     if (ep_.shares_receives()) return ep_.no_receives_here(call);
     if (!ep_.receives().has_room(ep_.receives().next(), n)) return ep_.recv_queue_full(call);
+    ep_.begin_recv_checks();
     return success();
   }
   [[nodiscard]] error no_room() const noexcept {

@@ -7,6 +7,7 @@
 #include <dat/expected.hpp>
 
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/posting/kept_receives.hpp>
 #include <dat/detail/request/work_request.hpp>
 #include <dat/detail/verbs/extended_post.hpp>
 #include <dat/detail/verbs/null_device.hpp>
@@ -138,6 +139,10 @@ public:
                                                 zone_tag zone) const noexcept;
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, bool no_notify, const sge_summary& list,
                                                 zone_tag zone) const noexcept;
+  /// A post of receives begins whose receives are checked.
+  void begin_recv_checks() const noexcept {
+    if (lacks_zone()) kept_.get()->begin_checks();
+  }
 
   /// A work request of one segment, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set for good. For the
   /// thread that posts requests.
@@ -191,6 +196,17 @@ protected:
     recv_link_.wr.num_sge = 1;
   }
 
+  /// Whether the zone of its receives is not known yet. Then the endpoint keeps them, and no thread can connect it.
+  [[nodiscard]] bool lacks_zone() const noexcept {
+    return own_zone_ == zone_tag::none() && is_unconfigured(state()) && kept_.get() != nullptr;
+  }
+  /// Copies the first `n` receives of a chain, unless a connection has begun.
+  [[gnu::cold]] void keep(const ibv_recv_wr* first, std::uint32_t n) noexcept;
+  /// Whether the receives that are posted in a state may be moved to another queue pair.
+  [[nodiscard]] static constexpr bool keeps_receives(ep_state s) noexcept {
+    return !is_up(s) && s != ep_state::disconnect_pending && s != ep_state::disconnected && s != ep_dead;
+  }
+
   /// Whether a request has immediate data, and the adapter does not.
   [[nodiscard, gnu::cold]] bool lacks_immediate(const ibv_send_wr& wr) const noexcept;
   /// Moves all that is posted to its completion.
@@ -209,6 +225,7 @@ protected:
     recv_to_.store(up ? qp_ : null_device_instance.qp(), std::memory_order_release);
     store(up_, up);
     state_.store(s, std::memory_order_release);
+    if (!keeps_receives(s)) kept_.put(nullptr);
   }
 
   static constexpr std::uint64_t unlimited = ~std::uint64_t{0};
@@ -237,6 +254,7 @@ protected:
   ibv_send_wr* refused_request_ = nullptr;
   ibv_recv_wr* refused_receive_ = nullptr;
   ibv_qp* qp_ = nullptr;
+  kept_slot kept_;                       // the receives that were posted before the connection
   post_counter* counter_ = nullptr;      // the owner of the endpoint keeps it
   std::atomic<std::uint32_t> number_{0}; // read by any thread, also while reset replaces qp_
   ep_attributes attributes_{};

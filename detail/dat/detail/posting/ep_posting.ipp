@@ -5,6 +5,7 @@
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/posting/endpoint_queues.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
+#include <dat/detail/posting/kept_receives.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/empty_receive.hpp>
 #include <dat/detail/verbs/extended_post.hpp>
@@ -122,7 +123,8 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
   const auto refuse = [&](error e, const char* hint) { return at(e, call).hint(hint); };
   if (zone.has_no_region())
     return refuse({return_type::privileges_violation, return_subtype::privileges_write}, no_region_hint);
-  if (!list.is_within(own_zone_))
+  const bool any_zone = lacks_zone() && list.zone() != zone_tag::unpostable();
+  if (!any_zone && !list.is_within(own_zone_))
     return refuse({return_type::protection_violation, return_subtype::protection_write},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");
   if (list.count() > attributes_.max_recv_iov)
@@ -130,6 +132,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
                   "The receive has more segments than the endpoint's max_recv_iov.");
   if (no_notify && attributes_.recv_completion != completion_notification::selective)
     return refuse({return_type::invalid_parameter, return_subtype::arg5}, no_notify_hint);
+  if (any_zone) kept_.get()->note_zone(list.zone());
   return success();
 }
 
@@ -173,14 +176,19 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
   work_entry* const end = rq_.next();
   work_entry* const first = rq_.before(end, chain_length<ibv_recv_wr>(wr, nullptr));
   rq_.set_next(first);
-  if (err == null_device_errno) {
+  const bool early = err == null_device_errno;
+  if (early) {
     const ep_state now = state();
-    if (now == ep_dead || is_unconfigured(now))
+    if (now == ep_dead)
       return trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr), err), wrong_state(call);
     if (!is_up(now))
       for (work_entry* e = first; e != end; e = e->next)
         e->posted.kind = no_notify_if(!e->posted.notifies(), pre_connect_recv_work);
     rq_.set_next(end);
+    if (is_unconfigured(now)) { // there is no queue pair yet
+      keep(wr, chain_length<ibv_recv_wr>(wr, nullptr));
+      return success();
+    }
     bad = wr;
     err = ibv_post_recv(qp_, wr, &bad);
   }
@@ -191,14 +199,24 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
     });
   }
   if (err == 0) {
+    if (early) keep(wr, chain_length<ibv_recv_wr>(wr, nullptr));
     if (!is_up(state())) flush_late_receive();
     return success();
   }
   const std::uint32_t taken = chain_length(wr, bad);
+  if (early) keep(wr, taken);
   trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr) - taken, err);
   rq_.set_next(work_ring::after(first, taken));
   for (work_entry* e = rq_.next(); e != end; e = e->next) e->posted.kind = rq_.usual();
   return at(map_errno(err, return_subtype::resource_tep, true).from("ibv_post_recv", err), call).index(taken);
+}
+
+DAT_DECL void ep_posting::keep(const ibv_recv_wr* first, std::uint32_t n) noexcept {
+  kept_receives* const kept = kept_.take();
+  if (!kept) return;
+  kept->add(first, n, own_zone_);
+  kept_.put(kept);
+  if (!keeps_receives(state())) kept_.put(nullptr);
 }
 
 /// Also legal, and needed on some devices, when the queue pair is in the error state already: only this flushes a

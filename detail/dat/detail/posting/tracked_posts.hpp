@@ -117,7 +117,10 @@ private:
       : posts_observer{[](posts_observer& w, const ibv_mr& mr, bool ending) noexcept {
                          return static_cast<tracked_posts&>(w).region_ends(mr, ending);
                        },
-                       [](posts_observer& w) noexcept { delete static_cast<tracked_posts*>(&w); }},
+                       [](posts_observer& w) noexcept { delete static_cast<tracked_posts*>(&w); },
+                       [](posts_observer& w, std::uint64_t from, std::uint64_t to) noexcept {
+                         return static_cast<tracked_posts&>(w).move_record(from, to);
+                       }},
         base_(ia.work.base()) {}
   ~tracked_posts() {
     for (page*& chain : pages_)
@@ -174,6 +177,17 @@ private:
     work_entry* e;
     return r.wr_id != 0 && work_arena::find(base_, r.wr_id, e) && e->ring().holds(*e) && e->posted.cookie == r.cookie;
   }
+  [[nodiscard]] bool move_record(std::uint64_t from, std::uint64_t to) noexcept {
+    const std::lock_guard lock(mutex_);
+    const record* const old = at(from);
+    if (!old) return false;
+    if (old->wr_id != from) return true; // it was posted without the policy
+    record* const fresh = at(to);
+    if (!fresh) return false;
+    *fresh = *old;
+    fresh->wr_id = to;
+    return true;
+  }
   [[nodiscard]] error blame(const record& r, const char* call, return_subtype why, const char* hint) noexcept {
     offender_ = {true, r.operation, r.cookie, r.ep};
     return error(return_type::invalid_state, why).at(call, object_kind::ep, r.ep).hint(hint);
@@ -214,7 +228,6 @@ private:
   template <class Operation, class... R>
   [[nodiscard]] static expected<void> remember_in(ia_core& ia, ep_posting& ep, work_ring& ring, const char* call,
                                                   Operation operation_of, const R&... r) noexcept {
-    if (is_unconfigured(ep.state())) return success(); // the post refuses it
     tracked_posts* const all = made_for(ia);
     const auto none = [&] {
       return ep.at(error(return_type::insufficient_resources, return_subtype::resource_memory), call);

@@ -143,6 +143,17 @@ public:
     const guard lock(*this);
     for (std::uint32_t i = taken; i < p.count; ++i) remove(*p.armed[i]);
   }
+  /// The record stays as it is, so that a finding names the post.
+  void moved(const work_entry& from, const work_entry& to) noexcept {
+    if (records_.load(std::memory_order_relaxed) == 0) return;
+    const guard lock(*this);
+    record** const at = find(from);
+    if (!*at) return;
+    record* const r = std::exchange(*at, (*at)->next);
+    r->entry = &to;
+    record*& chain = chain_of(to);
+    r->next = std::exchange(chain, r);
+  }
   /// `completed`: the completion was taken; otherwise the memory may be gone, and is not read.
   void end(const work_entry& e, bool completed) noexcept {
     if (records_.load(std::memory_order_relaxed) == 0) return;
@@ -361,6 +372,9 @@ inline posted_memory& posted_memory::all() noexcept { return posted_memory_insta
 
 inline void work_watch<true>::done(const work_entry& e) noexcept { posted_memory::all().end(e, true); }
 inline void work_watch<true>::forget(const work_entry& e) noexcept { posted_memory::all().end(e, false); }
+inline void work_watch<true>::moved(const work_entry& from, const work_entry& to) noexcept {
+  posted_memory::all().moved(from, to);
+}
 inline void work_watch<true>::registered(const void* lmr, const void* memory, std::size_t n,
                                          std::uint32_t id) noexcept {
   posted_memory::all().registered(lmr, memory, n, id);

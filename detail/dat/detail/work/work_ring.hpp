@@ -48,6 +48,8 @@ inline constexpr work_kind recv_ud_work = static_cast<work_kind>(
 inline constexpr std::int32_t pre_connect_bit = 1 << 16;
 /// The completion is no notification.
 inline constexpr std::int32_t no_notify_bit = 1 << 17;
+/// The receive is of another zone than its endpoint, because the endpoint got its zone after the post.
+inline constexpr std::int32_t foreign_bit = 1 << 19;
 /// The receive was posted to a shared receive queue: its completion names the endpoint that took it.
 inline constexpr std::int32_t shared_bit = 1 << 18;
 /// A success concerns only the library and is no event. A bind whose completion is suppressed still completes, because
@@ -94,6 +96,11 @@ struct posted_work {
   [[nodiscard]] bool is_bind() const noexcept { return operation() == dto_operation::bind || is_unbind(); }
   [[nodiscard]] bool is_unbind() const noexcept { return operation() == dto_operation::unbind; }
   [[nodiscard]] bool is_pre_connect() const noexcept { return has_bits(kind, pre_connect_bit); }
+  [[nodiscard]] bool is_foreign() const noexcept { return has_bits(kind, foreign_bit); }
+  void set_foreign(bool foreign) noexcept {
+    kind = static_cast<work_kind>(static_cast<std::int32_t>(kind) & ~foreign_bit);
+    if (foreign) kind = with_bits(kind, foreign_bit);
+  }
   [[nodiscard]] bool is_receive() const noexcept { return static_cast<std::int32_t>(kind) < 0; }
   [[nodiscard]] bool is_datagram() const noexcept {
     return operation() == dto_operation::send_ud || operation() == dto_operation::recv_ud;

@@ -22,6 +22,8 @@ struct work_watch {
   static constexpr void done(const work_entry&) noexcept {}
   /// The entry's work ended without a completion: its endpoint was reset or closed.
   static constexpr void forget(const work_entry&) noexcept {}
+  /// The entry's work has become that of another entry.
+  static constexpr void moved(const work_entry&, const work_entry&) noexcept {}
   static constexpr void begin(const char*, const char*, std::uint32_t) noexcept {}
   template <class Sge>
   static constexpr void stage(const work_entry&, memory_use, const Sge*, std::uint32_t) noexcept {}
@@ -35,6 +37,7 @@ template <>
 struct work_watch<true> {
   static void done(const work_entry& e) noexcept;
   static void forget(const work_entry& e) noexcept;
+  static void moved(const work_entry& from, const work_entry& to) noexcept;
   /// A post begins in the calling thread. Records the place of the caller.
   static void begin(const char* call, const char* object, std::uint32_t id) noexcept;
   /// An operation of the post, with its entry.
