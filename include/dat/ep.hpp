@@ -292,8 +292,8 @@ public:
   /// no effect on an unconnected endpoint. With a completions-only evd, take the flushed completions first: some
   /// adapters keep them in the completion queue, which may fill up after several resets. (uDAPL 2.0 §6.6.18)
   ///
-  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left, or memory
-  /// is exhausted; `invalid_handle`.
+  /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left, or when
+  /// memory is exhausted; `invalid_handle`.
   /// Allocates: the memory for copies of receives that are posted before the next connection.
   /// Blocks: with an srq, up to 20 ms after the end of the connection, until the device has released the buffers of
   /// messages that had arrived in part.
