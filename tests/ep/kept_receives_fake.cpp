@@ -285,4 +285,34 @@ TEST_CASE("a message that is too long for a moved receive of the endpoint's own 
   must(s.b.ep.close());
 }
 
+TEST_CASE("a moved receive of another zone has its own status on devices that do not name the fault", "[ep][modify]") {
+  const clean_world world;
+  asking_ends s;
+  s.b.ep = must(s.b.ia.create_ep<dat::rc>());
+  std::array<char, 8> bytes{};
+  auto zone = must(s.b.ia.create_pz());
+  auto far = must(zone.register_memory(bytes, all_rights));
+  const bool foreign = GENERATE(false, true);
+  if (foreign)
+    must(s.b.ep.post(dat::recv{far}.cookie(1)));
+  else
+    must(s.b.ep.post(dat::recv{s.b.at(0, 8)}.cookie(1)));
+  must(s.b.ep.modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
+  must(s.ask().accept(s.b.ep));
+  settle(s.a, s.b);
+  CHECK(s.b.take() == events{"established"});
+  const auto failure = GENERATE(values<std::pair<ibv_wc_status, std::string>>({
+      {IBV_WC_GENERAL_ERR, "transport error 1"},      // siw
+      {IBV_WC_LOC_QP_OP_ERR, "local length error 1"}, // rxe
+      {IBV_WC_LOC_LEN_ERR, "local length error 1"},
+  }));
+  CAPTURE(foreign, failure.first);
+  REQUIRE(fake::complete_recv(s.b.ep.native_handle(), {}, failure.first));
+  const auto seen = s.b.take();
+  REQUIRE_FALSE(seen.empty());
+  const bool named = failure.first == IBV_WC_LOC_LEN_ERR;
+  CHECK(seen[0] == (foreign && !named ? "local protection error 1" : failure.second));
+  must(s.b.ep.close());
+}
+
 } // namespace kept_receive_tests

@@ -35,8 +35,9 @@ template <class Visitor>
 [[gnu::cold, gnu::noinline]] void visit_failure(ep_core& ep, ep_generation life, const ibv_wc& wc, posted_work posted,
                                                 Visitor& visit, dto_operation reported, const void* window = nullptr) {
   if (ep.ia().is_break(wc.status)) ep.broke(life);
-  // rxe has one status for memory of another zone and for a message that is too long.
-  const int status = posted.is_foreign() && wc.status == IBV_WC_LOC_QP_OP_ERR ? IBV_WC_LOC_PROT_ERR : wc.status;
+  // rxe and siw have one status for memory of another zone and for other faults.
+  const bool unnamed = wc.status == IBV_WC_LOC_QP_OP_ERR || wc.status == IBV_WC_GENERAL_ERR;
+  const int status = posted.is_foreign() && unnamed ? IBV_WC_LOC_PROT_ERR : wc.status;
   auto e = event_access::make<dto_failure>(&ep, posted.cookie, reported, to_dto_status(status, posted.operation()),
                                            wc.vendor_err, static_cast<std::uint8_t>(wc.status), window);
   if constexpr (trace_build)
