@@ -54,6 +54,13 @@ template <dat::streams S>
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
 }
 
+/// Takes the completion of a message that its peer refuses, on a device whose requests complete before they have
+/// reached the peer: a success, or a failure when the refusal has come first.
+template <dat::streams S>
+void take_refused_send(dat::evd<S>& at) {
+  (void)must(at.template wait_for_any<dat::send_done, dat::dto_failure>(patience));
+}
+
 /// The features that some cases need, and that iWARP lacks.
 enum class feature { windows, immediate_data, datagrams, descriptors, atomics, zero_based, solicited_waits };
 [[nodiscard]] bool has(feature what);
