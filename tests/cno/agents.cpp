@@ -123,6 +123,8 @@ TEST_CASE("an agent may post a software event", "[EVD-069]") {
   must(f.evd.post(1));
   const auto posted = must(other.wait(patience));
   CHECK(std::get<dat::software_event>(posted).cookie() == dat::cookie(f.evd.id().number()));
+  must(f.evd.modify_cno({}));
+  must(f.cno.close()); // the agent has returned from `other`, which may end now
 }
 
 TEST_CASE("an agent that is set after the trigger is called at once", "[CNO-039]") {
