@@ -72,6 +72,17 @@ TEST_CASE("a drain that has taken its maximum of whole batches triggers the cno 
   is_error(cno.wait(0us), return_type::queue_empty);
 }
 
+TEST_CASE("a drain of a completions-only evd takes no more than its maximum, below, at and above a batch", "[evd]") {
+  const clean_world world;
+  dto_side s;
+  const std::size_t most = GENERATE(2u, 3u, 31u, 32u, 33u);
+  CAPTURE(most);
+  for (std::uint64_t n = 0; n < 40; ++n) s.write(n);
+  fake::finish();
+  CHECK(s.evd.drain(support::ignore, most) == most);
+  CHECK(s.evd.drain(support::ignore, 64) == 40 - most);
+}
+
 TEST_CASE("a drain of one event skips a completion that is no event, and takes one event", "[evd]") {
   const clean_world world;
   dto_side s;
