@@ -33,6 +33,12 @@ using json = nlohmann::ordered_json;
 
 std::string str(std::string_view s) { return std::string(s); }
 
+/// The kind of address of a GID. The kernel has no kind of its own for iWARP, whose GID is the hardware address.
+const char* kind_of(const ibv_gid_entry& gid, const ibv_context& of) {
+  if (of.device->transport_type == IBV_TRANSPORT_IWARP) return "iWARP";
+  return gid.gid_type == IBV_GID_TYPE_IB ? "InfiniBand" : gid.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1" : "RoCE v2";
+}
+
 /// The GIDs of a port, each with its kind of address and its interface.
 json gids_of(ibv_context* device, std::uint8_t port) {
   std::vector<ibv_gid_entry> entries(256);
@@ -45,12 +51,8 @@ json gids_of(ibv_context* device, std::uint8_t port) {
     ::inet_ntop(AF_INET6, e.gid.raw, gid.data(), gid.size());
     std::array<char, IF_NAMESIZE> interface {};
     ::if_indextoname(e.ndev_ifindex, interface.data());
-    all.push_back({{"index", e.gid_index},
-                   {"gid", gid.data()},
-                   {"type", e.gid_type == IBV_GID_TYPE_IB        ? "InfiniBand"
-                            : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1"
-                                                                 : "RoCE v2"},
-                   {"interface", interface.data()}});
+    all.push_back(
+        {{"index", e.gid_index}, {"gid", gid.data()}, {"type", kind_of(e, *device)}, {"interface", interface.data()}});
   }
   return all;
 }
