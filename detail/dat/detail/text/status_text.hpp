@@ -93,9 +93,9 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "has the cause.";
   case dto_status::local_length:
     return "A message was longer than the receive buffer it met, or than the endpoint's largest message; post larger "
-           "receives or send less at once. Soft-RoCE reports a receive whose memory was freed in this way, too.";
+           "receives or send less at once. Some devices report a receive whose memory was freed in this way, too.";
   case dto_status::local_ep:
-    return "The device found the endpoint or a segment's key unusable; Soft-RoCE reports memory that was freed or "
+    return "The device found the endpoint or a segment's key unusable; some devices report memory that was freed or "
            "belongs to another protection zone in this way. On a receive: the peer's send was to close a window "
            "that is none, is closed already, or is of another endpoint.";
   case dto_status::local_protection:
@@ -112,7 +112,7 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
   case dto_status::transport:
     return "The peer did not acknowledge in time: its process or host is gone, a link is down, or, on RoCE v2, a "
            "firewall drops UDP port 4791. If small messages arrive and large ones do not, something on the way has a "
-           "smaller MTU than the two ends: compare `ip link` along the path. Soft-RoCE ends a send in this way, too, "
+           "smaller MTU than the two ends: compare `ip link` along the path. Some devices end a send in this way, too, "
            "when the peer posts no receive within ack_timeout times retry_count.";
   case dto_status::receiver_not_ready:
     return "The peer had no receive posted for this message within the retries; it should post receives before the "
