@@ -445,7 +445,8 @@ DAT_DECL expected<void> ud_service::hand_off(const ref<ud_connection>& request, 
   request->service_port = port;
   record r{request_ref(ref<connection_base>(request.get())), record::kind::datagram_request};
   if (merged(static_cast<ud_service&>(*target).evd_.get())->push_request(std::move(r))) return success();
-  r.request.done(); // the caller keeps the request
+  // The caller keeps the request: a push that fails has not moved it.
+  r.request.done(); // NOLINT(bugprone-use-after-move)
   request->service_port = before;
   return at(return_type::invalid_state, return_subtype::none, "The evd of that datagram service is full.");
 }
