@@ -262,21 +262,32 @@ TEST_CASE("a receive that was posted unchecked is moved, too", "[policies][modif
   CHECK(connected_and_sent(s) == both_arrive);
 }
 
-TEST_CASE("a message that is too long for a moved receive of the endpoint's own zone is too long", "[ep][modify]") {
-  const clean_world world;
-  asking_ends s;
-  s.b.ep = must(s.b.ia.create_ep<dat::rc>());
+namespace {
+
+/// Two sides whose passive endpoint posted a receive before it had a zone, of its later zone or of another one.
+struct moved_receive : asking_ends {
   std::array<char, 8> bytes{};
-  auto zone = must(s.b.ia.create_pz());
-  auto far = must(zone.register_memory(bytes, all_rights));
+  dat::pz zone = must(b.ia.create_pz());
+  decltype(must(zone.register_memory(bytes, all_rights))) far = must(zone.register_memory(bytes, all_rights));
+
+  moved_receive(bool foreign, std::size_t own_bytes) {
+    b.ep = must(b.ia.create_ep<dat::rc>());
+    if (foreign)
+      must(b.ep.post(dat::recv{far}.cookie(1)));
+    else
+      must(b.ep.post(dat::recv{b.at(0, own_bytes)}.cookie(1)));
+    must(b.ep.modify({.pz = &b.pz, .recv = b.evd, .request = b.evd, .connect = b.evd}));
+    must(ask().accept(b.ep));
+    settle(a, b);
+  }
+};
+
+} // namespace
+
+TEST_CASE("a moved receive that fails says whether its zone or the length of the message is at fault", "[ep][modify]") {
+  const clean_world world;
   const bool foreign = GENERATE(false, true);
-  if (foreign)
-    must(s.b.ep.post(dat::recv{far}.cookie(1)));
-  else
-    must(s.b.ep.post(dat::recv{s.b.at(0, 4)}.cookie(1)));
-  must(s.b.ep.modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
-  must(s.ask().accept(s.b.ep));
-  settle(s.a, s.b);
+  moved_receive s(foreign, 4);
   must(s.a.ep.post(dat::send{s.a.at(0, 8)}));
   settle(s.a, s.b);
   const auto seen = s.b.take();
@@ -287,19 +298,8 @@ TEST_CASE("a message that is too long for a moved receive of the endpoint's own 
 
 TEST_CASE("a moved receive of another zone has its own status on devices that do not name the fault", "[ep][modify]") {
   const clean_world world;
-  asking_ends s;
-  s.b.ep = must(s.b.ia.create_ep<dat::rc>());
-  std::array<char, 8> bytes{};
-  auto zone = must(s.b.ia.create_pz());
-  auto far = must(zone.register_memory(bytes, all_rights));
   const bool foreign = GENERATE(false, true);
-  if (foreign)
-    must(s.b.ep.post(dat::recv{far}.cookie(1)));
-  else
-    must(s.b.ep.post(dat::recv{s.b.at(0, 8)}.cookie(1)));
-  must(s.b.ep.modify({.pz = &s.b.pz, .recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd}));
-  must(s.ask().accept(s.b.ep));
-  settle(s.a, s.b);
+  moved_receive s(foreign, 8);
   CHECK(s.b.take() == events{"established"});
   const auto failure = GENERATE(values<std::pair<ibv_wc_status, std::string>>({
       {IBV_WC_GENERAL_ERR, "transport error 1"},      // siw
