@@ -196,7 +196,7 @@ protected:
     recv_link_.wr.num_sge = 1;
   }
 
-  /// Whether the zone of its receives is not known yet. Then the endpoint keeps them, and no thread can connect it.
+  /// Whether the zone of its receives is still unknown. The endpoint then keeps them, and cannot be connected.
   [[nodiscard]] bool lacks_zone() const noexcept {
     return own_zone_ == zone_tag::none() && is_unconfigured(state()) && kept_.get() != nullptr;
   }
