@@ -50,8 +50,7 @@ TEST_CASE("common_connect refuses wrong arguments and leaves the endpoint unchan
   SHOWS("ADDR-005", "ADDR-014");
 }
 
-TEST_CASE("an endpoint connects from the address and port that modify has set",
-          "[CONN-049][CONN-050][CONN-076][ADDR-017][ADDR-018][EP-051][EP-052][CR-031][DISC-051]") {
+TEST_CASE("an endpoint connects from the address and port that modify has set", "[connection]") {
   sides s;
   s.needs_two_adapters_with_ipv6();
   auto& a = s.a;
@@ -60,6 +59,7 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   auto ep = must(a.pz.create_ep<dat::rc>(a.evd));
   CHECK_FALSE(must(ep.query()).remote_address);
   refuses(ep.local_address(), return_type::invalid_state, return_subtype::ep_unconnected);
+  SHOWS("ADDR-017");
   must(ep.modify({.local_address = a.ia.address().with_port(s.other.port())}));
   CHECK(must(ep.query()).local_address == a.ia.address().with_port(s.other.port()));
   SHOWS("EP-053", "EPS-001");
@@ -71,11 +71,13 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   s.settle();
   auto request = s.request();
   CHECK(request.remote_address() == a.ia.address().with_port(s.other.port()));
+  SHOWS("CONN-049", "CONN-076", "EP-052");
   // The port is taken.
   auto second = must(a.pz.create_ep<dat::rc>(a.evd));
   must(second.modify({.local_address = a.ia.address().with_port(s.other.port())}));
   refuses(second.connect(b.ia.address(), s.service, patience), return_type::invalid_parameter);
   CHECK(second.state() == ep_state::unconnected);
+  SHOWS("CONN-050");
 
   // An endpoint that accepts must have the local address at which the request arrived.
   const auto accepting = [&](const dat::ep_changes& c) {
@@ -105,6 +107,7 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
   CHECK(a.take(1) == events{"established"});
   CHECK(b.take(1) == events{"established"});
   CHECK(must(b.ep.query()).local_address == b.ia.address().with_port(s.service.port()));
+  SHOWS("CR-031");
   CHECK(must(b.ep.query()).remote_address == a.ia.address().with_port(s.other.port()));
 
   must(ep.disconnect());
@@ -115,13 +118,15 @@ TEST_CASE("an endpoint connects from the address and port that modify has set",
     refuses(e->remote_address(), return_type::invalid_state, return_subtype::ep_disconnected);
     must(e->reset());
     CHECK_FALSE(must(e->query()).remote_address);
+    SHOWS("ADDR-018", "EP-051");
   }
   // The value that the consumer set stays.
   CHECK(must(ep.query()).local_address == a.ia.address().with_port(s.other.port()));
+  SHOWS("DISC-051");
 }
 
 TEST_CASE("dup_connect copies the remote address of another connection and does not need that connection afterwards",
-          "[CONN-013][CONN-084][CONN-085][CONN-086][CONN-087][CONN-088][CONN-089][CONN-091][CONN-092]") {
+          "[connection]") {
   sides s;
   s.needs_two_adapters_with_ipv6();
   auto& a = s.a;
@@ -143,8 +148,10 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
 
   auto foreign = must(again.pz.create_ep<dat::rc>(again.evd));
   refuses(foreign.dup_connect(original, patience), return_type::invalid_parameter, return_subtype::arg2);
+  SHOWS("CONN-087");
   auto theirs = must(b.pz.create_ep<dat::rc>(b.evd));
   refuses(theirs.dup_connect(b.ep, patience), return_type::invalid_state, return_subtype::ep_connected);
+  SHOWS("CONN-086");
   endpoint none;
   refuses(ep.dup_connect(none, patience), return_type::invalid_handle, return_subtype::handle_ep);
   refuses(none.dup_connect(original, patience), return_type::invalid_handle, return_subtype::handle_ep);
@@ -152,6 +159,7 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   const std::array<std::byte, 57> much{};
   refuses(ep.dup_connect(original, patience, much), return_type::invalid_parameter, return_subtype::arg4);
   refuses(original.dup_connect(original, patience), return_type::invalid_state, return_subtype::ep_connected);
+  SHOWS("CONN-085");
   // Where connect returns invalid_address, this call does not: no path leads from the endpoint's own address.
   auto apart = must(a.pz.create_ep<dat::rc>(a.evd));
   must(apart.modify({.local_address = must(a.ia.address(dat::address_family::ipv6))}));
@@ -163,14 +171,17 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   CHECK(ep.state() == ep_state::active_connection_pending);
   SHOWS("EPS-005");
   CHECK(must(ep.local_address()) == a.ia.address().with_port(s.other.port())); // as connect, from the address set
+  SHOWS("CONN-091");
   must(original.close());
   s.settle();
   auto request = must(b.evd.wait_for<dat::connection_request>(patience));
   CHECK(request.service() == csp.id());
+  SHOWS("CONN-013", "CONN-084", "CONN-088");
   CHECK(unpadded(request.private_data()) == "second");
   must(request.accept(theirs));
   s.settle();
   CHECK(a.take(1) == events{"established"});
+  SHOWS("CONN-092");
   refuses(ep.dup_connect(ep, patience), return_type::invalid_state, return_subtype::ep_connected);
 }
 

@@ -184,8 +184,7 @@ TEST_CASE("a graceful disconnect does not wait for the requests of the peer", "[
   CHECK(link.passive.state() == state::disconnected);
 }
 
-TEST_CASE("one endpoint connects a hundred times",
-          "[connection][DISC-044][DISC-049][DISC-055][EPS-002][EPS-003][EPS-069][EPS-070][EPS-074][REQ-182]") {
+TEST_CASE("one endpoint connects a hundred times", "[connection]") {
   connected_pair link;
   exchange(link);
   const int rounds = dat::detail::thread_sanitizer ? 20 : 100; // with it, the threads of twenty show what there is
@@ -197,13 +196,19 @@ TEST_CASE("one endpoint connects a hundred times",
     (void)next<dat::disconnected>(link.b.evd);
     must(link.active.reset());
     must(link.passive.reset());
+    CHECK((link.active.state() == state::unconnected && link.passive.state() == state::unconnected));
+    CHECK((is_empty(link.a.evd) && is_empty(link.b.evd))); // a reset gives no event
+    SHOWS("DISC-044", "EPS-070");
     CHECK(link.active.number() != old_number);
+    SHOWS("EPS-003");
     link.connect(link.active, link.passive);
     CHECK((link.active.state() == state::connected && link.passive.state() == state::connected));
     CHECK((is_empty(link.a.evd) && is_empty(link.b.evd)));
+    SHOWS("DISC-049", "EPS-069");
     if (round % 10 == 0) exchange(link);
   }
   exchange(link);
+  SHOWS("EPS-002", "REQ-182");
 }
 
 TEST_CASE("completions that were not taken before a reset do not appear in the next connection",
@@ -228,8 +233,7 @@ TEST_CASE("completions that were not taken before a reset do not appear in the n
   }
 }
 
-TEST_CASE("closing a connected endpoint gives an event at the peer only",
-          "[connection][EP-039][EP-035][EP-036][EP-037][EP-038][EP-034][DISC-037][EPS-075][COMP-074]") {
+TEST_CASE("closing a connected endpoint gives an event at the peer only", "[connection]") {
   const auto how = GENERATE(dat::progress::automatic, dat::progress::manual);
   connected_pair link({.progress = how});
   auto memory = std::make_unique<buffer>(link.a.pz, 4096);
@@ -243,16 +247,18 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only",
   CHECK_FALSE(link.active);
   memory.reset();           // the adapter has stopped using the memory
   CHECK(link.a.pz.close()); // nor does the endpoint use its zone
+  SHOWS("EP-037");
   link.a.pz = must(link.a.ia.create_pz());
   (void)next<dat::disconnected>(link.b.evd);
 
   // The endpoint gives neither events nor completions, and the evd serves another endpoint.
   CHECK(is_empty(link.a.evd));
-  SHOWS("EPS-085", "REQ-045"); // this thread takes the events of both sides
+  SHOWS("DISC-037", "EP-035", "EP-036", "EP-039", "EPS-085", "REQ-045"); // this thread takes the events of both sides
   auto another = link.a.make_ep();
   auto passive = link.b.make_ep();
   link.connect(another, passive);
   exchange(link.a.evd, another, link.b.evd, passive);
+  SHOWS("COMP-074", "EPS-075");
   must(another.close());
   must(passive.close());
   must(link.passive.close());
@@ -261,6 +267,8 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only",
     must(s->evd.close());
     must(s->pz.close());
     must(s->ia.close(dat::close_mode::graceful));
+    CHECK_FALSE(s->ia);
+    SHOWS("EP-038");
   }
 }
 

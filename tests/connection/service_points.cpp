@@ -100,8 +100,7 @@ TEST_CASE("a service point that is closed while requests arrive has delivered or
   }
 }
 
-TEST_CASE("a request can have an endpoint of its own, which the consumer configures and accepts on",
-          "[PSP-021][PSP-022][PSP-024][CR-005][CR-021][EPS-040][EPS-041][EPS-042][EPS-077][EPS-080][EPS-083]") {
+TEST_CASE("a request can have an endpoint of its own, which the consumer configures and accepts on", "[connection]") {
   sides s;
   auto psp = must(s.b.ia.create_psp(s.service, s.b.evd, dat::psp_flags::provider));
   CHECK(must(psp.query()).flags == dat::psp_flags::provider);
@@ -113,14 +112,17 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   auto& made = request.ep();
   REQUIRE(made);
   CHECK(request.local_ep() == made);
+  SHOWS("CR-005");
   CHECK(made.state() == ep_state::unconfigured_tentative);
   auto params = must(made.query());
   CHECK_FALSE(params.has_pz);
   CHECK_FALSE(params.recv);
   CHECK_FALSE(params.request);
   CHECK_FALSE(params.connect);
+  SHOWS("PSP-021");
   CHECK(params.attributes.max_rdma_read_in == 4); // the peer offers 5; the side that runs the reads rounds down
   CHECK(params.attributes.max_rdma_read_out == 3);
+  SHOWS("PSP-022", "EPS-040");
   CHECK(params.remote_address == request.remote_address());
   CHECK(made.native_handle() == nullptr);
 
@@ -130,14 +132,18 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   auto mine = s.make();
   refuses(request.accept(mine), return_type::invalid_parameter, return_subtype::arg2);
   CHECK(mine.state() == ep_state::unconnected);
+  SHOWS("CR-021");
 
   must(made.modify({.pz = &s.b.pz}));
   CHECK(made.state() == ep_state::unconfigured_tentative);
+  SHOWS("EPS-083");
   refuses(request.accept(), return_type::invalid_state, return_subtype::ep_unconftentative); // the endpoint has no evds
-  SHOWS("CR-023");
+  SHOWS("CR-023", "EPS-077");
   must(made.modify({.recv = s.b.evd, .request = s.b.evd, .connect = s.b.evd, .max_recv_dtos = 5}));
   CHECK(made.state() == ep_state::tentative_connection_pending);
+  SHOWS("EPS-080");
   CHECK(must(made.query()).attributes.max_recv_dtos == 5);
+  SHOWS("EPS-041");
   must(made.post(dat::recv{s.b.at(0, 8)}.cookie(7)));
   refuses(made.close(), return_type::invalid_state, return_subtype::ep_tentconnpending);
   must(request.accept(bytes_of("hello")));
@@ -145,10 +151,11 @@ TEST_CASE("a request can have an endpoint of its own, which the consumer configu
   const dat::ep<dat::rc> ours = std::move(request.ep());
   const auto now = ours.state();
   CHECK((now == ep_state::completion_pending || now == ep_state::connected)); // a fast device may already be connected
+  SHOWS("EPS-042");
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
-  SHOWS("PSP-017", "CR-020");
+  SHOWS("PSP-017", "PSP-024", "CR-020");
   must(active.post(dat::send{s.a.at(0, 4)}, dat::send{s.a.at(0, 4)}));
   s.settle();
   CHECK(s.b.take(2) == events{"received 6", "received 7"});

@@ -12,9 +12,7 @@ using dat::return_type;
 using rig::must;
 using rig::patience;
 
-TEST_CASE("endpoints that feed one evd must agree on the notification mode",
-          "[EVENT-027][EVENT-028][EVENT-029][EVENT-049][EP-016][EP-017]"
-          "[EP-018][EP-019][COMP-009][DTO-041]") {
+TEST_CASE("endpoints that feed one evd must agree on the notification mode", "[evd]") {
   NEEDS_FEATURE(solicited_waits);
   rig::begin();
   adapter a;
@@ -49,10 +47,12 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
       // Receives of one endpoint and requests of another.
       CHECK(make(other, ring, dat::completion_notification::evd_threshold, q).has_value() ==
             (r == q && q != dat::completion_notification::solicited_wait));
+      SHOWS("EVENT-027", "EP-016", "EP-018", "COMP-009", "DTO-041");
       CHECK(must(ring.query()).config == r);
     }
   SHOWS("ERR-042", "EVD-021");
   CHECK(must(ring.query()).config == dat::completion_notification::evd_threshold);
+  SHOWS("EVENT-049");
   for (const dat::completion_notification q :
        {dat::completion_notification::evd_threshold, dat::completion_notification::selective}) {
     const auto first = must(make(other, ring, dat::completion_notification::evd_threshold, q));
@@ -80,8 +80,10 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode",
     CHECK(make(of_connections, other, how, dat::completion_notification::evd_threshold).error() == refused);
     CHECK(make(of_adapter, other, how, dat::completion_notification::evd_threshold).error() == refused);
   }
+  SHOWS("EVENT-029", "EP-017", "EP-019");
   CHECK(make(a.evd, a.evd, dat::completion_notification::evd_threshold, dat::completion_notification::evd_threshold)
             .has_value());
+  SHOWS("EVENT-028");
   CHECK(make(ring, ring, static_cast<dat::completion_notification>(0x40), dat::completion_notification::evd_threshold)
             .error() == refused);
 }

@@ -62,16 +62,16 @@ constexpr dat::ep_attributes choosy{.recv_completion = completion_notification::
 
 } // namespace
 
-TEST_CASE("selective endpoints: a completion wakes unless it was posted without notification",
-          "[EVENT-043][EVENT-044][EVENT-046][CNO-013][DTO-040][DTO-112][DTO-162][COMP-016][COMP-018][COMP-019]"
-          "[COMP-021][COMP-022][EVD-067]") {
+TEST_CASE("selective endpoints: a completion wakes unless it was posted without notification", "[evd]") {
   const clean_world clean;
   watched<mixed> w(choosy);
   CHECK(must(w.evd.query()).config == completion_notification::selective);
   w.to_far(dat::send{}.cookie(1));
   CHECK(w.woken());
+  SHOWS("COMP-018");
   w.to_far(dat::send{}.cookie(2).suppress_notification());
   CHECK_FALSE(w.woken());
+  SHOWS("CNO-013", "DTO-040");
   w.to_far(dat::send{}.cookie(3).suppress_completion());
   w.to_far(dat::send{}.cookie(4).suppress_completion().suppress_notification());
   CHECK_FALSE(w.woken());
@@ -82,13 +82,16 @@ TEST_CASE("selective endpoints: a completion wakes unless it was posted without 
   CHECK(w.woken());
   must(w.far.post(dat::send{}.solicited()));
   CHECK(w.woken());
+  SHOWS("COMP-022");
   dat::batch<2> b;
   REQUIRE(b.push_back(dat::send{}.cookie(8).suppress_notification()));
   must(w.far.post(dat::recv{}));
   must(w.ep.post(b));
   CHECK_FALSE(w.woken());
+  SHOWS("EVENT-043", "DTO-162");
   // All completions were queued, in order.
   CHECK(take(w.evd) == events{"sent 1", "sent 2", "received 5", "received 6", "received 7", "sent 8"});
+  SHOWS("EVENT-044", "COMP-016", "COMP-019", "COMP-021", "EVD-067");
 }
 
 TEST_CASE("selective endpoints: a failure wakes unless it was posted without notification, suppressed or not",
@@ -105,9 +108,7 @@ TEST_CASE("selective endpoints: a failure wakes unless it was posted without not
   CHECK(take(w.evd) == events{"transport error 9"});
 }
 
-TEST_CASE("threshold endpoints: every completion wakes, and suppress_notification is refused",
-          "[COMP-011][COMP-012][COMP-013][COMP-014][COMP-015][COMP-025][COMP-026][EVD-059][EVENT-045][DTO-076][DTO-112]"
-          "[DTO-162]") {
+TEST_CASE("threshold endpoints: every completion wakes, and suppress_notification is refused", "[evd]") {
   const clean_world clean;
   watched<mixed> w({});
   CHECK(must(w.evd.query()).config == completion_notification::evd_threshold);
@@ -118,24 +119,30 @@ TEST_CASE("threshold endpoints: every completion wakes, and suppress_notificatio
     must(w.far.post(s));
     CHECK(w.woken());
   }
+  SHOWS("COMP-013", "COMP-026");
   w.to_far(dat::send{});
   CHECK(w.woken());
+  SHOWS("EVENT-045", "EVD-059");
   w.to_far(dat::send{}.suppress_completion());
   CHECK_FALSE(w.woken());
   CHECK(take(w.evd).size() == 3);
+  SHOWS("COMP-014");
   const auto before = fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv);
   const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg5);
   CHECK(w.ep.post(dat::send{}.suppress_notification()).error() == refused);
   CHECK(w.ep.post(dat::send{}.suppress_notification().suppress_completion()).error() == refused);
   CHECK(w.ep.post(dat::send{}, dat::send{}.suppress_notification()).error() == refused);
   CHECK(w.ep.post(dat::recv{}.suppress_notification()).error() == refused);
+  SHOWS("COMP-012", "DTO-112");
   dat::batch<1> b;
   REQUIRE(b.push_back(dat::send{}.suppress_notification()));
   CHECK(w.ep.post(b).error().type() == return_type::invalid_parameter);
   CHECK(fake::count(fake::call::ibv_post_send) + fake::count(fake::call::ibv_post_recv) == before);
+  SHOWS("COMP-011", "COMP-025", "DTO-076");
   w.fail(dat::send{}.suppress_completion().cookie(4));
   CHECK(w.woken());
   CHECK(take(w.evd) == events{"transport error 4"});
+  SHOWS("COMP-015", "DTO-162");
 }
 
 TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which receives wake",

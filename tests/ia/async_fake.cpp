@@ -51,9 +51,7 @@ events all_of(dat::evd<S>& evd) {
 
 } // namespace
 
-TEST_CASE("every asynchronous event of the device has its type, and connection steps give none",
-          "[EVENT-012][EVENT-082][EVENT-085][EVENT-088][EVENT-089][EVENT-090][EVENT-030][HA-016]"
-          "[REQ-165][REQ-187][CTX-014]") {
+TEST_CASE("every asynchronous event of the device has its type, and connection steps give none", "[ia]") {
   const clean_world clean;
   pair p;
   auto* const context = p.a.ia.native_handle();
@@ -68,8 +66,10 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   p.settle();
   CHECK(all_of(evd) ==
         events{"port down", "port active", "changed 0", "changed 1", "changed 2", "changed 3", "changed 4"});
+  SHOWS("EVENT-012", "EVENT-030", "EVENT-088");
   CHECK(p.a.ep.state() == dat::ep_state::connected);
   CHECK(p.a.take().empty());
+  SHOWS("EVENT-089", "EVENT-090");
 
   const std::string number = std::to_string(p.a.ep.number());
   fake::async(IBV_EVENT_QP_ACCESS_ERR, p.a.ep.native_handle());
@@ -78,6 +78,7 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   p.settle();
   const auto e = must(evd.dequeue());
   CHECK(std::get<dat::ep_broken>(e).ep() == p.a.ep);
+  SHOWS("CTX-014");
   CHECK(std::get<dat::ep_broken>(e).is_of(p.a.ia));
   CHECK_FALSE(std::get<dat::ep_broken>(e).is_of(p.b.ia));
   CHECK(static_cast<int>(std::get<dat::ep_broken>(e).reason()) == 1); // DAT_EP_OTHER_ERROR
@@ -86,21 +87,25 @@ TEST_CASE("every asynchronous event of the device has its type, and connection s
   STATIC_REQUIRE(static_cast<int>(dat::ep_error::transfer_to_error) == 0);
   SHOWS("EVENT-014");
   CHECK(p.a.take() == events{"broken"});
+  SHOWS("EVENT-085", "HA-016", "REQ-165", "REQ-187");
   CHECK(p.b.take() == events{"disconnected"});
   CHECK(all_of(p.b.ia.async_evd()).empty());
   CHECK(fake::live().unacked_async_events == 0);
 }
 
-TEST_CASE("open creates the evd of asynchronous events, which ends with the ia",
-          "[IA-005][IA-007][IA-008][IA-034][IA-035][IA-036][EVD-019][EVD-044][EVENT-083]") {
+TEST_CASE("open creates the evd of asynchronous events, which ends with the ia", "[ia]") {
   const clean_world clean;
   CHECK(dat::ia::open("fk1", {.async_qlen = 0}).error() ==
         dat::error(return_type::invalid_parameter, return_subtype::arg2));
   auto ia = must(dat::ia::open("fk1", {.async_qlen = 8}));
   auto& evd = ia.async_evd();
   CHECK(evd.capacity() >= 8);
+  SHOWS("IA-005");
   CHECK(evd.enabled());
   CHECK(evd.waitable());
+  CHECK(must(evd.query()).streams == dat::stream::async);
+  SHOWS("IA-008");
+  CHECK_FALSE(must(evd.query()).cno);
   CHECK(evd.native_handle() == nullptr);
   must(evd.resize(64));
   CHECK(evd.capacity() >= 64);
@@ -108,14 +113,18 @@ TEST_CASE("open creates the evd of asynchronous events, which ends with the ia",
   must(evd.modify_cno(cno));
   fake::set_port_state("fk1", 1, IBV_PORT_DOWN);
   CHECK(must(cno.wait(plenty)) == evd.id());
+  SHOWS("EVENT-083", "IA-007");
   CHECK(std::holds_alternative<dat::port_down>(must(evd.wait(plenty))));
   CHECK(evd.close().error() == dat::error(return_type::invalid_state, return_subtype::evd_in_use));
+  SHOWS("IA-036");
   CHECK(ia.close(dat::close_mode::graceful).error() ==
         dat::error(return_type::invalid_state, return_subtype::ia_in_use)); // the cno is left
+  SHOWS("IA-034");
   must(evd.modify_cno({}));
   must(cno.close());
   for (int i = 0; i < 60; ++i) fake::async(IBV_EVENT_LID_CHANGE, ia.native_handle());
-  for (int i = 0; i < 60; ++i) must(evd.wait(plenty));
+  for (int i = 0; i < 60; ++i) CHECK(std::holds_alternative<dat::port_changed>(must(evd.wait(plenty))));
+  SHOWS("EVD-044");
   worker waiter([&](worker& w) {
     w.check(evd.wait(plenty).error() == dat::error(return_type::abort, return_subtype::interrupted));
   });
@@ -127,7 +136,7 @@ TEST_CASE("open creates the evd of asynchronous events, which ends with the ia",
   must(ia.close(dat::close_mode::graceful));
   waiter.join();
   CHECK(ia.async_evd().dequeue().error().type() == return_type::invalid_handle);
-  SHOWS("ERR-041");
+  SHOWS("ERR-041", "EVD-019", "IA-035");
 }
 
 TEST_CASE("each ia gets its own asynchronous events and those of the adapter", "[REQ-013][IA-013][EVENT-084]") {

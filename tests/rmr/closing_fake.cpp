@@ -138,8 +138,7 @@ TEST_CASE("an rmr for one endpoint can be bound to another endpoint when the fir
   CHECK(t.write(w, far) == "written 1");
 }
 
-TEST_CASE("a send can close a window of the peer, and the receive names the window",
-          "[rmr][dto][DTO-100][DTO-101][DTO-102][DTO-105][DTO-106][DTO-107][DTO-115][DTO-116][DTO-117][RMR-020]") {
+TEST_CASE("a send can close a window of the peer, and the receive names the window", "[rmr][dto]") {
   const auto statuses = GENERATE(fake::statuses::rxe, fake::statuses::iba);
   const clean_world world({.wc_statuses = statuses});
   const bool completions_only = GENERATE(false, true);
@@ -153,7 +152,9 @@ TEST_CASE("a send can close a window of the peer, and the receive names the wind
   must(t.a.ep.post(dat::send{}.cookie(8))); // takes the first receive
   must(t.a.ep.post(dat::send_with_invalidate{w}.cookie(9)));
   CHECK(t.a.take() == events{"sent 8", "sent 9"});
+  SHOWS("DTO-107");
   CHECK(t.b.take() == events{"received 1", "received 2 invalidating"});
+  SHOWS("DTO-101", "DTO-106");
   CHECK_FALSE(must(rmr.query()).binding);
   must(t.b.mem.close());
 
@@ -161,6 +162,7 @@ TEST_CASE("a send can close a window of the peer, and the receive names the wind
   const window next = must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}));
   (void)t.b.take();
   CHECK(t.write(next) == "written 1");
+  SHOWS("DTO-116");
   must(t.b.ep.post(dat::recv{t.b.own}.cookie(4)));
   must(t.a.ep.post(dat::send{}.cookie(8)));
   must(t.a.ep.post(dat::send_with_invalidate{must(t.a.mem.slice(0, 8)), next}.solicited().cookie(9)));
@@ -175,10 +177,12 @@ TEST_CASE("a send can close a window of the peer, and the receive names the wind
     const auto closing = must(t.b.evd.wait_for<dat::recv_done>(plenty));
     REQUIRE(closing.invalidated());
     CHECK(rmr.is(*closing.invalidated()));
+    SHOWS("DTO-115", "DTO-117");
     CHECK_FALSE(must(rmr.query()).binding);
     (void)t.a.take();
   }
   CHECK(t.write(next) == refused);
+  SHOWS("DTO-100", "DTO-105", "RMR-020");
 }
 
 TEST_CASE("a message may close a window before the completion of its bind is taken", "[rmr][dto][DTO-105][RMR-020]") {

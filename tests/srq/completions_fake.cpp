@@ -15,19 +15,20 @@ using dat::ep_state;
 using dat::return_type;
 using support::worker;
 
-TEST_CASE("a completion names the endpoint that took the buffer, and the buffer's cookie, in any order",
-          "[SRQ-017][SRQ-021][SRQ-068][SRQ-077][SRQ-078][COMP-068][DTO-023][EP-022][REQ-114][MODEL-025]") {
+TEST_CASE("a completion names the endpoint that took the buffer, and the buffer's cookie, in any order", "[srq]") {
   const fake::with resizable{fake::current(), [](fake::manners& m) { m.srq_resize = true; }};
   const clean_world clean;
   pool p(3);
   p.post(1, 6);
   for (const std::size_t i : {2u, 0u, 1u, 0u}) p.send(i);
   CHECK(p.received() == events{"2:received 1", "0:received 2", "1:received 3", "0:received 4"});
+  SHOWS("SRQ-078", "COMP-068", "DTO-023", "EP-022", "REQ-114", "MODEL-025");
   // Growing keeps the posted buffers; cookies need not be unique.
   must(p.srq.resize(100));
   p.post(5, 5);
   for (const std::size_t i : {1u, 2u, 0u}) p.send(i);
   CHECK(p.received() == events{"1:received 5", "2:received 6", "0:received 5"});
+  SHOWS("SRQ-068");
   CHECK(p.outstanding() == 0);
   // Buffers that complete on different evds have no common order.
   auto other = must(p.b.ia.create_evd<dat::stream::dto | dat::stream::software>(16));
@@ -45,6 +46,7 @@ TEST_CASE("a completion names the endpoint that took the buffer, and the buffer'
   p.post(5, 6);
   CHECK(take(other) == events{"received 1", "received 3"});
   CHECK(p.outstanding() == 2);
+  SHOWS("SRQ-017", "SRQ-021");
   p.send(2);
   CHECK(p.received() == events{"2:received 5"});
   // A buffer without a cookie.
@@ -53,6 +55,7 @@ TEST_CASE("a completion names the endpoint that took the buffer, and the buffer'
   must(p.srq.post(dat::recv{p.b.at(0, 8)}));
   p.send(1);
   CHECK(p.received() == events{"1:received 0"});
+  SHOWS("SRQ-077");
 }
 
 TEST_CASE("an evd without connection events delivers the completions of a shared queue as well",
