@@ -9,9 +9,10 @@
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/posting/endpoint_table.hpp>
 
-#include <support/worker.hpp>
-
+#include <array>
+#include <atomic>
 #include <deque>
+#include <thread>
 
 namespace unit {
 struct lock_of_table {
@@ -140,24 +141,25 @@ TEST_CASE("threads never take the same entry of a shared queue", "[srq]") {
   constexpr std::uint32_t n = 4;
   entries queue(n);
   std::array<std::atomic<int>, n> owners{};
-  std::atomic<int> ready{0};
-  const auto first = static_cast<std::uint32_t>(128);
-  const auto take = [&](support::worker& w) {
-    ++ready;
-    while (ready != 2) std::this_thread::yield();
-    bool alone = true;
-    for (int i = 0; i < 200'000 && alone; ++i) {
+  std::array<std::atomic<int>, n> last_user{};
+  std::atomic<int> turns{0}; // entries that the other thread had before
+  std::atomic<bool> twice{false};
+  const auto take = [&](int user) {
+    // On a busy machine the threads may run one after the other for a while, and then never meet.
+    for (int i = 0; (i < 200'000 || (turns < 20'000 && i < 2'000'000)) && !twice; ++i) {
       dat::detail::work_entry* e = nullptr;
       if (!queue.take(e)) continue;
-      auto& owner = owners[(static_cast<std::uint32_t>(e->id()) - first) / sizeof *e];
-      alone = ++owner == 1;
-      --owner;
+      const auto which = static_cast<std::size_t>(e->id() & 0xffff'ffff) / sizeof *e % n;
+      if (++owners[which] != 1) twice = true;
+      if (last_user[which].exchange(user) != user) ++turns;
+      --owners[which];
       queue.give_back(*e);
     }
-    w.check(alone);
   };
-  support::worker one(take), two(take);
-  one.join(), two.join();
+  std::jthread other(take, 1);
+  take(2);
+  other.join();
+  CHECK_FALSE(twice);
 }
 
 TEST_CASE("a shared queue of the least and of the largest size takes exactly its buffers", "[srq]") {
@@ -256,30 +258,6 @@ TEST_CASE("a shared queue frees its work entries when no other thread uses those
   entries.unlock();
   closing.join();
   CHECK_FALSE(srq);
-}
-
-TEST_CASE("threads that take entries of a shared queue at the same time never take the same one", "[srq]") {
-  entries all(8);
-  std::atomic<bool> taken[8]{};
-  std::atomic<int> last_user[8]{};
-  std::atomic<int> turns{0}; // entries that the other thread had before
-  std::atomic<bool> twice{false};
-  const auto work = [&](int user) {
-    // On a busy machine the threads may run one after the other for a while, and then never meet.
-    for (int i = 0; (i < 100'000 || (turns < 20'000 && i < 2'000'000)) && !twice; ++i) {
-      dat::detail::work_entry* e = nullptr;
-      if (!all.take(e)) continue;
-      const auto which = static_cast<std::size_t>(e->id() & 0xffff'ffff) / sizeof *e % std::size(taken);
-      if (taken[which].exchange(true)) twice = true;
-      if (last_user[which].exchange(user) != user) ++turns;
-      taken[which] = false;
-      all.give_back(*e);
-    }
-  };
-  std::jthread other(work, 1);
-  work(2);
-  other.join();
-  CHECK_FALSE(twice);
 }
 
 TEST_CASE("a shared queue ends after a thread that takes completions has left its evd", "[srq][locks]") {
