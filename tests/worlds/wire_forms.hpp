@@ -1,5 +1,6 @@
 // All data that dat sends to its peers, with fixed values. Each machine must write the same bytes, and read them
-// back. SPDX-License-Identifier: BSL-1.0
+// back.
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <dat/address.hpp>
