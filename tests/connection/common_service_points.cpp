@@ -41,7 +41,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   SHOWS("CR-004", "CSP-014", "CONN-077");
   CHECK(request.local_address() == params.address);
   SHOWS("CSP-005", "CSP-017");
-  CHECK(unpadded(request.private_data()) == "hello");
+  CHECK(text_of(request.private_data()) == "hello");
   // An endpoint with another communicator or port than the service point's cannot accept.
   for (const auto& unlike :
        {dat::ep_changes{.comm = tcp6}, dat::ep_changes{.local_address = s.b.ia.address().with_port(s.other.port())}}) {

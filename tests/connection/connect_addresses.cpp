@@ -177,7 +177,7 @@ TEST_CASE("dup_connect copies the remote address of another connection and does 
   auto request = must(b.evd.wait_for<dat::connection_request>(patience));
   CHECK(request.service() == csp.id());
   SHOWS("CONN-013", "CONN-084", "CONN-088");
-  CHECK(unpadded(request.private_data()) == "second");
+  CHECK(text_of(request.private_data()) == "second");
   must(request.accept(theirs));
   s.settle();
   CHECK(a.take(1) == events{"established"});

@@ -26,7 +26,7 @@ TEST_CASE("connect copies its private data and attributes", "[ADDR-009][CONN-045
   data.reset();
   t.settle();
   auto request = t.request();
-  CHECK(unpadded(request.private_data()) == "mine");
+  CHECK(text_of(request.private_data()) == "mine");
   CHECK(request.local_address() == t.b.ia.address().with_port(t.service.port()));
   must(request.reject());
   // So do the other calls that take an address.
@@ -60,20 +60,20 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   {
     support::worker reader([&](support::worker& w) {
       for (int i = 0; i < 100; ++i)
-        w.check(request.remote_address() == from && unpadded(request.private_data()) == "remember me" &&
+        w.check(request.remote_address() == from && text_of(request.private_data()) == "remember me" &&
                 request.query().has_value());
     });
     must(t.a.ep.close());
     t.settle();
     reader.join();
   }
-  CHECK(unpadded(request.private_data()) == "remember me");
+  CHECK(text_of(request.private_data()) == "remember me");
   SHOWS("CR-007");
   CHECK(request.remote_address() == from);
   CHECK(request.service() == t.psp.id());
   const auto all = must(request.query());
   CHECK((all.remote_address == from && all.local_address == request.local_address() && !all.local_ep));
-  CHECK((all.service == t.psp.id() && unpadded(all.private_data) == "remember me"));
+  CHECK((all.service == t.psp.id() && text_of(all.private_data) == "remember me"));
   // An endpoint of another adapter is refused, and the request is unchanged.
   auto foreign = must(t.a.pz.create_ep<dat::rc>(t.a.evd));
   CHECK(request.accept(foreign).error().type() == return_type::invalid_handle);
@@ -82,7 +82,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   auto neighbour = must(again.pz.create_ep<dat::rc>(again.evd));
   CHECK(request.accept(neighbour).error() == dat::error(return_type::invalid_handle, return_subtype::handle_ep));
   CHECK(neighbour.state() == ep_state::unconnected);
-  CHECK(unpadded(request.private_data()) == "remember me");
+  CHECK(text_of(request.private_data()) == "remember me");
   t.b.make_ep();
   must(request.accept(t.b.ep));
   CHECK(request.private_data().empty());
@@ -97,7 +97,7 @@ TEST_CASE("a request keeps the peer's private data after the peer has ended",
   must(other.connect(t.b.ia.address(), t.service, patience, bytes_of("and me")));
   t.settle();
   auto unwanted = t.request();
-  CHECK(unpadded(unwanted.private_data()) == "and me");
+  CHECK(text_of(unwanted.private_data()) == "and me");
   must(unwanted.reject());
   CHECK(unwanted.private_data().empty());
   CHECK(dat::conn_qual::make(0x10000).error().type() == return_type::invalid_parameter);
@@ -115,7 +115,7 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   t.settle();
   const auto up = must(t.a.evd.wait_for<dat::established>(patience));
   CHECK(t.a.ep.state() == ep_state::connected);
-  CHECK(unpadded(up.private_data()) == "welcome");
+  CHECK(text_of(up.private_data()) == "welcome");
   t.settle();
   CHECK(t.b.take(1) == events{"established"});
   const auto params = must(t.a.ep.query());
@@ -125,10 +125,10 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   must(t.a.ep.post(dat::send{t.a.at(0, 4)}.cookie(1))); // without a receive, so a graceful disconnect waits
   must(t.a.ep.disconnect(dat::close_mode::graceful));
   CHECK(t.a.ep.state() == ep_state::disconnect_pending);
-  CHECK(unpadded(up.private_data()) == "welcome");
+  CHECK(text_of(up.private_data()) == "welcome");
   must(t.a.ep.disconnect());
   CHECK(t.a.ep.state() == ep_state::disconnected);
-  CHECK(unpadded(up.private_data()) == "welcome");
+  CHECK(text_of(up.private_data()) == "welcome");
   for (const auto how : {dat::close_mode::abrupt, dat::close_mode::graceful}) must(t.a.ep.disconnect(how));
   t.settle();
   auto seen = t.a.take(2);
@@ -137,7 +137,7 @@ TEST_CASE("the private data of an accept stays readable after the connection has
   must(t.a.ep.disconnect());
   must(t.a.ep.close());
   CHECK(t.a.take(0).empty());
-  CHECK(unpadded(up.private_data()) == "welcome");
+  CHECK(text_of(up.private_data()) == "welcome");
   // A copy: the endpoint has ended.
   CHECK(params.remote_address == t.b.ia.address().with_port(t.service.port()));
   CHECK(params.local_address == t.a.ia.address().with_port(from.port()));

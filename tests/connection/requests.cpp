@@ -211,7 +211,7 @@ TEST_CASE("a queued request survives a resize of its evd and is rejected when th
   s.settle();
   CHECK(s.a.take(0).empty());
   auto request = request_on(evd);
-  const bool first = unpadded(request.private_data()) == "first"; // either of the two may be faster
+  const bool first = text_of(request.private_data()) == "first"; // either of the two may be faster
   s.b.make_ep();
   must(request.accept(s.b.ep));
   s.settle();

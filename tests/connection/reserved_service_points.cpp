@@ -57,7 +57,7 @@ TEST_CASE("a reserved service point takes one request, for its endpoint", "") {
   CHECK(request.local_ep() == ep);
   CHECK(must(request.query()).local_ep == ep);
   SHOWS("CR-005", "CR-006");
-  CHECK(unpadded(request.private_data()) == "first");
+  CHECK(text_of(request.private_data()) == "first");
   auto other = s.make();
   refuses(request.accept(other), return_type::invalid_parameter);
   SHOWS("RSP-005");

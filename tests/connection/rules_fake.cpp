@@ -312,7 +312,7 @@ TEST_CASE("connect is repeated within its time limit while the peer still has an
       while (fake::count(fake::call::rdma_connect) < static_cast<std::size_t>(tries) + 2) t.settle();
       request = request_on(t.b.evd);
       CHECK(request.remote_address() == from);
-      CHECK(unpadded(request.private_data()) == "the same");
+      CHECK(text_of(request.private_data()) == "the same");
     }
     t.b.make_ep();
     must(request.accept(t.b.ep));

@@ -241,7 +241,7 @@ TEST_CASE("requests that are queued when their service point closes keep their e
   must(psp.close());
   must(requests.modify_cno({}));
   auto accept = [&](dat::cr request, std::string_view data) {
-    CHECK(unpadded(request.private_data()) == data); // in the order of their arrival
+    CHECK(text_of(request.private_data()) == data); // in the order of their arrival
     SHOWS("EVENT-033");
     CHECK(request.service() == id);
     SHOWS("PSP-037");
@@ -295,7 +295,7 @@ TEST_CASE("a request can be handed to other service points",
   CHECK_FALSE(fourth.local_ep());
   must(fourth.handoff(s.service));
   auto fifth = s.request();
-  CHECK(unpadded(fifth.private_data()) == "from far");
+  CHECK(text_of(fifth.private_data()) == "from far");
   CHECK(fifth.remote_address() == must(active.local_address()));
   CHECK(s.a.take(0).empty()); // the peer has got no event
   s.b.make_ep();
@@ -336,7 +336,7 @@ TEST_CASE("a failed handoff leaves the request with its owner", "[CR-015][CR-069
   SHOWS("CR-067"); // two service points have no room, and the third has had its request
   CHECK(request.service() == psp.id());
   CHECK_FALSE(request.local_ep());
-  CHECK(unpadded(request.private_data()) == "stay");
+  CHECK(text_of(request.private_data()) == "stay");
   CHECK(s.b.take(0).empty());
   s.b.make_ep();
   must(request.accept(s.b.ep));

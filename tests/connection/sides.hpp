@@ -23,7 +23,7 @@ using rig::patience;
 using rig::request_on;
 using support::bytes_of;
 using support::events;
-using support::unpadded;
+using support::text_of;
 using endpoint = dat::ep<dat::rc>;
 
 inline constexpr dat::communicator tcp{AF_INET, SOCK_STREAM, 0};

@@ -116,7 +116,7 @@ TEST_CASE_METHOD(attempt, "a request whose sender has given up can still be reje
   auto request = request_on(b.evd);
   CHECK(next(a.evd) == "timed_out");
   settle();
-  CHECK(unpadded(request.private_data()) == "hi");
+  CHECK(text_of(request.private_data()) == "hi");
   must(request.reject(bytes_of("too late")));
   CHECK_FALSE(request);
 }

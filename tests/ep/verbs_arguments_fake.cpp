@@ -294,17 +294,17 @@ TEST_CASE("private data of exactly 56 bytes reaches the peer in each message", "
   must(s.a.ep.connect(s.b.ia.address(), service, plenty, bytes_of(most)));
   settle(s.a, s.b);
   auto request = request_on(s.b.evd);
-  CHECK(unpadded(request.private_data()) == most);
+  CHECK(text_of(request.private_data()) == most);
   must(request.accept(s.b.ep, bytes_of(most)));
   settle(s.a, s.b);
-  CHECK(unpadded(must(s.a.evd.wait_for<dat::established>(0s)).private_data()) == most);
+  CHECK(text_of(must(s.a.evd.wait_for<dat::established>(0s)).private_data()) == most);
   auto other = must(s.a.pz.create_ep<dat::rc>(s.a.evd));
   must(other.connect(s.b.ia.address(), service, plenty));
   settle(s.a, s.b);
   (void)s.b.evd.wait_for<dat::established>(0s);
   must(must(s.b.evd.wait_for<dat::connection_request>(0s)).reject(bytes_of(most)));
   settle(s.a, s.b);
-  CHECK(unpadded(must(s.a.evd.wait_for<dat::peer_rejected>(0s)).private_data()) == most);
+  CHECK(text_of(must(s.a.evd.wait_for<dat::peer_rejected>(0s)).private_data()) == most);
 }
 
 TEST_CASE("a connection by descriptors gives the peer the rights of the latest attributes", "[descriptor]") {

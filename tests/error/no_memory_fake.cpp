@@ -90,7 +90,7 @@ dat::cr ask(steps& step, site& a, dat::ep<dat::rc>& ep, site& b, std::uint16_t p
     step([&] { return ep.connect(b.ia.address(), port, plenty, bytes_of("hello")); });
     settle(a, b);
     if (auto r = arrived(b.evd)) {
-      CHECK(unpadded(r->private_data()) == "hello");
+      CHECK(text_of(r->private_data()) == "hello");
       return std::move(*r);
     }
     const auto instead = a.take();

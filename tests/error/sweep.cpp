@@ -63,7 +63,7 @@ struct side {
         requests.push_back(std::move(e));
       } else {
         if constexpr (std::is_same_v<E, dat::established> || std::is_same_v<E, dat::peer_rejected>)
-          private_data = unpadded(e.private_data());
+          private_data = text_of(e.private_data());
         seen.push_back(unit::describe{}(e));
       }
     });
@@ -247,7 +247,7 @@ private:
         }
       return false;
     });
-    if (r) CHECK(unpadded(r->private_data()) == "hello");
+    if (r) CHECK(text_of(r->private_data()) == "hello");
     return r;
   }
 
