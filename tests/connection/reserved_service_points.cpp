@@ -98,8 +98,7 @@ TEST_CASE("a queued request of a reserved service point is refused when its evd 
   CHECK(ep.state() == ep_state::unconnected);
 }
 
-TEST_CASE("closing a reserved service point releases its endpoint",
-          "[RSP-004][RSP-018][RSP-019][RSP-021][RSP-023][CR-054][EPS-034][EPS-037]") {
+TEST_CASE("closing a reserved service point releases its endpoint", "[connection]") {
   sides s;
   auto ep = s.make();
   must(ep.post(dat::recv{s.b.at(0, 8)}.cookie(1)));
@@ -107,13 +106,18 @@ TEST_CASE("closing a reserved service point releases its endpoint",
   SECTION("closed before the request arrives") {
     must(rsp.close());
     CHECK(ep.state() == ep_state::unconnected);
+    CHECK(must(ep.recv_query()).allocated == 1);
+    SHOWS("RSP-023", "EPS-034");
     auto refused = s.ask(s.service);
     CHECK(s.a.take(1) == events{"non_peer_rejected 8"});
+    SHOWS("RSP-021");
   }
   SECTION("closed after the request, which is rejected") {
     auto active = s.ask(s.service);
     must(s.request().reject());
     CHECK(ep.state() == ep_state::unconnected);
+    CHECK(must(ep.recv_query()).allocated == 1);
+    SHOWS("CR-054", "EPS-037", "RSP-018");
     CHECK_FALSE(must(rsp.query()).ep);
     CHECK_FALSE(must(ep.query()).remote_address);
     s.settle();
@@ -121,7 +125,7 @@ TEST_CASE("closing a reserved service point releases its endpoint",
     auto later = s.ask(s.service); // the service point takes no second request
     CHECK(s.a.take(1) == events{"non_peer_rejected 35"});
     CHECK(s.b.take(0).empty());
-    SHOWS("RSP-001");
+    SHOWS("RSP-001", "RSP-019");
     auto again = must(s.b.ia.create_rsp(s.other, ep, s.b.evd)); // the endpoint can be reserved again
     CHECK_FALSE(must(rsp.query()).ep);
     must(rsp.close());

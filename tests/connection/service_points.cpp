@@ -259,8 +259,7 @@ TEST_CASE("requests that are queued when their service point closes keep their e
   CHECK(two.state() == ep_state::connected);
 }
 
-TEST_CASE("a request can be handed to other service points",
-          "[CR-011][CR-066][CR-067][CR-073][CR-074][CR-075][CR-076][EPS-048]") {
+TEST_CASE("a request can be handed to other service points", "[connection]") {
   sides s;
   auto first = must(s.b.ia.create_psp(s.service, s.b.evd));
   auto made = must(s.b.ia.create_psp(s.other, s.b.evd, dat::psp_flags::provider));
@@ -274,12 +273,12 @@ TEST_CASE("a request can be handed to other service points",
   must(request.handoff(s.other));
   CHECK_FALSE(request);
   refuses(request.accept(), return_type::invalid_handle, return_subtype::handle_cr);
-  SHOWS("CR-015", "CR-013", "EVENT-015");
+  SHOWS("CR-013", "CR-015", "CR-074", "EVENT-015");
   CHECK(request.private_data().empty());
   SHOWS("CR-010");
   auto second = s.request();
   CHECK(second.service() == made.id());
-  SHOWS("MODEL-003");
+  SHOWS("CR-011", "MODEL-003");
   REQUIRE(second.ep());
   CHECK(second.ep().state() == ep_state::unconfigured_tentative);
   auto kept = std::move(second.ep());
@@ -288,20 +287,25 @@ TEST_CASE("a request can be handed to other service points",
   CHECK(reserved.state() == ep_state::passive_connection_pending);
   auto third = s.request();
   CHECK(third.local_ep() == reserved);
+  SHOWS("CR-067");
   must(third.handoff(s.fourth));
   CHECK(reserved.state() == ep_state::unconnected);
+  SHOWS("CR-073", "EPS-048");
   auto fourth = request_on(events_of_csp);
   CHECK(fourth.service() == csp.id());
+  SHOWS("CR-075");
   CHECK_FALSE(fourth.local_ep());
   must(fourth.handoff(s.service));
   auto fifth = s.request();
   CHECK(text_of(fifth.private_data()) == "from far");
   CHECK(fifth.remote_address() == must(active.local_address()));
   CHECK(s.a.take(0).empty()); // the peer has got no event
+  SHOWS("CR-066");
   s.b.make_ep();
   must(fifth.accept(s.b.ep));
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
+  SHOWS("CR-076");
   CHECK(must(active.remote_address()).port() == s.service.port());
 }
 

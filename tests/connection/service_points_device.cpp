@@ -20,25 +20,28 @@
 namespace device {
 
 TEST_CASE("service points on any free qualifier get different qualifiers, and peers can connect to each",
-          "[service_point][PSP-003][PSP-004][PSP-029][PSP-030][PSP-037][PSP-041][PSP-042]"
-          "[MODEL-005]") {
+          "[service_point]") {
   ends e;
   std::vector<dat::psp> psps;
   std::set<std::uint16_t> ports;
   for (int i = 0; i < 20; ++i) {
     psps.push_back(must(e.b.ia.create_psp_any(e.b.evd)));
     CHECK(must(psps.back().query()).id.port() == psps.back().port());
+    SHOWS("PSP-042");
     ports.insert(psps.back().port());
   }
   CHECK(ports.size() == psps.size());
   CHECK(*ports.begin() >= 1024);
+  SHOWS("PSP-030");
   for (const std::size_t which : {std::size_t{3}, std::size_t{17}}) {
     auto ep = e.ask(psps[which].port());
     auto request = e.request();
     CHECK(request.service() == psps[which].id());
+    SHOWS("MODEL-005", "PSP-003", "PSP-029");
     must(psps[which].close());
     // The id still names the closed service point.
     CHECK(request.service().port() == ep.remote_address().value().port());
+    SHOWS("PSP-037");
     must(request.reject());
     (void)next<dat::peer_rejected>(e.a.evd);
   }

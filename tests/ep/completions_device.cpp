@@ -179,9 +179,7 @@ TEST_CASE("posting and taking completions allocate nothing", "[dto][REQ-100][SAF
   DEVIATES("REQ-033");
 }
 
-TEST_CASE("suppressed requests give no event, and the next completion frees their entries",
-          "[dto][COMP-004][COMP-005][DTO-043][DTO-077][DTO-078][EVENT-044][REQ-131]"
-          "[REQ-111]") {
+TEST_CASE("suppressed requests give no event, and the next completion frees their entries", "[dto]") {
   connected_pair link({.active = {.max_request_dtos = 4}});
   const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
   buffer out(link.a.pz, 64);
@@ -193,7 +191,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(next<dat::rdma_write_done>(link.a.evd).cookie() == dat::cookie(3));
     CHECK(is_empty(link.a.evd));
-    SHOWS("DTO-046", "DTO-072", "COMP-014");
+    SHOWS("COMP-014", "DTO-043", "DTO-046", "DTO-072", "DTO-077", "EVENT-044", "REQ-111", "REQ-131");
   }
   // The entry of a later request stays taken, although that one has completed, too.
   const dat::rdma_write write{out.slice(0, 64), in.remote(0, 64)};
@@ -209,7 +207,7 @@ TEST_CASE("suppressed requests give no event, and the next completion frees thei
   must(link.passive.post(dat::rdma_read{in.slice(0, 1), out.remote(0, 1)})); // the read completes after the writes
   (void)next<dat::rdma_read_done>(link.b.evd);
   CHECK(error_of(link.active.post(dat::send{})) == full);
-  SHOWS("DTO-072");
+  SHOWS("COMP-004", "COMP-005", "DTO-072", "DTO-078");
   link.disconnect(link.active, link.passive);
   must(link.active.reset());
   auto fresh = link.b.make_ep();
@@ -253,17 +251,17 @@ TEST_CASE("a failed suppressed request is reported", "[dto][COMP-006][COMP-007][
   SHOWS("DTO-006");
 }
 
-TEST_CASE("a queue takes exactly its number of operations, and takes more when completions are taken",
-          "[dto][COMP-002][COMP-003][DTO-072][DTO-086][EP-011][IA-078][EPATTR-008][EPATTR-010]") {
+TEST_CASE("a queue takes exactly its number of operations, and takes more when completions are taken", "[dto]") {
   connected_pair link({.active = {.max_request_dtos = 10}, .passive = {.max_recv_dtos = 10}});
   const auto full = dat::error(type::insufficient_resources, subtype::resource_tep);
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) must(link.passive.post(dat::recv{}.cookie(i)));
     CHECK(error_of(link.passive.post(dat::recv{})) == full);
-    SHOWS("ERR-015", "DTO-124", "ERR-031");
+    SHOWS("DTO-124", "EPATTR-008", "ERR-015", "ERR-031");
     for (int i = 0; i < 10; ++i) must(link.active.post(dat::send{}.cookie(i)));
     CHECK(error_of(link.active.post(dat::send{})) == full);
     CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
+    SHOWS("DTO-072", "EP-011", "IA-078");
     (void)next<dat::recv_done>(link.b.evd);
     CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(0));
     // The queue has room for one request, not for two.
@@ -273,6 +271,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
     CHECK(error_of(link.passive.post(dat::recv{})) == full);
     must(link.active.post(dat::send{}.cookie(10)));
     CHECK(error_of(link.active.post(dat::send{})) == full);
+    SHOWS("COMP-003");
     for (int i = 1; i <= 10; ++i) {
       CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(i));
       CHECK(next<dat::recv_done>(link.b.evd).cookie() == dat::cookie(i));
@@ -285,6 +284,7 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   CHECK(error_of(link.active.post(dat::send{}, dat::send{})) == full);
   for (int i = 0; i < 9; ++i) (void)next<dat::send_done>(link.a.evd);
   CHECK(error_of(link.passive.post(dat::recv{})) == full);
+  SHOWS("COMP-002");
   for (int i = 0; i < 10; ++i) (void)next<dat::recv_done>(link.b.evd);
   // Sends, writes and reads fill the queue together.
   buffer near(link.a.pz, 8);
@@ -297,11 +297,13 @@ TEST_CASE("a queue takes exactly its number of operations, and takes more when c
   CHECK(error_of(link.active.post(dat::send{})) == full);
   CHECK(error_of(link.active.post(write)) == full);
   CHECK(error_of(link.active.post(read)) == full);
+  SHOWS("EPATTR-010");
   const auto all = take(link.a.evd, 10);
   CHECK((count_of<dat::send_done>(all) == 4 && count_of<dat::rdma_write_done>(all) == 3));
   CHECK(count_of<dat::rdma_read_done>(all) == 3);
   CHECK(count_of<dat::recv_done>(take(link.b.evd, 4)) == 4);
   still_works(link);
+  SHOWS("DTO-086");
 }
 
 TEST_CASE("posts return before their operations have completed", "[dto][DTO-050]") {

@@ -5,8 +5,7 @@
 using namespace unit;
 using dat::ep_state;
 
-TEST_CASE("a graceful disconnect waits for every request, suppressed ones included",
-          "[DISC-008][DISC-009][DISC-011][DISC-014][EPS-049][EPS-050][EPS-051][EPS-052]") {
+TEST_CASE("a graceful disconnect waits for every request, suppressed ones included", "[evd]") {
   SECTION("merged") {
     clean_world world;
     merged_pair p;
@@ -16,6 +15,7 @@ TEST_CASE("a graceful disconnect waits for every request, suppressed ones includ
     CHECK(p.a.ep.state() == ep_state::disconnect_pending);
     const auto refused = p.a.ep.post(p.write(5));
     CHECK(refused.error().subtype() == dat::return_subtype::ep_discpending);
+    SHOWS("DISC-011");
     must(p.a.ep.post(dat::recv{}.cookie(9)));           // receives may be posted
     must(p.a.ep.disconnect(dat::close_mode::graceful)); // a second disconnect has no effect
     for (int i = 0; i < 4; ++i) {
@@ -25,6 +25,7 @@ TEST_CASE("a graceful disconnect waits for every request, suppressed ones includ
     }
     p.settle();
     CHECK(p.a.ep.state() == ep_state::disconnect_pending); // the marker is outstanding
+    SHOWS("DISC-009", "EPS-051");
     CHECK(fake::complete(p.qp()));
     auto seen = p.a.take();
     while (p.a.ep.state() != ep_state::disconnected) p.settle();
@@ -32,7 +33,9 @@ TEST_CASE("a graceful disconnect waits for every request, suppressed ones includ
     for (auto& e : p.a.take()) seen.push_back(e);
     std::erase(seen, flushed_status + " 9");
     CHECK(seen == events{"written 1", "written 3", "disconnected"});
+    SHOWS("DISC-008", "DISC-014", "EPS-049", "EPS-050");
     CHECK(p.b.take() == events{"disconnected"});
+    SHOWS("EPS-052");
   }
   SECTION("on a completions-only evd, when the completions are taken") {
     lean_pair p;

@@ -25,15 +25,16 @@ enum class color { red = 7 };
 
 } // namespace
 
-TEST_CASE("every object carries one context, none at first, that moves with its handle",
-          "[object][CTX-001][CTX-002][CTX-003][CTX-004][CTX-005][CTX-008][CTX-010][MODEL-006]") {
+TEST_CASE("every object carries one context, none at first, that moves with its handle", "[object]") {
   NEEDS_FEATURE(windows);
   everything all;
   std::uint64_t next = 1;
   all.each([](auto& handle) { CHECK(must(handle.context()).value() == 0); });
+  SHOWS("CTX-002");
   all.each([&](auto& handle) { must(handle.set_context(next++)); });
   next = 1;
   all.each([&](auto& handle) { CHECK(must(handle.context()).value() == next++); });
+  SHOWS("CTX-001", "CTX-010", "MODEL-006");
 
   all.each([](auto& handle) {
     INFO(to_string(handle.kind));
@@ -51,6 +52,7 @@ TEST_CASE("every object carries one context, none at first, that moves with its 
     must(handle.set_context({}));
     CHECK(must(handle.context()).value() == 0);
   });
+  SHOWS("CTX-003", "CTX-004", "CTX-005", "CTX-008");
 }
 
 TEST_CASE("an endpoint's context outlives its connections, and its events lead to it", "[object][ep][CTX-012]") {

@@ -135,8 +135,7 @@ TEST_CASE("rmr: a message closes a window before the completion of its bind is t
   must(t.b_mem.close()); // nothing is bound to it
 }
 
-TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device",
-          "[rmr][RMR-009][RMR-010][RMR-012][RMR-013][RMR-025][LMR-033][PZ-005][EP-040]") {
+TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling the device", "[rmr]") {
   NEEDS_FEATURE(windows);
   const bool for_ep = GENERATE(false, true);
   CAPTURE(for_ep);
@@ -147,22 +146,26 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       auto zone = must(t.b.ia.create_pz());
       const dat::rmr alone = for_ep ? must(zone.create_rmr_for_ep()) : must(zone.create_rmr());
       CHECK(error_of(zone.close()) == dat::error(type::invalid_state, subtype::pz_in_use)); // only the rmr uses it
+      SHOWS("PZ-005");
     }
     dat::rmr rmr = t.make(for_ep);
     const open_window w = must(rmr.bind(t.passive, dat::bind{t.b_mem, both}.cookie(7)));
     CHECK(error_of(t.b.pz.close()) == dat::error(type::invalid_state, subtype::pz_in_use));
     CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use));
-    SHOWS("DTO-067", "LMR-039");
+    SHOWS("DTO-067", "LMR-033", "LMR-039");
     SECTION("the rmr ends at once after its bind") {
       rmr = {};
       CHECK(next<dat::bind_done>(t.at_passive).cookie().value() == 7);
+      SHOWS("RMR-012");
       // The region is still registered, so only the end of the rmr withdraws the access.
       CHECK(t.refused(must(w.slice(0, 8)), t.active) == dat::dto_status::remote_access);
       SHOWS("REQ-148");
       (void)must(t.a.evd.wait_for_any<dat::connection_broken, dat::disconnected>(t.active, patience));
       CHECK(t.active.state() == state::disconnected);
-      SHOWS("RMR-020");
+      SHOWS("RMR-010", "RMR-020");
       must(t.b_mem.close());
+      CHECK_FALSE(t.b_mem);
+      SHOWS("RMR-009");
     }
     SECTION("the region") {
       (void)next<dat::bind_done>(t.at_passive);
@@ -177,6 +180,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       (void)next<dat::bind_done>(t.at_passive);
       must(t.passive.close());
       CHECK(must(rmr.query()).binding.has_value() != for_ep);
+      SHOWS("EP-040", "RMR-013");
       (void)t.at_a<dat::disconnected>();
       t.passive = t.new_passive();
       t.active = t.new_active();
@@ -200,7 +204,7 @@ TEST_CASE("rmr: endpoints, regions and rmrs end in every order, without stalling
       CHECK(flushed.cookie().value() == 8);
       CHECK(flushed.status() == dat::dto_status::flushed);
       CHECK(flushed.operation() == dat::dto_operation::bind);
-      SHOWS("DISC-029", "EPS-065");
+      SHOWS("DISC-029", "EPS-065", "RMR-025");
       CHECK(must(rmr.query()).binding->length == 4096);
       CHECK(error_of(t.b_mem.close()) == dat::error(type::invalid_state, subtype::lmr_in_use)); // by the old binding
       SHOWS("RMR-036");
