@@ -89,7 +89,7 @@ TEST_CASE_METHOD(attempt, "each failure that the connection manager reports ends
 }
 
 TEST_CASE("each connection manager event ends an accepted or established connection once, with its own event",
-          "[CR-037][CR-041][EPS-025][CONN-016][CONN-027][CONN-028][EVENT-097][EVENT-098]") {
+          "[connection]") {
   struct report {
     rdma_cm_event_type type;
     int status;
@@ -140,6 +140,7 @@ TEST_CASE("each connection manager event ends an accepted or established connect
       t.settle();
       CHECK(t.b.take().empty());
     }
+  SHOWS("CONN-016", "CONN-027", "CONN-028", "CR-037", "EPS-025", "EVENT-097", "EVENT-098");
 }
 
 TEST_CASE("an unusable reply ends the attempt locally and by an event at the peer",

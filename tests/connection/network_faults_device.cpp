@@ -14,8 +14,7 @@
 
 namespace device {
 
-TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait for the peer",
-          "[lives][CONN-032][COMP-042][DISC-018][DISC-036][EPS-055][EPS-059][MODEL-043][HA-011]") {
+TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait for the peer", "[lives]") {
   if (!this_device().breaks_in_time) SKIP(tcp_repeats);
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;
@@ -36,11 +35,14 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   must(active[0].disconnect());
   (void)next<dat::disconnected>(t.a.evd); // the peer's reply cannot have arrived
   CHECK(active[0].state() == state::disconnected);
+  SHOWS("DISC-018", "DISC-036", "EPS-055");
   must(active[1].post(dat::send{memory.slice(0, 8)}.cookie(4)));
   const auto failure = must(t.a.evd.wait_for<dat::dto_failure>(active[1], patience));
   CHECK((failure.cookie() == dat::cookie(4) && failure.status() == dat::dto_status::transport));
+  SHOWS("COMP-042", "MODEL-043");
   (void)must(t.a.evd.wait_for<dat::connection_broken>(active[1], patience));
   CHECK(active[1].state() == state::disconnected);
+  SHOWS("EPS-059");
   // When the last path is lost, that event comes alone: there is no event about paths.
   CHECK(error_of(t.a.ia.async_evd().wait_for<dat::ha_down_to_1>(0s)) == dat::error(type::timeout_expired));
   SHOWS("REQ-187");
@@ -51,6 +53,7 @@ TEST_CASE("a cut wire is detected by the sender, and disconnecting does not wait
   // Connections without traffic detect nothing.
   CHECK(active[2].state() == state::connected);
   for (const auto& ep : passive) CHECK(ep.state() == state::connected);
+  SHOWS("CONN-032", "HA-011");
   CHECK(is_empty(t.a.evd));
   CHECK(is_empty(t.b.evd));
   CHECK((is_empty(t.a.ia.async_evd()) && is_empty(t.b.ia.async_evd()))); // no event about paths
@@ -156,8 +159,7 @@ TEST_CASE("every object can be closed in every state on a cut wire, without wait
   SHOWS("DISC-038");
 }
 
-TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion_error at the peer",
-          "[lives][CONN-025][CONN-027][CONN-041][EPS-010][EPS-022][EPS-025][CR-037][REQ-077]") {
+TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion_error at the peer", "[lives]") {
   if (!this_device().breaks_in_time) SKIP(tcp_repeats);
   if (!in_lab()) SKIP("cuts the wire of the lab");
   two_sides t;
@@ -172,14 +174,16 @@ TEST_CASE("a lost accept ends in connection_timed_out here and accept_completion
   must(active.connect(t.target(), t.port(), unanswered_limit));
   must(t.at_b<dat::connection_request>().accept(passive));
   CHECK(passive.state() == state::completion_pending);
-  SHOWS("EPS-021");
+  SHOWS("EPS-021", "EPS-022");
   (void)next<dat::connection_timed_out>(t.a.evd);
   CHECK(active.state() == state::disconnected);
+  SHOWS("CONN-025", "CONN-041", "EPS-010");
   const story seen(take(t.b.evd, 2));
   CHECK(seen.connection == texts{"accept_completion_error, reason 4"});
-  SHOWS("DISC-041");
+  SHOWS("CONN-027", "DISC-041", "REQ-077");
   CHECK(seen.receives == texts{"flushed 2"});
   CHECK(passive.state() == state::disconnected);
+  SHOWS("CR-037", "EPS-025");
   CHECK(is_empty(t.a.evd));
 }
 

@@ -121,9 +121,7 @@ TEST_CASE("the devices of this host are listed port by port with addresses and s
   CHECK(fake::leaks().empty());
 }
 
-TEST_CASE("an ia opens by the name that dat.conf gives it",
-          "[registry][ia][REG-002][REG-020][REG-060][REG-063][CONF-002][CONF-020][ERR-022]"
-          "[REQ-017]") {
+TEST_CASE("an ia opens by the name that dat.conf gives it", "[registry][ia]") {
   fake::reset();
   CHECK(dat::ia::open("site-name", manual).error().subtype() == subtype::name_not_registered);
   {
@@ -131,14 +129,17 @@ TEST_CASE("an ia opens by the name that dat.conf gives it",
                              line("old", "fk2 1", "u1.2") + line("legacy", "fk1", "u2.0", "nonthreadsafe") +
                              line("fk1", "fk2 1") + line("\"slash/ed\"", "fd99:2::1"));
     CHECK(must(dat::ia::open("site-name", manual)).name() == "fk2");
+    SHOWS("REG-002", "REG-063", "REQ-017");
     CHECK(must(dat::ia::open("by-address", manual)).name() == "fk1");
     CHECK(must(dat::ia::open("legacy", manual)).name() == "fk1");
     CHECK(must(dat::ia::open("slash/ed", manual)).name() == "fk2");
     CHECK(must(dat::ia::open("fk1", manual)).name() == "fk1"); // a device's own name always names the device
     const auto interface = must(dat::list_devices()).at(1).interface;
     CHECK(dat::ia::open("gone", manual).error() == dat::error(type::insufficient_resources, subtype::resource_device));
+    SHOWS("CONF-020");
     CHECK(dat::ia::open("old", manual).error() == dat::error(type::provider_not_found, subtype::major_not_found));
     CHECK(dat::ia::open("other", manual).error() == dat::error(type::provider_not_found, subtype::name_not_registered));
+    SHOWS("ERR-022", "REG-020");
     const override_file by_interface(line("by-interface", interface));
     CHECK(must(dat::ia::open("by-interface", manual)).name() == "fk2");
 
@@ -147,6 +148,7 @@ TEST_CASE("an ia opens by the name that dat.conf gives it",
     CHECK(host.diagnostics().empty());
   }
   CHECK(dat::ia::open("site-name", manual).error().subtype() == subtype::name_not_registered);
+  SHOWS("CONF-002", "REG-060");
   CHECK(fake::leaks().empty());
 }
 

@@ -67,9 +67,7 @@ const role sharing_registered("sharing", &sharing_role);
 
 } // namespace
 
-TEST_CASE("memory: two processes register one piece of shared memory",
-          "[memory][LMR-007][LMR-008][LMR-009][LMR-010][LMR-011][LMR-012]"
-          "[REQ-143][IA-114]") {
+TEST_CASE("memory: two processes register one piece of shared memory", "[memory]") {
   side a(0);
   const int fd = ::memfd_create("dat-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);
@@ -78,6 +76,7 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   const auto mem = must(dat::register_shared(a.pz, memory, the_cookie(), dat::local_read));
   CHECK(must(dat::query(mem)).type == dat::mem_type::shared_virtual);
   STATIC_REQUIRE(static_cast<int>(dat::mem_type::shared_virtual) == 0x02);
+  SHOWS("IA-114", "LMR-012");
   const auto registered = must(dat::query(mem));
   CHECK(registered.cookie == the_cookie());
   STATIC_REQUIRE(sizeof(dat::shared_cookie) == 40);
@@ -86,15 +85,17 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   auto another = the_cookie();
   another.back() = std::byte{8};
   CHECK(error_of(dat::register_shared(a.pz, part, the_cookie(), dat::local_read)).type() == type::invalid_parameter);
+  SHOWS("LMR-009");
   CHECK(dat::register_shared(a.pz, part, another, dat::local_read));
   for (std::size_t i = 0; i != the_cookie().size(); ++i) { // each byte makes another cookie
     auto of_one_byte = the_cookie();
     of_one_byte[i] ^= std::byte{0x80};
     CHECK(dat::register_shared(a.pz, part, of_one_byte, dat::local_read));
   }
+  SHOWS("LMR-008");
   std::vector<std::byte> own(shared_size);
   CHECK(error_of(dat::register_shared(a.pz, own, the_cookie(), dat::local_read)).type() == type::invalid_state);
-  SHOWS("LMR-028");
+  SHOWS("LMR-010", "LMR-028");
   { // The same memory at another address, in another zone.
     const auto elsewhere = map_shared(fd);
     auto zone = must(a.ia.create_pz());
@@ -118,11 +119,13 @@ TEST_CASE("memory: two processes register one piece of shared memory",
   must(ep.post(dat::send{out}));
   CHECK(peer.hear() == "received");
   CHECK(has_pattern(memory, 31)); // the data that the peer received is in this process, too
+  SHOWS("LMR-007", "LMR-011");
   // No region is special: a region that was created later outlives an earlier one, and others can join it.
   auto early = must(dat::register_shared(a.pz, memory, another, dat::local_read));
   const auto later = must(dat::register_shared(a.pz, memory, another, dat::local_read));
   must(early.close());
   CHECK(must(dat::query(later)).cookie == another);
+  SHOWS("REQ-143");
   CHECK(dat::register_shared(a.pz, memory, another, dat::local_read));
   ::munmap(memory.data(), memory.size());
   ::close(fd);

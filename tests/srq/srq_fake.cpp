@@ -212,8 +212,7 @@ TEST_CASE("an endpoint and its shared queue need the same zone and ia", "") {
   must(zone.close());
 }
 
-TEST_CASE("a shared queue has the members of every object, and an empty handle returns an error",
-          "[SRQ-043][SRQ-050][SRQ-054][SRQ-069][SRQ-090][CTX-001][CTX-005][SRQ-013]") {
+TEST_CASE("a shared queue has the members of every object, and an empty handle returns an error", "[srq]") {
   const clean_world clean;
   end b;
   auto srq = must(b.pz.create_srq());
@@ -226,6 +225,7 @@ TEST_CASE("a shared queue has the members of every object, and an empty handle r
   int mine = 7;
   must(srq.set_context(&mine));
   CHECK(dat::srq_ref(srq).context<int>() == &mine);
+  SHOWS("CTX-001", "CTX-005");
   std::unordered_set<dat::srq_ref> seen{srq, second, srq};
   CHECK(seen.size() == 2);
   CHECK(srq.native_handle() != nullptr);
@@ -237,16 +237,22 @@ TEST_CASE("a shared queue has the members of every object, and an empty handle r
   const auto nowhere = dat::pz().create_srq();
   REQUIRE_FALSE(nowhere);
   CHECK(nowhere.error() == dat::error(return_type::invalid_handle, return_subtype::handle_pz));
+  SHOWS("SRQ-013");
   const dat::error empty(return_type::invalid_handle, return_subtype::handle_srq);
   for (dat::srq* none : {&srq, &second}) {
     if (none == &second) must(second.close());
     CHECK(refusal(none->post(dat::recv{})) == empty);
     CHECK(refusal(none->post(dat::recv{b.at(0, 8)})) == empty);
     CHECK(refusal(none->post(dat::recv{b.at(0, 8)}, dat::recv{b.at(0, 8)})) == empty);
+    SHOWS("SRQ-090");
     CHECK(refusal(none->set_low_watermark(1)) == empty);
+    SHOWS("SRQ-043");
     CHECK(refusal(none->resize(1)) == empty);
+    SHOWS("SRQ-069");
     CHECK(none->query().error() == empty);
+    SHOWS("SRQ-054");
     CHECK(refusal(none->close()) == empty);
+    SHOWS("SRQ-050");
     CHECK(none->native_handle() == nullptr);
   }
   // The ia of this queue was closed.
