@@ -342,11 +342,17 @@ public:
   /// - `close_mode::abrupt`: all its objects end, connections included. Waiting threads return `abort`, and handles
   ///   that remain return `invalid_handle`.
   ///
-  /// Errors: `invalid_state` (ia_in_use) for a graceful close with objects left, which changes nothing;
-  /// `invalid_parameter` for another mode; `invalid_handle`.
+  /// Errors:
+  /// - `invalid_state` (ia_in_use): a graceful close with objects left, which changes nothing
+  /// - `insufficient_resources`: a signal handler calls, and has interrupted its thread in another call of dat. The ia
+  ///   stays open; close it again when that call has returned
+  /// - `invalid_parameter`: another mode
+  /// - `invalid_handle`
   /// Allocates: no.
-  /// Blocks: until waiting threads have left the objects and the service thread has ended.
-  /// Thread safety: must not overlap operations on the ia or its objects, except waits.
+  /// Blocks: until waiting threads have left the objects and the service thread has ended. Up to a second for a lock
+  /// of the data path.
+  /// Thread safety: must not overlap operations on the ia or its objects, except waits. In signal handlers it waits for
+  /// no lock of dat that the interrupted thread holds; see docs/thread-safety.md for those of other libraries.
   expected<void> close(close_mode how = close_mode::abrupt) noexcept;
 
   /// The device context.

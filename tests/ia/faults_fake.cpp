@@ -1,6 +1,5 @@
 // An adapter whose device is removed or floods it with events, and threads that use its children at the same time.
 // SPDX-License-Identifier: BSL-1.0
-#include "../support/worker.hpp"
 #include "async_events.hpp"
 #include "world.hpp"
 
@@ -14,70 +13,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <unistd.h>
 
 using namespace unit;
 using type = dat::return_type;
-
-namespace {
-
-/// Whether a thread of this process waits, for example for a lock.
-bool is_asleep(pid_t thread) {
-  std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string text;
-  std::getline(in, text);
-  const auto name = text.rfind(") ");
-  return name != std::string::npos && text[name + 2] == 'S';
-}
-
-} // namespace
-
-TEST_CASE("ia.close in a signal handler waits for a lock that another thread holds", "[ia]") {
-  if (dat::detail::thread_sanitizer) SKIP("ThreadSanitizer wants no memory freed in a handler");
-  const clean_world clean;
-  auto ia = must(dat::ia::open("fk1", manual));
-  auto evd = must(ia.create_evd<dat::stream::dto | dat::stream::software>(8));
-  auto pz = must(ia.create_pz());
-  const auto ep = must(pz.create_ep<dat::rc>(
-      {.recv = evd, .request = evd, .connect = ia.create_evd<dat::stream::connection>(4).value()}));
-  static struct {
-    dat::ia* ia;
-    std::atomic<pid_t> closer;
-    std::atomic<bool> inside, finished;
-    bool closed;
-  } shared;
-  shared.ia = &ia;
-  shared.closer = 0;
-  shared.inside = shared.finished = shared.closed = false;
-  bool waited = false;
-  // The thread that polls holds the lock of the evd.
-  fake::intercept(fake::call::ibv_poll_cq, [&] {
-    if (shared.inside.exchange(true)) return;
-    while (!shared.finished && !is_asleep(shared.closer)) std::this_thread::yield();
-    waited = !shared.finished;
-  });
-  struct sigaction handler {};
-  handler.sa_handler = [](int) { shared.closed = shared.ia->close().has_value(); };
-  struct sigaction before {};
-  REQUIRE(sigaction(SIGUSR2, &handler, &before) == 0);
-  support::worker poller([&](support::worker&) { (void)evd.dequeue(); });
-  support::worker closer([&](support::worker&) {
-    while (!shared.inside) std::this_thread::yield();
-    shared.closer = ::gettid();
-    pthread_kill(pthread_self(), SIGUSR2);
-    shared.finished = true;
-  });
-  poller.join();
-  closer.join();
-  sigaction(SIGUSR2, &before, nullptr);
-  CHECK(waited);
-  CHECK(shared.closed);
-  DEVIATES("COMP-084");
-}
 
 TEST_CASE("after a device reset the reactor stops reading its dead descriptors, and reports once", "[ia][async]") {
   const clean_world clean;

@@ -14,7 +14,7 @@
 namespace unit {
 
 struct lock_of_names {
-  friend std::mutex dat::detail::open_names::*member(lock_of_names);
+  friend dat::detail::slow_mutex dat::detail::open_names::*member(lock_of_names);
 };
 template struct opened_member<lock_of_names, &dat::detail::open_names::mutex_>;
 
@@ -81,7 +81,7 @@ TEST_CASE("a device that cannot be asked for its ports is listed once", "[ia]") 
 
 TEST_CASE("the names that a registry has opened change one at a time", "[registry][locks]") {
   const auto names = dat::detail::open_names::make();
-  std::mutex& lock = (*names).*member(lock_of_names());
+  dat::detail::slow_mutex& lock = (*names).*member(lock_of_names());
   std::optional<dat::detail::ref<dat::detail::counted>> held(names->hold("one"));
   SECTION("a look") {
     bool known = false;

@@ -69,6 +69,8 @@ struct child_type {
   ref<ia_child> (*of_generation)(ia_core&, std::uint64_t generation) noexcept = nullptr;
   /// Evds: takes an asynchronous event.
   void (*on_async)(ia_child&, async_kind what, const async_info&, const ref<counted>& endpoint) noexcept = nullptr;
+  /// Evds with a lock that no thread marks: whether it is in use.
+  bool (*in_use)(const ia_child&) noexcept = nullptr;
   // Owners of an rdma_cm_id: see connection_base.
   bool (*on_event)(connection_base&, const cm_event&) noexcept = nullptr;
   void (*on_request)(connection_base&, rdma_cm_id* child, const rdma_cm_event&) noexcept = nullptr;
@@ -124,7 +126,8 @@ protected:
 
 private:
   friend class ia_core;
-  /// Hides the child from other threads. Returns false when the child has ended, or belongs to the parent process.
+  /// Hides the child from other threads. Returns false when the child has ended, or belongs to the parent process. The
+  /// thread counts as inside the library until finish_end.
   [[nodiscard]] bool begin_end() noexcept;
   void finish_end() noexcept;
   static void on_last_release(counted& c) noexcept;

@@ -12,6 +12,7 @@
 #include <dat/detail/adapter/ia_child.hpp>
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/base/ref.hpp>
+#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/progress/reactor.hpp>
 #include <dat/detail/text/result.hpp>
@@ -54,6 +55,7 @@ struct window_table {
   bool (*invalidated)(window_table&, std::uint32_t key) noexcept;
   void (*release)(window_table&, const ia_child& user) noexcept;
   void (*destroy)(window_table&) noexcept;
+  bool (*in_use)(const window_table&) noexcept; ///< whether a thread has locked it
 };
 
 /// The device, port and addresses of an adapter: the results of discovery, before there is a device context.
@@ -123,7 +125,7 @@ public:
   detail::reactor reactor;
   wake_fd closing; ///< raised by an abrupt close; every waiter polls it
   work_arena work;
-  std::mutex work_mutex; ///< for the functions of `work` that the caller calls locked
+  slow_mutex work_mutex; ///< for the functions of `work` that the caller calls locked
 
   /// A number for a new evd, never 0.
   [[nodiscard]] std::uint32_t next_evd_number() noexcept {
@@ -150,6 +152,10 @@ public:
   void release_adapter() noexcept {
     if (!foreign() && holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) end_all(child_kind::connection);
   }
+  /// Whether the calling thread holds no lock of the library, so that it can close the ia. False in a signal handler
+  /// that has interrupted the thread inside the library. The locks of the data path do not show their owner: the call
+  /// waits up to a second until other threads have released them.
+  [[nodiscard]] bool can_close_here() noexcept;
   /// Ends every child, wakes every waiter, and marks the ia closed.
   void close_abruptly() noexcept;
   /// Marks the ia closed, and ends the connections that linger. The ia has no other children.
@@ -166,6 +172,8 @@ public:
   void leave_place(child_kind kind) noexcept;
   /// Returns true when a child exists to which the consumer has a handle. Lingering connections do not count.
   [[nodiscard]] bool in_use() noexcept;
+  /// As in_use, but false while the list of children is locked.
+  [[nodiscard]] bool known_in_use() noexcept;
   /// The first published child of a kind that `wanted` accepts, or null. `wanted` runs under a lock, and may use what
   /// the child wrote before it was published.
   template <class Predicate>
@@ -281,6 +289,7 @@ private:
   /// The endpoint whose queue pair has this generation, or null.
   [[nodiscard]] ref<ia_child> endpoint_of(std::uint64_t generation) noexcept;
   void catastrophe() noexcept;
+  [[nodiscard]] bool has_child_in_use() noexcept; // called with mutex_ held
   void end_all(child_kind kind) noexcept;
   [[nodiscard]] intrusive_list<ia_child>& children(child_kind kind) noexcept {
     return children_[static_cast<std::size_t>(kind)];
@@ -312,12 +321,12 @@ private:
   std::atomic<std::uint32_t> service_numbers_{1};
   std::atomic<std::uint32_t> passed_over_{0}; // number of checks since the reactor ran, with manual progress
   std::atomic<std::uint32_t> cm_order_{0};
-  std::mutex mutex_; // guards children_ and places_
+  slow_mutex mutex_; // guards children_ and places_
   std::array<intrusive_list<ia_child>, child_kinds> children_;
   std::array<int, child_kinds> places_{};
   const ia_child* own_evd_ = nullptr;
   std::atomic<bool> catastrophic_{false};
-  std::mutex async_mutex_; // guards listeners_; taken before the locks of the evds
+  slow_mutex async_mutex_; // guards listeners_; taken before the locks of the evds
   intrusive_list<listener> listeners_;
   ref<ia_child> borrowed_evd_;
   member_source cm_source_{};

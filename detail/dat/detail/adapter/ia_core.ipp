@@ -4,13 +4,16 @@
 
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/base/closed_on_fork.hpp>
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/extended_post.hpp>
 
 #include <cerrno>
+#include <chrono>
 #include <endian.h>
 #include <new>
 #include <pthread.h>
+#include <sched.h>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -33,12 +36,14 @@ DAT_DECL void ia_child::on_last_release(counted& c) noexcept {
 }
 DAT_DECL bool ia_child::begin_end() noexcept {
   if (foreign() || dead_.exchange(true, std::memory_order_seq_cst)) return false;
+  inside_dat::enter();
   ia_->hide(*this);
   return true;
 }
 DAT_DECL void ia_child::finish_end() noexcept {
   if (has_place_) ia_->leave_place(kind());
   if (kind() != child_kind::connection) ia_->release_adapter();
+  inside_dat::leave();
 }
 
 DAT_DECL expected<void> ia_child::take_place(return_subtype resource) noexcept {
@@ -94,10 +99,36 @@ DAT_DECL void ia_core::hide(ia_child& c) noexcept {
 
 DAT_DECL bool ia_core::in_use() noexcept {
   const std::lock_guard lock(mutex_);
+  return has_child_in_use();
+}
+DAT_DECL bool ia_core::known_in_use() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && has_child_in_use();
+}
+DAT_DECL bool ia_core::has_child_in_use() noexcept {
   for (auto& of_kind : children_)
     for (ia_child* c = of_kind.front(); c; c = of_kind.after(*c))
       if (!c->dead() && c->kind() != child_kind::connection && c != own_evd_) return true;
   return false;
+}
+
+DAT_DECL bool ia_core::can_close_here() noexcept {
+  if (inside_dat::here()) return false;
+  const auto last = clock::now() + std::chrono::seconds(1);
+  bool in_time = true;
+  const auto await = [&](auto in_use) noexcept {
+    while (in_time && in_use()) {
+      ::sched_yield();
+      in_time = clock::now() < last;
+    }
+  };
+  const auto await_evd = [&](const ia_child& evd) noexcept {
+    if (const auto in_use = evd.type().in_use) await([&] { return in_use(evd); });
+  };
+  if (const window_table* const t = windows.load(std::memory_order_acquire)) await([t] { return t->in_use(*t); });
+  if (borrowed_evd_) await_evd(*borrowed_evd_);
+  for_each(child_kind::events, await_evd);
+  return in_time;
 }
 
 DAT_DECL void ia_core::close_abruptly() noexcept {
@@ -159,6 +190,7 @@ DAT_DECL bool ia_core::is_ours(const rdma_cm_id& id) const noexcept {
 
 DAT_DECL result<ref<ia_core>> ia_core::open(const adapter_location& where, bool automatic,
                                             const dat::qos& qos) noexcept {
+  const inside_dat section;
   static constexpr const char* call = "ia.open";
   const auto failed = [](const char* verb, int err, return_subtype resource = return_subtype::resource_device) {
     return map_errno(err, resource).at(call, object_kind::ia).from(verb, err);

@@ -19,10 +19,16 @@ DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
         .at("ia.close", object_kind::ia)
         .hint("A forked child does not inherit the objects of its parent.");
   }
-  if (graceful && core->in_use())
+  const bool can_close = core->can_close_here();
+  if (graceful && (can_close ? core->in_use() : core->known_in_use()))
     return error(return_type::invalid_state, return_subtype::ia_in_use)
         .at("ia.close", object_kind::ia)
         .hint("Close what was made from the ia first, or close the ia abruptly.");
+  if (!can_close)
+    return error(return_type::insufficient_resources)
+        .at("ia.close", object_kind::ia)
+        .hint(
+            "A signal handler has interrupted a call of this thread. Close the ia again when that call has returned.");
   if (graceful)
     core->close_gracefully();
   else

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/intrusive_list.hpp>
+#include <dat/detail/base/slow_mutex.hpp>
 
 #include <mutex>
 #include <new>
@@ -38,7 +39,7 @@ public:
 
 private:
   struct everything {
-    std::mutex mutex;
+    slow_mutex mutex;
     intrusive_list<closed_on_fork> list;
   };
   /// Lives as long as the process: handles may end after the static objects.

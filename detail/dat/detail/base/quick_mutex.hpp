@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/slow_mutex.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -35,6 +36,11 @@ public:
       unlock_marked();
   }
 
+  /// Whether a thread holds it, is about to wake another one, or waits for it.
+  [[nodiscard]] bool in_use() const noexcept {
+    return (state_.load(std::memory_order_relaxed) & (locked | awaited)) != 0;
+  }
+
   /// The lowest bit that may be a mark.
   static constexpr std::uint32_t first_mark = 4;
   void mark(std::uint32_t which) noexcept { state_.fetch_or(which, std::memory_order_relaxed); }
@@ -47,7 +53,7 @@ private:
   [[gnu::cold]] void unlock_marked() noexcept;
 
   std::atomic<std::uint32_t> state_{free}; // and marks
-  std::mutex sleep_;                       // locked by a thread that goes to sleep, and by a thread that wakes it
+  slow_mutex sleep_;                       // locked by a thread that goes to sleep, and by a thread that wakes it
   pthread_cond_t freed_ = PTHREAD_COND_INITIALIZER;
 };
 

@@ -4,6 +4,7 @@
 
 #include <dat/log.hpp>
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/connection/service_point.hpp>
 #include <dat/detail/text/event_text.hpp>
 #include <dat/detail/work/trace_points.hpp>
@@ -31,6 +32,7 @@ DAT_DECL ref<ia_child> service_point::endpoint() noexcept {
 
 DAT_DECL result<ref<service_point>> service_point::create(const ref<ia_core>& ia, const ref<evd_core>& evd,
                                                           const plan& p) noexcept {
+  const inside_dat section;
   const auto at = [&](error e) { return e.at(p.call, p.object(), p.port); };
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
   if (!evd || evd->dead() || &evd->ia() != ia.get())

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/datagram/ud_core.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -52,7 +53,7 @@ private:
 
   ref<ud_core> of_;
   bool receives_;
-  std::mutex mutex_; // serialises the answer of the connection manager with the end of the group
+  slow_mutex mutex_; // serialises the answer of the connection manager with the end of the group
   bool asked_ = false;
   bool over_ = false;
   std::optional<datagram_target> target_;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/connection/service_point.hpp>
 #include <dat/detail/datagram/ud_core.hpp>
 #include <dat/detail/text/errno.hpp>
@@ -406,6 +407,7 @@ DAT_DECL expected<void> ud_connection::accept(ep_core& with, std::span<const std
 
 DAT_DECL result<ref<ud_service>> ud_service::create(const ref<ia_core>& ia, const ref<evd_core>& evd,
                                                     std::uint16_t port) noexcept {
+  const inside_dat section;
   const auto at = [&](error e) { return e.at("datagram_service.listen", object_kind::psp, port); };
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));
   if (!evd || evd->dead() || &evd->ia() != ia.get())

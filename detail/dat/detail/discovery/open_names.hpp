@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/ref.hpp>
+#include <dat/detail/base/slow_mutex.hpp>
 
 #include <algorithm>
 #include <list>
@@ -50,7 +51,7 @@ private:
 
   open_names() noexcept : counted([](counted& c) noexcept { delete static_cast<open_names*>(&c); }) {}
 
-  mutable std::mutex mutex_;
+  mutable slow_mutex mutex_;
   std::list<std::string> names_; // erasing one leaves the iterators to the others valid
 };
 

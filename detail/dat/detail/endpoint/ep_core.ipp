@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/endpoint/ep_core.hpp>
 #include <dat/detail/text/errno.hpp>
 #include <dat/detail/verbs/ib_time.hpp>
@@ -177,6 +178,7 @@ DAT_DECL void ep_core::detach(const queues& evds, const places& n, const srq_cor
 DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
                                               const queues& evds, const ep_attributes& a, const ref<srq_core>& srq,
                                               const datagram_part* datagrams) noexcept {
+  const inside_dat section;
   const auto at = [&](error e) { return e.at(call, object_kind::ep); };
   if (pz && pz->dead()) return at(error(return_type::invalid_handle, return_subtype::handle_pz));
   if (ia->closed()) return at(error(return_type::invalid_handle, return_subtype::handle_ia));

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/endpoint/rmr_core.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -16,6 +17,7 @@ namespace dat { inline namespace v0 { namespace detail {
 // --- creation and end ------------------------------------------------------------------------------------------------
 
 DAT_DECL result<ref<rmr_core>> rmr_core::create(const ref<pz_core>& pz, bool for_ep) noexcept {
+  const inside_dat section;
   const char* const call = for_ep ? "pz.create_rmr_for_ep" : "pz.create_rmr";
   const auto none = [&] {
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::rmr);
@@ -247,7 +249,8 @@ DAT_DECL windows_of_ia::windows_of_ia() noexcept
             return static_cast<windows_of_ia&>(t).invalidated_here(key);
           },
           [](window_table& t, const ia_child& user) noexcept { static_cast<windows_of_ia&>(t).release_here(user); },
-          [](window_table& t) noexcept { delete static_cast<windows_of_ia*>(&t); }} {}
+          [](window_table& t) noexcept { delete static_cast<windows_of_ia*>(&t); },
+          [](const window_table& t) noexcept { return static_cast<const windows_of_ia&>(t).mutex.in_use(); }} {}
 
 /// The window whose outstanding bind has that key; null when there is none.
 DAT_DECL rmr_core* windows_of_ia::find_bound(std::uint32_t key) noexcept {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/endpoint/core.hpp>
 #include <dat/detail/handle/handle.hpp>
@@ -20,6 +21,7 @@ DAT_DECL srq_core::srq_core(ref<pz_core> pz) noexcept : ia_child(ref(&pz->ia()),
 }
 
 DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const srq_attributes& wanted) noexcept {
+  const inside_dat section;
   static constexpr const char* call = "pz.create_srq";
   const auto refuse = [](return_type type, return_subtype subtype, const char* hint) {
     return error(type, subtype).at(call, object_kind::srq).hint(hint);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/base/deadline.hpp>
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/base/no_cancel.hpp>
 #include <dat/detail/base/to_read.hpp>
 #include <dat/detail/events/cno_core.hpp>
@@ -28,6 +29,7 @@ DAT_DECL cno_core::cno_core(ref<ia_core> ia, const wait_proxy_agent& agent) noex
 }
 
 DAT_DECL result<ref<cno_core>> cno_core::create(const ref<ia_core>& ia, const wait_proxy_agent& agent) noexcept {
+  const inside_dat section;
   static constexpr const char* call = "ia.create_cno";
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
   if (auto ok = check(agent, call); !ok) return ok.assume_error();
@@ -231,7 +233,10 @@ DAT_DECL void cno_core::call_agent() noexcept {
     // Under the lock, so that a close either removes the agent or waits for it.
     running_.store(true, std::memory_order_release);
   }
-  agent.call(agent.instance, dead() ? evd_id() : latest());
+  {
+    const outside_dat consumer; // the agent may close the ia
+    agent.call(agent.instance, dead() ? evd_id() : latest());
+  }
   running_.store(false, std::memory_order_release);
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/base/to_read.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/events/evd_core.hpp>
@@ -41,6 +42,7 @@ DAT_DECL evd_core::~evd_core() {
 
 DAT_DECL result<ref<evd_core>> evd_core::create(const ref<ia_core>& ia, streams which, std::uint32_t qlen,
                                                 std::optional<std::uint32_t> vector) noexcept {
+  const inside_dat section;
   static constexpr const char* call = "ia.create_evd";
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
   ref<evd_core> evd(is_completions_only(which) ? new (std::nothrow) evd_core(ia, which, qlen)

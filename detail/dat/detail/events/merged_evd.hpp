@@ -209,6 +209,7 @@ inline constexpr child_type merged_evd::table = [] {
   t.on_async = [](ia_child& c, async_kind what, const async_info& info, const ref<counted>& endpoint) noexcept {
     static_cast<merged_evd&>(c).push_async(record(what, info, endpoint));
   };
+  t.in_use = [](const ia_child& c) noexcept { return static_cast<const merged_evd&>(c).mutex_.in_use(); };
   return t;
 }();
 

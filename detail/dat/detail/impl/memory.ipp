@@ -4,6 +4,7 @@
 
 #include <dat/memory.hpp>
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/endpoint/core.hpp>
 
 #include <infiniband/verbs.h>
@@ -48,6 +49,7 @@ namespace dat { inline namespace v0 { namespace detail {
         .at(call, object_kind::lmr)
         .hint("The memory of a dmabuf has no address in this process: register the dmabuf once more.");
   const ibv_mr& from = *original->mr();
+  const inside_dat section;
   return lmr_core::create_by(
       call, pz, from.length, access, "ibv_reg_mr",
       [&](int all) noexcept { return ibv_reg_mr(pz->pd(), from.addr, from.length, all); },
@@ -75,6 +77,7 @@ namespace dat { inline namespace v0 { namespace detail {
     return error(return_type::invalid_parameter, return_subtype::arg4)
         .at(call, object_kind::lmr)
         .hint("A region of the same cookie has another size.");
+  const inside_dat section;
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_mr", [&](int all) noexcept { return ibv_reg_mr(pz->pd(), first, bytes, all); },
       [&](lmr_core& made) noexcept {
@@ -93,6 +96,7 @@ namespace dat { inline namespace v0 { namespace detail {
     return error(return_type::model_not_supported)
         .at(call, object_kind::lmr)
         .hint("This adapter has no on-demand paging: use pz::register_memory.");
+  const inside_dat section;
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_mr",
       [&](int) noexcept { return ibv_reg_mr(pz->pd(), first, bytes, access | IBV_ACCESS_ON_DEMAND); },
@@ -120,6 +124,7 @@ namespace dat { inline namespace v0 { namespace detail {
     return error(return_type::model_not_supported)
         .at(call, object_kind::lmr)
         .hint("Soft-iWARP has no regions that are addressed from 0.");
+  const inside_dat section;
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_mr_iova",
       [&](int all) noexcept { return ibv_reg_mr_iova(pz->pd(), first, bytes, 0, all); },
@@ -141,6 +146,7 @@ namespace dat { inline namespace v0 { namespace detail {
   if (iova % page != offset % page)
     return invalid("`iova` and `offset` must have the same place within a page of the system.");
   if (bytes > ~iova) return invalid("The region would not end below the address 2^64: `iova` is too large.");
+  const inside_dat section;
   return lmr_core::create_by(
       call, pz, bytes, access, "ibv_reg_dmabuf_mr",
       [&](int) noexcept { return ibv_reg_dmabuf_mr(pz->pd(), offset, bytes, iova, descriptor, access); },

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/memory/lmr_core.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/text/errno.hpp>
@@ -73,6 +74,7 @@ DAT_DECL void lmr_core::complete() noexcept {
 
 DAT_DECL result<ref<lmr_core>> lmr_core::create(const char* call, const ref<pz_core>& pz, void* address,
                                                 std::size_t length, int access) noexcept {
+  const inside_dat section;
   return create_by(
       call, pz, length, access, "ibv_reg_mr",
       [&](int all) noexcept { return ibv_reg_mr(pz->pd(), address, length, all); },

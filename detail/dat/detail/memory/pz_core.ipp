@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -11,6 +12,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL result<ref<pz_core>> pz_core::create(const ref<ia_core>& ia) noexcept {
+  const inside_dat section;
   static constexpr const char* call = "ia.create_pz";
   if (ia->closed()) return error(return_type::invalid_handle, return_subtype::handle_ia).at(call, object_kind::ia);
   constexpr auto resource = return_subtype::resource_protection_domain;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/progress/reactor.hpp>
 
 #include <cerrno>
@@ -149,6 +150,7 @@ DAT_DECL void reactor::run(int wait_ms) noexcept {
   if (runs_here()) return; // called by code that the reactor runs: the thread owns the turn
   std::unique_lock turn(turn_, std::try_to_lock);
   if (!turn) return;
+  const inside_dat round;
   runner_.store(&this_thread(), std::memory_order_relaxed);
   ready_count_ = ::epoll_wait(epoll_.get(), ready_, 16, wait_ms);
   for (int i = 0; i < ready_count_; ++i) {

@@ -5,6 +5,7 @@
 #include <dat/checked.hpp>
 
 #include <dat/detail/base/checked.hpp>
+#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/work/work_watch.hpp>
 
 #include <array>
@@ -358,7 +359,7 @@ private:
   static void hook_free() noexcept {}
 #endif
 
-  std::mutex mutex_;
+  slow_mutex mutex_;
   std::array<record*, 4096> table_{};
   std::atomic<std::uint32_t> records_{0};
   region* regions_ = nullptr;
