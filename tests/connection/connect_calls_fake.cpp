@@ -161,8 +161,7 @@ TEST_CASE("a qualifier has one service point at a time", "[PSP-001][PSP-019]") {
   CHECK(t.b.ia.create_psp(service, t.b.evd));
 }
 
-TEST_CASE("calls in a wrong state return that state",
-          "[EPS-001][CONN-038][DISC-003][DISC-044][DISC-045][DISC-046][EPS-045]") {
+TEST_CASE("calls in a wrong state return that state", "[connection]") {
   attempt t;
   using dat::return_subtype;
   const auto state = [](const dat::expected<void>& r) {
@@ -171,8 +170,10 @@ TEST_CASE("calls in a wrong state return that state",
   };
   const auto connect = [&] { return t.a.ep.connect(t.b.ia.address(), service, plenty); };
   CHECK(state(t.a.ep.disconnect()) == return_subtype::ep_unconnected);
+  SHOWS("EPS-045");
   must(t.a.ep.reset());
   CHECK(fake::posted_receives(t.a.ep.native_handle()) == 1); // untouched
+  SHOWS("DISC-045");
   t.connect();
   CHECK(state(connect()) == return_subtype::ep_actconnpending);
   CHECK(state(t.a.ep.reset()) == return_subtype::ep_actconnpending);
@@ -188,10 +189,12 @@ TEST_CASE("calls in a wrong state return that state",
   t.settle();
   CHECK(state(connect()) == return_subtype::ep_connected);
   CHECK(state(t.a.ep.reset()) == return_subtype::ep_connected);
+  SHOWS("DISC-046");
   CHECK(must(t.a.ep.remote_address()).port() == service);
   CHECK(must(t.b.ep.local_address()).port() == service);
   must(t.a.ep.disconnect());
   CHECK(state(connect()) == return_subtype::ep_disconnected);
+  SHOWS("CONN-038", "EPS-001");
 }
 
 TEST_CASE("connect checks its arguments before it changes anything", "[CONN-040][CONN-054][EPS-012][ADDR-006]") {

@@ -353,8 +353,7 @@ TEST_CASE("a failed poll is an error of the polling call or an asynchronous even
 
 // --- overflow ------------------------------------------------------------------------------------------------------
 
-TEST_CASE("lost completions break the connections of the evd and no other",
-          "[EVENT-068][EVENT-069][EVENT-073][EVENT-074][EVENT-076][EVENT-084][EVENT-014]") {
+TEST_CASE("lost completions break the connections of the evd and no other", "[ia]") {
   const clean_world clean;
   pair p;
   auto small = must(p.b.ia.create_evd<dat::stream::dto>(4));
@@ -374,13 +373,16 @@ TEST_CASE("lost completions break the connections of the evd and no other",
   CHECK(fake::unread_completions(small.native_handle()) == room);
   p.settle();
   CHECK(all_of(p.b.ia.async_evd()) == events{"overflow " + std::to_string(small.id().number())}); // one event for three
+  SHOWS("EVENT-014", "EVENT-068", "EVENT-069", "EVENT-084");
   CHECK(victim.state() == dat::ep_state::disconnected);
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.b.ep.state() == dat::ep_state::connected);
+  SHOWS("EVENT-073");
   // The queued events are delivered first, then the error.
   for (std::size_t i = 0; i < kept; ++i) CHECK(std::get<dat::recv_done>(must(small.wait(plenty))).cookie() == i);
   const auto none = small.wait(plenty).error();
   CHECK(none == dat::error(return_type::invalid_state));
+  SHOWS("EVENT-074", "EVENT-076");
   CHECK_THAT(none.message(), support::contains_text("lost"));
   must(victim.close());
   must(small.close());

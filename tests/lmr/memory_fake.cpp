@@ -345,8 +345,7 @@ TEST_CASE("a region of relaxed ordering is like any other, and registered with t
            dat::return_subtype::handle_pz);
 }
 
-TEST_CASE("sync calls check their segments and change nothing",
-          "[memory][SYNC-002][SYNC-004][SYNC-007][SYNC-008][SYNC-009][SYNC-010][SYNC-011]") {
+TEST_CASE("sync calls check their segments and change nothing", "[memory]") {
   const clean_world world;
   end e;
   end stranger;
@@ -358,14 +357,17 @@ TEST_CASE("sync calls check their segments and change nothing",
   const auto sync = [&](const auto&... s) {
     return writes ? dat::sync_rdma_write(e.ia, s...) : dat::sync_rdma_read(e.ia, s...);
   };
-  must(sync());
-  must(sync(e.mem, piece, nothing));
+  CHECK(sync().has_value());
+  SHOWS("SYNC-010");
+  CHECK(sync(e.mem, piece, nothing).has_value());
+  SHOWS("SYNC-002", "SYNC-004", "SYNC-011");
   dat::iov<3, dat::mem_priv::local_read> list;
   must(sync(list));
   REQUIRE(list.push_back(e.mem));
   REQUIRE(list.push_back(piece));
   must(sync(list));
   CHECK(support::in_handler([&] { return sync(e.mem).has_value(); }));
+  SHOWS("SYNC-007");
   auto beyond = dat::detail::segment_access::raw(e.at(4096 - 8, 8));
   beyond.address += 1;
   using segment = dat::local_segment<char, all_rights.value>;
@@ -375,7 +377,9 @@ TEST_CASE("sync calls check their segments and change nothing",
   must(second.close());
   is_error(sync(piece), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
   is_error(sync(list), dat::return_type::invalid_parameter, dat::return_subtype::arg2);
+  SHOWS("SYNC-008");
   dat::ia closed;
   is_error(dat::sync_rdma_read(closed, e.mem), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
   is_error(dat::sync_rdma_write(closed, list), dat::return_type::invalid_handle, dat::return_subtype::handle_ia);
+  SHOWS("SYNC-009");
 }

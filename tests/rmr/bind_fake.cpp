@@ -33,8 +33,7 @@ TEST_CASE("wait_for takes binds and unbinds as bind_done, and never as send_done
   CHECK_FALSE(must(rmr.query()).binding);
 }
 
-TEST_CASE("an invalid bind is refused and changes nothing",
-          "[rmr][RMR-006][RMR-011][RMR-022][RMR-025][RMR-029][RMR-032][RMR-035]") {
+TEST_CASE("an invalid bind is refused and changes nothing", "[rmr]") {
   const clean_world world;
   two t;
   const bool for_ep = GENERATE(false, true);
@@ -51,6 +50,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     is_error(none.unbind(t.b.ep), dat::return_type::invalid_handle, dat::return_subtype::handle_rmr);
     is_error(none.query(), dat::return_type::invalid_handle, dat::return_subtype::handle_rmr);
     is_error(none.close(), dat::return_type::invalid_handle, dat::return_subtype::handle_rmr);
+    SHOWS("RMR-011");
     is_error(rmr.bind(t.b.ep, dat::bind{nothing, both}), dat::return_type::invalid_handle,
              dat::return_subtype::handle_lmr);
     is_error(rmr.bind({}, dat::bind{t.b.mem, both}), dat::return_type::invalid_handle, dat::return_subtype::handle_ep);
@@ -63,6 +63,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
              dat::return_subtype::arg3);
     is_error(rmr.bind(t.b.ep, dat::bind{t.b.mem, 3, 0, both}), dat::return_type::invalid_parameter,
              dat::return_subtype::arg3);
+    SHOWS("RMR-032");
   }
   SECTION("another zone") {
     dat::pz other = must(t.b.ia.create_pz());
@@ -70,10 +71,12 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     is_error(rmr.bind(t.b.ep, dat::bind{foreign, both}), dat::return_type::protection_violation);
     dat::rmr elsewhere = must(other.create_rmr());
     is_error(elsewhere.bind(t.b.ep, dat::bind{foreign, both}), dat::return_type::protection_violation);
+    SHOWS("RMR-029");
   }
   SECTION("another bind is outstanding") {
     must(rmr.unbind(t.b.ep, dat::unbind{}.cookie(2)));
     is_error(rmr.bind(t.b.ep, dat::bind{t.b.own, both}), dat::return_type::invalid_state);
+    SHOWS("RMR-035");
     is_error(rmr.close(), dat::return_type::invalid_state);
     CHECK(t.b.take() == events{"unbind 2"});
     must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(3)));
@@ -87,6 +90,7 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     must(t.b.ep.post(dat::send{}.cookie(4)));
     CHECK(t.b.take().empty());
     CHECK(t.write(early) == refused);
+    SHOWS("RMR-022");
     return;
   }
   SECTION("two threads create rmrs") {
@@ -99,11 +103,13 @@ TEST_CASE("an invalid bind is refused and changes nothing",
     };
     { support::worker one(create), two(create); }
     CHECK(made == 40);
+    SHOWS("RMR-006");
   }
   SECTION("the endpoint has no connection, or its evd lacks the stream rmr_bind") {
     auto apart = t.b.new_ep();
     is_error(rmr.bind(apart, dat::bind{t.b.mem, both}), dat::return_type::invalid_state,
              dat::return_subtype::ep_unconnected);
+    SHOWS("RMR-025");
     auto plain = must(t.b.ia.create_evd<all_streams>(8));
     auto far = t.a.new_ep();
     auto near = must(t.b.pz.create_ep<dat::rc>(plain));
