@@ -390,6 +390,9 @@ esac
             with self.subTest(args=args):
                 self.expect(r"usage: dat-lab", *(args or ["--cpus", "1"]), rc=2)
 
+    def test_a_counted_machine_has_one_processor(self):
+        self.expect("--counted has one processor: leave --cpus out", "--counted", "--cpus", "2", "--", "true", rc=2)
+
     def test_wrong_use_of_hosts_says_what_is_right(self):
         one = ["--on", "1", "--", "true"]
         for args, why in (

@@ -94,7 +94,7 @@ class Machine:
             extra += ["-chardev", f"file,id=pcap{n},path={path.replace(',', ',,')}"]
             extra += ["-device", f"virtserialport,chardev=pcap{n},name=pcap{n}"]
         self.began, self.described = time.monotonic(), f"host{self.host}: " * bool(self.host) + f"kernel {kernel.version}, {accel}" + f" ({arch.name})" * arch.foreign
-        self.proc = qemu_start(arch, kernel, initrd, accel, 1 if o.counted else o.cpus, o.memory, extra, "", [s.fileno() for s in theirs])
+        self.proc = qemu_start(arch, kernel, initrd, accel, o.cpus, o.memory, extra, "", [s.fileno() for s in theirs])
         for s in theirs:
             s.close()
         self.ctl, self.con = ends["ctl"], ends["con"]

@@ -80,7 +80,7 @@ def parse(args):
     )
     g = p.add_argument_group("machine")
     g.add_argument("--arch", choices=ARCHITECTURES, metavar="NAME", help="architecture of the machine: x86_64, aarch64 or s390x (that of the host). Another one than the host's is emulated, and has a root of Debian packages; of the host, it has all directories but those of the system, so that it runs cross-built programs")
-    g.add_argument("--cpus", type=number(1, 64), metavar="N", help="processors (2; with --hosts: 1 for each)")
+    g.add_argument("--cpus", type=number(1, 64), metavar="N", help="processors (2; with --hosts: 1 for each; with --counted: 1)")
     g.add_argument("--counted", action="store_true", help="one processor whose clock advances 2 ns per instruction, so that load on the host does not change what a program measures")
     g.add_argument("--kernel", metavar="VERSION", help="kernel of the machine: a version or its beginning (6.12), the name of a package, or `newest`; any kernel that is installed, cached or known to apt, Debian's backports included (the distribution's)")
     g.add_argument("--memory", type=number(192, 1 << 20), metavar="MIB", help="memory in MiB (1536; with --hosts: 768 for each)")
@@ -131,7 +131,9 @@ def parse(args):
         p.error("unrecognized arguments: " + " ".join(unknown))
     o.command = command
     o.on = host_commands(p, o, on)
-    o.cpus = o.cpus or (1 if o.hosts else 2)
+    if o.counted and (o.cpus or 1) > 1:
+        p.error("--counted has one processor: leave --cpus out")
+    o.cpus = o.cpus or (1 if o.hosts or o.counted else 2)
     o.links = o.links or (1 if o.hosts else 2)
     o.memory = o.memory or (768 if o.hosts else 1536)
     o.devices = ["rxe"] * o.links
