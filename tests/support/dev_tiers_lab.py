@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from dev_run import BUILD, DEBIAN_PYTHON, HANGS, LAB, LOGS, RESULTS, ROOT, run, step, tail
-from dev_build import build
+from dev_build import COMPILERS, build
 from dev_tally import tally
 from dev_programs import EXAMPLES, ONE_PROCESSOR, SIW_EXAMPLES, SOME_EXAMPLES, device_tests, reporting
 import other_worlds
@@ -193,10 +193,13 @@ def tier_lab(sums: tally) -> None:
 
 
 def tier_full(sums: tally) -> None:
-    """What each run has in part: device tests with AddressSanitizer, the lab's own tests, and the options of compilers."""
+    """What each run has in part: device tests with AddressSanitizer, the lab's own tests, the headers, and the options of compilers."""
     device_tests("asan-full", "ASan + UBSan", sums, options=ONE_PROCESSOR)
     with step("All of the lab's own tests", "5 to 10 min"):
         sums.unittests("tests of dat-lab", ROOT / "tests/lab/test_dat_lab.py", 2 * HANGS)
         sums.unittests("dat-lab in other projects' CI", ROOT / "tests/lab/test_ci.py", HANGS)
+    with step("Each header alone, with g++ and with clang++", "2 min"):
+        for cxx in COMPILERS.values():
+            sums.counted(f"headers alone, {cxx}", [sys.executable, ROOT / "tests/headers/alone.py", "--cxx", cxx], HANGS)
     with step("All options of compilers", "2 to 4 min"):
         sums.counted("options", [sys.executable, ROOT / "tests/consume/options.py"], HANGS)
