@@ -46,7 +46,7 @@ ADDRESS = f"-Dcpp_args={SANITIZERS} -fno-sanitize-recover=all -fno-sanitize=func
 QUICK = "-Dcpp_args=-ffold-simple-inlines --param=ggc-min-heapsize=1000000 -Wno-subobject-linkage"
 FLAVOURS: dict[str, tuple[str, list[str]]] = {
     "gcc": ("g++", PLAIN + TOGETHER + ["--werror", "-Dexamples=enabled", "-Dbench=disabled", QUICK]),
-    "clang": ("clang++", PLAIN + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
+    "clang": ("clang++", PLAIN + TOGETHER + ["--werror", "-Dexamples=enabled", "-Dbench=enabled"]),
     "asan": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", ADDRESS]),
     # Likewise, with all device tests.
     "asan-full": ("clang++", SANITIZED + ["--werror", "-Db_sanitize=address,undefined", "-Dtests_all_sanitized=true", ADDRESS]),
