@@ -41,8 +41,7 @@ TEST_CASE("a cno returns the triggering evd once", "[CNO-003][CNO-006][CNO-030][
   CHECK(must(f.cno.wait(0us)) == f.evd.id());
 }
 
-TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][CNO-004][CNO-036][MODEL-007]"
-                                                           "[REQ-154][REQ-156]") {
+TEST_CASE("one cno serves many evds and names the latest", "[cno]") {
   rig::begin();
   fixture f;
   auto other = must(f.ia.create_evd<soft>(8));
@@ -53,12 +52,15 @@ TEST_CASE("one cno serves many evds and names the latest", "[CNO-001][CNO-003][C
   CHECK(f.cno.latest() == other.id());
   CHECK(must(f.cno.query()).latest == other.id());
   CHECK(must(f.cno.wait(patience)) == other.id()); // the queries have not taken the trigger
+  SHOWS("CNO-001", "MODEL-007", "REQ-154");
   CHECK(f.cno.wait(0us).error().type() == return_type::queue_empty);
+  SHOWS("CNO-004");
   CHECK(f.cno.latest() == other.id()); // nor does a wait change the results of the queries
+  SHOWS("CNO-036");
   // A cno takes no events: each event is still in its evd.
   CHECK(std::get<dat::software_event>(must(f.evd.dequeue())).cookie() == dat::cookie(1));
   CHECK(std::get<dat::software_event>(must(other.dequeue())).cookie() == dat::cookie(2));
-  SHOWS("REQ-131");
+  SHOWS("CNO-003", "REQ-131", "REQ-156");
 }
 
 TEST_CASE("each trigger wakes one of several waiters", "[CNO-005][CNO-010][CNO-035]"

@@ -47,9 +47,7 @@ TEST_CASE("instance data names a device, an interface or an address", "[registry
   for (const auto* name : {"f", "g", "h", "i", "j"}) CHECK_FALSE(must(r.find(name)).port);
 }
 
-TEST_CASE("a provider is found by name, major version, minor version and thread safety",
-          "[registry][REG-026][REG-027][REG-028][VER-005][VER-008][ERR-037]"
-          "[REQ-017]") {
+TEST_CASE("a provider is found by name, major version, minor version and thread safety", "[registry]") {
   const dat::registry r({port("dev", 1, "")}, dat::conf::parse(line("x", "dev", "u2.3") + line("x", "dev", "u2.0") +
                                                                line("x", "dev", "u2.5", "nonthreadsafe") +
                                                                line("x", "dev", "u3.1", "nonthreadsafe")));
@@ -58,14 +56,18 @@ TEST_CASE("a provider is found by name, major version, minor version and thread 
   };
   CHECK(minor(2, 0) == 0);
   CHECK(minor(2, 1) == 3);
+  SHOWS("REG-027");
   CHECK(minor(2, 3, true) == 3);
   CHECK(minor(2, 4) == 5);
   CHECK(minor(2, 0, false) == 5);
   CHECK(minor(3, 0) == 1);
+  SHOWS("REQ-017", "VER-005");
   CHECK(failure(r, "y") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(failure(r, "x", {1, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
+  SHOWS("REG-028");
   CHECK(failure(r, "x", {2, 6}) == dat::error(type::provider_not_found, subtype::minor_not_found));
   CHECK(failure(r, "x", {2, 4, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
+  SHOWS("ERR-037", "REG-026", "VER-008");
   CHECK(must(r.find("dev", {2, 0, false})).origin == "device");
   CHECK(failure(r, "dev", {2, 0, true}) == dat::error(type::provider_not_found, subtype::thread_safety_not_found));
   CHECK(failure(r, "dev", {3, 0}) == dat::error(type::provider_not_found, subtype::major_not_found));
